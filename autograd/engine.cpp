@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/node.h>
+#include <tandem/core/check.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/tensor/raw.h>
+
+// The backward pass. The calling thread runs its own graph; helpers exist only for further devices of that graph.
+// Nodes run in one fixed order (deepest first, ties as found), which is topological: so every sum is formed in the
+// same order whatever the timing.
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+class Pass {
+ public:
+  Pass(Node& root, bool retain_graph) : root_(&root), retain_graph_(retain_graph) {
+    order_.reserve(32);
+    leaves_.reserve(32);
+  }
+
+  ~Pass() {
+    for (Node* node : order_) {
+      clean(*node);
+    }
+    for (Leaf* leaf : leaves_) {
+      clean(*leaf);
+    }
+  }
+
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  void run(std::uint32_t output, const detail::View& gradient) {
+    discover();
+    root_->output(output).grad = {gradient, false};
+    if (!order_.empty() && has_one_device()) {
+      for (Node* node : order_) {
+        process(*node);
+      }
+    } else if (!order_.empty()) {
+      run_devices();
+    } else {
+      finish(*static_cast<Leaf*>(root_.get()));
+    }
+  }
+
+ private:
+  void claim(Node& node) {
+    const void* expected = nullptr;
+    check<AutogradError>(node.pass.compare_exchange_strong(expected, this),
+                         "backward: '{}' is part of another backward pass that is still running (of another thread, or "
+                         "around a hook)",
+                         node.op());
+    if (node.is_leaf()) {
+      leaves_.push_back(static_cast<Leaf*>(&node));
+      return;
+    }
+    order_.push_back(&node);
+    // Found before any gradient is touched.
+    check<AutogradError>(!node.released(),
+                         "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true "
+                         "to the first one, or compute the forward pass again",
+                         node.op());
+  }
+
+  void discover() {
+    claim(*root_);
+    for (std::size_t next = 0; next < order_.size(); ++next) {
+      Node& node = *order_[next];
+      for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+        Node* target = node.edge(i).node.get();
+        if (target == nullptr) {
+          continue;
+        }
+        if (target->pass.load(std::memory_order_relaxed) != this) {
+          claim(*target);
+        }
+        target->pending.fetch_add(1, std::memory_order_relaxed);
+      }
+    }
+    const auto deeper = [](const Node* a, const Node* b) { return a->depth() > b->depth(); };
+    if (!std::is_sorted(order_.begin(), order_.end(), deeper)) {
+      std::stable_sort(order_.begin(), order_.end(), deeper);
+    }
+  }
+
+  void process(Node& node) {
+    bool any = false;
+    for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
+      Output& out = node.output(i);
+      if (out.grad.view.defined()) {
+        any = true;
+        apply_hooks(out);
+      }
+    }
+    if (any) {
+      try {
+        Gradients gradients(node);
+        node.apply(gradients);
+      } catch (Error& error) {
+        error.add_context(fmt::format("in the backward pass of '{}'", node.op()));
+        throw;
+      }
+      for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
+        node.output(i).grad = {};
+      }
+    }
+    if (!retain_graph_) {
+      node.release();
+    }
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      Node* target = node.edge(i).node.get();
+      if (target != nullptr && target->pending.fetch_sub(1, std::memory_order_acq_rel) == 1 && target->is_leaf()) {
+        finish(*static_cast<Leaf*>(target));
+      }
+    }
+  }
+
+  static void apply_hooks(Output& out) {
+    if (out.hooks) {
+      const auto hooks = *out.hooks;  // a hook may remove itself
+      for (const auto& [id, hook] : hooks) {
+        const Tensor replaced = hook(Tensor(out.grad.view));
+        if (replaced.defined()) {
+          check<ShapeError>(replaced.shape() == out.sizes && replaced.dtype() == out.dtype &&
+                                replaced.device() == out.device,
+                            "gradient hook: returned {} {} on {}, the gradient is {} {} on {}",
+                            to_string(replaced.shape()), name(replaced.dtype()), to_string(replaced.device()),
+                            to_string(out.sizes), name(out.dtype), to_string(out.device));
+          out.grad = {replaced.raw(), false};
+        }
+      }
+    }
+    if (out.retained) {
+      // A copy: the engine may go on adding into its buffers.
+      detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
+      detail::copy(kept, out.grad.view);
+      if (out.retained->defined()) {
+        detail::copy(kept, out.retained->raw(), kernels::Accumulate::yes);
+      }
+      *out.retained = Tensor(kept);
+    }
+  }
+
+  static void finish(Leaf& leaf) {
+    if (Output& out = leaf.output(0); out.grad.view.defined()) {
+      apply_hooks(out);
+      leaf.deliver(out.grad.view, out.grad.owned);
+      out.grad = {};
+    }
+    leaf.complete();
+  }
+
+  static void clean(Node& node) noexcept {
+    for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
+      node.output(i).grad = {};
+    }
+    node.pending.store(0, std::memory_order_relaxed);
+    node.pass.store(nullptr, std::memory_order_release);
+  }
+
+  // ---- several devices ----
+
+  /// Devices whose memory a node writes: those of its inputs.
+  static std::vector<Device> devices_of(Node& node) {
+    std::vector<Device> devices;
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      if (const Edge& edge = node.edge(i); edge.node) {
+        const Device device = edge.node->output(edge.output).device;
+        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+          devices.push_back(device);
+        }
+      }
+    }
+    return devices;
+  }
+
+  bool has_one_device() {
+    const Device first = order_.front()->output(0).device;
+    return std::all_of(order_.begin(), order_.end(), [&](Node* node) {
+      for (std::uint32_t i = 0; i < node->num_edges(); ++i) {
+        if (const Edge& edge = node->edge(i); edge.node && !(edge.node->output(edge.output).device == first)) {
+          return false;
+        }
+      }
+      return true;
+    });
+  }
+
+  struct Task {
+    Node* node;
+    std::size_t lanes;     // lanes that meet at this node: those whose memory it writes
+    std::size_t arrived = 0;
+    bool done = false;
+  };
+
+  // One lane per device, each walking the fixed order of the nodes that write its memory. A node that writes several
+  // devices is a meeting point: the first of its lanes runs it while the others stand still.
+  void run_devices() {
+    std::vector<Task> tasks;
+    tasks.reserve(order_.size());
+    std::vector<Device> devices;
+    std::vector<std::vector<std::size_t>> lanes;
+    std::vector<std::size_t> owner;
+    for (Node* node : order_) {
+      const std::vector<Device> written = devices_of(*node);
+      for (std::size_t i = 0; i < written.size(); ++i) {
+        auto lane = static_cast<std::size_t>(std::find(devices.begin(), devices.end(), written[i]) - devices.begin());
+        if (lane == devices.size()) {
+          devices.push_back(written[i]);
+          lanes.emplace_back();
+        }
+        if (i == 0) {
+          owner.push_back(lane);
+        }
+        lanes[lane].push_back(tasks.size());
+      }
+      tasks.push_back({node, written.size()});
+    }
+
+    std::exception_ptr failure;
+    const auto walk = [&](std::size_t lane) {
+      for (const std::size_t index : lanes[lane]) {
+        Task& task = tasks[index];
+        std::unique_lock lock(mutex_);
+        ++task.arrived;
+        progress_.notify_all();
+        const bool mine = owner[index] == lane;
+        progress_.wait(lock, [&] {
+          return failure || (mine ? task.arrived == task.lanes && task.node->pending.load() == 0 : task.done);
+        });
+        if (failure) {
+          return;
+        }
+        if (!mine) {
+          continue;
+        }
+        lock.unlock();
+        try {
+          process(*task.node);
+        } catch (...) {
+          lock.lock();
+          failure = failure ? failure : std::current_exception();
+          progress_.notify_all();
+          return;
+        }
+        lock.lock();
+        task.done = true;
+        progress_.notify_all();
+      }
+    };
+    {
+      std::vector<core::Helper> helpers;
+      for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
+        helpers.emplace_back([&walk, lane] { walk(lane); });
+      }
+      walk(0);
+      for (core::Helper& helper : helpers) {
+        helper.join();
+      }
+    }
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+  }
+
+  core::Ref<Node> root_;
+  bool retain_graph_;
+  std::vector<Node*> order_;   // interior nodes, in the order they run
+  std::vector<Leaf*> leaves_;
+  std::mutex mutex_;
+  std::condition_variable progress_;
+};
+
+}  // namespace
+
+void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph) {
+  const NoGradGuard no_grad;
+  Pass pass(root, retain_graph);
+  pass.run(output, gradient);
+}
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,76 @@
+#include <tandem/autograd/gradcheck.h>
+
+#include <cmath>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/ops.h>
+#include <tandem/core/check.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+// Calls body(position, pointer) for every element of a tensor, in row-major order.
+template <class Body>
+void for_each_element(const Tensor& tensor, Body&& body) {
+  const detail::View& view = tensor.raw();
+  const std::int64_t count = view.numel();
+  for (std::int64_t position = 0; position < count; ++position) {
+    std::int64_t rest = position;
+    std::int64_t offset = 0;
+    for (int dim = view.sizes.ndim() - 1; dim >= 0; --dim) {
+      offset += rest % view.sizes[dim] * view.strides[dim];
+      rest /= view.sizes[dim];
+    }
+    body(position, static_cast<double*>(view.data()) + offset);
+  }
+}
+
+}  // namespace
+
+void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
+               const GradcheckOptions& options) {
+  for (const Tensor& input : inputs) {
+    check<DTypeError>(!input.requires_grad() || input.dtype() == DType::f64,
+                      "gradcheck: inputs must be f64 (differences in f32 say little), got {}", name(input.dtype()));
+    input.zero_grad();
+  }
+  Tensor weights;  // one scalar out of a result of any shape
+  const auto scalar = [&] {
+    const Tensor out = fn(inputs);
+    if (!weights.defined()) {
+      Generator fixed(20);
+      const GeneratorScope scope(fixed);
+      weights = rand(out.shape(), {.dtype = out.dtype(), .device = out.device()}) + 0.5;
+    }
+    return (out * weights).sum();
+  };
+  scalar().backward();
+
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (!inputs[k].requires_grad()) {
+      continue;
+    }
+    const Tensor grad = inputs[k].grad();
+    const std::vector<double> analytic =
+        grad.defined() ? grad.to_vector<double>() : std::vector<double>(static_cast<std::size_t>(inputs[k].numel()), 0.0);
+    const NoGradGuard no_grad;
+    for_each_element(inputs[k], [&](std::int64_t position, double* value) {
+      const double original = *value;
+      *value = original + options.eps;
+      const double above = scalar().item();
+      *value = original - options.eps;
+      const double below = scalar().item();
+      *value = original;
+      const double numeric = (above - below) / (2 * options.eps);
+      const double got = analytic[static_cast<std::size_t>(position)];
+      check<AutogradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
+                           "gradcheck: input {} {}, element {}: backward gives {}, differences give {}", k,
+                           to_string(inputs[k].shape()), position, got, numeric);
+    });
+  }
+}
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,223 @@
+#include <tandem/autograd/node.h>
+
+#include <algorithm>
+
+#include <tandem/core/check.h>
+#include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::autograd {
+
+using kernels::Accumulate;
+
+namespace {
+
+// A long chain must not be destroyed by recursion: nodes whose last owner leaves while another one is being destroyed
+// wait here.
+thread_local std::vector<core::Ref<Node>>* graveyard = nullptr;
+
+}  // namespace
+
+Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
+  if (num_outputs > 1) {
+    more_outputs_.resize(num_outputs - 1);
+  }
+}
+
+Node::~Node() {
+  const bool outermost = graveyard == nullptr;
+  std::vector<core::Ref<Node>> buried;
+  if (outermost) {
+    graveyard = &buried;
+  }
+  for (std::uint32_t i = 0; i < num_edges_; ++i) {
+    // Only an interior node that would die now is worth burying; others just lose an owner.
+    if (Edge& e = edge(i); e.node && !e.node->is_leaf() && e.node->is_unique()) {
+      graveyard->push_back(std::move(e.node));
+    }
+  }
+  if (outermost) {
+    while (!buried.empty()) {
+      const core::Ref<Node> next = std::move(buried.back());
+      buried.pop_back();
+    }
+    graveyard = nullptr;
+  }
+}
+
+void* Node::operator new(std::size_t bytes) { return detail::cpu_allocate(bytes); }
+void Node::operator delete(void* memory, std::size_t bytes) noexcept { detail::cpu_free(memory, bytes); }
+
+void Node::describe_output(std::uint32_t i, const detail::View& view) {
+  Output& out = output(i);
+  out.sizes = view.sizes;
+  out.dtype = view.dtype;
+  out.device = view.device();
+}
+
+Edge* Node::reserve_edges(std::size_t count) {
+  num_edges_ = static_cast<std::uint32_t>(count);
+  if (count > std::size(few_)) {
+    many_ = std::make_unique<Edge[]>(count);
+    return many_.get();
+  }
+  return few_;
+}
+
+void Node::connect_one(std::uint32_t i, const Tensor& input) {
+  if (!input.defined()) {
+    return;
+  }
+  const detail::TensorImpl& impl = *input.get();
+  if (Node* source = history_of(impl, op_); source != nullptr) {
+    edge(i) = Edge{core::Ref<Node>(source), impl.output};
+    depth_ = std::max(depth_, source->depth() + 1);
+  }
+}
+
+void Node::connect(std::initializer_list<const Tensor*> inputs) {
+  reserve_edges(inputs.size());
+  std::uint32_t i = 0;
+  for (const Tensor* input : inputs) {
+    connect_one(i++, *input);
+  }
+}
+
+void Node::connect(const std::vector<Tensor>& inputs) {
+  reserve_edges(inputs.size());
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    connect_one(i, inputs[i]);
+  }
+}
+
+// ---- leaves ----
+
+Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
+  set_leaf_depth();
+  describe_output(0, t.view);
+}
+
+void Leaf::set_grad(Tensor grad) {
+  if (!grad.defined()) {
+    fresh_ = false;
+    return;
+  }
+  const detail::View given = grad.raw();
+  const Destination to = [&] {
+    fresh_ = false;
+    return destination();
+  }();
+  detail::copy(to.view, given);
+}
+
+void Leaf::set_home(detail::View home) {
+  if (fresh_) {
+    detail::copy(home, grad_.raw());
+  }
+  grad_ = Tensor();
+  home_ = std::move(home);
+  if (fresh_) {
+    grad_ = Tensor(home_);
+  }
+}
+
+void Leaf::reset(const detail::TensorImpl& t) {
+  describe_output(0, t.view);
+  grad_ = Tensor();
+  home_ = detail::View();
+  place = {};
+  fresh_ = false;
+}
+
+Destination Leaf::destination() {
+  const Output& out = output(0);
+  touched_ = true;
+  if (!grad_.defined()) {
+    grad_ = Tensor(home_.defined() ? home_ : detail::empty_view(out.sizes, out.dtype, out.device));
+    fresh_ = true;
+    return {grad_.raw(), Accumulate::no};
+  }
+  grad_.raw().storage->bump_version();
+  const Accumulate accumulate = fresh_ ? Accumulate::yes : Accumulate::no;
+  fresh_ = true;
+  return {grad_.raw(), accumulate};
+}
+
+void Leaf::deliver(const detail::View& gradient, bool owned) {
+  if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous()) {
+    grad_ = Tensor(gradient);
+    fresh_ = touched_ = true;
+    return;
+  }
+  const Destination to = destination();
+  detail::copy(to.view, gradient, to.accumulate);
+}
+
+void Leaf::complete() {
+  if (!touched_) {
+    return;
+  }
+  touched_ = false;
+  if (!post_hooks.empty() && tensor != nullptr) {
+    const Tensor self{core::Ref<detail::TensorImpl>(tensor)};
+    const auto hooks = post_hooks;  // a hook may remove itself
+    for (const auto& [id, hook] : hooks) {
+      hook(self);
+    }
+  }
+}
+
+// ---- what closures see ----
+
+Destination Gradients::destination(std::uint32_t i) {
+  Node& node = *node_.edge(i).node;
+  if (node.is_leaf() && !static_cast<Leaf&>(node).has_tensor_hooks()) {
+    return static_cast<Leaf&>(node).destination();
+  }
+  Output& out = target(i);
+  GradBuffer& buffer = out.grad;
+  if (!buffer.view.defined()) {
+    buffer = {detail::empty_view(out.sizes, out.dtype, out.device), true};
+    return {buffer.view, Accumulate::no};
+  }
+  if (!buffer.owned) {
+    detail::View copy = detail::empty_view(out.sizes, out.dtype, out.device);
+    detail::copy(copy, buffer.view);
+    buffer = {std::move(copy), true};
+  }
+  return {buffer.view, Accumulate::yes};
+}
+
+void Gradients::deliver(std::uint32_t i, const detail::View& gradient, bool owned) {
+  Node& node = *node_.edge(i).node;
+  if (node.is_leaf() && !static_cast<Leaf&>(node).has_tensor_hooks()) {
+    static_cast<Leaf&>(node).deliver(gradient, owned);
+    return;
+  }
+  if (GradBuffer& buffer = target(i).grad; !buffer.view.defined()) {
+    buffer = {gradient, owned && gradient.is_contiguous()};
+    return;
+  }
+  const Destination to = destination(i);
+  detail::copy(to.view, gradient, to.accumulate);
+}
+
+Leaf* leaf_of(const detail::TensorImpl& impl) noexcept {
+  return impl.history && impl.history->is_leaf() ? static_cast<Leaf*>(impl.history.get()) : nullptr;
+}
+
+Node* history_of(const detail::TensorImpl& impl, const char* op) {
+  auto* node = static_cast<Node*>(impl.history.get());
+  const detail::Storage& storage = *impl.view.storage;
+  const bool described = (node != nullptr && !node->is_leaf()) || storage.tracked();
+  if (described && impl.history_version != storage.version()) [[unlikely]] {
+    fail<AutogradError>(
+        "{}: an input {} was changed in place through another view, or without being recorded, after it was "
+        "computed{}{} (version {}, now {}); its gradient would be wrong. Change a copy (.clone()) instead",
+        op, to_string(impl.view.sizes), node != nullptr ? " by " : "", node != nullptr ? node->op() : "",
+        impl.history_version, storage.version());
+  }
+  return node;
+}
+
+}  // namespace tandem::inline v0::autograd

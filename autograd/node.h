@@ -1,0 +1,180 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/autograd/parameter_store.h>
+#include <tandem/kernels/launch.h>
+#include <tandem/tensor/tensor.h>
+
+// Internal: the recorded graph. A Node is one op (or one leaf); its edges lead to the nodes that made its inputs.
+
+namespace tandem::inline v0::autograd {
+
+class Node;
+class Leaf;
+class Gradients;
+
+/// Where an input's gradient goes. Null: nobody wants it.
+struct Edge {
+  core::Ref<Node> node;
+  std::uint32_t output = 0;
+};
+
+/// Where a kernel writes a gradient (always dense), and whether something is there already.
+struct Destination {
+  detail::View view;
+  kernels::Accumulate accumulate;
+};
+
+/// A gradient while it is gathered. Not `owned`: the memory may also be someone else's gradient, so it is read only.
+struct GradBuffer {
+  detail::View view;
+  bool owned = false;
+};
+
+using TensorHook = std::function<Tensor(const Tensor&)>;
+using LeafHook = std::function<void(const Tensor&)>;
+
+/// Hooks of one tensor by id, in order of registration.
+template <class Hook>
+using HookList = std::vector<std::pair<std::uint64_t, Hook>>;
+
+/// One result of a node.
+struct Output {
+  Shape sizes;
+  DType dtype = DType::f32;
+  Device device;
+  GradBuffer grad;  // only during a backward pass
+  std::shared_ptr<HookList<TensorHook>> hooks;
+  std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
+};
+
+class Node : public detail::History {
+ public:
+  Node(const char* op, std::uint32_t num_outputs);
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* memory, std::size_t bytes) noexcept;
+
+  bool is_leaf() const noexcept override { return false; }
+  /// Computes and delivers the gradients of the inputs.
+  virtual void apply(Gradients& gradients) = 0;
+  /// Lets go of what was saved.
+  virtual void release() noexcept = 0;
+  virtual bool released() const noexcept = 0;
+
+  const char* op() const noexcept { return op_; }
+  std::uint32_t depth() const noexcept { return depth_; }
+  std::uint32_t num_edges() const noexcept { return num_edges_; }
+  Edge& edge(std::uint32_t i) noexcept { return many_ ? many_[i] : few_[i]; }
+  std::uint32_t num_outputs() const noexcept { return 1 + static_cast<std::uint32_t>(more_outputs_.size()); }
+  Output& output(std::uint32_t i) noexcept { return i == 0 ? first_output_ : more_outputs_[i - 1]; }
+  void describe_output(std::uint32_t i, const detail::View& view);
+
+  /// Edges to what made `inputs`; call once. Depth is one more than the deepest input's.
+  void connect(std::initializer_list<const Tensor*> inputs);
+  void connect(const std::vector<Tensor>& inputs);
+
+  // State of the one backward pass that may hold this node.
+  std::atomic<const void*> pass{nullptr};
+  std::atomic<std::int32_t> pending{0};  // consumers whose gradients have not arrived
+
+ protected:
+  ~Node() override;
+  void set_leaf_depth() noexcept { depth_ = 0; }
+
+ private:
+  void connect_one(std::uint32_t i, const Tensor& input);
+  Edge* reserve_edges(std::size_t count);
+
+  const char* op_;
+  std::uint32_t depth_ = 1;
+  std::uint32_t num_edges_ = 0;
+  Edge few_[3];
+  std::unique_ptr<Edge[]> many_;
+  Output first_output_;
+  std::vector<Output> more_outputs_;
+};
+
+/// A tensor that the user made and wants the gradient of. Lives as long as the tensor or a graph that leads to it.
+class Leaf final : public Node {
+ public:
+  explicit Leaf(detail::TensorImpl& tensor);
+
+  bool is_leaf() const noexcept override { return true; }
+  void tensor_gone() noexcept override { tensor = nullptr; }
+  void apply(Gradients&) override {}
+  void release() noexcept override {}
+  bool released() const noexcept override { return false; }
+
+  /// The gradient, if it is there and not stale.
+  Tensor grad() const { return fresh_ ? grad_ : Tensor(); }
+  const detail::View& raw_grad() const { return grad_.raw(); }
+  bool fresh() const noexcept { return fresh_; }
+  void set_stale() noexcept { fresh_ = false; }
+  void set_grad(Tensor grad);
+  /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
+  void set_home(detail::View home);
+  /// Forgets gradient and home, and takes over the tensor's present geometry (after a move to another device).
+  void reset(const detail::TensorImpl& tensor);
+
+  /// Where the next contribution goes.
+  Destination destination();
+  /// Adds a finished gradient; takes it over without a copy when it is owned and there is no home.
+  void deliver(const detail::View& gradient, bool owned);
+  /// All contributions of this pass have arrived.
+  void complete();
+  /// Hooks that may replace the gradient need this pass's part apart from what was accumulated before.
+  bool has_tensor_hooks() const noexcept { return first_hooks() != nullptr && !first_hooks()->empty(); }
+
+  HookList<LeafHook> post_hooks;
+  std::string name;  // full parameter name, empty for plain tensors
+  detail::TensorImpl* tensor;  // null once the tensor is gone
+  ParameterStore::Place place;
+
+ private:
+  const HookList<TensorHook>* first_hooks() const noexcept { return const_cast<Leaf*>(this)->output(0).hooks.get(); }
+
+  Tensor grad_;
+  detail::View home_;
+  bool fresh_ = false;
+  bool touched_ = false;  // got something in this pass
+};
+
+/// What an op's backward closure sees.
+class Gradients {
+ public:
+  explicit Gradients(Node& node) noexcept : node_(node) {}
+
+  const char* op() const noexcept { return node_.op(); }
+  /// The gradient of result `i`; undefined when nothing depended on it (only possible with several results).
+  const detail::View& output(std::uint32_t i = 0) const noexcept { return node_.output(i).grad.view; }
+  /// Whether the gradient of input `i` is asked for.
+  bool wants(std::uint32_t i) const noexcept { return static_cast<bool>(node_.edge(i).node); }
+  const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
+  DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
+  /// Memory for input i's gradient; must be written completely (or added to). Once per input.
+  Destination destination(std::uint32_t i);
+  /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
+  void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
+
+ private:
+  Output& target(std::uint32_t i) const noexcept { return node_.edge(i).node->output(node_.edge(i).output); }
+  Node& node_;
+};
+
+/// The leaf behind a tensor that requires grad; null for others.
+Leaf* leaf_of(const detail::TensorImpl& impl) noexcept;
+/// The node that made a tensor. Throws AutogradError when the tensor was changed since in a way its history does not
+/// describe. Null when it needs no gradient.
+Node* history_of(const detail::TensorImpl& impl, const char* op);
+
+/// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`.
+void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph);
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,43 @@
+#include <tandem/autograd/ops/common.h>
+
+namespace tandem::inline v0::autograd {
+
+void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
+  const View& x = a.raw();
+  const View& y = b.raw();
+  if (!(x.device() == y.device())) [[unlikely]] {
+    fail<DeviceError>(
+        "{}expected all tensors to be on the same device, got {} on {} and {} on {}; move one with .to(device)",
+        core::message_prefix(op), to_string(x.sizes), to_string(x.device()), to_string(y.sizes), to_string(y.device()));
+  }
+  if (x.dtype != y.dtype) [[unlikely]] {
+    fail<DTypeError>("{}expected one dtype, got {} {} and {} {}; convert one with .to(DType::{})",
+                     core::message_prefix(op), name(x.dtype), to_string(x.sizes), name(y.dtype), to_string(y.sizes),
+                     name(is_floating_point(y.dtype) ? y.dtype : x.dtype));
+  }
+}
+
+void check_floating(const char* op, const Tensor& x) {
+  if (!is_floating_point(x.dtype())) [[unlikely]] {
+    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::message_prefix(op),
+                     name(x.dtype()), to_string(x.shape()));
+  }
+}
+
+void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op, std::initializer_list<const View*> inputs,
+                        double scalar) {
+  if (!gradients.wants(i)) {
+    return;
+  }
+  const Shape& full = gradients.output().sizes;
+  const Destination to = gradients.destination(i);
+  if (to.view.sizes == full) {
+    detail::pointwise(op, to.view, inputs, scalar, to.accumulate);
+    return;
+  }
+  const View whole = detail::empty_view(full, to.view.dtype, to.view.device());
+  detail::pointwise(op, whole, inputs, scalar);
+  detail::sum_to(to.view, whole, to.accumulate);
+}
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,149 @@
+#include <tandem/autograd/ops/common.h>
+#include <tandem/tensor/factories.h>
+
+// Ops that overwrite their first operand.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// Elements that several indices share cannot be written one by one.
+void check_writable(const char* op, const View& out) {
+  for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
+    check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
+                      "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
+                      to_string(out.sizes));
+  }
+}
+
+// Throws unless recording a change of `target` gives right gradients.
+void check_recordable(const char* op, const Tensor& target) {
+  check<AutogradError>(!(target.is_leaf() && target.requires_grad()),
+                       "{}: a leaf that requires a gradient is changed in place; do it under NoGradGuard", op);
+  const View& view = target.raw();
+  check<AutogradError>(
+      view.offset == 0 && view.is_contiguous() &&
+          view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),
+      "{}: recording a change in place of a view {} is not supported; build the whole with cat() or stack(), or use "
+      "NoGradGuard",
+      op, to_string(view.sizes));
+}
+
+// `target` takes over the elements and the history of `value`, which an op just computed from it.
+void take_over(const char* op, Tensor& target, const Tensor& value) {
+  check_recordable(op, target);
+  detail::TensorImpl& impl = *target.get();
+  detail::copy(impl.view, value.raw());
+  impl.view.storage->bump_version();
+  impl.view.storage->set_tracked();
+  impl.history = value.get()->history;
+  impl.output = value.get()->output;
+  impl.history_version = impl.view.storage->version();
+}
+
+Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, PointwiseOp op,
+                        Tensor (*recorded)(const Tensor&, const Tensor&)) {
+  check_same_kind(name, target, other);
+  const View& out = target.raw();
+  check_writable(name, out);
+  check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
+                    "{}: {} does not broadcast to the tensor {} that is changed in place", name,
+                    to_string(other.shape()), to_string(out.sizes));
+  if (records({&target, &other})) {
+    check_recordable(name, target);
+    take_over(name, target, recorded(target, other));
+    return target;
+  }
+  if (op == PointwiseOp::div) {
+    check_floating(name, target);
+  }
+  // Overlapping but not equal memory is read before it is written.
+  const View& in = other.raw();
+  const bool same = in.storage == out.storage && in.offset == out.offset && in.strides == out.strides &&
+                    in.sizes == out.sizes;
+  const Tensor apart = in.storage == out.storage && !same ? other.clone() : other;
+  detail::pointwise(op, out, {&out, &apart.raw()});
+  out.storage->bump_version();
+  return target;
+}
+
+Tensor& scalar_in_place(const char* name, Tensor& target, double value, PointwiseOp op,
+                        Tensor (*recorded)(const Tensor&, double)) {
+  const View& out = target.raw();
+  check_writable(name, out);
+  if (records({&target})) {
+    check_recordable(name, target);
+    take_over(name, target, recorded(target, value));
+    return target;
+  }
+  detail::pointwise(op, out, {&out}, value);
+  out.storage->bump_version();
+  return target;
+}
+
+}  // namespace
+
+Tensor& Tensor::add_(const Tensor& other) {
+  return binary_in_place("add_", *this, other, PointwiseOp::add,
+                         [](const Tensor& a, const Tensor& b) { return a + b; });
+}
+Tensor& Tensor::sub_(const Tensor& other) {
+  return binary_in_place("sub_", *this, other, PointwiseOp::sub,
+                         [](const Tensor& a, const Tensor& b) { return a - b; });
+}
+Tensor& Tensor::mul_(const Tensor& other) {
+  return binary_in_place("mul_", *this, other, PointwiseOp::mul,
+                         [](const Tensor& a, const Tensor& b) { return a * b; });
+}
+Tensor& Tensor::div_(const Tensor& other) {
+  return binary_in_place("div_", *this, other, PointwiseOp::div,
+                         [](const Tensor& a, const Tensor& b) { return a / b; });
+}
+
+Tensor& Tensor::add_(double value) {
+  return scalar_in_place("add_", *this, value, PointwiseOp::add_scalar,
+                         [](const Tensor& a, double b) { return a + b; });
+}
+Tensor& Tensor::sub_(double value) { return add_(-value); }
+Tensor& Tensor::mul_(double value) {
+  return scalar_in_place("mul_", *this, value, PointwiseOp::mul_scalar,
+                         [](const Tensor& a, double b) { return a * b; });
+}
+Tensor& Tensor::div_(double value) {
+  check_floating("div_", *this);
+  return div_(full({}, value, {.dtype = dtype(), .device = device()}));
+}
+
+Tensor& Tensor::copy_(const Tensor& source) {
+  const View& out = raw();
+  check_writable("copy_", out);
+  check<ShapeError>(broadcast_shapes(out.sizes, source.shape(), "copy_") == out.sizes,
+                    "copy_: {} does not broadcast to {}", to_string(source.shape()), to_string(out.sizes));
+  if (records({this, &source})) {
+    check_recordable("copy_", *this);
+    take_over("copy_", *this, source.to(dtype()).to(device()).expand(out.sizes));
+    return *this;
+  }
+  const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
+  detail::copy(out, apart.raw());
+  out.storage->bump_version();
+  return *this;
+}
+
+Tensor& Tensor::fill_(double value) {
+  check_writable("fill_", raw());
+  if (records({this})) {
+    check_recordable("fill_", *this);
+    take_over("fill_", *this, full(shape(), value, {.dtype = dtype(), .device = device()}));
+    return *this;
+  }
+  detail::fill(raw(), value);
+  raw().storage->bump_version();
+  return *this;
+}
+
+Tensor& Tensor::zero_() { return fill_(0); }
+
+}  // namespace tandem::inline v0

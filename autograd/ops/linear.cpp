@@ -1,0 +1,98 @@
+#include <tandem/autograd/ops/common.h>
+#include <tandem/autograd/ops/matrix.h>
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const Shape& in = x.shape();
+  const Shape& w = weight.shape();
+  if (w.ndim() != 2) [[unlikely]] {
+    fail<ShapeError>("{}the weight must be [out, in], got {}", core::message_prefix("linear"), to_string(w));
+  }
+  if (in.ndim() == 0 || in.back() != w[1]) [[unlikely]] {
+    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::message_prefix("linear"),
+                     to_string(in), in.ndim() == 0 ? 0 : in.back(), w[1], to_string(w));
+  }
+  if (!(x.device() == weight.device())) [[unlikely]] {
+    fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\")", core::message_prefix("linear"),
+                      to_string(x.device()), to_string(weight.device()), to_string(weight.device()));
+  }
+  if (x.dtype() != weight.dtype()) [[unlikely]] {
+    fail<DTypeError>("{}input is {}, weight {}. Convert the input: x.to(DType::{})", core::message_prefix("linear"),
+                     name(x.dtype()), name(weight.dtype()), name(weight.dtype()));
+  }
+  check_floating("linear", x);
+  if (bias.defined()) {
+    check_same_kind("linear", weight, bias);
+    if (!(bias.shape() == Shape{w[0]})) [[unlikely]] {
+      fail<ShapeError>("{}bias {} does not fit the weight {}: expected [{}]", core::message_prefix("linear"),
+                       to_string(bias.shape()), to_string(w), w[0]);
+    }
+  }
+}
+
+// [..., features] as a matrix.
+View as_rows(const View& view) {
+  const std::int64_t features = view.sizes.back();
+  if (view.sizes.ndim() == 2) {
+    return detail::matrix_like(view);
+  }
+  std::int64_t rows = 1;
+  for (int dim = 0; dim + 1 < view.sizes.ndim(); ++dim) {
+    rows *= view.sizes[dim];
+  }
+  return detail::matrix_like(*detail::try_reshape(detail::contiguous(view), {rows, features}));
+}
+
+Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool relu) {
+  check_linear(x, weight, bias);
+  const View in = as_rows(x.raw());
+  const View w = detail::matrix_like(weight.raw());
+  const View b = bias.defined() ? detail::contiguous(bias.raw()) : View();
+  Shape sizes = x.shape();
+  sizes[sizes.ndim() - 1] = w.sizes[0];
+  View out = detail::empty_view(sizes, in.dtype, in.device());
+  const Shape matrix{in.sizes[0], w.sizes[0]};
+  multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
+           {.bias = b.defined() ? b.data() : nullptr, .relu = relu});
+  return record(op, out, {&x, &weight, &bias}, [&] {
+    return [x = Saved(x), weight = Saved(weight), y = relu ? Saved(out) : Saved(), relu, matrix](Gradients& g) {
+      View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix);
+      if (relu) {
+        const View y_rows = *detail::try_reshape(y.get(g), matrix);
+        const View masked = detail::empty_view(matrix, grad.dtype, grad.device());
+        detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &y_rows});
+        grad = masked;
+      }
+      if (g.wants(1)) {
+        const Destination to = g.destination(1);
+        multiply(to.view, detail::transpose(grad, 0, 1), as_rows(x.get(g)), to.accumulate);
+      }
+      if (g.wants(2)) {
+        const Destination to = g.destination(2);
+        detail::sum_to(to.view, grad, to.accumulate);
+      }
+      if (g.wants(0)) {
+        const Destination to = g.destination(0);
+        const View matrix_w = detail::matrix_like(weight.get(g));
+        multiply(*detail::try_reshape(to.view, {matrix[0], matrix_w.sizes[1]}), grad, matrix_w, to.accumulate);
+      }
+    };
+  });
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return run("linear", x, weight, bias, false);
+}
+
+Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return run("linear_relu", x, weight, bias, true);
+}
+
+}  // namespace tandem::inline v0

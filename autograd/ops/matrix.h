@@ -1,0 +1,19 @@
+#pragma once
+
+#include <tandem/autograd/ops/common.h>
+#include <tandem/kernels/matmul.h>
+
+// Internal: matrix products on raw views.
+
+namespace tandem::inline v0::autograd {
+
+/// What follows a product in the same pass.
+struct Epilogue {
+  const void* bias = nullptr;
+  bool relu = false;
+};
+
+/// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense.
+void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& epilogue = {});
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,183 @@
+#include <tandem/autograd/ops/common.h>
+#include <tandem/kernels/reduce.h>
+
+// Reductions.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// Which dimensions go, and the result's shape with and without them.
+struct Plan {
+  bool reduced[kMaxDims] = {};
+  Shape kept_as_one;
+  Shape result;
+  std::int64_t count = 1;  // elements per result
+};
+
+Plan plan_for(const char* op, const Shape& sizes, const Shape& dims, bool keepdim) {
+  Plan plan;
+  for (const std::int64_t dim : dims) {
+    const int d = wrap_dim(static_cast<int>(dim), sizes.ndim(), op);
+    check<ShapeError>(!plan.reduced[d], "{}: dimension {} appears twice in {}", op, d, to_string(dims));
+    plan.reduced[d] = true;
+  }
+  for (int d = 0; d < sizes.ndim(); ++d) {
+    plan.kept_as_one.push_back(plan.reduced[d] ? 1 : sizes[d]);
+    plan.count *= plan.reduced[d] ? sizes[d] : 1;
+    if (!plan.reduced[d] || keepdim) {
+      plan.result.push_back(plan.reduced[d] ? 1 : sizes[d]);
+    }
+  }
+  return plan;
+}
+
+Shape all_dims(int ndim) {
+  Shape dims;
+  for (int d = 0; d < ndim; ++d) {
+    dims.push_back(d);
+  }
+  return dims;
+}
+
+kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out, const Plan& plan) {
+  kernels::Reduce kernel{.op = op, .dtype = in.dtype, .kept = {}, .reduced = {}, .out = {}, .in = {}, .in_reduced = {}};
+  kernel.in.data = kernel.in_reduced.data = in.data();
+  kernel.out.data = out.data();
+  const Shape dense = contiguous_strides(plan.kept_as_one);
+  for (int d = 0; d < in.sizes.ndim(); ++d) {
+    if (plan.reduced[d]) {
+      const int at = kernel.reduced.ndim++;
+      kernel.reduced.sizes[at] = in.sizes[d];
+      kernel.in_reduced.strides[at] = in.strides[d];
+    } else {
+      const int at = kernel.kept.ndim++;
+      kernel.kept.sizes[at] = in.sizes[d];
+      kernel.in.strides[at] = in.strides[d];
+      kernel.out.strides[at] = dense[d];
+    }
+  }
+  kernels::simplify(kernel.kept, {&kernel.out, &kernel.in});
+  kernels::simplify(kernel.reduced, {&kernel.in_reduced});
+  return kernel;
+}
+
+// Sums of integers and bools are i64, as in PyTorch; means need floating point.
+Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
+  if (!is_floating_point(x.dtype())) {
+    check<DTypeError>(!mean, "{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, name(x.dtype()));
+    if (x.dtype() != DType::i64) {
+      return sum_like(op, x.to(DType::i64), dims, keepdim, mean);
+    }
+  }
+  const View& in = x.raw();
+  const Plan plan = plan_for(op, in.sizes, dims, keepdim);
+  View out = detail::empty_view(plan.result, in.dtype, in.device());
+  const double scale = mean ? 1.0 / static_cast<double>(plan.count) : 1.0;
+  if (out.numel() > 0) {
+    kernels::Reduce kernel = kernel_for(kernels::ReduceOp::sum, in, out, plan);
+    kernel.scale = mean && plan.count == 0 ? __builtin_nan("") : scale;  // the mean of nothing is NaN, as in PyTorch
+    kernels::launch(detail::context_of(out), kernel);
+  }
+  return record(op, std::move(out), {&x}, [&] {
+    return [shape = plan.kept_as_one, scale](Gradients& g) {
+      View grad = g.output();
+      grad = *detail::try_reshape(detail::contiguous(grad), shape);
+      const Destination to = g.destination(0);
+      detail::pointwise(PointwiseOp::mul_scalar, to.view, {&grad}, scale, to.accumulate);
+    };
+  });
+}
+
+struct Extreme {
+  View values;
+  View indices;  // i64
+  Plan plan;
+};
+
+Extreme extreme_along(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max) {
+  check<DTypeError>(x.dtype() != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", op);
+  const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
+  Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
+  const Plan& plan = result.plan;
+  check<ShapeError>(plan.count > 0, "{}: {} has no elements to choose from", op, to_string(in.sizes));
+  result.values = detail::empty_view(plan.result, in.dtype, in.device());
+  result.indices = detail::empty_view(plan.result, DType::i64, in.device());
+  if (result.values.numel() > 0) {
+    kernels::Reduce kernel = kernel_for(max ? kernels::ReduceOp::max : kernels::ReduceOp::min, in, result.values, plan);
+    kernel.indices = static_cast<std::int64_t*>(result.indices.data());
+    kernels::launch(detail::context_of(result.values), kernel);
+  }
+  return result;
+}
+
+// Along one dimension the first extreme element gets the gradient.
+Tensor extreme_dim(const char* op, const Tensor& x, int dim, bool keepdim, bool max) {
+  const int d = wrap_dim(dim, x.dim(), op);
+  if (x.dim() == 0) {
+    return x.clone();
+  }
+  Extreme found = extreme_along(op, x, {d}, keepdim, max);
+  return record(op, found.values, {&x}, [&] {
+    return [indices = Saved(found.indices), shape = found.plan.kept_as_one, d](Gradients& g) {
+      const View grad = *detail::try_reshape(detail::contiguous(g.output()), shape);
+      const View where = *detail::try_reshape(indices.get(g), shape);
+      const Destination to = g.destination(0);
+      // One position in `dim` at a time: positions == k ? grad : 0.
+      const View position = detail::empty_view(shape, grad.dtype, grad.device());
+      detail::copy(position, where);
+      const View number = detail::empty_view({}, grad.dtype, grad.device());
+      const View chosen = detail::empty_view(shape, grad.dtype, grad.device());
+      for (std::int64_t k = 0; k < to.view.sizes[d]; ++k) {
+        detail::fill(number, static_cast<double>(k));
+        detail::pointwise(PointwiseOp::equal, chosen, {&position, &number});
+        detail::pointwise(PointwiseOp::mul, detail::narrow(to.view, d, k, 1), {&chosen, &grad}, 0, to.accumulate);
+      }
+    };
+  });
+}
+
+// Over everything, equal extreme elements share the gradient, as in PyTorch.
+Tensor extreme_all(const char* op, const Tensor& x, bool max) {
+  Extreme found = extreme_along(op, x, all_dims(x.dim()), false, max);
+  return record(op, found.values, {&x}, [&] {
+    return [x = Saved(x), y = Saved(found.values)](Gradients& g) {
+      const View& in = x.get(g);
+      const View hits = detail::empty_view(in.sizes, in.dtype, in.device());
+      detail::pointwise(PointwiseOp::equal, hits, {&in, &y.get(g)});
+      const View count = detail::empty_view({}, in.dtype, in.device());
+      detail::sum_to(count, hits, Accumulate::no);
+      const View share = detail::empty_view({}, in.dtype, in.device());
+      detail::pointwise(PointwiseOp::div, share, {&g.output(), &count});
+      const Destination to = g.destination(0);
+      detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, 0, to.accumulate);
+    };
+  });
+}
+
+}  // namespace
+
+Tensor Tensor::sum() const { return sum_like("sum", *this, all_dims(dim()), false, false); }
+Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return sum_like("sum", *this, dims, keepdim, false); }
+Tensor Tensor::mean() const { return sum_like("mean", *this, all_dims(dim()), false, true); }
+Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return sum_like("mean", *this, dims, keepdim, true); }
+Tensor Tensor::max() const { return extreme_all("max", *this, true); }
+Tensor Tensor::min() const { return extreme_all("min", *this, false); }
+Tensor Tensor::max(int dim, bool keepdim) const { return extreme_dim("max", *this, dim, keepdim, true); }
+Tensor Tensor::min(int dim, bool keepdim) const { return extreme_dim("min", *this, dim, keepdim, false); }
+
+Tensor Tensor::argmax() const {
+  return Tensor(extreme_along("argmax", *this, all_dims(dim()), false, true).indices);
+}
+
+Tensor Tensor::argmax(int dim, bool keepdim) const {
+  if (this->dim() == 0) {
+    wrap_dim(dim, 0, "argmax");
+    return Tensor(extreme_along("argmax", *this, {}, keepdim, true).indices);
+  }
+  return Tensor(extreme_along("argmax", *this, {wrap_dim(dim, this->dim(), "argmax")}, keepdim, true).indices);
+}
+
+}  // namespace tandem::inline v0

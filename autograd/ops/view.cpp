@@ -1,0 +1,151 @@
+#include <algorithm>
+
+#include <tandem/autograd/ops/common.h>
+
+// Views: the gradient of a view is the same view of the gradient.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// A view whose gradient is `inverse(gradient)`, an equally large view.
+template <class Inverse>
+Tensor record_view(const char* op, View out, const Tensor& x, Inverse inverse) {
+  return record(op, std::move(out), {&x},
+                [&] { return [inverse](Gradients& g) { g.deliver(0, inverse(g.output()), false); }; });
+}
+
+// A view of a part: the gradient is zero elsewhere. `part(whole)` is the view.
+template <class Part>
+Tensor record_part(const char* op, View out, const Tensor& x, Part part) {
+  return record(op, std::move(out), {&x}, [&] {
+    return [part](Gradients& g) {
+      const Destination to = g.destination(0);
+      if (to.accumulate == Accumulate::no) {
+        detail::fill(to.view, 0);
+      }
+      detail::copy(part(to.view), g.output(), Accumulate::yes);
+    };
+  });
+}
+
+// Under another shape; a gradient that cannot be viewed so is copied.
+View reshaped(const View& view, const Shape& sizes) {
+  const View dense = detail::try_reshape(view, sizes) ? view : detail::contiguous(view);
+  return *detail::try_reshape(dense, sizes);
+}
+
+Tensor record_reshape(const char* op, View out, const Tensor& x) {
+  return record_view(op, std::move(out), x, [sizes = x.shape()](const View& g) { return reshaped(g, sizes); });
+}
+
+}  // namespace
+
+Tensor Tensor::view(const Shape& sizes) const {
+  auto out = detail::try_reshape(raw(), detail::infer_shape(raw(), sizes, "view"));
+  check<ShapeError>(out.has_value(),
+                    "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous()",
+                    to_string(shape()), to_string(strides()), to_string(sizes));
+  return record_reshape("view", std::move(*out), *this);
+}
+
+Tensor Tensor::reshape(const Shape& sizes) const {
+  const Shape target = detail::infer_shape(raw(), sizes, "reshape");
+  if (target == shape()) {
+    return *this;
+  }
+  if (auto out = detail::try_reshape(raw(), target)) {
+    return record_reshape("reshape", std::move(*out), *this);
+  }
+  return contiguous().reshape(target);
+}
+
+Tensor Tensor::flatten(int start_dim, int end_dim) const {
+  if (dim() == 0) {
+    return reshape({1});
+  }
+  start_dim = wrap_dim(start_dim, dim(), "flatten");
+  end_dim = wrap_dim(end_dim, dim(), "flatten");
+  check<ShapeError>(start_dim <= end_dim, "flatten: start_dim {} is after end_dim {}", start_dim, end_dim);
+  Shape sizes;
+  std::int64_t merged = 1;
+  for (int i = 0; i < dim(); ++i) {
+    if (i < start_dim || i > end_dim) {
+      sizes.push_back(shape()[i]);
+      continue;
+    }
+    merged *= shape()[i];
+    if (i == end_dim) {
+      sizes.push_back(merged);
+    }
+  }
+  return reshape(sizes);
+}
+
+Tensor Tensor::transpose(int dim0, int dim1) const {
+  return record_view("transpose", detail::transpose(raw(), dim0, dim1), *this,
+                     [dim0, dim1](const View& g) { return detail::transpose(g, dim0, dim1); });
+}
+
+Tensor Tensor::t() const {
+  check<ShapeError>(dim() <= 2, "t: expected at most 2 dimensions, got {}; use transpose()", to_string(shape()));
+  return dim() < 2 ? *this : transpose(0, 1);
+}
+
+Tensor Tensor::permute(const Shape& order) const {
+  View out = detail::permute(raw(), order);
+  Shape back = order;
+  for (int i = 0; i < order.ndim(); ++i) {
+    back[wrap_dim(static_cast<int>(order[i]), order.ndim(), "permute")] = i;
+  }
+  return record_view("permute", std::move(out), *this, [back](const View& g) { return detail::permute(g, back); });
+}
+
+Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
+  return record_part("narrow", detail::narrow(raw(), dim, start, length), *this,
+                     [=](const View& whole) { return detail::narrow(whole, dim, start, length); });
+}
+
+Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step) const {
+  const std::int64_t size = this->size(dim);
+  check<ShapeError>(step >= 1, "slice: the step must be at least 1, got {}", step);
+  start = std::clamp<std::int64_t>(start < 0 ? start + size : start, 0, size);
+  end = std::clamp<std::int64_t>(end < 0 ? end + size : end, start, size);
+  const std::int64_t length = (end - start + step - 1) / step;
+  return record_part("slice", detail::narrow(raw(), dim, start, length, step), *this,
+                     [=](const View& whole) { return detail::narrow(whole, dim, start, length, step); });
+}
+
+Tensor Tensor::select(int dim, std::int64_t index) const {
+  return record_part("select", detail::select(raw(), dim, index), *this,
+                     [=](const View& whole) { return detail::select(whole, dim, index); });
+}
+
+Tensor Tensor::squeeze(int dim) const {
+  return record_reshape("squeeze", detail::squeeze(raw(), dim), *this);
+}
+
+Tensor Tensor::squeeze() const {
+  View out = raw();
+  for (int i = out.sizes.ndim() - 1; i >= 0; --i) {
+    out = detail::squeeze(out, i);
+  }
+  return record_reshape("squeeze", std::move(out), *this);
+}
+
+Tensor Tensor::unsqueeze(int dim) const {
+  return record_reshape("unsqueeze", detail::unsqueeze(raw(), dim), *this);
+}
+
+Tensor Tensor::expand(const Shape& sizes) const {
+  return record("expand", detail::expand(raw(), sizes), {this}, [] {
+    return [](Gradients& g) {
+      const Destination to = g.destination(0);
+      detail::sum_to(to.view, g.output(), to.accumulate);
+    };
+  });
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,53 @@
+#include <tandem/autograd/parameter.h>
+
+#include <utility>
+
+#include <tandem/autograd/node.h>
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+// A slot of its own on the elements of `value`.
+Tensor make_slot(const Tensor& value, const char* what) {
+  check<ConfigError>(value.is_leaf(), "{}: expected a plain tensor, got the result of an op; call detach() first", what);
+  Tensor slot(value.raw());
+  slot.unresolved()->is_slot = true;
+  return slot;
+}
+
+}  // namespace
+
+Parameter::Parameter(Tensor value, bool requires_grad) : Tensor(make_slot(value, "Parameter")) {
+  if (requires_grad) {
+    requires_grad_();
+  }
+}
+
+Buffer::Buffer(Tensor value) : Tensor(make_slot(value, "Buffer")) {}
+
+namespace autograd {
+
+std::string parameter_name(const Tensor& tensor) {
+  const Leaf* leaf = tensor.defined() ? leaf_of(*tensor.unresolved()) : nullptr;
+  return leaf != nullptr ? leaf->name : std::string();
+}
+
+void set_parameter_name(const Tensor& tensor, std::string name) {
+  if (Leaf* leaf = leaf_of(*tensor.unresolved()); leaf != nullptr) {
+    leaf->name = std::move(name);
+  }
+}
+
+void replace_elements(const Tensor& slot, const Tensor& value) {
+  detail::TensorImpl& impl = *slot.unresolved();
+  impl.view = value.raw();
+  impl.history_version = impl.view.storage->version();
+  if (Leaf* leaf = leaf_of(impl); leaf != nullptr) {
+    leaf->reset(impl);
+  }
+}
+
+}  // namespace autograd
+}  // namespace tandem::inline v0

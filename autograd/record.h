@@ -1,0 +1,86 @@
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+#include <tandem/autograd/node.h>
+#include <tandem/core/check.h>
+
+// Internal: how an op writes its history. In autograd/ops/<family>.cpp an op computes its result and then calls
+// record(), with the closure that delivers its gradients, in the same function.
+
+namespace tandem::inline v0::autograd {
+
+/// A value kept for the backward pass: elements, not history, so that no cycle arises. Knows whether it was changed.
+class Saved {
+ public:
+  Saved() = default;
+  explicit Saved(const detail::View& view) : view_(view), version_(view.storage->version()) {}
+  explicit Saved(const Tensor& tensor) : Saved(tensor.raw()) { leaf_ = leaf_of(*tensor.get()); }
+
+  /// The value. Throws AutogradError, naming the tensor, the op and both versions, if it was changed in place.
+  const detail::View& get(const Gradients& gradients) const {
+    if (view_.storage->version() != version_) [[unlikely]] {
+      throw_changed(gradients);
+    }
+    return view_;
+  }
+
+ private:
+  [[noreturn]] void throw_changed(const Gradients& gradients) const;
+
+  detail::View view_;
+  std::uint32_t version_ = 0;
+  const Leaf* leaf_ = nullptr;  // for its name; kept alive by the node's edge
+};
+
+/// A node whose backward is a closure. What the closure captures is the memory that the op keeps alive.
+template <class Closure>
+class ClosureNode final : public Node {
+ public:
+  ClosureNode(const char* op, Closure closure) : Node(op, 1), closure_(std::move(closure)) {}
+  void apply(Gradients& gradients) override { (*closure_)(gradients); }
+  void release() noexcept override { closure_.reset(); }
+  bool released() const noexcept override { return !closure_.has_value(); }
+
+ private:
+  std::optional<Closure> closure_;
+};
+
+/// Whether an op on `inputs` is recorded: grad mode is on and one of them requires grad.
+inline bool records(std::initializer_list<const Tensor*> inputs) {
+  if (!core::thread_state().grad_enabled) {
+    return false;
+  }
+  for (const Tensor* input : inputs) {
+    if (input->defined() && input->get()->history) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Makes `node` the history of `result`.
+inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t output = 0) {
+  detail::TensorImpl& impl = *result.get();
+  node->describe_output(output, impl.view);
+  impl.history = std::move(node);
+  impl.output = output;
+  impl.history_version = impl.view.storage->version();
+}
+
+/// The result of `op` as a tensor, with history if it is recorded. `make_closure()` is called only then and returns
+/// the closure `void(Gradients&)`; closures address inputs by their position in `inputs`.
+template <class MakeClosure>
+Tensor record(const char* op, detail::View out, std::initializer_list<const Tensor*> inputs, MakeClosure&& make_closure) {
+  Tensor result(std::move(out));
+  if (records(inputs)) {
+    core::Ref<Node> node(new ClosureNode(op, make_closure()));
+    node->connect(inputs);
+    set_history(result, std::move(node));
+  }
+  return result;
+}
+
+}  // namespace tandem::inline v0::autograd

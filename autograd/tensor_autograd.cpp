@@ -1,0 +1,143 @@
+#include <atomic>
+#include <utility>
+
+#include <tandem/autograd/record.h>
+#include <tandem/core/check.h>
+#include <tandem/tensor/raw.h>
+
+// The autograd methods of Tensor.
+
+namespace tandem::inline v0 {
+
+namespace {
+
+std::uint64_t next_hook_id() {
+  static std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+autograd::Node& required_history(const Tensor& tensor, const char* what) {
+  auto* node = static_cast<autograd::Node*>(tensor.get()->history.get());
+  check<AutogradError>(node != nullptr, "{}: this tensor does not require a gradient", what);
+  return *node;
+}
+
+template <class Hook>
+HookHandle remover(std::shared_ptr<autograd::HookList<Hook>> hooks, std::uint64_t id) {
+  return HookHandle([hooks = std::move(hooks), id] {
+    std::erase_if(*hooks, [id](const auto& entry) { return entry.first == id; });
+  });
+}
+
+}  // namespace
+
+namespace autograd {
+
+void Saved::throw_changed(const Gradients& gradients) const {
+  const std::string who = leaf_ != nullptr && !leaf_->name.empty() ? "parameter '" + leaf_->name + "'" : "a tensor";
+  fail<AutogradError>(
+      "backward of '{}': {} {} that it saved was changed in place since (version {}, now {}). Call backward() before "
+      "changing it, or change a copy (.clone())",
+      gradients.op(), who, to_string(view_.sizes), version_, view_.storage->version());
+}
+
+}  // namespace autograd
+
+Tensor& Tensor::requires_grad_(bool on) {
+  detail::TensorImpl& impl = *get();
+  if (!on) {
+    check<AutogradError>(is_leaf(), "requires_grad_(false): this is the result of '{}'; use detach() to cut the graph",
+                         requires_grad() ? required_history(*this, "").op() : "");
+    impl.history = nullptr;
+    return *this;
+  }
+  if (impl.history) {
+    return *this;
+  }
+  check<DTypeError>(is_floating_point(impl.view.dtype), "requires_grad_: only f32 and f64 have gradients, got {}",
+                    name(impl.view.dtype));
+  impl.history = core::Ref<detail::History>(new autograd::Leaf(impl));
+  impl.output = 0;
+  return *this;
+}
+
+bool Tensor::is_leaf() const {
+  const auto& history = get()->history;
+  return !history || history->is_leaf();
+}
+
+Tensor Tensor::grad() const {
+  const detail::TensorImpl& impl = *get();
+  if (const autograd::Leaf* leaf = autograd::leaf_of(impl); leaf != nullptr) {
+    return leaf->grad();
+  }
+  if (impl.history) {
+    const auto& retained = static_cast<autograd::Node*>(impl.history.get())->output(impl.output).retained;
+    check<AutogradError>(retained != nullptr,
+                         "grad: this is the result of '{}', whose gradient is not kept; call retain_grad() before "
+                         "backward()",
+                         static_cast<autograd::Node*>(impl.history.get())->op());
+    return *retained;
+  }
+  return {};
+}
+
+void Tensor::zero_grad() const {
+  if (autograd::Leaf* leaf = autograd::leaf_of(*get()); leaf != nullptr) {
+    leaf->set_stale();
+  }
+}
+
+void Tensor::retain_grad() const {
+  auto& node = required_history(*this, "retain_grad");
+  if (!node.is_leaf() && !node.output(get()->output).retained) {
+    node.output(get()->output).retained = std::make_shared<Tensor>();
+  }
+}
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  const detail::TensorImpl& impl = *get();
+  check<AutogradError>(static_cast<bool>(impl.history),
+                       "backward: this tensor {} depends on nothing that requires a gradient (was it computed under "
+                       "NoGradGuard, or from detached values?)",
+                       to_string(impl.view.sizes));
+  autograd::Node* node = autograd::history_of(impl, "backward");
+  detail::View seed;
+  if (gradient.defined()) {
+    check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
+                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", to_string(gradient.shape()),
+                      name(gradient.dtype()), to_string(gradient.device()), to_string(shape()), name(dtype()),
+                      to_string(device()));
+    seed = gradient.raw();
+  } else {
+    check<AutogradError>(numel() == 1,
+                         "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
+                         to_string(shape()));
+    seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
+    detail::fill(seed, 1);
+  }
+  autograd::run_backward(*node, impl.output, seed, retain_graph);
+}
+
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> fn) const {
+  auto& output = required_history(*this, "register_hook").output(get()->output);
+  if (!output.hooks) {
+    output.hooks = std::make_shared<autograd::HookList<autograd::TensorHook>>();
+  }
+  const std::uint64_t id = next_hook_id();
+  output.hooks->emplace_back(id, std::move(fn));
+  return remover(output.hooks, id);
+}
+
+HookHandle Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> fn) const {
+  autograd::Leaf* leaf = autograd::leaf_of(*get());
+  check<AutogradError>(leaf != nullptr,
+                       "register_post_accumulate_grad_hook: only leaves that require a gradient accumulate one");
+  const std::uint64_t id = next_hook_id();
+  leaf->post_hooks.emplace_back(id, std::move(fn));
+  return HookHandle([leaf = core::Ref<autograd::Leaf>(leaf), id] {
+    std::erase_if(leaf->post_hooks, [id](const auto& entry) { return entry.first == id; });
+  });
+}
+
+}  // namespace tandem::inline v0

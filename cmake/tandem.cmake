@@ -1,0 +1,47 @@
+# One declarative block per layer. A layer is an object library; all of them together are libtandem.
+
+set(TANDEM_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
+file(MAKE_DIRECTORY "${TANDEM_INCLUDE_DIR}/tandem")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/tandem.h" "${TANDEM_INCLUDE_DIR}/tandem/tandem.h" SYMBOLIC)
+
+set_property(GLOBAL PROPERTY TANDEM_LAYERS "")
+set_property(GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS "tandem.h")
+
+# tandem_compile_options(<target>): what every target of ours is compiled with.
+function(tandem_compile_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+    # GCC 12 and 13 see overlapping copies where std::string concatenates (GCC bug 105651).
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+    # No fast-math. sqrt must not set errno, or loops with it do not vectorise; contraction is off so that the same
+    # source gives the same bits whether or not the target has FMA (kernels that want FMA write it).
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>
+    $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+endfunction()
+
+# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [LINK ...])
+# PUBLIC_HEADERS are installed, compile alone and reach no third-party header; INTERNAL_HEADERS are listed to be seen.
+function(tandem_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;INTERNAL_HEADERS;LINK" ${ARGN})
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${TANDEM_INCLUDE_DIR}/tandem/${name}" SYMBOLIC)
+  add_library(tandem_${name} OBJECT ${ARG_SOURCES} ${ARG_PUBLIC_HEADERS} ${ARG_INTERNAL_HEADERS})
+  target_include_directories(tandem_${name} PUBLIC "${TANDEM_INCLUDE_DIR}")
+  target_link_libraries(tandem_${name} PRIVATE ${ARG_LINK})
+  tandem_compile_options(tandem_${name})
+  list(TRANSFORM ARG_PUBLIC_HEADERS PREPEND "${name}/")
+  set_property(GLOBAL APPEND PROPERTY TANDEM_PUBLIC_HEADERS ${ARG_PUBLIC_HEADERS})
+  set_property(GLOBAL APPEND PROPERTY TANDEM_LAYERS ${name})
+  set_property(GLOBAL APPEND PROPERTY TANDEM_PRIVATE_LINKS ${ARG_LINK})
+endfunction()
+
+# tandem_program(<name> <sources...> [LINK ...]): a program in <build>/bin.
+function(tandem_program name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE tandem ${ARG_LINK})
+  tandem_compile_options(${name})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endfunction()

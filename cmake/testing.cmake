@@ -1,0 +1,53 @@
+# One declarative line per test program.
+
+include(GoogleTest)
+
+# tandem_test(<name> <sources...> [LABELS ...] [LINK ...] [TIMEOUT <seconds>])
+# A GoogleTest program in <build>/tests; each of its tests is one of ctest's, found when ctest runs. The name of the
+# folder is a label too (`ctest -L core`). Tests may use internal headers; <tandem/...> and, for what lies in tests/,
+# "support/..." are on the include path. The label `threads` marks what the thread sanitizer should see.
+function(tandem_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  if(TANDEM_SANITIZE)
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
+  endif()
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json ${ARG_LINK}
+    GTest::gmock GTest::gtest_main)
+  tandem_compile_options(${name})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  # PROPERTIES flattens lists, so that only the first label would arrive: they are set once the tests are known.
+  set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")
+  file(CONFIGURE OUTPUT "${labels_file}" @ONLY CONTENT [[
+if(tests)
+  set_tests_properties(${tests} PROPERTIES LABELS "@folder@;@ARG_LABELS@")
+  unset(tests)
+endif()
+]])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
+endfunction()
+
+# tandem_header_checks(<target>): every public header compiles alone, and twice, under strict warnings.
+function(tandem_header_checks target)
+  get_property(headers GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS)
+  set(sources "")
+  foreach(header ${headers})
+    string(MAKE_C_IDENTIFIER "${header}" stem)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/headers/${stem}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "#include <tandem/${header}>\n#include <tandem/${header}>\n" @ONLY)
+    list(APPEND sources "${source}")
+  endforeach()
+  add_library(${target} OBJECT ${sources})
+  target_include_directories(${target} PRIVATE "${TANDEM_INCLUDE_DIR}")
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target} PRIVATE -O0 -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Werror)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+endfunction()

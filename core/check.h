@@ -1,0 +1,41 @@
+#pragma once
+
+#include <source_location>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+// Internal (needs fmt): the one way in which host code checks its input.
+
+namespace tandem::inline v0 {
+
+/// A format string that remembers where it was written: a trailing defaulted source_location could not be deduced
+/// after a parameter pack.
+template <class... Args>
+struct LocatedFormat {
+  fmt::format_string<Args...> text;
+  std::source_location where;
+
+  template <class Text>
+  consteval LocatedFormat(const Text& t, std::source_location w = std::source_location::current())
+      : text(t), where(w) {}
+};
+
+/// Throws E with the formatted message. Out of line and cold, so that checks cost their branch and no more.
+template <class E, class... Args>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
+  throw E(fmt::format(format.text, std::forward<Args>(args)...), format.where);
+}
+
+/// check<ShapeError>(a == b, "add: shapes {} and {} do not broadcast", a, b);
+template <class E, class... Args>
+inline void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
+  if (!ok) [[unlikely]] {
+    fail<E, Args...>(format, std::forward<Args>(args)...);
+  }
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include <tandem/core/export.h>
+
+// Which GPUs there are. Needs no CUDA header, and a build without CUDA answers too: it sees none.
+
+namespace tandem::inline v0::cuda {
+
+/// Whether at least one GPU can be used by this build on this machine. Never throws.
+TANDEM_API bool is_available() noexcept;
+
+/// Number of GPUs, as limited by CUDA_VISIBLE_DEVICES: `cuda:0` is the first of those left visible. 0 without a
+/// driver, without a GPU, or in a build without CUDA. Never throws. Fixed at the first call in the process.
+TANDEM_API int device_count() noexcept;
+
+/// The model of GPU `index`, such as "NVIDIA H200". Throws DeviceError unless 0 <= index < device_count().
+TANDEM_API std::string device_name(int index);
+
+}  // namespace tandem::inline v0::cuda

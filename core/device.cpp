@@ -1,0 +1,65 @@
+#include <tandem/core/device.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr int kDefaultCpuDevices = 8;
+constexpr int kMaxCpuDevices = 64;
+
+bool parse_int(std::string_view text, int& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+int read_cpu_device_count() {
+  const char* text = std::getenv("TANDEM_CPU_DEVICES");
+  if (text == nullptr) {
+    return kDefaultCpuDevices;
+  }
+  int count = 0;
+  check<ConfigError>(parse_int(text, count) && count >= 1 && count <= kMaxCpuDevices,
+                     "TANDEM_CPU_DEVICES='{}': expected a number from 1 to {}", text, kMaxCpuDevices);
+  return count;
+}
+
+}  // namespace
+
+Device::Device(std::string_view text) {
+  const auto colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  int ordinal = 0;
+  const bool index_ok = colon == std::string_view::npos ||
+                        (parse_int(text.substr(colon + 1), ordinal) && ordinal >= 0 && ordinal < 32768);
+  check<DeviceError>((kind == "cpu" || kind == "cuda") && index_ok,
+                     "device '{}' is not known; write 'cpu', 'cpu:1', 'cuda' or 'cuda:0'", text);
+  type = kind == "cpu" ? DeviceType::cpu : DeviceType::cuda;
+  index = static_cast<std::int16_t>(ordinal);
+}
+
+std::string to_string(Device device) {
+  return fmt::format("{}:{}", device.type == DeviceType::cpu ? "cpu" : "cuda", device.index);
+}
+
+int cpu_device_count() {
+  static const int count = read_cpu_device_count();
+  return count;
+}
+
+void require_available(Device device) {
+  if (device == Device()) {
+    return;
+  }
+  check<DeviceError>(device.type == DeviceType::cpu,
+                     "device '{}': this version of tandem computes on the CPU only; use 'cpu'", to_string(device));
+  check<DeviceError>(device.index < cpu_device_count(),
+                     "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more",
+                     to_string(device), cpu_device_count(), cpu_device_count() - 1);
+}
+
+}  // namespace tandem::inline v0

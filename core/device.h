@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0 {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+/// Where a tensor lives. `cuda:k` is a GPU. `cpu:k` is a *logical CPU device*: the same memory, treated as another
+/// device, so that every multi-device path runs and is tested anywhere. Values on different devices never mix in one
+/// op; `.to(device)` copies.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  std::int16_t index = 0;
+
+  constexpr Device() noexcept = default;
+  constexpr Device(DeviceType t, int i) noexcept : type(t), index(static_cast<std::int16_t>(i)) {}
+  /// "cpu", "cpu:1", "cuda", "cuda:0"; throws DeviceError for any other text.
+  TANDEM_API Device(std::string_view text);
+  Device(const char* text) : Device(std::string_view(text)) {}
+  Device(const std::string& text) : Device(std::string_view(text)) {}
+  /// An integer is a GPU ordinal, as in PyTorch.
+  constexpr Device(int cuda_index) noexcept : Device(DeviceType::cuda, cuda_index) {}
+
+  friend constexpr bool operator==(const Device&, const Device&) noexcept = default;
+};
+
+/// "cpu:0", "cuda:1". Index 0 is written out too: errors are about which one.
+TANDEM_API std::string to_string(Device device);
+
+/// Number of logical CPU devices, fixed by whichever comes first: the first use of a device beyond cpu:0, or a call
+/// of this function. Taken from TANDEM_CPU_DEVICES (1 to 64), else 8.
+TANDEM_API int cpu_device_count();
+
+/// Throws DeviceError when a tensor cannot be placed there on this machine in this build.
+TANDEM_API void require_available(Device device);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/dtype.h>
+
+// Internal: from a run-time DType to a compile-time element type, by a templated lambda.
+
+namespace tandem::inline v0::core {
+
+/// dispatch_floating(dtype, [&]<class T>() { ... });  op names the caller in the error.
+template <class Body>
+decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
+  switch (dtype) {
+    case DType::f32: return std::forward<Body>(body).template operator()<float>();
+    case DType::f64: return std::forward<Body>(body).template operator()<double>();
+    default: break;
+  }
+  fail<DTypeError>("{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, name(dtype));
+}
+
+/// Every stored type.
+template <class Body>
+decltype(auto) dispatch_any(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f32: return std::forward<Body>(body).template operator()<float>();
+    case DType::f64: return std::forward<Body>(body).template operator()<double>();
+    case DType::i64: return std::forward<Body>(body).template operator()<std::int64_t>();
+    case DType::i32: return std::forward<Body>(body).template operator()<std::int32_t>();
+    case DType::u8: return std::forward<Body>(body).template operator()<std::uint8_t>();
+    case DType::boolean: return std::forward<Body>(body).template operator()<bool>();
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace tandem::inline v0::core

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace tandem::inline v0::core {
+
+/// Base of objects that count their owners themselves: one allocation, one-word handles. Starts with no owner.
+class RefCounted {
+ public:
+  RefCounted() noexcept = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
+
+  void retain() const noexcept { owners_.fetch_add(1, std::memory_order_relaxed); }
+  /// True when the last owner left: the caller then destroys the object.
+  bool drop() const noexcept {
+    // The only owner needs no read-modify-write: nobody else can change the count.
+    if (owners_.load(std::memory_order_acquire) == 1) {
+      return true;
+    }
+    return owners_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  bool is_unique() const noexcept { return owners_.load(std::memory_order_acquire) == 1; }
+
+ protected:
+  ~RefCounted() = default;
+
+ private:
+  mutable std::atomic<std::uint32_t> owners_{0};
+};
+
+/// Owning handle. How T goes away is T's business: `static void T::destroy(const T*)`.
+template <class T>
+class Ref {
+ public:
+  constexpr Ref() noexcept = default;
+  constexpr Ref(std::nullptr_t) noexcept {}
+  explicit Ref(T* object) noexcept : object_(object) {
+    if (object_ != nullptr) {
+      object_->retain();
+    }
+  }
+  Ref(const Ref& other) noexcept : Ref(other.object_) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  Ref(Ref<U> other) noexcept : object_(other.release()) {}
+  Ref& operator=(const Ref& other) noexcept {
+    Ref(other).swap(*this);
+    return *this;
+  }
+  Ref& operator=(Ref&& other) noexcept {
+    Ref(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Ref() { reset(); }
+
+  void reset() noexcept {
+    if (T* object = std::exchange(object_, nullptr); object != nullptr && object->drop()) {
+      T::destroy(object);
+    }
+  }
+  void swap(Ref& other) noexcept { std::swap(object_, other.object_); }
+  /// Gives the ownership away without counting.
+  T* release() noexcept { return std::exchange(object_, nullptr); }
+  /// Takes over an ownership that was counted before.
+  static Ref adopt(T* object) noexcept {
+    Ref ref;
+    ref.object_ = object;
+    return ref;
+  }
+
+  T* get() const noexcept { return object_; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  friend bool operator==(const Ref& a, const Ref& b) noexcept { return a.object_ == b.object_; }
+
+ private:
+  T* object_ = nullptr;
+};
+
+}  // namespace tandem::inline v0::core

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0 {
+
+/// Most dimensions a tensor can have.
+inline constexpr int kMaxDims = 8;
+
+/// Sizes (or strides) of a tensor, held in place: making one never allocates.
+class TANDEM_API Shape {
+ public:
+  constexpr Shape() noexcept = default;
+  Shape(std::initializer_list<std::int64_t> sizes) : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
+  /// Throws ShapeError beyond kMaxDims.
+  explicit Shape(std::span<const std::int64_t> sizes);
+  /// `ndim` entries of `value`.
+  static Shape filled(int ndim, std::int64_t value);
+
+  int ndim() const noexcept { return ndim_; }
+  std::size_t size() const noexcept { return static_cast<std::size_t>(ndim_); }
+  bool empty() const noexcept { return ndim_ == 0; }
+  std::int64_t operator[](int dim) const noexcept { return values_[dim]; }
+  std::int64_t& operator[](int dim) noexcept { return values_[dim]; }
+  const std::int64_t* begin() const noexcept { return values_; }
+  const std::int64_t* end() const noexcept { return values_ + ndim_; }
+  std::int64_t back() const noexcept { return values_[ndim_ - 1]; }
+
+  void push_back(std::int64_t value);
+  void insert(int position, std::int64_t value);
+  void erase(int position) noexcept;
+
+  /// Product of the sizes; 1 for a scalar. Throws ShapeError when it does not fit into 63 bits or a size is negative.
+  std::int64_t numel() const;
+
+  friend bool operator==(const Shape& a, const Shape& b) noexcept {
+    if (a.ndim_ != b.ndim_) {
+      return false;
+    }
+    for (int i = 0; i < a.ndim_; ++i) {
+      if (a.values_[i] != b.values_[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::int64_t values_[kMaxDims] = {};
+  int ndim_ = 0;
+};
+
+/// "[32, 784]"; "[]" for a scalar.
+TANDEM_API std::string to_string(const Shape& shape);
+
+/// Strides, in elements, of a dense row-major tensor.
+TANDEM_API Shape contiguous_strides(const Shape& sizes);
+
+/// A dimension counted from the end becomes one counted from the front. Throws ShapeError naming `op`.
+TANDEM_API int wrap_dim(int dim, int ndim, const char* op);
+
+/// The shape two operands broadcast to (NumPy's rule). Throws ShapeError naming `op` and both shapes.
+TANDEM_API Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
+
+}  // namespace tandem::inline v0

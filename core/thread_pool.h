@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <tandem/core/export.h>
+#include <tandem/core/function_ref.h>
+
+namespace tandem::inline v0 {
+
+/// Threads that take part in one op, the calling one included. From TANDEM_NUM_THREADS, else the cores available.
+TANDEM_API int num_threads();
+/// Throws ConfigError unless 1 <= count <= 256. Results do not depend on it.
+TANDEM_API void set_num_threads(int count);
+
+namespace core {
+
+/// The one pool of compute threads in the process.
+///
+/// Work is cut into chunks by its *size*, never by the number of threads, and chunks are combined in their order: so
+/// results are the same bits for any number of threads. Chunks are claimed one by one; several callers may be in
+/// for_each_chunk at once (replica threads) and share the workers. Idle workers spin for a moment while the process
+/// has no more busy threads than cores, then park: on a virtual machine a wake-up costs more than a small step.
+class TANDEM_API ThreadPool {
+ public:
+  static ThreadPool& instance();
+
+  /// body(k) for every k in [0, chunks), the caller taking part. Returns when all are done; rethrows the exception
+  /// of the lowest failing chunk. Called from inside a chunk it runs in that thread alone.
+  void for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body);
+
+  int num_threads() const noexcept;
+  void set_num_threads(int count);
+
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+ private:
+  ThreadPool();
+  ~ThreadPool();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Cuts [0, total) into ranges of `grain` (the last may be shorter) and calls body(begin, end) for each, in parallel
+/// when there is more than one.
+inline void parallel_for(std::int64_t total, std::int64_t grain, FunctionRef<void(std::int64_t, std::int64_t)> body) {
+  if (total <= 0) {
+    return;
+  }
+  if (total <= grain) {
+    body(0, total);
+    return;
+  }
+  const std::int64_t chunks = (total + grain - 1) / grain;
+  ThreadPool::instance().for_each_chunk(chunks, [&](std::int64_t chunk) {
+    const std::int64_t begin = chunk * grain;
+    body(begin, begin + grain < total ? begin + grain : total);
+  });
+}
+
+/// A thread that runs one long task beside the caller and may block (the further devices of a backward pass). Unlike
+/// chunks, tasks are guaranteed a thread each. Threads are kept for the next Helper. The caller's ThreadState is
+/// carried over. join() rethrows what the task threw; the destructor joins and swallows.
+class TANDEM_API Helper {
+ public:
+  explicit Helper(std::function<void()> task);
+  ~Helper();
+  Helper(Helper&&) noexcept;
+  Helper& operator=(Helper&&) = delete;
+
+  void join();
+
+ private:
+  struct Slot;
+  std::shared_ptr<Slot> slot_;
+};
+
+}  // namespace core
+}  // namespace tandem::inline v0

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <string>
+
+#include <tandem/core/device.h>
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0 {
+
+class Generator;
+
+namespace kernels {
+class LaunchObserver;
+}
+
+namespace core {
+
+struct ModuleScope;
+class Frame;
+
+/// Everything a thread carries that changes what an op does or says. Plain values and borrowed pointers: capturing is
+/// a copy, restoring is ThreadStateScope, and whatever runs work on another thread (pool, backward helpers, loader)
+/// does exactly that. A new per-thread setting belongs here and nowhere else.
+struct ThreadState {
+  Device device;                                // where factories place new tensors
+  bool grad_enabled = true;                     // off under NoGradGuard
+  Generator* generator = nullptr;               // null: the process's default generator
+  const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages
+  const Frame* frame = nullptr;                 // innermost replica frame: what parameter slots mean here
+  kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
+};
+
+/// The calling thread's state.
+inline ThreadState& thread_state() noexcept {
+  constinit static thread_local ThreadState state;
+  return state;
+}
+
+/// Makes `state` current for a scope, then puts back what was there.
+class ThreadStateScope {
+ public:
+  explicit ThreadStateScope(const ThreadState& state) noexcept : saved_(thread_state()) { thread_state() = state; }
+  ~ThreadStateScope() { thread_state() = saved_; }
+  ThreadStateScope(const ThreadStateScope&) = delete;
+  ThreadStateScope& operator=(const ThreadStateScope&) = delete;
+
+ private:
+  ThreadState saved_;
+};
+
+/// One open module call: a link on the caller's stack.
+struct ModuleScope {
+  const char* path;           // from the root, "encoder.0"; empty for a root
+  const char* type;           // "Linear", "Mlp"
+  const ModuleScope* parent;  // the call around this one
+};
+
+/// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module.
+TANDEM_API std::string message_prefix(const char* op);
+
+}  // namespace core
+}  // namespace tandem::inline v0

@@ -1,0 +1,199 @@
+#include <tandem/data/byte_source.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr std::size_t kChunkBytes = 256 * 1024;
+
+std::string system_message(int code) { return std::generic_category().message(code); }
+
+// What helps most when a relative path is not found.
+std::string current_directory_note(const std::string& path) {
+  std::error_code ignored;
+  const auto directory = std::filesystem::current_path(ignored);
+  return path.starts_with('/') || ignored ? "" : fmt::format(" (current directory: {})", directory.string());
+}
+
+class File {
+ public:
+  explicit File(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) {
+      fail<IoError>("cannot open '{}': {}{}", path, system_message(errno), current_directory_note(path));
+    }
+  }
+  ~File() { ::close(descriptor_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  // Size of a regular file, else 0. Only a hint: the end is where read() says.
+  std::int64_t size_hint() const {
+    struct stat status{};
+    check<IoError>(::fstat(descriptor_, &status) == 0, "{}: cannot be read: {}", path_, system_message(errno));
+    check<IoError>(!S_ISDIR(status.st_mode), "{}: this is a directory, expected a file", path_);
+    return S_ISREG(status.st_mode) ? std::int64_t{status.st_size} : 0;
+  }
+
+  // Fills the buffer; less comes only at the end of the file.
+  std::size_t read(std::span<std::uint8_t> buffer) {
+    std::size_t total = 0;
+    while (total < buffer.size()) {
+      const ssize_t count = ::read(descriptor_, buffer.data() + total, buffer.size() - total);
+      if (count == 0) {
+        break;
+      }
+      if (count > 0) {
+        total += static_cast<std::size_t>(count);
+      } else if (errno != EINTR) {
+        fail<IoError>("{}: cannot be read: {}", path_, system_message(errno));
+      }
+    }
+    return total;
+  }
+
+ private:
+  const std::string& path_;
+  int descriptor_;
+};
+
+// Bytes that come in pieces. Grows by half, and never beyond one byte over the limit.
+class Sink {
+ public:
+  Sink(const std::string& path, std::int64_t max_bytes, std::int64_t expected)
+      : path_(path), limit_(static_cast<std::size_t>(std::max<std::int64_t>(max_bytes, 0))) {
+    check_limit(static_cast<std::size_t>(expected));
+    // One byte more than expected, so that the same read sees the end.
+    bytes_.resize(static_cast<std::size_t>(expected) + 1);
+  }
+
+  // Never empty.
+  std::span<std::uint8_t> room() {
+    if (used_ == bytes_.size()) {
+      check_limit(used_);
+      bytes_.resize(std::min(limit_ + 1, std::max(kChunkBytes, used_ + used_ / 2)));
+    }
+    return std::span(bytes_).subspan(used_);
+  }
+  void filled(std::size_t count) { used_ += count; }
+
+  std::vector<std::uint8_t> take() {
+    check_limit(used_);
+    check<IoError>(used_ > 0, "{}: the file is empty", path_);
+    bytes_.resize(used_);
+    return std::move(bytes_);
+  }
+
+ private:
+  void check_limit(std::size_t bytes) const {
+    check<IoError>(bytes <= limit_, "{}: more than the limit of {} bytes (max_bytes)", path_, limit_);
+  }
+
+  const std::string& path_;
+  std::size_t limit_;
+  std::vector<std::uint8_t> bytes_;
+  std::size_t used_ = 0;
+};
+
+class GzipReader {
+ public:
+  // `head` is what was already read of the file.
+  GzipReader(const std::string& path, File& file, std::vector<std::uint8_t> head)
+      : path_(path), file_(file), chunk_(std::move(head)) {
+    constexpr int kGzipOnly = 16 + MAX_WBITS;
+    check<OutOfMemory>(inflateInit2(&stream_, kGzipOnly) == Z_OK, "{}: no memory to unpack gzip data", path);
+    offer(chunk_.size());
+  }
+  ~GzipReader() { inflateEnd(&stream_); }
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+
+  void unpack(Sink& sink) {
+    do {
+      check<IoError>(*stream_.next_in == 0x1f,
+                     "{}: byte {}: the gzip data ends here, but other bytes follow; the file is damaged", path_,
+                     offset());
+      unpack_member(sink);
+      inflateReset(&stream_);
+    } while (stream_.avail_in > 0 || refill());
+  }
+
+ private:
+  void unpack_member(Sink& sink) {
+    int result = Z_OK;
+    while (result != Z_STREAM_END) {
+      const auto room = sink.room();
+      const auto offered = static_cast<uInt>(std::min<std::size_t>(room.size(), 1U << 30));
+      stream_.next_out = room.data();
+      stream_.avail_out = offered;
+      result = inflate(&stream_, Z_NO_FLUSH);
+      sink.filled(offered - stream_.avail_out);
+      check<OutOfMemory>(result != Z_MEM_ERROR, "{}: no memory to unpack gzip data", path_);
+      check<IoError>(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR,
+                     "{}: byte {}: corrupt gzip data: {}", path_, offset(),
+                     stream_.msg != nullptr ? stream_.msg : "cannot be unpacked");
+      // With room left over, inflate has given all it can for this input.
+      if (result != Z_STREAM_END && stream_.avail_in == 0 && stream_.avail_out > 0) {
+        check<IoError>(refill(), "{}: byte {}: the gzip data ends early; the file is truncated", path_, offset());
+      }
+    }
+  }
+
+  bool refill() {
+    chunk_.resize(kChunkBytes);
+    const std::size_t count = file_.read(chunk_);
+    offer(count);
+    return count > 0;
+  }
+
+  void offer(std::size_t count) {
+    stream_.next_in = chunk_.data();
+    stream_.avail_in = static_cast<uInt>(count);
+    bytes_offered_ += static_cast<std::int64_t>(count);
+  }
+
+  // Where in the compressed file the next unused byte lies.
+  std::int64_t offset() const { return bytes_offered_ - stream_.avail_in; }
+
+  const std::string& path_;
+  File& file_;
+  std::vector<std::uint8_t> chunk_;
+  z_stream stream_{};
+  std::int64_t bytes_offered_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_bytes) {
+  File file(path);
+  const std::int64_t size_hint = file.size_hint();
+  std::vector<std::uint8_t> head(kChunkBytes);
+  head.resize(file.read(head));
+  if (head.size() >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
+    Sink sink(path, max_bytes, 0);
+    GzipReader(path, file, std::move(head)).unpack(sink);
+    return sink.take();
+  }
+  Sink sink(path, max_bytes, std::max(size_hint, static_cast<std::int64_t>(head.size())));
+  std::copy(head.begin(), head.end(), sink.room().begin());
+  sink.filled(head.size());
+  for (std::size_t count = head.size(); count > 0; sink.filled(count)) {
+    count = file.read(sink.room());
+  }
+  return sink.take();
+}
+
+}  // namespace tandem::inline v0::data

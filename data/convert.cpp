@@ -1,0 +1,35 @@
+#include <tandem/data/convert.h>
+
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+Tensor to_tensor(const IdxArray& array) {
+  return detail::from_memory(array.bytes.data(), array.bytes.size() / item_size(array.dtype), array.dtype,
+                             Shape(array.sizes), {});
+}
+
+Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns) {
+  const auto width = static_cast<std::int64_t>(columns.size());
+  Tensor result = empty({table.num_rows(), width});
+  float* out = result.mutable_data<float>();
+  for (std::int64_t c = 0; c < width; ++c) {
+    std::int64_t row = 0;
+    for (const double value : table.numeric(columns[static_cast<std::size_t>(c)])) {
+      out[row++ * width + c] = static_cast<float>(value);
+    }
+  }
+  return result;
+}
+
+Tensor to_tensor(const OneHot& column) {
+  const auto width = static_cast<std::int64_t>(column.categories.size());
+  Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width});
+  float* out = result.mutable_data<float>();
+  for (std::size_t row = 0; row < column.indices.size(); ++row) {
+    out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+  }
+  return result;
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tandem/data/csv.h>
+#include <tandem/data/idx.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::data {
+
+/// The array with its own shape and element type.
+TANDEM_API Tensor to_tensor(const IdxArray& array);
+
+/// Numeric columns side by side, f32 [rows, columns]. Throws what CsvTable::numeric throws.
+TANDEM_API Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns);
+
+/// A text column as f32 [rows, categories] with one 1 per row.
+TANDEM_API Tensor to_tensor(const OneHot& column);
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,128 @@
+#include <tandem/data/csv.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/suggest.h>
+#include <tandem/data/diagnostics.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr std::size_t kNameExcerpt = 40;
+
+// 'a', 'b', 'c', shortened.
+std::string list(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxListed = 20;
+  std::string result;
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
+    result += (i == 0 ? "" : ", ") + excerpt(names[i], kNameExcerpt);
+  }
+  return names.size() > kMaxListed ? fmt::format("{} and {} more", result, names.size() - kMaxListed) : result;
+}
+
+// A whole row in one column means that another character separates the fields.
+std::string delimiter_hint(const std::vector<std::string>& names) {
+  if (names.size() == 1) {
+    for (const char delimiter : {';', '\t', '|', ','}) {
+      if (names.front().find(delimiter) != std::string::npos) {
+        return fmt::format("; is CsvOptions::delimiter '{}'?", delimiter == '\t' ? "\\t" : std::string(1, delimiter));
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+CsvTable::CsvTable(std::string source, std::vector<CsvColumn> columns, std::vector<std::int64_t> line_of_row,
+                   std::int64_t num_dropped_rows)
+    : source_(std::move(source)),
+      columns_(std::move(columns)),
+      lines_(std::move(line_of_row)),
+      num_dropped_rows_(num_dropped_rows) {
+  for (const CsvColumn& column : columns_) {
+    const std::size_t values = column.numeric ? column.numbers.size() : column.texts.size();
+    check<ConfigError>(values == lines_.size(), "{}: column {} has {} values for {} rows", source_, column.name, values,
+                       lines_.size());
+    names_.push_back(column.name);
+  }
+}
+
+std::size_t CsvTable::column_index(std::string_view name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end()) {
+    const std::string nearest = core::nearest(name, names_);
+    fail<ConfigError>("{}: there is no column {}{}; the columns are {}{}", source_, excerpt(name, kNameExcerpt),
+                      nearest.empty() ? "" : fmt::format(" (did you mean {}?)", excerpt(nearest, kNameExcerpt)),
+                      list(names_), delimiter_hint(names_));
+  }
+  return static_cast<std::size_t>(found - names_.begin());
+}
+
+const CsvColumn& CsvTable::column(std::size_t index) const {
+  if (index >= columns_.size()) [[unlikely]] {
+    fail<ConfigError>("{}: there is no column {}; the columns are 0 to {}: {}", source_, index, num_columns() - 1,
+                      list(names_));
+  }
+  return columns_[index];
+}
+
+std::span<const double> CsvTable::numeric(std::size_t index) const {
+  const CsvColumn& c = column(index);
+  if (!c.numeric) [[unlikely]] {
+    fail<IoError>("{}:{}:{}: column {} holds text where numbers are due: {}", source_, c.first_text.line,
+                  c.first_text.column, excerpt(c.name, kNameExcerpt), c.first_text_excerpt);
+  }
+  return c.numbers;
+}
+
+std::span<const std::string> CsvTable::text(std::size_t index) const {
+  const CsvColumn& c = column(index);
+  if (c.numeric) [[unlikely]] {
+    fail<ConfigError>("{}: column {} holds numbers, not text; read it with numeric()", source_,
+                      excerpt(c.name, kNameExcerpt));
+  }
+  return c.texts;
+}
+
+std::int64_t CsvTable::line_of_row(std::int64_t row) const {
+  check<ConfigError>(row >= 0 && row < num_rows(), "{}: there is no row {}; rows are 0 to {}", source_, row,
+                     num_rows() - 1);
+  return lines_[static_cast<std::size_t>(row)];
+}
+
+OneHot one_hot(const CsvTable& table, std::string_view column, std::int64_t max_categories) {
+  const std::size_t index = table.column_index(column);
+  const auto texts = table.text(index);
+  std::unordered_map<std::string_view, std::int64_t> position;
+  for (const std::string& text : texts) {
+    position.emplace(text, 0);
+    if (static_cast<std::int64_t>(position.size()) > max_categories) {
+      const CsvColumn& c = table.column(index);
+      fail<IoError>(
+          "{}: column {} has more than {} different texts, too many for one-hot; the first text is {} in line {}, "
+          "column {}",
+          table.source(), excerpt(c.name, kNameExcerpt), max_categories, c.first_text_excerpt, c.first_text.line,
+          c.first_text.column);
+    }
+  }
+  OneHot result;
+  for (const auto& [text, unused] : position) {
+    result.categories.emplace_back(text);
+  }
+  std::sort(result.categories.begin(), result.categories.end());
+  for (std::size_t i = 0; i < result.categories.size(); ++i) {
+    position[result.categories[i]] = static_cast<std::int64_t>(i);
+  }
+  result.indices.reserve(texts.size());
+  for (const std::string& text : texts) {
+    result.indices.push_back(position[text]);
+  }
+  return result;
+}
+
+}  // namespace tandem::inline v0::data

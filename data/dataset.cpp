@@ -1,0 +1,57 @@
+#include <tandem/data/dataset.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/ops.h>
+#include <tandem/core/check.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
+  std::vector<Tensor> xs;
+  std::vector<Tensor> ys;
+  for (const std::int64_t index : indices) {
+    try {
+      Example example = get(index);
+      xs.push_back(std::move(example.x));
+      ys.push_back(std::move(example.y));
+    } catch (Error& error) {
+      error.add_context(fmt::format("while loading sample {}", index));
+      throw;
+    }
+  }
+  return {stack(xs), stack(ys)};
+}
+
+TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {
+  check<ShapeError>(x_.dim() > 0 && y_.dim() > 0 && x_.size(0) == y_.size(0),
+                    "TensorDataset: x {} and y {} must have the same number of rows", to_string(x_.shape()),
+                    to_string(y_.shape()));
+}
+
+Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
+  const NoGradGuard no_grad;
+  const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});
+  return {x_.index_select(0, rows), y_.index_select(0, rows.to(y_.device()))};
+}
+
+TensorDataset TensorDataset::subset(const Tensor& indices) const {
+  const NoGradGuard no_grad;
+  return {x_.index_select(0, indices), y_.index_select(0, indices)};
+}
+
+Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) {
+  const auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(size) * test_fraction));
+  check<ConfigError>(test_fraction > 0 && test_fraction < 1 && test >= 1 && test < size,
+                     "random_split: {} of {} rows for the test part leave one of the parts empty", test_fraction, size);
+  Generator generator(seed);
+  const GeneratorScope scope(generator);
+  const Tensor order = randperm(size);
+  return {.train = order.narrow(0, test, size - test).contiguous(), .test = order.narrow(0, 0, test).contiguous()};
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <tandem/data/dataset.h>
+
+namespace tandem::inline v0::data {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;
+  bool shuffle = false;
+  int num_workers = 0;       // threads that load ahead; 0: in the calling thread
+  bool drop_last = false;    // leave out a last batch that is not full
+  int prefetch_factor = 2;   // batches ahead per worker
+  std::optional<std::uint64_t> seed = std::nullopt;  // of the order; default: drawn from the current generator
+  std::optional<Device> device = std::nullopt;       // where batches go; default: where the data set has them
+};
+
+/// Batches of a data set: `for (auto [x, y] : loader)` is one epoch. The order of epoch e is a function of (seed, e),
+/// the same for any number of workers; each begin() starts the next epoch. Leaving the loop early is safe at any time.
+/// What a worker throws arrives in the loop at its batch, with the sample's index.
+class TANDEM_API DataLoader {
+ public:
+  class Iterator;
+
+  /// Borrows an lvalue, which must outlive the loader, and keeps a temporary. Throws ConfigError for an empty data set,
+  /// a batch size below 1, or drop_last with less than one batch.
+  template <class D>
+    requires std::derived_from<std::remove_cvref_t<D>, Dataset>
+  explicit DataLoader(D&& dataset, const DataLoaderOptions& options = {})
+      : DataLoader(share(std::forward<D>(dataset)), options) {}
+  DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options = {});
+
+  /// Batches in an epoch.
+  std::int64_t size() const noexcept;
+  /// Number of the next epoch to start; set_epoch() to resume.
+  std::int64_t epoch() const noexcept { return epoch_; }
+  void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
+
+  Iterator begin();
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+ private:
+  struct Pass;
+
+  template <class D>
+  static std::shared_ptr<const Dataset> share(D&& dataset) {
+    if constexpr (std::is_lvalue_reference_v<D>) {
+      return {std::shared_ptr<const Dataset>(), &dataset};
+    } else {
+      return std::make_shared<std::remove_cvref_t<D>>(std::forward<D>(dataset));
+    }
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  DataLoaderOptions options_;
+  std::uint64_t seed_;
+  std::int64_t epoch_ = 0;
+};
+
+/// Walks one epoch; move-only.
+class TANDEM_API DataLoader::Iterator {
+ public:
+  using value_type = Example;
+  using difference_type = std::ptrdiff_t;
+
+  Iterator(Iterator&&) noexcept;
+  Iterator& operator=(Iterator&&) noexcept;
+  ~Iterator();
+
+  const Example& operator*() const noexcept { return current_; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  friend bool operator==(const Iterator& it, std::default_sentinel_t) noexcept { return it.done(); }
+
+ private:
+  friend class DataLoader;
+  explicit Iterator(std::unique_ptr<Pass> pass);
+  bool done() const noexcept;
+
+  std::unique_ptr<Pass> pass_;
+  Example current_;
+};
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+// The command line of the samples. Results go to stdout, everything else to stderr.
+// Exit codes: 0 done, 1 failed, 2 wrong command line.
+
+namespace example {
+
+/// What every sample takes. A sample sets its own defaults before add_common_options().
+struct CommonOptions {
+  std::string data = {};                          ///< file or folder; empty: the sample's own choice
+  std::int64_t epochs = 10;                       ///< >= 1
+  std::int64_t batch_size = 64;                   ///< >= 1
+  double lr = 1e-3;                               ///< learning rate: finite, > 0
+  std::string optimizer = "adam";                 ///< adam, adamw or sgd
+  std::vector<std::int64_t> hidden = {256, 128};  ///< sizes of the hidden layers, each >= 1; at least one
+  std::string device = "cpu";                     ///< a device that exists here
+  int threads = 0;                                ///< 0: all cores; at most 256
+  std::uint64_t seed = 0;
+  std::string out = {};  ///< run folder; empty: runs/<program>-<time>
+  bool json = false;     ///< the last line of stdout is one JSON object
+  bool quiet = false;    ///< no progress on stderr
+};
+
+/// Adds the flags of CommonOptions with their defaults. `options` must outlive parse().
+void add_common_options(CLI::App& app, CommonOptions& options);
+
+/// Parses, having added --help and --version. Returns the exit code when the program is to end: 0 after help
+/// or version on stdout, 2 after one line on stderr that says what is wrong. When a flag comes twice, the last counts.
+/// `app` needs a name; its footer is where the Examples section goes.
+std::optional<int> parse(CLI::App& app, int argc, const char* const* argv);
+
+/// One JSON object on a line of its own on stdout; NaN and infinities become null.
+void print_result_json(const nlohmann::ordered_json& result);
+
+/// Runs `program` as the whole of main(). What it throws becomes "error: <text>" on stderr and exit code 1, and so does
+/// output that could not be written: a full disk must not look like success.
+int run_main(int argc, char** argv, int (*program)(int argc, char** argv));
+
+}  // namespace example

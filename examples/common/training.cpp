@@ -1,0 +1,143 @@
+#include "training.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/ops.h>
+#include <tandem/core/check.h>
+#include <tandem/data/loader.h>
+#include <tandem/nn/dropout.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/lr_scheduler.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/telemetry/progress.h>
+
+namespace example {
+
+using namespace tandem;
+
+nn::Sequential make_mlp(std::int64_t in, const std::vector<std::int64_t>& hidden, std::int64_t out, double dropout) {
+  nn::Sequential model;
+  for (const std::int64_t size : hidden) {
+    model.push_back(nn::Linear(in, size));
+    model.push_back(nn::ReLU());
+    if (dropout > 0) {
+      model.push_back(nn::Dropout(dropout));
+    }
+    in = size;
+  }
+  model.push_back(nn::Linear(in, out));
+  return model;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const std::vector<Tensor>& parameters,
+                                                 double lr, double weight_decay) {
+  if (name == "adam") {
+    return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = lr, .weight_decay = weight_decay});
+  }
+  if (name == "adamw") {
+    return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = lr, .weight_decay = weight_decay});
+  }
+  return std::make_unique<optim::SGD>(parameters,
+                                      optim::SGDOptions{.lr = lr, .momentum = 0.9, .weight_decay = weight_decay});
+}
+
+Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const nn::Sequential& model,
+                 const data::TensorDataset& train, LossFunction loss_fn, std::string unit)
+    : options_(options),
+      model_(model),
+      train_(train),
+      loss_fn_(loss_fn),
+      unit_(std::move(unit)),
+      cosine_(recipe.cosine),
+      optimizer_(make_optimizer(options.optimizer, model.parameters(), options.lr, recipe.weight_decay)) {
+  check<ConfigError>(options.batch_size <= train.size(),
+                     "--batch-size {} is larger than the training part ({} samples); choose at most that",
+                     options.batch_size, train.size());
+}
+
+double Trainer::run(telemetry::RunFolder& folder,
+                    const std::function<std::vector<std::pair<std::string, double>>()>& evaluate) {
+  using Clock = std::chrono::steady_clock;
+  const Device device(options_.device);
+  data::DataLoader loader(train_, {.batch_size = options_.batch_size, .shuffle = true, .device = device});
+  telemetry::Progress progress({.total = train_.size(), .unit = unit_, .enabled = !options_.quiet});
+  optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = loader.size() * options_.epochs});
+  double total_seconds = 0;
+  for (std::int64_t epoch = 1; epoch <= options_.epochs; ++epoch) {
+    progress.start_epoch(epoch, options_.epochs);
+    const auto start = Clock::now();
+    double loss_sum = 0;
+    std::int64_t seen = 0;
+    std::int64_t batch = 0;
+    for (const auto& [x, y] : loader) {
+      ++batch;
+      optimizer_->zero_grad();
+      const Tensor loss = loss_fn_(model_(x), y);
+      const double value = loss.item();
+      check<ValueError>(std::isfinite(value),
+                        "the loss is {} in epoch {}, batch {} of {}: training stopped. A smaller --lr ({} now) is the "
+                        "usual cure; check the data for extreme values too",
+                        value, epoch, batch, loader.size(), options_.lr);
+      loss.backward();
+      optimizer_->step();
+      if (cosine_) {
+        schedule.step();
+      }
+      loss_sum += value * static_cast<double>(x.size(0));
+      seen += x.size(0);
+      progress.set("loss", loss_sum / static_cast<double>(seen));
+      progress.advance(x.size(0));
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    total_seconds += seconds;
+    history_.push_back({.loss = loss_sum / static_cast<double>(seen), .seconds = seconds});
+
+    telemetry::Fields fields{{"epoch", epoch},
+                             {"train_loss", history_.back().loss},
+                             {"train_seconds", seconds},
+                             {"lr", optimizer_->learning_rate()}};
+    for (const auto& [name, value] : evaluate()) {
+      fields.push_back({name, value});
+      progress.set(name, value);
+    }
+    folder.append_metrics(fields);
+    progress.end_epoch();
+  }
+  return total_seconds;
+}
+
+Tensor predict(nn::Sequential& model, const Tensor& x, Device device) {
+  constexpr std::int64_t kRows = 1024;
+  const NoGradGuard no_grad;
+  const bool was_training = model.is_training();
+  model.eval();
+  std::vector<Tensor> parts;
+  for (std::int64_t row = 0; row < x.size(0); row += kRows) {
+    parts.push_back(model(x.slice(0, row, row + kRows).to(device)).to("cpu"));
+  }
+  model.train(was_training);
+  return cat(parts);
+}
+
+telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe) {
+  return {{"program", program},
+          {"data", options.data},
+          {"epochs", options.epochs},
+          {"batch_size", options.batch_size},
+          {"lr", options.lr},
+          {"schedule", recipe.cosine ? "cosine" : "constant"},
+          {"optimizer", options.optimizer},
+          {"weight_decay", recipe.weight_decay},
+          {"dropout", recipe.dropout},
+          {"hidden", fmt::format("{}", fmt::join(options.hidden, ","))},
+          {"device", options.device},
+          {"threads", static_cast<std::int64_t>(num_threads())},
+          {"seed", static_cast<std::int64_t>(options.seed)}};
+}
+
+}  // namespace example

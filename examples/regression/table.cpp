@@ -1,0 +1,135 @@
+#include "table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include <Eigen/Dense>
+
+#include <tandem/autograd/ops.h>
+#include <tandem/core/check.h>
+#include <tandem/data/convert.h>
+#include <tandem/data/dataset.h>
+#include <tandem/data/standardizer.h>
+#include <tandem/tensor/factories.h>
+
+namespace example {
+
+using namespace tandem;
+
+namespace {
+
+constexpr double kTestFraction = 0.2;
+constexpr double kSkewed = 2;  // skewness from which on a column of counts is taken as its logarithm
+
+// The values of the training rows that are there.
+std::vector<double> known(const std::vector<double>& values, const std::vector<std::int64_t>& rows) {
+  std::vector<double> result;
+  for (const std::int64_t row : rows) {
+    if (const double value = values[static_cast<std::size_t>(row)]; !std::isnan(value)) {
+      result.push_back(value);
+    }
+  }
+  return result;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double skewness(const std::vector<double>& values) {
+  double mean = 0;
+  for (const double v : values) {
+    mean += v / static_cast<double>(values.size());
+  }
+  double second = 0;
+  double third = 0;
+  for (const double v : values) {
+    second += (v - mean) * (v - mean);
+    third += (v - mean) * (v - mean) * (v - mean);
+  }
+  const double n = static_cast<double>(values.size());
+  return second > 0 ? (third / n) / std::pow(second / n, 1.5) : 0;
+}
+
+Tensor numeric_feature(const std::string& source, const std::string& name, std::vector<double> values,
+                       const std::vector<std::int64_t>& train_rows) {
+  const std::vector<double> there = known(values, train_rows);
+  check<IoError>(!there.empty(), "{}: column '{}' has no value in the training part", source, name);
+  const double fill = median(there);
+  const bool logarithm = *std::min_element(there.begin(), there.end()) >= 0 && skewness(there) > kSkewed;
+  for (double& value : values) {
+    value = std::isnan(value) ? fill : value;
+    value = logarithm ? std::log1p(std::max(value, 0.0)) : value;
+  }
+  return from_data(values, {static_cast<std::int64_t>(values.size()), 1}).to(DType::f32);
+}
+
+Eigen::MatrixXd with_ones(const Tensor& x) {
+  const Tensor values = x.to(DType::f64).contiguous();
+  using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Eigen::MatrixXd result(x.size(0), x.size(1) + 1);
+  result << Eigen::Map<const RowMajor>(values.data<double>(), x.size(0), x.size(1)), Eigen::VectorXd::Ones(x.size(0));
+  return result;
+}
+
+Eigen::VectorXd as_vector(const Tensor& y) {
+  const Tensor values = y.to(DType::f64).contiguous();
+  return Eigen::Map<const Eigen::VectorXd>(values.data<double>(), values.numel());
+}
+
+}  // namespace
+
+RegressionData load_table(const std::string& path, const std::string& target, std::uint64_t seed) {
+  const bool bundled = path.empty();
+  const std::string file =
+      bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
+  const data::CsvTable table =
+      data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
+  const std::span<const double> wanted = table.numeric(target);
+  for (std::int64_t row = 0; row < table.num_rows(); ++row) {
+    check<IoError>(!std::isnan(wanted[static_cast<std::size_t>(row)]), "{}:{}: the target '{}' is missing", file,
+                   table.line_of_row(row), target);
+  }
+  check<ConfigError>(table.num_columns() >= 2, "{}: there is no column but the target '{}'", file, target);
+
+  const data::Split split = data::random_split(table.num_rows(), kTestFraction, seed);
+  const std::vector<std::int64_t> train_rows = split.train.to_vector<std::int64_t>();
+  std::vector<Tensor> features;
+  for (const std::string& name : table.column_names()) {
+    if (name == target) {
+      continue;
+    }
+    if (table.is_numeric(name)) {
+      const std::span<const double> values = table.numeric(name);
+      features.push_back(numeric_feature(file, name, {values.begin(), values.end()}, train_rows));
+    } else {
+      features.push_back(data::to_tensor(data::one_hot(table, name)));
+    }
+  }
+  const Tensor x = cat(features, 1);
+  const Tensor y = data::to_tensor(table, {target});
+  RegressionData result{.name = bundled ? "California housing, 1990" : path,
+                        .target = target,
+                        .train_x = x.index_select(0, split.train),
+                        .train_y = y.index_select(0, split.train),
+                        .test_x = x.index_select(0, split.test),
+                        .test_y = y.index_select(0, split.test)};
+  const auto scaler = data::Standardizer::per_column(result.train_x);
+  result.train_x = scaler.apply(result.train_x);
+  result.test_x = scaler.apply(result.test_x);
+  return result;
+}
+
+double least_squares_rmse(const RegressionData& data) {
+  // One-hot columns add up to the column of ones: the rank is not full, which this decomposition copes with.
+  const Eigen::VectorXd solution =
+      with_ones(data.train_x).completeOrthogonalDecomposition().solve(as_vector(data.train_y));
+  const Eigen::VectorXd error = with_ones(data.test_x) * solution - as_vector(data.test_y);
+  return std::sqrt(error.squaredNorm() / static_cast<double>(error.size()));
+}
+
+}  // namespace example

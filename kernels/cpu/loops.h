@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/loop.h>
+
+// How CPU kernels walk memory. Chunk sizes are constants: results must not depend on the number of threads.
+
+namespace tandem::inline v0::kernels::cpu {
+
+/// Elements an element-wise kernel does per chunk: some 10 us of work, well above the cost of handing it over.
+inline constexpr std::int64_t kElementChunk = 32768;
+
+/// The dimension a Loop's rows run along.
+inline std::int64_t inner_size(const Loop& loop) noexcept { return loop.sizes[loop.ndim - 1]; }
+
+/// Calls row(pointers, count) for rows (innermost dimension) of `loop`; pointers[i] is where operand i stands. One
+/// dense row is cut into chunks of its own.
+template <class T, int kOperands, class Row>
+void for_each_row(const Loop& loop, const Operand* const (&operands)[kOperands], Row&& row) {
+  const int last = loop.ndim - 1;
+  const std::int64_t count = loop.sizes[last];
+  if (last == 0) {
+    core::parallel_for(count, kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      T* pointers[kOperands];
+      for (int i = 0; i < kOperands; ++i) {
+        pointers[i] = operands[i]->template as<T>() + begin * operands[i]->strides[0];
+      }
+      row(pointers, end - begin);
+    });
+    return;
+  }
+  std::int64_t rows = 1;
+  for (int dim = 0; dim < last; ++dim) {
+    rows *= loop.sizes[dim];
+  }
+  if (count == 0) {
+    return;
+  }
+  const std::int64_t grain = count >= kElementChunk ? 1 : kElementChunk / count;
+  core::parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t position[kMaxDims] = {};
+    T* pointers[kOperands];
+    std::int64_t rest = begin;
+    for (int i = 0; i < kOperands; ++i) {
+      pointers[i] = operands[i]->template as<T>();
+    }
+    for (int dim = last - 1; dim >= 0; --dim) {
+      position[dim] = rest % loop.sizes[dim];
+      rest /= loop.sizes[dim];
+      for (int i = 0; i < kOperands; ++i) {
+        pointers[i] += position[dim] * operands[i]->strides[dim];
+      }
+    }
+    for (std::int64_t r = begin; r < end; ++r) {
+      row(pointers, count);
+      for (int dim = last - 1; dim >= 0; --dim) {  // an odometer
+        const bool carry = ++position[dim] == loop.sizes[dim];
+        for (int i = 0; i < kOperands; ++i) {
+          pointers[i] += carry ? -(loop.sizes[dim] - 1) * operands[i]->strides[dim] : operands[i]->strides[dim];
+        }
+        if (!carry) {
+          break;
+        }
+        position[dim] = 0;
+      }
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels::cpu

@@ -1,0 +1,187 @@
+#include <tandem/kernels/reduce.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/kernels/cpu/loops.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+constexpr std::int64_t kBlock = 512;     // elements summed before their sum joins the others
+constexpr int kLanes = 8;                // independent sums inside a block: what a vector unit does at once
+constexpr std::int64_t kSumChunk = 65536;  // elements of one long sum per chunk
+
+// Element offsets of a loop, by position.
+std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64_t position) {
+  std::int64_t offset = 0;
+  for (int dim = loop.ndim - 1; dim >= 0; --dim) {
+    offset += position % loop.sizes[dim] * strides[dim];
+    position /= loop.sizes[dim];
+  }
+  return offset;
+}
+
+// Sums of floating point are gathered in f64 across blocks; integers in their own type.
+template <class T>
+using Total = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+
+template <class T>
+Total<T> sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
+  Total<T> total = 0;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t end = std::min(begin + kBlock, count);
+    T lanes[kLanes] = {};
+    std::int64_t i = begin;
+    if (stride == 1) {
+      for (; i + kLanes <= end; i += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          lanes[lane] = static_cast<T>(lanes[lane] + in[i + lane]);
+        }
+      }
+    }
+    for (int lane = 0; i < end; ++i, lane = (lane + 1) % kLanes) {
+      lanes[lane] = static_cast<T>(lanes[lane] + in[i * stride]);
+    }
+    for (const T lane : lanes) {
+      total = static_cast<Total<T>>(total + lane);
+    }
+  }
+  return total;
+}
+
+// Sum over positions [begin, end) of the reduced loop.
+template <class T>
+Total<T> sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std::int64_t end) {
+  const int last = kernel.reduced.ndim - 1;
+  const std::int64_t row = kernel.reduced.sizes[last];
+  const std::int64_t stride = kernel.in_reduced.strides[last];
+  Total<T> total = 0;
+  for (std::int64_t position = begin; position < end;) {
+    const std::int64_t count = std::min(end - position, row - position % row);
+    total = static_cast<Total<T>>(
+        total + sum_strided(base + offset_at(kernel.reduced, kernel.in_reduced.strides, position), stride, count));
+    position += count;
+  }
+  return total;
+}
+
+template <class T>
+void store(const Reduce& kernel, T* out, Total<T> total) {
+  T value;
+  if constexpr (std::is_floating_point_v<T>) {
+    value = static_cast<T>(total * kernel.scale);
+  } else {
+    value = total;
+  }
+  *out = kernel.accumulate == Accumulate::yes ? static_cast<T>(*out + value) : value;
+}
+
+// Sums over the outer dimension of a matrix whose rows are dense (a bias gradient): rows are added to a row of sums,
+// in blocks, so that memory is read in order.
+template <class T>
+void sum_columns(const Reduce& kernel) {
+  constexpr std::int64_t kColumns = 256;  // columns per chunk: the sums stay in registers or L1
+  const std::int64_t columns = kernel.kept.sizes[0];
+  const std::int64_t rows = kernel.reduced.sizes[0];
+  const std::int64_t row_stride = kernel.in_reduced.strides[0];
+  const std::int64_t grain = rows * kColumns < kSumChunk ? std::max(columns, kColumns) : kColumns;
+  core::parallel_for(columns, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kColumns) {
+      const std::int64_t width = std::min(kColumns, end - first);
+      Total<T> totals[kColumns] = {};
+      for (std::int64_t block = 0; block < rows; block += kBlock) {
+        T sums[kColumns] = {};
+        for (std::int64_t r = block; r < std::min(block + kBlock, rows); ++r) {
+          const T* in = kernel.in.as<T>() + r * row_stride + first;
+          for (std::int64_t c = 0; c < width; ++c) {
+            sums[c] = static_cast<T>(sums[c] + in[c]);
+          }
+        }
+        for (std::int64_t c = 0; c < width; ++c) {
+          totals[c] = static_cast<Total<T>>(totals[c] + sums[c]);
+        }
+      }
+      for (std::int64_t c = 0; c < width; ++c) {
+        store<T>(kernel, kernel.out.as<T>() + (first + c) * kernel.out.strides[0], totals[c]);
+      }
+    }
+  });
+}
+
+template <class T>
+void sum(Context& context, const Reduce& kernel) {
+  const std::int64_t outputs = kernel.kept.numel();
+  const std::int64_t length = kernel.reduced.numel();
+  if (kernel.kept.ndim == 1 && kernel.reduced.ndim == 1 && kernel.in.strides[0] == 1 && outputs > 1 && length > 0) {
+    return sum_columns<T>(kernel);
+  }
+  if (outputs == 1 && length > kSumChunk) {
+    const ScratchScope scope(context.scratch);
+    const std::int64_t chunks = (length + kSumChunk - 1) / kSumChunk;
+    auto* partial = context.scratch.allocate_array<Total<T>>(static_cast<std::size_t>(chunks));
+    core::parallel_for(length, kSumChunk, [&](std::int64_t begin, std::int64_t end) {
+      partial[begin / kSumChunk] = sum_range(kernel, kernel.in.as<const T>(), begin, end);
+    });
+    Total<T> total = 0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      total = static_cast<Total<T>>(total + partial[chunk]);
+    }
+    return store<T>(kernel, kernel.out.as<T>(), total);
+  }
+  const std::int64_t grain = 1 + kSumChunk / (length + 16);
+  core::parallel_for(outputs, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t position = begin; position < end; ++position) {
+      const T* base = kernel.in.as<const T>() + offset_at(kernel.kept, kernel.in.strides, position);
+      store<T>(kernel, kernel.out.as<T>() + offset_at(kernel.kept, kernel.out.strides, position),
+               sum_range(kernel, base, 0, length));
+    }
+  });
+}
+
+template <class T, bool kMax>
+void extreme(const Reduce& kernel) {
+  const std::int64_t length = kernel.reduced.numel();
+  const std::int64_t grain = 1 + kSumChunk / (length + 16);
+  core::parallel_for(kernel.kept.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t position = begin; position < end; ++position) {
+      const T* base = kernel.in.as<const T>() + offset_at(kernel.kept, kernel.in.strides, position);
+      T best = base[0];
+      std::int64_t best_at = 0;
+      for (std::int64_t i = 1; i < length; ++i) {
+        const T value = base[kernel.reduced.ndim == 1 ? i * kernel.in_reduced.strides[0]
+                                                      : offset_at(kernel.reduced, kernel.in_reduced.strides, i)];
+        // The negated comparison lets a NaN win; once it has won, nothing beats it.
+        const bool wins = kMax ? !(value <= best) : !(value >= best);
+        if (wins && !(best != best)) {
+          best = value;
+          best_at = i;
+        }
+      }
+      kernel.out.as<T>()[offset_at(kernel.kept, kernel.out.strides, position)] = best;
+      if (kernel.indices != nullptr) {
+        kernel.indices[position] = best_at;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void run(OnCpu, Context& context, const Reduce& kernel) {
+  core::dispatch_any(kernel.dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, bool>) {
+      switch (kernel.op) {
+        case ReduceOp::sum: return sum<T>(context, kernel);
+        case ReduceOp::max: return extreme<T, true>(kernel);
+        case ReduceOp::min: return extreme<T, false>(kernel);
+      }
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

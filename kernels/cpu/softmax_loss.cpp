@@ -1,0 +1,150 @@
+#include <tandem/kernels/softmax_loss.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/core/thread_pool.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+constexpr std::int64_t kChunk = 8192;  // exponentials per chunk
+
+std::int64_t rows_per_chunk(std::int64_t row_size) { return 1 + kChunk / (row_size + 1); }
+
+// log(sum(exp(x))) of a row with the given stride, shifted by its maximum; the maximum itself if that is infinite.
+template <class T>
+T log_sum_exp(const T* x, std::int64_t stride, std::int64_t size) {
+  T highest = x[0];
+  for (std::int64_t i = 1; i < size; ++i) {
+    highest = std::max(highest, x[i * stride]);
+  }
+  if (std::isinf(highest)) {
+    return highest;
+  }
+  T sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    sum += std::exp(x[i * stride] - highest);
+  }
+  return highest + std::log(sum);
+}
+
+template <class T>
+void softmax_row(const T* in, T* out, std::int64_t stride, std::int64_t size, bool log) {
+  T highest = in[0];
+  for (std::int64_t i = 1; i < size; ++i) {
+    highest = std::max(highest, in[i * stride]);
+  }
+  T sum = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    const T e = std::exp(in[i * stride] - highest);
+    sum += e;
+    out[i * stride] = log ? in[i * stride] - highest : e;
+  }
+  const T shift = log ? std::log(sum) : 0;
+  const T factor = log ? 1 : 1 / sum;
+  for (std::int64_t i = 0; i < size; ++i) {
+    out[i * stride] = (out[i * stride] - shift) * factor;
+  }
+}
+
+template <class T>
+void softmax_grad_row(const SoftmaxGrad& kernel, const T* grad, const T* y, T* out) {
+  T sum = 0;
+  for (std::int64_t i = 0; i < kernel.size; ++i) {
+    const std::int64_t at = i * kernel.inner;
+    sum += kernel.log ? grad[at] : grad[at] * y[at];
+  }
+  for (std::int64_t i = 0; i < kernel.size; ++i) {
+    const std::int64_t at = i * kernel.inner;
+    const T value = kernel.log ? grad[at] - std::exp(y[at]) * sum : y[at] * (grad[at] - sum);
+    out[at] = kernel.accumulate == Accumulate::yes ? out[at] + value : value;
+  }
+}
+
+// body(offset of the first element) for every row of a dense [outer, size, inner] tensor.
+template <class Body>
+void for_each_softmax_row(std::int64_t outer, std::int64_t size, std::int64_t inner, Body&& body) {
+  if (size == 0) {
+    return;
+  }
+  core::parallel_for(outer * inner, rows_per_chunk(size), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      body(row / inner * size * inner + row % inner);
+    }
+  });
+}
+
+}  // namespace
+
+void run(OnCpu, Context&, const Softmax& kernel) {
+  core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
+    for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
+      softmax_row(static_cast<const T*>(kernel.in) + at, static_cast<T*>(kernel.out) + at, kernel.inner, kernel.size,
+                  kernel.log);
+    });
+  });
+}
+
+void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
+    for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
+      softmax_grad_row(kernel, static_cast<const T*>(kernel.grad) + at, static_cast<const T*>(kernel.out) + at,
+                       static_cast<T*>(kernel.in_grad) + at);
+    });
+  });
+}
+
+void run(OnCpu, Context& context, const CrossEntropy& kernel) {
+  core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
+    const T* logits = static_cast<const T*>(kernel.logits);
+    T* lse = static_cast<T*>(kernel.log_sum_exp);
+    const ScratchScope scope(context.scratch);
+    const std::int64_t grain = rows_per_chunk(kernel.classes);
+    const std::int64_t chunks = (kernel.rows + grain - 1) / grain;
+    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
+    core::parallel_for(kernel.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      double sum = 0;
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* x = logits + row * kernel.classes;
+        lse[row] = log_sum_exp(x, 1, kernel.classes);
+        const T loss = lse[row] - x[kernel.targets[row]];
+        if (kernel.loss_per_row) {
+          static_cast<T*>(kernel.loss)[row] = loss;
+        }
+        sum += static_cast<double>(loss);
+      }
+      partial[begin / grain] = sum;
+    });
+    if (!kernel.loss_per_row) {
+      double total = 0;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        total += partial[chunk];
+      }
+      *static_cast<T*>(kernel.loss) = static_cast<T>(total * kernel.scale);
+    }
+  });
+}
+
+void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
+    const T* grad = static_cast<const T*>(kernel.grad);
+    const T* lse = static_cast<const T*>(kernel.log_sum_exp);
+    core::parallel_for(kernel.rows, rows_per_chunk(kernel.classes), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* x = static_cast<const T*>(kernel.logits) + row * kernel.classes;
+        T* out = static_cast<T*>(kernel.logits_grad) + row * kernel.classes;
+        const T g = grad[kernel.loss_per_row ? row : 0] * static_cast<T>(kernel.scale);
+        const std::int64_t target = kernel.targets[row];
+        for (std::int64_t c = 0; c < kernel.classes; ++c) {
+          const T value = (std::exp(x[c] - lse[row]) - (c == target ? T(1) : T(0))) * g;
+          out[c] = kernel.accumulate == Accumulate::yes ? out[c] + value : value;
+        }
+      }
+    });
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

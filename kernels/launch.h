@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <tandem/core/device.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/kernels/scratch.h>
+
+// The seam between tensors and devices. A kernel is a plain struct: its fields are the arguments (memory is handed in,
+// nothing is owned), its `run` overloads, one per backend, are found by the tag. Kernels never allocate from the
+// system after warm-up, never synchronise, never check shapes, and don't know Tensor.
+
+namespace tandem::inline v0::kernels {
+
+struct OnCpu {};
+struct OnCuda {};
+
+/// Whether a result replaces what is at its destination or is added to it (beta 0 or 1).
+enum class Accumulate : unsigned char { no, yes };
+
+/// What a kernel runs with, one per thread and device.
+struct Context {
+  Device device;
+  ScratchArena scratch;
+  bool deterministic = true;
+};
+
+/// The calling thread's context for `device`.
+TANDEM_API Context& context_for(Device device);
+
+/// One launch as data: `replay(context, args)` runs it again.
+struct LaunchRecord {
+  const char* name;
+  const void* args;  // valid during the callback; copy args_bytes to keep it (kernels are trivially copyable)
+  std::size_t args_bytes;
+  void (*replay)(Context&, const void* args);
+};
+
+/// Sees every launch of the threads on whose ThreadState it is set, before it runs.
+class LaunchObserver {
+ public:
+  virtual void on_launch(Context& context, const LaunchRecord& record) = 0;
+
+ protected:
+  ~LaunchObserver() = default;
+};
+
+/// The only way in which a kernel is run.
+template <class Kernel>
+void launch(Context& context, const Kernel& kernel) {
+  static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel's arguments are plain data");
+  if (LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
+    observer->on_launch(context, {Kernel::kName, &kernel, sizeof(Kernel), [](Context& c, const void* args) {
+                                    run(OnCpu{}, c, *static_cast<const Kernel*>(args));
+                                  }});
+  }
+  run(OnCpu{}, context, kernel);
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/shape.h>
+
+namespace tandem::inline v0::kernels {
+
+/// Memory and its strides, in elements, along the dimensions of a Loop.
+struct Operand {
+  void* data = nullptr;
+  std::int64_t strides[kMaxDims] = {};
+
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data);
+  }
+};
+
+/// Sizes of a loop nest, outermost first. Dimensions of size 1 are gone and neighbours that are walked as one are
+/// merged, so a dense loop has one dimension; a scalar has one of size 1.
+struct Loop {
+  int ndim = 0;
+  std::int64_t sizes[kMaxDims] = {};
+
+  std::int64_t numel() const noexcept {
+    std::int64_t count = 1;
+    for (int i = 0; i < ndim; ++i) {
+      count *= sizes[i];
+    }
+    return count;
+  }
+};
+
+/// Drops and merges dimensions of `loop`, in place, for all its operands at once. At least one dimension remains.
+template <int kOperands>
+void simplify(Loop& loop, Operand* const (&operands)[kOperands]) noexcept {
+  int kept = 0;
+  for (int dim = 0; dim < loop.ndim; ++dim) {
+    if (loop.sizes[dim] == 1) {
+      continue;
+    }
+    bool merges = kept > 0;
+    for (const Operand* operand : operands) {
+      merges = merges && operand->strides[kept - 1] == operand->strides[dim] * loop.sizes[dim];
+    }
+    const int target = merges ? kept - 1 : kept++;
+    loop.sizes[target] = merges ? loop.sizes[target] * loop.sizes[dim] : loop.sizes[dim];
+    for (Operand* operand : operands) {
+      operand->strides[target] = operand->strides[dim];
+    }
+  }
+  if (kept == 0) {
+    loop.sizes[0] = 1;
+    for (Operand* operand : operands) {
+      operand->strides[0] = 1;
+    }
+    kept = 1;
+  }
+  loop.ndim = kept;
+}
+
+}  // namespace tandem::inline v0::kernels

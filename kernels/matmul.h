@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+#include <tandem/kernels/launch.h>
+
+namespace tandem::inline v0::kernels {
+
+/// A matrix in memory; one of the strides is 1.
+struct Matrix {
+  const void* data;
+  std::int64_t row_stride;
+  std::int64_t col_stride;
+};
+
+/// out[m, n] (+)= a[m, k] b[k, n], then + bias[n] if bias is not null, then max(., 0) if relu.
+/// `out` is row-major with row stride `out_stride`, and overlaps nothing. k = 0 gives zeros (plus the epilogue).
+struct Matmul {
+  static constexpr const char* kName = "matmul";
+  DType dtype;
+  Accumulate accumulate = Accumulate::no;
+  bool relu = false;
+  std::int64_t m, n, k;
+  Matrix a;
+  Matrix b;
+  void* out;
+  std::int64_t out_stride;
+  const void* bias = nullptr;
+};
+void run(OnCpu, Context& context, const Matmul& kernel);
+
+}  // namespace tandem::inline v0::kernels

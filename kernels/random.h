@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+#include <tandem/kernels/launch.h>
+#include <tandem/kernels/step_state.h>
+
+namespace tandem::inline v0::kernels {
+
+enum class Distribution : std::uint8_t {
+  uniform,  // floating point, [low, high)
+  normal,   // floating point, mean low, standard deviation high
+  integer   // any type, [low, high)
+};
+
+/// Fills `count` dense elements. Element i takes half (two of four numbers) of the Philox block
+/// state->random_offset + offset + i / 2 under key `seed`, whatever the dtype: draws don't depend on threads, and agree between devices.
+/// A fill uses (count + 1) / 2 blocks.
+struct RandomFill {
+  static constexpr const char* kName = "random_fill";
+  Distribution distribution;
+  DType dtype;
+  void* out;
+  std::int64_t count;
+  double low, high;
+  std::uint64_t seed;
+  std::uint64_t offset;
+  const StepState* state;
+};
+void run(OnCpu, Context& context, const RandomFill& kernel);
+
+/// Inverted dropout (Srivastava et al., 2014): mask[i] = keep with probability 1 - p, out = in * mask / (1 - p), over
+/// `count` dense elements. Element i takes number i % 4 of block state->random_offset + offset + i / 4; the call uses
+/// (count + 3) / 4 blocks.
+struct Dropout {
+  static constexpr const char* kName = "dropout";
+  DType dtype;
+  std::int64_t count;
+  double p;
+  const void* in;
+  void* out;
+  std::uint8_t* mask;
+  std::uint64_t seed;
+  std::uint64_t offset;
+  const StepState* state;
+};
+void run(OnCpu, Context& context, const Dropout& kernel);
+
+/// in_grad (+)= g * mask / (1 - p).
+struct DropoutGrad {
+  static constexpr const char* kName = "dropout_grad";
+  DType dtype;
+  Accumulate accumulate = Accumulate::no;
+  std::int64_t count;
+  double p;
+  const void* grad;
+  const std::uint8_t* mask;
+  void* in_grad;
+};
+void run(OnCpu, Context& context, const DropoutGrad& kernel);
+
+}  // namespace tandem::inline v0::kernels

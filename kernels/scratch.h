@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0::kernels {
+
+/// Workspace for the length of one kernel call: a stack of bytes that grows to what is needed and is then kept, so
+/// that a warm kernel never asks the system for memory. One thread at a time.
+class TANDEM_API ScratchArena {
+ public:
+  static constexpr std::size_t kCeiling = std::size_t{256} << 20;
+
+  /// 64-byte aligned; throws OutOfMemory above the ceiling. Valid until the ScratchScope around it ends.
+  void* allocate(std::size_t bytes);
+
+  template <class T>
+  T* allocate_array(std::size_t count) {
+    return static_cast<T*>(allocate(count * sizeof(T)));
+  }
+
+ private:
+  friend class ScratchScope;
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  struct Block {
+    std::unique_ptr<std::byte, Free> memory;
+    std::size_t bytes = 0;
+  };
+  std::vector<Block> blocks_;  // a block that is too small is followed by a larger one, never moved
+  std::size_t block_ = 0;
+  std::size_t used_ = 0;
+  std::size_t total_ = 0;
+};
+
+/// Gives back, at its end, what was allocated since its start.
+class ScratchScope {
+ public:
+  explicit ScratchScope(ScratchArena& arena) noexcept : arena_(arena), block_(arena.block_), used_(arena.used_) {}
+  ~ScratchScope() {
+    arena_.block_ = block_;
+    arena_.used_ = used_;
+  }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+
+ private:
+  ScratchArena& arena_;
+  std::size_t block_;
+  std::size_t used_;
+};
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,28 @@
+#include <tandem/nn/linear.h>
+
+#include <cmath>
+
+#include <tandem/autograd/ops.h>
+#include <tandem/core/check.h>
+#include <tandem/nn/init.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::nn {
+
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options) {
+  check<ConfigError>(in_features >= 0 && out_features >= 0, "Linear: sizes must not be negative, got {} and {}",
+                     in_features, out_features);
+  const TensorOptions made{.dtype = options.dtype, .device = options.device};
+  weight = parameter("weight", empty({out_features, in_features}, made));
+  init::kaiming_uniform_(weight);
+  if (options.bias) {
+    bias = parameter("bias", empty({out_features}, made));
+    const double bound = in_features > 0 ? 1 / std::sqrt(static_cast<double>(in_features)) : 0.0;
+    init::uniform_(bias, -bound, bound);
+  }
+}
+
+Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+Tensor Linear::forward_relu(const Tensor& x) const { return linear_relu(x, weight, bias); }
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,20 @@
+#include <tandem/nn/sequential.h>
+
+namespace tandem::inline v0::nn {
+
+Tensor Sequential::forward(const Tensor& input) const {
+  Tensor x = input;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Linear* layer = steps_[i]->as_linear();
+    if (layer != nullptr && i + 1 < steps_.size() && steps_[i + 1]->is_relu()) {
+      const CallScope scope(*layer);
+      x = layer->forward_relu(x);
+      ++i;
+    } else {
+      x = steps_[i]->call(x);
+    }
+  }
+  return x;
+}
+
+}  // namespace tandem::inline v0::nn

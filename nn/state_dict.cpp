@@ -1,0 +1,30 @@
+#include <tandem/nn/state_dict.h>
+
+#include <algorithm>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::nn {
+
+void StateDict::set(std::string name, Tensor value) {
+  for (Entry& entry : entries_) {
+    if (entry.first == name) {
+      entry.second = std::move(value);
+      return;
+    }
+  }
+  entries_.emplace_back(std::move(name), std::move(value));
+}
+
+const Tensor* StateDict::find(std::string_view name) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.first == name; });
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const Tensor& StateDict::at(std::string_view name) const {
+  const Tensor* found = find(name);
+  check<ConfigError>(found != nullptr, "state dict: there is no '{}'", name);
+  return *found;
+}
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,43 @@
+#include <tandem/optim/adam.h>
+
+#include <tandem/core/check.h>
+#include <tandem/kernels/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+Adam::Adam(const std::vector<Tensor>& parameters, const AdamOptions& options)
+    : Adam("Adam", parameters, options, false) {}
+
+Adam::Adam(const char* name, const std::vector<Tensor>& parameters, const AdamOptions& options, bool decoupled)
+    : Optimizer(name, parameters, options.lr, 2), options_(options), decoupled_(decoupled) {
+  check<ConfigError>(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
+                     "{}: betas must be in [0, 1), got {} and {}", name, options.beta1, options.beta2);
+  check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0, "{}: eps and weight_decay must be >= 0, got {} and {}",
+                     name, options.eps, options.weight_decay);
+}
+
+AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
+    : Adam("AdamW", parameters,
+           {.lr = options.lr,
+            .beta1 = options.beta1,
+            .beta2 = options.beta2,
+            .eps = options.eps,
+            .weight_decay = options.weight_decay},
+           true) {}
+
+void Adam::update(const Slice& slice) {
+  kernels::launch(kernels::context_for(slice.run.device), kernels::Adam{.dtype = slice.run.dtype,
+                                                                        .count = slice.run.numel,
+                                                                        .param = slice.run.values,
+                                                                        .grad = slice.run.gradients,
+                                                                        .exp_avg = slice.buffers[0],
+                                                                        .exp_avg_sq = slice.buffers[1],
+                                                                        .state = &slice.state,
+                                                                        .beta1 = options_.beta1,
+                                                                        .beta2 = options_.beta2,
+                                                                        .eps = options_.eps,
+                                                                        .weight_decay = options_.weight_decay,
+                                                                        .decoupled = decoupled_});
+}
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tandem/autograd/parameter_store.h>
+#include <tandem/kernels/step_state.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::optim {
+
+/// Base of the optimisers. Takes leaves that require a gradient (others are passed over), packs them into a
+/// ParameterStore, and updates whole stretches of it in one pass each. A parameter without a gradient is left alone by
+/// step(), and its step count does not move. Moving the module to another device or dtype afterwards is fine.
+/// One thread at a time.
+class TANDEM_API Optimizer {
+ public:
+  virtual ~Optimizer();
+  Optimizer(Optimizer&&) noexcept;
+  Optimizer& operator=(Optimizer&&) noexcept;
+
+  /// One update of every parameter that has a gradient.
+  void step();
+  /// Forgets the gradients; their memory is kept.
+  void zero_grad();
+
+  double learning_rate() const noexcept { return learning_rate_; }
+  /// Takes effect at the next step. Throws ConfigError unless finite and >= 0.
+  void set_learning_rate(double learning_rate);
+  const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
+
+ protected:
+  /// One stretch of memory whose members have taken the same number of steps.
+  struct Slice {
+    ParameterRun run;
+    kernels::StepState state;
+    std::vector<void*> buffers;  // what the optimiser keeps per element, starting at zero
+  };
+
+  /// Throws ConfigError for an empty or repeated list, undefined tensors, results of ops.
+  Optimizer(const char* name, const std::vector<Tensor>& parameters, double learning_rate, int num_buffers);
+  virtual void update(const Slice& slice) = 0;
+
+ private:
+  struct Member;
+  bool layout_changed() const;
+  void cut();
+
+  const char* name_;
+  double learning_rate_;
+  int num_buffers_;
+  std::vector<Tensor> parameters_;
+  std::vector<Member> members_;   // in the order of memory
+  std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state: it must stay where it is
+};
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,32 @@
+#include <tandem/optim/sgd.h>
+
+#include <tandem/core/check.h>
+#include <tandem/kernels/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options)
+    : Optimizer("SGD", parameters, options.lr, options.momentum != 0 ? 1 : 0), options_(options) {
+  check<ConfigError>(options.momentum >= 0 && options.weight_decay >= 0,
+                     "SGD: momentum and weight_decay must be >= 0, got {} and {}", options.momentum,
+                     options.weight_decay);
+  check<ConfigError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
+                     "SGD: nesterov needs momentum > 0 and dampening = 0, got {} and {}", options.momentum,
+                     options.dampening);
+}
+
+void SGD::update(const Slice& slice) {
+  kernels::launch(kernels::context_for(slice.run.device),
+                  kernels::Sgd{.dtype = slice.run.dtype,
+                               .count = slice.run.numel,
+                               .param = slice.run.values,
+                               .grad = slice.run.gradients,
+                               .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
+                               .state = &slice.state,
+                               .momentum = options_.momentum,
+                               .dampening = options_.dampening,
+                               .weight_decay = options_.weight_decay,
+                               .nesterov = options_.nesterov});
+}
+
+}  // namespace tandem::inline v0::optim

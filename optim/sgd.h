@@ -1,0 +1,27 @@
+#pragma once
+
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// Stochastic gradient descent, with momentum as PyTorch defines it: v = momentum * v + (1 - dampening) * g,
+/// p -= lr * v (or lr * (g + momentum * v) with nesterov).
+class TANDEM_API SGD : public Optimizer {
+ public:
+  /// Throws ConfigError for options out of range (nesterov needs momentum > 0 and no dampening).
+  explicit SGD(const std::vector<Tensor>& parameters, const SGDOptions& options = {});
+
+ private:
+  void update(const Slice& slice) override;
+  SGDOptions options_;
+};
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,133 @@
+#include <tandem/telemetry/run_folder.h>
+
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/check.h>
+#include <tandem/telemetry/file.h>
+
+namespace tandem::inline v0::telemetry {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string to_json(const Fields& fields, int indent) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Field& field : fields) {
+    std::visit([&](const auto& value) { object[field.name] = value; }, field.value);
+  }
+  // Like NaN, bad UTF-8 in a metric must not end a run: dump() writes null for the one, replace covers the other.
+  return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void create_folders(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    fail_io(path, "create the folder", error.value());
+  }
+}
+
+std::string use_given(const std::string& path) {
+  create_folders(path);
+  std::error_code error;
+  const bool empty = fs::is_empty(path, error);
+  if (error) {
+    fail_io(path, "read the folder", error.value());
+  }
+  check<IoError>(empty,
+                 "'{}': cannot use it as the run folder: it exists and is not empty; give another path or "
+                 "remove it first",
+                 path);
+  return path;
+}
+
+std::string create_new(const std::string& parent, const std::string& program) {
+  check<ConfigError>(!program.empty() && program.find('/') == std::string::npos,
+                     "RunFolder: expected a program name without '/', or a path; got program '{}' and no path",
+                     program);
+  create_folders(parent);
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
+  const std::string base = fmt::format("{}/{}-{}", parent, program, stamp);
+  for (int copy = 1;; ++copy) {
+    std::string path = copy == 1 ? base : fmt::format("{}-{}", base, copy);
+    std::error_code error;
+    // Creating is the test whether the name is free: asking first would let two runs take the same one.
+    const bool created = fs::create_directory(path, error);
+    if (error) {
+      fail_io(path, "create the folder", error.value());
+    }
+    if (created) {
+      return path;
+    }
+  }
+}
+
+}  // namespace
+
+struct RunFolder::Impl {
+  std::string path;
+  int metrics = -1;
+  off_t metrics_bytes = 0;
+
+  explicit Impl(std::string p) : path(std::move(p)) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    if (metrics >= 0) {
+      ::close(metrics);
+    }
+  }
+};
+
+RunFolder::RunFolder(const RunFolderOptions& options)
+    : impl_(std::make_unique<Impl>(options.path.empty() ? create_new(options.parent, options.program)
+                                                        : use_given(options.path))) {}
+RunFolder::~RunFolder() = default;
+RunFolder::RunFolder(RunFolder&&) noexcept = default;
+RunFolder& RunFolder::operator=(RunFolder&&) noexcept = default;
+
+const std::string& RunFolder::path() const noexcept { return impl_->path; }
+
+std::string RunFolder::file(std::string_view name) const {
+  check<ConfigError>(!name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos,
+                     "RunFolder '{}': expected a plain file name, got '{}'", impl_->path, name);
+  return fmt::format("{}/{}", impl_->path, name);
+}
+
+void RunFolder::write_config(const Fields& fields) { write_file("config.json", to_json(fields, 2)); }
+
+void RunFolder::append_metrics(const Fields& fields) {
+  const std::string line = to_json(fields, -1);
+  const std::string path = file("metrics.jsonl");
+  if (impl_->metrics < 0) {
+    impl_->metrics = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (impl_->metrics < 0) {
+      fail_io(path, "open for writing", errno);
+    }
+  }
+  if (!write_all(impl_->metrics, line)) {
+    const int error = errno;
+    // A full disk can take half a line. Cutting needs no space; if it fails too, the first error is the one to tell.
+    [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics, impl_->metrics_bytes);
+    fail_io(path, "write", error);
+  }
+  impl_->metrics_bytes += static_cast<off_t>(line.size());
+}
+
+void RunFolder::write_file(std::string_view name, std::string_view bytes) { replace_file(file(name), bytes); }
+
+}  // namespace tandem::inline v0::telemetry

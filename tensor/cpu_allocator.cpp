@@ -1,0 +1,215 @@
+#include <tandem/tensor/cpu_allocator.h>
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0 {
+
+namespace detail {
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kCached = false;  // a cache would hide uses after free from the sanitizer
+#else
+constexpr bool kCached = true;
+#endif
+
+constexpr std::size_t kAlignment = 64;
+constexpr int kLinearClasses = 16;                                   // 64, 128, ... 1024 bytes
+constexpr int kClasses = kLinearClasses + 4 * (46 - 10);             // then four per doubling, up to 2^46
+constexpr std::size_t kThreadBlock = std::size_t{1} << 18;           // larger blocks are shared by all threads
+constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;   // what a thread keeps of one class
+
+constexpr std::size_t kLargest = std::size_t{1} << 46;
+
+int class_of(std::size_t bytes) {
+  if (bytes <= kLinearClasses * kAlignment) {
+    return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kAlignment);
+  }
+  const int log2 = static_cast<int>(std::bit_width(bytes - 1)) - 1;                      // 2^log2 < bytes <= 2^(log2 + 1)
+  const int quarter = static_cast<int>((bytes - 1) >> (log2 - 2)) & 3;
+  return kLinearClasses + 4 * (log2 - 10) + quarter;
+}
+
+std::size_t class_bytes(int size_class) {
+  if (size_class < kLinearClasses) {
+    return (static_cast<std::size_t>(size_class) + 1) * kAlignment;
+  }
+  const int index = size_class - kLinearClasses;
+  return static_cast<std::size_t>(5 + index % 4) << (10 + index / 4 - 2);
+}
+
+// A freed block holds the link to the next one.
+struct FreeBlock {
+  FreeBlock* next;
+};
+
+std::atomic<std::size_t> system_bytes{0};
+std::atomic<std::uint64_t> system_allocations{0};
+
+void give_back(FreeBlock* list, int size_class) noexcept {
+  while (list != nullptr) {
+    FreeBlock* next = list->next;
+    std::free(list);
+    system_bytes.fetch_sub(class_bytes(size_class), std::memory_order_relaxed);
+    list = next;
+  }
+}
+
+struct SharedCache {
+  std::mutex mutex;
+  std::array<FreeBlock*, kClasses> lists{};
+
+  void* take(int size_class) noexcept {
+    const std::lock_guard lock(mutex);
+    FreeBlock*& head = lists[static_cast<std::size_t>(size_class)];
+    FreeBlock* block = head;
+    if (block != nullptr) {
+      head = block->next;
+    }
+    return block;
+  }
+  void put(FreeBlock* first, FreeBlock* last, int size_class) noexcept {
+    const std::lock_guard lock(mutex);
+    FreeBlock*& head = lists[static_cast<std::size_t>(size_class)];
+    last->next = head;
+    head = first;
+  }
+  void clear() noexcept {
+    const std::lock_guard lock(mutex);
+    for (int c = 0; c < kClasses; ++c) {
+      give_back(std::exchange(lists[static_cast<std::size_t>(c)], nullptr), c);
+    }
+  }
+};
+
+SharedCache& shared_cache() {
+  static auto* cache = new SharedCache;  // outlives every thread and static tensor
+  return *cache;
+}
+
+struct ThreadCache {
+  struct List {
+    FreeBlock* head = nullptr;
+    std::uint32_t count = 0;
+  };
+  std::array<List, kClasses> lists{};
+
+  ~ThreadCache();
+};
+
+// Plain flags outlive the cache object during thread exit.
+constinit thread_local ThreadCache* thread_cache = nullptr;
+constinit thread_local bool thread_cache_gone = false;
+
+ThreadCache::~ThreadCache() {
+  thread_cache = nullptr;
+  thread_cache_gone = true;
+  for (int c = 0; c < kClasses; ++c) {
+    if (FreeBlock* first = lists[static_cast<std::size_t>(c)].head; first != nullptr) {
+      FreeBlock* last = first;
+      while (last->next != nullptr) {
+        last = last->next;
+      }
+      shared_cache().put(first, last, c);
+    }
+  }
+}
+
+[[gnu::noinline]] ThreadCache* make_thread_cache() {
+  if (thread_cache_gone) {
+    return nullptr;
+  }
+  static thread_local ThreadCache cache;
+  return thread_cache = &cache;
+}
+
+ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : make_thread_cache(); }
+
+[[gnu::noinline]] void* allocate_slow(std::size_t bytes, int size_class) {
+  if (void* block = shared_cache().take(size_class); block != nullptr) {
+    return block;
+  }
+  const std::size_t size = class_bytes(size_class);
+  void* memory = std::aligned_alloc(kAlignment, size);
+  if (memory == nullptr) {
+    empty_cpu_cache();
+    memory = std::aligned_alloc(kAlignment, size);
+  }
+  check<OutOfMemory>(memory != nullptr,
+                     "out of host memory: asked for {} bytes; tandem holds {} bytes of tensors. Use a smaller batch or "
+                     "model, or free tensors first",
+                     bytes, system_bytes.load());
+  system_bytes.fetch_add(size, std::memory_order_relaxed);
+  system_allocations.fetch_add(1, std::memory_order_relaxed);
+  return memory;
+}
+
+}  // namespace
+
+void* cpu_allocate(std::size_t bytes) {
+  check<OutOfMemory>(bytes <= kLargest, "out of host memory: asked for {} bytes, more than any machine has", bytes);
+  const int size_class = class_of(bytes);
+  if (kCached && bytes <= kThreadBlock) {
+    if (ThreadCache* cache = local_cache(); cache != nullptr) {
+      auto& list = cache->lists[static_cast<std::size_t>(size_class)];
+      if (FreeBlock* block = list.head; block != nullptr) {
+        list.head = block->next;
+        --list.count;
+        return block;
+      }
+    }
+  }
+  return allocate_slow(bytes, size_class);
+}
+
+void cpu_free(void* memory, std::size_t bytes) noexcept {
+  if (memory == nullptr) {
+    return;
+  }
+  const int size_class = class_of(bytes);
+  auto* block = static_cast<FreeBlock*>(memory);
+  if (!kCached) {
+    block->next = nullptr;
+    give_back(block, size_class);
+    return;
+  }
+  if (bytes <= kThreadBlock) {
+    if (ThreadCache* cache = local_cache(); cache != nullptr) {
+      auto& list = cache->lists[static_cast<std::size_t>(size_class)];
+      if (list.count * class_bytes(size_class) < kThreadBytesPerClass) {
+        block->next = list.head;
+        list.head = block;
+        ++list.count;
+        return;
+      }
+    }
+  }
+  shared_cache().put(block, block, size_class);
+}
+
+}  // namespace detail
+
+MemoryStats cpu_memory_stats() noexcept {
+  return {detail::system_bytes.load(std::memory_order_relaxed),
+          detail::system_allocations.load(std::memory_order_relaxed)};
+}
+
+void empty_cpu_cache() noexcept {
+  if (detail::thread_cache != nullptr) {
+    for (int c = 0; c < detail::kClasses; ++c) {
+      auto& list = detail::thread_cache->lists[static_cast<std::size_t>(c)];
+      detail::give_back(std::exchange(list.head, nullptr), c);
+      list.count = 0;
+    }
+  }
+  detail::shared_cache().clear();
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,181 @@
+#include <tandem/tensor/factories.h>
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/kernels/memory.h>
+#include <tandem/kernels/philox.h>
+#include <tandem/kernels/random.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+Tensor make(const Shape& sizes, const TensorOptions& options) {
+  return Tensor(detail::empty_view(sizes, options.dtype, options.device.value_or(core::thread_state().device)));
+}
+
+Tensor finish(Tensor tensor, const TensorOptions& options) {
+  if (options.requires_grad) {
+    tensor.requires_grad_();
+  }
+  return tensor;
+}
+
+void draw(const Tensor& tensor, kernels::Distribution distribution, double low, double high) {
+  const detail::View& out = tensor.raw();
+  const detail::View dense = out.is_contiguous() ? out : detail::empty_view(out.sizes, out.dtype, out.device());
+  Generator& generator = current_generator();
+  const std::int64_t count = out.numel();
+  kernels::launch(detail::context_of(dense),
+                  kernels::RandomFill{.distribution = distribution,
+                                      .dtype = out.dtype,
+                                      .out = dense.data(),
+                                      .count = count,
+                                      .low = low,
+                                      .high = high,
+                                      .seed = generator.seed(),
+                                      .offset = generator.reserve(static_cast<std::uint64_t>((count + 1) / 2)),
+                                      .state = generator.state()});
+  if (dense.storage != out.storage) {
+    detail::copy(out, dense);
+  }
+}
+
+void require_floating(const Tensor& tensor, const char* op) {
+  check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs f32 or f64, got {}", op, name(tensor.dtype()));
+}
+
+// An in-place draw on a value that the graph knows would make its history wrong.
+void require_no_history(const Tensor& tensor, const char* op) {
+  check<AutogradError>(!core::thread_state().grad_enabled || !tensor.requires_grad(),
+                       "{}: the tensor requires a gradient; do this under NoGradGuard", op);
+}
+
+}  // namespace
+
+Tensor empty(const Shape& sizes, const TensorOptions& options) { return finish(make(sizes, options), options); }
+
+Tensor full(const Shape& sizes, double value, const TensorOptions& options) {
+  Tensor tensor = make(sizes, options);
+  detail::fill(tensor.raw(), value);
+  return finish(std::move(tensor), options);
+}
+
+Tensor zeros(const Shape& sizes, const TensorOptions& options) { return full(sizes, 0, options); }
+Tensor ones(const Shape& sizes, const TensorOptions& options) { return full(sizes, 1, options); }
+
+Tensor empty_like(const Tensor& tensor) {
+  return empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+Tensor zeros_like(const Tensor& tensor) {
+  return zeros(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+Tensor ones_like(const Tensor& tensor) {
+  return ones(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+
+Tensor arange(std::int64_t end) { return arange(0, static_cast<double>(end), 1, {.dtype = DType::i64}); }
+
+Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  check<ConfigError>(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 &&
+                         (end - start) / step >= 0,
+                     "arange: {} to {} by {} never ends", start, end, step);
+  const double steps = std::ceil((end - start) / step);
+  check<ConfigError>(steps < 0x1p62, "arange: {} to {} by {} has too many elements", start, end, step);
+  const auto count = static_cast<std::int64_t>(steps);
+  Tensor tensor = make({count}, options);
+  kernels::launch(detail::context_of(tensor.raw()), kernels::Arange{.dtype = options.dtype,
+                                                                    .out = tensor.raw().data(),
+                                                                    .count = count,
+                                                                    .start = start,
+                                                                    .step = step});
+  return finish(std::move(tensor), options);
+}
+
+Tensor eye(std::int64_t n, const TensorOptions& options) {
+  Tensor tensor = make({n, n}, options);
+  detail::fill(tensor.raw(), 0);
+  detail::View diagonal = tensor.raw();
+  diagonal.sizes = {n};
+  diagonal.strides = {n + 1};
+  detail::fill(diagonal, 1);
+  return finish(std::move(tensor), options);
+}
+
+Tensor rand(const Shape& sizes, const TensorOptions& options) {
+  Tensor tensor = make(sizes, options);
+  require_floating(tensor, "rand");
+  draw(tensor, kernels::Distribution::uniform, 0, 1);
+  return finish(std::move(tensor), options);
+}
+
+Tensor randn(const Shape& sizes, const TensorOptions& options) {
+  Tensor tensor = make(sizes, options);
+  require_floating(tensor, "randn");
+  draw(tensor, kernels::Distribution::normal, 0, 1);
+  return finish(std::move(tensor), options);
+}
+
+Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const TensorOptions& options) {
+  check<ConfigError>(low < high, "randint: [{}, {}) is empty", low, high);
+  // Bounds travel as doubles; beyond 2^53 they would not arrive exactly.
+  check<ConfigError>(low >= -(std::int64_t{1} << 53) && high <= (std::int64_t{1} << 53),
+                     "randint: bounds beyond 2^53 ({} to {}) are not supported", low, high);
+  Tensor tensor = make(sizes, options);
+  draw(tensor, kernels::Distribution::integer, static_cast<double>(low), static_cast<double>(high));
+  return finish(std::move(tensor), options);
+}
+
+Tensor randperm(std::int64_t n) {
+  Tensor order = arange(n);
+  if (n < 2) {
+    return order;
+  }
+  Generator& generator = current_generator();
+  const std::uint64_t base = generator.reserve(static_cast<std::uint64_t>(n));
+  std::int64_t* values = order.mutable_data<std::int64_t>();
+  for (std::int64_t i = n - 1; i > 0; --i) {
+    const auto block = kernels::philox(generator.seed(), base + static_cast<std::uint64_t>(i));
+    std::swap(values[i], values[kernels::bounded(block[0], block[1], static_cast<std::uint64_t>(i) + 1)]);
+  }
+  return order;
+}
+
+Tensor& Tensor::uniform_(double low, double high) {
+  require_floating(*this, "uniform_");
+  require_no_history(*this, "uniform_");
+  check<ConfigError>(low <= high, "uniform_: [{}, {}) is empty", low, high);
+  raw().storage->bump_version();
+  draw(*this, kernels::Distribution::uniform, low, high);
+  return *this;
+}
+
+Tensor& Tensor::normal_(double mean, double std) {
+  require_floating(*this, "normal_");
+  require_no_history(*this, "normal_");
+  check<ConfigError>(std >= 0, "normal_: the standard deviation is {}", std);
+  raw().storage->bump_version();
+  draw(*this, kernels::Distribution::normal, mean, std);
+  return *this;
+}
+
+namespace detail {
+
+Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
+  const std::int64_t numel = sizes.numel();
+  check<ShapeError>(static_cast<std::size_t>(numel) == count, "from_data: shape {} has {} elements, got {} values",
+                    to_string(sizes), numel, count);
+  Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
+  if (count > 0) {
+    std::memcpy(tensor.raw().data(), data, count * item_size(dtype));
+  }
+  return finish(std::move(tensor), options);
+}
+
+}  // namespace detail
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0 {
+
+class Tensor;
+
+namespace core {
+
+/// What parameter and buffer slots mean on one thread for a while: a replica. A module is never cloned; while a frame
+/// is active, every use of a bound slot is a use of the tensor that stands in for it. Frames stack: what the inner one
+/// does not bind, the outer one may.
+class TANDEM_API Frame {
+ public:
+  Frame();
+  ~Frame();
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  /// From now on `slot` (a parameter or buffer, else ConfigError) means `value` wherever this frame is active.
+  void bind(const Tensor& slot, const Tensor& value);
+  std::size_t size() const noexcept;
+
+  /// The TensorImpl that `slot`, a TensorImpl, stands for in this frame and those around it.
+  void* resolve(void* slot) const;
+
+ private:
+  friend class FrameScope;
+  struct Bindings;
+  std::unique_ptr<Bindings> bindings_;
+  const Frame* outer_ = nullptr;
+};
+
+/// Makes a frame active on the calling thread for a scope. A frame is active on one thread at a time (ConfigError).
+class TANDEM_API FrameScope {
+ public:
+  explicit FrameScope(Frame& frame);
+  ~FrameScope();
+  FrameScope(const FrameScope&) = delete;
+  FrameScope& operator=(const FrameScope&) = delete;
+
+ private:
+  Frame& frame_;
+};
+
+}  // namespace core
+}  // namespace tandem::inline v0

@@ -1,0 +1,147 @@
+#include <tandem/tensor/raw.h>
+
+#include <tandem/core/check.h>
+#include <tandem/kernels/memory.h>
+#include <tandem/kernels/reduce.h>
+
+namespace tandem::inline v0::detail {
+
+using kernels::Accumulate;
+using kernels::Loop;
+using kernels::Operand;
+
+View empty_view(const Shape& sizes, DType dtype, Device device) {
+  const std::int64_t numel = sizes.numel();
+  std::size_t bytes = 0;
+  check<ShapeError>(!__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes),
+                    "shape {} has more bytes than can be counted", to_string(sizes));
+  View view;
+  view.storage = Storage::allocate(bytes, device);
+  view.dtype = dtype;
+  view.sizes = sizes;
+  view.strides = contiguous_strides(sizes);
+  return view;
+}
+
+Loop loop_over(const Shape& sizes) {
+  Loop loop;
+  loop.ndim = sizes.ndim();
+  for (int dim = 0; dim < sizes.ndim(); ++dim) {
+    loop.sizes[dim] = sizes[dim];
+  }
+  return loop;
+}
+
+Operand operand(const View& view, const Shape& sizes) {
+  Operand result;
+  result.data = view.data();
+  const int added = sizes.ndim() - view.sizes.ndim();
+  for (int dim = added; dim < sizes.ndim(); ++dim) {
+    result.strides[dim] = view.sizes[dim - added] == 1 && sizes[dim] != 1 ? 0 : view.strides[dim - added];
+  }
+  return result;
+}
+
+void fill(const View& out, double value) {
+  kernels::Fill kernel{.dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};
+  kernels::simplify(kernel.loop, {&kernel.out});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+void copy(const View& out, const View& in, Accumulate accumulate) {
+  kernels::Copy kernel{.in_dtype = in.dtype,
+                       .out_dtype = out.dtype,
+                       .accumulate = accumulate,
+                       .loop = loop_over(out.sizes),
+                       .out = operand(out, out.sizes),
+                       .in = operand(in, out.sizes)};
+  kernels::simplify(kernel.loop, {&kernel.out, &kernel.in});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+View contiguous(const View& view) {
+  if (view.is_contiguous()) {
+    return view;
+  }
+  View dense = empty_view(view.sizes, view.dtype, view.device());
+  copy(dense, view);
+  return dense;
+}
+
+void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, double scalar,
+               Accumulate accumulate) {
+  kernels::Pointwise kernel{.op = op,
+                            .dtype = out.dtype,
+                            .accumulate = accumulate,
+                            .loop = loop_over(out.sizes),
+                            .out = operand(out, out.sizes),
+                            .in = {},
+                            .scalar = scalar};
+  int count = 0;
+  for (const View* input : inputs) {
+    kernel.in[count++] = operand(*input, out.sizes);
+  }
+  for (; count < 3; ++count) {
+    kernel.in[count] = kernel.in[0];
+  }
+  kernels::simplify(kernel.loop, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+void sum_to(const View& out, const View& in, Accumulate accumulate) {
+  if (out.sizes == in.sizes) {
+    copy(out, in, accumulate);
+    return;
+  }
+  kernels::Reduce kernel{.op = kernels::ReduceOp::sum,
+                         .dtype = out.dtype,
+                         .accumulate = accumulate,
+                         .kept = {},
+                         .reduced = {},
+                         .out = {},
+                         .in = {},
+                         .in_reduced = {}};
+  kernel.out.data = out.data();
+  kernel.in.data = kernel.in_reduced.data = in.data();
+  const int added = in.sizes.ndim() - out.sizes.ndim();
+  for (int dim = 0; dim < in.sizes.ndim(); ++dim) {
+    if (dim >= added && out.sizes[dim - added] == in.sizes[dim]) {
+      const int at = kernel.kept.ndim++;
+      kernel.kept.sizes[at] = in.sizes[dim];
+      kernel.in.strides[at] = in.strides[dim];
+      kernel.out.strides[at] = out.strides[dim - added];
+    } else {
+      const int at = kernel.reduced.ndim++;
+      kernel.reduced.sizes[at] = in.sizes[dim];
+      kernel.in_reduced.strides[at] = in.strides[dim];
+    }
+  }
+  kernels::simplify(kernel.kept, {&kernel.out, &kernel.in});
+  kernels::simplify(kernel.reduced, {&kernel.in_reduced});
+  if (kernel.kept.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+View matrix_like(const View& view) {
+  const auto unit = [&](int dim) { return view.strides[dim] == 1 || view.sizes[dim] == 1; };
+  const auto spread = [&](int dim) { return view.strides[dim] >= view.sizes[1 - dim] || view.sizes[dim] == 1; };
+  const bool usable = (unit(1) && spread(0)) || (unit(0) && spread(1));
+  if (usable && view.numel() > 0) {
+    return view;
+  }
+  if (view.is_contiguous()) {
+    return view;
+  }
+  View dense = empty_view(view.sizes, view.dtype, view.device());
+  copy(dense, view);
+  return dense;
+}
+
+}  // namespace tandem::inline v0::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include <tandem/kernels/launch.h>
+#include <tandem/kernels/loop.h>
+#include <tandem/kernels/pointwise.h>
+#include <tandem/tensor/view.h>
+
+// Internal: work on raw views, below the recorded graph. Shapes are the caller's responsibility.
+
+namespace tandem::inline v0::detail {
+
+/// Uninitialised, dense.
+View empty_view(const Shape& sizes, DType dtype, Device device);
+
+inline kernels::Context& context_of(const View& view) { return kernels::context_for(view.device()); }
+
+kernels::Loop loop_over(const Shape& sizes);
+/// `view` along the dimensions of `sizes`, to which it broadcasts.
+kernels::Operand operand(const View& view, const Shape& sizes);
+
+void fill(const View& out, double value);
+/// out = in or out += in; broadcasts and converts; devices may differ.
+void copy(const View& out, const View& in, kernels::Accumulate accumulate = kernels::Accumulate::no);
+/// `view` itself when dense, else a dense copy.
+View contiguous(const View& view);
+/// out (+)= op(inputs); inputs broadcast to out. At most three inputs.
+void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, double scalar = 0,
+               kernels::Accumulate accumulate = kernels::Accumulate::no);
+/// out (+)= the sum of `in` over the dimensions along which `out` is broadcast to it.
+void sum_to(const View& out, const View& in, kernels::Accumulate accumulate);
+/// A 2-D view whose elements are dense along one of its dimensions: `view` itself, or a dense copy.
+View matrix_like(const View& view);
+
+}  // namespace tandem::inline v0::detail

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <tandem/core/device.h>
+#include <tandem/core/export.h>
+#include <tandem/core/intrusive.h>
+
+namespace tandem::inline v0::detail {
+
+/// A range of memory that tensors look into: the unit that has one version. Normally it owns its memory (header and
+/// data are one block); a *segment* is a part of another storage with a version of its own, so that parameters packed
+/// into one allocation are still told apart.
+class TANDEM_API Storage final : public core::RefCounted {
+ public:
+  /// Uninitialised memory of `bytes` on `device`.
+  static core::Ref<Storage> allocate(std::size_t bytes, Device device);
+  /// `bytes` at `offset` of `parent`, which is kept alive.
+  static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
+  static void destroy(const Storage* storage) noexcept;
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  Device device() const noexcept { return device_; }
+  const Storage* parent() const noexcept { return parent_.get(); }
+
+  /// Grows with every change in place; what was saved for a backward pass remembers it.
+  std::uint32_t version() const noexcept { return version_.load(std::memory_order_relaxed); }
+  void bump_version() const noexcept {
+    // Concurrent writers of one tensor are not allowed: no read-modify-write is needed.
+    version_.store(version() + 1, std::memory_order_relaxed);
+  }
+  /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
+  bool tracked() const noexcept { return tracked_; }
+  void set_tracked() const noexcept { tracked_ = true; }
+
+ private:
+  Storage(std::byte* data, std::size_t bytes, Device device, core::Ref<Storage> parent) noexcept
+      : device_(device), data_(data), bytes_(bytes), parent_(std::move(parent)) {}
+  ~Storage() = default;
+
+  mutable std::atomic<std::uint32_t> version_{0};
+  mutable bool tracked_ = false;
+  Device device_;
+  std::byte* data_;
+  std::size_t bytes_;
+  core::Ref<Storage> parent_;
+};
+
+}  // namespace tandem::inline v0::detail

@@ -1,0 +1,89 @@
+#include <tandem/tensor/tensor.h>
+
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/dispatch.h>
+#include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0 {
+
+namespace detail {
+
+void History::destroy(const History* history) noexcept { history->dispose(); }
+
+void TensorImpl::destroy(const TensorImpl* impl) noexcept {
+  if (impl->history && impl->history->is_leaf()) {
+    impl->history->tensor_gone();
+  }
+  delete impl;
+}
+void* TensorImpl::operator new(std::size_t bytes) { return cpu_allocate(bytes); }
+void TensorImpl::operator delete(void* memory, std::size_t bytes) noexcept { cpu_free(memory, bytes); }
+
+}  // namespace detail
+
+void HookHandle::remove() {
+  if (auto remove = std::exchange(remove_, nullptr)) {
+    remove();
+  }
+}
+
+Tensor::Tensor(detail::View view) : impl_(new detail::TensorImpl(std::move(view))) {}
+
+void Tensor::throw_undefined() {
+  fail<ConfigError>("an undefined tensor was used (a default-constructed Tensor, or a gradient that is not there yet)");
+}
+
+std::int64_t Tensor::size(int dim) const {
+  check<ShapeError>(this->dim() > 0, "size: a scalar has no dimensions");
+  return shape()[wrap_dim(dim, this->dim(), "size")];
+}
+
+const void* Tensor::checked_data(DType expected) const {
+  check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", name(expected),
+                    name(dtype()), name(expected));
+  return raw().data();
+}
+
+const void* Tensor::checked_dense(DType expected) const {
+  check<ShapeError>(is_contiguous(), "span: the tensor {} with strides {} is not contiguous; call .contiguous() first",
+                    to_string(shape()), to_string(strides()));
+  return checked_data(expected);
+}
+
+double Tensor::item_double() const {
+  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", to_string(shape()), numel());
+  return core::dispatch_any(dtype(), [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
+}
+
+std::int64_t Tensor::item_int() const {
+  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", to_string(shape()), numel());
+  return core::dispatch_any(dtype(),
+                            [&]<class T>() { return static_cast<std::int64_t>(*static_cast<const T*>(raw().data())); });
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  detail::View dense = detail::contiguous(raw());
+  std::vector<T> values(static_cast<std::size_t>(numel()));
+  core::dispatch_any(dtype(), [&]<class From>() {
+    const From* from = static_cast<const From*>(dense.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<T>(from[i]);
+    }
+  });
+  return values;
+}
+
+template TANDEM_API std::vector<float> Tensor::to_vector<float>() const;
+template TANDEM_API std::vector<double> Tensor::to_vector<double>() const;
+template TANDEM_API std::vector<std::int64_t> Tensor::to_vector<std::int64_t>() const;
+template TANDEM_API std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() const;
+template TANDEM_API std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;
+template TANDEM_API std::vector<bool> Tensor::to_vector<bool>() const;
+
+Tensor Tensor::detach() const { return Tensor(raw()); }
+
+}  // namespace tandem::inline v0

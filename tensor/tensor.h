@@ -1,0 +1,259 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/device.h>
+#include <tandem/core/dtype.h>
+#include <tandem/core/shape.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/tensor/frame.h>
+#include <tandem/tensor/view.h>
+
+namespace tandem::inline v0 {
+
+class Tensor;
+
+namespace detail {
+
+/// What autograd keeps for a tensor: its place in the graph. Opaque here.
+class TANDEM_API History : public core::RefCounted {
+ public:
+  static void destroy(const History* history) noexcept;
+  virtual bool is_leaf() const noexcept = 0;
+  /// The tensor this is the leaf of is being destroyed.
+  virtual void tensor_gone() noexcept {}
+
+ protected:
+  virtual ~History() = default;
+  /// Gives the object's memory back; the default is `delete`.
+  virtual void dispose() const noexcept { delete this; }
+};
+
+struct TANDEM_API TensorImpl final : core::RefCounted {
+  explicit TensorImpl(View v) noexcept : view(std::move(v)), history_version(view.storage->version()) {}
+  static void destroy(const TensorImpl* impl) noexcept;
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* memory, std::size_t bytes) noexcept;
+
+  View view;
+  core::Ref<History> history;        // null: no gradient is asked for
+  std::uint32_t output = 0;          // which result of the history's op this is
+  std::uint32_t history_version;     // the storage's version when `history` described the value
+  bool is_slot = false;              // a parameter or buffer: a replica frame may stand in another tensor
+};
+
+}  // namespace detail
+
+/// How a gradient hook is taken off again: keep the handle and call remove().
+class TANDEM_API HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  void remove();
+
+ private:
+  std::function<void()> remove_;
+};
+
+/// A multi-dimensional array on a device: a handle that shares its elements when copied. Whether it takes part in the
+/// recorded graph is its own business (requires_grad). Names, defaults and argument order are PyTorch's wherever the
+/// meaning is the same.
+///
+/// Thread safety: const use of a handle from many threads is safe; concurrent writes to one tensor are not.
+/// Every op may throw ShapeError, DTypeError, DeviceError, OutOfMemory; a message names op, expected and got.
+class TANDEM_API Tensor {
+ public:
+  /// Undefined: no elements, no shape. Only defined(), assignment and printing are allowed.
+  Tensor() noexcept = default;
+  bool defined() const noexcept { return static_cast<bool>(impl_); }
+
+  // ---- what it is ----
+  const Shape& shape() const { return get()->view.sizes; }
+  /// Elements to step along each dimension.
+  const Shape& strides() const { return get()->view.strides; }
+  /// Size of one dimension; negative ones count from the end.
+  std::int64_t size(int dim) const;
+  int dim() const { return shape().ndim(); }
+  std::int64_t numel() const { return get()->view.numel(); }
+  DType dtype() const { return get()->view.dtype; }
+  Device device() const { return get()->view.device(); }
+  bool is_contiguous() const { return get()->view.is_contiguous(); }
+  /// Grows with each change in place of the storage.
+  std::uint32_t version() const { return get()->view.storage->version(); }
+
+  // ---- elements ----
+  /// First element. Throws DTypeError unless T is the element type. Walk with strides(), or ask for span().
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(checked_data(dtype_of<T>));
+  }
+  /// The same for writing; bumps the version, so that autograd notices.
+  template <class T>
+  T* mutable_data() {
+    get()->view.storage->bump_version();
+    return static_cast<T*>(const_cast<void*>(checked_data(dtype_of<T>)));
+  }
+  /// All elements in row-major order, without a copy. Throws ShapeError when not contiguous.
+  template <class T>
+  std::span<const T> span() const {
+    return {static_cast<const T*>(checked_dense(dtype_of<T>)), static_cast<std::size_t>(numel())};
+  }
+  template <class T>
+  std::span<T> mutable_span() {
+    get()->view.storage->bump_version();
+    return {static_cast<T*>(const_cast<void*>(checked_dense(dtype_of<T>))), static_cast<std::size_t>(numel())};
+  }
+  /// The value of a tensor with one element, converted to T.
+  template <class T = double>
+  T item() const {
+    if constexpr (std::is_same_v<T, std::int64_t>) {
+      return item_int();
+    } else {
+      return static_cast<T>(item_double());
+    }
+  }
+  /// All elements, in row-major order, converted to T.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // ---- conversions ----
+  /// Elements converted as a C++ cast does; the same tensor when nothing changes. Differentiable between f32 and f64.
+  Tensor to(DType dtype) const;
+  /// A copy on `device`; the same tensor when it is there already. Differentiable.
+  Tensor to(Device device) const;
+  Tensor contiguous() const;
+  /// A dense copy. Differentiable.
+  Tensor clone() const;
+  /// The same elements without history.
+  Tensor detach() const;
+
+  // ---- autograd (defined in autograd/) ----
+  bool requires_grad() const { return static_cast<bool>(get()->history); }
+  /// Asks for gradients (leaves only). Throws DTypeError for integers, AutogradError for results of ops.
+  Tensor& requires_grad_(bool on = true);
+  /// Made by the user, not by a recorded op.
+  bool is_leaf() const;
+  /// The accumulated gradient; undefined before the first backward and after zero_grad.
+  Tensor grad() const;
+  /// Fills the gradients of all leaves this depends on. `gradient` is that of this tensor and may be left out when it
+  /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError.
+  void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+  /// Forgets the gradient; its storage is kept for the next one.
+  void zero_grad() const;
+  /// Keeps the gradient of a result of an op as well.
+  void retain_grad() const;
+  /// fn sees the complete gradient of this tensor and may return another (or an undefined tensor: unchanged).
+  HookHandle register_hook(std::function<Tensor(const Tensor& grad)> fn) const;
+  /// fn runs when this leaf's gradient of one backward pass is complete and in place.
+  HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> fn) const;
+
+  // ---- views: same elements, other geometry. Differentiable ----
+  /// A view where possible, else a copy; one size may be -1.
+  Tensor reshape(const Shape& sizes) const;
+  /// As reshape, but never copies: throws ShapeError instead.
+  Tensor view(const Shape& sizes) const;
+  Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  Tensor transpose(int dim0, int dim1) const;
+  /// The transpose of a matrix.
+  Tensor t() const;
+  Tensor permute(const Shape& order) const;
+  /// Elements start, start + step, ... below end; negative bounds count from the end, bounds beyond are clipped.
+  Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
+  /// One index of a dimension, which goes away.
+  Tensor select(int dim, std::int64_t index) const;
+  /// select(0, index).
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  Tensor expand(const Shape& sizes) const;
+  Tensor squeeze(int dim) const;
+  Tensor squeeze() const;
+  Tensor unsqueeze(int dim) const;
+  /// Rows `index` (i64, may repeat) along a dimension: a copy.
+  Tensor index_select(int dim, const Tensor& index) const;
+
+  // ---- arithmetic, with broadcasting. Differentiable ----
+  Tensor neg() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor abs() const;
+  Tensor pow(double exponent) const;
+  Tensor relu() const;
+  /// [m, k] x [k, n], [k] x [k, n], [m, k] x [k] or [k] x [k].
+  Tensor matmul(const Tensor& other) const;
+  Tensor softmax(int dim) const;
+  Tensor log_softmax(int dim) const;
+
+  // ---- reductions; without dims over everything. Differentiable, but for argmax ----
+  Tensor sum() const;
+  Tensor sum(const Shape& dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(const Shape& dims, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  Tensor max(int dim, bool keepdim = false) const;
+  Tensor min(int dim, bool keepdim = false) const;
+  /// i64 position of the first maximum, over everything or along a dimension.
+  Tensor argmax() const;
+  Tensor argmax(int dim, bool keepdim = false) const;
+
+  // ---- in place; under grad mode they are recorded like the op they are named after ----
+  Tensor& add_(const Tensor& other);
+  Tensor& add_(double value);
+  Tensor& sub_(const Tensor& other);
+  Tensor& sub_(double value);
+  Tensor& mul_(const Tensor& other);
+  Tensor& mul_(double value);
+  Tensor& div_(const Tensor& other);
+  Tensor& div_(double value);
+  /// Broadcasts and converts.
+  Tensor& copy_(const Tensor& source);
+  Tensor& fill_(double value);
+  Tensor& zero_();
+  /// Overwrites with draws from [low, high), or normal ones; not on values that require a gradient, but for leaves under
+  /// NoGradGuard.
+  Tensor& uniform_(double low = 0, double high = 1);
+  Tensor& normal_(double mean = 0, double std = 1);
+
+  // ---- for the layers above ----
+  explicit Tensor(core::Ref<detail::TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
+  explicit Tensor(detail::View view);
+  /// The tensor this handle means on this thread: a slot resolved through the replica frame. Throws when undefined.
+  detail::TensorImpl* get() const {
+    detail::TensorImpl* impl = impl_.get();
+    if (impl == nullptr) [[unlikely]] {
+      throw_undefined();
+    }
+    if (impl->is_slot) [[unlikely]] {
+      if (const core::Frame* frame = core::thread_state().frame; frame != nullptr) {
+        return static_cast<detail::TensorImpl*>(frame->resolve(impl));
+      }
+    }
+    return impl;
+  }
+  /// This handle's own tensor, frames or not: identity of parameters.
+  detail::TensorImpl* unresolved() const noexcept { return impl_.get(); }
+  const detail::View& raw() const { return get()->view; }
+
+ private:
+  [[noreturn]] static void throw_undefined();
+  const void* checked_data(DType expected) const;
+  const void* checked_dense(DType expected) const;
+  double item_double() const;
+  std::int64_t item_int() const;
+
+  core::Ref<detail::TensorImpl> impl_;
+};
+
+/// As NumPy and PyTorch print; long dimensions are shortened.
+TANDEM_API std::string to_string(const Tensor& tensor);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <tandem/core/dtype.h>
+#include <tandem/core/export.h>
+#include <tandem/core/shape.h>
+#include <tandem/tensor/storage.h>
+
+namespace tandem::inline v0::detail {
+
+/// Where a tensor's elements are: storage and geometry, no history. The raw currency below autograd.
+struct View {
+  core::Ref<Storage> storage;
+  std::int64_t offset = 0;  // in elements
+  DType dtype = DType::f32;
+  Shape sizes;
+  Shape strides;  // in elements; 0 where a size is broadcast
+
+  bool defined() const noexcept { return static_cast<bool>(storage); }
+  Device device() const noexcept { return storage->device(); }
+  void* data() const noexcept {
+    return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
+  }
+  std::int64_t numel() const noexcept {
+    std::int64_t count = 1;
+    for (const std::int64_t size : sizes) {
+      count *= size;
+    }
+    return count;
+  }
+  TANDEM_API bool is_contiguous() const noexcept;
+};
+
+// Geometry. Each throws ShapeError naming its arguments when they do not fit, and shares the storage.
+TANDEM_API View permute(const View& view, const Shape& order);
+TANDEM_API View transpose(const View& view, int dim0, int dim1);
+/// Elements start, start + step, ... of `length` along `dim`.
+TANDEM_API View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, std::int64_t step = 1);
+TANDEM_API View select(const View& view, int dim, std::int64_t index);
+TANDEM_API View squeeze(const View& view, int dim);
+TANDEM_API View unsqueeze(const View& view, int dim);
+/// Broadcasts sizes of 1; -1 keeps a size.
+TANDEM_API View expand(const View& view, const Shape& sizes);
+/// `sizes` with at most one -1 replaced by what is left.
+TANDEM_API Shape infer_shape(const View& view, const Shape& sizes, const char* op);
+/// The same elements in row-major order under other sizes, if that needs no copy.
+TANDEM_API std::optional<View> try_reshape(const View& view, const Shape& sizes);
+
+}  // namespace tandem::inline v0::detail

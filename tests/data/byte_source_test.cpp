@@ -1,0 +1,153 @@
+#include <tandem/data/byte_source.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+#include "files.h"
+
+namespace tandem {
+namespace {
+
+using data::read_file;
+using test::bytes_of;
+using test::error_text;
+using test::gzip;
+using test::TempDir;
+
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 40;
+
+std::string long_text() {
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) {
+    text += std::to_string(i * 7919 % 10007) + ",";
+  }
+  return text;
+}
+
+std::string io_error(const std::string& path, std::int64_t max_bytes = kNoLimit) {
+  return error_text<IoError>([&] { read_file(path, max_bytes); });
+}
+
+TEST(ReadFile, GivesTheBytesOfAPlainFile) {
+  const TempDir dir;
+  EXPECT_EQ(read_file(dir.write("short", "abc"), kNoLimit), bytes_of("abc"));
+  const std::string text = long_text();  // several chunks
+  EXPECT_EQ(read_file(dir.write("long", text), kNoLimit), bytes_of(text));
+}
+
+TEST(ReadFile, UnpacksGzipWhateverTheNameSays) {
+  const TempDir dir;
+  const std::string text = long_text();
+  EXPECT_EQ(read_file(dir.write("data.csv", gzip(text)), kNoLimit), bytes_of(text));
+  EXPECT_EQ(read_file(dir.write("plain.gz", "not packed"), kNoLimit), bytes_of("not packed"));
+}
+
+TEST(ReadFile, JoinsConcatenatedGzipMembers) {
+  const TempDir dir;
+  const std::string path = dir.write("two.gz", gzip("one,") + gzip("") + gzip(long_text()) + gzip("end"));
+  EXPECT_EQ(read_file(path, kNoLimit), bytes_of("one," + long_text() + "end"));
+}
+
+TEST(ReadFile, UnpacksOutputFarLargerThanItsInput) {
+  const TempDir dir;
+  const std::string zeros(8'000'000, '\0');
+  EXPECT_EQ(read_file(dir.write("zeros.gz", gzip(zeros)), kNoLimit), bytes_of(zeros));
+}
+
+TEST(ReadFile, ReadsAPipe) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const std::string text = long_text();
+  std::thread writer([&] { std::ofstream(path, std::ios::binary) << text; });
+  EXPECT_EQ(read_file(path, kNoLimit), bytes_of(text));
+  writer.join();
+}
+
+TEST(ReadFile, AcceptsExactlyTheLimit) {
+  const TempDir dir;
+  EXPECT_EQ(read_file(dir.write("five", "12345"), 5), bytes_of("12345"));
+  EXPECT_EQ(read_file(dir.write("five.gz", gzip("12345")), 5), bytes_of("12345"));
+}
+
+TEST(ReadFileErrors, MissingFile) {
+  EXPECT_EQ(io_error("/no/such/file.csv"), "cannot open '/no/such/file.csv': No such file or directory");
+  EXPECT_EQ(io_error("no-such-file.csv"),
+            "cannot open 'no-such-file.csv': No such file or directory (current "
+            "directory: " +
+                std::filesystem::current_path().string() + ")");
+}
+
+TEST(ReadFileErrors, UnreadableFile) {
+  const TempDir dir;
+  const std::string path = dir.write("secret", "x");
+  ::chmod(path.c_str(), 0);
+  if (::access(path.c_str(), R_OK) == 0) {
+    GTEST_SKIP() << "this user may read every file";
+  }
+  EXPECT_EQ(io_error(path), "cannot open '" + path + "': Permission denied");
+}
+
+TEST(ReadFileErrors, Directory) {
+  const TempDir dir;
+  EXPECT_EQ(io_error(dir.path()), dir.path() + ": this is a directory, expected a file");
+}
+
+TEST(ReadFileErrors, EmptyFile) {
+  const TempDir dir;
+  const std::string path = dir.write("empty", "");
+  EXPECT_EQ(io_error(path), path + ": the file is empty");
+  const std::string packed = dir.write("empty.gz", gzip(""));
+  EXPECT_EQ(io_error(packed), packed + ": the file is empty");
+}
+
+TEST(ReadFileErrors, MoreThanTheLimit) {
+  const TempDir dir;
+  const std::string path = dir.write("six", "123456");
+  EXPECT_EQ(io_error(path, 5), path + ": more than the limit of 5 bytes (max_bytes)");
+  const std::string bomb = dir.write("bomb.gz", gzip(std::string(5'000'000, '\0')));
+  EXPECT_EQ(io_error(bomb, 1'000'000), bomb + ": more than the limit of 1000000 bytes (max_bytes)");
+}
+
+TEST(ReadFileErrors, EndlessFileStopsAtTheLimit) {
+  EXPECT_EQ(io_error("/dev/zero", 1'000'000), "/dev/zero: more than the limit of 1000000 bytes (max_bytes)");
+}
+
+TEST(ReadFileErrors, EveryTruncationOfGzipData) {
+  const TempDir dir;
+  const std::string packed = gzip("some text that is packed");
+  for (std::size_t length = 2; length < packed.size(); ++length) {
+    const std::string path = dir.write("cut.gz", packed.substr(0, length));
+    EXPECT_EQ(io_error(path),
+              path + ": byte " + std::to_string(length) + ": the gzip data ends early; the file is truncated");
+  }
+}
+
+TEST(ReadFileErrors, CorruptGzipData) {
+  const TempDir dir;
+  std::string packed = gzip("some text that is packed");
+  packed[packed.size() - 8] ^= 1;  // the check sum of the content
+  const std::string path = dir.write("corrupt.gz", packed);
+  EXPECT_EQ(io_error(path),
+            path + ": byte " + std::to_string(packed.size() - 4) + ": corrupt gzip data: incorrect data check");
+}
+
+TEST(ReadFileErrors, BytesAfterTheGzipData) {
+  const TempDir dir;
+  const std::string packed = gzip("text");
+  const std::string path = dir.write("more.gz", packed + "garbage");
+  EXPECT_EQ(io_error(path), path + ": byte " + std::to_string(packed.size()) +
+                                ": the gzip data ends here, but other bytes follow; the file is damaged");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+// The project's own sources as the structure checks see them: include lines, lengths, and the header lists of the
+// layers. Paths are relative to the project and use '/'.
+
+namespace tandem::layers {
+
+struct Include {
+  int line = 0;
+  std::string path;     // what stands between the brackets or quotes
+  bool quoted = false;  // "..." and not <...>
+};
+
+struct SourceFile {
+  std::string path;
+  int lines = 0;
+  std::vector<Include> includes;
+
+  /// The folder at the top: "core" for core/cuda/device.cpp, empty for tandem.h.
+  std::string layer() const;
+  bool is_header() const;
+};
+
+/// What one layer's CMakeLists.txt declares.
+struct Layer {
+  std::set<std::string> public_headers;
+  std::set<std::string> internal_headers;
+};
+
+struct SourceTree {
+  std::vector<SourceFile> files;        // sorted by path
+  std::map<std::string, Layer> layers;  // every folder with a tandem_layer(...)
+};
+
+/// Texts by path, as they are on the disk: C++ and CUDA sources and the CMakeLists.txt files, build folders left out.
+std::map<std::string, std::string> read_texts(const std::filesystem::path& root);
+
+SourceTree parse_tree(const std::map<std::string, std::string>& texts);
+
+}  // namespace tandem::layers

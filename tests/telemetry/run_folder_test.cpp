@@ -1,0 +1,224 @@
+#include <tandem/telemetry/run_folder.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <string>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+#include "support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::ThrowsMessage;
+
+using telemetry::RunFolder;
+using test::read_text;
+using test::TempDir;
+using test::write_text;
+
+namespace fs = std::filesystem;
+
+/// Files of this process cannot grow beyond some bytes: writing fails half-way as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &saved_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, saved_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &saved_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit saved_{};
+  void (*handler_)(int) = nullptr;
+};
+
+RunFolder folder_in(const TempDir& dir) { return RunFolder({.path = dir.file("run")}); }
+
+TEST(RunFolder, IsNamedAfterProgramAndTime) {
+  const TempDir dir;
+  const RunFolder run({.program = "mlp", .parent = dir.file("deep/runs")});
+  EXPECT_THAT(run.path(), MatchesRegex(dir.path() + "/deep/runs/mlp-20[0-9]{6}-[0-9]{6}(-[0-9]+)?"));
+  EXPECT_TRUE(fs::is_directory(run.path()));
+}
+
+TEST(RunFolder, RunsOfTheSameSecondGetTheirOwn) {
+  const TempDir dir;
+  std::set<std::string> paths;
+  for (int i = 0; i < 12; ++i) {
+    paths.insert(RunFolder({.program = "mlp", .parent = dir.path()}).path());
+  }
+  EXPECT_EQ(paths.size(), 12u);
+  EXPECT_THAT(*std::next(paths.begin()), MatchesRegex(".*-[0-9]{6}(-[0-9]+)?"));
+}
+
+TEST(RunFolder, GivenPathIsTakenAsItIs) {
+  const TempDir dir;
+  EXPECT_EQ(RunFolder({.program = "mlp", .path = dir.file("a/b")}).path(), dir.file("a/b"));
+  EXPECT_TRUE(fs::is_directory(dir.file("a/b")));
+  EXPECT_NO_THROW(RunFolder({.path = dir.file("a/b")})) << "an empty folder may be used";
+}
+
+TEST(RunFolder, GivenPathWithFilesIsRefused) {
+  const TempDir dir;
+  folder_in(dir).write_file("weights", "precious");
+  EXPECT_THAT([&] { folder_in(dir); },
+              ThrowsMessage<IoError>(AllOf(HasSubstr("'" + dir.file("run") + "'"), HasSubstr("not empty"),
+                                           HasSubstr("give another path or remove it"))));
+  EXPECT_EQ(read_text(dir.file("run/weights")), "precious");
+}
+
+TEST(RunFolder, GivenPathThatIsAFileIsRefused) {
+  const TempDir dir;
+  write_text(dir.file("run"), "x");
+  EXPECT_THAT([&] { folder_in(dir); },
+              ThrowsMessage<IoError>("'" + dir.file("run") + "': cannot create the folder: Not a directory"));
+}
+
+TEST(RunFolder, FailureToCreateNamesPathAndReason) {
+  const TempDir dir;
+  write_text(dir.file("runs"), "x");
+  EXPECT_THAT([&] { RunFolder({.program = "mlp", .parent = dir.file("runs")}); },
+              ThrowsMessage<IoError>("'" + dir.file("runs") + "': cannot create the folder: Not a directory"));
+}
+
+TEST(RunFolder, NeedsAProgramNameOrAPath) {
+  EXPECT_THROW(RunFolder({}), ConfigError);
+  EXPECT_THROW(RunFolder({.program = "a/b"}), ConfigError);
+}
+
+TEST(RunFolder, ConfigKeepsOrderAndTypes) {
+  const TempDir dir;
+  folder_in(dir).write_config({{"program", "mlp"},
+                               {"epochs", 30},
+                               {"seed", std::int64_t{1} << 60},
+                               {"lr", 0.001},
+                               {"momentum", 1.0},
+                               {"shuffle", true},
+                               {"data", "a \"b\"\n"}});
+  EXPECT_EQ(read_text(dir.file("run/config.json")), R"({
+  "program": "mlp",
+  "epochs": 30,
+  "seed": 1152921504606846976,
+  "lr": 0.001,
+  "momentum": 1.0,
+  "shuffle": true,
+  "data": "a \"b\"\n"
+}
+)");
+}
+
+TEST(RunFolder, MetricsAreOneObjectALineAndThereAtOnce) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  run.append_metrics({{"epoch", 1}, {"loss", 0.5}});
+  EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":1,\"loss\":0.5}\n");
+  RunFolder moved = std::move(run);
+  moved.append_metrics({});
+  moved.append_metrics({{"note", "x\ny"}});
+  EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":1,\"loss\":0.5}\n{}\n{\"note\":\"x\\ny\"}\n");
+}
+
+TEST(RunFolder, NumbersThatJsonLacksAreNull) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  run.append_metrics({{"a", std::nan("")}, {"b", std::numeric_limits<double>::infinity()}, {"c", "\xff"}});
+  EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"a\":null,\"b\":null,\"c\":\"\xEF\xBF\xBD\"}\n");
+}
+
+TEST(RunFolder, KilledRunKeepsItsMetrics) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RunFolder run = folder_in(dir);
+    run.append_metrics({{"epoch", 1}});
+    run.append_metrics({{"epoch", 2}});
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":1}\n{\"epoch\":2}\n");
+}
+
+TEST(RunFolder, FullDiskLeavesWholeLinesOfMetrics) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  run.append_metrics({{"epoch", 1}});
+  {
+    const FileSizeLimit limit(20);
+    EXPECT_THAT([&] { run.append_metrics({{"epoch", 2}}); },
+                ThrowsMessage<IoError>("'" + dir.file("run/metrics.jsonl") + "': cannot write: File too large"));
+    EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":1}\n");
+  }
+  run.append_metrics({{"epoch", 3}});
+  EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":1}\n{\"epoch\":3}\n");
+}
+
+TEST(RunFolder, FailedWriteKeepsTheOldFileAndNothingElse) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  run.write_file("report.txt", "old");
+  {
+    const FileSizeLimit limit(10);
+    EXPECT_THAT([&] { run.write_file("report.txt", std::string(100, 'x')); },
+                ThrowsMessage<IoError>("'" + dir.file("run/report.txt") + ".tmp': cannot write: File too large"));
+  }
+  EXPECT_EQ(read_text(dir.file("run/report.txt")), "old");
+  EXPECT_EQ(std::distance(fs::directory_iterator(run.path()), fs::directory_iterator()), 1);
+  run.write_file("report.txt", "new");
+  EXPECT_EQ(read_text(dir.file("run/report.txt")), "new");
+}
+
+TEST(RunFolder, FileThatCannotBeReplacedIsNamed) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  fs::create_directory(run.file("taken"));
+  EXPECT_THAT(
+      [&] { run.write_file("taken", "x"); },
+      ThrowsMessage<IoError>("'" + run.file("taken") + "': cannot put the finished file in place: Is a directory"));
+  EXPECT_FALSE(fs::exists(run.file("taken.tmp")));
+}
+
+TEST(RunFolder, FolderThatIsGoneIsNamed) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  fs::remove_all(run.path());
+  EXPECT_THAT([&] { run.append_metrics({}); },
+              ThrowsMessage<IoError>("'" + dir.file("run/metrics.jsonl") +
+                                     "': cannot open for writing: No such file or directory"));
+}
+
+TEST(RunFolder, FileNamesAreNotPaths) {
+  const TempDir dir;
+  RunFolder run = folder_in(dir);
+  for (const char* name : {"", ".", "..", "a/b", "/etc/x"}) {
+    EXPECT_THROW(run.write_file(name, "x"), ConfigError) << name;
+  }
+  EXPECT_EQ(run.file("curves.svg"), dir.file("run/curves.svg"));
+}
+
+}  // namespace
+}  // namespace tandem
