@@ -80,10 +80,11 @@ void Axis::add_linear_ticks(long double low, long double high) {
     step = std::max(step, 1.0L);
   }
   const long double largest = std::max(std::abs(low), std::abs(high));
-  // Counted by a whole number of steps, so that the last tick has no accumulated error.
-  const long double last = std::floor(high / step + kSlack);
-  for (long double k = std::ceil(low / step - kSlack); k <= last; ++k) {
-    const long double value = k * step + 0.0L;  // no "-0"
+  // Counted in whole steps, so that the last tick has no accumulated error.
+  const long double first = std::ceil(low / step - kSlack);
+  const int count = static_cast<int>(std::floor(high / step + kSlack) - first) + 1;
+  for (int i = 0; i < count; ++i) {
+    const long double value = (first + i) * step + 0.0L;  // no "-0"
     const long double at = kind_ == Kind::log ? std::log10(value) : value;
     ticks_.push_back({static_cast<double>((at - low_) / (high_ - low_)), label_of(value, step, largest)});
   }

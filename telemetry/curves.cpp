@@ -249,8 +249,9 @@ path {{ stroke-linejoin: round; stroke-linecap: round }}
       width, height, escaped(title), kSmallText);
   picture.text(kMargin, kMargin + 13, "class=\"title\"", title);
   for (std::size_t i = 0; i < panels.size(); ++i) {
+    const std::size_t row = i / in_row;
     draw_panel(picture, panels[i], kMargin + static_cast<double>(i % in_row) * column_step,
-               kMargin + kTitleHeight + static_cast<double>(i / in_row) * row_step, legend_rows);
+               kMargin + kTitleHeight + static_cast<double>(row) * row_step, legend_rows);
   }
   return picture.take() + "</svg>\n";
 }

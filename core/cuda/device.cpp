@@ -29,7 +29,8 @@ std::string read_name(int index) {
   return properties.name;
 }
 #else
-constexpr const char* kNone = "this build of tandem has no CUDA (it was configured with TANDEM_CUDA=OFF, or found no toolkit)";
+constexpr const char* kNone =
+    "this build of tandem has no CUDA (it was configured with TANDEM_CUDA=OFF, or found no toolkit)";
 
 int count_devices() { return 0; }
 

@@ -154,15 +154,14 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   });
   add_value(app, "--hidden", "N,N,...", "Sizes of the hidden layers", fmt::format("{}", fmt::join(options.hidden, ",")),
             [&options](const std::string& text) { options.hidden = read_hidden(text); });
-  add_value(app, "--device", "NAME", "cpu, cpu:1, cuda, cuda:0", options.device,
-            [&options](const std::string& text) {
-              try {
-                tandem::require_available(tandem::Device(text));
-              } catch (const tandem::Error& e) {
-                throw CLI::ValidationError("--device", e.what());
-              }
-              options.device = text;
-            });
+  add_value(app, "--device", "NAME", "cpu, cpu:1, cuda, cuda:0", options.device, [&options](const std::string& text) {
+    try {
+      tandem::require_available(tandem::Device(text));
+    } catch (const tandem::Error& e) {
+      throw CLI::ValidationError("--device", e.what());
+    }
+    options.device = text;
+  });
   add_whole(app, "--threads", "Compute threads; 0 takes all cores", options.threads, 0, 256);
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::uint64_t>::max());

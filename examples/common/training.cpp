@@ -9,6 +9,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
+#include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
 #include <tandem/nn/dropout.h>
 #include <tandem/optim/adam.h>
