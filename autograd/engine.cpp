@@ -21,8 +21,7 @@ namespace {
 class Pass {
  public:
   Pass(Node& root, bool retain_graph) : root_(&root), retain_graph_(retain_graph) {
-    order_.reserve(32);
-    leaves_.reserve(32);
+    spare_lists().swap(order_, leaves_);
   }
 
   ~Pass() {
@@ -32,6 +31,9 @@ class Pass {
     for (Leaf* leaf : leaves_) {
       clean(*leaf);
     }
+    order_.clear();
+    leaves_.clear();
+    spare_lists().swap(order_, leaves_);
   }
 
   Pass(const Pass&) = delete;
@@ -52,6 +54,20 @@ class Pass {
   }
 
  private:
+  // The lists of the last pass on this thread, for their memory.
+  struct Lists {
+    std::vector<Node*> order;
+    std::vector<Leaf*> leaves;
+    void swap(std::vector<Node*>& o, std::vector<Leaf*>& l) noexcept {
+      order.swap(o);
+      leaves.swap(l);
+    }
+  };
+  static Lists& spare_lists() {
+    thread_local Lists lists;
+    return lists;
+  }
+
   void claim(Node& node) {
     const void* expected = nullptr;
     check<AutogradError>(node.pass.compare_exchange_strong(expected, this),
@@ -132,8 +148,8 @@ class Pass {
           check<ShapeError>(replaced.shape() == out.sizes && replaced.dtype() == out.dtype &&
                                 replaced.device() == out.device,
                             "gradient hook: returned {} {} on {}, the gradient is {} {} on {}",
-                            to_string(replaced.shape()), name(replaced.dtype()), to_string(replaced.device()),
-                            to_string(out.sizes), name(out.dtype), to_string(out.device));
+                            replaced.shape(), replaced.dtype(), replaced.device(),
+                            out.sizes, out.dtype, out.device);
           out.grad = {replaced.raw(), false};
         }
       }

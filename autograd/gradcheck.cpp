@@ -34,7 +34,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
                const GradcheckOptions& options) {
   for (const Tensor& input : inputs) {
     check<DTypeError>(!input.requires_grad() || input.dtype() == DType::f64,
-                      "gradcheck: inputs must be f64 (differences in f32 say little), got {}", name(input.dtype()));
+                      "gradcheck: inputs must be f64 (differences in f32 say little), got {}", input.dtype());
     input.zero_grad();
   }
   Tensor weights;  // one scalar out of a result of any shape
@@ -68,7 +68,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
       const double got = analytic[static_cast<std::size_t>(position)];
       check<AutogradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
                            "gradcheck: input {} {}, element {}: backward gives {}, differences give {}", k,
-                           to_string(inputs[k].shape()), position, got, numeric);
+                           inputs[k].shape(), position, got, numeric);
     });
   }
 }

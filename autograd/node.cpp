@@ -10,39 +10,34 @@ namespace tandem::inline v0::autograd {
 
 using kernels::Accumulate;
 
-namespace {
-
-// A long chain must not be destroyed by recursion: nodes whose last owner leaves while another one is being destroyed
-// wait here.
-thread_local std::vector<core::Ref<Node>>* graveyard = nullptr;
-
-}  // namespace
-
 Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
   if (num_outputs > 1) {
     more_outputs_.resize(num_outputs - 1);
   }
 }
 
+// A long chain must not be destroyed by recursion: interior nodes whose last owner is a node that is being destroyed
+// wait in a list until that one is done.
 Node::~Node() {
-  const bool outermost = graveyard == nullptr;
-  std::vector<core::Ref<Node>> buried;
-  if (outermost) {
-    graveyard = &buried;
-  }
+  constinit thread_local Node* waiting = nullptr;
+  constinit thread_local bool under_way = false;
   for (std::uint32_t i = 0; i < num_edges_; ++i) {
-    // Only an interior node that would die now is worth burying; others just lose an owner.
     if (Edge& e = edge(i); e.node && !e.node->is_leaf() && e.node->is_unique()) {
-      graveyard->push_back(std::move(e.node));
+      Node* node = e.node.release();
+      node->next_dead_ = waiting;
+      waiting = node;
     }
   }
-  if (outermost) {
-    while (!buried.empty()) {
-      const core::Ref<Node> next = std::move(buried.back());
-      buried.pop_back();
-    }
-    graveyard = nullptr;
+  if (under_way) {
+    return;
   }
+  under_way = true;
+  while (waiting != nullptr) {
+    Node* node = waiting;
+    waiting = node->next_dead_;
+    core::Ref<Node>::adopt(node).reset();
+  }
+  under_way = false;
 }
 
 void* Node::operator new(std::size_t bytes) { return detail::cpu_allocate(bytes); }
@@ -214,7 +209,7 @@ Node* history_of(const detail::TensorImpl& impl, const char* op) {
     fail<AutogradError>(
         "{}: an input {} was changed in place through another view, or without being recorded, after it was "
         "computed{}{} (version {}, now {}); its gradient would be wrong. Change a copy (.clone()) instead",
-        op, to_string(impl.view.sizes), node != nullptr ? " by " : "", node != nullptr ? node->op() : "",
+        op, impl.view.sizes, node != nullptr ? " by " : "", node != nullptr ? node->op() : "",
         impl.history_version, storage.version());
   }
   return node;

@@ -93,6 +93,7 @@ class Node : public detail::History {
   Edge* reserve_edges(std::size_t count);
 
   const char* op_;
+  Node* next_dead_ = nullptr;
   std::uint32_t depth_ = 1;
   std::uint32_t num_edges_ = 0;
   Edge few_[3];

@@ -44,8 +44,10 @@ void replace_elements(const Tensor& slot, const Tensor& value) {
   detail::TensorImpl& impl = *slot.unresolved();
   impl.view = value.raw();
   impl.history_version = impl.view.storage->version();
-  if (Leaf* leaf = leaf_of(impl); leaf != nullptr) {
-    leaf->reset(impl);
+  for (detail::History* history : {impl.history.get(), impl.frozen.get()}) {
+    if (history != nullptr && history->is_leaf()) {
+      static_cast<Leaf*>(history)->reset(impl);
+    }
   }
 }
 

@@ -38,7 +38,7 @@ void Saved::throw_changed(const Gradients& gradients) const {
   fail<AutogradError>(
       "backward of '{}': {} {} that it saved was changed in place since (version {}, now {}). Call backward() before "
       "changing it, or change a copy (.clone())",
-      gradients.op(), who, to_string(view_.sizes), version_, view_.storage->version());
+      gradients.op(), who, view_.sizes, version_, view_.storage->version());
 }
 
 }  // namespace autograd
@@ -48,15 +48,18 @@ Tensor& Tensor::requires_grad_(bool on) {
   if (!on) {
     check<AutogradError>(is_leaf(), "requires_grad_(false): this is the result of '{}'; use detach() to cut the graph",
                          requires_grad() ? required_history(*this, "").op() : "");
-    impl.history = nullptr;
+    if (autograd::Leaf* leaf = autograd::leaf_of(impl); leaf != nullptr) {
+      leaf->set_stale();
+      impl.frozen = std::move(impl.history);
+    }
     return *this;
   }
   if (impl.history) {
     return *this;
   }
   check<DTypeError>(is_floating_point(impl.view.dtype), "requires_grad_: only f32 and f64 have gradients, got {}",
-                    name(impl.view.dtype));
-  impl.history = core::Ref<detail::History>(new autograd::Leaf(impl));
+                    impl.view.dtype);
+  impl.history = impl.frozen ? std::move(impl.frozen) : core::Ref<detail::History>(new autograd::Leaf(impl));
   impl.output = 0;
   return *this;
 }
@@ -100,19 +103,19 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   check<AutogradError>(static_cast<bool>(impl.history),
                        "backward: this tensor {} depends on nothing that requires a gradient (was it computed under "
                        "NoGradGuard, or from detached values?)",
-                       to_string(impl.view.sizes));
+                       impl.view.sizes);
   autograd::Node* node = autograd::history_of(impl, "backward");
   detail::View seed;
   if (gradient.defined()) {
     check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
-                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", to_string(gradient.shape()),
-                      name(gradient.dtype()), to_string(gradient.device()), to_string(shape()), name(dtype()),
-                      to_string(device()));
+                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
+                      gradient.dtype(), gradient.device(), shape(), dtype(),
+                      device());
     seed = gradient.raw();
   } else {
     check<AutogradError>(numel() == 1,
                          "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
-                         to_string(shape()));
+                         shape());
     seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
     detail::fill(seed, 1);
   }

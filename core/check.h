@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/format.h>
 
 // Internal (needs fmt): the one way in which host code checks its input.
 

@@ -18,7 +18,7 @@ decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
     default: break;
   }
-  fail<DTypeError>("{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, name(dtype));
+  fail<DTypeError>("{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, dtype);
 }
 
 /// Every stored type.

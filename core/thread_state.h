@@ -57,6 +57,10 @@ struct ModuleScope {
 
 /// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module.
 TANDEM_API std::string message_prefix(const char* op);
+/// The same as an argument of check(): made only if the check fails.
+struct MessagePrefix {
+  const char* op;
+};
 
 }  // namespace core
 }  // namespace tandem::inline v0

@@ -41,7 +41,7 @@ Standardizer::Standardizer(Tensor mean, Tensor std) : mean_(std::move(mean)), st
 Standardizer Standardizer::per_column(const Tensor& x) {
   const NoGradGuard no_grad;
   check<ShapeError>(x.dim() == 2 && x.size(0) > 0, "Standardizer: expected [rows, columns] with at least one row, got {}",
-                    to_string(x.shape()));
+                    x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean({0});
   return {mean.to(DType::f32), nonzero_std((values - mean).pow(2).mean({0})).to(DType::f32)};
@@ -49,7 +49,7 @@ Standardizer Standardizer::per_column(const Tensor& x) {
 
 Standardizer Standardizer::of_all(const Tensor& x) {
   const NoGradGuard no_grad;
-  check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", to_string(x.shape()));
+  check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean();
   return {mean.to(DType::f32), nonzero_std((values - mean).pow(2).mean()).to(DType::f32)};

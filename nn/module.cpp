@@ -155,8 +155,8 @@ void ModuleBase::adopt(const std::string& name, ModuleBase& module) {
 
 void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   check<ShapeError>(slot.shape() == other.shape() && slot.dtype() == other.dtype(),
-                    "{}: tie: {} {} and {} {} differ", state_->type, name(slot.dtype()), to_string(slot.shape()),
-                    name(other.dtype()), to_string(other.shape()));
+                    "{}: tie: {} {} and {} {} differ", state_->type, slot.dtype(), slot.shape(),
+                    other.dtype(), other.shape());
   bool found = false;
   const auto replace = [&](const auto& self, ModuleState& state) -> void {
     for (auto& [name, tensor] : state.parameters) {
@@ -198,8 +198,8 @@ LoadReport ModuleBase::load_state_dict(const StateDict& state, bool strict) {
       return;
     }
     if (!(value->shape() == slot.shape())) {
-      problems.push_back(fmt::format("shape of '{}': the module has {}, the state {}", name, to_string(slot.shape()),
-                                     to_string(value->shape())));
+      problems.push_back(fmt::format("shape of '{}': the module has {}, the state {}", name, slot.shape(),
+                                     value->shape()));
     } else if (strict && value->dtype() != slot.dtype()) {
       problems.push_back(fmt::format("dtype of '{}': the module has {}, the state {}", name,
                                      tandem::name(slot.dtype()), tandem::name(value->dtype())));
@@ -271,7 +271,7 @@ void ModuleBase::to(Device device) {
 }
 
 void ModuleBase::to(DType dtype) {
-  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is f32 or f64, not {}", state_->type, name(dtype));
+  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is f32 or f64, not {}", state_->type, dtype);
   convert([&](const Tensor& tensor) { return is_floating_point(tensor.dtype()) ? tensor.to(dtype) : tensor; });
 }
 
@@ -287,7 +287,7 @@ ModuleBase::CallScope::CallScope(const ModuleBase& module)
   check<ConfigError>(scope_.parent == nullptr || state.parent != nullptr || !state.has_parameters,
                      "{}a {} with parameters is called here but is no child of any module, so it would not be trained. "
                      "Register it: child(\"name\", nn::{}(...))",
-                     core::message_prefix("module"), state.type, state.type);
+                     core::MessagePrefix{"module"}, state.type, state.type);
   core::thread_state().scope = &scope_;
 }
 

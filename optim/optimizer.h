@@ -46,6 +46,7 @@ class TANDEM_API Optimizer {
   struct Member;
   bool layout_changed() const;
   void cut();
+  void* gather_buffer(const ParameterRun& run, std::size_t buffer);
 
   const char* name_;
   double learning_rate_;

@@ -84,7 +84,7 @@ void Axis::add_linear_ticks(long double low, long double high) {
   const long double first = std::ceil(low / step - kSlack);
   const int count = static_cast<int>(std::floor(high / step + kSlack) - first) + 1;
   for (int i = 0; i < count; ++i) {
-    const long double value = (first + i) * step + 0.0L;  // no "-0"
+    const long double value = (first + i) * step;
     const long double at = kind_ == Kind::log ? std::log10(value) : value;
     ticks_.push_back({static_cast<double>((at - low_) / (high_ - low_)), label_of(value, step, largest)});
   }

@@ -46,7 +46,7 @@ void draw(const Tensor& tensor, kernels::Distribution distribution, double low, 
 }
 
 void require_floating(const Tensor& tensor, const char* op) {
-  check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs f32 or f64, got {}", op, name(tensor.dtype()));
+  check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs f32 or f64, got {}", op, tensor.dtype());
 }
 
 // An in-place draw on a value that the graph knows would make its history wrong.
@@ -168,7 +168,7 @@ namespace detail {
 Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
   const std::int64_t numel = sizes.numel();
   check<ShapeError>(static_cast<std::size_t>(numel) == count, "from_data: shape {} has {} elements, got {} values",
-                    to_string(sizes), numel, count);
+                    sizes, numel, count);
   Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
   if (count > 0) {
     std::memcpy(tensor.raw().data(), data, count * item_size(dtype));

@@ -14,7 +14,7 @@ View empty_view(const Shape& sizes, DType dtype, Device device) {
   const std::int64_t numel = sizes.numel();
   std::size_t bytes = 0;
   check<ShapeError>(!__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes),
-                    "shape {} has more bytes than can be counted", to_string(sizes));
+                    "shape {} has more bytes than can be counted", sizes);
   View view;
   view.storage = Storage::allocate(bytes, device);
   view.dtype = dtype;

@@ -1,5 +1,6 @@
 #include <tandem/tensor/tensor.h>
 
+#include <functional>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -14,8 +15,10 @@ namespace detail {
 void History::destroy(const History* history) noexcept { history->dispose(); }
 
 void TensorImpl::destroy(const TensorImpl* impl) noexcept {
-  if (impl->history && impl->history->is_leaf()) {
-    impl->history->tensor_gone();
+  for (const core::Ref<History>& history : {std::cref(impl->history), std::cref(impl->frozen)}) {
+    if (history && history->is_leaf()) {
+      history->tensor_gone();
+    }
   }
   delete impl;
 }
@@ -42,24 +45,24 @@ std::int64_t Tensor::size(int dim) const {
 }
 
 const void* Tensor::checked_data(DType expected) const {
-  check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", name(expected),
-                    name(dtype()), name(expected));
+  check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", expected,
+                    dtype(), expected);
   return raw().data();
 }
 
 const void* Tensor::checked_dense(DType expected) const {
   check<ShapeError>(is_contiguous(), "span: the tensor {} with strides {} is not contiguous; call .contiguous() first",
-                    to_string(shape()), to_string(strides()));
+                    shape(), strides());
   return checked_data(expected);
 }
 
 double Tensor::item_double() const {
-  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", to_string(shape()), numel());
+  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
   return core::dispatch_any(dtype(), [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
 }
 
 std::int64_t Tensor::item_int() const {
-  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", to_string(shape()), numel());
+  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
   return core::dispatch_any(dtype(),
                             [&]<class T>() { return static_cast<std::int64_t>(*static_cast<const T*>(raw().data())); });
 }

@@ -44,6 +44,7 @@ struct TANDEM_API TensorImpl final : core::RefCounted {
 
   View view;
   core::Ref<History> history;        // null: no gradient is asked for
+  core::Ref<History> frozen;         // a leaf's history while requires_grad is off: its name, hooks and place
   std::uint32_t output = 0;          // which result of the history's op this is
   std::uint32_t history_version;     // the storage's version when `history` described the value
   bool is_slot = false;              // a parameter or buffer: a replica frame may stand in another tensor

@@ -21,12 +21,12 @@ bool View::is_contiguous() const noexcept {
 View permute(const View& view, const Shape& order) {
   const int ndim = view.sizes.ndim();
   check<ShapeError>(order.ndim() == ndim, "permute: the order {} has {} entries, the tensor {} dimensions",
-                    to_string(order), order.ndim(), ndim);
+                    order, order.ndim(), ndim);
   View result = view;
   bool used[kMaxDims] = {};
   for (int i = 0; i < ndim; ++i) {
     const int dim = wrap_dim(static_cast<int>(order[i]), ndim, "permute");
-    check<ShapeError>(!used[dim], "permute: dimension {} appears twice in {}", dim, to_string(order));
+    check<ShapeError>(!used[dim], "permute: dimension {} appears twice in {}", dim, order);
     used[dim] = true;
     result.sizes[i] = view.sizes[dim];
     result.strides[i] = view.strides[dim];
@@ -53,7 +53,7 @@ View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, 
   const bool fits = step >= 1 && length >= 0 && start >= 0 && start <= size &&
                     (length == 0 || length - 1 <= (size - 1 - start) / step) && (length == 0 || start < size);
   check<ShapeError>(fits, "narrow: start {}, length {}, step {} leave dimension {} of {}", start, length, step, dim,
-                    to_string(view.sizes));
+                    view.sizes);
   View result = view;
   result.offset += start * view.strides[dim];
   result.sizes[dim] = length;
@@ -66,7 +66,7 @@ View select(const View& view, int dim, std::int64_t index) {
   dim = wrap_dim(dim, view.sizes.ndim(), "select");
   const std::int64_t size = view.sizes[dim];
   check<ShapeError>(index >= -size && index < size, "select: index {} is out of range for dimension {} of {}", index,
-                    dim, to_string(view.sizes));
+                    dim, view.sizes);
   View result = view;
   result.offset += (index < 0 ? index + size : index) * view.strides[dim];
   result.sizes.erase(dim);
@@ -95,8 +95,8 @@ View unsqueeze(const View& view, int dim) {
 
 View expand(const View& view, const Shape& sizes) {
   const int added = sizes.ndim() - view.sizes.ndim();
-  check<ShapeError>(added >= 0, "expand: {} has fewer dimensions than the tensor's {}", to_string(sizes),
-                    to_string(view.sizes));
+  check<ShapeError>(added >= 0, "expand: {} has fewer dimensions than the tensor's {}", sizes,
+                    view.sizes);
   View result = view;
   result.sizes = sizes;
   result.strides = Shape::filled(sizes.ndim(), 0);
@@ -106,8 +106,8 @@ View expand(const View& view, const Shape& sizes) {
       result.sizes[dim] = old;
     }
     check<ShapeError>(result.sizes[dim] >= 0 && (old == 1 || old == result.sizes[dim]),
-                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", to_string(view.sizes),
-                      to_string(sizes), old, dim, sizes[dim]);
+                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", view.sizes,
+                      sizes, old, dim, sizes[dim]);
     if (dim >= added && old == result.sizes[dim]) {
       result.strides[dim] = view.strides[dim - added];
     }
@@ -122,11 +122,11 @@ Shape infer_shape(const View& view, const Shape& sizes, const char* op) {
   bool overflow = false;
   for (int dim = 0; dim < sizes.ndim(); ++dim) {
     if (sizes[dim] == -1) {
-      check<ShapeError>(unknown < 0, "{}: only one size of {} can be -1", op, to_string(sizes));
+      check<ShapeError>(unknown < 0, "{}: only one size of {} can be -1", op, sizes);
       unknown = dim;
       continue;
     }
-    check<ShapeError>(sizes[dim] >= 0, "{}: {} has a negative size", op, to_string(sizes));
+    check<ShapeError>(sizes[dim] >= 0, "{}: {} has a negative size", op, sizes);
     overflow = __builtin_mul_overflow(known, sizes[dim], &known) || overflow;
   }
   const std::int64_t numel = view.numel();
@@ -135,7 +135,7 @@ Shape infer_shape(const View& view, const Shape& sizes, const char* op) {
     known *= result[unknown];
   }
   check<ShapeError>(!overflow && known == numel && (unknown < 0 || result[unknown] >= 0),
-                    "{}: {} with {} elements cannot become {}", op, to_string(view.sizes), numel, to_string(sizes));
+                    "{}: {} with {} elements cannot become {}", op, view.sizes, numel, sizes);
   return result;
 }
 

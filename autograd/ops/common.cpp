@@ -8,19 +8,19 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
   if (!(x.device() == y.device())) [[unlikely]] {
     fail<DeviceError>(
         "{}expected all tensors to be on the same device, got {} on {} and {} on {}; move one with .to(device)",
-        core::message_prefix(op), to_string(x.sizes), to_string(x.device()), to_string(y.sizes), to_string(y.device()));
+        core::MessagePrefix{op}, x.sizes, x.device(), y.sizes, y.device());
   }
   if (x.dtype != y.dtype) [[unlikely]] {
     fail<DTypeError>("{}expected one dtype, got {} {} and {} {}; convert one with .to(DType::{})",
-                     core::message_prefix(op), name(x.dtype), to_string(x.sizes), name(y.dtype), to_string(y.sizes),
-                     name(is_floating_point(y.dtype) ? y.dtype : x.dtype));
+                     core::MessagePrefix{op}, x.dtype, x.sizes, y.dtype, y.sizes,
+                     is_floating_point(y.dtype) ? y.dtype : x.dtype);
   }
 }
 
 void check_floating(const char* op, const Tensor& x) {
   if (!is_floating_point(x.dtype())) [[unlikely]] {
-    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::message_prefix(op),
-                     name(x.dtype()), to_string(x.shape()));
+    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::MessagePrefix{op},
+                     x.dtype(), x.shape());
   }
 }
 

@@ -8,7 +8,7 @@ using namespace autograd;
 
 Tensor dropout(const Tensor& x, double p, bool training) {
   check<ConfigError>(p >= 0 && p <= 1, "{}the probability must be between 0 and 1, got {}",
-                     core::message_prefix("dropout"), p);
+                     core::MessagePrefix{"dropout"}, p);
   check_floating("dropout", x);
   if (!training || p == 0) {
     return x;

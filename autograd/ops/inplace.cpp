@@ -14,7 +14,7 @@ void check_writable(const char* op, const View& out) {
   for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
     check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
                       "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
-                      to_string(out.sizes));
+                      out.sizes);
   }
 }
 
@@ -28,7 +28,7 @@ void check_recordable(const char* op, const Tensor& target) {
           view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),
       "{}: recording a change in place of a view {} is not supported; build the whole with cat() or stack(), or use "
       "NoGradGuard",
-      op, to_string(view.sizes));
+      op, view.sizes);
 }
 
 // `target` takes over the elements and the history of `value`, which an op just computed from it.
@@ -50,7 +50,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   check_writable(name, out);
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
                     "{}: {} does not broadcast to the tensor {} that is changed in place", name,
-                    to_string(other.shape()), to_string(out.sizes));
+                    other.shape(), out.sizes);
   if (records({&target, &other})) {
     check_recordable(name, target);
     take_over(name, target, recorded(target, other));
@@ -120,7 +120,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   const View& out = raw();
   check_writable("copy_", out);
   check<ShapeError>(broadcast_shapes(out.sizes, source.shape(), "copy_") == out.sizes,
-                    "copy_: {} does not broadcast to {}", to_string(source.shape()), to_string(out.sizes));
+                    "copy_: {} does not broadcast to {}", source.shape(), out.sizes);
   if (records({this, &source})) {
     check_recordable("copy_", *this);
     take_over("copy_", *this, source.to(dtype()).to(device()).expand(out.sizes));

@@ -11,26 +11,26 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Shape& in = x.shape();
   const Shape& w = weight.shape();
   if (w.ndim() != 2) [[unlikely]] {
-    fail<ShapeError>("{}the weight must be [out, in], got {}", core::message_prefix("linear"), to_string(w));
+    fail<ShapeError>("{}the weight must be [out, in], got {}", core::MessagePrefix{"linear"}, w);
   }
   if (in.ndim() == 0 || in.back() != w[1]) [[unlikely]] {
-    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::message_prefix("linear"),
-                     to_string(in), in.ndim() == 0 ? 0 : in.back(), w[1], to_string(w));
+    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::MessagePrefix{"linear"},
+                     in, in.ndim() == 0 ? 0 : in.back(), w[1], w);
   }
   if (!(x.device() == weight.device())) [[unlikely]] {
-    fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\")", core::message_prefix("linear"),
-                      to_string(x.device()), to_string(weight.device()), to_string(weight.device()));
+    fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\")", core::MessagePrefix{"linear"},
+                      x.device(), weight.device(), weight.device());
   }
   if (x.dtype() != weight.dtype()) [[unlikely]] {
-    fail<DTypeError>("{}input is {}, weight {}. Convert the input: x.to(DType::{})", core::message_prefix("linear"),
-                     name(x.dtype()), name(weight.dtype()), name(weight.dtype()));
+    fail<DTypeError>("{}input is {}, weight {}. Convert the input: x.to(DType::{})", core::MessagePrefix{"linear"},
+                     x.dtype(), weight.dtype(), weight.dtype());
   }
   check_floating("linear", x);
   if (bias.defined()) {
     check_same_kind("linear", weight, bias);
     if (!(bias.shape() == Shape{w[0]})) [[unlikely]] {
-      fail<ShapeError>("{}bias {} does not fit the weight {}: expected [{}]", core::message_prefix("linear"),
-                       to_string(bias.shape()), to_string(w), w[0]);
+      fail<ShapeError>("{}bias {} does not fit the weight {}: expected [{}]", core::MessagePrefix{"linear"},
+                       bias.shape(), w, w[0]);
     }
   }
 }

@@ -18,17 +18,17 @@ void check_cross_entropy(const Tensor& logits, const Tensor& target) {
   const Shape& t = target.shape();
   if (target.dtype() != DType::i64) [[unlikely]] {
     fail<DTypeError>("{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
-                     core::message_prefix("cross_entropy"), name(target.dtype()));
+                     core::MessagePrefix{"cross_entropy"}, target.dtype());
   }
   const bool fits = (l.ndim() == 2 && t.ndim() == 1 && l[0] == t[0]) || (l.ndim() == 1 && t.ndim() == 0);
   if (!fits || l.back() < 1) [[unlikely]] {
     fail<ShapeError>("{}expected logits [rows, classes] and targets [rows], got {} and {}",
-                     core::message_prefix("cross_entropy"), to_string(l), to_string(t));
+                     core::MessagePrefix{"cross_entropy"}, l, t);
   }
   if (!(logits.device() == target.device())) [[unlikely]] {
     fail<DeviceError>("{}logits are on {}, targets on {}. Move the targets: y.to(\"{}\")",
-                      core::message_prefix("cross_entropy"), to_string(logits.device()), to_string(target.device()),
-                      to_string(logits.device()));
+                      core::MessagePrefix{"cross_entropy"}, logits.device(), target.device(),
+                      logits.device());
   }
 }
 
@@ -44,7 +44,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   for (std::int64_t row = 0; row < rows; ++row) {
     if (targets[row] < 0 || targets[row] >= classes) [[unlikely]] {
       fail<ValueError>("{}target {} in row {} is not a class index: expected 0 to {}",
-                       core::message_prefix("cross_entropy"), targets[row], row, classes - 1);
+                       core::MessagePrefix{"cross_entropy"}, targets[row], row, classes - 1);
     }
   }
   const bool per_row = reduction == Reduction::none;
@@ -87,7 +87,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) 
   check_same_kind("mse_loss", input, target);
   if (!(input.shape() == target.shape())) [[unlikely]] {
     fail<ShapeError>("{}input {} and target {} differ; reshape one (y.reshape({{-1, 1}}) for a column)",
-                     core::message_prefix("mse_loss"), to_string(input.shape()), to_string(target.shape()));
+                     core::MessagePrefix{"mse_loss"}, input.shape(), target.shape());
   }
   const View a = detail::contiguous(input.raw());
   const View b = detail::contiguous(target.raw());

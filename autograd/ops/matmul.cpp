@@ -19,10 +19,10 @@ Tensor Tensor::matmul(const Tensor& other) const {
   const Shape& left = shape();
   const Shape& right = other.shape();
   check<ShapeError>(left.ndim() >= 1 && left.ndim() <= 2 && right.ndim() >= 1 && right.ndim() <= 2,
-                    "{}expected matrices or vectors, got {} and {}", core::message_prefix("matmul"), to_string(left),
-                    to_string(right));
+                    "{}expected matrices or vectors, got {} and {}", core::MessagePrefix{"matmul"}, left,
+                    right);
   check<ShapeError>(left.back() == right[0], "{}{} times {}: the inner sizes {} and {} differ",
-                    core::message_prefix("matmul"), to_string(left), to_string(right), left.back(), right[0]);
+                    core::MessagePrefix{"matmul"}, left, right, left.back(), right[0]);
   Shape sizes;
   if (left.ndim() == 2) {
     sizes.push_back(left[0]);

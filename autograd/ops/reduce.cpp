@@ -21,7 +21,7 @@ Plan plan_for(const char* op, const Shape& sizes, const Shape& dims, bool keepdi
   Plan plan;
   for (const std::int64_t dim : dims) {
     const int d = wrap_dim(static_cast<int>(dim), sizes.ndim(), op);
-    check<ShapeError>(!plan.reduced[d], "{}: dimension {} appears twice in {}", op, d, to_string(dims));
+    check<ShapeError>(!plan.reduced[d], "{}: dimension {} appears twice in {}", op, d, dims);
     plan.reduced[d] = true;
   }
   for (int d = 0; d < sizes.ndim(); ++d) {
@@ -67,7 +67,7 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
 // Sums of integers and bools are i64, as in PyTorch; means need floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
   if (!is_floating_point(x.dtype())) {
-    check<DTypeError>(!mean, "{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, name(x.dtype()));
+    check<DTypeError>(!mean, "{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, x.dtype());
     if (x.dtype() != DType::i64) {
       return sum_like(op, x.to(DType::i64), dims, keepdim, mean);
     }
@@ -102,7 +102,7 @@ Extreme extreme_along(const char* op, const Tensor& x, const Shape& dims, bool k
   const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
   Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
   const Plan& plan = result.plan;
-  check<ShapeError>(plan.count > 0, "{}: {} has no elements to choose from", op, to_string(in.sizes));
+  check<ShapeError>(plan.count > 0, "{}: {} has no elements to choose from", op, in.sizes);
   result.values = detail::empty_view(plan.result, in.dtype, in.device());
   result.indices = detail::empty_view(plan.result, DType::i64, in.device());
   if (result.values.numel() > 0) {

@@ -47,7 +47,7 @@ Tensor Tensor::view(const Shape& sizes) const {
   auto out = detail::try_reshape(raw(), detail::infer_shape(raw(), sizes, "view"));
   check<ShapeError>(out.has_value(),
                     "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous()",
-                    to_string(shape()), to_string(strides()), to_string(sizes));
+                    shape(), strides(), sizes);
   return record_reshape("view", std::move(*out), *this);
 }
 
@@ -90,7 +90,7 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
 }
 
 Tensor Tensor::t() const {
-  check<ShapeError>(dim() <= 2, "t: expected at most 2 dimensions, got {}; use transpose()", to_string(shape()));
+  check<ShapeError>(dim() <= 2, "t: expected at most 2 dimensions, got {}; use transpose()", shape());
   return dim() < 2 ? *this : transpose(0, 1);
 }
 

@@ -1,6 +1,7 @@
 #include <tandem/kernels/matmul.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
@@ -17,30 +18,68 @@ constexpr std::int64_t kChunkWork = 200'000;
 constexpr std::int64_t kRowStep = 16;
 
 template <class T>
-void small(const Matmul& kernel) {
-  const T* a = static_cast<const T*>(kernel.a.data);
-  const T* b = static_cast<const T*>(kernel.b.data);
-  const T* bias = static_cast<const T*>(kernel.bias);
+T finish(const Matmul& kernel, T value, const T& old, std::int64_t column) {
+  value += kernel.accumulate == Accumulate::yes ? old : T(0);
+  value += kernel.bias != nullptr ? static_cast<const T*>(kernel.bias)[column] : T(0);
+  return kernel.relu && value < T(0) ? T(0) : value;
+}
+
+// Each output is a dot product. Four sums at once: an addition's latency is four of its throughput.
+template <class T, class StrideA, class StrideB>
+void small_dots(const Matmul& kernel, StrideA a_stride, StrideB b_stride) {
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride;
-    const T* a_row = a + i * kernel.a.row_stride;
+    const T* a = static_cast<const T*>(kernel.a.data) + i * kernel.a.row_stride;
     for (std::int64_t j = 0; j < kernel.n; ++j) {
-      const T* b_col = b + j * kernel.b.col_stride;
-      T sums[4] = {};  // four chains: an addition's latency is four of its throughput
+      const T* b = static_cast<const T*>(kernel.b.data) + j * kernel.b.col_stride;
+      T sums[4] = {};
       std::int64_t k = 0;
       for (; k + 4 <= kernel.k; k += 4) {
         for (int lane = 0; lane < 4; ++lane) {
-          sums[lane] += a_row[(k + lane) * kernel.a.col_stride] * b_col[(k + lane) * kernel.b.row_stride];
+          sums[lane] += a[(k + lane) * a_stride] * b[(k + lane) * b_stride];
         }
       }
       for (; k < kernel.k; ++k) {
-        sums[0] += a_row[k * kernel.a.col_stride] * b_col[k * kernel.b.row_stride];
+        sums[0] += a[k * a_stride] * b[k * b_stride];
       }
-      T value = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-      value += kernel.accumulate == Accumulate::yes ? out[j] : T(0);
-      value += bias != nullptr ? bias[j] : T(0);
-      out[j] = kernel.relu && value < T(0) ? T(0) : value;
+      out[j] = finish(kernel, (sums[0] + sums[1]) + (sums[2] + sums[3]), out[j], j);
     }
+  }
+}
+
+// Rows of b are dense: a row of outputs is a sum of them.
+template <class T>
+void small_rows(const Matmul& kernel) {
+  constexpr std::int64_t kWidth = 64;  // columns whose sums stay in L1
+  for (std::int64_t i = 0; i < kernel.m; ++i) {
+    const T* a = static_cast<const T*>(kernel.a.data) + i * kernel.a.row_stride;
+    for (std::int64_t first = 0; first < kernel.n; first += kWidth) {
+      const std::int64_t width = std::min(kWidth, kernel.n - first);
+      T sums[kWidth] = {};
+      for (std::int64_t k = 0; k < kernel.k; ++k) {
+        const T factor = a[k * kernel.a.col_stride];
+        const T* b = static_cast<const T*>(kernel.b.data) + k * kernel.b.row_stride + first;
+        for (std::int64_t j = 0; j < width; ++j) {
+          sums[j] += factor * b[j];
+        }
+      }
+      T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride + first;
+      for (std::int64_t j = 0; j < width; ++j) {
+        out[j] = finish(kernel, sums[j], out[j], first + j);
+      }
+    }
+  }
+}
+
+template <class T>
+void small(const Matmul& kernel) {
+  constexpr std::integral_constant<std::int64_t, 1> one;
+  if (kernel.a.col_stride == 1 && kernel.b.row_stride == 1) {
+    small_dots<T>(kernel, one, one);
+  } else if (kernel.b.col_stride == 1 && kernel.n > 1) {
+    small_rows<T>(kernel);
+  } else {
+    small_dots<T>(kernel, kernel.a.col_stride, kernel.b.row_stride);
   }
 }
 

@@ -93,7 +93,7 @@ void run_typed(const Pointwise& kernel, Ops ops) {
   static constexpr auto table = make_table<T>(Ops{});
   const auto index = static_cast<std::size_t>(kernel.op);
   check<DTypeError>(index < ops.size(), "this operation needs f32 or f64, got {}; convert with .to(DType::f32)",
-                    name(kernel.dtype));
+                    kernel.dtype);
   table[index](kernel);
 }
 

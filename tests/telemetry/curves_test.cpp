@@ -179,6 +179,16 @@ TEST(Curves, ConstantLineLiesInTheMiddle) {
   EXPECT_THAT(paths(plot({1, 2}, {3, 3}))[0], ::testing::MatchesRegex("M[0-9.]+ ([0-9.]+)L[0-9.]+ [0-9.]+"));
 }
 
+TEST(Curves, NoRoomIsLeftBelowZeroWhenNothingIsThere) {
+  const auto starts_on_axis = [](const std::string& svg) {
+    const std::size_t end = svg.find("\" stroke=\"#555555\"");  // the x axis comes first
+    const std::size_t begin = svg.rfind('"', end - 1) + 1;
+    return paths(svg)[0].find(" " + svg.substr(begin, end - begin) + "L") != std::string::npos;
+  };
+  EXPECT_TRUE(starts_on_axis(plot({1, 2}, {0, 1})));
+  EXPECT_FALSE(starts_on_axis(plot({1, 2}, {-1, 1})));
+}
+
 TEST(Curves, HugeAndTinyValuesGetExponents) {
   EXPECT_THAT(y_labels(plot({1, 2}, {-1.7e308, 1.7e308})), ElementsAre("-1e308", "0", "1e308"));
   EXPECT_THAT(y_labels(plot({1, 2}, {5e-324, 2e-323})), Contains("1.5e-323"));

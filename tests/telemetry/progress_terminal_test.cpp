@@ -164,7 +164,7 @@ TEST_F(ProgressOnTerminal, BarIsAsciiOutsideUtf8) {
 }
 
 TEST_F(ProgressOnTerminal, BarKeepsItsLengthWhenDigitsComeAndGo) {
-  Terminal terminal(60);
+  Terminal terminal(40);
   {
     Progress progress({.total = 1000, .fd = terminal.fd()});
     for (const double loss : {0.1234, 0.5, 0.1234}) {

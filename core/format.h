@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include <tandem/core/device.h>
+#include <tandem/core/dtype.h>
+#include <tandem/core/shape.h>
+#include <tandem/core/thread_state.h>
+
+// Internal: how fmt writes tandem's values, so that a check hands them over as they are and pays nothing unless it
+// fails.
+
+template <>
+struct fmt::formatter<tandem::Shape> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const tandem::Shape& shape, Context& context) const {
+    return fmt::formatter<std::string>::format(tandem::to_string(shape), context);
+  }
+};
+
+template <>
+struct fmt::formatter<tandem::Device> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const tandem::Device& device, Context& context) const {
+    return fmt::formatter<std::string>::format(tandem::to_string(device), context);
+  }
+};
+
+template <>
+struct fmt::formatter<tandem::core::MessagePrefix> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const tandem::core::MessagePrefix& prefix, Context& context) const {
+    return fmt::formatter<std::string>::format(tandem::core::message_prefix(prefix.op), context);
+  }
+};
+
+template <>
+struct fmt::formatter<tandem::DType> : fmt::formatter<fmt::string_view> {
+  template <class Context>
+  auto format(tandem::DType dtype, Context& context) const {
+    const std::string_view text = tandem::name(dtype);
+    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+  }
+};
