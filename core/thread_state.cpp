@@ -31,7 +31,7 @@ std::string message_prefix(const char* op) {
   }
   std::string prefix = *scope->path == '\0' ? fmt::format("{}: ", scope->type)
                                             : fmt::format("{} '{}': ", scope->type, scope->path);
-  return same_word(scope->type, op) ? prefix : fmt::format("{}{}: ", prefix, op);
+  return *op == '\0' || same_word(scope->type, op) ? prefix : fmt::format("{}{}: ", prefix, op);
 }
 
 }  // namespace tandem::inline v0::core

@@ -48,6 +48,22 @@ class ThreadStateScope {
   ThreadState saved_;
 };
 
+/// New tensors of this thread are placed on `device` for a scope, where nothing else is said. Throws DeviceError when
+/// there is no such device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device) : saved_(thread_state().device) {
+    require_available(device);
+    thread_state().device = device;
+  }
+  ~DeviceScope() { thread_state().device = saved_; }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device saved_;
+};
+
 /// One open module call: a link on the caller's stack.
 struct ModuleScope {
   const char* path;           // from the root, "encoder.0"; empty for a root
@@ -55,7 +71,8 @@ struct ModuleScope {
   const ModuleScope* parent;  // the call around this one
 };
 
-/// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module.
+/// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module. With an empty `op`
+/// the module alone.
 TANDEM_API std::string message_prefix(const char* op);
 /// The same as an argument of check(): made only if the check fails.
 struct MessagePrefix {

@@ -287,7 +287,7 @@ ModuleBase::CallScope::CallScope(const ModuleBase& module)
   check<ConfigError>(scope_.parent == nullptr || state.parent != nullptr || !state.has_parameters,
                      "{}a {} with parameters is called here but is no child of any module, so it would not be trained. "
                      "Register it: child(\"name\", nn::{}(...))",
-                     core::MessagePrefix{"module"}, state.type, state.type);
+                     core::MessagePrefix{""}, state.type, state.type);
   core::thread_state().scope = &scope_;
 }
 

@@ -13,8 +13,10 @@ using kernels::Operand;
 View empty_view(const Shape& sizes, DType dtype, Device device) {
   const std::int64_t numel = sizes.numel();
   std::size_t bytes = 0;
-  check<ShapeError>(!__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes),
-                    "shape {} has more bytes than can be counted", sizes);
+  // Below half of what can be counted, so that headers and rounding cannot wrap either.
+  check<OutOfMemory>(!__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes) &&
+                         bytes <= SIZE_MAX / 2,
+                     "a tensor {} of {} has more bytes than any machine", sizes, dtype);
   View view;
   view.storage = Storage::allocate(bytes, device);
   view.dtype = dtype;

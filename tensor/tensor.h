@@ -192,7 +192,7 @@ class TANDEM_API Tensor {
   Tensor softmax(int dim) const;
   Tensor log_softmax(int dim) const;
 
-  // ---- reductions; without dims over everything. Differentiable, but for argmax ----
+  // ---- reductions; without dims (or an empty list) over everything. Differentiable, but for argmax ----
   Tensor sum() const;
   Tensor sum(const Shape& dims, bool keepdim = false) const;
   Tensor mean() const;

@@ -73,7 +73,7 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
     }
   }
   const View& in = x.raw();
-  const Plan plan = plan_for(op, in.sizes, dims, keepdim);
+  const Plan plan = plan_for(op, in.sizes, dims.empty() ? all_dims(x.dim()) : dims, keepdim);
   View out = detail::empty_view(plan.result, in.dtype, in.device());
   const double scale = mean ? 1.0 / static_cast<double>(plan.count) : 1.0;
   if (out.numel() > 0) {
@@ -159,9 +159,9 @@ Tensor extreme_all(const char* op, const Tensor& x, bool max) {
 
 }  // namespace
 
-Tensor Tensor::sum() const { return sum_like("sum", *this, all_dims(dim()), false, false); }
+Tensor Tensor::sum() const { return sum_like("sum", *this, {}, false, false); }
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return sum_like("sum", *this, dims, keepdim, false); }
-Tensor Tensor::mean() const { return sum_like("mean", *this, all_dims(dim()), false, true); }
+Tensor Tensor::mean() const { return sum_like("mean", *this, {}, false, true); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return sum_like("mean", *this, dims, keepdim, true); }
 Tensor Tensor::max() const { return extreme_all("max", *this, true); }
 Tensor Tensor::min() const { return extreme_all("min", *this, false); }

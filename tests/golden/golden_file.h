@@ -1,0 +1,71 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/tensor/tensor.h>
+
+// The golden vectors beside this file, as the docstring of generate.py describes them.
+
+namespace tandem::golden {
+
+/// What f64 and f32 must agree to, as max|a-b| / max|b| per tensor.
+constexpr double kTolerance64 = 1e-12;
+constexpr double kTolerance32 = 1e-6;
+
+inline double tolerance(DType dtype) { return dtype == DType::f64 ? kTolerance64 : kTolerance32; }
+/// "f64" or "f32": the key of a case's results.
+inline const char* key(DType dtype) { return dtype == DType::f64 ? "f64" : "f32"; }
+
+/// A tensor as written: PyTorch's own values to the last digit.
+struct Values {
+  Shape shape;
+  std::vector<double> data;
+  bool integer = false;
+
+  Tensor to_tensor(DType floating) const;
+};
+
+struct Input {
+  Values values;
+  bool requires_grad = false;
+  std::optional<Shape> permute;
+};
+
+struct Result {
+  Values output;
+  std::vector<std::optional<Values>> grads;
+};
+
+struct Case {
+  std::string name;
+  std::string op;
+  nlohmann::json attrs;
+  std::vector<Input> inputs;
+  std::optional<Values> grad_output;
+  std::optional<Values> indices;
+  Result f64;
+  Result f32;
+
+  const Result& result(DType dtype) const { return dtype == DType::f64 ? f64 : f32; }
+};
+
+Shape to_shape(const nlohmann::json& sizes);
+Values to_values(const nlohmann::json& tensor);
+
+/// The whole of tests/golden/<family>.json. Throws when it is not there.
+nlohmann::json read_family(const std::string& family);
+/// Its cases.
+std::vector<Case> read_cases(const std::string& family);
+
+/// Same shape, same kind of element and max|a-b| <= tolerance * max|b|; where all of b is zero, max|a-b| <= tolerance.
+/// Integers must be equal. NaN is never close.
+::testing::AssertionResult is_close(const Tensor& got, const Values& expected, double tolerance);
+/// The same rule for numbers: max|a-b| / max|b|, infinite where a is NaN.
+double distance(const std::vector<double>& got, const std::vector<double>& expected);
+
+}  // namespace tandem::golden

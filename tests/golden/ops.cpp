@@ -1,0 +1,195 @@
+#include "ops.h"
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/ops.h>
+
+namespace tandem::golden {
+
+namespace {
+
+using nlohmann::json;
+using Tensors = std::vector<Tensor>;
+using Op = std::function<Tensor(const json& attrs, const Tensors& x)>;
+
+Reduction to_reduction(const std::string& name) {
+  static const std::map<std::string, Reduction> reductions{
+      {"none", Reduction::none}, {"mean", Reduction::mean}, {"sum", Reduction::sum}};
+  return reductions.at(name);
+}
+
+// Two tensors, or one and a number on either side.
+template <class F>
+Op arithmetic(F f) {
+  return [f](const json& attrs, const Tensors& x) -> Tensor {
+    if (x.size() == 2) {
+      return f(x[0], x[1]);
+    }
+    const double scalar = attrs.at("scalar");
+    return attrs.at("side") == "right" ? f(x[0], scalar) : f(scalar, x[0]);
+  };
+}
+
+Op plain(Tensor (Tensor::*method)() const) {
+  return [method](const json&, const Tensors& x) { return (x[0].*method)(); };
+}
+
+Op along_dim(Tensor (Tensor::*method)(int) const) {
+  return [method](const json& attrs, const Tensors& x) { return (x[0].*method)(attrs.at("dim")); };
+}
+
+Op over_dims(Tensor (Tensor::*over_all)() const, Tensor (Tensor::*over)(const Shape&, bool) const) {
+  return [=](const json& attrs, const Tensors& x) {
+    const json& dims = attrs.at("dims");
+    return dims.is_null() ? (x[0].*over_all)() : (x[0].*over)(to_shape(dims), attrs.at("keepdim"));
+  };
+}
+
+Op extreme(Tensor (Tensor::*over_all)() const, Tensor (Tensor::*over)(int, bool) const) {
+  return [=](const json& attrs, const Tensors& x) {
+    const json& dim = attrs.at("dim");
+    return dim.is_null() ? (x[0].*over_all)() : (x[0].*over)(dim, attrs.at("keepdim"));
+  };
+}
+
+Op shaped(Tensor (Tensor::*method)(const Shape&) const, const char* attribute) {
+  return [=](const json& attrs, const Tensors& x) { return (x[0].*method)(to_shape(attrs.at(attribute))); };
+}
+
+Op linear_of(Tensor (*function)(const Tensor&, const Tensor&, const Tensor&)) {
+  return [function](const json&, const Tensors& x) {
+    return function(x.at(0), x.at(1), x.size() > 2 ? x[2] : Tensor());
+  };
+}
+
+Op loss(Tensor (*function)(const Tensor&, const Tensor&, Reduction)) {
+  return [function](const json& attrs, const Tensors& x) {
+    return function(x.at(0), x.at(1), to_reduction(attrs.at("reduction")));
+  };
+}
+
+Op joining(Tensor (*function)(const std::vector<Tensor>&, int)) {
+  return [function](const json& attrs, const Tensors& x) { return function(x, attrs.at("dim")); };
+}
+
+Tensor slice(const json& attrs, const Tensors& x) {
+  return x[0].slice(attrs.at("dim"), attrs.at("start"), attrs.at("end"), attrs.at("step"));
+}
+
+const std::map<std::string, Op>& ops() {
+  static const std::map<std::string, Op> table{
+      {"add", arithmetic([](const auto& a, const auto& b) { return a + b; })},
+      {"sub", arithmetic([](const auto& a, const auto& b) { return a - b; })},
+      {"mul", arithmetic([](const auto& a, const auto& b) { return a * b; })},
+      {"div", arithmetic([](const auto& a, const auto& b) { return a / b; })},
+      {"neg", plain(&Tensor::neg)},
+      {"exp", plain(&Tensor::exp)},
+      {"log", plain(&Tensor::log)},
+      {"sqrt", plain(&Tensor::sqrt)},
+      {"abs", plain(&Tensor::abs)},
+      {"relu", plain(&Tensor::relu)},
+      {"pow", [](const json& attrs, const Tensors& x) { return x[0].pow(attrs.at("exponent")); }},
+      {"matmul", [](const json&, const Tensors& x) { return x.at(0).matmul(x.at(1)); }},
+      {"softmax", along_dim(&Tensor::softmax)},
+      {"log_softmax", along_dim(&Tensor::log_softmax)},
+      {"sum", over_dims(&Tensor::sum, &Tensor::sum)},
+      {"mean", over_dims(&Tensor::mean, &Tensor::mean)},
+      {"max", extreme(&Tensor::max, &Tensor::max)},
+      {"min", extreme(&Tensor::min, &Tensor::min)},
+      {"argmax", extreme(&Tensor::argmax, &Tensor::argmax)},
+      {"reshape", shaped(&Tensor::reshape, "shape")},
+      {"expand", shaped(&Tensor::expand, "shape")},
+      {"permute", shaped(&Tensor::permute, "order")},
+      {"flatten",
+       [](const json& attrs, const Tensors& x) { return x[0].flatten(attrs.at("start_dim"), attrs.at("end_dim")); }},
+      {"transpose",
+       [](const json& attrs, const Tensors& x) { return x[0].transpose(attrs.at("dim0"), attrs.at("dim1")); }},
+      {"slice", slice},
+      {"narrow", [](const json& attrs,
+                    const Tensors& x) { return x[0].narrow(attrs.at("dim"), attrs.at("start"), attrs.at("length")); }},
+      {"select",
+       [](const json& attrs, const Tensors& x) { return x[0].select(attrs.at("dim"), attrs.at("index")); }},
+      {"squeeze",
+       [](const json& attrs, const Tensors& x) {
+         return attrs.at("dim").is_null() ? x[0].squeeze() : x[0].squeeze(attrs.at("dim"));
+       }},
+      {"unsqueeze", along_dim(&Tensor::unsqueeze)},
+      {"index_select",
+       [](const json& attrs, const Tensors& x) { return x.at(0).index_select(attrs.at("dim"), x.at(1)); }},
+      {"cat", joining(&cat)},
+      {"stack", joining(&stack)},
+      {"linear", linear_of(&linear)},
+      {"linear_relu", linear_of(&linear_relu)},
+      {"cross_entropy", loss(&cross_entropy)},
+      {"mse_loss", loss(&mse_loss)},
+  };
+  return table;
+}
+
+}  // namespace
+
+Tensor run_op(const Case& c, const Tensors& inputs) {
+  const auto op = ops().find(c.op);
+  if (op == ops().end()) {
+    throw std::out_of_range("op '" + c.op + "' is not known to these tests: add it to tests/golden/ops.cpp");
+  }
+  return op->second(c.attrs, inputs);
+}
+
+Tensor run_positions(const Case& c, const Tensor& input) {
+  const Tensor x = input.detach();
+  return (c.op == "min" ? x.neg() : x).argmax(c.attrs.at("dim"), c.attrs.at("keepdim"));
+}
+
+std::vector<std::string> problems_of(const Case& c, DType dtype) {
+  std::vector<std::string> problems;
+  const auto note = [&](const std::string& tensor, const ::testing::AssertionResult& result) {
+    if (!result) {
+      problems.push_back(fmt::format("'{}', {}: {}", c.name, tensor, result.message()));
+    }
+  };
+  const Result& expected = c.result(dtype);
+  Tensors leaves;
+  Tensors inputs;
+  for (const Input& input : c.inputs) {
+    Tensor leaf = input.values.to_tensor(dtype);
+    if (input.requires_grad) {
+      leaf.requires_grad_();
+    }
+    leaves.push_back(leaf);
+    inputs.push_back(input.permute ? leaf.permute(*input.permute) : leaf);
+  }
+  try {
+    const Tensor output = run_op(c, inputs);
+    note("output", is_close(output, expected.output, tolerance(dtype)));
+    if (output.dtype() != dtype && !expected.output.integer) {
+      problems.push_back(fmt::format("'{}', output: dtype {}", c.name, to_string(output.dtype())));
+    }
+    if (c.indices) {
+      note("positions", is_close(run_positions(c, inputs[0]), *c.indices, 0));
+    }
+    if (output.requires_grad() != c.grad_output.has_value()) {
+      problems.push_back(fmt::format("'{}', output: requires_grad is {}", c.name, output.requires_grad()));
+    } else if (c.grad_output) {
+      output.backward(c.grad_output->to_tensor(dtype));
+    }
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const std::string name = fmt::format("gradient of input {}", i);
+      if (expected.grads.at(i)) {
+        note(name, is_close(leaves[i].grad(), *expected.grads[i], tolerance(dtype)));
+      } else if (leaves[i].grad().defined()) {
+        problems.push_back(fmt::format("'{}', {}: there should be none", c.name, name));
+      }
+    }
+  } catch (const std::exception& e) {
+    problems.push_back(fmt::format("'{}': threw: {}", c.name, e.what()));
+  }
+  return problems;
+}
+
+}  // namespace tandem::golden

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <typeinfo>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::test {
+
+/// The text of the E that `body` throws; anything else it does fails the test. For golden texts:
+/// EXPECT_EQ(message_of<ShapeError>([&] { a + b; }), "...").
+template <class E, class Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_TRUE(typeid(error) == typeid(E)) << "another type of error: " << typeid(error).name();
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "not one of tandem's errors: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+}  // namespace tandem::test
