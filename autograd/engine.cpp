@@ -145,11 +145,10 @@ class Pass {
       for (const auto& [id, hook] : hooks) {
         const Tensor replaced = hook(Tensor(out.grad.view));
         if (replaced.defined()) {
-          check<ShapeError>(replaced.shape() == out.sizes && replaced.dtype() == out.dtype &&
-                                replaced.device() == out.device,
-                            "gradient hook: returned {} {} on {}, the gradient is {} {} on {}",
-                            replaced.shape(), replaced.dtype(), replaced.device(),
-                            out.sizes, out.dtype, out.device);
+          check<ShapeError>(
+              replaced.shape() == out.sizes && replaced.dtype() == out.dtype && replaced.device() == out.device,
+              "gradient hook: returned {} {} on {}, the gradient is {} {} on {}", replaced.shape(), replaced.dtype(),
+              replaced.device(), out.sizes, out.dtype, out.device);
           out.grad = {replaced.raw(), false};
         }
       }
@@ -212,7 +211,7 @@ class Pass {
 
   struct Task {
     Node* node;
-    std::size_t lanes;     // lanes that meet at this node: those whose memory it writes
+    std::size_t lanes;  // lanes that meet at this node: those whose memory it writes
     std::size_t arrived = 0;
     bool done = false;
   };
@@ -289,7 +288,7 @@ class Pass {
 
   core::Ref<Node> root_;
   bool retain_graph_;
-  std::vector<Node*> order_;   // interior nodes, in the order they run
+  std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
   std::mutex mutex_;
   std::condition_variable progress_;

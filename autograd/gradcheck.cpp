@@ -54,8 +54,9 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
       continue;
     }
     const Tensor grad = inputs[k].grad();
-    const std::vector<double> analytic =
-        grad.defined() ? grad.to_vector<double>() : std::vector<double>(static_cast<std::size_t>(inputs[k].numel()), 0.0);
+    const std::vector<double> analytic = grad.defined()
+                                             ? grad.to_vector<double>()
+                                             : std::vector<double>(static_cast<std::size_t>(inputs[k].numel()), 0.0);
     const NoGradGuard no_grad;
     for_each_element(inputs[k], [&](std::int64_t position, double* value) {
       const double original = *value;

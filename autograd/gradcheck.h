@@ -16,7 +16,7 @@ struct GradcheckOptions {
 /// Compares the gradients that backward() gives for `fn` with central differences, for every input that requires a
 /// gradient and every element; results with several elements are weighted with fixed random numbers first. Inputs are
 /// f64 leaves. Throws AutogradError naming input, element and both values.
-TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
-                          const GradcheckOptions& options = {});
+TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn,
+                          const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 
 }  // namespace tandem::inline v0::autograd

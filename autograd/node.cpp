@@ -209,8 +209,8 @@ Node* history_of(const detail::TensorImpl& impl, const char* op) {
     fail<AutogradError>(
         "{}: an input {} was changed in place through another view, or without being recorded, after it was "
         "computed{}{} (version {}, now {}); its gradient would be wrong. Change a copy (.clone()) instead",
-        op, impl.view.sizes, node != nullptr ? " by " : "", node != nullptr ? node->op() : "",
-        impl.history_version, storage.version());
+        op, impl.view.sizes, node != nullptr ? " by " : "", node != nullptr ? node->op() : "", impl.history_version,
+        storage.version());
   }
   return node;
 }

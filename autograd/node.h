@@ -134,7 +134,7 @@ class Leaf final : public Node {
   bool has_tensor_hooks() const noexcept { return first_hooks() != nullptr && !first_hooks()->empty(); }
 
   HookList<LeafHook> post_hooks;
-  std::string name;  // full parameter name, empty for plain tensors
+  std::string name;            // full parameter name, empty for plain tensors
   detail::TensorImpl* tensor;  // null once the tensor is gone
   ParameterStore::Place place;
 

@@ -11,7 +11,8 @@ namespace {
 
 // A slot of its own on the elements of `value`.
 Tensor make_slot(const Tensor& value, const char* what) {
-  check<ConfigError>(value.is_leaf(), "{}: expected a plain tensor, got the result of an op; call detach() first", what);
+  check<ConfigError>(value.is_leaf(), "{}: expected a plain tensor, got the result of an op; call detach() first",
+                     what);
   Tensor slot(value.raw());
   slot.unresolved()->is_slot = true;
   return slot;

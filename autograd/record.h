@@ -73,7 +73,8 @@ inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t outp
 /// The result of `op` as a tensor, with history if it is recorded. `make_closure()` is called only then and returns
 /// the closure `void(Gradients&)`; closures address inputs by their position in `inputs`.
 template <class MakeClosure>
-Tensor record(const char* op, detail::View out, std::initializer_list<const Tensor*> inputs, MakeClosure&& make_closure) {
+Tensor record(const char* op, detail::View out, std::initializer_list<const Tensor*> inputs,
+              MakeClosure&& make_closure) {
   Tensor result(std::move(out));
   if (records(inputs)) {
     core::Ref<Node> node(new ClosureNode(op, make_closure()));

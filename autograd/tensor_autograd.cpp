@@ -24,9 +24,8 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
 
 template <class Hook>
 HookHandle remover(std::shared_ptr<autograd::HookList<Hook>> hooks, std::uint64_t id) {
-  return HookHandle([hooks = std::move(hooks), id] {
-    std::erase_if(*hooks, [id](const auto& entry) { return entry.first == id; });
-  });
+  return HookHandle(
+      [hooks = std::move(hooks), id] { std::erase_if(*hooks, [id](const auto& entry) { return entry.first == id; }); });
 }
 
 }  // namespace
@@ -109,8 +108,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (gradient.defined()) {
     check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
                       "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
-                      gradient.dtype(), gradient.device(), shape(), dtype(),
-                      device());
+                      gradient.dtype(), gradient.device(), shape(), dtype(), device());
     seed = gradient.raw();
   } else {
     check<AutogradError>(numel() == 1,

@@ -5,7 +5,8 @@ include(GoogleTest)
 # tandem_test(<name> <sources...> [LABELS ...] [LINK ...] [TIMEOUT <seconds>])
 # A GoogleTest program in <build>/tests; each of its tests is one of ctest's, found when ctest runs. The name of the
 # folder is a label too (`ctest -L core`). Tests may use internal headers; <tandem/...> and, for what lies in tests/,
-# "support/..." are on the include path. The label `threads` marks what the thread sanitizer should see.
+# "support/..." are on the include path. The label `threads` marks what the thread sanitizer should see. For each label
+# there is a target that builds its programs: tests_core, tests_threads.
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -22,6 +23,13 @@ function(tandem_test name)
     GTest::gmock GTest::gtest_main)
   tandem_compile_options(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  foreach(label ${folder} ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
+
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
     PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   # PROPERTIES flattens lists, so that only the first label would arrive: they are set once the tests are known.

@@ -34,8 +34,9 @@ Device::Device(std::string_view text) {
   const auto colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
   int ordinal = 0;
-  const bool index_ok = colon == std::string_view::npos ||
-                        (parse_int(text.substr(colon + 1), ordinal) && ordinal >= 0 && ordinal < 32768);
+  const bool index_ok =
+      colon == std::string_view::npos ||
+      (!text.substr(colon + 1).starts_with('-') && parse_int(text.substr(colon + 1), ordinal) && ordinal <= INT16_MAX);
   check<DeviceError>((kind == "cpu" || kind == "cuda") && index_ok,
                      "device '{}' is not known; write 'cpu', 'cpu:1', 'cuda' or 'cuda:0'", text);
   type = kind == "cpu" ? DeviceType::cpu : DeviceType::cuda;
@@ -57,7 +58,7 @@ void require_available(Device device) {
   }
   check<DeviceError>(device.type == DeviceType::cpu,
                      "device '{}': this version of tandem computes on the CPU only; use 'cpu'", to_string(device));
-  check<DeviceError>(device.index < cpu_device_count(),
+  check<DeviceError>(device.index >= 0 && device.index < cpu_device_count(),
                      "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more",
                      to_string(device), cpu_device_count(), cpu_device_count() - 1);
 }

@@ -18,7 +18,9 @@ struct Device {
   std::int16_t index = 0;
 
   constexpr Device() noexcept = default;
-  constexpr Device(DeviceType t, int i) noexcept : type(t), index(static_cast<std::int16_t>(i)) {}
+  /// An index that cannot be held becomes -1, which no device has: it must not wrap around to another one.
+  constexpr Device(DeviceType t, int i) noexcept
+      : type(t), index(i >= 0 && i <= INT16_MAX ? static_cast<std::int16_t>(i) : std::int16_t{-1}) {}
   /// "cpu", "cpu:1", "cuda", "cuda:0"; throws DeviceError for any other text.
   TANDEM_API Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}

@@ -16,6 +16,9 @@ namespace tandem::inline v0 {
 class TANDEM_API Error : public std::exception {
  public:
   explicit Error(std::string message, std::source_location where = std::source_location::current());
+  // No moves: an error that was moved from would have no text.
+  Error(const Error&) noexcept = default;
+  Error& operator=(const Error&) noexcept = default;
 
   const char* what() const noexcept override;
 

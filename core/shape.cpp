@@ -68,10 +68,10 @@ std::string to_string(const Shape& shape) {
 
 Shape contiguous_strides(const Shape& sizes) {
   Shape strides = sizes;
-  std::int64_t stride = 1;
+  std::uint64_t stride = 1;  // may wrap around, in shapes without elements only
   for (int i = sizes.ndim() - 1; i >= 0; --i) {
-    strides[i] = stride;
-    stride *= std::max<std::int64_t>(sizes[i], 1);
+    strides[i] = static_cast<std::int64_t>(stride);
+    stride *= static_cast<std::uint64_t>(std::max<std::int64_t>(sizes[i], 1));
   }
   return strides;
 }
@@ -99,9 +99,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
       continue;
     }
     if (size != 1) [[unlikely]] {
-      fail<ShapeError>(
-          "{}: shapes {} and {} do not broadcast: sizes {} and {} at dimension {} differ and neither is 1", op,
-          to_string(a), to_string(b), a[a.ndim() - i], b[b.ndim() - i], -i);
+      fail<ShapeError>("{}: shapes {} and {} do not broadcast: sizes {} and {} at dimension {} differ and neither is 1",
+                       op, to_string(a), to_string(b), a[a.ndim() - i], b[b.ndim() - i], -i);
     }
     size = other;
   }

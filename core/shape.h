@@ -17,7 +17,8 @@ inline constexpr int kMaxDims = 8;
 class TANDEM_API Shape {
  public:
   constexpr Shape() noexcept = default;
-  Shape(std::initializer_list<std::int64_t> sizes) : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
+  Shape(std::initializer_list<std::int64_t> sizes)
+      : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
   /// Throws ShapeError beyond kMaxDims.
   explicit Shape(std::span<const std::int64_t> sizes);
   /// `ndim` entries of `value`.

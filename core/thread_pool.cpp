@@ -52,9 +52,9 @@ int initial_threads() {
 struct Job {
   FunctionRef<void(std::int64_t)> body;
   std::int64_t chunks;
-  const ThreadState* state;
+  const ThreadState state;  // a copy: the caller's own chunks may change theirs while a worker comes in late
 
-  Job(FunctionRef<void(std::int64_t)> b, std::int64_t c, const ThreadState* s) : body(b), chunks(c), state(s) {}
+  Job(FunctionRef<void(std::int64_t)> b, std::int64_t c, const ThreadState& s) : body(b), chunks(c), state(s) {}
 
   std::atomic<std::int64_t> next{0};
   int visitors = 0;  // workers inside, guarded by the pool's mutex
@@ -92,6 +92,7 @@ struct ThreadPool::Impl {
   std::atomic<int> callers{0};
   std::vector<std::jthread> workers;
   std::atomic<int> threads{1};
+  std::mutex resizing;  // one thread at a time changes `workers`
   bool stopping = false;
   const int cores = hardware_threads();
 
@@ -107,7 +108,7 @@ struct ThreadPool::Impl {
         ++job->visitors;
         lock.unlock();
         {
-          const ThreadStateScope carried(*job->state);
+          const ThreadStateScope carried(job->state);
           job->work();
         }
         lock.lock();
@@ -174,6 +175,7 @@ void ThreadPool::set_num_threads(int count) {
                      count);
   check<ConfigError>(!inside_chunk && impl_->callers.load() == 0,
                      "set_num_threads: called while an op is running; call it between ops");
+  const std::lock_guard lock(impl_->resizing);
   if (count != num_threads()) {
     impl_->stop();
     impl_->start(count);
@@ -189,7 +191,7 @@ void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64
   }
   Impl& pool = *impl_;
   pool.callers.fetch_add(1, std::memory_order_relaxed);
-  Job job(body, chunks, &thread_state());
+  Job job(body, chunks, thread_state());
   {
     const std::lock_guard lock(pool.mutex);
     pool.jobs.push_back(&job);
@@ -274,6 +276,7 @@ struct Helper::Slot {
 };
 
 Helper::Helper(std::function<void()> task) {
+  check<ConfigError>(static_cast<bool>(task), "Helper: the task is empty");
   Slot::Idle& idle = Slot::idle();
   {
     const std::lock_guard lock(idle.mutex);

@@ -29,8 +29,8 @@ std::string message_prefix(const char* op) {
   if (scope == nullptr) {
     return fmt::format("{}: ", op);
   }
-  std::string prefix = *scope->path == '\0' ? fmt::format("{}: ", scope->type)
-                                            : fmt::format("{} '{}': ", scope->type, scope->path);
+  std::string prefix =
+      *scope->path == '\0' ? fmt::format("{}: ", scope->type) : fmt::format("{} '{}': ", scope->type, scope->path);
   return *op == '\0' || same_word(scope->type, op) ? prefix : fmt::format("{}{}: ", prefix, op);
 }
 

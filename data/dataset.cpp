@@ -29,8 +29,7 @@ Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
 
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {
   check<ShapeError>(x_.dim() > 0 && y_.dim() > 0 && x_.size(0) == y_.size(0),
-                    "TensorDataset: x {} and y {} must have the same number of rows", x_.shape(),
-                    y_.shape());
+                    "TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
 }
 
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {

@@ -16,9 +16,9 @@ namespace tandem::inline v0::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
-  int num_workers = 0;       // threads that load ahead; 0: in the calling thread
-  bool drop_last = false;    // leave out a last batch that is not full
-  int prefetch_factor = 2;   // batches ahead per worker
+  int num_workers = 0;                               // threads that load ahead; 0: in the calling thread
+  bool drop_last = false;                            // leave out a last batch that is not full
+  int prefetch_factor = 2;                           // batches ahead per worker
   std::optional<std::uint64_t> seed = std::nullopt;  // of the order; default: drawn from the current generator
   std::optional<Device> device = std::nullopt;       // where batches go; default: where the data set has them
 };

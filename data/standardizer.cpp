@@ -19,8 +19,8 @@ Tensor finite_f64(const Tensor& x) {
   const std::int64_t width = x.dim() < 2 ? 1 : x.numel() / std::max<std::int64_t>(x.size(0), 1);
   std::int64_t at = 0;
   for (const double value : values.span<double>()) {
-    check<ValueError>(std::isfinite(value), "Standardizer: the value at row {}, column {} is {}", at / width, at % width,
-                      value);
+    check<ValueError>(std::isfinite(value), "Standardizer: the value at row {}, column {} is {}", at / width,
+                      at % width, value);
     ++at;
   }
   return values;
@@ -40,8 +40,8 @@ Standardizer::Standardizer(Tensor mean, Tensor std) : mean_(std::move(mean)), st
 
 Standardizer Standardizer::per_column(const Tensor& x) {
   const NoGradGuard no_grad;
-  check<ShapeError>(x.dim() == 2 && x.size(0) > 0, "Standardizer: expected [rows, columns] with at least one row, got {}",
-                    x.shape());
+  check<ShapeError>(x.dim() == 2 && x.size(0) > 0,
+                    "Standardizer: expected [rows, columns] with at least one row, got {}", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean({0});
   return {mean.to(DType::f32), nonzero_std((values - mean).pow(2).mean({0})).to(DType::f32)};

@@ -27,7 +27,7 @@ struct Arange {
 };
 void run(OnCpu, Context& context, const Arange& kernel);
 
-/// out = in (converted from in_dtype to out_dtype as a C++ cast does; bool is value != 0), or out += in.
+/// out = in, converted from in_dtype to out_dtype as convert() in math.h does, or out += in.
 /// No overlap.
 struct Copy {
   static constexpr const char* kName = "copy";

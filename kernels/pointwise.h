@@ -6,36 +6,37 @@
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/loop.h>
+#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
 /// Element-wise functions of up to three inputs a, b, c and a scalar s. The names of gradient functions end in _grad;
 /// their first input is the gradient g of the result.
 enum class PointwiseOp : std::uint8_t {
-  copy,        // a
-  add,         // a + b
-  sub,         // a - b
-  mul,         // a * b
-  add_scalar,  // a + s
-  mul_scalar,  // a * s
+  copy,         // a
+  add,          // a + b
+  sub,          // a - b
+  mul,          // a * b
+  add_scalar,   // a + s
+  mul_scalar,   // a * s
   rsub_scalar,  // s - a
-  neg,         // -a
+  neg,          // -a
   // The rest is for floating point only.
   div,          // a / b
   rdiv_scalar,  // s / a
   exp,
   log,
   sqrt,
-  relu,             // max(a, 0); NaN stays NaN
+  relu,  // max(a, 0); NaN stays NaN
   abs,
-  pow_scalar,       // a ** s
-  sqrt_grad,        // g, y = sqrt(x)   -> g / (2 y)
-  relu_grad,        // g, y = relu(x)   -> y > 0 ? g : 0
-  abs_grad,         // g, x             -> g * sign(x)
-  pow_scalar_grad,  // g, x             -> g * s * x ** (s - 1)
+  pow_scalar,        // a ** s
+  sqrt_grad,         // g, y = sqrt(x)   -> g / (2 y)
+  relu_grad,         // g, y = relu(x)   -> y > 0 ? g : 0
+  abs_grad,          // g, x             -> g * sign(x)
+  pow_scalar_grad,   // g, x             -> g * s * x ** (s - 1)
   rdiv_scalar_grad,  // g, x            -> -g * s / x^2
-  div_grad,         // g, a, b          -> -g * a / b^2, the gradient of a / b with respect to b
-  equal,            // a == b ? 1 : 0, in the inputs' type
+  div_grad,          // g, a, b          -> -g * a / b^2, the gradient of a / b with respect to b
+  equal,             // a == b ? 1 : 0, in the inputs' type
   count_
 };
 
@@ -46,13 +47,13 @@ template <PointwiseOp op, class T>
 inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s) {
   using enum PointwiseOp;
   if constexpr (op == copy) return a;
-  if constexpr (op == add) return static_cast<T>(a + b);
-  if constexpr (op == sub) return static_cast<T>(a - b);
-  if constexpr (op == mul) return static_cast<T>(a * b);
-  if constexpr (op == add_scalar) return static_cast<T>(a + s);
-  if constexpr (op == mul_scalar) return static_cast<T>(a * s);
-  if constexpr (op == rsub_scalar) return static_cast<T>(s - a);
-  if constexpr (op == neg) return static_cast<T>(-a);
+  if constexpr (op == add) return wrapping_add(a, b);
+  if constexpr (op == sub) return wrapping_sub(a, b);
+  if constexpr (op == mul) return wrapping_mul(a, b);
+  if constexpr (op == add_scalar) return wrapping_add(a, s);
+  if constexpr (op == mul_scalar) return wrapping_mul(a, s);
+  if constexpr (op == rsub_scalar) return wrapping_sub(s, a);
+  if constexpr (op == neg) return std::is_integral_v<T> ? wrapping_sub(T(0), a) : static_cast<T>(-a);
   if constexpr (op == div) return a / b;
   if constexpr (op == rdiv_scalar) return s / a;
   if constexpr (op == exp) return std::exp(a);

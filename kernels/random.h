@@ -15,8 +15,8 @@ enum class Distribution : std::uint8_t {
 };
 
 /// Fills `count` dense elements. Element i takes half (two of four numbers) of the Philox block
-/// state->random_offset + offset + i / 2 under key `seed`, whatever the dtype: draws don't depend on threads, and agree between devices.
-/// A fill uses (count + 1) / 2 blocks.
+/// state->random_offset + offset + i / 2 under key `seed`, whatever the dtype: draws don't depend on threads, and agree
+/// between devices. A fill uses (count + 1) / 2 blocks.
 struct RandomFill {
   static constexpr const char* kName = "random_fill";
   Distribution distribution;

@@ -31,8 +31,9 @@ struct SoftmaxGrad {
 };
 void run(OnCpu, Context& context, const SoftmaxGrad& kernel);
 
-/// Cross-entropy of dense logits [rows, classes] against class indices in range. Writes each row's
-/// log(sum(exp(logits))) for the backward pass, and either each row's loss (loss_per_row) or their sum times `scale`.
+/// Cross-entropy of dense logits [rows, classes] against class indices in range. Writes each row's highest logit and
+/// log(sum(exp(logits - highest))) for the backward pass: their sum would lose the digits behind large logits. And
+/// either each row's loss (loss_per_row) or the losses' sum times `scale`.
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
   DType dtype;
@@ -41,8 +42,8 @@ struct CrossEntropy {
   std::int64_t rows, classes;
   const void* logits;
   const std::int64_t* targets;
-  void* log_sum_exp;  // [rows]
-  void* loss;         // [rows] or [1]
+  void* normalizer;  // [rows, 2]
+  void* loss;        // [rows] or [1]
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);
 
@@ -56,7 +57,7 @@ struct CrossEntropyGrad {
   std::int64_t rows, classes;
   const void* logits;
   const std::int64_t* targets;
-  const void* log_sum_exp;
+  const void* normalizer;  // [rows, 2]
   const void* grad;
   void* logits_grad;
 };

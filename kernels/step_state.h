@@ -8,7 +8,7 @@ namespace tandem::inline v0::kernels {
 /// can be replayed with the same arguments while these move on.
 struct StepState {
   double learning_rate = 0;
-  std::int64_t step = 0;              // optimiser steps taken, the current one included
+  std::int64_t step = 0;            // optimiser steps taken, the current one included
   std::uint64_t random_offset = 0;  // added to the offset of every draw
 };
 

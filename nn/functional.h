@@ -8,7 +8,7 @@ using tandem::cross_entropy;
 using tandem::dropout;
 using tandem::linear;
 using tandem::mse_loss;
-using tandem::relu;
 using tandem::Reduction;
+using tandem::relu;
 
 }  // namespace tandem::inline v0::nn

@@ -14,8 +14,7 @@ void uniform_(Tensor& tensor, double low, double high) {
 }
 
 void kaiming_uniform_(Tensor& weight, double a) {
-  check<ShapeError>(weight.dim() >= 2, "kaiming_uniform_: the weight must be [out, in, ...], got {}",
-                    weight.shape());
+  check<ShapeError>(weight.dim() >= 2, "kaiming_uniform_: the weight must be [out, in, ...], got {}", weight.shape());
   const std::int64_t fan_in = weight.numel() / std::max<std::int64_t>(weight.size(0), 1);
   const double bound = fan_in > 0 ? std::sqrt(6.0 / ((1 + a * a) * static_cast<double>(fan_in))) : 0.0;
   init::uniform_(weight, -bound, bound);

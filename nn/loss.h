@@ -19,9 +19,7 @@ class MSELoss : public Module<MSELoss> {
 class CrossEntropyLoss : public Module<CrossEntropyLoss> {
  public:
   explicit CrossEntropyLoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
-  Tensor forward(const Tensor& logits, const Tensor& target) const {
-    return cross_entropy(logits, target, reduction_);
-  }
+  Tensor forward(const Tensor& logits, const Tensor& target) const { return cross_entropy(logits, target, reduction_); }
 
  private:
   Reduction reduction_;

@@ -92,9 +92,8 @@ void for_each_slot(const ModuleState& state, const std::string& prefix, Visit&& 
 NamedTensors unique_slots(const ModuleState& state, bool parameters) {
   NamedTensors found;
   for_each_slot(state, "", [&](std::string name, const Tensor& slot, bool is_parameter) {
-    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& entry) {
-      return entry.second.unresolved() == slot.unresolved();
-    });
+    const bool known = std::any_of(found.begin(), found.end(),
+                                   [&](const auto& entry) { return entry.second.unresolved() == slot.unresolved(); });
     if (is_parameter == parameters && !known) {
       found.emplace_back(std::move(name), slot);
     }
@@ -154,9 +153,8 @@ void ModuleBase::adopt(const std::string& name, ModuleBase& module) {
 }
 
 void ModuleBase::tie(Parameter& slot, const Parameter& other) {
-  check<ShapeError>(slot.shape() == other.shape() && slot.dtype() == other.dtype(),
-                    "{}: tie: {} {} and {} {} differ", state_->type, slot.dtype(), slot.shape(),
-                    other.dtype(), other.shape());
+  check<ShapeError>(slot.shape() == other.shape() && slot.dtype() == other.dtype(), "{}: tie: {} {} and {} {} differ",
+                    state_->type, slot.dtype(), slot.shape(), other.dtype(), other.shape());
   bool found = false;
   const auto replace = [&](const auto& self, ModuleState& state) -> void {
     for (auto& [name, tensor] : state.parameters) {
@@ -181,7 +179,8 @@ std::vector<Tensor> ModuleBase::buffers() const { return without_names(named_buf
 
 StateDict ModuleBase::state_dict() const {
   StateDict state;
-  for_each_slot(*state_, "", [&](std::string name, const Tensor& slot, bool) { state.set(std::move(name), slot.detach()); });
+  for_each_slot(*state_, "",
+                [&](std::string name, const Tensor& slot, bool) { state.set(std::move(name), slot.detach()); });
   return state;
 }
 
@@ -198,11 +197,11 @@ LoadReport ModuleBase::load_state_dict(const StateDict& state, bool strict) {
       return;
     }
     if (!(value->shape() == slot.shape())) {
-      problems.push_back(fmt::format("shape of '{}': the module has {}, the state {}", name, slot.shape(),
-                                     value->shape()));
+      problems.push_back(
+          fmt::format("shape of '{}': the module has {}, the state {}", name, slot.shape(), value->shape()));
     } else if (strict && value->dtype() != slot.dtype()) {
-      problems.push_back(fmt::format("dtype of '{}': the module has {}, the state {}", name,
-                                     tandem::name(slot.dtype()), tandem::name(value->dtype())));
+      problems.push_back(fmt::format("dtype of '{}': the module has {}, the state {}", name, tandem::name(slot.dtype()),
+                                     tandem::name(value->dtype())));
     }
     copies.emplace_back(slot, value);
   });
@@ -217,12 +216,12 @@ LoadReport ModuleBase::load_state_dict(const StateDict& state, bool strict) {
     }
     for (const std::string& name : report.unexpected) {
       const std::string near = core::nearest(name, report.missing);
-      problems.push_back(fmt::format("unexpected: '{}'{}", name,
-                                     near.empty() ? "" : fmt::format(" (is it '{}'?)", near)));
+      problems.push_back(
+          fmt::format("unexpected: '{}'{}", name, near.empty() ? "" : fmt::format(" (is it '{}'?)", near)));
     }
   } else if (copies.empty() && !names.empty()) {
-    problems.push_back(fmt::format("none of the {} names in the state is one of this module's, such as '{}'",
-                                   state.size(), names[0]));
+    problems.push_back(
+        fmt::format("none of the {} names in the state is one of this module's, such as '{}'", state.size(), names[0]));
   }
   check<ConfigError>(problems.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}",
                      state_->type, fmt::join(problems, "\n  "));

@@ -12,8 +12,8 @@ Adam::Adam(const char* name, const std::vector<Tensor>& parameters, const AdamOp
     : Optimizer(name, parameters, options.lr, 2), options_(options), decoupled_(decoupled) {
   check<ConfigError>(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
                      "{}: betas must be in [0, 1), got {} and {}", name, options.beta1, options.beta2);
-  check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0, "{}: eps and weight_decay must be >= 0, got {} and {}",
-                     name, options.eps, options.weight_decay);
+  check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0,
+                     "{}: eps and weight_decay must be >= 0, got {} and {}", name, options.eps, options.weight_decay);
 }
 
 AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)

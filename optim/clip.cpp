@@ -18,8 +18,9 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
   const std::vector<ParameterRun> runs =
       gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
   for (const ParameterRun& run : runs) {
-    check<DeviceError>(run.device == device, "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time",
-                       device, run.device);
+    check<DeviceError>(run.device == device,
+                       "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time", device,
+                       run.device);
     kernels::launch(kernels::context_for(device), kernels::SquaredNorm{.dtype = run.dtype,
                                                                        .accumulate = kernels::Accumulate::yes,
                                                                        .count = run.numel,

@@ -10,8 +10,8 @@ namespace tandem::inline v0::optim {
 void LRScheduler::step() { optimizer_.set_learning_rate(rate(base_, ++count_)); }
 
 StepLR::StepLR(Optimizer& optimizer, const StepLROptions& options) : LRScheduler(optimizer), options_(options) {
-  check<ConfigError>(options.step_size >= 1 && options.gamma >= 0, "StepLR: needs step_size >= 1 and gamma >= 0, got {} and {}",
-                     options.step_size, options.gamma);
+  check<ConfigError>(options.step_size >= 1 && options.gamma >= 0,
+                     "StepLR: needs step_size >= 1 and gamma >= 0, got {} and {}", options.step_size, options.gamma);
 }
 
 double StepLR::rate(double base, std::int64_t count) const {

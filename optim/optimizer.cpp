@@ -51,9 +51,8 @@ Optimizer::Optimizer(const char* name, const std::vector<Tensor>& parameters, do
     check<ConfigError>(parameters[i].is_leaf(), "{}: parameter {} is the result of an op; only leaves can be optimised",
                        name, i);
     const auto here = parameters.begin() + static_cast<std::ptrdiff_t>(i);
-    const bool repeated = std::any_of(parameters.begin(), here, [&](const Tensor& t) {
-      return t.unresolved() == parameters[i].unresolved();
-    });
+    const bool repeated = std::any_of(parameters.begin(), here,
+                                      [&](const Tensor& t) { return t.unresolved() == parameters[i].unresolved(); });
     check<ConfigError>(!repeated, "{}: parameter {} '{}' appears twice", name, i,
                        autograd::parameter_name(parameters[i]));
   }
@@ -93,9 +92,9 @@ void Optimizer::cut() {
   ParameterStore::ensure(trained(parameters_));  // after a move they are in no store
   const std::vector<Tensor> sorted = sorted_by_place(parameters_);
   const auto position = [&](const Member& member) {
-    return std::find_if(sorted.begin(), sorted.end(), [&](const Tensor& t) {
-             return t.unresolved() == member.parameter.unresolved();
-           }) - sorted.begin();
+    return std::find_if(sorted.begin(), sorted.end(),
+                        [&](const Tensor& t) { return t.unresolved() == member.parameter.unresolved(); }) -
+           sorted.begin();
   };
   std::sort(members_.begin(), members_.end(),
             [&](const Member& a, const Member& b) { return position(a) < position(b); });
@@ -103,8 +102,8 @@ void Optimizer::cut() {
   std::vector<std::unique_ptr<Slice>> slices;
   const auto same_steps = [&](std::size_t i, std::size_t j) { return members_[i].steps == members_[j].steps; };
   for (const ParameterRun& run : gradient_runs(sorted, same_steps)) {
-    slices.push_back(std::make_unique<Slice>(
-        Slice{.run = run, .state = {.step = members_[run.first].steps}, .buffers = {}}));
+    slices.push_back(
+        std::make_unique<Slice>(Slice{.run = run, .state = {.step = members_[run.first].steps}, .buffers = {}}));
     for (int buffer = 0; buffer < num_buffers_; ++buffer) {
       slices.back()->buffers.push_back(gather_buffer(run, static_cast<std::size_t>(buffer)));
     }

@@ -52,7 +52,7 @@ class TANDEM_API Optimizer {
   double learning_rate_;
   int num_buffers_;
   std::vector<Tensor> parameters_;
-  std::vector<Member> members_;   // in the order of memory
+  std::vector<Member> members_;                 // in the order of memory
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state: it must stay where it is
 };
 

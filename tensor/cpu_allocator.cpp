@@ -21,10 +21,10 @@ constexpr bool kCached = true;
 #endif
 
 constexpr std::size_t kAlignment = 64;
-constexpr int kLinearClasses = 16;                                   // 64, 128, ... 1024 bytes
-constexpr int kClasses = kLinearClasses + 4 * (46 - 10);             // then four per doubling, up to 2^46
-constexpr std::size_t kThreadBlock = std::size_t{1} << 18;           // larger blocks are shared by all threads
-constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;   // what a thread keeps of one class
+constexpr int kLinearClasses = 16;                                  // 64, 128, ... 1024 bytes
+constexpr int kClasses = kLinearClasses + 4 * (46 - 10);            // then four per doubling, up to 2^46
+constexpr std::size_t kThreadBlock = std::size_t{1} << 18;          // larger blocks are shared by all threads
+constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;  // what a thread keeps of one class
 
 constexpr std::size_t kLargest = std::size_t{1} << 46;
 
@@ -32,7 +32,7 @@ int class_of(std::size_t bytes) {
   if (bytes <= kLinearClasses * kAlignment) {
     return bytes == 0 ? 0 : static_cast<int>((bytes - 1) / kAlignment);
   }
-  const int log2 = static_cast<int>(std::bit_width(bytes - 1)) - 1;                      // 2^log2 < bytes <= 2^(log2 + 1)
+  const int log2 = static_cast<int>(std::bit_width(bytes - 1)) - 1;  // 2^log2 < bytes <= 2^(log2 + 1)
   const int quarter = static_cast<int>((bytes - 1) >> (log2 - 2)) & 3;
   return kLinearClasses + 4 * (log2 - 10) + quarter;
 }

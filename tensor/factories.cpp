@@ -81,18 +81,17 @@ Tensor ones_like(const Tensor& tensor) {
 Tensor arange(std::int64_t end) { return arange(0, static_cast<double>(end), 1, {.dtype = DType::i64}); }
 
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
-  check<ConfigError>(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 &&
-                         (end - start) / step >= 0,
-                     "arange: {} to {} by {} never ends", start, end, step);
+  check<ConfigError>(
+      std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 && (end - start) / step >= 0,
+      "arange: {} to {} by {} never ends", start, end, step);
   const double steps = std::ceil((end - start) / step);
   check<ConfigError>(steps < 0x1p62, "arange: {} to {} by {} has too many elements", start, end, step);
   const auto count = static_cast<std::int64_t>(steps);
   Tensor tensor = make({count}, options);
-  kernels::launch(detail::context_of(tensor.raw()), kernels::Arange{.dtype = options.dtype,
-                                                                    .out = tensor.raw().data(),
-                                                                    .count = count,
-                                                                    .start = start,
-                                                                    .step = step});
+  kernels::launch(
+      detail::context_of(tensor.raw()),
+      kernels::Arange{
+          .dtype = options.dtype, .out = tensor.raw().data(), .count = count, .start = start, .step = step});
   return finish(std::move(tensor), options);
 }
 

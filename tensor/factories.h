@@ -67,7 +67,8 @@ Tensor from_data(const std::vector<T>& values) {
 template <class T>
   requires std::integral<T> || std::floating_point<T>
 Tensor tensor(std::initializer_list<T> values) {
-  using Stored = std::conditional_t<std::floating_point<T>, float, std::conditional_t<std::same_as<T, bool>, std::uint8_t, std::int64_t>>;
+  using Stored = std::conditional_t<std::floating_point<T>, float,
+                                    std::conditional_t<std::same_as<T, bool>, std::uint8_t, std::int64_t>>;
   std::vector<Stored> converted;
   for (const T value : values) {
     converted.push_back(static_cast<Stored>(value));

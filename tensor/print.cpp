@@ -11,7 +11,7 @@ namespace tandem::inline v0 {
 
 namespace {
 
-constexpr std::int64_t kEdge = 3;        // entries shown at each end of a long dimension
+constexpr std::int64_t kEdge = 3;          // entries shown at each end of a long dimension
 constexpr std::int64_t kThreshold = 1000;  // elements from which on long dimensions are shortened
 
 // One way to write all numbers of a tensor, wide enough for the widest.
@@ -47,7 +47,8 @@ Style choose_style(const std::vector<double>& values, bool floating) {
       smallest = value != 0 ? std::min(smallest, std::abs(value)) : smallest;
     }
   }
-  style.scientific = largest >= 1e8 || (!style.integral && (largest / smallest > 1e3 || largest >= 1e5 || largest < 1e-3)) ;
+  style.scientific =
+      largest >= 1e8 || (!style.integral && (largest / smallest > 1e3 || largest >= 1e5 || largest < 1e-3));
   style.scientific = style.scientific && largest > 0;
   for (const double value : values) {
     style.width = std::max(style.width, style.write(value).size());
@@ -63,8 +64,8 @@ struct Printer {
 
   void print(const detail::View& view, int depth) {
     if (view.sizes.ndim() == 0) {
-      const std::string value = tensor.dtype() == DType::boolean ? (read(view) != 0 ? "true" : "false")
-                                                                  : style.write(read(view));
+      const std::string value =
+          tensor.dtype() == DType::boolean ? (read(view) != 0 ? "true" : "false") : style.write(read(view));
       text += fmt::format("{:>{}}", value, tensor.dim() == 0 ? 0 : style.width);
       return;
     }

@@ -1,5 +1,7 @@
 #include <tandem/tensor/raw.h>
 
+#include <cmath>
+
 #include <tandem/core/check.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/reduce.h>
@@ -14,9 +16,9 @@ View empty_view(const Shape& sizes, DType dtype, Device device) {
   const std::int64_t numel = sizes.numel();
   std::size_t bytes = 0;
   // Below half of what can be counted, so that headers and rounding cannot wrap either.
-  check<OutOfMemory>(!__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes) &&
-                         bytes <= SIZE_MAX / 2,
-                     "a tensor {} of {} has more bytes than any machine", sizes, dtype);
+  check<OutOfMemory>(
+      !__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes) && bytes <= SIZE_MAX / 2,
+      "a tensor {} of {} has more bytes than any machine", sizes, dtype);
   View view;
   view.storage = Storage::allocate(bytes, device);
   view.dtype = dtype;
@@ -45,7 +47,8 @@ Operand operand(const View& view, const Shape& sizes) {
 }
 
 void fill(const View& out, double value) {
-  kernels::Fill kernel{.dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};
+  kernels::Fill kernel{
+      .dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};
   kernels::simplify(kernel.loop, {&kernel.out});
   if (kernel.loop.numel() > 0) {
     kernels::launch(context_of(out), kernel);
@@ -76,6 +79,9 @@ View contiguous(const View& view) {
 
 void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, double scalar,
                Accumulate accumulate) {
+  check<DTypeError>(is_floating_point(out.dtype) || (scalar == std::trunc(scalar) && std::abs(scalar) < 0x1p63),
+                    "arithmetic of {} with {}, which is not a whole number of 64 bits; convert with .to(DType::f32)",
+                    out.dtype, scalar);
   kernels::Pointwise kernel{.op = op,
                             .dtype = out.dtype,
                             .accumulate = accumulate,

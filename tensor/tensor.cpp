@@ -58,7 +58,8 @@ const void* Tensor::checked_dense(DType expected) const {
 
 double Tensor::item_double() const {
   check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
-  return core::dispatch_any(dtype(), [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
+  return core::dispatch_any(dtype(),
+                            [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
 }
 
 std::int64_t Tensor::item_int() const {

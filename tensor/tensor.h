@@ -43,11 +43,11 @@ struct TANDEM_API TensorImpl final : core::RefCounted {
   static void operator delete(void* memory, std::size_t bytes) noexcept;
 
   View view;
-  core::Ref<History> history;        // null: no gradient is asked for
-  core::Ref<History> frozen;         // a leaf's history while requires_grad is off: its name, hooks and place
-  std::uint32_t output = 0;          // which result of the history's op this is
-  std::uint32_t history_version;     // the storage's version when `history` described the value
-  bool is_slot = false;              // a parameter or buffer: a replica frame may stand in another tensor
+  core::Ref<History> history;     // null: no gradient is asked for
+  core::Ref<History> frozen;      // a leaf's history while requires_grad is off: its name, hooks and place
+  std::uint32_t output = 0;       // which result of the history's op this is
+  std::uint32_t history_version;  // the storage's version when `history` described the value
+  bool is_slot = false;           // a parameter or buffer: a replica frame may stand in another tensor
 };
 
 }  // namespace detail
@@ -218,8 +218,8 @@ class TANDEM_API Tensor {
   Tensor& copy_(const Tensor& source);
   Tensor& fill_(double value);
   Tensor& zero_();
-  /// Overwrites with draws from [low, high), or normal ones; not on values that require a gradient, but for leaves under
-  /// NoGradGuard.
+  /// Overwrites with draws from [low, high), or normal ones; not on values that require a gradient, but for leaves
+  /// under NoGradGuard.
   Tensor& uniform_(double low = 0, double high = 1);
   Tensor& normal_(double mean = 0, double std = 1);
 

@@ -20,8 +20,8 @@ bool View::is_contiguous() const noexcept {
 
 View permute(const View& view, const Shape& order) {
   const int ndim = view.sizes.ndim();
-  check<ShapeError>(order.ndim() == ndim, "permute: the order {} has {} entries, the tensor {} dimensions",
-                    order, order.ndim(), ndim);
+  check<ShapeError>(order.ndim() == ndim, "permute: the order {} has {} entries, the tensor {} dimensions", order,
+                    order.ndim(), ndim);
   View result = view;
   bool used[kMaxDims] = {};
   for (int i = 0; i < ndim; ++i) {
@@ -95,8 +95,7 @@ View unsqueeze(const View& view, int dim) {
 
 View expand(const View& view, const Shape& sizes) {
   const int added = sizes.ndim() - view.sizes.ndim();
-  check<ShapeError>(added >= 0, "expand: {} has fewer dimensions than the tensor's {}", sizes,
-                    view.sizes);
+  check<ShapeError>(added >= 0, "expand: {} has fewer dimensions than the tensor's {}", sizes, view.sizes);
   View result = view;
   result.sizes = sizes;
   result.strides = Shape::filled(sizes.ndim(), 0);
@@ -106,8 +105,8 @@ View expand(const View& view, const Shape& sizes) {
       result.sizes[dim] = old;
     }
     check<ShapeError>(result.sizes[dim] >= 0 && (old == 1 || old == result.sizes[dim]),
-                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", view.sizes,
-                      sizes, old, dim, sizes[dim]);
+                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", view.sizes, sizes,
+                      old, dim, sizes[dim]);
     if (dim >= added && old == result.sizes[dim]) {
       result.strides[dim] = view.strides[dim - added];
     }

@@ -20,9 +20,7 @@ struct View {
 
   bool defined() const noexcept { return static_cast<bool>(storage); }
   Device device() const noexcept { return storage->device(); }
-  void* data() const noexcept {
-    return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
-  }
+  void* data() const noexcept { return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype)); }
   std::int64_t numel() const noexcept {
     std::int64_t count = 1;
     for (const std::int64_t size : sizes) {

@@ -19,13 +19,13 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
 
 void check_floating(const char* op, const Tensor& x) {
   if (!is_floating_point(x.dtype())) [[unlikely]] {
-    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::MessagePrefix{op},
-                     x.dtype(), x.shape());
+    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::MessagePrefix{op}, x.dtype(),
+                     x.shape());
   }
 }
 
-void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op, std::initializer_list<const View*> inputs,
-                        double scalar) {
+void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
+                        std::initializer_list<const View*> inputs, double scalar) {
   if (!gradients.wants(i)) {
     return;
   }

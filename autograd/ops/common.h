@@ -18,8 +18,8 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b);
 void check_floating(const char* op, const Tensor& x);
 
 /// Input i's gradient (+)= op(inputs), where the inputs have the result's shape; summed if input i was broadcast.
-void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op, std::initializer_list<const View*> inputs,
-                        double scalar = 0);
+void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
+                        std::initializer_list<const View*> inputs, double scalar = 0);
 
 /// A dense [outer, size, inner] reading of `sizes` around `dim`.
 struct AroundDim {

@@ -11,10 +11,9 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");
   dim = wrap_dim(dim, this->dim(), "index_select");
   check<DTypeError>(index.dtype() == DType::i64, "index_select: the index must be i64, got {}", index.dtype());
-  check<ShapeError>(index.dim() == 1, "index_select: the index must have one dimension, got {}",
-                    index.shape());
-  check<DeviceError>(index.device() == device(), "index_select: the tensor is on {}, the index on {}",
-                     device(), index.device());
+  check<ShapeError>(index.dim() == 1, "index_select: the index must have one dimension, got {}", index.shape());
+  check<DeviceError>(index.device() == device(), "index_select: the tensor is on {}, the index on {}", device(),
+                     index.device());
   const View rows = detail::contiguous(index.raw());
   const auto* values = static_cast<const std::int64_t*>(rows.data());
   const std::int64_t size = shape()[dim];
@@ -71,8 +70,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
     if (expected.ndim() == sizes.ndim()) {
       expected[dim] = sizes[dim];
     }
-    check<ShapeError>(expected == sizes, "cat: {} and {} differ outside dimension {}", first.sizes,
-                      tensor.shape(), dim);
+    check<ShapeError>(expected == sizes, "cat: {} and {} differ outside dimension {}", first.sizes, tensor.shape(),
+                      dim);
     starts.push_back(sizes[dim]);
     sizes[dim] += tensor.shape()[dim];
     recorded = recorded || records({&tensor});
@@ -102,8 +101,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   std::vector<Tensor> rows;
   rows.reserve(tensors.size());
   for (const Tensor& tensor : tensors) {
-    check<ShapeError>(tensor.shape() == tensors[0].shape(), "stack: shapes {} and {} differ",
-                      tensors[0].shape(), tensor.shape());
+    check<ShapeError>(tensor.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
+                      tensor.shape());
     rows.push_back(tensor.unsqueeze(dim));
   }
   return cat(rows, wrap_dim(dim, tensors[0].dim() + 1, "stack"));

@@ -49,8 +49,8 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   const View& out = target.raw();
   check_writable(name, out);
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
-                    "{}: {} does not broadcast to the tensor {} that is changed in place", name,
-                    other.shape(), out.sizes);
+                    "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
+                    out.sizes);
   if (records({&target, &other})) {
     check_recordable(name, target);
     take_over(name, target, recorded(target, other));
@@ -61,8 +61,8 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   }
   // Overlapping but not equal memory is read before it is written.
   const View& in = other.raw();
-  const bool same = in.storage == out.storage && in.offset == out.offset && in.strides == out.strides &&
-                    in.sizes == out.sizes;
+  const bool same =
+      in.storage == out.storage && in.offset == out.offset && in.strides == out.strides && in.sizes == out.sizes;
   const Tensor apart = in.storage == out.storage && !same ? other.clone() : other;
   detail::pointwise(op, out, {&out, &apart.raw()});
   out.storage->bump_version();

@@ -14,8 +14,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     fail<ShapeError>("{}the weight must be [out, in], got {}", core::MessagePrefix{"linear"}, w);
   }
   if (in.ndim() == 0 || in.back() != w[1]) [[unlikely]] {
-    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::MessagePrefix{"linear"},
-                     in, in.ndim() == 0 ? 0 : in.back(), w[1], w);
+    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::MessagePrefix{"linear"}, in,
+                     in.ndim() == 0 ? 0 : in.back(), w[1], w);
   }
   if (!(x.device() == weight.device())) [[unlikely]] {
     fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\")", core::MessagePrefix{"linear"},

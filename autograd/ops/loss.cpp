@@ -27,8 +27,7 @@ void check_cross_entropy(const Tensor& logits, const Tensor& target) {
   }
   if (!(logits.device() == target.device())) [[unlikely]] {
     fail<DeviceError>("{}logits are on {}, targets on {}. Move the targets: y.to(\"{}\")",
-                      core::MessagePrefix{"cross_entropy"}, logits.device(), target.device(),
-                      logits.device());
+                      core::MessagePrefix{"cross_entropy"}, logits.device(), target.device(), logits.device());
   }
 }
 
@@ -50,7 +49,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   const bool per_row = reduction == Reduction::none;
   const double scale = scale_of(reduction, rows);
   View loss = detail::empty_view(per_row ? target.shape() : Shape{}, in.dtype, in.device());
-  View lse = detail::empty_view({rows}, in.dtype, in.device());
+  View normalizer = detail::empty_view({rows, 2}, in.dtype, in.device());
   kernels::launch(detail::context_of(in), kernels::CrossEntropy{.dtype = in.dtype,
                                                                 .loss_per_row = per_row,
                                                                 .scale = scale,
@@ -58,10 +57,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
                                                                 .classes = classes,
                                                                 .logits = in.data(),
                                                                 .targets = targets,
-                                                                .log_sum_exp = lse.data(),
+                                                                .normalizer = normalizer.data(),
                                                                 .loss = loss.data()});
   return record("cross_entropy", std::move(loss), {&logits}, [&] {
-    return [logits = Saved(in), target = Saved(classes_of), lse = Saved(lse), per_row, scale, rows,
+    return [logits = Saved(in), target = Saved(classes_of), normalizer = Saved(normalizer), per_row, scale, rows,
             classes](Gradients& g) {
       const View grad = detail::contiguous(g.output());
       const View& z = logits.get(g);
@@ -75,7 +74,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
                                                 .classes = classes,
                                                 .logits = z.data(),
                                                 .targets = static_cast<const std::int64_t*>(target.get(g).data()),
-                                                .log_sum_exp = lse.get(g).data(),
+                                                .normalizer = normalizer.get(g).data(),
                                                 .grad = grad.data(),
                                                 .logits_grad = to.view.data()});
     };
@@ -112,16 +111,15 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) 
         const View& self = (i == 0 ? a : b).get(g);
         const View& other = (i == 0 ? b : a).get(g);
         const Destination to = g.destination(i);
-        kernels::launch(detail::context_of(self),
-                        kernels::SquaredErrorGrad{.dtype = self.dtype,
-                                                  .loss_per_element = per_element,
-                                                  .accumulate = to.accumulate,
-                                                  .scale = scale,
-                                                  .count = count,
-                                                  .a = self.data(),
-                                                  .b = other.data(),
-                                                  .grad = grad.data(),
-                                                  .a_grad = to.view.data()});
+        kernels::launch(detail::context_of(self), kernels::SquaredErrorGrad{.dtype = self.dtype,
+                                                                            .loss_per_element = per_element,
+                                                                            .accumulate = to.accumulate,
+                                                                            .scale = scale,
+                                                                            .count = count,
+                                                                            .a = self.data(),
+                                                                            .b = other.data(),
+                                                                            .grad = grad.data(),
+                                                                            .a_grad = to.view.data()});
       }
     };
   });

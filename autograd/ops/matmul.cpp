@@ -19,8 +19,7 @@ Tensor Tensor::matmul(const Tensor& other) const {
   const Shape& left = shape();
   const Shape& right = other.shape();
   check<ShapeError>(left.ndim() >= 1 && left.ndim() <= 2 && right.ndim() >= 1 && right.ndim() <= 2,
-                    "{}expected matrices or vectors, got {} and {}", core::MessagePrefix{"matmul"}, left,
-                    right);
+                    "{}expected matrices or vectors, got {} and {}", core::MessagePrefix{"matmul"}, left, right);
   check<ShapeError>(left.back() == right[0], "{}{} times {}: the inner sizes {} and {} differ",
                     core::MessagePrefix{"matmul"}, left, right, left.back(), right[0]);
   Shape sizes;

@@ -7,7 +7,8 @@ namespace {
 // A dimension of size 1 has any stride; the kernel wants one of the two to be 1.
 kernels::Matrix matrix_of(const View& view) {
   const bool row_major = view.strides[1] == 1 || view.sizes[1] == 1;
-  return row_major ? kernels::Matrix{view.data(), view.strides[0], 1} : kernels::Matrix{view.data(), 1, view.strides[1]};
+  return row_major ? kernels::Matrix{view.data(), view.strides[0], 1}
+                   : kernels::Matrix{view.data(), 1, view.strides[1]};
 }
 
 }  // namespace

@@ -106,9 +106,8 @@ Tensor operator/(const Tensor& a, double b) {
 Tensor operator-(double a, const Tensor& b) {
   View out = same_result("sub", b, false);
   detail::pointwise(PointwiseOp::rsub_scalar, out, {&b.raw()}, a);
-  return record("sub", std::move(out), {&b}, [] {
-    return [](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()}); };
-  });
+  return record("sub", std::move(out), {&b},
+                [] { return [](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()}); }; });
 }
 
 Tensor operator/(double a, const Tensor& b) {
@@ -124,9 +123,8 @@ Tensor operator/(double a, const Tensor& b) {
 Tensor Tensor::neg() const {
   View out = same_result("neg", *this, false);
   detail::pointwise(PointwiseOp::neg, out, {&raw()});
-  return record("neg", std::move(out), {this}, [] {
-    return [](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()}); };
-  });
+  return record("neg", std::move(out), {this},
+                [] { return [](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()}); }; });
 }
 
 Tensor Tensor::exp() const {
@@ -149,9 +147,8 @@ Tensor Tensor::sqrt() const {
   View out = same_result("sqrt", *this);
   detail::pointwise(PointwiseOp::sqrt, out, {&raw()});
   return record("sqrt", out, {this}, [&] {
-    return [y = Saved(out)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::sqrt_grad, {&g.output(), &y.get(g)});
-    };
+    return
+        [y = Saved(out)](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::sqrt_grad, {&g.output(), &y.get(g)}); };
   });
 }
 
@@ -159,9 +156,8 @@ Tensor Tensor::abs() const {
   View out = same_result("abs", *this);
   detail::pointwise(PointwiseOp::abs, out, {&raw()});
   return record("abs", std::move(out), {this}, [&] {
-    return [x = Saved(*this)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::abs_grad, {&g.output(), &x.get(g)});
-    };
+    return
+        [x = Saved(*this)](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::abs_grad, {&g.output(), &x.get(g)}); };
   });
 }
 
@@ -179,9 +175,8 @@ Tensor Tensor::relu() const {
   View out = same_result("relu", *this);
   detail::pointwise(PointwiseOp::relu, out, {&raw()});
   return record("relu", out, {this}, [&] {
-    return [y = Saved(out)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::relu_grad, {&g.output(), &y.get(g)});
-    };
+    return
+        [y = Saved(out)](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::relu_grad, {&g.output(), &y.get(g)}); };
   });
 }
 

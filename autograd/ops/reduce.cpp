@@ -168,9 +168,7 @@ Tensor Tensor::min() const { return extreme_all("min", *this, false); }
 Tensor Tensor::max(int dim, bool keepdim) const { return extreme_dim("max", *this, dim, keepdim, true); }
 Tensor Tensor::min(int dim, bool keepdim) const { return extreme_dim("min", *this, dim, keepdim, false); }
 
-Tensor Tensor::argmax() const {
-  return Tensor(extreme_along("argmax", *this, all_dims(dim()), false, true).indices);
-}
+Tensor Tensor::argmax() const { return Tensor(extreme_along("argmax", *this, all_dims(dim()), false, true).indices); }
 
 Tensor Tensor::argmax(int dim, bool keepdim) const {
   if (this->dim() == 0) {

@@ -26,14 +26,14 @@ Tensor run(const char* op, const Tensor& x, int dim, bool log) {
       const View& result = y.get(g);
       const Destination to = g.destination(0);
       kernels::launch(detail::context_of(result), kernels::SoftmaxGrad{.dtype = result.dtype,
-                                                                    .log = log,
-                                                                    .accumulate = to.accumulate,
-                                                                    .outer = around.outer,
-                                                                    .size = around.size,
-                                                                    .inner = around.inner,
-                                                                    .grad = grad.data(),
-                                                                    .out = result.data(),
-                                                                    .in_grad = to.view.data()});
+                                                                       .log = log,
+                                                                       .accumulate = to.accumulate,
+                                                                       .outer = around.outer,
+                                                                       .size = around.size,
+                                                                       .inner = around.inner,
+                                                                       .grad = grad.data(),
+                                                                       .out = result.data(),
+                                                                       .in_grad = to.view.data()});
     };
   });
 }

@@ -46,8 +46,8 @@ Tensor record_reshape(const char* op, View out, const Tensor& x) {
 Tensor Tensor::view(const Shape& sizes) const {
   auto out = detail::try_reshape(raw(), detail::infer_shape(raw(), sizes, "view"));
   check<ShapeError>(out.has_value(),
-                    "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous()",
-                    shape(), strides(), sizes);
+                    "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous()", shape(),
+                    strides(), sizes);
   return record_reshape("view", std::move(*out), *this);
 }
 
@@ -123,9 +123,7 @@ Tensor Tensor::select(int dim, std::int64_t index) const {
                      [=](const View& whole) { return detail::select(whole, dim, index); });
 }
 
-Tensor Tensor::squeeze(int dim) const {
-  return record_reshape("squeeze", detail::squeeze(raw(), dim), *this);
-}
+Tensor Tensor::squeeze(int dim) const { return record_reshape("squeeze", detail::squeeze(raw(), dim), *this); }
 
 Tensor Tensor::squeeze() const {
   View out = raw();
@@ -135,9 +133,7 @@ Tensor Tensor::squeeze() const {
   return record_reshape("squeeze", std::move(out), *this);
 }
 
-Tensor Tensor::unsqueeze(int dim) const {
-  return record_reshape("unsqueeze", detail::unsqueeze(raw(), dim), *this);
-}
+Tensor Tensor::unsqueeze(int dim) const { return record_reshape("unsqueeze", detail::unsqueeze(raw(), dim), *this); }
 
 Tensor Tensor::expand(const Shape& sizes) const {
   return record("expand", detail::expand(raw(), sizes), {this}, [] {

@@ -1,5 +1,6 @@
 #include "common/cli.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -9,6 +10,10 @@
 #include <iostream>
 #include <limits>
 #include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -113,13 +118,23 @@ std::vector<std::int64_t> read_hidden(const std::string& text) {
   return sizes;
 }
 
-double read_lr(const std::string& text) {
+double read_number(const char* flag, const std::string& text, double low, double high, bool above_low = false) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value <= 0) {
-    refuse("--lr", "a finite number above 0", text);
+  if (!read_whole(text, value) || !std::isfinite(value) || value < low || value > high || (above_low && value == low)) {
+    refuse(flag,
+           std::isfinite(high) ? fmt::format("a number from {} to {}", low, high)
+                               : fmt::format("a finite number {} {}", above_low ? "above" : "not below", low),
+           text);
   }
   return value;
+}
+
+std::string read_choice(const char* flag, const std::string& text, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    const std::vector<std::string> first(choices.begin(), choices.end() - 1);
+    refuse(flag, fmt::format("{} or {}", fmt::join(first, ", "), choices.back()), text);
+  }
+  return text;
 }
 
 std::string extra_argument_text(const CLI::App& app, const std::string& argument) {
@@ -140,18 +155,37 @@ std::string extra_argument_text(const CLI::App& app, const std::string& argument
 
 }  // namespace
 
-void add_common_options(CLI::App& app, CommonOptions& options) {
-  add_path(app, "--data", "Where the data set is", options.data);
+void add_number(CLI::App& app, const char* flag, const char* type, const char* description, double& target, double low,
+                double high) {
+  add_value(app, flag, type, description, fmt::format("{}", target),
+            [=, &target](const std::string& text) { target = read_number(flag, text, low, high); });
+}
+
+void add_choice(CLI::App& app, const char* flag, const char* description, std::string& target,
+                std::vector<std::string> choices) {
+  add_value(app, flag, "NAME", description, target,
+            [flag, &target, choices = std::move(choices)](const std::string& text) {
+              target = read_choice(flag, text, choices);
+            });
+}
+
+void add_text(CLI::App& app, const char* flag, const char* type, const char* description, std::string& target) {
+  add_value(app, flag, type, description, target, [=, &target](const std::string& text) {
+    if (text.empty()) {
+      refuse(flag, "some text", text);
+    }
+    target = text;
+  });
+}
+
+void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data) {
+  add_path(app, "--data", data.c_str(), options.data);
   add_whole<std::int64_t>(app, "--epochs", "Passes over the training data", options.epochs, 1, kMaxCount);
   add_whole<std::int64_t>(app, "--batch-size", "Samples in one training step", options.batch_size, 1, kMaxCount);
-  add_value(app, "--lr", "RATE", "Learning rate", fmt::format("{}", options.lr),
-            [&options](const std::string& text) { options.lr = read_lr(text); });
-  add_value(app, "--optimizer", "NAME", "adam, adamw or sgd", options.optimizer, [&options](const std::string& text) {
-    if (text != "adam" && text != "adamw" && text != "sgd") {
-      refuse("--optimizer", "adam, adamw or sgd", text);
-    }
-    options.optimizer = text;
+  add_value(app, "--lr", "RATE", "Learning rate", fmt::format("{}", options.lr), [&options](const std::string& text) {
+    options.lr = read_number("--lr", text, 0, std::numeric_limits<double>::infinity(), true);
   });
+  add_choice(app, "--optimizer", "adam, adamw or sgd", options.optimizer, {"adam", "adamw", "sgd"});
   add_value(app, "--hidden", "N,N,...", "Sizes of the hidden layers", fmt::format("{}", fmt::join(options.hidden, ",")),
             [&options](const std::string& text) { options.hidden = read_hidden(text); });
   add_value(app, "--device", "NAME", "cpu, cpu:1, cuda, cuda:0", options.device, [&options](const std::string& text) {
@@ -164,7 +198,7 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   });
   add_whole(app, "--threads", "Compute threads; 0 takes all cores", options.threads, 0, 256);
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
-                           0, std::numeric_limits<std::uint64_t>::max());
+                           0, std::numeric_limits<std::int64_t>::max());
   add_path(app, "--out", "Run folder, new or empty; when not given, one under runs/", options.out);
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
@@ -188,37 +222,56 @@ std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
     const std::string_view text = e.what();
     const auto name_end = text.find_first_of(": ");
     const bool is_flag = text[name_end] == ' ';  // "--json was given a disallowed flag override"
-    fmt::print(stderr, "error: {}{}: {}\n", is_flag ? "--" : "", text.substr(0, name_end),
-               is_flag ? "takes no value" : "a value must follow");
+    narrate(fmt::format("error: {}{}: {}", is_flag ? "--" : "", text.substr(0, name_end),
+                        is_flag ? "takes no value" : "a value must follow"));
     return 2;
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "error: {}\n", e.what());
+    narrate(fmt::format("error: {}", e.what()));
     return 2;
   }
   if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
-    fmt::print(stderr, "error: {}\n", extra_argument_text(app, extras.front()));
+    narrate("error: " + extra_argument_text(app, extras.front()));
     return 2;
   }
   return std::nullopt;
 }
 
+void narrate(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
 void print_result_json(const nlohmann::ordered_json& result) {
   fmt::print("{}\n", result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+namespace {
+
+// A closed descriptor 0, 1 or 2 is the next that open() hands out: what is printed would end up in a data file. The
+// stand-ins can only be read, so that a result that went nowhere still counts as not written.
+void keep_standard_streams_apart() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) {
+    ::close(fd);
+  }
+}
+
+}  // namespace
+
 int run_main(int argc, char** argv, int (*program)(int argc, char** argv)) {
+  keep_standard_streams_apart();
   int code = 1;
   try {
     code = program(argc, argv);
   } catch (const std::exception& e) {  // tandem::Error is one
-    std::fprintf(stderr, "error: %s\n", e.what());
+    narrate(fmt::format("error: {}", e.what()));
   }
   // Output waits in the buffer until here: only now does the system say that the disk is full or the pipe closed.
   errno = 0;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
     const int error = errno;
-    std::fprintf(stderr, "error: cannot write to stdout%s%s\n", error != 0 ? ": " : "",
-                 error != 0 ? std::strerror(error) : "");
+    narrate(fmt::format("error: cannot write to stdout{}{}", error != 0 ? ": " : "",
+                        error != 0 ? std::strerror(error) : ""));
     return 1;
   }
   return code;

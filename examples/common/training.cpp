@@ -1,5 +1,6 @@
 #include "training.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -47,7 +48,34 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const 
                                       optim::SGDOptions{.lr = lr, .momentum = 0.9, .weight_decay = weight_decay});
 }
 
-Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const nn::Sequential& model,
+namespace {
+
+// The output for every row of x, computed in batches in evaluation mode, without recording.
+Tensor predict(nn::Sequential& model, const Tensor& x, Device device) {
+  constexpr std::int64_t kRows = 1024;
+  const NoGradGuard no_grad;
+  const bool was_training = model.is_training();
+  model.eval();
+  std::vector<Tensor> parts;
+  for (std::int64_t row = 0; row < x.size(0); row += kRows) {
+    parts.push_back(model(x.slice(0, row, row + kRows).to(device)).to("cpu"));
+  }
+  model.train(was_training);
+  return cat(parts);
+}
+
+bool all_finite(const Tensor& tensor) {
+  const auto values = tensor.span<float>();
+  return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
+std::string divergence_cure(const CommonOptions& options) {
+  return fmt::format("A smaller --lr ({} now) is the usual cure; check the data for extreme values too", options.lr);
+}
+
+}  // namespace
+
+Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, nn::Sequential& model,
                  const data::TensorDataset& train, LossFunction loss_fn, std::string unit)
     : options_(options),
       model_(model),
@@ -61,8 +89,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const nn::S
                      options.batch_size, train.size());
 }
 
-double Trainer::run(telemetry::RunFolder& folder,
-                    const std::function<std::vector<std::pair<std::string, double>>()>& evaluate) {
+double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const EvaluateFunction& evaluate) {
   using Clock = std::chrono::steady_clock;
   const Device device(options_.device);
   data::DataLoader loader(train_, {.batch_size = options_.batch_size, .shuffle = true, .device = device});
@@ -80,10 +107,8 @@ double Trainer::run(telemetry::RunFolder& folder,
       optimizer_->zero_grad();
       const Tensor loss = loss_fn_(model_(x), y);
       const double value = loss.item();
-      check<ValueError>(std::isfinite(value),
-                        "the loss is {} in epoch {}, batch {} of {}: training stopped. A smaller --lr ({} now) is the "
-                        "usual cure; check the data for extreme values too",
-                        value, epoch, batch, loader.size(), options_.lr);
+      check<ValueError>(std::isfinite(value), "the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
+                        std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(), divergence_cure(options_));
       loss.backward();
       optimizer_->step();
       if (cosine_) {
@@ -102,7 +127,12 @@ double Trainer::run(telemetry::RunFolder& folder,
                              {"train_loss", history_.back().loss},
                              {"train_seconds", seconds},
                              {"lr", optimizer_->learning_rate()}};
-    for (const auto& [name, value] : evaluate()) {
+    const Tensor output = predict(model_, test_x, device);
+    check<ValueError>(all_finite(output),
+                      "the model's output for the test data is not finite after epoch {}, batch {} of {}: training "
+                      "stopped. {}",
+                      epoch, batch, loader.size(), divergence_cure(options_));
+    for (const auto& [name, value] : evaluate(output)) {
       fields.push_back({name, value});
       progress.set(name, value);
     }
@@ -110,19 +140,6 @@ double Trainer::run(telemetry::RunFolder& folder,
     progress.end_epoch();
   }
   return total_seconds;
-}
-
-Tensor predict(nn::Sequential& model, const Tensor& x, Device device) {
-  constexpr std::int64_t kRows = 1024;
-  const NoGradGuard no_grad;
-  const bool was_training = model.is_training();
-  model.eval();
-  std::vector<Tensor> parts;
-  for (std::int64_t row = 0; row < x.size(0); row += kRows) {
-    parts.push_back(model(x.slice(0, row, row + kRows).to(device)).to("cpu"));
-  }
-  model.train(was_training);
-  return cat(parts);
 }
 
 telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe) {

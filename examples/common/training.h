@@ -45,19 +45,20 @@ class Trainer {
  public:
   /// `loss_fn(output, target)` is a mean over the batch. Throws ConfigError when the batch is larger than the data.
   using LossFunction = tandem::Tensor (*)(const tandem::Tensor& output, const tandem::Tensor& target);
-  Trainer(const CommonOptions& options, const Recipe& recipe, const tandem::nn::Sequential& model,
+  Trainer(const CommonOptions& options, const Recipe& recipe, tandem::nn::Sequential& model,
           const tandem::data::TensorDataset& train, LossFunction loss_fn, std::string unit);
 
-  /// All epochs. After each, `evaluate` returns the numbers to show and to log. Returns the seconds spent in training.
-  /// Throws ValueError naming epoch and batch when the loss is not finite.
-  double run(tandem::telemetry::RunFolder& folder,
-             const std::function<std::vector<std::pair<std::string, double>>()>& evaluate);
+  /// Makes the numbers to show and to log of the model's output for all test rows.
+  using EvaluateFunction = std::function<std::vector<std::pair<std::string, double>>(const tandem::Tensor& output)>;
+  /// All epochs, with an evaluation after each. Returns the seconds spent in training alone.
+  /// Throws ValueError naming epoch and batch when the loss, or the output for a test row, is not finite.
+  double run(tandem::telemetry::RunFolder& folder, const tandem::Tensor& test_x, const EvaluateFunction& evaluate);
 
   const std::vector<EpochMetrics>& history() const noexcept { return history_; }
 
  private:
   const CommonOptions& options_;
-  const tandem::nn::Sequential& model_;
+  tandem::nn::Sequential& model_;
   const tandem::data::TensorDataset& train_;
   LossFunction loss_fn_;
   std::string unit_;
@@ -65,9 +66,6 @@ class Trainer {
   std::unique_ptr<tandem::optim::Optimizer> optimizer_;
   std::vector<EpochMetrics> history_;
 };
-
-/// The model's output for every row of x, computed in batches in evaluation mode, without recording.
-tandem::Tensor predict(tandem::nn::Sequential& model, const tandem::Tensor& x, tandem::Device device);
 
 /// The fields of config.json that both samples share.
 tandem::telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe);

@@ -1,6 +1,8 @@
 #include "digits.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,7 +33,8 @@ std::pair<Tensor, Tensor> read_optdigits(const std::string& path) {
 std::string find_idx(const fs::path& folder, const std::string& part, const std::string& kind) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const fs::path path = folder / (part + "-" + kind + separator + (kind == "images" ? "idx3" : "idx1") + "-ubyte" + suffix);
+      const fs::path path =
+          folder / (part + "-" + kind + separator + (kind == "images" ? "idx3" : "idx1") + "-ubyte" + suffix);
       if (fs::exists(path)) {
         return path.string();
       }
@@ -43,9 +46,10 @@ std::string find_idx(const fs::path& folder, const std::string& part, const std:
 std::pair<Tensor, Tensor> read_mnist(const std::string& images, const std::string& labels) {
   const Tensor x = data::to_tensor(data::read_idx(images));
   const Tensor y = data::to_tensor(data::read_idx(labels));
-  check<IoError>(x.dim() >= 2, "{}: expected images [count, ...], got {}", images, to_string(x.shape()));
-  check<IoError>(y.dim() == 1 && y.size(0) == x.size(0), "{}: {} labels for the {} images of {}", labels,
-                 to_string(y.shape()), x.size(0), images);
+  check<IoError>(x.dim() >= 2, "{}: expected images [count, rows, columns], got {}", images, x.shape());
+  check<IoError>(y.dim() == 1 && y.dtype() == DType::u8, "{}: expected one unsigned byte a label, got {} {}", labels,
+                 name(y.dtype()), y.shape());
+  check<IoError>(y.size(0) == x.size(0), "{}: {} labels, but {} has {} images", labels, y.size(0), images, x.size(0));
   return {x.flatten(1).to(DType::f32), y.to(DType::i64)};
 }
 
@@ -63,15 +67,19 @@ Digits load_mnist(const fs::path& folder) {
   std::tie(digits.test_x, digits.test_y) = read_mnist(test_images, test_labels);
   const std::string train_images = find_idx(folder, "train", "images");
   const std::string train_labels = find_idx(folder, "train", "labels");
+  check<IoError>(train_images.empty() == train_labels.empty(), "--data '{}': there are train-{}, but no train-{}",
+                 folder.string(), train_labels.empty() ? "images" : "labels",
+                 train_labels.empty() ? "labels" : "images");
   if (!train_images.empty() && !train_labels.empty()) {
     std::tie(digits.train_x, digits.train_y) = read_mnist(train_images, train_labels);
-    check<IoError>(digits.train_x.size(1) == digits.test_x.size(1), "{}: {} pixels an image, {} in {}", train_images,
-                   digits.train_x.size(1), digits.test_x.size(1), test_images);
+    check<IoError>(digits.train_x.size(1) == digits.test_x.size(1), "{}: {} pixels an image, but {} in {}",
+                   train_images, digits.train_x.size(1), digits.test_x.size(1), test_images);
     return digits;
   }
   const std::int64_t rows = digits.test_x.size(0);
   const std::int64_t train = rows * 9 / 10;
-  check<IoError>(train >= 1 && train < rows, "{}: {} images are too few to split", test_images, rows);
+  check<IoError>(train >= 1 && train < rows, "{}: {} images are too few: the first nine tenths train, the rest tests",
+                 test_images, rows);
   digits.name += fmt::format(" (t10k files only: the first {} train)", train);
   digits.train_x = digits.test_x.narrow(0, 0, train).contiguous();
   digits.train_y = digits.test_y.narrow(0, 0, train).contiguous();

@@ -1,11 +1,12 @@
 // Learns handwritten digits with a multi-layer perceptron.
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/check.h>
 #include <tandem/data/standardizer.h>
 #include <tandem/tandem.h>
 #include <tandem/telemetry/curves.h>
@@ -38,24 +39,19 @@ int mlp(int argc, char** argv) {
   std::string scaling = "standard";
 
   CLI::App app("Learns handwritten digits with a multi-layer perceptron.", "mlp");
-  example::add_common_options(app, options);
-  app.add_option("--dropout", recipe.dropout, "Probability of dropping a hidden unit")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--weight-decay", recipe.weight_decay, "Weight decay of the optimizer")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--schedule", schedule, "Learning rate over time: cosine (to zero) or constant")
-      ->check(CLI::IsMember({"cosine", "constant"}))
-      ->capture_default_str();
-  app.add_option("--scaling", scaling, "Pixels: standard (mean 0, deviation 1) or unit (divided by the largest)")
-      ->check(CLI::IsMember({"standard", "unit"}))
-      ->capture_default_str();
+  example::add_common_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits");
+  example::add_number(app, "--dropout", "P", "Probability of dropping a hidden unit", recipe.dropout, 0, 1);
+  example::add_number(app, "--weight-decay", "RATE", "Weight decay of the optimizer", recipe.weight_decay, 0,
+                      std::numeric_limits<double>::infinity());
+  example::add_choice(app, "--schedule", "Learning rate over time: cosine (to zero) or constant", schedule,
+                      {"cosine", "constant"});
+  example::add_choice(app, "--scaling", "Pixels: standard (mean 0, deviation 1) or unit (divided by the largest)",
+                      scaling, {"standard", "unit"});
   app.footer(
       "Examples:\n"
       "  mlp                                  the bundled digits, a few seconds\n"
       "  mlp --hidden 512 --epochs 10         another net\n"
-      "  mlp --data ~/mnist --json --quiet    MNIST files; one JSON line on stdout");
+      "  mlp --data ~/mnist --json --quiet    MNIST files; the last line is JSON");
   if (const auto code = example::parse(app, argc, argv)) {
     return *code;
   }
@@ -79,20 +75,20 @@ int mlp(int argc, char** argv) {
   }
   const data::TensorDataset train(train_x, digits.train_y);
 
-  const Device device(options.device);
   nn::Sequential model = example::make_mlp(train_x.size(1), options.hidden, digits.classes, recipe.dropout);
-  model.to(device);
-  example::Trainer trainer(options, recipe, model, train,
-                           [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, "images");
+  model.to(Device(options.device));
+  example::Trainer trainer(
+      options, recipe, model, train, [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); },
+      "images");
   telemetry::RunFolder folder({.program = "mlp", .path = options.out});
   folder.write_config(example::common_fields("mlp", options, recipe));
   if (!options.quiet) {
-    fmt::print(stderr, "{}: {} to train, {} to test\n", digits.name, train.size(), test_x.size(0));
+    example::narrate(fmt::format("{}: {} to train, {} to test", digits.name, train.size(), test_x.size(0)));
   }
 
   std::vector<double> test_accuracy;
-  const double seconds = trainer.run(folder, [&] {
-    test_accuracy.push_back(accuracy(example::predict(model, test_x, device), digits.test_y));
+  const double seconds = trainer.run(folder, test_x, [&](const Tensor& logits) {
+    test_accuracy.push_back(accuracy(logits, digits.test_y));
     return std::vector<std::pair<std::string, double>>{{"test_accuracy", test_accuracy.back()}};
   });
 
@@ -104,9 +100,10 @@ int mlp(int argc, char** argv) {
     right.x.push_back(static_cast<double>(epoch + 1));
     right.y.push_back(100 * test_accuracy[epoch]);
   }
-  telemetry::write_curves(folder.file("curves.svg"), "mlp: " + digits.name,
-                          {{.title = "Loss", .x_label = "epoch", .y_label = "cross-entropy", .curves = {loss}, .log_y = true},
-                           {.title = "Accuracy", .x_label = "epoch", .y_label = "accuracy, %", .curves = {right}}});
+  telemetry::write_curves(
+      folder.file("curves.svg"), "mlp: " + digits.name,
+      {{.title = "Loss", .x_label = "epoch", .y_label = "cross-entropy", .curves = {loss}, .log_y = true},
+       {.title = "Accuracy", .x_label = "epoch", .y_label = "accuracy, %", .curves = {right}}});
 
   fmt::print("test accuracy: {:.2f} %  ({} epochs in {:.2f} s of training)\n", 100 * test_accuracy.back(),
              options.epochs, seconds);

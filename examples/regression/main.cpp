@@ -2,11 +2,12 @@
 
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/check.h>
 #include <tandem/data/standardizer.h>
 #include <tandem/tandem.h>
 #include <tandem/telemetry/curves.h>
@@ -19,6 +20,11 @@ namespace {
 
 using namespace tandem;
 
+// House prices need no digits behind the point, small targets do.
+std::string readable(double value) {
+  return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
+}
+
 int regression(int argc, char** argv) {
   // Tuned on a part of the training rows; the test part was not looked at.
   example::CommonOptions options{
@@ -27,11 +33,10 @@ int regression(int argc, char** argv) {
   std::string target;
 
   CLI::App app("Predicts a number from the other columns of a table.", "regression");
-  example::add_common_options(app, options);
-  app.add_option("--target", target, "Column to predict (needed with --data)");
-  app.add_option("--weight-decay", recipe.weight_decay, "Weight decay of the optimizer")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  example::add_common_options(app, options, "CSV file with a header; when not given, the bundled house prices");
+  example::add_text(app, "--target", "COLUMN", "Column to predict (needed with --data)", target);
+  example::add_number(app, "--weight-decay", "RATE", "Weight decay of the optimizer", recipe.weight_decay, 0,
+                      std::numeric_limits<double>::infinity());
   app.footer(
       "Examples:\n"
       "  regression                                     the bundled house prices\n"
@@ -40,7 +45,10 @@ int regression(int argc, char** argv) {
   if (const auto code = example::parse(app, argc, argv)) {
     return *code;
   }
-  check<ConfigError>(options.data.empty() || !target.empty(), "--data needs --target COLUMN: which column is predicted?");
+  if (target.empty() && !options.data.empty()) {
+    example::narrate("error: --data needs --target COLUMN: which column is to be predicted?");
+    return 2;
+  }
   if (target.empty()) {
     target = "median_house_value";
   }
@@ -55,25 +63,26 @@ int regression(int argc, char** argv) {
   const double unit = scaler.std().item();
   const data::TensorDataset train(data.train_x, scaler.apply(data.train_y));
 
-  const Device device(options.device);
   nn::Sequential model = example::make_mlp(data.train_x.size(1), options.hidden, 1, recipe.dropout);
-  model.to(device);
-  example::Trainer trainer(options, recipe, model, train,
-                           [](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, "rows");
+  model.to(Device(options.device));
+  example::Trainer trainer(
+      options, recipe, model, train, [](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, "rows");
   telemetry::RunFolder folder({.program = "regression", .path = options.out});
   telemetry::Fields config = example::common_fields("regression", options, recipe);
   config.push_back({"target", target});
   folder.write_config(config);
   const double baseline = example::least_squares_rmse(data);
   if (!options.quiet) {
-    fmt::print(stderr, "{}: {} rows to train, {} to test; predicting '{}'\n", data.name, train.size(),
-               data.test_x.size(0), target);
+    example::narrate(fmt::format("{}: {} rows to train, {} to test; predicting '{}'", data.name, train.size(),
+                                 data.test_x.size(0), target));
+    if (!data.categories.empty()) {
+      example::narrate("taken as categories: " + data.categories);
+    }
   }
 
   std::vector<double> test_rmse;
-  const double seconds = trainer.run(folder, [&] {
-    const Tensor guess = scaler.invert(example::predict(model, data.test_x, device));
-    test_rmse.push_back(std::sqrt(nn::mse_loss(guess, data.test_y).item()));
+  const double seconds = trainer.run(folder, data.test_x, [&](const Tensor& output) {
+    test_rmse.push_back(std::sqrt(nn::mse_loss(scaler.invert(output), data.test_y).item()));
     return std::vector<std::pair<std::string, double>>{{"test_rmse", test_rmse.back()}};
   });
 
@@ -90,11 +99,13 @@ int regression(int argc, char** argv) {
     baseline_curve.y.push_back(baseline);
   }
   telemetry::write_curves(folder.file("curves.svg"), "regression: " + data.name,
-                          {{.title = "Error", .x_label = "epoch", .y_label = "RMSE of " + target,
+                          {{.title = "Error",
+                            .x_label = "epoch",
+                            .y_label = "RMSE of " + target,
                             .curves = {train_curve, test_curve, baseline_curve}}});
 
-  fmt::print("test RMSE: {:.0f}  (linear least squares: {:.0f}; {} epochs in {:.2f} s of training)\n", test_rmse.back(),
-             baseline, options.epochs, seconds);
+  fmt::print("test RMSE: {}  (linear least squares: {}; {} epochs in {:.2f} s of training)\n",
+             readable(test_rmse.back()), readable(baseline), options.epochs, seconds);
   fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
   if (options.json) {
     example::print_result_json({{"test_rmse", test_rmse.back()},

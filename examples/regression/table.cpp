@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <Eigen/Dense>
 
 #include <tandem/autograd/ops.h>
@@ -21,7 +23,9 @@ using namespace tandem;
 namespace {
 
 constexpr double kTestFraction = 0.2;
-constexpr double kSkewed = 2;  // skewness from which on a column of counts is taken as its logarithm
+constexpr std::int64_t kFewestRows = 5;  // one of them tests
+constexpr double kLargest = 1e18;        // squares of it still fit into f32
+constexpr double kSkewed = 2;            // skewness from which on a column of counts is taken as its logarithm
 
 // The values of the training rows that are there.
 std::vector<double> known(const std::vector<double>& values, const std::vector<std::int64_t>& rows) {
@@ -58,7 +62,7 @@ double skewness(const std::vector<double>& values) {
 Tensor numeric_feature(const std::string& source, const std::string& name, std::vector<double> values,
                        const std::vector<std::int64_t>& train_rows) {
   const std::vector<double> there = known(values, train_rows);
-  check<IoError>(!there.empty(), "{}: column '{}' has no value in the training part", source, name);
+  check<IoError>(!there.empty(), "{}: column '{}' has no value in the training part; remove the column", source, name);
   const double fill = median(there);
   const bool logarithm = *std::min_element(there.begin(), there.end()) >= 0 && skewness(there) > kSkewed;
   for (double& value : values) {
@@ -81,24 +85,42 @@ Eigen::VectorXd as_vector(const Tensor& y) {
   return Eigen::Map<const Eigen::VectorXd>(values.data<double>(), values.numel());
 }
 
+// Training is done in f32, whose range is smaller, and needs every target.
+void check_numbers(const data::CsvTable& table, const std::string& target) {
+  for (const std::string& name : table.column_names()) {
+    if (name != target && !table.is_numeric(name)) {
+      continue;
+    }
+    const std::span<const double> values = table.numeric(name);
+    for (std::int64_t row = 0; row < table.num_rows(); ++row) {
+      const double value = values[static_cast<std::size_t>(row)];
+      check<IoError>(name != target || !std::isnan(value),
+                     "{}:{}: the target '{}' is missing; fill it in or remove the row", table.source(),
+                     table.line_of_row(row), target);
+      check<IoError>(!(std::abs(value) > kLargest),
+                     "{}:{}: column '{}': {} is too large, at most {:g} can be computed with", table.source(),
+                     table.line_of_row(row), name, value, kLargest);
+    }
+  }
+}
+
 }  // namespace
 
 RegressionData load_table(const std::string& path, const std::string& target, std::uint64_t seed) {
   const bool bundled = path.empty();
-  const std::string file =
-      bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
-  const data::CsvTable table =
-      data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
-  const std::span<const double> wanted = table.numeric(target);
-  for (std::int64_t row = 0; row < table.num_rows(); ++row) {
-    check<IoError>(!std::isnan(wanted[static_cast<std::size_t>(row)]), "{}:{}: the target '{}' is missing", file,
-                   table.line_of_row(row), target);
-  }
-  check<ConfigError>(table.num_columns() >= 2, "{}: there is no column but the target '{}'", file, target);
+  const std::string file = bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
+  const data::CsvTable table = data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
+  check_numbers(table, target);
+  check<ConfigError>(table.num_columns() >= 2, "{}: there is no column but the target '{}' to predict it from", file,
+                     target);
+  check<IoError>(table.num_rows() >= kFewestRows,
+                 "{}: {} are too few rows: a fifth is kept for testing; expected {} or more", file, table.num_rows(),
+                 kFewestRows);
 
   const data::Split split = data::random_split(table.num_rows(), kTestFraction, seed);
   const std::vector<std::int64_t> train_rows = split.train.to_vector<std::int64_t>();
   std::vector<Tensor> features;
+  std::vector<std::string> categories;
   for (const std::string& name : table.column_names()) {
     if (name == target) {
       continue;
@@ -107,13 +129,16 @@ RegressionData load_table(const std::string& path, const std::string& target, st
       const std::span<const double> values = table.numeric(name);
       features.push_back(numeric_feature(file, name, {values.begin(), values.end()}, train_rows));
     } else {
-      features.push_back(data::to_tensor(data::one_hot(table, name)));
+      const data::OneHot one_hot = data::one_hot(table, name);
+      categories.push_back(fmt::format("'{}' ({})", name, one_hot.categories.size()));
+      features.push_back(data::to_tensor(one_hot));
     }
   }
   const Tensor x = cat(features, 1);
   const Tensor y = data::to_tensor(table, {target});
   RegressionData result{.name = bundled ? "California housing, 1990" : path,
                         .target = target,
+                        .categories = fmt::format("{}", fmt::join(categories, ", ")),
                         .train_x = x.index_select(0, split.train),
                         .train_y = y.index_select(0, split.train),
                         .test_x = x.index_select(0, split.test),

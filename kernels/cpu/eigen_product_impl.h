@@ -26,7 +26,8 @@ auto map(const Matrix& matrix, std::int64_t row, std::int64_t col, std::int64_t 
   using Dense = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>;
   const T* data = static_cast<const T*>(matrix.data) + row * matrix.row_stride + col * matrix.col_stride;
   const std::int64_t stride = kOrder == Eigen::RowMajor ? matrix.row_stride : matrix.col_stride;
-  return Eigen::Map<const Dense, Eigen::Unaligned, Eigen::OuterStride<>>(data, rows, cols, Eigen::OuterStride<>(stride));
+  return Eigen::Map<const Dense, Eigen::Unaligned, Eigen::OuterStride<>>(data, rows, cols,
+                                                                         Eigen::OuterStride<>(stride));
 }
 
 // The four storage orders are four types.

@@ -2,6 +2,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/math.h>
 #include <tandem/kernels/memory.h>
 
 namespace tandem::inline v0::kernels {
@@ -29,7 +30,7 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
           T* out = static_cast<T*>(kernel.out) + (o * kernel.size + kernel.index[i]) * kernel.inner;
           const T* in = static_cast<const T*>(kernel.in) + (o * kernel.count + i) * kernel.inner;
           for (std::int64_t k = 0; k < kernel.inner; ++k) {
-            out[k] = static_cast<T>(out[k] + in[k]);
+            out[k] = wrapping_add(out[k], in[k]);
           }
         }
       }

@@ -5,19 +5,11 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
-
-template <class Out, class In>
-Out convert(In value) {
-  if constexpr (std::is_same_v<Out, bool>) {
-    return value != In(0);
-  } else {
-    return static_cast<Out>(value);
-  }
-}
 
 // Two operand types: the row walker is typed by the output, so the input is stepped in bytes.
 template <class Out, class In>
@@ -39,7 +31,7 @@ void copy_rows(const Copy& kernel) {
     if (kernel.accumulate == Accumulate::yes) {
       if constexpr (!std::is_same_v<Out, bool>) {
         for (std::int64_t i = 0; i < count; ++i) {
-          to[i * out_stride] = static_cast<Out>(to[i * out_stride] + convert<Out>(from[i * in_stride]));
+          to[i * out_stride] = wrapping_add(to[i * out_stride], convert<Out>(from[i * in_stride]));
         }
       }
     } else if (in_stride == 1 && out_stride == 1) {

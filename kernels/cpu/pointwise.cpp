@@ -44,7 +44,7 @@ void row(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::in
     for (std::int64_t i = 0; i < count; ++i) {
       const T value = pointwise<op, T>(a[i * sa], b[i * sb], c[i * sc], s);
       T& target = out[i * so];
-      target = kAccumulate ? static_cast<T>(target + value) : value;
+      target = kAccumulate ? wrapping_add(target, value) : value;
     }
   };
   constexpr std::integral_constant<std::int64_t, 1> one;
@@ -67,7 +67,7 @@ void run_op(const Pointwise& kernel) {
   const int last = kernel.loop.ndim - 1;
   const std::int64_t stride[3] = {kernel.in[0].strides[last], kernel.in[1].strides[last], kernel.in[2].strides[last]};
   const std::int64_t out_stride = kernel.out.strides[last];
-  const T s = static_cast<T>(kernel.scalar);
+  const T s = convert<T>(kernel.scalar);
   cpu::for_each_row<T>(kernel.loop, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]},
                        [&](T* const(&p)[4], std::int64_t count) {
                          const T* const in[3] = {p[1], p[2], p[3]};

@@ -7,14 +7,16 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kBlock = 512;     // elements summed before their sum joins the others
-constexpr int kLanes = 8;                // independent sums inside a block: what a vector unit does at once
-constexpr std::int64_t kSumChunk = 65536;  // elements of one long sum per chunk
+constexpr std::int64_t kBlock = 512;                 // elements summed before their sum joins the others
+constexpr int kLanes = 8;                            // independent sums inside a block: what a vector unit does at once
+constexpr std::int64_t kRowBlock = kBlock / kLanes;  // rows, likewise: as many additions in a row as a lane has
+constexpr std::int64_t kSumChunk = 65536;            // elements of one long sum per chunk
 
 // Element offsets of a loop, by position.
 std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64_t position) {
@@ -40,15 +42,15 @@ Total<T> sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
     if (stride == 1) {
       for (; i + kLanes <= end; i += kLanes) {
         for (int lane = 0; lane < kLanes; ++lane) {
-          lanes[lane] = static_cast<T>(lanes[lane] + in[i + lane]);
+          lanes[lane] = wrapping_add(lanes[lane], in[i + lane]);
         }
       }
     }
     for (int lane = 0; i < end; ++i, lane = (lane + 1) % kLanes) {
-      lanes[lane] = static_cast<T>(lanes[lane] + in[i * stride]);
+      lanes[lane] = wrapping_add(lanes[lane], in[i * stride]);
     }
     for (const T lane : lanes) {
-      total = static_cast<Total<T>>(total + lane);
+      total = wrapping_add(total, static_cast<Total<T>>(lane));
     }
   }
   return total;
@@ -63,8 +65,8 @@ Total<T> sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std:
   Total<T> total = 0;
   for (std::int64_t position = begin; position < end;) {
     const std::int64_t count = std::min(end - position, row - position % row);
-    total = static_cast<Total<T>>(
-        total + sum_strided(base + offset_at(kernel.reduced, kernel.in_reduced.strides, position), stride, count));
+    total = wrapping_add(
+        total, sum_strided(base + offset_at(kernel.reduced, kernel.in_reduced.strides, position), stride, count));
     position += count;
   }
   return total;
@@ -78,7 +80,7 @@ void store(const Reduce& kernel, T* out, Total<T> total) {
   } else {
     value = total;
   }
-  *out = kernel.accumulate == Accumulate::yes ? static_cast<T>(*out + value) : value;
+  *out = kernel.accumulate == Accumulate::yes ? wrapping_add(*out, value) : value;
 }
 
 // Sums over the outer dimension of a matrix whose rows are dense (a bias gradient): rows are added to a row of sums,
@@ -94,16 +96,16 @@ void sum_columns(const Reduce& kernel) {
     for (std::int64_t first = begin; first < end; first += kColumns) {
       const std::int64_t width = std::min(kColumns, end - first);
       Total<T> totals[kColumns] = {};
-      for (std::int64_t block = 0; block < rows; block += kBlock) {
+      for (std::int64_t block = 0; block < rows; block += kRowBlock) {
         T sums[kColumns] = {};
-        for (std::int64_t r = block; r < std::min(block + kBlock, rows); ++r) {
+        for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
           const T* in = kernel.in.as<T>() + r * row_stride + first;
           for (std::int64_t c = 0; c < width; ++c) {
-            sums[c] = static_cast<T>(sums[c] + in[c]);
+            sums[c] = wrapping_add(sums[c], in[c]);
           }
         }
         for (std::int64_t c = 0; c < width; ++c) {
-          totals[c] = static_cast<Total<T>>(totals[c] + sums[c]);
+          totals[c] = wrapping_add(totals[c], static_cast<Total<T>>(sums[c]));
         }
       }
       for (std::int64_t c = 0; c < width; ++c) {
@@ -129,7 +131,7 @@ void sum(Context& context, const Reduce& kernel) {
     });
     Total<T> total = 0;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total = static_cast<Total<T>>(total + partial[chunk]);
+      total = wrapping_add(total, partial[chunk]);
     }
     return store<T>(kernel, kernel.out.as<T>(), total);
   }

@@ -14,21 +14,27 @@ constexpr std::int64_t kChunk = 8192;  // exponentials per chunk
 
 std::int64_t rows_per_chunk(std::int64_t row_size) { return 1 + kChunk / (row_size + 1); }
 
-// log(sum(exp(x))) of a row with the given stride, shifted by its maximum; the maximum itself if that is infinite.
+// Sums over a row are kept in f64: among 10^5 classes f32 would lose three digits, and beside an exponential it is
+// free.
+
+// What turns a row of logits into log-probabilities: (x - highest) - log_sum.
 template <class T>
-T log_sum_exp(const T* x, std::int64_t stride, std::int64_t size) {
-  T highest = x[0];
-  for (std::int64_t i = 1; i < size; ++i) {
-    highest = std::max(highest, x[i * stride]);
-  }
+struct Normalizer {
+  T highest;
+  T log_sum;  // of exp(x - highest); 0 where highest is infinite
+};
+
+template <class T>
+Normalizer<T> normalizer_of(const T* x, std::int64_t size) {
+  const T highest = *std::max_element(x, x + size);
   if (std::isinf(highest)) {
-    return highest;
+    return {highest, 0};
   }
-  T sum = 0;
+  double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {
-    sum += std::exp(x[i * stride] - highest);
+    sum += static_cast<double>(std::exp(x[i] - highest));
   }
-  return highest + std::log(sum);
+  return {highest, static_cast<T>(std::log(sum))};
 }
 
 template <class T>
@@ -37,14 +43,14 @@ void softmax_row(const T* in, T* out, std::int64_t stride, std::int64_t size, bo
   for (std::int64_t i = 1; i < size; ++i) {
     highest = std::max(highest, in[i * stride]);
   }
-  T sum = 0;
+  double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {
     const T e = std::exp(in[i * stride] - highest);
-    sum += e;
+    sum += static_cast<double>(e);
     out[i * stride] = log ? in[i * stride] - highest : e;
   }
-  const T shift = log ? std::log(sum) : 0;
-  const T factor = log ? 1 : 1 / sum;
+  const T shift = log ? static_cast<T>(std::log(sum)) : 0;
+  const T factor = log ? 1 : static_cast<T>(1 / sum);
   for (std::int64_t i = 0; i < size; ++i) {
     out[i * stride] = (out[i * stride] - shift) * factor;
   }
@@ -52,11 +58,12 @@ void softmax_row(const T* in, T* out, std::int64_t stride, std::int64_t size, bo
 
 template <class T>
 void softmax_grad_row(const SoftmaxGrad& kernel, const T* grad, const T* y, T* out) {
-  T sum = 0;
+  double total = 0;
   for (std::int64_t i = 0; i < kernel.size; ++i) {
     const std::int64_t at = i * kernel.inner;
-    sum += kernel.log ? grad[at] : grad[at] * y[at];
+    total += static_cast<double>(kernel.log ? grad[at] : grad[at] * y[at]);
   }
+  const T sum = static_cast<T>(total);
   for (std::int64_t i = 0; i < kernel.size; ++i) {
     const std::int64_t at = i * kernel.inner;
     const T value = kernel.log ? grad[at] - std::exp(y[at]) * sum : y[at] * (grad[at] - sum);
@@ -100,7 +107,7 @@ void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     const T* logits = static_cast<const T*>(kernel.logits);
-    T* lse = static_cast<T*>(kernel.log_sum_exp);
+    auto* normalizer = static_cast<Normalizer<T>*>(kernel.normalizer);
     const ScratchScope scope(context.scratch);
     const std::int64_t grain = rows_per_chunk(kernel.classes);
     const std::int64_t chunks = (kernel.rows + grain - 1) / grain;
@@ -109,8 +116,8 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
       double sum = 0;
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = logits + row * kernel.classes;
-        lse[row] = log_sum_exp(x, 1, kernel.classes);
-        const T loss = lse[row] - x[kernel.targets[row]];
+        const auto [highest, log_sum] = normalizer[row] = normalizer_of(x, kernel.classes);
+        const T loss = log_sum - (x[kernel.targets[row]] - highest);
         if (kernel.loss_per_row) {
           static_cast<T*>(kernel.loss)[row] = loss;
         }
@@ -131,15 +138,16 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
 void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     const T* grad = static_cast<const T*>(kernel.grad);
-    const T* lse = static_cast<const T*>(kernel.log_sum_exp);
+    const auto* normalizer = static_cast<const Normalizer<T>*>(kernel.normalizer);
     core::parallel_for(kernel.rows, rows_per_chunk(kernel.classes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(kernel.logits) + row * kernel.classes;
         T* out = static_cast<T*>(kernel.logits_grad) + row * kernel.classes;
+        const auto [highest, log_sum] = normalizer[row];
         const T g = grad[kernel.loss_per_row ? row : 0] * static_cast<T>(kernel.scale);
         const std::int64_t target = kernel.targets[row];
         for (std::int64_t c = 0; c < kernel.classes; ++c) {
-          const T value = (std::exp(x[c] - lse[row]) - (c == target ? T(1) : T(0))) * g;
+          const T value = (std::exp(x[c] - highest - log_sum) - (c == target ? T(1) : T(0))) * g;
           out[c] = kernel.accumulate == Accumulate::yes ? out[c] + value : value;
         }
       }

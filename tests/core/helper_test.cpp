@@ -77,14 +77,16 @@ TEST(Helper, EachTaskHasItsOwnThread) {
   std::atomic<int> arrived{0};
   const auto meet = [&] {
     ++arrived;
-    while (arrived < kTasks + 1) std::this_thread::yield();
+    while (arrived < kTasks + 1)
+      std::this_thread::yield();
   };
   std::vector<Helper> helpers;
   for (int i = 0; i < kTasks; ++i) {
     helpers.emplace_back(meet);
   }
   meet();
-  for (Helper& helper : helpers) helper.join();
+  for (Helper& helper : helpers)
+    helper.join();
   EXPECT_EQ(arrived, kTasks + 1);
 }
 
@@ -152,16 +154,15 @@ TEST(Helper, ManyThreadsMakeHelpersAtOnce) {
     std::vector<std::jthread> makers;
     for (int maker = 0; maker < 4; ++maker) {
       makers.emplace_back([&] {
-        for (int i = 0; i < 50; ++i) Helper([&] { ++runs; }).join();
+        for (int i = 0; i < 50; ++i)
+          Helper([&] { ++runs; }).join();
       });
     }
   }
   EXPECT_EQ(runs, 200);
 }
 
-TEST(Helper, AnEmptyTaskIsAnErrorNotAWaitForever) {
-  EXPECT_THROW(Helper(std::function<void()>()), ConfigError);
-}
+TEST(Helper, AnEmptyTaskIsAnErrorNotAWaitForever) { EXPECT_THROW(Helper(std::function<void()>()), ConfigError); }
 
 }  // namespace
 }  // namespace tandem::core

@@ -151,12 +151,14 @@ TEST(BroadcastShapes, OneBecomesZero) {
 }
 
 TEST(BroadcastShapes, SaysWhichDimensionDoesNotFit) {
-  EXPECT_EQ(message_of<ShapeError>([] { broadcast_shapes({32, 784}, {64}, "add"); }),
-            "add: shapes [32, 784] and [64] do not broadcast: sizes 784 and 64 at dimension -1 differ and neither is 1");
+  EXPECT_EQ(
+      message_of<ShapeError>([] { broadcast_shapes({32, 784}, {64}, "add"); }),
+      "add: shapes [32, 784] and [64] do not broadcast: sizes 784 and 64 at dimension -1 differ and neither is 1");
   EXPECT_EQ(message_of<ShapeError>([] { broadcast_shapes({5}, {2, 3}, "mul"); }),
             "mul: shapes [5] and [2, 3] do not broadcast: sizes 5 and 3 at dimension -1 differ and neither is 1");
-  EXPECT_EQ(message_of<ShapeError>([] { broadcast_shapes({4, 3, 2}, {5, 1, 2}, "sub"); }),
-            "sub: shapes [4, 3, 2] and [5, 1, 2] do not broadcast: sizes 4 and 5 at dimension -3 differ and neither is 1");
+  EXPECT_EQ(
+      message_of<ShapeError>([] { broadcast_shapes({4, 3, 2}, {5, 1, 2}, "sub"); }),
+      "sub: shapes [4, 3, 2] and [5, 1, 2] do not broadcast: sizes 4 and 5 at dimension -3 differ and neither is 1");
 }
 
 }  // namespace

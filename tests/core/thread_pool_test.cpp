@@ -94,9 +94,10 @@ TEST_P(Pool, RethrowsTheExceptionOfTheLowestChunk) {
 
 TEST_P(Pool, RethrowsWhatIsNoTandemErrorToo) {
   EXPECT_THROW(pool().for_each_chunk(4, [](std::int64_t) { throw 7; }), int);
-  EXPECT_THROW(pool().for_each_chunk(4, [](std::int64_t chunk) {
-    if (chunk == 3) throw std::runtime_error("last");
-  }),
+  EXPECT_THROW(pool().for_each_chunk(4,
+                                     [](std::int64_t chunk) {
+                                       if (chunk == 3) throw std::runtime_error("last");
+                                     }),
                std::runtime_error);
 }
 
@@ -169,9 +170,8 @@ TEST_P(Pool, CarriesTheStateOfTheCaller) {
   state.grad_enabled = false;
   const ThreadStateScope scope(state);
   std::atomic<int> carried{0};
-  pool().for_each_chunk(64, [&](std::int64_t) {
-    carried += thread_state().device == Device("cpu:3") && !thread_state().grad_enabled;
-  });
+  pool().for_each_chunk(
+      64, [&](std::int64_t) { carried += thread_state().device == Device("cpu:3") && !thread_state().grad_enabled; });
   EXPECT_EQ(carried, 64);
 }
 
@@ -237,7 +237,8 @@ TEST(SetNumThreads, IsSafeWhileOthersWork) {
   std::vector<std::jthread> masters;
   for (int i = 0; i < 2; ++i) {
     masters.emplace_back([&] {
-      while (!stop) wrong += visits(9) != std::vector<int>(9, 1);
+      while (!stop)
+        wrong += visits(9) != std::vector<int>(9, 1);
     });
   }
   std::vector<std::jthread> setters;

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/core/intrusive.h>
 #include <tandem/core/function_ref.h>
+#include <tandem/core/intrusive.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::core {

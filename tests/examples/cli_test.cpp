@@ -39,7 +39,7 @@ Outcome run(std::vector<const char*> arguments) {
   Outcome outcome;
   CLI::App app("Trains a multilayer perceptron.", "mlp");
   app.footer("Examples:\n  mlp --epochs 5");
-  add_common_options(app, outcome.options);
+  add_common_options(app, outcome.options, "Where the data set is");
   arguments.insert(arguments.begin(), "mlp");
   CaptureStdout();
   CaptureStderr();
@@ -99,7 +99,7 @@ TEST(Cli, WrongValuesNameFlagExpectationAndValue) {
   expect_refused("--hidden", {"256,,10", "256,", ",256", "0", "256;128", "-1", "", "[256]"},
                  "layer sizes from 1 to 1000000 with commas between them, like 256,128");
   expect_refused("--threads", {"-1", "257", "all"}, "a whole number from 0 to 256");
-  expect_refused("--seed", {"-1", "18446744073709551616"}, "a whole number from 0 to 18446744073709551615");
+  expect_refused("--seed", {"-1", "9223372036854775808"}, "a whole number from 0 to 9223372036854775807");
 }
 
 TEST(Cli, DeviceThatIsNotThereIsRefused) {
@@ -113,8 +113,8 @@ TEST(Cli, DeviceThatIsNotThereIsRefused) {
 
 TEST(Cli, EveryFlagArrives) {
   const Outcome outcome = run(
-      {"--data",   "d",      "--epochs", "010",   "--batch-size=7", "--lr", "1e-2",   "--optimizer",          "sgd",
-       "--hidden", "5,6",    "--device", "cpu:1", "--threads",      "3",    "--seed", "18446744073709551615", "--out",
+      {"--data",   "d",      "--epochs", "010",   "--batch-size=7", "--lr", "1e-2",   "--optimizer",         "sgd",
+       "--hidden", "5,6",    "--device", "cpu:1", "--threads",      "3",    "--seed", "9223372036854775807", "--out",
        "o",        "--json", "--quiet"});
   EXPECT_EQ(outcome.exit_code, std::nullopt) << outcome.err;
   const CommonOptions& options = outcome.options;
@@ -126,7 +126,7 @@ TEST(Cli, EveryFlagArrives) {
   EXPECT_THAT(options.hidden, ElementsAre(5, 6));
   EXPECT_EQ(options.device, "cpu:1");
   EXPECT_EQ(options.threads, 3);
-  EXPECT_EQ(options.seed, 18446744073709551615u);
+  EXPECT_EQ(options.seed, 9223372036854775807u);
   EXPECT_EQ(options.out, "o");
   EXPECT_TRUE(options.json);
   EXPECT_TRUE(options.quiet);

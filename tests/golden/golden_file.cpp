@@ -14,9 +14,7 @@ namespace tandem::golden {
 
 using nlohmann::json;
 
-Tensor Values::to_tensor(DType floating) const {
-  return from_data(data, shape).to(integer ? DType::i64 : floating);
-}
+Tensor Values::to_tensor(DType floating) const { return from_data(data, shape).to(integer ? DType::i64 : floating); }
 
 Shape to_shape(const json& sizes) { return Shape(sizes.get<std::vector<std::int64_t>>()); }
 
@@ -49,26 +47,30 @@ Result to_result(const json& result) {
   return read;
 }
 
+}  // namespace
+
 Case to_case(const json& entry) {
-  Case read{.name = entry.at("name"), .op = entry.at("op"), .attrs = entry.at("attrs"), .inputs = {},
+  Case read{.name = entry.at("name"),
+            .op = entry.at("op"),
+            .attrs = entry.at("attrs"),
+            .inputs = {},
             .grad_output = optional_values(entry.at("grad_output")),
             .indices = optional_values(entry.value("indices", json())),
             .f64 = to_result(entry.at("f64")),
             .f32 = to_result(entry.contains("f32") ? entry.at("f32") : entry.at("f64"))};
   for (const json& input : entry.at("inputs")) {
-    read.inputs.push_back({.values = to_values(input),
-                           .requires_grad = input.at("requires_grad"),
-                           .permute = input.contains("permute") ? std::optional(to_shape(input.at("permute")))
-                                                                : std::nullopt});
+    read.inputs.push_back(
+        {.values = to_values(input),
+         .requires_grad = input.at("requires_grad"),
+         .permute = input.contains("permute") ? std::optional(to_shape(input.at("permute"))) : std::nullopt});
   }
   return read;
 }
 
-}  // namespace
-
 std::vector<Case> read_cases(const std::string& family) {
   std::vector<Case> cases;
-  for (const json& entry : read_family(family).at("cases")) {
+  const json file = read_family(family);
+  for (const json& entry : file.at("cases")) {
     cases.push_back(to_case(entry));
   }
   return cases;
@@ -98,16 +100,16 @@ double distance(const std::vector<double>& got, const std::vector<double>& expec
   }
   const bool integer = got.dtype() == DType::i64;
   if (integer != expected.integer) {
-    return ::testing::AssertionFailure() << "dtype " << to_string(got.dtype()) << ", expected "
+    return ::testing::AssertionFailure() << "dtype " << name(got.dtype()) << ", expected "
                                          << (expected.integer ? "i64" : "a floating point one");
   }
   const double far = distance(got.to_vector<double>(), expected.data);
   if (far <= (integer ? 0 : tolerance)) {
     return ::testing::AssertionSuccess();
   }
-  return ::testing::AssertionFailure() << fmt::format("max|a-b| / max|b| is {:.3g}, allowed is {:g}\n     got {}\nexpected {}",
-                                                      far, tolerance, to_string(got),
-                                                      to_string(expected.to_tensor(DType::f64)));
+  return ::testing::AssertionFailure() << fmt::format(
+             "max|a-b| / max|b| is {:.3g}, allowed is {:g}\n     got {}\nexpected {}", far, tolerance, to_string(got),
+             to_string(expected.to_tensor(DType::f64)));
 }
 
 }  // namespace tandem::golden

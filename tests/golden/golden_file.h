@@ -56,6 +56,7 @@ struct Case {
 
 Shape to_shape(const nlohmann::json& sizes);
 Values to_values(const nlohmann::json& tensor);
+Case to_case(const nlohmann::json& entry);
 
 /// The whole of tests/golden/<family>.json. Throws when it is not there.
 nlohmann::json read_family(const std::string& family);

@@ -62,9 +62,8 @@ Op shaped(Tensor (Tensor::*method)(const Shape&) const, const char* attribute) {
 }
 
 Op linear_of(Tensor (*function)(const Tensor&, const Tensor&, const Tensor&)) {
-  return [function](const json&, const Tensors& x) {
-    return function(x.at(0), x.at(1), x.size() > 2 ? x[2] : Tensor());
-  };
+  return
+      [function](const json&, const Tensors& x) { return function(x.at(0), x.at(1), x.size() > 2 ? x[2] : Tensor()); };
 }
 
 Op loss(Tensor (*function)(const Tensor&, const Tensor&, Reduction)) {
@@ -112,8 +111,7 @@ const std::map<std::string, Op>& ops() {
       {"slice", slice},
       {"narrow", [](const json& attrs,
                     const Tensors& x) { return x[0].narrow(attrs.at("dim"), attrs.at("start"), attrs.at("length")); }},
-      {"select",
-       [](const json& attrs, const Tensors& x) { return x[0].select(attrs.at("dim"), attrs.at("index")); }},
+      {"select", [](const json& attrs, const Tensors& x) { return x[0].select(attrs.at("dim"), attrs.at("index")); }},
       {"squeeze",
        [](const json& attrs, const Tensors& x) {
          return attrs.at("dim").is_null() ? x[0].squeeze() : x[0].squeeze(attrs.at("dim"));
@@ -168,7 +166,7 @@ std::vector<std::string> problems_of(const Case& c, DType dtype) {
     const Tensor output = run_op(c, inputs);
     note("output", is_close(output, expected.output, tolerance(dtype)));
     if (output.dtype() != dtype && !expected.output.integer) {
-      problems.push_back(fmt::format("'{}', output: dtype {}", c.name, to_string(output.dtype())));
+      problems.push_back(fmt::format("'{}', output: dtype {}", c.name, name(output.dtype())));
     }
     if (c.indices) {
       note("positions", is_close(run_positions(c, inputs[0]), *c.indices, 0));

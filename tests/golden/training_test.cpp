@@ -1,6 +1,7 @@
 #include <array>
+#include <cctype>
 #include <memory>
-#include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -73,14 +74,14 @@ std::unique_ptr<optim::LRScheduler> make_scheduler(const json& spec, optim::Opti
   throw std::out_of_range("scheduler '" + type + "' is not known to these tests");
 }
 
-struct Run {
+struct Outcome {
   std::vector<double> rates;
   std::vector<double> losses;
   std::vector<double> norms;
   nn::StateDict weights;
 };
 
-Run train(const json& spec, DType dtype) {
+Outcome train(const json& spec, DType dtype) {
   const auto sizes = file().at("sizes").get<std::vector<std::int64_t>>();
   nn::Sequential net(nn::Linear(sizes[0], sizes[1]), nn::ReLU(), nn::Linear(sizes[1], sizes[2]));
   net.to(dtype);
@@ -94,7 +95,7 @@ Run train(const json& spec, DType dtype) {
   const std::unique_ptr<optim::LRScheduler> scheduler = make_scheduler(spec.at("scheduler"), *optimizer);
   const json& batches = file().at("batches");
   const std::size_t steps = file().at("steps");
-  Run run;
+  Outcome run;
   for (std::size_t step = 0; step < steps; ++step) {
     const json& batch = batches[step % batches.size()];
     run.rates.push_back(optimizer->learning_rate());
@@ -134,7 +135,7 @@ TEST_P(GoldenTraining, EqualsPyTorch) {
   const double allowed = weights_tolerance(spec, dtype);
   SCOPED_TRACE(fmt::format("'{}' in {}", spec.at("name").get<std::string>(), key(dtype)));
 
-  const Run run = train(spec, dtype);
+  const Outcome run = train(spec, dtype);
   EXPECT_LE(distance(run.rates, spec.at("lrs").get<std::vector<double>>()), 1e-14) << "learning rates";
   EXPECT_LE(distance(run.losses, expected.at("losses").get<std::vector<double>>()), allowed) << "losses";
   const auto norms = expected.value("norms", std::vector<double>{});

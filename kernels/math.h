@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+// Scalar arithmetic that all element types and all backends share. Integers wrap around, as NumPy's and PyTorch's do;
+// C++ leaves that undefined for signed ones, so they are computed unsigned.
+
+namespace tandem::inline v0::kernels {
+
+namespace detail {
+template <class T, bool = std::is_integral_v<T>>
+struct Wrapping {
+  using type = T;
+};
+template <class T>
+struct Wrapping<T, true> {
+  using type = std::make_unsigned_t<T>;
+};
+template <class T>
+using WrappingType = typename Wrapping<T>::type;
+}  // namespace detail
+
+template <class T>
+constexpr T wrapping_add(T a, T b) noexcept {
+  using W = detail::WrappingType<T>;
+  return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
+}
+
+template <class T>
+constexpr T wrapping_sub(T a, T b) noexcept {
+  using W = detail::WrappingType<T>;
+  return static_cast<T>(static_cast<W>(a) - static_cast<W>(b));
+}
+
+template <class T>
+constexpr T wrapping_mul(T a, T b) noexcept {
+  using W = detail::WrappingType<T>;
+  return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
+}
+
+/// As a C++ cast does; bool is value != 0. Floating point goes to narrow integers by way of i64, so that -1 is 255 as
+/// u8 on every machine.
+template <class Out, class In>
+constexpr Out convert(In value) noexcept {
+  if constexpr (std::is_same_v<Out, bool>) {
+    return value != In(0);
+  } else if constexpr (std::is_floating_point_v<In> && std::is_integral_v<Out> && sizeof(Out) < 8) {
+    return static_cast<Out>(static_cast<std::int64_t>(value));
+  } else {
+    return static_cast<Out>(value);
+  }
+}
+
+}  // namespace tandem::inline v0::kernels

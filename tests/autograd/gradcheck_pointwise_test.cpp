@@ -1,0 +1,131 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "leaves.h"
+
+// Element-wise functions of one tensor, over shapes and layouts.
+
+namespace tandem {
+namespace {
+
+using test::expect_gradient;
+
+struct Unary {
+  const char* name;
+  Tensor (*fn)(const Tensor&);
+  double low;
+  double high;
+};
+
+std::ostream& operator<<(std::ostream& out, const Unary& unary) { return out << unary.name; }
+
+const Unary kUnary[] = {
+    {"neg", [](const Tensor& x) { return -x; }, -2, 2},
+    {"exp", [](const Tensor& x) { return exp(x); }, -2, 2},
+    {"log", [](const Tensor& x) { return log(x); }, 0.2, 3},
+    {"sqrt", [](const Tensor& x) { return sqrt(x); }, 0.2, 3},
+    {"abs_of_positive", [](const Tensor& x) { return abs(x); }, 0.1, 2},
+    {"abs_of_negative", [](const Tensor& x) { return abs(x); }, -2, -0.1},
+    {"relu_of_positive", [](const Tensor& x) { return relu(x); }, 0.1, 2},
+    {"relu_of_negative", [](const Tensor& x) { return relu(x); }, -2, -0.1},
+    {"pow_0", [](const Tensor& x) { return pow(x, 0); }, -2, 2},
+    {"pow_1", [](const Tensor& x) { return pow(x, 1); }, -2, 2},
+    {"pow_2", [](const Tensor& x) { return pow(x, 2); }, -2, 2},
+    {"pow_3", [](const Tensor& x) { return pow(x, 3); }, -2, 2},
+    {"pow_half", [](const Tensor& x) { return pow(x, 0.5); }, 0.2, 2},
+    {"pow_minus_1_5", [](const Tensor& x) { return pow(x, -1.5); }, 0.5, 2},
+    {"pow_minus_2_of_negative", [](const Tensor& x) { return pow(x, -2); }, -2, -0.5},
+    {"add_scalar", [](const Tensor& x) { return x + 2.5; }, -1, 1},
+    {"scalar_add", [](const Tensor& x) { return 2.5 + x; }, -1, 1},
+    {"sub_scalar", [](const Tensor& x) { return x - 2.5; }, -1, 1},
+    {"scalar_sub", [](const Tensor& x) { return 2.5 - x; }, -1, 1},
+    {"mul_scalar", [](const Tensor& x) { return x * 2.5; }, -1, 1},
+    {"scalar_mul", [](const Tensor& x) { return -2.5 * x; }, -1, 1},
+    {"mul_zero", [](const Tensor& x) { return x * 0; }, -1, 1},
+    {"div_scalar", [](const Tensor& x) { return x / 2.5; }, -1, 1},
+    {"scalar_div", [](const Tensor& x) { return 2.5 / x; }, 0.5, 2},
+    {"scalar_div_negative", [](const Tensor& x) { return 2.5 / x; }, -2, -0.5},
+    {"clone", [](const Tensor& x) { return x.clone(); }, -1, 1},
+    {"contiguous", [](const Tensor& x) { return x.contiguous(); }, -1, 1},
+    {"to_same_dtype", [](const Tensor& x) { return x.to(DType::f64); }, -1, 1},
+    {"to_other_device_and_back", [](const Tensor& x) { return x.to("cpu:1").to("cpu:0"); }, -1, 1},
+    {"composition", [](const Tensor& x) { return exp(x) * log(x) / (sqrt(x) + 1) - pow(x, 2); }, 0.5, 2},
+};
+
+class GradcheckPointwise : public ::testing::TestWithParam<Unary> {
+ protected:
+  void check(const Tensor& x) const {
+    const auto fn = GetParam().fn;
+    expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0]); }, {x});
+  }
+  Tensor make(const Shape& sizes) const { return test::leaf(sizes, GetParam().low, GetParam().high); }
+};
+
+TEST_P(GradcheckPointwise, Scalar) { check(make({})); }
+TEST_P(GradcheckPointwise, OneElement) { check(make({1})); }
+TEST_P(GradcheckPointwise, OddVector) { check(make({13})); }
+TEST_P(GradcheckPointwise, FourDimensions) { check(make({2, 1, 3, 2})); }
+TEST_P(GradcheckPointwise, Empty) { check(make({0, 3})); }
+TEST_P(GradcheckPointwise, Transposed) { check(test::transposed_leaf(make({3, 5}))); }
+TEST_P(GradcheckPointwise, Stepped) { check(test::stepped_leaf(make({3, 5}))); }
+
+TEST_P(GradcheckPointwise, OfAViewThatIsNotDense) {
+  const auto fn = GetParam().fn;
+  expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0].slice(1, 0, 5, 2).t()); }, {make({3, 5})});
+}
+
+TEST_P(GradcheckPointwise, OfABroadcastTensor) {
+  const auto fn = GetParam().fn;
+  expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0].expand({4, 3})); }, {make({3})});
+}
+
+// The gradient that comes in is a transposed view of another one.
+TEST_P(GradcheckPointwise, WithAGradientThatIsNotDense) {
+  const auto fn = GetParam().fn;
+  expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0]).t(); }, {make({3, 5})});
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, GradcheckPointwise, ::testing::ValuesIn(kUnary),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(GradcheckPointwiseKinks, AbsAndReluOfBothSigns) {
+  const Tensor x = test::leaf_with_signs({3, 4});
+  expect_gradient([](const std::vector<Tensor>& in) { return abs(in[0]); }, {x});
+  expect_gradient([](const std::vector<Tensor>& in) { return relu(in[0]); }, {x});
+}
+
+TEST(GradcheckPointwiseKinks, GradientAtTheKinkIsZero) {
+  const Tensor x = zeros({2}, {.requires_grad = true});
+  (abs(x) + relu(x)).sum().backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 0}));
+}
+
+TEST(GradcheckPointwiseKinks, PowersAtZero) {
+  const Tensor x = zeros({1}, {.dtype = DType::f64, .requires_grad = true});
+  for (const auto& [exponent, expected] : {std::pair{0.0, 0.0}, {1.0, 1.0}, {2.0, 0.0}, {3.0, 0.0}}) {
+    x.zero_grad();
+    pow(x, exponent).sum().backward();
+    EXPECT_EQ(x.grad().item(), expected) << "exponent " << exponent;
+  }
+}
+
+// Differences in f32 say little, but along a linear function a large step is exact enough.
+TEST(GradcheckConvert, ThroughF32AndBack) {
+  const Tensor x = test::leaf({3, 5});
+  expect_gradient([](const std::vector<Tensor>& in) { return in[0].to(DType::f32).to(DType::f64); }, {x},
+                  {.eps = 1e-2, .atol = 1e-4});
+  (x.to(DType::f32) * 3).sum().backward();
+  EXPECT_EQ(x.grad().dtype(), DType::f64);
+}
+
+TEST(GradcheckConvert, IntegersCutTheGraph) {
+  const Tensor x = test::leaf({3});
+  EXPECT_FALSE(x.to(DType::i64).requires_grad());
+  EXPECT_FALSE(x.to(DType::i64).to(DType::f64).requires_grad());
+  EXPECT_FALSE(x.argmax().requires_grad());
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/autograd/ops.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::test {
+
+/// f64 values, uniform on [low, high): the same in every run.
+inline Tensor values(const Shape& sizes, double low = -1, double high = 1, std::uint64_t seed = 7) {
+  Generator generator(seed);
+  const GeneratorScope scope(generator);
+  return rand(sizes, {.dtype = DType::f64}) * (high - low) + low;
+}
+
+/// The same as a leaf that requires a gradient.
+inline Tensor leaf(const Shape& sizes, double low = -1, double high = 1, std::uint64_t seed = 7) {
+  Tensor made = values(sizes, low, high, seed);
+  return made.requires_grad_();
+}
+
+/// Values at least 0.1 away from zero, of both signs: for functions with a kink there.
+inline Tensor leaf_with_signs(const Shape& sizes, std::uint64_t seed = 7) {
+  Tensor made = values(sizes, 0.1, 1.1, seed);
+  double* x = made.mutable_data<double>();
+  for (std::int64_t i = 0; i < made.numel(); i += 2) {
+    x[i] = -x[i];
+  }
+  return made.requires_grad_();
+}
+
+/// A leaf of the same values whose memory runs along the first dimension.
+inline Tensor transposed_leaf(const Tensor& x) {
+  const NoGradGuard no_grad;
+  Tensor made = x.transpose(0, -1).contiguous().transpose(0, -1);
+  return made.requires_grad_();
+}
+
+/// A leaf of the same values, each second element along the last dimension of something larger.
+inline Tensor stepped_leaf(const Tensor& x) {
+  const NoGradGuard no_grad;
+  Shape sizes = x.shape();
+  sizes[sizes.ndim() - 1] = 2 * sizes.back() + 1;
+  Tensor made = full(sizes, 99, {.dtype = x.dtype()}).slice(-1, 1, 2 * x.size(-1) + 1, 2);
+  made.copy_(x);
+  return made.requires_grad_();
+}
+
+/// A leaf with the same values.
+inline Tensor dense_leaf(const Tensor& x) {
+  Tensor made = x.detach().clone();
+  return made.requires_grad_();
+}
+
+using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+
+/// gradcheck whose failure is this test's.
+inline void expect_gradient(const Function& fn, const std::vector<Tensor>& inputs,
+                            const autograd::GradcheckOptions& options = {}) {
+  try {
+    autograd::gradcheck(fn, inputs, options);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+}
+
+}  // namespace tandem::test

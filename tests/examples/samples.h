@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+#include "support/temp_dir.h"
+
+// What the tests of the samples share. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
+
+namespace example {
+
+using Arguments = std::vector<std::string>;
+
+/// A test that runs samples in a folder of its own.
+class Samples : public ::testing::Test {
+ protected:
+  Outcome mlp(const Arguments& arguments) const { return run_program(MLP_PROGRAM, arguments, dir_.path()); }
+  Outcome regression(const Arguments& arguments) const {
+    return run_program(REGRESSION_PROGRAM, arguments, dir_.path());
+  }
+
+  std::string file(const std::string& name) const { return dir_.file(name); }
+  std::string text(const std::string& name) const { return tandem::test::read_text(file(name)); }
+  void write(const std::string& name, const std::string& content) const {
+    tandem::test::write_text(file(name), content);
+  }
+
+  /// metrics.jsonl of a run folder, a line each, without what depends on the clock.
+  std::vector<nlohmann::json> metrics(const std::string& run) const {
+    std::vector<nlohmann::json> read;
+    for (const std::string& line : lines_of(text(run + "/metrics.jsonl"))) {
+      read.push_back(nlohmann::json::parse(line));
+      read.back().erase("train_seconds");
+    }
+    return read;
+  }
+
+  tandem::test::TempDir dir_;
+};
+
+inline Arguments with(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+/// Ended by one line on stderr and nothing on stdout: 1 where the work failed, 2 for a wrong command line.
+inline void expect_error(const Outcome& outcome, const std::string& text, int exit_code = 1) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << "signal " << outcome.signal;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "error: " + text + "\n");
+}
+
+}  // namespace example
