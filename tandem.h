@@ -2,7 +2,7 @@
 
 // Everything a program needs.
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>

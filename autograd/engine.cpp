@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/thread_pool.h>
@@ -86,6 +86,14 @@ class Pass {
                          node.op());
   }
 
+  // Only leaves move.
+  [[noreturn]] static void throw_moved(Leaf& leaf) {
+    fail<AutogradError>(
+        "backward: {} {} was moved to another device or dtype after the forward pass that used it; compute the forward "
+        "pass again",
+        leaf.name.empty() ? "a tensor" : "parameter '" + leaf.name + "'", leaf.output(0).sizes);
+  }
+
   void discover() {
     claim(*root_);
     for (std::size_t next = 0; next < order_.size(); ++next) {
@@ -94,6 +102,9 @@ class Pass {
         Node* target = node.edge(i).node.get();
         if (target == nullptr) {
           continue;
+        }
+        if (node.edge(i).generation != target->generation()) [[unlikely]] {
+          throw_moved(static_cast<Leaf&>(*target));
         }
         if (target->pass.load(std::memory_order_relaxed) != this) {
           claim(*target);

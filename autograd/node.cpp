@@ -16,14 +16,13 @@ Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
   }
 }
 
-// A long chain must not be destroyed by recursion: interior nodes whose last owner is a node that is being destroyed
-// wait in a list until that one is done.
+// A long chain must not be destroyed by recursion: nodes whose last owner is a node that is being destroyed wait in a
+// list until that one is done. The edges are let go one by one, here: two of them may be the last owners of one node.
 Node::~Node() {
   constinit thread_local Node* waiting = nullptr;
   constinit thread_local bool under_way = false;
   for (std::uint32_t i = 0; i < num_edges_; ++i) {
-    if (Edge& e = edge(i); e.node && !e.node->is_leaf() && e.node->is_unique()) {
-      Node* node = e.node.release();
+    if (Node* node = edge(i).node.release(); node != nullptr && node->drop()) {
       node->next_dead_ = waiting;
       waiting = node;
     }
@@ -35,7 +34,7 @@ Node::~Node() {
   while (waiting != nullptr) {
     Node* node = waiting;
     waiting = node->next_dead_;
-    core::Ref<Node>::adopt(node).reset();
+    destroy(node);
   }
   under_way = false;
 }
@@ -65,7 +64,7 @@ void Node::connect_one(std::uint32_t i, const Tensor& input) {
   }
   const detail::TensorImpl& impl = *input.get();
   if (Node* source = history_of(impl, op_); source != nullptr) {
-    edge(i) = Edge{core::Ref<Node>(source), impl.output};
+    edge(i) = Edge{core::Ref<Node>(source), impl.output, source->generation()};
     depth_ = std::max(depth_, source->depth() + 1);
   }
 }
@@ -117,6 +116,7 @@ void Leaf::set_home(detail::View home) {
 }
 
 void Leaf::reset(const detail::TensorImpl& t) {
+  next_generation();
   describe_output(0, t.view);
   grad_ = Tensor();
   home_ = detail::View();
@@ -139,7 +139,8 @@ Destination Leaf::destination() {
 }
 
 void Leaf::deliver(const detail::View& gradient, bool owned) {
-  if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous()) {
+  // A hook may have kept a handle to it: then it is not ours to go on adding into.
+  if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
     grad_ = Tensor(gradient);
     fresh_ = touched_ = true;
     return;

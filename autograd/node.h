@@ -24,6 +24,7 @@ class Gradients;
 struct Edge {
   core::Ref<Node> node;
   std::uint32_t output = 0;
+  std::uint32_t generation = 0;  // of the node, when the op ran
 };
 
 /// Where a kernel writes a gradient (always dense), and whether something is there already.
@@ -70,6 +71,8 @@ class Node : public detail::History {
 
   const char* op() const noexcept { return op_; }
   std::uint32_t depth() const noexcept { return depth_; }
+  /// Grows when a leaf's elements are replaced (other memory, device or dtype): graphs from before are of no use.
+  std::uint32_t generation() const noexcept { return generation_; }
   std::uint32_t num_edges() const noexcept { return num_edges_; }
   Edge& edge(std::uint32_t i) noexcept { return many_ ? many_[i] : few_[i]; }
   std::uint32_t num_outputs() const noexcept { return 1 + static_cast<std::uint32_t>(more_outputs_.size()); }
@@ -87,6 +90,7 @@ class Node : public detail::History {
  protected:
   ~Node() override;
   void set_leaf_depth() noexcept { depth_ = 0; }
+  void next_generation() noexcept { ++generation_; }
 
  private:
   void connect_one(std::uint32_t i, const Tensor& input);
@@ -96,6 +100,7 @@ class Node : public detail::History {
   Node* next_dead_ = nullptr;
   std::uint32_t depth_ = 1;
   std::uint32_t num_edges_ = 0;
+  std::uint32_t generation_ = 0;
   Edge few_[3];
   std::unique_ptr<Edge[]> many_;
   Output first_output_;

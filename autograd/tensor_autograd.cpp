@@ -104,17 +104,16 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
                        "NoGradGuard, or from detached values?)",
                        impl.view.sizes);
   autograd::Node* node = autograd::history_of(impl, "backward");
-  detail::View seed;
+  detail::View seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
   if (gradient.defined()) {
     check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
                       "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
                       gradient.dtype(), gradient.device(), shape(), dtype(), device());
-    seed = gradient.raw();
+    detail::copy(seed, gradient.raw());  // it may be the gradient of a leaf, which this pass changes
   } else {
     check<AutogradError>(numel() == 1,
                          "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
                          shape());
-    seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
     detail::fill(seed, 1);
   }
   autograd::run_backward(*node, impl.output, seed, retain_graph);

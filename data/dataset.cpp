@@ -4,12 +4,30 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/ops.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
+
+namespace {
+
+// Samples of one shape as the rows of a batch.
+Tensor stack_rows(const std::vector<Tensor>& rows) {
+  const NoGradGuard no_grad;
+  Shape sizes = rows[0].shape();
+  sizes.insert(0, static_cast<std::int64_t>(rows.size()));
+  const Tensor batch = empty(sizes, {.dtype = rows[0].dtype(), .device = rows[0].device()});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    check<ShapeError>(rows[i].shape() == rows[0].shape() && rows[i].dtype() == rows[0].dtype(),
+                      "DataLoader: samples of one batch differ: {} {} and {} {}", rows[0].dtype(), rows[0].shape(),
+                      rows[i].dtype(), rows[i].shape());
+    batch[static_cast<std::int64_t>(i)].copy_(rows[i]);
+  }
+  return batch;
+}
+
+}  // namespace
 
 Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
   std::vector<Tensor> xs;
@@ -24,7 +42,7 @@ Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
       throw;
     }
   }
-  return {stack(xs), stack(ys)};
+  return {stack_rows(xs), stack_rows(ys)};
 }
 
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/autograd/grad_mode.h>
-#include <tandem/autograd/ops.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
 #include <tandem/tensor/factories.h>
 
@@ -44,7 +43,7 @@ Standardizer Standardizer::per_column(const Tensor& x) {
                     "Standardizer: expected [rows, columns] with at least one row, got {}", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean({0});
-  return {mean.to(DType::f32), nonzero_std((values - mean).pow(2).mean({0})).to(DType::f32)};
+  return {mean.to(DType::f32), nonzero_std(values.clone().sub_(mean).pow(2).mean({0})).to(DType::f32)};
 }
 
 Standardizer Standardizer::of_all(const Tensor& x) {
@@ -52,10 +51,10 @@ Standardizer Standardizer::of_all(const Tensor& x) {
   check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean();
-  return {mean.to(DType::f32), nonzero_std((values - mean).pow(2).mean()).to(DType::f32)};
+  return {mean.to(DType::f32), nonzero_std(values.clone().sub_(mean).pow(2).mean()).to(DType::f32)};
 }
 
-Tensor Standardizer::apply(const Tensor& x) const { return (x.to(DType::f32) - mean_) / std_; }
-Tensor Standardizer::invert(const Tensor& x) const { return x * std_ + mean_; }
+Tensor Standardizer::apply(const Tensor& x) const { return x.to(DType::f32).clone().sub_(mean_).div_(std_); }
+Tensor Standardizer::invert(const Tensor& x) const { return x.clone().mul_(std_).add_(mean_); }
 
 }  // namespace tandem::inline v0::data

@@ -52,7 +52,8 @@ struct SquaredNorm {
 };
 void run(OnCpu, Context& context, const SquaredNorm& kernel);
 
-/// values *= min(1, max_norm / (sqrt(*squared_norm) + 1e-6)), as PyTorch's clip_grad_norm_.
+/// values *= min(1, max_norm / (sqrt(*squared_norm) + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when
+/// the norm is not a number: the gaps of a ParameterStore are never written again.
 struct ClipByNorm {
   static constexpr const char* kName = "clip_by_norm";
   DType dtype;

@@ -17,19 +17,31 @@ void ScratchArena::Free::operator()(std::byte* memory) const noexcept { std::fre
 void* ScratchArena::allocate(std::size_t bytes) {
   check<OutOfMemory>(bytes <= kCeiling, "kernel workspace: asked for {} bytes, the ceiling is {}", bytes, kCeiling);
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  while (block_ < blocks_.size() && used_ + bytes > blocks_[block_].bytes) {
-    ++block_;
-    used_ = 0;
+  std::size_t block = block_;
+  std::size_t used = used_;
+  while (block < blocks_.size() && used + bytes > blocks_[block].bytes) {
+    ++block;
+    used = 0;
   }
-  if (block_ == blocks_.size()) {
-    const std::size_t size = std::max({bytes, kFirstBlock, blocks_.empty() ? 0 : 2 * blocks_.back().bytes});
+  if (block == blocks_.size()) {
+    if (total_ + bytes > kCeiling) {  // blocks that nobody uses now were too small: they make room
+      while (blocks_.size() > block_ + (used_ > 0 ? 1 : 0)) {
+        total_ -= blocks_.back().bytes;
+        blocks_.pop_back();
+      }
+      block = blocks_.size();
+    }
     check<OutOfMemory>(total_ + bytes <= kCeiling, "kernel workspace: {} bytes more would pass the ceiling of {}",
                        bytes, kCeiling);
+    const std::size_t wanted = std::max({bytes, kFirstBlock, blocks_.empty() ? 0 : 2 * blocks_.back().bytes});
+    const std::size_t size = std::min(wanted, kCeiling - total_);
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
     check<OutOfMemory>(memory != nullptr, "kernel workspace: the system has no {} bytes", size);
     blocks_.push_back({std::unique_ptr<std::byte, Free>(memory), size});
     total_ += size;
   }
+  block_ = block;
+  used_ = used;
   void* result = blocks_[block_].memory.get() + used_;
   used_ += bytes;
   return result;

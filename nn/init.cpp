@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
 #include <tandem/tensor/factories.h>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/suggest.h>
@@ -118,43 +118,52 @@ ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&&) noexcept = default;
 ModuleBase::~ModuleBase() = default;
 
-const std::string& ModuleBase::type_name() const { return state_->type; }
-const std::string& ModuleBase::path() const { return state_->path; }
+detail::ModuleState& ModuleBase::live_state() const {
+  check<ConfigError>(state_ != nullptr, "this module was moved from: use the one that it was moved to");
+  return *state_;
+}
+
+const std::string& ModuleBase::type_name() const { return live_state().type; }
+const std::string& ModuleBase::path() const { return live_state().path; }
 
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
-  check_name(*state_, name);
+  check_name(live_state(), name);
   Parameter made(std::move(value));
-  state_->parameters.emplace_back(name, made);
+  live_state().parameters.emplace_back(name, made);
   for (ModuleState* state = state_.get(); state != nullptr; state = state->parent) {
     state->has_parameters = true;
   }
-  autograd::set_parameter_name(made, join(state_->path, name));
+  autograd::set_parameter_name(made, join(live_state().path, name));
   return made;
 }
 
 Buffer ModuleBase::buffer(const std::string& name, Tensor value) {
-  check_name(*state_, name);
+  check_name(live_state(), name);
   Buffer made(std::move(value));
-  state_->buffers.emplace_back(name, made);
+  live_state().buffers.emplace_back(name, made);
   return made;
 }
 
 void ModuleBase::adopt(const std::string& name, ModuleBase& module) {
-  check_name(*state_, name);
-  check<ConfigError>(module.state_ != nullptr && module.state_->parent == nullptr,
-                     "{}: child '{}' belongs to another module already", state_->type, name);
-  module.state_->parent = state_.get();
-  module.state_->path = join(state_->path, name);
-  refresh_paths(*module.state_);
-  state_->children.emplace_back(name, module.state_);
-  for (ModuleState* state = state_.get(); state != nullptr && module.state_->has_parameters; state = state->parent) {
-    state->has_parameters = true;
+  ModuleState& parent = live_state();
+  ModuleState& added = module.live_state();
+  check_name(parent, name);
+  check<ConfigError>(added.parent == nullptr, "{}: child '{}' belongs to another module already", parent.type, name);
+  for (const ModuleState* around = &parent; around != nullptr; around = around->parent) {
+    check<ConfigError>(around != &added, "{}: child '{}' is this module itself, or one around it", parent.type, name);
+  }
+  added.parent = &parent;
+  added.path = join(parent.path, name);
+  refresh_paths(added);
+  parent.children.emplace_back(name, module.state_);
+  for (ModuleState* around = &parent; around != nullptr && added.has_parameters; around = around->parent) {
+    around->has_parameters = true;
   }
 }
 
 void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   check<ShapeError>(slot.shape() == other.shape() && slot.dtype() == other.dtype(), "{}: tie: {} {} and {} {} differ",
-                    state_->type, slot.dtype(), slot.shape(), other.dtype(), other.shape());
+                    live_state().type, slot.dtype(), slot.shape(), other.dtype(), other.shape());
   bool found = false;
   const auto replace = [&](const auto& self, ModuleState& state) -> void {
     for (auto& [name, tensor] : state.parameters) {
@@ -167,19 +176,19 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
       self(self, *child);
     }
   };
-  replace(replace, *state_);
-  check<ConfigError>(found, "{}: tie: the first parameter is not one of this module", state_->type);
+  replace(replace, live_state());
+  check<ConfigError>(found, "{}: tie: the first parameter is not one of this module", live_state().type);
   static_cast<Tensor&>(slot) = other;
 }
 
-NamedTensors ModuleBase::named_parameters() const { return unique_slots(*state_, true); }
-NamedTensors ModuleBase::named_buffers() const { return unique_slots(*state_, false); }
+NamedTensors ModuleBase::named_parameters() const { return unique_slots(live_state(), true); }
+NamedTensors ModuleBase::named_buffers() const { return unique_slots(live_state(), false); }
 std::vector<Tensor> ModuleBase::parameters() const { return without_names(named_parameters()); }
 std::vector<Tensor> ModuleBase::buffers() const { return without_names(named_buffers()); }
 
 StateDict ModuleBase::state_dict() const {
   StateDict state;
-  for_each_slot(*state_, "",
+  for_each_slot(live_state(), "",
                 [&](std::string name, const Tensor& slot, bool) { state.set(std::move(name), slot.detach()); });
   return state;
 }
@@ -189,14 +198,16 @@ LoadReport ModuleBase::load_state_dict(const StateDict& state, bool strict) {
   std::vector<std::string> names;
   std::vector<std::string> problems;
   std::vector<std::pair<Tensor, const Tensor*>> copies;
-  for_each_slot(*state_, "", [&](std::string name, const Tensor& slot, bool) {
+  for_each_slot(live_state(), "", [&](std::string name, const Tensor& slot, bool) {
     names.push_back(name);
     const Tensor* value = state.find(name);
     if (value == nullptr) {
       report.missing.push_back(std::move(name));
       return;
     }
-    if (!(value->shape() == slot.shape())) {
+    if (!value->defined()) {
+      problems.push_back(fmt::format("value of '{}': the state has an undefined tensor", name));
+    } else if (!(value->shape() == slot.shape())) {
       problems.push_back(
           fmt::format("shape of '{}': the module has {}, the state {}", name, slot.shape(), value->shape()));
     } else if (strict && value->dtype() != slot.dtype()) {
@@ -224,7 +235,7 @@ LoadReport ModuleBase::load_state_dict(const StateDict& state, bool strict) {
         fmt::format("none of the {} names in the state is one of this module's, such as '{}'", state.size(), names[0]));
   }
   check<ConfigError>(problems.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}",
-                     state_->type, fmt::join(problems, "\n  "));
+                     live_state().type, fmt::join(problems, "\n  "));
   const NoGradGuard no_grad;
   for (auto& [slot, value] : copies) {
     slot.copy_(*value);
@@ -239,17 +250,17 @@ void ModuleBase::train(bool on) {
       self(self, *child);
     }
   };
-  set(set, *state_);
+  set(set, live_state());
 }
 
-bool ModuleBase::is_training() const { return state_->training; }
+bool ModuleBase::is_training() const { return live_state().training; }
 
 // `wanted(tensor)` is the tensor to take its place; the same one if nothing changes.
 template <class Convert>
 void ModuleBase::convert(Convert&& wanted) {
   const NoGradGuard no_grad;
   for (const bool parameters : {true, false}) {
-    for (auto& [name, slot] : unique_slots(*state_, parameters)) {
+    for (auto& [name, slot] : unique_slots(live_state(), parameters)) {
       const Tensor old = slot.detach();
       const Tensor moved = wanted(old);
       if (moved.unresolved() == old.unresolved()) {
@@ -270,7 +281,7 @@ void ModuleBase::to(Device device) {
 }
 
 void ModuleBase::to(DType dtype) {
-  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is f32 or f64, not {}", state_->type, dtype);
+  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is f32 or f64, not {}", live_state().type, dtype);
   convert([&](const Tensor& tensor) { return is_floating_point(tensor.dtype()) ? tensor.to(dtype) : tensor; });
 }
 
@@ -281,8 +292,8 @@ void ModuleBase::zero_grad() {
 }
 
 ModuleBase::CallScope::CallScope(const ModuleBase& module)
-    : scope_{module.state_->path.c_str(), module.state_->type.c_str(), core::thread_state().scope} {
-  const ModuleState& state = *module.state_;
+    : scope_{module.live_state().path.c_str(), module.live_state().type.c_str(), core::thread_state().scope} {
+  const ModuleState& state = *module.state_;  // scope_ was made of it: it is there
   check<ConfigError>(scope_.parent == nullptr || state.parent != nullptr || !state.has_parameters,
                      "{}a {} with parameters is called here but is no child of any module, so it would not be trained. "
                      "Register it: child(\"name\", nn::{}(...))",

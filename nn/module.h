@@ -91,6 +91,7 @@ class TANDEM_API ModuleBase {
  private:
   template <class Convert>
   void convert(Convert&& wanted);
+  detail::ModuleState& live_state() const;
 
   std::shared_ptr<detail::ModuleState> state_;
 };

@@ -1,6 +1,6 @@
 #include <tandem/optim/clip.h>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
 #include <tandem/kernels/optimizer.h>

@@ -14,13 +14,18 @@ namespace tandem::inline v0::optim {
 struct Optimizer::Member {
   Tensor parameter;
   const void* values = nullptr;  // where it was when the slices were cut
+  std::uint32_t generation = 0;  // and which: after a move memory may be used again
   bool in_slice = false;
   std::size_t slice = 0;
   std::int64_t steps = 0;               // while in no slice
   std::vector<detail::View> buffers{};  // dense, of the padded size
 
   autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
-  bool has_grad() const { return leaf() != nullptr && leaf()->fresh(); }
+  bool changed_since_cut() const {
+    const autograd::Leaf* at = leaf();
+    return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
+           (at != nullptr && generation != at->generation());
+  }
 };
 
 namespace {
@@ -77,9 +82,7 @@ void Optimizer::zero_grad() {
 }
 
 bool Optimizer::layout_changed() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& member) {
-    return member.in_slice != member.has_grad() || member.values != member.parameter.unresolved()->view.data();
-  });
+  return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
 }
 
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
@@ -115,6 +118,7 @@ void Optimizer::cut() {
   slices_ = std::move(slices);
   for (Member& member : members_) {
     member.values = member.parameter.unresolved()->view.data();
+    member.generation = member.leaf() != nullptr ? member.leaf()->generation() : 0;
   }
 }
 

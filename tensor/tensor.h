@@ -98,8 +98,9 @@ class TANDEM_API Tensor {
   /// The same for writing; bumps the version, so that autograd notices.
   template <class T>
   T* mutable_data() {
+    T* first = static_cast<T*>(const_cast<void*>(checked_data(dtype_of<T>)));
     get()->view.storage->bump_version();
-    return static_cast<T*>(const_cast<void*>(checked_data(dtype_of<T>)));
+    return first;
   }
   /// All elements in row-major order, without a copy. Throws ShapeError when not contiguous.
   template <class T>
@@ -108,14 +109,15 @@ class TANDEM_API Tensor {
   }
   template <class T>
   std::span<T> mutable_span() {
+    T* first = static_cast<T*>(const_cast<void*>(checked_dense(dtype_of<T>)));
     get()->view.storage->bump_version();
-    return {static_cast<T*>(const_cast<void*>(checked_dense(dtype_of<T>))), static_cast<std::size_t>(numel())};
+    return {first, static_cast<std::size_t>(numel())};
   }
   /// The value of a tensor with one element, converted to T.
   template <class T = double>
   T item() const {
-    if constexpr (std::is_same_v<T, std::int64_t>) {
-      return item_int();
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      return static_cast<T>(item_int());
     } else {
       return static_cast<T>(item_double());
     }

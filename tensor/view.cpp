@@ -5,15 +5,15 @@
 namespace tandem::inline v0::detail {
 
 bool View::is_contiguous() const noexcept {
-  std::int64_t expected = 1;
+  std::uint64_t expected = 1;  // may wrap around before a size of 0 is met
   for (int dim = sizes.ndim() - 1; dim >= 0; --dim) {
     if (sizes[dim] == 0) {
       return true;
     }
-    if (sizes[dim] != 1 && strides[dim] != expected) {
-      return false;
+    if (sizes[dim] != 1 && static_cast<std::uint64_t>(strides[dim]) != expected) {
+      return numel() == 0;
     }
-    expected *= sizes[dim];
+    expected *= static_cast<std::uint64_t>(sizes[dim]);
   }
   return true;
 }

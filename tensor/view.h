@@ -22,11 +22,11 @@ struct View {
   Device device() const noexcept { return storage->device(); }
   void* data() const noexcept { return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype)); }
   std::int64_t numel() const noexcept {
-    std::int64_t count = 1;
+    std::uint64_t count = 1;  // may wrap around before a size of 0 is met
     for (const std::int64_t size : sizes) {
-      count *= size;
+      count *= static_cast<std::uint64_t>(size);
     }
-    return count;
+    return static_cast<std::int64_t>(count);
   }
   TANDEM_API bool is_contiguous() const noexcept;
 };

@@ -1,5 +1,7 @@
 #include <tandem/autograd/ops/common.h>
 
+#include <algorithm>
+
 namespace tandem::inline v0::autograd {
 
 void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
@@ -31,7 +33,10 @@ void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
   }
   const Shape& full = gradients.output().sizes;
   const Destination to = gradients.destination(i);
-  if (to.view.sizes == full) {
+  // An input may be the very gradient that is being accumulated.
+  const bool apart = std::none_of(inputs.begin(), inputs.end(),
+                                  [&](const View* input) { return input->storage == to.view.storage; });
+  if (apart && to.view.sizes == full) {
     detail::pointwise(op, to.view, inputs, scalar, to.accumulate);
     return;
   }

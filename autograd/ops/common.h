@@ -21,6 +21,11 @@ void check_floating(const char* op, const Tensor& x);
 void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
                         std::initializer_list<const View*> inputs, double scalar = 0);
 
+/// `value`, which the gradient of `input` needs: kept only if there will be one.
+inline Saved saved_for(const Tensor& input, const Tensor& value) {
+  return input.requires_grad() ? Saved(value) : Saved();
+}
+
 /// A dense [outer, size, inner] reading of `sizes` around `dim`.
 struct AroundDim {
   std::int64_t outer = 1, size = 1, inner = 1;

@@ -53,7 +53,11 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
                     out.sizes);
   if (records({&target, &other})) {
     check_recordable(name, target);
-    take_over(name, target, recorded(target, other));
+    // What the op saves must not be what is overwritten now.
+    const bool saves = op == PointwiseOp::mul || op == PointwiseOp::div;
+    const Tensor self = saves && other.requires_grad() ? target.clone() : target;
+    const Tensor factor = saves && other.raw().storage == out.storage ? other.clone() : other;
+    take_over(name, target, recorded(self, factor));
     return target;
   }
   if (op == PointwiseOp::div) {
@@ -121,12 +125,12 @@ Tensor& Tensor::copy_(const Tensor& source) {
   check_writable("copy_", out);
   check<ShapeError>(broadcast_shapes(out.sizes, source.shape(), "copy_") == out.sizes,
                     "copy_: {} does not broadcast to {}", source.shape(), out.sizes);
+  const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
   if (records({this, &source})) {
     check_recordable("copy_", *this);
-    take_over("copy_", *this, source.to(dtype()).to(device()).expand(out.sizes));
+    take_over("copy_", *this, apart.to(dtype()).to(device()).expand(out.sizes));
     return *this;
   }
-  const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
   detail::copy(out, apart.raw());
   out.storage->bump_version();
   return *this;

@@ -60,7 +60,8 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
            {.bias = b.defined() ? b.data() : nullptr, .relu = relu});
   return record(op, out, {&x, &weight, &bias}, [&] {
-    return [x = Saved(x), weight = Saved(weight), y = relu ? Saved(out) : Saved(), relu, matrix](Gradients& g) {
+    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(), relu,
+            matrix](Gradients& g) {
       View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix);
       if (relu) {
         const View y_rows = *detail::try_reshape(y.get(g), matrix);

@@ -35,7 +35,7 @@ Tensor Tensor::matmul(const Tensor& other) const {
   const Shape matrix{a.sizes[0], b.sizes[1]};
   multiply(*detail::try_reshape(out, matrix), a, b, Accumulate::no);
   return record("matmul", std::move(out), {this, &other}, [&] {
-    return [a = Saved(*this), b = Saved(other), matrix](Gradients& g) {
+    return [a = saved_for(other, *this), b = saved_for(*this, other), matrix](Gradients& g) {
       const View grad = detail::matrix_like(*detail::try_reshape(detail::contiguous(g.output()), matrix));
       if (g.wants(0)) {
         const Destination to = g.destination(0);

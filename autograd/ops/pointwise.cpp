@@ -58,9 +58,13 @@ Tensor operator*(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("mul", a, b);
   detail::pointwise(PointwiseOp::mul, out, {&a.raw(), &b.raw()});
   return record("mul", std::move(out), {&a, &b}, [&] {
-    return [a = Saved(a), b = Saved(b)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::mul, {&g.output(), &b.get(g)});
-      pointwise_gradient(g, 1, PointwiseOp::mul, {&g.output(), &a.get(g)});
+    return [a = saved_for(b, a), b = saved_for(a, b)](Gradients& g) {
+      if (g.wants(0)) {
+        pointwise_gradient(g, 0, PointwiseOp::mul, {&g.output(), &b.get(g)});
+      }
+      if (g.wants(1)) {
+        pointwise_gradient(g, 1, PointwiseOp::mul, {&g.output(), &a.get(g)});
+      }
     };
   });
 }
@@ -70,9 +74,11 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("div", a, b);
   detail::pointwise(PointwiseOp::div, out, {&a.raw(), &b.raw()});
   return record("div", std::move(out), {&a, &b}, [&] {
-    return [a = Saved(a), b = Saved(b)](Gradients& g) {
+    return [a = saved_for(b, a), b = Saved(b)](Gradients& g) {
       pointwise_gradient(g, 0, PointwiseOp::div, {&g.output(), &b.get(g)});
-      pointwise_gradient(g, 1, PointwiseOp::div_grad, {&g.output(), &a.get(g), &b.get(g)});
+      if (g.wants(1)) {
+        pointwise_gradient(g, 1, PointwiseOp::div_grad, {&g.output(), &a.get(g), &b.get(g)});
+      }
     };
   });
 }

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/thread_pool.h>
@@ -107,8 +107,11 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
       optimizer_->zero_grad();
       const Tensor loss = loss_fn_(model_(x), y);
       const double value = loss.item();
-      check<ValueError>(std::isfinite(value), "the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
-                        std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(), divergence_cure(options_));
+      if (!std::isfinite(value)) {
+        fail<ValueError>("the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
+                         std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
+                         divergence_cure(options_));
+      }
       loss.backward();
       optimizer_->step();
       if (cosine_) {
@@ -128,10 +131,11 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
                              {"train_seconds", seconds},
                              {"lr", optimizer_->learning_rate()}};
     const Tensor output = predict(model_, test_x, device);
-    check<ValueError>(all_finite(output),
-                      "the model's output for the test data is not finite after epoch {}, batch {} of {}: training "
-                      "stopped. {}",
-                      epoch, batch, loader.size(), divergence_cure(options_));
+    if (!all_finite(output)) {
+      fail<ValueError>(
+          "the model's output for the test data is not finite after epoch {}, batch {} of {}: training stopped. {}",
+          epoch, batch, loader.size(), divergence_cure(options_));
+    }
     for (const auto& [name, value] : evaluate(output)) {
       fields.push_back({name, value});
       progress.set(name, value);

@@ -78,7 +78,7 @@ Digits load_mnist(const fs::path& folder) {
   }
   const std::int64_t rows = digits.test_x.size(0);
   const std::int64_t train = rows * 9 / 10;
-  check<IoError>(train >= 1 && train < rows, "{}: {} images are too few: the first nine tenths train, the rest tests",
+  check<IoError>(train >= 1 && train < rows, "{}: too few images ({}): the first nine tenths train, the rest tests",
                  test_images, rows);
   digits.name += fmt::format(" (t10k files only: the first {} train)", train);
   digits.train_x = digits.test_x.narrow(0, 0, train).contiguous();

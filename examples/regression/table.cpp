@@ -110,11 +110,12 @@ RegressionData load_table(const std::string& path, const std::string& target, st
   const bool bundled = path.empty();
   const std::string file = bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
   const data::CsvTable table = data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
+  table.numeric(target);  // throws unless it is there and holds numbers
   check_numbers(table, target);
   check<ConfigError>(table.num_columns() >= 2, "{}: there is no column but the target '{}' to predict it from", file,
                      target);
   check<IoError>(table.num_rows() >= kFewestRows,
-                 "{}: {} are too few rows: a fifth is kept for testing; expected {} or more", file, table.num_rows(),
+                 "{}: too few rows ({}): a fifth is kept for testing; expected {} or more", file, table.num_rows(),
                  kFewestRows);
 
   const data::Split split = data::random_split(table.num_rows(), kTestFraction, seed);

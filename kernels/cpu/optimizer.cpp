@@ -109,7 +109,7 @@ void run(OnCpu, Context&, const ClipByNorm& kernel) {
     T* values = static_cast<T*>(kernel.values);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        values[i] *= static_cast<T>(factor);
+        values[i] = values[i] == T(0) ? values[i] : values[i] * static_cast<T>(factor);
       }
     });
   });

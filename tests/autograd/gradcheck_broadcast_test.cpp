@@ -97,7 +97,7 @@ TEST_P(GradcheckBroadcast, WithAGradientThatIsNotDense) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Arithmetic, GradcheckBroadcast, ::testing::ValuesIn(kBinary),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(GradcheckDiamond, SharedSubexpressionsAreSummed) {
   expect_gradient(

@@ -155,7 +155,7 @@ TEST_P(GradcheckLinear, WithGradientsThatAreNotDense) {
 
 INSTANTIATE_TEST_SUITE_P(Functions, GradcheckLinear,
                          ::testing::Values(std::tuple{"linear", &linear}, std::tuple{"linear_relu", &linear_relu}),
-                         [](const auto& info) { return std::string(std::get<0>(info.param)); });
+                         [](const auto& test) { return std::string(std::get<0>(test.param)); });
 
 TEST(LinearRelu, EqualsReluOfLinearToTheBit) {
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -88,7 +88,7 @@ TEST_P(GradcheckPointwise, WithAGradientThatIsNotDense) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Functions, GradcheckPointwise, ::testing::ValuesIn(kUnary),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(GradcheckPointwiseKinks, AbsAndReluOfBothSigns) {
   const Tensor x = test::leaf_with_signs({3, 4});

@@ -9,6 +9,7 @@
 
 #include <tandem/autograd/record.h>
 #include <tandem/core/error.h>
+#include <tandem/tensor/raw.h>
 
 #include "leaves.h"
 #include "support/message.h"

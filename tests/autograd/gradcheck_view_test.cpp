@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/error.h>
+
 #include "leaves.h"
 
 // Views, selections and joins.

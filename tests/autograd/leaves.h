@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/grad_mode.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/tensor/factories.h>

@@ -82,7 +82,7 @@ TEST_P(EachSample, GpuThatIsNotThereIsRefused) {
 TEST_P(EachSample, ResultsGoToStdoutAndTheStoryToStderr) {
   const Outcome outcome = run({"--epochs", "2", "--hidden", "8", "--out", "run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(StartsWith("test "), HasSubstr("(2 epochs in "), Not(HasSubstr("epoch 1/2")),
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("test "), HasSubstr("2 epochs in "), Not(HasSubstr("epoch 1/2")),
                                  HasSubstr("\nrun folder: run  (config.json, metrics.jsonl, curves.svg)\n")));
   EXPECT_THAT(outcome.err, AllOf(HasSubstr(" to train, "), HasSubstr("epoch 1/2  loss "), HasSubstr("epoch 2/2  loss "),
                                  Not(HasSubstr("run folder"))));

@@ -10,6 +10,12 @@
 
 namespace tandem::test {
 
+namespace {
+
+constexpr char kEndMark = '\0';
+
+}  // namespace
+
 Terminal::Terminal(int columns) {
   winsize size{};
   size.ws_row = 24;
@@ -17,11 +23,16 @@ Terminal::Terminal(int columns) {
   if (::openpty(&master_, &slave_, nullptr, nullptr, &size) != 0) {
     std::abort();
   }
-  // Reads all the time: a terminal that nobody reads makes its writer wait.
+  // Reads all the time: a terminal that nobody reads makes its writer wait. It stops at the mark of finish() and not
+  // when the other end closes, because what was written just before may then be lost.
   reader_ = std::thread([this] {
     char buffer[4096];
     for (ssize_t got = 0; (got = ::read(master_, buffer, sizeof buffer)) > 0;) {
       output_.append(buffer, static_cast<std::size_t>(got));
+      if (output_.back() == kEndMark) {
+        output_.pop_back();
+        return;
+      }
     }
   });
 }
@@ -40,8 +51,11 @@ void Terminal::resize(int columns) const {
 
 std::string Terminal::finish() {
   if (reader_.joinable()) {
-    ::close(slave_);
+    if (::write(slave_, &kEndMark, 1) != 1) {
+      std::abort();
+    }
     reader_.join();
+    ::close(slave_);
   }
   return output_;
 }

@@ -1,0 +1,357 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/grad_mode.h>
+#include <tandem/autograd/ops.h>
+#include <tandem/core/error.h>
+#include <tandem/tensor/factories.h>
+
+#include "leaves.h"
+#include "support/message.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using test::message_of;
+
+using Values = std::vector<double>;
+
+Tensor f64(const Values& values) {
+  return from_data(values, {static_cast<std::int64_t>(values.size())}, {.requires_grad = true});
+}
+
+// ---- hooks on tensors ----
+
+TEST(TensorHook, SeesTheCompleteGradientOfALeaf) {
+  const Tensor a = f64({1, 2});
+  std::vector<Values> seen;
+  a.register_hook([&](const Tensor& g) {
+    seen.push_back(g.to_vector<double>());
+    return Tensor();
+  });
+  (a * a + a).sum().backward();
+  EXPECT_THAT(seen, ElementsAre(Values{3, 5}));
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{3, 5}));
+}
+
+TEST(TensorHook, SeesOnlyThisPassesPart) {
+  const Tensor a = f64({1, 2});
+  (a * 10).sum().backward();
+  a.register_hook([&](const Tensor& g) { return g * 2; });
+  (a * 3).sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{16, 16}));
+}
+
+TEST(TensorHook, SeesTheCompleteGradientOfAResult) {
+  const Tensor a = f64({1, 2});
+  const Tensor y = a * 2;
+  std::vector<Values> seen;
+  y.register_hook([&](const Tensor& g) {
+    seen.push_back(g.to_vector<double>());
+    return Tensor();
+  });
+  (y * y + y).sum().backward();
+  EXPECT_THAT(seen, ElementsAre(Values{5, 9}));
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{10, 18}));
+}
+
+TEST(TensorHook, MayReplaceTheGradient) {
+  const Tensor a = f64({1, 2});
+  const Tensor b = f64({3, 4});
+  const Tensor y = a * b;
+  y.register_hook([](const Tensor& g) { return g * 10; });
+  a.register_hook([](const Tensor& g) { return g + 1; });
+  y.sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{31, 41}));
+  EXPECT_EQ(b.grad().to_vector<double>(), (Values{10, 20}));
+}
+
+TEST(TensorHook, MayReplaceTheGradientOfTheRoot) {
+  const Tensor a = f64({2});
+  const Tensor loss = a * a;
+  loss.register_hook([](const Tensor& g) { return g * 5; });
+  loss.backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{20}));
+}
+
+TEST(TensorHook, AReplacementNeedNotBeDense) {
+  const Tensor a = test::leaf({2, 2});
+  const Tensor y = a * 1;
+  const Tensor other = from_data(Values{1, 2, 3, 4}, {2, 2});
+  y.register_hook([&](const Tensor&) { return other.t(); });
+  y.sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{1, 3, 2, 4}));
+  a.zero_grad();
+  a.register_hook([&](const Tensor&) { return other.t(); });
+  a.sum().backward();
+  a.sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{2, 6, 4, 8}));
+  EXPECT_EQ(other.to_vector<double>(), (Values{1, 2, 3, 4})) << "what a hook returned is not the engine's to change";
+}
+
+TEST(TensorHook, RunsInTheOrderOfRegistration) {
+  const Tensor a = f64({1});
+  const Tensor y = a * 1;
+  y.register_hook([](const Tensor& g) { return g + 1; });
+  y.register_hook([](const Tensor& g) { return g * 10; });
+  y.backward();
+  EXPECT_EQ(a.grad().item(), 20);
+}
+
+TEST(TensorHook, AReplacementMustFit) {
+  const Tensor a = f64({1, 2});
+  const Tensor y = a * 1;
+  HookHandle handle = y.register_hook([](const Tensor&) { return zeros({3}, {.dtype = DType::f64}); });
+  EXPECT_THAT(message_of<ShapeError>([&] { y.sum().backward({}, true); }),
+              HasSubstr("gradient hook: returned [3] f64 on cpu:0, the gradient is [2] f64 on cpu:0"));
+  handle.remove();
+  handle = y.register_hook([](const Tensor& g) { return g.to(DType::f32); });
+  EXPECT_THROW(y.sum().backward({}, true), ShapeError);
+  handle.remove();
+  handle = y.register_hook([](const Tensor& g) { return g.to("cpu:1"); });
+  EXPECT_THROW(y.sum().backward({}, true), ShapeError);
+  handle.remove();
+  y.sum().backward();
+  EXPECT_EQ(a.grad().to_vector<double>(), (Values{1, 1}));
+}
+
+TEST(TensorHook, WhatItKeepsDoesNotChangeLater) {
+  const Tensor a = f64({1, 2});
+  std::vector<Tensor> kept;
+  const auto keep = [&](const Tensor& g) {
+    kept.push_back(g);
+    return Tensor();
+  };
+  a.register_hook(keep);
+  for (const double factor : {1.0, 10.0, 100.0}) {
+    const Tensor y = a * factor;
+    y.register_hook(keep);
+    (y + y).sum().backward();
+  }
+  a.zero_grad();
+  (a * 1000).sum().backward();
+  std::vector<Values> seen;
+  for (const Tensor& g : kept) {
+    seen.push_back(g.to_vector<double>());
+  }
+  EXPECT_THAT(seen, ElementsAre(Values{2, 2}, Values{2, 2}, Values{2, 2}, Values{20, 20}, Values{2, 2},
+                                Values{200, 200}, Values{1000, 1000}));
+}
+
+TEST(TensorHook, MayBeRemoved) {
+  const Tensor a = f64({1});
+  int calls = 0;
+  HookHandle handle = a.register_hook([&](const Tensor& g) {
+    ++calls;
+    return g * 2;
+  });
+  a.backward();
+  handle.remove();
+  handle.remove();
+  a.backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(a.grad().item(), 3);
+}
+
+TEST(TensorHook, MayRemoveItself) {
+  const Tensor a = f64({1});
+  int others = 0;
+  auto handle = std::make_shared<HookHandle>();
+  *handle = a.register_hook([&, big = std::make_shared<int>(7)](const Tensor& g) {
+    handle->remove();
+    return g * *big;  // what it captured must still be there
+  });
+  a.register_hook([&](const Tensor&) {
+    ++others;
+    return Tensor();
+  });
+  a.backward();
+  a.backward();
+  EXPECT_EQ(others, 2);
+  EXPECT_EQ(a.grad().item(), 8);
+}
+
+TEST(TensorHook, OutlivesTheHandleAndTheTensorOutlivesTheHook) {
+  const Tensor a = f64({1});
+  {
+    const HookHandle dropped = a.register_hook([](const Tensor& g) { return g * 2; });
+  }
+  a.backward();
+  EXPECT_EQ(a.grad().item(), 2);
+  HookHandle handle;
+  {
+    const Tensor gone = f64({1});
+    handle = gone.register_hook([](const Tensor& g) { return g; });
+  }
+  EXPECT_NO_THROW(handle.remove());
+  EXPECT_NO_THROW(HookHandle().remove());
+}
+
+TEST(TensorHook, IsLetGoWithTheGraph) {
+  const auto token = std::make_shared<int>(0);
+  {
+    const Tensor a = f64({1});
+    const Tensor y = a * 2;
+    y.register_hook([token](const Tensor&) { return Tensor(); });
+    a.register_hook([token](const Tensor&) { return Tensor(); });
+    a.register_post_accumulate_grad_hook([token](const Tensor&) {});
+    EXPECT_GT(token.use_count(), 3);
+    y.backward();
+  }
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST(TensorHook, NeedsATensorThatRequiresAGradient) {
+  EXPECT_EQ(message_of<AutogradError>([] { zeros({2}).register_hook([](const Tensor& g) { return g; }); }),
+            "register_hook: this tensor does not require a gradient");
+}
+
+TEST(TensorHook, RecordsNothing) {
+  const Tensor a = f64({1});
+  bool recorded = true;
+  a.register_hook([&](const Tensor& g) {
+    recorded = (g * a).requires_grad();
+    return Tensor();
+  });
+  a.backward();
+  EXPECT_FALSE(recorded);
+}
+
+TEST(TensorHook, MayRunAnotherBackward) {
+  const Tensor a = f64({2});
+  const Tensor b = f64({3});
+  const Tensor y = a * a;
+  y.register_hook([&](const Tensor& g) {
+    const GradModeScope on(true);
+    (b * b).backward();
+    return g + b.grad();
+  });
+  (y * 1).backward();
+  EXPECT_EQ(b.grad().item(), 6);
+  EXPECT_EQ(a.grad().item(), 28);
+}
+
+TEST(TensorHook, BackwardThroughItsOwnGraphIsAnError) {
+  const Tensor a = f64({2});
+  const Tensor y = a * a;
+  y.register_hook([&](const Tensor&) {
+    const GradModeScope on(true);
+    (a * 1).backward();
+    return Tensor();
+  });
+  const std::string text = message_of<AutogradError>([&] { y.backward(); });
+  EXPECT_THAT(text, HasSubstr("backward: 'leaf' is part of another backward pass that is still running (of another "
+                              "thread, or around a hook)"));
+  EXPECT_FALSE(a.grad().defined());
+  (a * 5).backward();
+  EXPECT_EQ(a.grad().item(), 5);
+}
+
+// ---- hooks after accumulation ----
+
+TEST(PostAccumulateHook, RunsOnceWhenTheGradientIsInPlace) {
+  const Tensor a = f64({1, 2});
+  const Tensor b = f64({3, 4});
+  std::vector<Values> seen;
+  a.register_post_accumulate_grad_hook([&](const Tensor& leaf) {
+    EXPECT_EQ(leaf.unresolved(), a.unresolved());
+    seen.push_back(leaf.grad().to_vector<double>());
+  });
+  const Tensor y = a * a;
+  (y * b + a * 3 + y).sum().backward();
+  EXPECT_THAT(seen, ElementsAre(Values{11, 23}));
+  (a * 1).sum().backward();
+  EXPECT_THAT(seen, ElementsAre(Values{11, 23}, Values{12, 24}));
+}
+
+TEST(PostAccumulateHook, RunsWhileTheRestOfThePassGoesOn) {
+  const Tensor first = f64({1});
+  const Tensor last = f64({1});
+  std::vector<std::string> order;
+  first.register_post_accumulate_grad_hook([&](const Tensor&) {
+    order.emplace_back("first");
+    EXPECT_TRUE(last.grad().defined()) << "the last layer is finished before the first";
+  });
+  last.register_post_accumulate_grad_hook([&](const Tensor&) {
+    order.emplace_back("last");
+    EXPECT_FALSE(first.grad().defined());
+  });
+  ((first * 2) * 3 * last).backward();
+  EXPECT_THAT(order, ElementsAre("last", "first"));
+}
+
+TEST(PostAccumulateHook, SeesReplacedGradients) {
+  const Tensor a = f64({1});
+  double seen = 0;
+  a.register_hook([](const Tensor& g) { return g * 7; });
+  a.register_post_accumulate_grad_hook([&](const Tensor& leaf) { seen = leaf.grad().item(); });
+  (a + a).backward();
+  EXPECT_EQ(seen, 14);
+}
+
+TEST(PostAccumulateHook, MayUseUpTheGradient) {
+  Tensor a = f64({10});
+  a.register_post_accumulate_grad_hook([](const Tensor& leaf) {
+    Tensor handle = leaf;
+    handle.sub_(leaf.grad());
+    leaf.zero_grad();
+  });
+  (a * 3).backward();
+  EXPECT_EQ(a.item(), 7);
+  EXPECT_FALSE(a.grad().defined());
+  (a * 2).backward();
+  EXPECT_EQ(a.item(), 5);
+}
+
+TEST(PostAccumulateHook, DoesNotRunForALeafThatGotNothing) {
+  const Tensor a = f64({1});
+  const Tensor b = f64({1});
+  int calls = 0;
+  b.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
+  (a * 2).backward();
+  EXPECT_EQ(calls, 0);
+  b.backward();
+  EXPECT_EQ(calls, 1) << "backward of a leaf itself is a pass too";
+}
+
+TEST(PostAccumulateHook, MayBeRemovedEvenInsideItself) {
+  const Tensor a = f64({1});
+  int calls = 0;
+  auto handle = std::make_shared<HookHandle>();
+  *handle = a.register_post_accumulate_grad_hook([&, big = std::make_shared<int>(1)](const Tensor&) {
+    handle->remove();
+    calls += *big;
+  });
+  a.backward();
+  a.backward();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(PostAccumulateHook, FailureArrivesAndTheNextPassIsClean) {
+  const Tensor a = f64({1});
+  int calls = 0;
+  a.register_post_accumulate_grad_hook([&](const Tensor&) {
+    if (++calls == 1) throw ValueError("not yet");
+  });
+  EXPECT_EQ(message_of<ValueError>([&] { (a * 2).backward(); }), "not yet");
+  a.zero_grad();
+  (a * 3).backward();
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(a.grad().item(), 3);
+}
+
+TEST(PostAccumulateHook, IsForLeaves) {
+  const Tensor a = f64({1});
+  EXPECT_EQ(message_of<AutogradError>([&] { (a * 2).register_post_accumulate_grad_hook([](const Tensor&) {}); }),
+            "register_post_accumulate_grad_hook: only leaves that require a gradient accumulate one");
+  EXPECT_THROW(zeros({1}).register_post_accumulate_grad_hook([](const Tensor&) {}), AutogradError);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,115 @@
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/nn/functional.h>
+#include <tandem/nn/sequential.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/clip.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/factories.h>
+
+#include "leaves.h"
+
+namespace tandem {
+namespace {
+
+constexpr bool kCached =
+#if defined(__SANITIZE_ADDRESS__)
+    false;
+#else
+    true;
+#endif
+
+nn::Sequential make_mlp() {
+  return nn::Sequential(nn::Linear(20, 32), nn::ReLU(), nn::Linear(32, 16), nn::ReLU(), nn::Linear(16, 5));
+}
+
+template <class Step>
+void expect_no_system_allocations(Step step) {
+  if (!kCached) {
+    GTEST_SKIP() << "the address sanitizer's build caches nothing";
+  }
+  for (int i = 0; i < 5; ++i) {
+    step();
+  }
+  const MemoryStats before = cpu_memory_stats();
+  for (int i = 0; i < 50; ++i) {
+    step();
+  }
+  const MemoryStats after = cpu_memory_stats();
+  EXPECT_EQ(after.system_allocations - before.system_allocations, 0u);
+  EXPECT_EQ(after.system_bytes, before.system_bytes);
+}
+
+TEST(Memory, AWarmTrainingStepAsksTheSystemForNothing) {
+  const nn::Sequential model = make_mlp();
+  optim::Adam adam(model.parameters());
+  const Tensor x = randn({64, 20});
+  const Tensor y = randint(0, 5, {64});
+  expect_no_system_allocations([&] {
+    adam.zero_grad();
+    const Tensor loss = nn::cross_entropy(model(x), y);
+    loss.backward();
+    optim::clip_grad_norm_(model.parameters(), 1.0);
+    adam.step();
+  });
+}
+
+TEST(Memory, AWarmEvaluationAsksTheSystemForNothing) {
+  const nn::Sequential model = make_mlp();
+  const Tensor x = randn({64, 20});
+  expect_no_system_allocations([&] {
+    const NoGradGuard no_grad;
+    model(x).softmax(1).argmax(1);
+  });
+}
+
+TEST(Memory, AFailedBackwardKeepsNothing) {
+  Tensor w = randn({64, 64}, {.requires_grad = true});
+  expect_no_system_allocations([&] {
+    const Tensor loss = (w * w).sum();
+    {
+      const NoGradGuard no_grad;
+      w.mul_(1.0);
+    }
+    EXPECT_THROW(loss.backward(), AutogradError);
+  });
+}
+
+TEST(Memory, GraphsThatAreThrownAwayKeepNothing) {
+  const Tensor w = randn({64, 64}, {.requires_grad = true});
+  expect_no_system_allocations([&] {
+    Tensor y = w;
+    for (int i = 0; i < 10; ++i) {
+      y = matmul(y, w) * 0.1 + y;
+    }
+  });
+}
+
+// The version that y had is gone with the graph that backward() used up: only w, its gradient and y remain.
+TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
+  if (!kCached) {
+    GTEST_SKIP() << "the address sanitizer's build caches nothing";
+  }
+  constexpr std::int64_t kLarge = 1 << 20;  // shared by all threads, so what is free can be counted
+  const Tensor w = ones({kLarge}, {.requires_grad = true});
+  const auto held = [] {
+    empty_cpu_cache();
+    return cpu_memory_stats().system_bytes;
+  };
+  const std::size_t before = held();
+  Tensor y = w;
+  for (int i = 0; i < 10; ++i) {
+    y = y * y;
+  }
+  const Tensor loss = y.sum();
+  EXPECT_GE(held() - before, 10u * 4 * kLarge);
+  loss.backward();
+  EXPECT_LE(held() - before, 3u * 4 * kLarge) << "the gradient, y, and change";
+}
+
+}  // namespace
+}  // namespace tandem

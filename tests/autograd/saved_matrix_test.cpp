@@ -1,0 +1,238 @@
+#include <cmath>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+#include "leaves.h"
+
+// Every op that saves a tensor, against every way of changing one of its inputs or its result in place between forward
+// and backward: either the gradients are those that differences give, or an error says what happened. Nothing else.
+
+namespace tandem {
+namespace {
+
+using test::values;
+
+struct Op {
+  const char* name;
+  std::vector<Shape> inputs;
+  Tensor (*fn)(const std::vector<Tensor>& in);
+  bool saves = true;
+};
+
+std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
+
+// Integer inputs are made where they are used: they are changed too, see target().
+const Op kOps[] = {
+    {"mul", {{3, 3}, {3, 3}}, [](const auto& in) { return in[0] * in[1]; }},
+    {"mul_broadcast", {{3, 3}, {3}}, [](const auto& in) { return in[0] * in[1]; }},
+    {"mul_itself", {{3, 3}}, [](const auto& in) { return in[0] * in[0]; }},
+    {"div", {{3, 3}, {3, 3}}, [](const auto& in) { return in[0] / in[1]; }},
+    {"scalar_div", {{3, 3}}, [](const auto& in) { return 2 / in[0]; }},
+    {"exp", {{3, 3}}, [](const auto& in) { return exp(in[0]); }},
+    {"log", {{3, 3}}, [](const auto& in) { return log(in[0]); }},
+    {"sqrt", {{3, 3}}, [](const auto& in) { return sqrt(in[0]); }},
+    {"abs", {{3, 3}}, [](const auto& in) { return abs(in[0]); }},
+    {"pow", {{3, 3}}, [](const auto& in) { return pow(in[0], 3); }},
+    {"relu", {{3, 3}}, [](const auto& in) { return relu(in[0] - 1); }},
+    {"softmax", {{3, 3}}, [](const auto& in) { return softmax(in[0], 1); }},
+    {"log_softmax", {{3, 3}}, [](const auto& in) { return log_softmax(in[0], 0); }},
+    {"matmul", {{3, 3}, {3, 3}}, [](const auto& in) { return matmul(in[0], in[1]); }},
+    {"matmul_itself", {{3, 3}}, [](const auto& in) { return matmul(in[0], in[0].t()); }},
+    {"linear", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear(in[0], in[1], in[2]); }},
+    {"linear_relu", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear_relu(in[0], in[1] - 1, in[2]); }},
+    {"max", {{3, 3}}, [](const auto& in) { return in[0].max(); }},
+    {"max_dim", {{3, 3}}, [](const auto& in) { return in[0].max(1); }},
+    {"min_dim", {{3, 3}}, [](const auto& in) { return in[0].min(0, true); }},
+    {"mse_loss", {{3, 3}, {3, 3}}, [](const auto& in) { return mse_loss(in[0], in[1]); }},
+    {"cross_entropy", {{3, 3}}, [](const auto& in) { return cross_entropy(in[0], tensor({0, 2, 1})); }},
+    {"index_select", {{3, 3}}, [](const auto& in) { return in[0].index_select(0, tensor({2, 0, 2})); }},
+    // These save nothing: no change may be an error at backward.
+    {"add", {{3, 3}, {3}}, [](const auto& in) { return in[0] + in[1]; }, false},
+    {"mul_scalar", {{3, 3}}, [](const auto& in) { return in[0] * 2; }, false},
+    {"div_scalar", {{3, 3}}, [](const auto& in) { return in[0] / 2; }, false},
+    {"sum", {{3, 3}}, [](const auto& in) { return in[0].sum({1}); }, false},
+    {"cat", {{3, 3}, {3, 3}}, [](const auto& in) { return cat({in[0], in[1]}, 1); }, false},
+    {"clone", {{3, 3}}, [](const auto& in) { return in[0].clone(); }, false},
+};
+
+struct Change {
+  const char* name;
+  void (*apply)(Tensor& t);
+};
+
+const Change kChanges[] = {
+    {"add_(s)", [](Tensor& t) { t.add_(1.0); }},
+    {"sub_(s)", [](Tensor& t) { t.sub_(0.25); }},
+    {"mul_(s)", [](Tensor& t) { t.mul_(2.0); }},
+    {"div_(s)", [](Tensor& t) { t.div_(2.0); }},
+    {"add_(t)", [](Tensor& t) { t.add_(values(t.shape(), 0.5, 2, 30)); }},
+    {"sub_(t)", [](Tensor& t) { t.sub_(values(t.shape(), 0.5, 2, 30)); }},
+    {"mul_(t)", [](Tensor& t) { t.mul_(values(t.shape(), 0.5, 2, 30)); }},
+    {"div_(t)", [](Tensor& t) { t.div_(values(t.shape(), 0.5, 2, 30)); }},
+    {"add_(itself)", [](Tensor& t) { t.add_(t); }},
+    {"mul_(itself)", [](Tensor& t) { t.mul_(t); }},
+    {"copy_", [](Tensor& t) { t.copy_(values(t.shape(), 0.5, 2, 31)); }},
+    {"fill_", [](Tensor& t) { t.fill_(1.5); }},
+    {"zero_", [](Tensor& t) { t.zero_(); }},
+    {"uniform_", [](Tensor& t) { t.uniform_(0.5, 0.75); }},
+    {"normal_", [](Tensor& t) { t.normal_(1, 0); }},
+    {"mutable_data", [](Tensor& t) { t.mutable_data<double>()[0] = 1.25; }},
+};
+
+enum class Route { whole, row, base, detached };
+const char* const kRoutes[] = {"the tensor", "a view of it", "its base", "detach()"};
+
+struct Program {
+  const Op& op;
+  const Change& change;
+  Route route;
+  std::size_t target;   // an input's number, or the number of inputs: the result
+  bool recorded;        // the change happens under grad mode
+  bool from_leaf;       // inputs are the leaves themselves
+  bool used_after;      // the loss depends on the target after the change, too
+};
+
+// One run from given leaves: the loss.
+Tensor run(const Program& p, const std::vector<Tensor>& leaves) {
+  std::vector<Tensor> bases;
+  std::vector<Tensor> inputs;
+  for (const Tensor& leaf : leaves) {
+    // With a base the input is the lower half of something twice as large.
+    bases.push_back(p.from_leaf ? leaf : p.route == Route::base ? cat({leaf, leaf}, 0) : leaf.clone());
+    inputs.push_back(p.route == Route::base ? bases.back().narrow(0, 0, leaf.size(0)) : bases.back());
+  }
+  const Tensor result = p.op.fn(inputs);
+  Tensor target = p.target < inputs.size() ? (p.route == Route::base ? bases : inputs)[p.target] : result;
+  {
+    const GradModeScope mode(p.recorded);
+    Generator fixed(3);
+    const GeneratorScope draws(fixed);
+    if (p.route == Route::row) {
+      target = target.dim() == 0 ? target.reshape({1}) : target.narrow(0, 0, 1);
+    } else if (p.route == Route::detached) {
+      target = target.detach();
+    }
+    p.change.apply(target);
+  }
+  const auto weighted = [](const Tensor& t, std::uint64_t seed) { return (t * values(t.shape(), 0.5, 1.5, seed)).sum(); };
+  Tensor loss = weighted(result, 40);
+  if (p.used_after && p.target < inputs.size()) {
+    loss = loss + weighted(inputs[p.target], 41);
+  }
+  return loss;
+}
+
+std::vector<Tensor> make_leaves(const Op& op) {
+  std::vector<Tensor> leaves;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    leaves.push_back(test::leaf(op.inputs[i], 0.5, 2, 20 + i));
+  }
+  return leaves;
+}
+
+// Empty when the gradients were right, else the text of the error.
+std::string outcome(const Program& p) {
+  std::vector<Tensor> leaves = make_leaves(p.op);
+  try {
+    const Tensor loss = run(p, leaves);
+    if (!loss.requires_grad()) {
+      return "";  // overwritten: nothing depends on the leaves
+    }
+    loss.backward();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  const NoGradGuard no_grad;
+  constexpr double kStep = 1e-6;
+  for (std::size_t k = 0; k < leaves.size(); ++k) {
+    for (std::int64_t i = 0; i < leaves[k].numel(); ++i) {
+      const auto at = [&](double step) {
+        std::vector<Tensor> moved = make_leaves(p.op);
+        moved[k].mutable_data<double>()[i] += step;
+        return run(p, moved).item();
+      };
+      const double numeric = (at(kStep) - at(-kStep)) / (2 * kStep);
+      const double got = leaves[k].grad().defined() ? leaves[k].grad().data<double>()[i] : 0;
+      EXPECT_NEAR(got, numeric, 1e-5 + 1e-4 * std::abs(numeric)) << "silently wrong: input " << k << ", element " << i;
+    }
+  }
+  return "";
+}
+
+class SavedMatrix : public ::testing::TestWithParam<Op> {};
+
+TEST_P(SavedMatrix, GivesTheRightGradientOrANamedError) {
+  const Op& op = GetParam();
+  int right = 0;
+  int refused = 0;
+  for (const Change& change : kChanges) {
+    for (const Route route : {Route::whole, Route::row, Route::base, Route::detached}) {
+      for (std::size_t target = 0; target <= op.inputs.size(); ++target) {
+        for (const int mode : {0, 1, 2, 3, 4}) {
+          const Program p{.op = op,
+                          .change = change,
+                          .route = route,
+                          .target = target,
+                          .recorded = mode % 2 == 1,
+                          .from_leaf = mode == 4,
+                          .used_after = mode == 2 || mode == 3};
+          if ((p.from_leaf && (route == Route::base || target == op.inputs.size()))) {
+            continue;
+          }
+          SCOPED_TRACE(fmt::format("{} of {} {} ({}{}{}{})", change.name, kRoutes[static_cast<int>(route)],
+                                   target < op.inputs.size() ? "input" : "result", target,
+                                   p.recorded ? ", recorded" : ", not recorded", p.from_leaf ? ", a leaf" : "",
+                                   p.used_after ? ", used again" : ""));
+          const std::string text = outcome(p);
+          if (text.empty()) {
+            ++right;
+            continue;
+          }
+          ++refused;
+          EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr("changed in place"),
+                                             ::testing::HasSubstr("change in place of a view"),
+                                             ::testing::HasSubstr("do this under NoGradGuard")));
+        }
+      }
+    }
+  }
+  EXPECT_GT(right, 0);
+  if (op.saves) {
+    EXPECT_GT(refused, 0);
+  }
+}
+
+// Nothing was saved, so that a change which the loss does not see is no reason to refuse.
+TEST_P(SavedMatrix, OpsThatSaveNothingDoNotMind) {
+  if (GetParam().saves) {
+    GTEST_SKIP() << "saves something";
+  }
+  for (const Change& change : kChanges) {
+    for (std::size_t target = 0; target < GetParam().inputs.size(); ++target) {
+      EXPECT_EQ(outcome({.op = GetParam(),
+                         .change = change,
+                         .route = Route::whole,
+                         .target = target,
+                         .recorded = false,
+                         .from_leaf = false,
+                         .used_after = false}),
+                "")
+          << change.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, SavedMatrix, ::testing::ValuesIn(kOps),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/kernels/philox.h>
+#include <tandem/kernels/random.h>
+
+#include "kernels/arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+using Block = std::array<std::uint32_t, 4>;
+
+// The known-answer vectors of Random123 (philox4x32-10).
+TEST(Philox, GivesThePublishedNumbers) {
+  EXPECT_EQ(philox(0, 0, 0), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(~0ull, ~0ull, ~0ull), (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, DependsOnEveryPartOfKeyAndCounter) {
+  std::set<Block> blocks{philox(1, 1, 1)};
+  for (int bit = 0; bit < 64; ++bit) {
+    blocks.insert(philox(1 ^ (1ull << bit), 1, 1));
+    blocks.insert(philox(1, 1 ^ (1ull << bit), 1));
+    blocks.insert(philox(1, 1, 1 ^ (1ull << bit)));
+  }
+  EXPECT_EQ(blocks.size(), 1u + 3 * 64);
+}
+
+TEST(Uniform, IsBelowOneAndOnItsGrid) {
+  EXPECT_EQ(uniform_f32(0), 0.0f);
+  EXPECT_EQ(uniform_f32(0xffffffff), 1.0f - 0x1p-24f);
+  EXPECT_LT(uniform_f32(0xffffffff), 1.0f);
+  EXPECT_EQ(uniform_f32(0xff), 0.0f);
+  EXPECT_EQ(uniform_f32(0x100), 0x1p-24f);
+  EXPECT_EQ(uniform_f64(0, 0), 0.0);
+  EXPECT_EQ(uniform_f64(0xffffffff, 0xffffffff), 1.0 - 0x1p-53);
+  EXPECT_EQ(uniform_f64(0, 0x800), 0x1p-53);
+  EXPECT_EQ(uniform_f64(0x80000000, 0), 0.5);
+}
+
+TEST(Bounded, IsTheHighHalfOfTheProduct) {
+  test::Rng rng(83);
+  for (int i = 0; i < 10000; ++i) {
+    const std::uint64_t draw = rng();
+    const std::uint64_t bound = rng() >> (rng() % 64);
+    __extension__ using Wide = unsigned __int128;
+    const auto expected = static_cast<std::uint64_t>((static_cast<Wide>(draw) * bound) >> 64);
+    ASSERT_EQ(bounded(static_cast<std::uint32_t>(draw >> 32), static_cast<std::uint32_t>(draw), bound), expected);
+  }
+  EXPECT_EQ(bounded(0xffffffff, 0xffffffff, 10), 9u);
+  EXPECT_EQ(bounded(0, 0, 10), 0u);
+  EXPECT_EQ(bounded(0xffffffff, 0xffffffff, 1), 0u);
+  EXPECT_EQ(bounded(0xffffffff, 0xffffffff, ~0ull), ~0ull - 1);
+}
+
+template <class T>
+std::vector<T> fill(Distribution distribution, std::int64_t count, double low, double high, std::uint64_t seed = 5,
+                    std::uint64_t offset = 0, StepState state = {}) {
+  std::vector<T> out(static_cast<std::size_t>(count));
+  launch(test::cpu(), RandomFill{.distribution = distribution,
+                                 .dtype = dtype_of<T>,
+                                 .out = out.data(),
+                                 .count = count,
+                                 .low = low,
+                                 .high = high,
+                                 .seed = seed,
+                                 .offset = offset,
+                                 .state = &state});
+  return out;
+}
+
+TEST(RandomFill, ElementsComeFromTheBlocksTheContractNames) {
+  const auto values = fill<double>(Distribution::uniform, 7, 0, 1, 42, 1000, {.random_offset = 30});
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    const Block block = philox(42, 1030 + i / 2);
+    EXPECT_EQ(values[i], i % 2 == 0 ? uniform_f64(block[0], block[1]) : uniform_f64(block[2], block[3]));
+  }
+}
+
+TEST(RandomFill, APrefixIsTheSameWhateverTheLength) {
+  const auto whole = fill<float>(Distribution::normal, 50001, 0, 1);
+  for (const std::int64_t count : {1, 2, 3, 8191, 8192, 8193, 20000}) {
+    const auto prefix = fill<float>(Distribution::normal, count, 0, 1);
+    EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), whole.begin())) << count;
+  }
+}
+
+TEST(RandomFill, OffsetsContinueTheSequence) {
+  const auto whole = fill<float>(Distribution::uniform, 100, 0, 1);
+  const auto rest = fill<float>(Distribution::uniform, 60, 0, 1, 5, 20);
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 40));
+}
+
+TEST(RandomFill, TypesAgree) {
+  const auto wide = fill<double>(Distribution::uniform, 1000, 0, 1);
+  const auto narrow = fill<float>(Distribution::uniform, 1000, 0, 1);
+  EXPECT_LE(test::difference(narrow, wide, 1), 0x1p-24);
+  EXPECT_LE(test::difference(fill<float>(Distribution::normal, 1000, 2, 3), fill<double>(Distribution::normal, 1000, 2, 3)),
+            1e-7);
+  const auto longs = fill<std::int64_t>(Distribution::integer, 1000, 0, 200);
+  EXPECT_EQ(test::difference(fill<std::int32_t>(Distribution::integer, 1000, 0, 200), longs), 0);
+  EXPECT_EQ(test::difference(fill<std::uint8_t>(Distribution::integer, 1000, 0, 200), longs), 0);
+  EXPECT_EQ(test::difference(fill<float>(Distribution::integer, 1000, 0, 200), longs), 0);
+}
+
+TEST(RandomFill, UniformNeverReachesItsEnd) {
+  // So narrow that rounding reaches for the end.
+  const float low = 1.0f;
+  const float high = std::nextafter(low, 2.0f);
+  for (const float value : fill<float>(Distribution::uniform, 10000, low, high)) ASSERT_EQ(value, low);
+  for (const float value : fill<float>(Distribution::uniform, 10000, 1e6, 1e6 + 1)) {
+    ASSERT_GE(value, 1e6f);
+    ASSERT_LT(value, 1e6f + 1);
+  }
+  for (const float value : fill<float>(Distribution::uniform, 10, 3, 3)) ASSERT_EQ(value, 3);
+}
+
+TEST(RandomFill, IntegersCoverTheirRange) {
+  const auto values = fill<std::int64_t>(Distribution::integer, 2000, -3, 4);
+  EXPECT_EQ(std::set<std::int64_t>(values.begin(), values.end()), (std::set<std::int64_t>{-3, -2, -1, 0, 1, 2, 3}));
+  const double big = 0x1p53;
+  for (const std::int64_t value : fill<std::int64_t>(Distribution::integer, 1000, -big, big)) {
+    ASSERT_GE(value, -(std::int64_t{1} << 53));
+    ASSERT_LT(value, std::int64_t{1} << 53);
+  }
+}
+
+TEST(RandomFill, NormalNumbersAreFinite) {
+  for (const float value : fill<float>(Distribution::normal, 300000, 0, 1)) ASSERT_TRUE(std::isfinite(value));
+}
+
+TEST(Dropout, KeepsAndScalesByItsMask) {
+  StepState state{.random_offset = 3};
+  for (const std::int64_t count : {1, 3, 4, 5, 8192, 8193, 20003}) {
+    test::Rng rng(89);
+    const auto in = test::random_values<float>(rng, count, 0.5, 1);
+    std::vector<float> out(in.size());
+    std::vector<std::uint8_t> mask(in.size(), 7);
+    launch(test::cpu(), Dropout{.dtype = DType::f32,
+                                .count = count,
+                                .p = 0.25,
+                                .in = in.data(),
+                                .out = out.data(),
+                                .mask = mask.data(),
+                                .seed = 9,
+                                .offset = 100,
+                                .state = &state});
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const bool keep = uniform_f32(philox(9, 103 + i / 4)[i % 4]) >= 0.25f;
+      ASSERT_EQ(mask[i], keep);
+      ASSERT_EQ(out[i], keep ? in[i] * static_cast<float>(1 / 0.75) : 0.0f);
+    }
+    auto grad = test::random_values<float>(rng, count);
+    const auto before = grad;
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+      launch(test::cpu(), DropoutGrad{.dtype = DType::f32,
+                                      .accumulate = accumulate,
+                                      .count = count,
+                                      .p = 0.25,
+                                      .grad = in.data(),
+                                      .mask = mask.data(),
+                                      .in_grad = grad.data()});
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        ASSERT_EQ(grad[i], out[i] * (accumulate == Accumulate::yes ? 2 : 1)) << "the same factor as forward";
+      }
+    }
+  }
+}
+
+TEST(Dropout, AllOrNothing) {
+  StepState state;
+  const std::vector<double> in{1, -2, INFINITY, 4, 5};
+  for (const double p : {0.0, 1.0}) {
+    std::vector<double> out(in.size(), 99);
+    std::vector<std::uint8_t> mask(in.size());
+    launch(test::cpu(), Dropout{.dtype = DType::f64,
+                                .count = 5,
+                                .p = p,
+                                .in = in.data(),
+                                .out = out.data(),
+                                .mask = mask.data(),
+                                .seed = 1,
+                                .offset = 0,
+                                .state = &state});
+    EXPECT_EQ(out, p == 0 ? in : std::vector<double>(in.size(), 0)) << "no NaN from infinity times zero";
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,182 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/tensor/factories.h>
+
+#include "support/message.h"
+
+namespace tandem {
+namespace {
+
+using test::message_of;
+using Ints = std::vector<std::int64_t>;
+using Floats = std::vector<float>;
+
+constexpr DType kAllTypes[] = {DType::f32, DType::f64, DType::i64, DType::i32, DType::u8, DType::boolean};
+constexpr std::int64_t kBig = std::int64_t{1} << 61;
+
+TEST(Factories, PlaceWhatWasAskedFor) {
+  for (const DType dtype : kAllTypes) {
+    for (const Shape& sizes : {Shape{}, Shape{0}, Shape{3}, Shape{2, 0, 5}, Shape{2, 3, 4}}) {
+      for (const char* device : {"cpu:0", "cpu:3"}) {
+        const Tensor tensor = empty(sizes, {.dtype = dtype, .device = device});
+        EXPECT_EQ(tensor.shape(), sizes);
+        EXPECT_EQ(tensor.strides(), contiguous_strides(sizes));
+        EXPECT_EQ(tensor.dtype(), dtype);
+        EXPECT_EQ(tensor.device(), Device(device));
+        EXPECT_EQ(tensor.numel(), sizes.numel());
+        EXPECT_TRUE(tensor.is_contiguous());
+        EXPECT_FALSE(tensor.requires_grad());
+      }
+    }
+  }
+}
+
+TEST(Factories, FillInEveryType) {
+  for (const DType dtype : kAllTypes) {
+    EXPECT_EQ(zeros({2, 3}, {.dtype = dtype}).to_vector<double>(), std::vector<double>(6, 0));
+    EXPECT_EQ(ones({2, 3}, {.dtype = dtype}).to_vector<double>(), std::vector<double>(6, 1));
+    EXPECT_EQ(full({}, 1, {.dtype = dtype}).item(), 1);
+  }
+  EXPECT_EQ(full({2}, 0.1).to_vector<float>(), (Floats{0.1f, 0.1f}));
+  EXPECT_EQ(full({2}, 0.1, {.dtype = DType::f64}).to_vector<double>(), (std::vector<double>{0.1, 0.1}));
+  EXPECT_EQ(full({1}, -7, {.dtype = DType::i32}).item<std::int32_t>(), -7);
+  EXPECT_TRUE(std::isnan(full({1}, NAN).item()));
+}
+
+TEST(Factories, EmptyShapesHaveNoElements) {
+  EXPECT_TRUE(zeros({0}).to_vector<float>().empty());
+  EXPECT_TRUE(ones({4, 0, 2}).to_vector<float>().empty());
+  EXPECT_EQ(zeros({kBig, 0, kBig}).numel(), 0) << "whatever the other sizes are";
+  EXPECT_EQ(zeros({0, kBig, kBig}).numel(), 0);
+}
+
+TEST(Factories, RefuseImpossibleShapes) {
+  EXPECT_EQ(message_of<ShapeError>([] { zeros({2, -1}); }), "shape [2, -1] has a negative size");
+  EXPECT_THROW(zeros({kBig, 8}), ShapeError);
+  EXPECT_THROW(zeros({1, 1, 1, 1, 1, 1, 1, 1, 1}), ShapeError);
+}
+
+// Sizes whose bytes, or whose bytes and the header in front of them, go past what a pointer can count.
+TEST(Factories, BytesDoNotWrapAround) {
+  EXPECT_THROW(empty({kBig}, {.dtype = DType::f64}), OutOfMemory);
+  EXPECT_THROW(empty({(kBig << 1) - 1}, {.dtype = DType::f32}), OutOfMemory);
+  EXPECT_THROW(empty({kBig - 1}, {.dtype = DType::f64}), OutOfMemory);
+  EXPECT_THROW(empty({std::numeric_limits<std::int64_t>::max()}, {.dtype = DType::u8}), OutOfMemory);
+}
+
+TEST(Factories, RefuseDevicesThatAreNotThere) {
+  EXPECT_EQ(message_of<DeviceError>([] { zeros({2}, {.device = "cpu:99"}); }),
+            "device 'cpu:99': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more");
+  EXPECT_EQ(message_of<DeviceError>([] { zeros({2}, {.device = "cuda:0"}); }),
+            "device 'cuda:0': this version of tandem computes on the CPU only; use 'cpu'");
+  EXPECT_THROW(zeros({2}, {.device = Device(DeviceType::cpu, -1)}), DeviceError);
+}
+
+TEST(Factories, UseTheThreadsDeviceUnlessTold) {
+  const core::DeviceScope scope("cpu:2");
+  EXPECT_EQ(zeros({1}).device(), Device("cpu:2"));
+  EXPECT_EQ(randperm(3).device(), Device("cpu:2"));
+  EXPECT_EQ(tensor({1.0, 2.0}).device(), Device("cpu:2"));
+  EXPECT_EQ(zeros({1}, {.device = "cpu:1"}).device(), Device("cpu:1"));
+}
+
+TEST(Factories, GradientsAreForFloatingPoint) {
+  EXPECT_TRUE(ones({2}, {.requires_grad = true}).requires_grad());
+  EXPECT_TRUE(rand({2}, {.dtype = DType::f64, .requires_grad = true}).is_leaf());
+  EXPECT_EQ(message_of<DTypeError>([] { zeros({2}, {.dtype = DType::i64, .requires_grad = true}); }),
+            "requires_grad_: only f32 and f64 have gradients, got i64");
+}
+
+TEST(Factories, LikeTakesShapeTypeAndDevice) {
+  const Tensor model = zeros({3, 2}, {.dtype = DType::f64, .device = "cpu:1", .requires_grad = true}).t();
+  for (const Tensor& like : {empty_like(model), zeros_like(model), ones_like(model)}) {
+    EXPECT_EQ(like.shape(), (Shape{2, 3}));
+    EXPECT_EQ(like.dtype(), DType::f64);
+    EXPECT_EQ(like.device(), Device("cpu:1"));
+    EXPECT_TRUE(like.is_contiguous());
+    EXPECT_FALSE(like.requires_grad()) << "as in PyTorch";
+  }
+  EXPECT_EQ(ones_like(model).to_vector<double>(), std::vector<double>(6, 1));
+}
+
+TEST(Factories, EyeIsTheIdentity) {
+  EXPECT_EQ(eye(3).to_vector<float>(), (Floats{1, 0, 0, 0, 1, 0, 0, 0, 1}));
+  EXPECT_EQ(eye(1, {.dtype = DType::i64}).to_vector<std::int64_t>(), (Ints{1}));
+  EXPECT_EQ(eye(0).shape(), (Shape{0, 0}));
+  EXPECT_THROW(eye(-1), ShapeError);
+}
+
+TEST(Arange, CountsUp) {
+  EXPECT_EQ(arange(4).dtype(), DType::i64);
+  EXPECT_EQ(arange(4).to_vector<std::int64_t>(), (Ints{0, 1, 2, 3}));
+  EXPECT_EQ(arange(0).numel(), 0);
+  EXPECT_EQ(arange(1, 3, 0.5).to_vector<float>(), (Floats{1, 1.5, 2, 2.5})) << "the end is not included";
+  EXPECT_EQ(arange(5, 0, -2).to_vector<float>(), (Floats{5, 3, 1}));
+  EXPECT_EQ(arange(3, 3, 1).numel(), 0);
+  EXPECT_EQ(arange(2, 8, 3, {.dtype = DType::u8}).to_vector<std::int64_t>(), (Ints{2, 5}));
+}
+
+TEST(Arange, RefusesWhatNeverEnds) {
+  EXPECT_EQ(message_of<ConfigError>([] { arange(0, 3, -1); }), "arange: 0 to 3 by -1 never ends");
+  EXPECT_THROW(arange(0, 3, 0), ConfigError);
+  EXPECT_THROW(arange(3, 0, 1), ConfigError);
+  EXPECT_THROW(arange(0, INFINITY, 1), ConfigError);
+  EXPECT_THROW(arange(NAN, 1, 1), ConfigError);
+  EXPECT_THROW(arange(-1), ConfigError);
+  EXPECT_THROW(arange(0, 1e30, 1), ConfigError);
+  EXPECT_THROW(arange(0, 1e18, 1), OutOfMemory);
+}
+
+TEST(TensorFromValues, TakesItsTypeFromThem) {
+  EXPECT_EQ(tensor({1.5, 2.0}).dtype(), DType::f32);
+  EXPECT_EQ(tensor({1.5f, 2.0f}).dtype(), DType::f32);
+  EXPECT_EQ(tensor({1, 2}).dtype(), DType::i64);
+  EXPECT_EQ(tensor({1L, 2L}).dtype(), DType::i64);
+  EXPECT_EQ(tensor({true, false}).dtype(), DType::boolean);
+  EXPECT_EQ(tensor({1.5, -2.0}).to_vector<float>(), (Floats{1.5f, -2}));
+  EXPECT_EQ(tensor({3, -4}).to_vector<std::int64_t>(), (Ints{3, -4}));
+  EXPECT_EQ(tensor({true, false}).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(tensor({std::numeric_limits<std::int64_t>::max()}).item<std::int64_t>(),
+            std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(tensor({7}).shape(), (Shape{1})) << "a list of one is no scalar";
+}
+
+TEST(TensorFromValues, OneNumberIsAScalar) {
+  EXPECT_EQ(tensor(1.5).shape(), Shape());
+  EXPECT_EQ(tensor(1.5).dtype(), DType::f32);
+  EXPECT_EQ(tensor(1.5).item(), 1.5);
+}
+
+TEST(FromData, CopiesTheValuesInTheirType) {
+  std::vector<double> values{1, 2, 3, 4, 5, 6};
+  const Tensor made = from_data(values, {2, 3});
+  values[0] = 99;
+  EXPECT_EQ(made.dtype(), DType::f64);
+  EXPECT_EQ(made.to_vector<double>(), (std::vector<double>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(from_data(Ints{1, 2}).shape(), (Shape{2}));
+  EXPECT_EQ(from_data(std::vector<std::uint8_t>{1, 255}).to_vector<std::int64_t>(), (Ints{1, 255}));
+  EXPECT_EQ(from_data(std::vector<std::int32_t>{-1}, {}).shape(), Shape());
+  const bool flags[] = {true, false};
+  EXPECT_EQ(from_data(std::span<const bool>(flags), {2}).dtype(), DType::boolean);
+  EXPECT_EQ(from_data(Floats{}, {0, 3}).numel(), 0);
+  EXPECT_EQ(from_data(Floats{1}, {1}, {.device = "cpu:1"}).device(), Device("cpu:1"));
+  EXPECT_TRUE(from_data(Floats{1}, {1}, {.requires_grad = true}).requires_grad());
+}
+
+TEST(FromData, NeedsAsManyValuesAsElements) {
+  EXPECT_EQ(message_of<ShapeError>([] { from_data(Floats{1, 2, 3}, {2, 2}); }),
+            "from_data: shape [2, 2] has 4 elements, got 3 values");
+  EXPECT_THROW(from_data(Floats{1, 2, 3}, {2}), ShapeError);
+  EXPECT_THROW(from_data(Floats{}, {}), ShapeError);
+  EXPECT_THROW(from_data(Floats{1}, {-1}), ShapeError);
+  EXPECT_THROW(from_data(Floats{}, {kBig, 8}), ShapeError);
+}
+
+}  // namespace
+}  // namespace tandem
