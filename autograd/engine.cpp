@@ -30,6 +30,9 @@ class Pass {
     }
     for (Leaf* leaf : leaves_) {
       clean(*leaf);
+      if (!finished_) {
+        leaf->abandon();
+      }
     }
     order_.clear();
     leaves_.clear();
@@ -51,6 +54,7 @@ class Pass {
     } else {
       finish(*static_cast<Leaf*>(root_.get()));
     }
+    finished_ = true;
   }
 
  private:
@@ -284,8 +288,14 @@ class Pass {
     };
     {
       std::vector<core::Helper> helpers;
-      for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
-        helpers.emplace_back([&walk, lane] { walk(lane); });
+      try {
+        for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
+          helpers.emplace_back([&walk, lane] { walk(lane); });
+        }
+      } catch (...) {  // no more threads: those that run wait for lanes that never will
+        const std::lock_guard lock(mutex_);
+        failure = std::current_exception();
+        progress_.notify_all();
       }
       walk(0);
       for (core::Helper& helper : helpers) {
@@ -299,6 +309,7 @@ class Pass {
 
   core::Ref<Node> root_;
   bool retain_graph_;
+  bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
   std::mutex mutex_;

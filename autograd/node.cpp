@@ -89,6 +89,7 @@ void Node::connect(const std::vector<Tensor>& inputs) {
 Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
   set_leaf_depth();
   describe_output(0, t.view);
+  t.view.storage->set_holds_leaf();
 }
 
 void Leaf::set_grad(Tensor grad) {

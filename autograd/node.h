@@ -135,6 +135,11 @@ class Leaf final : public Node {
   void deliver(const detail::View& gradient, bool owned);
   /// All contributions of this pass have arrived.
   void complete();
+  /// The pass failed: what it left here is no gradient.
+  void abandon() noexcept {
+    fresh_ = fresh_ && !touched_;
+    touched_ = false;
+  }
   /// Hooks that may replace the gradient need this pass's part apart from what was accumulated before.
   bool has_tensor_hooks() const noexcept { return first_hooks() != nullptr && !first_hooks()->empty(); }
 

@@ -18,7 +18,27 @@ Tensor make_slot(const Tensor& value, const char* what) {
   return slot;
 }
 
+void check_replaceable(const Tensor& slot, const Tensor& other, const char* what) {
+  check<ConfigError>(!slot.defined() || !slot.unresolved()->is_registered ||
+                         (other.defined() && other.unresolved()->is_registered),
+                     "{} '{}' {} belongs to a module, which would go on with the old one: it cannot be assigned. Write its "
+                     "elements instead: copy_() under NoGradGuard",
+                     what, autograd::parameter_name(slot), slot.defined() ? slot.shape() : Shape());
+}
+
 }  // namespace
+
+Parameter& Parameter::operator=(Parameter&& other) {
+  check_replaceable(*this, other, "Parameter");
+  Tensor::operator=(std::move(other));
+  return *this;
+}
+
+Buffer& Buffer::operator=(Buffer&& other) {
+  check_replaceable(*this, other, "Buffer");
+  Tensor::operator=(std::move(other));
+  return *this;
+}
 
 Parameter::Parameter(Tensor value, bool requires_grad) : Tensor(make_slot(value, "Parameter")) {
   if (requires_grad) {

@@ -15,7 +15,9 @@ class TANDEM_API Parameter : public Tensor {
   explicit Parameter(Tensor value, bool requires_grad = true);
 
   Parameter(Parameter&&) noexcept = default;
-  Parameter& operator=(Parameter&&) noexcept = default;
+  /// Throws ConfigError when this one is registered in a module and `other` is not: the module, its optimiser and its
+  /// state dict would go on with the old one. Change the elements instead: copy_() under NoGradGuard.
+  Parameter& operator=(Parameter&& other);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 };
@@ -27,7 +29,8 @@ class TANDEM_API Buffer : public Tensor {
   explicit Buffer(Tensor value);
 
   Buffer(Buffer&&) noexcept = default;
-  Buffer& operator=(Buffer&&) noexcept = default;
+  /// As for Parameter.
+  Buffer& operator=(Buffer&& other);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 };

@@ -76,13 +76,13 @@ Shape contiguous_strides(const Shape& sizes) {
   return strides;
 }
 
-int wrap_dim(int dim, int ndim, const char* op) {
+int wrap_dim(std::int64_t dim, int ndim, const char* op) {
   const int limit = std::max(ndim, 1);  // a scalar accepts 0 and -1, as in PyTorch
   if (dim < -limit || dim >= limit) [[unlikely]] {
     fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {})", op, dim,
                      ndim, -limit, limit - 1);
   }
-  return dim < 0 ? dim + limit : dim;
+  return static_cast<int>(dim < 0 ? dim + limit : dim);
 }
 
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {

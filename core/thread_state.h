@@ -30,8 +30,8 @@ struct ThreadState {
   kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
 };
 
-/// The calling thread's state.
-inline ThreadState& thread_state() noexcept {
+/// The calling thread's state. Exported, so that a program and a shared libtandem have one and the same.
+TANDEM_API inline ThreadState& thread_state() noexcept {
   constinit static thread_local ThreadState state;
   return state;
 }

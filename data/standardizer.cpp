@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
@@ -25,12 +26,16 @@ Tensor finite_f64(const Tensor& x) {
   return values;
 }
 
-Tensor nonzero_std(const Tensor& variance) {
+// The deviation to divide by: 1 where there is none but rounding, or where f32 cannot hold it.
+Tensor usable_std(const Tensor& mean, const Tensor& variance) {
+  constexpr double kRounding = 1e-12;
   Tensor std = variance.sqrt();
+  const std::vector<double> centre = mean.to_vector<double>();
+  std::size_t at = 0;
   for (double& value : std.mutable_span<double>()) {
-    value = value > 0 ? value : 1;
+    value = value > kRounding * std::abs(centre[at++]) && static_cast<float>(value) > 0 ? value : 1;
   }
-  return std;
+  return std.to(DType::f32);
 }
 
 }  // namespace
@@ -43,7 +48,7 @@ Standardizer Standardizer::per_column(const Tensor& x) {
                     "Standardizer: expected [rows, columns] with at least one row, got {}", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean({0});
-  return {mean.to(DType::f32), nonzero_std(values.clone().sub_(mean).pow(2).mean({0})).to(DType::f32)};
+  return {mean.to(DType::f32), usable_std(mean, values.clone().sub_(mean).pow(2).mean({0}))};
 }
 
 Standardizer Standardizer::of_all(const Tensor& x) {
@@ -51,7 +56,7 @@ Standardizer Standardizer::of_all(const Tensor& x) {
   check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean();
-  return {mean.to(DType::f32), nonzero_std(values.clone().sub_(mean).pow(2).mean()).to(DType::f32)};
+  return {mean.to(DType::f32), usable_std(mean, values.clone().sub_(mean).pow(2).mean())};
 }
 
 Tensor Standardizer::apply(const Tensor& x) const { return x.to(DType::f32).clone().sub_(mean_).div_(std_); }

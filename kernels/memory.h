@@ -63,4 +63,16 @@ struct IndexAdd {
 };
 void run(OnCpu, Context& context, const IndexAdd& kernel);
 
+/// One element along the middle dimension of a dense [outer, size, inner] `out` for each of [outer, inner]:
+/// out[o, index[o, i], i] += in[o, i]. Indices are in range.
+struct ScatterAdd {
+  static constexpr const char* kName = "scatter_add";
+  DType dtype;
+  void* out;
+  const void* in;
+  const std::int64_t* index;
+  std::int64_t outer, size, inner;
+};
+void run(OnCpu, Context& context, const ScatterAdd& kernel);
+
 }  // namespace tandem::inline v0::kernels

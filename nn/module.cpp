@@ -89,6 +89,13 @@ void for_each_slot(const ModuleState& state, const std::string& prefix, Visit&& 
   }
 }
 
+// Whether some parameter of the tree asks for a gradient.
+bool trains(const ModuleState& state) {
+  bool any = false;
+  for_each_slot(state, "", [&](const std::string&, const Tensor& slot, bool) { any = any || slot.requires_grad(); });
+  return any;
+}
+
 NamedTensors unique_slots(const ModuleState& state, bool parameters) {
   NamedTensors found;
   for_each_slot(state, "", [&](std::string name, const Tensor& slot, bool is_parameter) {
@@ -115,7 +122,15 @@ ModuleBase::ModuleBase(const std::type_info& type) : state_(std::make_shared<Mod
   state_->type = short_type_name(type);
 }
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
-ModuleBase& ModuleBase::operator=(ModuleBase&&) noexcept = default;
+ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
+  // Members of a module that is moved as a whole have a parent on both sides, or none on the left any more.
+  check<ConfigError>(state_ == nullptr || state_->parent == nullptr || other.state_ == nullptr ||
+                         other.state_->parent != nullptr,
+                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
+                     state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
+  state_ = std::move(other.state_);
+  return *this;
+}
 ModuleBase::~ModuleBase() = default;
 
 detail::ModuleState& ModuleBase::live_state() const {
@@ -129,6 +144,7 @@ const std::string& ModuleBase::path() const { return live_state().path; }
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_name(live_state(), name);
   Parameter made(std::move(value));
+  made.unresolved()->is_registered = true;
   live_state().parameters.emplace_back(name, made);
   for (ModuleState* state = state_.get(); state != nullptr; state = state->parent) {
     state->has_parameters = true;
@@ -140,6 +156,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
 Buffer ModuleBase::buffer(const std::string& name, Tensor value) {
   check_name(live_state(), name);
   Buffer made(std::move(value));
+  made.unresolved()->is_registered = true;
   live_state().buffers.emplace_back(name, made);
   return made;
 }
@@ -294,7 +311,7 @@ void ModuleBase::zero_grad() {
 ModuleBase::CallScope::CallScope(const ModuleBase& module)
     : scope_{module.live_state().path.c_str(), module.live_state().type.c_str(), core::thread_state().scope} {
   const ModuleState& state = *module.state_;  // scope_ was made of it: it is there
-  check<ConfigError>(scope_.parent == nullptr || state.parent != nullptr || !state.has_parameters,
+  check<ConfigError>(scope_.parent == nullptr || state.parent != nullptr || !state.has_parameters || !trains(state),
                      "{}a {} with parameters is called here but is no child of any module, so it would not be trained. "
                      "Register it: child(\"name\", nn::{}(...))",
                      core::MessagePrefix{""}, state.type, state.type);

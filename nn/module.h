@@ -24,7 +24,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 class TANDEM_API ModuleBase {
  public:
   ModuleBase(ModuleBase&&) noexcept;
-  ModuleBase& operator=(ModuleBase&&) noexcept;
+  /// Throws ConfigError for a registered child: its parent would go on with the old one.
+  ModuleBase& operator=(ModuleBase&& other);
   ModuleBase(const ModuleBase&) = delete;
   ModuleBase& operator=(const ModuleBase&) = delete;
   ~ModuleBase();

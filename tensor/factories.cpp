@@ -1,6 +1,8 @@
 #include <tandem/tensor/factories.h>
 
+#include <cfloat>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -47,6 +49,21 @@ void draw(const Tensor& tensor, kernels::Distribution distribution, double low, 
 
 void require_floating(const Tensor& tensor, const char* op) {
   check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs f32 or f64, got {}", op, tensor.dtype());
+}
+
+// The whole numbers that a type holds exactly, [low, high); of 64-bit types those that a double holds too.
+std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
+  constexpr std::int64_t kExact32 = std::int64_t{1} << 24;
+  constexpr std::int64_t kExact64 = std::int64_t{1} << 53;
+  switch (dtype) {
+    case DType::boolean: return {0, 2};
+    case DType::u8: return {0, 256};
+    case DType::i32: return {INT32_MIN, std::int64_t{INT32_MAX} + 1};
+    case DType::f32: return {-kExact32, kExact32 + 1};
+    case DType::f64:
+    case DType::i64: break;
+  }
+  return {-kExact64, kExact64};
 }
 
 // An in-place draw on a value that the graph knows would make its history wrong.
@@ -122,8 +139,9 @@ Tensor randn(const Shape& sizes, const TensorOptions& options) {
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const TensorOptions& options) {
   check<ConfigError>(low < high, "randint: [{}, {}) is empty", low, high);
   // Bounds travel as doubles; beyond 2^53 they would not arrive exactly.
-  check<ConfigError>(low >= -(std::int64_t{1} << 53) && high <= (std::int64_t{1} << 53),
-                     "randint: bounds beyond 2^53 ({} to {}) are not supported", low, high);
+  const auto [lowest, highest] = whole_range(options.dtype);
+  check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw", low,
+                     high, lowest, highest, options.dtype);
   Tensor tensor = make(sizes, options);
   draw(tensor, kernels::Distribution::integer, static_cast<double>(low), static_cast<double>(high));
   return finish(std::move(tensor), options);
@@ -147,7 +165,10 @@ Tensor randperm(std::int64_t n) {
 Tensor& Tensor::uniform_(double low, double high) {
   require_floating(*this, "uniform_");
   require_no_history(*this, "uniform_");
+  detail::check_writable("uniform_", raw());
   check<ConfigError>(low <= high, "uniform_: [{}, {}) is empty", low, high);
+  check<ConfigError>(high - low <= (dtype() == DType::f32 ? FLT_MAX : DBL_MAX), "uniform_: [{}, {}) is wider than {}",
+                     low, high, dtype());
   raw().storage->bump_version();
   draw(*this, kernels::Distribution::uniform, low, high);
   return *this;
@@ -156,6 +177,7 @@ Tensor& Tensor::uniform_(double low, double high) {
 Tensor& Tensor::normal_(double mean, double std) {
   require_floating(*this, "normal_");
   require_no_history(*this, "normal_");
+  detail::check_writable("normal_", raw());
   check<ConfigError>(std >= 0, "normal_: the standard deviation is {}", std);
   raw().storage->bump_version();
   draw(*this, kernels::Distribution::normal, mean, std);

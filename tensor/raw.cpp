@@ -46,6 +46,14 @@ Operand operand(const View& view, const Shape& sizes) {
   return result;
 }
 
+void check_writable(const char* op, const View& out) {
+  for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
+    check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
+                      "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
+                      out.sizes);
+  }
+}
+
 void fill(const View& out, double value) {
   kernels::Fill kernel{
       .dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};

@@ -21,6 +21,9 @@ kernels::Loop loop_over(const Shape& sizes);
 /// `view` along the dimensions of `sizes`, to which it broadcasts.
 kernels::Operand operand(const View& view, const Shape& sizes);
 
+/// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
+void check_writable(const char* op, const View& out);
+
 void fill(const View& out, double value);
 /// out = in or out += in; broadcasts and converts; devices may differ.
 void copy(const View& out, const View& in, kernels::Accumulate accumulate = kernels::Accumulate::no);

@@ -34,6 +34,9 @@ class TANDEM_API Storage final : public core::RefCounted {
   }
   /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
   bool tracked() const noexcept { return tracked_; }
+  /// Set when a leaf that requires a gradient has its elements here.
+  bool holds_leaf() const noexcept { return leaf_; }
+  void set_holds_leaf() const noexcept { leaf_ = true; }
   void set_tracked() const noexcept { tracked_ = true; }
 
  private:
@@ -43,6 +46,7 @@ class TANDEM_API Storage final : public core::RefCounted {
 
   mutable std::atomic<std::uint32_t> version_{0};
   mutable bool tracked_ = false;
+  mutable bool leaf_ = false;
   Device device_;
   std::byte* data_;
   std::size_t bytes_;

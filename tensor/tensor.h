@@ -48,6 +48,7 @@ struct TANDEM_API TensorImpl final : core::RefCounted {
   std::uint32_t output = 0;       // which result of the history's op this is
   std::uint32_t history_version;  // the storage's version when `history` described the value
   bool is_slot = false;           // a parameter or buffer: a replica frame may stand in another tensor
+  bool is_registered = false;     // a slot that a module lists
 };
 
 }  // namespace detail
@@ -146,7 +147,8 @@ class TANDEM_API Tensor {
   /// The accumulated gradient; undefined before the first backward and after zero_grad.
   Tensor grad() const;
   /// Fills the gradients of all leaves this depends on. `gradient` is that of this tensor and may be left out when it
-  /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError.
+  /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError; gradients that a failed
+  /// pass had begun to write are forgotten.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
   /// Forgets the gradient; its storage is kept for the next one.
   void zero_grad() const;

@@ -25,7 +25,7 @@ View permute(const View& view, const Shape& order) {
   View result = view;
   bool used[kMaxDims] = {};
   for (int i = 0; i < ndim; ++i) {
-    const int dim = wrap_dim(static_cast<int>(order[i]), ndim, "permute");
+    const int dim = wrap_dim(order[i], ndim, "permute");
     check<ShapeError>(!used[dim], "permute: dimension {} appears twice in {}", dim, order);
     used[dim] = true;
     result.sizes[i] = view.sizes[dim];
@@ -57,7 +57,9 @@ View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, 
   View result = view;
   result.offset += start * view.strides[dim];
   result.sizes[dim] = length;
-  result.strides[dim] *= step;
+  if (length > 1) {  // else nothing is stepped over, however far
+    result.strides[dim] *= step;
+  }
   return result;
 }
 
@@ -104,6 +106,8 @@ View expand(const View& view, const Shape& sizes) {
     if (sizes[dim] == -1 && dim >= added) {
       result.sizes[dim] = old;
     }
+    check<ShapeError>(result.sizes[dim] != -1, "expand: {} cannot become {}: there is no size to keep at dimension {}",
+                      view.sizes, sizes, dim);
     check<ShapeError>(result.sizes[dim] >= 0 && (old == 1 || old == result.sizes[dim]),
                       "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", view.sizes, sizes,
                       old, dim, sizes[dim]);
@@ -111,6 +115,7 @@ View expand(const View& view, const Shape& sizes) {
       result.strides[dim] = view.strides[dim - added];
     }
   }
+  result.sizes.numel();  // throws when there are more elements than can be counted
   return result;
 }
 

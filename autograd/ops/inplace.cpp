@@ -9,20 +9,15 @@ using namespace autograd;
 
 namespace {
 
-// Elements that several indices share cannot be written one by one.
-void check_writable(const char* op, const View& out) {
-  for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
-    check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
-                      "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
-                      out.sizes);
-  }
-}
-
 // Throws unless recording a change of `target` gives right gradients.
 void check_recordable(const char* op, const Tensor& target) {
   check<AutogradError>(!(target.is_leaf() && target.requires_grad()),
                        "{}: a leaf that requires a gradient is changed in place; do it under NoGradGuard", op);
   const View& view = target.raw();
+  check<AutogradError>(!view.storage->holds_leaf(),
+                       "{}: {} shares its elements with a leaf that requires a gradient; change a copy (.clone()), or do "
+                       "it under NoGradGuard",
+                       op, view.sizes);
   check<AutogradError>(
       view.offset == 0 && view.is_contiguous() &&
           view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),
@@ -47,7 +42,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
                         Tensor (*recorded)(const Tensor&, const Tensor&)) {
   check_same_kind(name, target, other);
   const View& out = target.raw();
-  check_writable(name, out);
+  detail::check_writable(name, out);
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
                     "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
                     out.sizes);
@@ -76,7 +71,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
 Tensor& scalar_in_place(const char* name, Tensor& target, double value, PointwiseOp op,
                         Tensor (*recorded)(const Tensor&, double)) {
   const View& out = target.raw();
-  check_writable(name, out);
+  detail::check_writable(name, out);
   if (records({&target})) {
     check_recordable(name, target);
     take_over(name, target, recorded(target, value));
@@ -122,7 +117,7 @@ Tensor& Tensor::div_(double value) {
 
 Tensor& Tensor::copy_(const Tensor& source) {
   const View& out = raw();
-  check_writable("copy_", out);
+  detail::check_writable("copy_", out);
   check<ShapeError>(broadcast_shapes(out.sizes, source.shape(), "copy_") == out.sizes,
                     "copy_: {} does not broadcast to {}", source.shape(), out.sizes);
   const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
@@ -137,7 +132,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
 }
 
 Tensor& Tensor::fill_(double value) {
-  check_writable("fill_", raw());
+  detail::check_writable("fill_", raw());
   if (records({this})) {
     check_recordable("fill_", *this);
     take_over("fill_", *this, full(shape(), value, {.dtype = dtype(), .device = device()}));

@@ -1,4 +1,5 @@
 #include <tandem/autograd/ops/common.h>
+#include <tandem/kernels/memory.h>
 #include <tandem/kernels/reduce.h>
 
 // Reductions.
@@ -20,7 +21,7 @@ struct Plan {
 Plan plan_for(const char* op, const Shape& sizes, const Shape& dims, bool keepdim) {
   Plan plan;
   for (const std::int64_t dim : dims) {
-    const int d = wrap_dim(static_cast<int>(dim), sizes.ndim(), op);
+    const int d = wrap_dim(dim, sizes.ndim(), op);
     check<ShapeError>(!plan.reduced[d], "{}: dimension {} appears twice in {}", op, d, dims);
     plan.reduced[d] = true;
   }
@@ -121,20 +122,21 @@ Tensor extreme_dim(const char* op, const Tensor& x, int dim, bool keepdim, bool 
   }
   Extreme found = extreme_along(op, x, {d}, keepdim, max);
   return record(op, found.values, {&x}, [&] {
-    return [indices = Saved(found.indices), shape = found.plan.kept_as_one, d](Gradients& g) {
-      const View grad = *detail::try_reshape(detail::contiguous(g.output()), shape);
-      const View where = *detail::try_reshape(indices.get(g), shape);
+    return [indices = Saved(found.indices), around = AroundDim(x.shape(), d)](Gradients& g) {
+      const View grad = detail::contiguous(g.output());
+      const View& where = indices.get(g);
       const Destination to = g.destination(0);
-      // One position in `dim` at a time: positions == k ? grad : 0.
-      const View position = detail::empty_view(shape, grad.dtype, grad.device());
-      detail::copy(position, where);
-      const View number = detail::empty_view({}, grad.dtype, grad.device());
-      const View chosen = detail::empty_view(shape, grad.dtype, grad.device());
-      for (std::int64_t k = 0; k < to.view.sizes[d]; ++k) {
-        detail::fill(number, static_cast<double>(k));
-        detail::pointwise(PointwiseOp::equal, chosen, {&position, &number});
-        detail::pointwise(PointwiseOp::mul, detail::narrow(to.view, d, k, 1), {&chosen, &grad}, 0, to.accumulate);
+      if (to.accumulate == Accumulate::no) {
+        detail::fill(to.view, 0);
       }
+      kernels::launch(detail::context_of(to.view),
+                      kernels::ScatterAdd{.dtype = to.view.dtype,
+                                          .out = to.view.data(),
+                                          .in = grad.data(),
+                                          .index = static_cast<const std::int64_t*>(where.data()),
+                                          .outer = around.outer,
+                                          .size = around.size,
+                                          .inner = around.inner});
     };
   });
 }

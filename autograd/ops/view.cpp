@@ -98,7 +98,7 @@ Tensor Tensor::permute(const Shape& order) const {
   View out = detail::permute(raw(), order);
   Shape back = order;
   for (int i = 0; i < order.ndim(); ++i) {
-    back[wrap_dim(static_cast<int>(order[i]), order.ndim(), "permute")] = i;
+    back[wrap_dim(order[i], order.ndim(), "permute")] = i;
   }
   return record_view("permute", std::move(out), *this, [back](const View& g) { return detail::permute(g, back); });
 }
@@ -113,7 +113,7 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t end, std::int64_t
   check<ShapeError>(step >= 1, "slice: the step must be at least 1, got {}", step);
   start = std::clamp<std::int64_t>(start < 0 ? start + size : start, 0, size);
   end = std::clamp<std::int64_t>(end < 0 ? end + size : end, start, size);
-  const std::int64_t length = (end - start + step - 1) / step;
+  const std::int64_t length = end > start ? (end - start - 1) / step + 1 : 0;
   return record_part("slice", detail::narrow(raw(), dim, start, length, step), *this,
                      [=](const View& whole) { return detail::narrow(whole, dim, start, length, step); });
 }

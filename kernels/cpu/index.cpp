@@ -38,4 +38,19 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
   });
 }
 
+void run(OnCpu, Context&, const ScatterAdd& kernel) {
+  core::dispatch_any(kernel.dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, bool>) {
+      constexpr std::int64_t kRows = 32768;
+      core::parallel_for(kernel.outer * kernel.inner, kRows, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t position = row / kernel.inner * kernel.size + kernel.index[row];
+          T& target = static_cast<T*>(kernel.out)[position * kernel.inner + row % kernel.inner];
+          target = wrapping_add(target, static_cast<const T*>(kernel.in)[row]);
+        }
+      });
+    }
+  });
+}
+
 }  // namespace tandem::inline v0::kernels

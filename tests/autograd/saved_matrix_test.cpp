@@ -168,9 +168,9 @@ std::string outcome(const Program& p) {
   return "";
 }
 
-class SavedMatrix : public ::testing::TestWithParam<Op> {};
+class SavedMatrixOf : public ::testing::TestWithParam<Op> {};
 
-TEST_P(SavedMatrix, GivesTheRightGradientOrANamedError) {
+TEST_P(SavedMatrixOf, GivesTheRightGradientOrANamedError) {
   const Op& op = GetParam();
   int right = 0;
   int refused = 0;
@@ -211,28 +211,27 @@ TEST_P(SavedMatrix, GivesTheRightGradientOrANamedError) {
   }
 }
 
-// Nothing was saved, so that a change which the loss does not see is no reason to refuse.
-TEST_P(SavedMatrix, OpsThatSaveNothingDoNotMind) {
-  if (GetParam().saves) {
-    GTEST_SKIP() << "saves something";
-  }
-  for (const Change& change : kChanges) {
-    for (std::size_t target = 0; target < GetParam().inputs.size(); ++target) {
-      EXPECT_EQ(outcome({.op = GetParam(),
-                         .change = change,
-                         .route = Route::whole,
-                         .target = target,
-                         .recorded = false,
-                         .from_leaf = false,
-                         .used_after = false}),
-                "")
-          << change.name;
+INSTANTIATE_TEST_SUITE_P(Ops, SavedMatrixOf, ::testing::ValuesIn(kOps),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// A change that the loss does not see is no reason to refuse.
+TEST(SavedMatrix, OpsThatSaveNothingDoNotMind) {
+  for (const Op& op : kOps) {
+    for (const Change& change : kChanges) {
+      for (std::size_t target = 0; target < op.inputs.size() && !op.saves; ++target) {
+        EXPECT_EQ(outcome({.op = op,
+                           .change = change,
+                           .route = Route::whole,
+                           .target = target,
+                           .recorded = false,
+                           .from_leaf = false,
+                           .used_after = false}),
+                  "")
+            << op.name << ", " << change.name;
+      }
     }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(Ops, SavedMatrix, ::testing::ValuesIn(kOps),
-                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace tandem

@@ -248,5 +248,33 @@ TYPED_TEST(IndexAddOf, AddsRepeatedIndices) {
   }
 }
 
+TYPED_TEST(IndexAddOf, ScattersOneElementPerRow) {
+  using T = TypeParam;
+  Rng rng(83);
+  for (const auto& [outer, size, inner] : std::vector<std::tuple<int, int, int>>{
+           {1, 1, 1}, {1, 5, 1}, {3, 4, 5}, {0, 3, 2}, {2, 3, 0}, {400, 3, 101}}) {
+    const std::vector<T> in = test::random_values<T>(rng, outer * inner, 0, 3);
+    std::vector<std::int64_t> index(in.size());
+    for (std::int64_t& i : index) i = test::whole_between(rng, 0, size - 1);
+    std::vector<T> out(static_cast<std::size_t>(outer * size * inner), T(1));
+    std::vector<T> expected = out;
+    for (int o = 0; o < outer; ++o) {
+      for (int i = 0; i < inner; ++i) {
+        const auto row = static_cast<std::size_t>(o * inner + i);
+        T& target = expected[static_cast<std::size_t>((o * size + index[row]) * inner + i)];
+        target = static_cast<T>(target + in[row]);
+      }
+    }
+    launch(test::cpu(), ScatterAdd{.dtype = dtype_of<T>,
+                                   .out = out.data(),
+                                   .in = in.data(),
+                                   .index = index.data(),
+                                   .outer = outer,
+                                   .size = size,
+                                   .inner = inner});
+    EXPECT_EQ(out, expected);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels

@@ -129,7 +129,7 @@ TEST(ModuleRegistration, ParametersMustBePlainFloatingTensors) {
   const Tensor leaf = zeros({2}, {.requires_grad = true});
   EXPECT_EQ(message_of<ConfigError>([&] { Wrong(leaf * 2); }),
             "Parameter: expected a plain tensor, got the result of an op; call detach() first");
-  EXPECT_THROW(Wrong(Tensor()), ConfigError);
+  EXPECT_THROW(Wrong{Tensor()}, ConfigError);
 }
 
 TEST(ModuleRegistration, LateChildrenAndParametersCount) {

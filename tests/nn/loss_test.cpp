@@ -1,0 +1,213 @@
+#include <tandem/nn/loss.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/tensor/factories.h>
+
+#include "support/message.h"
+
+// Losses against naive loops in double precision, and where numbers end.
+
+namespace tandem {
+namespace {
+
+using ::testing::Each;
+using ::testing::IsNan;
+using test::message_of;
+
+using Values = std::vector<double>;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
+
+Values reduced(const Values& each, Reduction reduction) {
+  if (reduction == Reduction::none) {
+    return each;
+  }
+  double sum = 0;
+  for (const double x : each) {
+    sum += x;
+  }
+  return {reduction == Reduction::sum ? sum : sum / static_cast<double>(each.size())};
+}
+
+void expect_close(const Tensor& got, const Values& expected, DType dtype) {
+  const Values values = got.to_vector<double>();
+  ASSERT_EQ(values.size(), expected.size());
+  double largest = 0;
+  for (const double x : expected) {
+    largest = std::max(largest, std::abs(x));
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], largest * (dtype == DType::f32 ? 1e-6 : 1e-14)) << i;
+  }
+}
+
+TEST(CrossEntropy, EqualsTheNaiveLoop) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 7}, {33, 10}, {5, 1000}}) {
+      const Tensor logits = (randn({rows, classes}, {.dtype = DType::f64}) * 4).to(DType::f32).to(dtype);
+      const Tensor target = randint(0, classes, {rows});
+      const Values z = logits.to_vector<double>();
+      const auto t = target.to_vector<std::int64_t>();
+      Values each;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < classes; ++c) {
+          sum += std::exp(z[static_cast<std::size_t>(row * classes + c)]);
+        }
+        each.push_back(std::log(sum) - z[static_cast<std::size_t>(row * classes + t[static_cast<std::size_t>(row)])]);
+      }
+      for (const Reduction reduction : kReductions) {
+        const Tensor loss = nn::CrossEntropyLoss(reduction)(logits, target);
+        expect_close(loss, reduced(each, reduction), dtype);
+        EXPECT_EQ(loss.dtype(), dtype);
+        EXPECT_EQ(loss.dim(), reduction == Reduction::none ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST(Mse, EqualsTheNaiveLoop) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& sizes : {Shape{}, {1}, {7}, {3, 5}, {300, 70}}) {
+      const Tensor a = randn(sizes, {.dtype = dtype});
+      const Tensor b = randn(sizes, {.dtype = dtype});
+      const Values x = a.to_vector<double>();
+      const Values y = b.to_vector<double>();
+      Values each;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        each.push_back((x[i] - y[i]) * (x[i] - y[i]));
+      }
+      for (const Reduction reduction : kReductions) {
+        expect_close(nn::MSELoss(reduction)(a, b), reduced(each, reduction), dtype);
+      }
+    }
+  }
+}
+
+// ---- where numbers end ----
+
+Tensor row(const Values& values, DType dtype) {
+  Tensor made = from_data(values, {1, static_cast<std::int64_t>(values.size())}).to(dtype);
+  return made.requires_grad_();
+}
+
+TEST(CrossEntropy, LargeLogitsStayFinite) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double large : {100.0, 1000.0, 1e30}) {
+      const Tensor right = row({large, 0, -large}, dtype);
+      const Tensor loss = cross_entropy(right, tensor({0}));
+      EXPECT_EQ(loss.item(), 0);
+      loss.backward();
+      EXPECT_EQ(right.grad().to_vector<double>(), (Values{0, 0, 0}));
+      const Tensor wrong = row({large, 0, -large}, dtype);
+      const Tensor far_off = cross_entropy(wrong, tensor({2}));
+      EXPECT_NEAR(far_off.item() / (2 * large), 1, 1e-6);
+      far_off.backward();
+      EXPECT_EQ(wrong.grad().to_vector<double>(), (Values{1, 0, -1}));
+    }
+    const Tensor equal = row({1e30, 1e30}, dtype);
+    EXPECT_TRUE(std::isfinite(cross_entropy(equal, tensor({1})).item()));
+  }
+}
+
+// A class that is masked out has probability zero.
+TEST(CrossEntropy, MinusInfinityIsProbabilityZero) {
+  const Tensor logits = row({0, -kInf, 0}, DType::f64);
+  const Tensor loss = cross_entropy(logits, tensor({0}));
+  EXPECT_NEAR(loss.item(), std::log(2.0), 1e-15);
+  loss.backward();
+  const Values gradient = logits.grad().to_vector<double>();
+  EXPECT_NEAR(gradient[0], -0.5, 1e-15);
+  EXPECT_EQ(gradient[1], 0);
+  EXPECT_NEAR(gradient[2], 0.5, 1e-15);
+  EXPECT_EQ(cross_entropy(row({0, -kInf}, DType::f64), tensor({1})).item(), kInf);
+  EXPECT_TRUE(std::isnan(cross_entropy(row({-kInf, -kInf}, DType::f64), tensor({1})).item()));
+}
+
+TEST(CrossEntropy, NanStaysInItsRow) {
+  const Tensor logits = from_data(Values{0, 0, std::nan(""), 0, 1, 1}, {3, 2}, {.requires_grad = true});
+  const Tensor loss = cross_entropy(logits, tensor({0, 1, 0}), Reduction::none);
+  const Values each = loss.to_vector<double>();
+  EXPECT_NEAR(each[0], std::log(2.0), 1e-15);
+  EXPECT_TRUE(std::isnan(each[1]));
+  EXPECT_NEAR(each[2], std::log(2.0), 1e-15);
+  EXPECT_TRUE(std::isnan(cross_entropy(logits, tensor({0, 1, 0})).item())) << "and is not swallowed by the mean";
+  loss.sum().backward();
+  const Values gradient = logits.grad().to_vector<double>();
+  EXPECT_NEAR(gradient[0], -0.5, 1e-15);
+  EXPECT_TRUE(std::isnan(gradient[2]));
+  EXPECT_NEAR(gradient[5], 0.5, 1e-15);
+}
+
+TEST(Softmax, LargeLogitsAndInfinities) {
+  EXPECT_EQ(softmax(row({1e30, 0}, DType::f32), 1).to_vector<double>(), (Values{1, 0}));
+  EXPECT_EQ(softmax(row({-1e30, -1e30}, DType::f32), 1).to_vector<double>(), (Values{0.5, 0.5}));
+  EXPECT_EQ(softmax(row({0, -kInf}, DType::f64), 1).to_vector<double>(), (Values{1, 0}));
+  EXPECT_EQ(log_softmax(row({0, -kInf}, DType::f64), 1).to_vector<double>(), (Values{0, -kInf}));
+  EXPECT_THAT(softmax(row({-kInf, -kInf}, DType::f64), 1).to_vector<double>(), Each(IsNan()));
+  EXPECT_THAT(softmax(row({std::nan(""), 0}, DType::f64), 1).to_vector<double>(), Each(IsNan()));
+}
+
+TEST(Mse, InfinitiesAndNanArrive) {
+  const Tensor zero = zeros({2}, {.dtype = DType::f64});
+  EXPECT_EQ(mse_loss(from_data(Values{kInf, 0}), zero).item(), kInf);
+  EXPECT_TRUE(std::isnan(mse_loss(from_data(Values{std::nan(""), 0}), zero).item()));
+  EXPECT_EQ(mse_loss(full({1}, 1e30), zeros({1})).item(), kInf) << "beyond f32";
+}
+
+TEST(Loss, TheMeanOfNothingIsNanAndTheSumIsZero) {
+  const Tensor none = from_data(std::vector<std::int64_t>{});
+  EXPECT_TRUE(std::isnan(cross_entropy(zeros({0, 3}), none).item()));
+  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, Reduction::sum).item(), 0);
+  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, Reduction::none).numel(), 0);
+  EXPECT_TRUE(std::isnan(mse_loss(zeros({0}), zeros({0})).item()));
+  EXPECT_EQ(mse_loss(zeros({0}), zeros({0}), Reduction::sum).item(), 0);
+}
+
+// ---- wrong use ----
+
+TEST(CrossEntropy, ATargetThatIsNoClassIsNamedWithItsRow) {
+  const Tensor logits = zeros({4, 5});
+  EXPECT_EQ(message_of<ValueError>([&] { cross_entropy(logits, tensor({0, 4, 7, 1})); }),
+            "cross_entropy: target 7 in row 2 is not a class index: expected 0 to 4");
+  EXPECT_EQ(message_of<ValueError>([&] { cross_entropy(logits, tensor({0, -1, 7, 1})); }),
+            "cross_entropy: target -1 in row 1 is not a class index: expected 0 to 4");
+  EXPECT_EQ(message_of<ValueError>([&] { nn::CrossEntropyLoss()(logits, tensor({5, 0, 0, 0})); }),
+            "CrossEntropyLoss: cross_entropy: target 5 in row 0 is not a class index: expected 0 to 4");
+}
+
+TEST(CrossEntropy, WrongShapesDTypesAndDevices) {
+  const Tensor logits = zeros({4, 5});
+  EXPECT_EQ(message_of<DTypeError>([&] { cross_entropy(logits, tensor({0.0, 1.0, 2.0, 3.0})); }),
+            "cross_entropy: targets must be class indices of type i64, got f32; convert with .to(DType::i64)");
+  EXPECT_EQ(message_of<ShapeError>([&] { cross_entropy(logits, tensor({0, 1})); }),
+            "cross_entropy: expected logits [rows, classes] and targets [rows], got [4, 5] and [2]");
+  EXPECT_THROW(cross_entropy(logits, tensor({0, 1, 2, 3}).reshape({4, 1})), ShapeError);
+  EXPECT_THROW(cross_entropy(zeros({4, 0}), tensor({0, 1, 2, 3})), ShapeError);
+  EXPECT_THROW(cross_entropy(zeros({}), tensor({0}).reshape({})), ShapeError);
+  EXPECT_THROW(cross_entropy(tensor({1, 2}), tensor({0}).reshape({})), DTypeError);
+  EXPECT_EQ(message_of<DeviceError>([&] { cross_entropy(logits, tensor({0, 1, 2, 3}).to("cpu:1")); }),
+            "cross_entropy: logits are on cpu:0, targets on cpu:1. Move the targets: y.to(\"cpu:0\")");
+}
+
+TEST(Mse, DoesNotBroadcast) {
+  EXPECT_EQ(message_of<ShapeError>([] { mse_loss(zeros({4, 1}), zeros({4})); }),
+            "mse_loss: input [4, 1] and target [4] differ; reshape one (y.reshape({-1, 1}) for a column)");
+  EXPECT_EQ(message_of<ShapeError>([] { nn::MSELoss()(zeros({4}), zeros({})); }),
+            "MSELoss: mse_loss: input [4] and target [] differ; reshape one (y.reshape({-1, 1}) for a column)");
+  EXPECT_THROW(mse_loss(zeros({2}), zeros({2}, {.dtype = DType::f64})), DTypeError);
+  EXPECT_THROW(mse_loss(tensor({1, 2}), tensor({1, 2})), DTypeError);
+}
+
+}  // namespace
+}  // namespace tandem
