@@ -2,12 +2,12 @@
 
 // Everything a program needs.
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/convert.h>
 #include <tandem/data/csv.h>

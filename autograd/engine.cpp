@@ -4,9 +4,9 @@
 #include <mutex>
 #include <vector>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/tensor/raw.h>
 

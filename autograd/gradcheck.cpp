@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 

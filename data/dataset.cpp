@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -13,15 +13,16 @@ namespace tandem::inline v0::data {
 namespace {
 
 // Samples of one shape as the rows of a batch.
-Tensor stack_rows(const std::vector<Tensor>& rows) {
+Tensor stack_rows(const std::vector<Tensor>& rows, std::span<const std::int64_t> indices) {
   const NoGradGuard no_grad;
   Shape sizes = rows[0].shape();
   sizes.insert(0, static_cast<std::int64_t>(rows.size()));
   const Tensor batch = empty(sizes, {.dtype = rows[0].dtype(), .device = rows[0].device()});
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    check<ShapeError>(rows[i].shape() == rows[0].shape() && rows[i].dtype() == rows[0].dtype(),
-                      "DataLoader: samples of one batch differ: {} {} and {} {}", rows[0].dtype(), rows[0].shape(),
-                      rows[i].dtype(), rows[i].shape());
+    check<ShapeError>(
+        rows[i].shape() == rows[0].shape() && rows[i].dtype() == rows[0].dtype(),
+        "DataLoader: the samples of a batch must be of one kind, got {} {} (sample {}) and {} {} (sample {})",
+        rows[0].dtype(), rows[0].shape(), indices[0], rows[i].dtype(), rows[i].shape(), indices[i]);
     batch[static_cast<std::int64_t>(i)].copy_(rows[i]);
   }
   return batch;
@@ -42,7 +43,7 @@ Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
       throw;
     }
   }
-  return {stack_rows(xs), stack_rows(ys)};
+  return {stack_rows(xs, indices), stack_rows(ys, indices)};
 }
 
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {

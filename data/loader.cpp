@@ -133,6 +133,9 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
   check<ConfigError>(options.num_workers >= 0 && options.num_workers <= 256 && options.prefetch_factor >= 1,
                      "DataLoader: needs 0 <= num_workers <= 256 and prefetch_factor >= 1, got {} and {}",
                      options.num_workers, options.prefetch_factor);
+  if (options.device) {
+    require_available(*options.device);
+  }
   check<ConfigError>(!options.drop_last || options.batch_size <= dataset_->size(),
                      "DataLoader: batch_size {} is larger than the data set ({} samples), so with drop_last there is "
                      "no batch at all",

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {

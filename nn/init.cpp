@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::nn::init {

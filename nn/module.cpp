@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/suggest.h>
 
 namespace tandem::inline v0::nn {
@@ -124,10 +124,10 @@ ModuleBase::ModuleBase(const std::type_info& type) : state_(std::make_shared<Mod
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
   // Members of a module that is moved as a whole have a parent on both sides, or none on the left any more.
-  check<ConfigError>(state_ == nullptr || state_->parent == nullptr || other.state_ == nullptr ||
-                         other.state_->parent != nullptr,
-                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
-                     state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
+  check<ConfigError>(
+      state_ == nullptr || state_->parent == nullptr || other.state_ == nullptr || other.state_->parent != nullptr,
+      "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
+      state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
   state_ = std::move(other.state_);
   return *this;
 }

@@ -1,8 +1,8 @@
 #include <tandem/optim/clip.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/tensor/factories.h>
 

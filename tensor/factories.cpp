@@ -140,8 +140,8 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
   check<ConfigError>(low < high, "randint: [{}, {}) is empty", low, high);
   // Bounds travel as doubles; beyond 2^53 they would not arrive exactly.
   const auto [lowest, highest] = whole_range(options.dtype);
-  check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw", low,
-                     high, lowest, highest, options.dtype);
+  check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw",
+                     low, high, lowest, highest, options.dtype);
   Tensor tensor = make(sizes, options);
   draw(tensor, kernels::Distribution::integer, static_cast<double>(low), static_cast<double>(high));
   return finish(std::move(tensor), options);

@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
+#include <type_traits>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include <tandem/core/dispatch.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/tensor.h>
 
@@ -11,98 +14,121 @@ namespace tandem::inline v0 {
 
 namespace {
 
+using detail::View;
+
 constexpr std::int64_t kEdge = 3;          // entries shown at each end of a long dimension
 constexpr std::int64_t kThreshold = 1000;  // elements from which on long dimensions are shortened
+constexpr std::size_t kLine = 80;          // columns of a terminal
 
 // One way to write all numbers of a tensor, wide enough for the widest.
 struct Style {
-  bool floating = true;
   bool scientific = false;
-  bool integral = false;  // floating values without fractions: "1."
+  bool whole = true;  // floating values without fractions: "1."
   std::size_t width = 0;
-
-  std::string write(double value) const {
-    if (!floating) {
-      return fmt::format("{}", static_cast<std::int64_t>(value));
-    }
-    if (!std::isfinite(value)) {
-      return fmt::format("{}", value);
-    }
-    if (scientific) {
-      return fmt::format("{:.4e}", value);
-    }
-    return integral ? fmt::format("{:.0f}.", value) : fmt::format("{:.4f}", value);
-  }
 };
 
-Style choose_style(const std::vector<double>& values, bool floating) {
-  Style style{.floating = floating};
-  double largest = 0;
-  double smallest = INFINITY;
-  style.integral = true;
-  for (const double value : values) {
-    if (std::isfinite(value)) {
-      style.integral = style.integral && value == std::nearbyint(value);
-      largest = std::max(largest, std::abs(value));
-      smallest = value != 0 ? std::min(smallest, std::abs(value)) : smallest;
+template <class T>
+T value_of(const View& scalar) {
+  return core::dispatch_any(scalar.dtype,
+                            [&]<class Stored>() { return static_cast<T>(*static_cast<const Stored*>(scalar.data())); });
+}
+
+std::string write(const View& scalar, const Style& style) {
+  if (scalar.dtype == DType::boolean) {
+    return value_of<bool>(scalar) ? "true" : "false";
+  }
+  if (!is_floating_point(scalar.dtype)) {
+    return fmt::format("{}", value_of<std::int64_t>(scalar));
+  }
+  const double value = value_of<double>(scalar);
+  if (!std::isfinite(value)) {
+    return fmt::format("{}", value);
+  }
+  return style.scientific ? fmt::format("{:.4e}", value)
+         : style.whole    ? fmt::format("{:.0f}.", value)
+                          : fmt::format("{:.4f}", value);
+}
+
+// The indices that are shown of a dimension; -1 stands for those left out.
+std::vector<std::int64_t> shown(std::int64_t size, bool shortened) {
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < size; ++i) {
+    if (shortened && size > 2 * kEdge && i == kEdge) {
+      indices.push_back(-1);
+      i = size - kEdge;
+    }
+    indices.push_back(i);
+  }
+  return indices;
+}
+
+template <class Body>
+void for_each_shown(const View& view, bool shortened, Body&& body) {
+  if (view.sizes.ndim() == 0) {
+    body(view);
+    return;
+  }
+  for (const std::int64_t i : shown(view.sizes[0], shortened)) {
+    if (i >= 0) {
+      for_each_shown(detail::select(view, 0, i), shortened, body);
     }
   }
+}
+
+// Whole numbers are written out up to 10^8. Others get four decimals, unless these would say too little of a value or
+// too much space would go to one.
+Style choose_style(const View& view, bool shortened) {
+  Style style;
+  double largest = 0;
+  double smallest = INFINITY;
+  for_each_shown(view, shortened, [&](const View& scalar) {
+    const double value = std::abs(value_of<double>(scalar));
+    if (std::isfinite(value) && value != 0) {
+      style.whole = style.whole && value == std::floor(value);
+      largest = std::max(largest, value);
+      smallest = std::min(smallest, value);
+    }
+  });
   style.scientific =
-      largest >= 1e8 || (!style.integral && (largest / smallest > 1e3 || largest >= 1e5 || largest < 1e-3));
-  style.scientific = style.scientific && largest > 0;
-  for (const double value : values) {
-    style.width = std::max(style.width, style.write(value).size());
-  }
+      largest >= 1e8 || (!style.whole && (largest > 1e3 * smallest || smallest < 1e-4 || largest < 1e-3));
+  for_each_shown(view, shortened,
+                 [&](const View& scalar) { style.width = std::max(style.width, write(scalar, style).size()); });
   return style;
 }
 
 struct Printer {
-  const Tensor& tensor;
   bool shortened;
   Style style;
-  std::string text;
+  std::string text = "tensor(";
 
-  void print(const detail::View& view, int depth) {
-    if (view.sizes.ndim() == 0) {
-      const std::string value =
-          tensor.dtype() == DType::boolean ? (read(view) != 0 ? "true" : "false") : style.write(read(view));
-      text += fmt::format("{:>{}}", value, tensor.dim() == 0 ? 0 : style.width);
+  void print(const View& view, std::size_t indent) {
+    const auto new_lines = [&](int count) {
+      return "," + std::string(static_cast<std::size_t>(count), '\n') + std::string(indent + 1, ' ');
+    };
+    const int ndim = view.sizes.ndim();
+    if (ndim == 0) {
+      text += write(view, style);
       return;
     }
     text += '[';
-    const std::int64_t size = view.sizes[0];
-    for (std::int64_t i = 0; i < size; ++i) {
-      if (i > 0) {
-        text += ',';
-        text += view.sizes.ndim() == 1 ? std::string(" ")
-                                       : std::string(static_cast<std::size_t>(view.sizes.ndim() - 1), '\n') +
-                                             std::string(static_cast<std::size_t>(depth + 1), ' ');
+    const std::size_t per_line = std::max<std::size_t>(1, (kLine - indent) / (style.width + 2));
+    std::size_t done = 0;
+    for (const std::int64_t i : shown(view.sizes[0], shortened)) {
+      if (done > 0) {
+        text += ndim > 1 ? new_lines(ndim - 1) : done % per_line == 0 ? new_lines(1) : std::string(", ");
       }
-      if (shortened && size > 2 * kEdge && i == kEdge) {
+      if (i < 0) {
         text += "...";
-        i = size - kEdge - 1;
-        continue;
+      } else if (ndim == 1) {
+        text += fmt::format("{:>{}}", write(detail::select(view, 0, i), style), style.width);
+      } else {
+        print(detail::select(view, 0, i), indent + 1);
       }
-      print(detail::select(view, 0, i), depth + 1);
+      ++done;
     }
     text += ']';
   }
-
-  static double read(const detail::View& scalar) { return Tensor(scalar).item<double>(); }
 };
-
-void collect(const detail::View& view, bool shortened, std::vector<double>& values) {
-  if (view.sizes.ndim() == 0) {
-    values.push_back(Printer::read(view));
-    return;
-  }
-  for (std::int64_t i = 0; i < view.sizes[0]; ++i) {
-    if (shortened && view.sizes[0] > 2 * kEdge && i == kEdge) {
-      i = view.sizes[0] - kEdge;
-    }
-    collect(detail::select(view, 0, i), shortened, values);
-  }
-}
 
 }  // namespace
 
@@ -110,20 +136,21 @@ std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) {
     return "tensor(undefined)";
   }
-  const bool shortened = tensor.numel() > kThreshold;
-  std::vector<double> values;
-  collect(tensor.raw(), shortened, values);
-  Printer printer{tensor, shortened, choose_style(values, is_floating_point(tensor.dtype())), "tensor("};
-  printer.print(tensor.raw(), 7);
+  const View& view = tensor.raw();
+  const std::int64_t numel = view.numel();
+  Printer printer{.shortened = numel > kThreshold, .style = {}};
   std::string& text = printer.text;
-  if (tensor.numel() == 0 && tensor.dim() != 1) {
-    text += fmt::format(", shape={}", to_string(tensor.shape()));
+  if (numel == 0) {
+    text += view.sizes.ndim() == 1 ? "[]" : fmt::format("[], shape={}", to_string(view.sizes));
+  } else {
+    printer.style = choose_style(view, printer.shortened);
+    printer.print(view, text.size());
   }
-  if (tensor.dtype() != DType::f32 && tensor.dtype() != DType::i64 && tensor.dtype() != DType::boolean) {
-    text += fmt::format(", dtype={}", name(tensor.dtype()));
+  if (view.dtype != DType::f32 && view.dtype != DType::i64 && view.dtype != DType::boolean) {
+    text += fmt::format(", dtype={}", name(view.dtype));
   }
-  if (tensor.device() != Device()) {
-    text += fmt::format(", device={}", to_string(tensor.device()));
+  if (view.device() != Device()) {
+    text += fmt::format(", device={}", to_string(view.device()));
   }
   if (tensor.requires_grad()) {
     text += ", requires_grad=true";

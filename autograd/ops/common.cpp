@@ -34,8 +34,8 @@ void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
   const Shape& full = gradients.output().sizes;
   const Destination to = gradients.destination(i);
   // An input may be the very gradient that is being accumulated.
-  const bool apart = std::none_of(inputs.begin(), inputs.end(),
-                                  [&](const View* input) { return input->storage == to.view.storage; });
+  const bool apart =
+      std::none_of(inputs.begin(), inputs.end(), [&](const View* input) { return input->storage == to.view.storage; });
   if (apart && to.view.sizes == full) {
     detail::pointwise(op, to.view, inputs, scalar, to.accumulate);
     return;

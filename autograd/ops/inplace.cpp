@@ -14,10 +14,11 @@ void check_recordable(const char* op, const Tensor& target) {
   check<AutogradError>(!(target.is_leaf() && target.requires_grad()),
                        "{}: a leaf that requires a gradient is changed in place; do it under NoGradGuard", op);
   const View& view = target.raw();
-  check<AutogradError>(!view.storage->holds_leaf(),
-                       "{}: {} shares its elements with a leaf that requires a gradient; change a copy (.clone()), or do "
-                       "it under NoGradGuard",
-                       op, view.sizes);
+  check<AutogradError>(
+      !view.storage->holds_leaf(),
+      "{}: {} shares its elements with a leaf that requires a gradient; change a copy (.clone()), or do "
+      "it under NoGradGuard",
+      op, view.sizes);
   check<AutogradError>(
       view.offset == 0 && view.is_contiguous() &&
           view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
 #include <tandem/nn/dropout.h>

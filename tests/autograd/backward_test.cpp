@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 #include "leaves.h"
@@ -18,9 +18,9 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::leaf;
 using test::message_of;
+using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 

@@ -54,7 +54,9 @@ TEST_P(DeepGraph, BuildBackwardDestroy) {
 
 TEST_P(DeepGraph, DestroyWithoutBackward) {
   const Tensor x = leaf(1);
-  { const Tensor y = build(x); }
+  {
+    const Tensor y = build(x);
+  }
   EXPECT_FALSE(x.grad().defined());
 }
 
@@ -70,7 +72,8 @@ TEST_P(DeepGraph, BackwardTwiceThenDestroy) {
 
 INSTANTIATE_TEST_SUITE_P(Chains, DeepGraph,
                          ::testing::Values(Chain{"Plain", plain, kDeep}, Chain{"SameTwice", same_twice, kDeep / 10},
-                                           Chain{"Residual", residual, kDeep / 10}, Chain{"Squared", squared, kDeep / 5},
+                                           Chain{"Residual", residual, kDeep / 10},
+                                           Chain{"Squared", squared, kDeep / 5},
                                            Chain{"Views", through_views, kDeep / 10},
                                            Chain{"Joined", joined, kDeep / 15}),
                          [](const auto& test) { return std::string(test.param.name); });

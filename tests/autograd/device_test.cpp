@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 
 #include "leaves.h"
 #include "support/message.h"
@@ -21,10 +21,10 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::leaf;
 using test::message_of;
 using test::values;
+using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 
@@ -62,11 +62,13 @@ struct Split {
 
   void zero_grad() const {
     x.zero_grad();
-    for (const Tensor& w : weights) w.zero_grad();
+    for (const Tensor& w : weights)
+      w.zero_grad();
   }
   std::vector<Values> gradients() const {
     std::vector<Values> all{x.grad().to_vector<double>()};
-    for (const Tensor& w : weights) all.push_back(w.grad().to_vector<double>());
+    for (const Tensor& w : weights)
+      all.push_back(w.grad().to_vector<double>());
     return all;
   }
 };

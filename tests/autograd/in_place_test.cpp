@@ -15,11 +15,11 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::expect_gradient;
 using test::leaf;
 using test::message_of;
 using test::values;
+using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 
@@ -140,11 +140,13 @@ TEST(InPlace, ViewsMadeBeforehandCannotBeUsedAnyMore) {
   EXPECT_THROW(view.sum(), AutogradError);
   EXPECT_THROW(view[0].backward(), AutogradError);
   EXPECT_THROW(plain * a, AutogradError) << "it holds values of a tensor that now depends on a";
-  expect_gradient([](const std::vector<Tensor>& in) {
-    Tensor z = in[0] * 2;
-    z.mul_(3.0);
-    return z.narrow(0, 0, 2) * z.narrow(0, 2, 2);  // made afterwards
-  }, {a});
+  expect_gradient(
+      [](const std::vector<Tensor>& in) {
+        Tensor z = in[0] * 2;
+        z.mul_(3.0);
+        return z.narrow(0, 0, 2) * z.narrow(0, 2, 2);  // made afterwards
+      },
+      {a});
 }
 
 TEST(InPlace, ChangesThatWereNotRecordedAreNoticedAtTheNextUse) {

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::test {

@@ -32,9 +32,7 @@ std::vector<Parameter> make_parameters(DType dtype = DType::f64) {
   return made;
 }
 
-std::vector<Tensor> handles(const std::vector<Parameter>& parameters) {
-  return {parameters.begin(), parameters.end()};
-}
+std::vector<Tensor> handles(const std::vector<Parameter>& parameters) { return {parameters.begin(), parameters.end()}; }
 
 const ParameterStore& store_of(const Tensor& parameter) { return *ParameterStore::find(parameter).store; }
 

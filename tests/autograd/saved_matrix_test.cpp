@@ -95,10 +95,10 @@ struct Program {
   const Op& op;
   const Change& change;
   Route route;
-  std::size_t target;   // an input's number, or the number of inputs: the result
-  bool recorded;        // the change happens under grad mode
-  bool from_leaf;       // inputs are the leaves themselves
-  bool used_after;      // the loss depends on the target after the change, too
+  std::size_t target;  // an input's number, or the number of inputs: the result
+  bool recorded;       // the change happens under grad mode
+  bool from_leaf;      // inputs are the leaves themselves
+  bool used_after;     // the loss depends on the target after the change, too
 };
 
 // One run from given leaves: the loss.
@@ -123,7 +123,9 @@ Tensor run(const Program& p, const std::vector<Tensor>& leaves) {
     }
     p.change.apply(target);
   }
-  const auto weighted = [](const Tensor& t, std::uint64_t seed) { return (t * values(t.shape(), 0.5, 1.5, seed)).sum(); };
+  const auto weighted = [](const Tensor& t, std::uint64_t seed) {
+    return (t * values(t.shape(), 0.5, 1.5, seed)).sum();
+  };
   Tensor loss = weighted(result, 40);
   if (p.used_after && p.target < inputs.size()) {
     loss = loss + weighted(inputs[p.target], 41);

@@ -18,10 +18,10 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::leaf;
 using test::message_of;
 using test::values;
+using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 
@@ -175,7 +175,8 @@ TEST(SavedValue, MayBeTheGradientThatIsBeingAccumulated) {
     const auto use = [&](const Tensor& g) { return (x * (transposed ? g.t() : g)).sum(); };
     Values expected = first;
     const Values added = (transposed ? factor.t() : factor).to_vector<double>();
-    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      expected[i] += added[i];
     try {
       use(x.grad()).backward();
     } catch (const AutogradError&) {

@@ -16,10 +16,10 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::dense_leaf;
 using test::leaf;
 using test::values;
+using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 

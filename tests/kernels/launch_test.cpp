@@ -27,7 +27,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 Fill fill_of(std::vector<float>& out, double value) {
-  return {.dtype = DType::f32, .loop = {1, {static_cast<std::int64_t>(out.size())}}, .out = {out.data(), {1}},
+  return {.dtype = DType::f32,
+          .loop = {1, {static_cast<std::int64_t>(out.size())}},
+          .out = {out.data(), {1}},
           .value = value};
 }
 
@@ -122,7 +124,8 @@ TEST(Launch, BackwardOnSeveralDevicesIsSeenWhole) {
     loss.backward();
   }
   std::vector<std::string> devices;
-  for (const auto& launch : recorder.launches()) devices.push_back(to_string(launch.device));
+  for (const auto& launch : recorder.launches())
+    devices.push_back(to_string(launch.device));
   EXPECT_THAT(devices, Contains("cpu:0"));
   EXPECT_THAT(devices, Contains("cpu:1"));
 }
@@ -192,7 +195,8 @@ TEST(ScratchArena, SumsStayBelowTheCeiling) {
   ScratchArena arena;
   const ScratchScope scope(arena);
   constexpr std::size_t kPart = ScratchArena::kCeiling / 4 - 64;
-  for (int i = 0; i < 3; ++i) EXPECT_NE(arena.allocate(kPart), nullptr) << i;
+  for (int i = 0; i < 3; ++i)
+    EXPECT_NE(arena.allocate(kPart), nullptr) << i;
   EXPECT_THROW(arena.allocate(2 * kPart), OutOfMemory);
 }
 

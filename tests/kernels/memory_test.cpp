@@ -35,7 +35,8 @@ class Memory {
   }
   Operand operand(const Layout& layout) const {
     Operand result{.data = bytes_.get() + layout.offset * static_cast<std::int64_t>(item_size(dtype_))};
-    for (int dim = 0; dim < layout.strides.ndim(); ++dim) result.strides[dim] = layout.strides[dim];
+    for (int dim = 0; dim < layout.strides.ndim(); ++dim)
+      result.strides[dim] = layout.strides[dim];
     return result;
   }
   template <class T>
@@ -101,8 +102,10 @@ TEST(Copy, AddsToItsDestinationInAllTypes) {
       const Layout out_layout = test::random_layout(rng, sizes, false);
       Memory in(in_dtype, in_layout.extent);
       Memory out(out_dtype, out_layout.extent);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(in_layout.extent); ++i) in.set(i, static_cast<double>(i % 5));
-      for (std::size_t i = 0; i < static_cast<std::size_t>(out_layout.extent); ++i) out.set(i, 3);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(in_layout.extent); ++i)
+        in.set(i, static_cast<double>(i % 5));
+      for (std::size_t i = 0; i < static_cast<std::size_t>(out_layout.extent); ++i)
+        out.set(i, 3);
       launch(test::cpu(), Copy{.in_dtype = in_dtype,
                                .out_dtype = out_dtype,
                                .accumulate = Accumulate::yes,
@@ -182,8 +185,8 @@ TEST(Arange, DoesNotDrift) {
 struct Cube {
   std::int64_t outer, size, count, inner;
 };
-const Cube kCubes[] = {{1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 2, 5}, {2, 9, 0, 3},    {0, 3, 2, 2},
-                       {2, 3, 4, 0}, {1, 2, 9, 8}, {1, 64, 5000, 33}};
+const Cube kCubes[] = {{1, 1, 1, 1}, {1, 5, 7, 1}, {3, 4, 2, 5}, {2, 9, 0, 3},
+                       {0, 3, 2, 2}, {2, 3, 4, 0}, {1, 2, 9, 8}, {1, 64, 5000, 33}};
 
 TEST(IndexSelect, TakesRowsOfAnySize) {
   Rng rng(73);
@@ -191,7 +194,8 @@ TEST(IndexSelect, TakesRowsOfAnySize) {
     std::vector<float> in(static_cast<std::size_t>(outer * size * inner));
     std::iota(in.begin(), in.end(), 0.0f);
     std::vector<std::int64_t> index(static_cast<std::size_t>(count));
-    for (std::int64_t& i : index) i = test::whole_between(rng, 0, size - 1);
+    for (std::int64_t& i : index)
+      i = test::whole_between(rng, 0, size - 1);
     std::vector<float> out(static_cast<std::size_t>(outer * count * inner), -1);
     launch(test::cpu(), IndexSelect{.out = out.data(),
                                     .in = in.data(),
@@ -222,7 +226,8 @@ TYPED_TEST(IndexAddOf, AddsRepeatedIndices) {
   for (const auto& [outer, size, count, inner] : kCubes) {
     std::vector<T> in = test::random_values<T>(rng, outer * count * inner, 0, 3);
     std::vector<std::int64_t> index(static_cast<std::size_t>(count));
-    for (std::int64_t& i : index) i = test::whole_between(rng, 0, size - 1);
+    for (std::int64_t& i : index)
+      i = test::whole_between(rng, 0, size - 1);
     std::vector<T> out(static_cast<std::size_t>(outer * size * inner), T(1));
     std::vector<double> expected(out.begin(), out.end());
     for (std::int64_t o = 0; o < outer; ++o) {
@@ -234,7 +239,8 @@ TYPED_TEST(IndexAddOf, AddsRepeatedIndices) {
       }
     }
     if (std::is_same_v<T, std::uint8_t>) {
-      for (double& value : expected) value = std::fmod(value, 256);
+      for (double& value : expected)
+        value = std::fmod(value, 256);
     }
     launch(test::cpu(), IndexAdd{.dtype = dtype_of<T>,
                                  .out = out.data(),
@@ -251,11 +257,12 @@ TYPED_TEST(IndexAddOf, AddsRepeatedIndices) {
 TYPED_TEST(IndexAddOf, ScattersOneElementPerRow) {
   using T = TypeParam;
   Rng rng(83);
-  for (const auto& [outer, size, inner] : std::vector<std::tuple<int, int, int>>{
-           {1, 1, 1}, {1, 5, 1}, {3, 4, 5}, {0, 3, 2}, {2, 3, 0}, {400, 3, 101}}) {
+  for (const auto& [outer, size, inner] :
+       std::vector<std::tuple<int, int, int>>{{1, 1, 1}, {1, 5, 1}, {3, 4, 5}, {0, 3, 2}, {2, 3, 0}, {400, 3, 101}}) {
     const std::vector<T> in = test::random_values<T>(rng, outer * inner, 0, 3);
     std::vector<std::int64_t> index(in.size());
-    for (std::int64_t& i : index) i = test::whole_between(rng, 0, size - 1);
+    for (std::int64_t& i : index)
+      i = test::whole_between(rng, 0, size - 1);
     std::vector<T> out(static_cast<std::size_t>(outer * size * inner), T(1));
     std::vector<T> expected = out;
     for (int o = 0; o < outer; ++o) {

@@ -135,13 +135,13 @@ TYPED_TEST(OptimizerOf, SquaredNormIsGatheredInDouble) {
   double expected = 0;
   for (const std::int64_t count : kCounts) {
     const auto values = test::random_values<T>(rng, count);
-    launch(test::cpu(), SquaredNorm{.dtype = dtype_of<T>,
-                                    .accumulate = accumulate,
-                                    .count = count,
-                                    .values = values.data(),
-                                    .total = &total});
+    launch(
+        test::cpu(),
+        SquaredNorm{
+            .dtype = dtype_of<T>, .accumulate = accumulate, .count = count, .values = values.data(), .total = &total});
     accumulate = Accumulate::yes;
-    for (const T value : values) expected += static_cast<double>(value) * static_cast<double>(value);
+    for (const T value : values)
+      expected += static_cast<double>(value) * static_cast<double>(value);
     EXPECT_NEAR(total, expected, 1e-12 * expected);
   }
 }
@@ -159,11 +159,10 @@ TYPED_TEST(OptimizerOf, ClipByNormScalesOnlyWhatIsTooLong) {
   for (const double max_norm : {1.0, 12.9, 13.1, 100.0}) {
     auto values = original;
     const double squared = 169;
-    launch(test::cpu(), ClipByNorm{.dtype = dtype_of<T>,
-                                   .count = 3,
-                                   .values = values.data(),
-                                   .squared_norm = &squared,
-                                   .max_norm = max_norm});
+    launch(
+        test::cpu(),
+        ClipByNorm{
+            .dtype = dtype_of<T>, .count = 3, .values = values.data(), .squared_norm = &squared, .max_norm = max_norm});
     const double factor = std::min(1.0, max_norm / (13 + 1e-6));
     EXPECT_LE(test::difference(values, std::vector<double>{3 * factor, -4 * factor, 12 * factor}),
               test::tolerance<T>());
@@ -174,11 +173,10 @@ TYPED_TEST(OptimizerOf, ClipByNormScalesOnlyWhatIsTooLong) {
 TYPED_TEST(OptimizerOf, ClipByNormPassesNaNOn) {
   std::vector<TypeParam> values{1, 2};
   const double squared = NAN;
-  launch(test::cpu(), ClipByNorm{.dtype = dtype_of<TypeParam>,
-                                 .count = 2,
-                                 .values = values.data(),
-                                 .squared_norm = &squared,
-                                 .max_norm = 1});
+  launch(
+      test::cpu(),
+      ClipByNorm{
+          .dtype = dtype_of<TypeParam>, .count = 2, .values = values.data(), .squared_norm = &squared, .max_norm = 1});
   EXPECT_TRUE(std::isnan(values[0])) << "a norm that is not a number must not look healthy";
 }
 

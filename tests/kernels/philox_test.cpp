@@ -105,8 +105,9 @@ TEST(RandomFill, TypesAgree) {
   const auto wide = fill<double>(Distribution::uniform, 1000, 0, 1);
   const auto narrow = fill<float>(Distribution::uniform, 1000, 0, 1);
   EXPECT_LE(test::difference(narrow, wide, 1), 0x1p-24);
-  EXPECT_LE(test::difference(fill<float>(Distribution::normal, 1000, 2, 3), fill<double>(Distribution::normal, 1000, 2, 3)),
-            1e-7);
+  EXPECT_LE(
+      test::difference(fill<float>(Distribution::normal, 1000, 2, 3), fill<double>(Distribution::normal, 1000, 2, 3)),
+      1e-7);
   const auto longs = fill<std::int64_t>(Distribution::integer, 1000, 0, 200);
   EXPECT_EQ(test::difference(fill<std::int32_t>(Distribution::integer, 1000, 0, 200), longs), 0);
   EXPECT_EQ(test::difference(fill<std::uint8_t>(Distribution::integer, 1000, 0, 200), longs), 0);
@@ -117,12 +118,14 @@ TEST(RandomFill, UniformNeverReachesItsEnd) {
   // So narrow that rounding reaches for the end.
   const float low = 1.0f;
   const float high = std::nextafter(low, 2.0f);
-  for (const float value : fill<float>(Distribution::uniform, 10000, low, high)) ASSERT_EQ(value, low);
+  for (const float value : fill<float>(Distribution::uniform, 10000, low, high))
+    ASSERT_EQ(value, low);
   for (const float value : fill<float>(Distribution::uniform, 10000, 1e6, 1e6 + 1)) {
     ASSERT_GE(value, 1e6f);
     ASSERT_LT(value, 1e6f + 1);
   }
-  for (const float value : fill<float>(Distribution::uniform, 10, 3, 3)) ASSERT_EQ(value, 3);
+  for (const float value : fill<float>(Distribution::uniform, 10, 3, 3))
+    ASSERT_EQ(value, 3);
 }
 
 TEST(RandomFill, IntegersCoverTheirRange) {
@@ -136,7 +139,8 @@ TEST(RandomFill, IntegersCoverTheirRange) {
 }
 
 TEST(RandomFill, NormalNumbersAreFinite) {
-  for (const float value : fill<float>(Distribution::normal, 300000, 0, 1)) ASSERT_TRUE(std::isfinite(value));
+  for (const float value : fill<float>(Distribution::normal, 300000, 0, 1))
+    ASSERT_TRUE(std::isfinite(value));
 }
 
 TEST(Dropout, KeepsAndScalesByItsMask) {

@@ -30,12 +30,14 @@ class Recorder final : public kernels::LaunchObserver {
 
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const Launch& launch : launches_) names.push_back(launch.name);
+    for (const Launch& launch : launches_)
+      names.push_back(launch.name);
     return names;
   }
 
   void replay() const {
-    for (const Launch& launch : launches_) launch.replay(kernels::context_for(launch.device), launch.args.data());
+    for (const Launch& launch : launches_)
+      launch.replay(kernels::context_for(launch.device), launch.args.data());
   }
 
  private:

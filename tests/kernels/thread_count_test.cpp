@@ -39,7 +39,8 @@ template <class T>
 std::vector<T> values(std::int64_t count, std::uint64_t seed) {
   Rng rng(seed);
   auto result = test::random_values<T>(rng, count);
-  for (T& value : result) value *= static_cast<T>(std::exp2(static_cast<double>(rng() % 20)));
+  for (T& value : result)
+    value *= static_cast<T>(std::exp2(static_cast<double>(rng() % 20)));
   return result;
 }
 
@@ -109,8 +110,8 @@ Bytes softmax(bool log) {
   std::vector<T> out(in.size());
   auto in_grad = grad;
   launch(test::cpu(), Softmax{dtype_of<T>, log, kRows, kSize, 1, in.data(), out.data()});
-  launch(test::cpu(), SoftmaxGrad{dtype_of<T>, log, Accumulate::yes, kRows, kSize, 1, grad.data(), out.data(),
-                                  in_grad.data()});
+  launch(test::cpu(),
+         SoftmaxGrad{dtype_of<T>, log, Accumulate::yes, kRows, kSize, 1, grad.data(), out.data(), in_grad.data()});
   return bytes_of(in_grad);
 }
 
@@ -120,7 +121,8 @@ Bytes cross_entropy() {
   constexpr std::int64_t kClasses = 11;
   const auto logits = values<T>(kRows * kClasses, 11);
   std::vector<std::int64_t> targets(kRows);
-  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<std::int64_t>(i % kClasses);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    targets[i] = static_cast<std::int64_t>(i % kClasses);
   std::vector<T> normalizer(2 * kRows);
   std::vector<T> loss(1);
   auto grad = values<T>(kRows * kClasses, 12);
@@ -210,14 +212,12 @@ Bytes optimizers() {
   double squared = 0;
   const StepState state{.learning_rate = 0.1, .step = 1};
   launch(test::cpu(), SquaredNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .total = &squared});
-  launch(test::cpu(), ClipByNorm{.dtype = dtype_of<T>,
-                                 .count = kCount,
-                                 .values = grad.data(),
-                                 .squared_norm = &squared,
-                                 .max_norm = 1});
+  launch(test::cpu(),
+         ClipByNorm{
+             .dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .squared_norm = &squared, .max_norm = 1});
   launch(test::cpu(), Sgd{dtype_of<T>, kCount, param.data(), grad.data(), buffer.data(), &state, 0.9, 0, 0.1, true});
-  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.9, 0.999,
-                           1e-8, 0.1, false});
+  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.9, 0.999, 1e-8,
+                           0.1, false});
   return bytes_of(param);
 }
 
@@ -236,7 +236,8 @@ Bytes copy(Accumulate accumulate) {
 Bytes index_select() {
   const auto in = values<float>(500 * 100, 20);
   std::vector<std::int64_t> index(20'000);
-  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int64_t>(i * 7 % 500);
+  for (std::size_t i = 0; i < index.size(); ++i)
+    index[i] = static_cast<std::int64_t>(i * 7 % 500);
   std::vector<float> out(index.size() * 100);
   launch(test::cpu(), IndexSelect{out.data(), in.data(), index.data(), 1, 500, 20'000, 400});
   return bytes_of(out);

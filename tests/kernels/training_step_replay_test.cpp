@@ -51,11 +51,13 @@ class DrainedCaches {
     }
   }
   ~DrainedCaches() {
-    for (const auto& [memory, bytes] : blocks_) detail::cpu_free(memory, bytes);
+    for (const auto& [memory, bytes] : blocks_)
+      detail::cpu_free(memory, bytes);
   }
   /// Overwrites them with NaNs: a replay must not depend on what a step left behind.
   void poison() const {
-    for (const auto& [memory, bytes] : blocks_) std::memset(memory, 0xff, bytes);
+    for (const auto& [memory, bytes] : blocks_)
+      std::memset(memory, 0xff, bytes);
   }
   std::size_t size() const { return blocks_.size(); }
 
@@ -71,7 +73,8 @@ class Snapshot {
     parts_.push_back({first, {first, first + bytes}});
   }
   void restore() const {
-    for (const auto& [memory, bytes] : parts_) std::memcpy(memory, bytes.data(), bytes.size());
+    for (const auto& [memory, bytes] : parts_)
+      std::memcpy(memory, bytes.data(), bytes.size());
   }
 
  private:
@@ -124,13 +127,14 @@ kernels::StepState& step_state(const Recorder& recorder) {
 
 std::vector<std::vector<float>> values_of(const std::vector<Tensor>& tensors) {
   std::vector<std::vector<float>> values;
-  for (const Tensor& tensor : tensors) values.push_back(tensor.to_vector<float>());
+  for (const Tensor& tensor : tensors)
+    values.push_back(tensor.to_vector<float>());
   return values;
 }
 
 struct Model {
-  nn::Sequential net{nn::Linear(20, 70), nn::ReLU(), nn::Dropout(0.3), nn::Linear(70, 70), nn::ReLU(),
-                     nn::Linear(70, 7)};
+  nn::Sequential net{nn::Linear(20, 70), nn::ReLU(), nn::Dropout(0.3),
+                     nn::Linear(70, 70), nn::ReLU(), nn::Linear(70, 7)};
   nn::CrossEntropyLoss criterion;
 };
 
@@ -150,7 +154,8 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
     optim::clip_grad_norm_(parameters, 0.5);
     optimizer.step();
   };
-  for (int warm_up = 0; warm_up < 2; ++warm_up) step();
+  for (int warm_up = 0; warm_up < 2; ++warm_up)
+    step();
 
   Recorder dry_run;  // only to find the optimiser's memory
   {
@@ -164,9 +169,9 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
     const ObserverScope scope(&recorder);
     step();
   }
-  EXPECT_THAT(recorder.names(), IsSupersetOf({"fill", "matmul", "dropout", "cross_entropy", "cross_entropy_grad",
-                                              "dropout_grad", "pointwise", "reduce", "squared_norm", "clip_by_norm",
-                                              Kernel::kName}));
+  EXPECT_THAT(recorder.names(),
+              IsSupersetOf({"fill", "matmul", "dropout", "cross_entropy", "cross_entropy_grad", "dropout_grad",
+                            "pointwise", "reduce", "squared_norm", "clip_by_norm", Kernel::kName}));
   const std::uint64_t blocks = generator.offset() - blocks_before;
   const auto weights = values_of(parameters);
   const float* recorded_loss = loss.data<float>();

@@ -48,9 +48,7 @@ struct Replica {
 };
 
 // The same arithmetic without a module.
-Tensor by_hand(const std::vector<Tensor>& p, const Tensor& x) {
-  return linear(linear_relu(x, p[0], p[1]), p[2], p[3]);
-}
+Tensor by_hand(const std::vector<Tensor>& p, const Tensor& x) { return linear(linear_relu(x, p[0], p[1]), p[2], p[3]); }
 
 std::vector<Values> gradients(const std::vector<Tensor>& parameters) {
   std::vector<Values> all;
@@ -278,8 +276,7 @@ TEST(FrameThreads, RecordedReplicasAddUpInTheModule) {
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {
         const FrameScope scope(*frames[static_cast<std::size_t>(i)]);
-        outputs[static_cast<std::size_t>(i)] =
-            model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to("cpu:0");
+        outputs[static_cast<std::size_t>(i)] = model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to("cpu:0");
       });
     }
   }

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/dropout.h>
 #include <tandem/nn/loss.h>
@@ -19,12 +19,12 @@
 namespace tandem {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using test::message_of;
 using test::Mixed;
 using test::Mlp;
 using test::names_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Module, ListsParametersOwnOnesFirstThenThoseOfChildren) {
   const Mixed model;
@@ -132,6 +132,17 @@ TEST(ModuleRegistration, ParametersMustBePlainFloatingTensors) {
   EXPECT_THROW(Wrong{Tensor()}, ConfigError);
 }
 
+TEST(ModuleRegistration, RegisteredParametersAndBuffersCannotBeReplacedUnnoticed) {
+  Mixed model;
+  EXPECT_EQ(message_of<ConfigError>([&] { model.first.weight = Parameter(zeros({2, 2})); }),
+            "Parameter 'first.weight' [2, 2] belongs to a module, which would go on with the old one: it cannot be "
+            "assigned. Write its elements instead: copy_() under NoGradGuard");
+  EXPECT_THROW(model.mean = Buffer(zeros({2})), ConfigError);
+  EXPECT_NO_THROW(model(ones({1, 2}))) << "a refused assignment changes nothing";
+  Parameter loose(zeros({2}));
+  EXPECT_NO_THROW(loose = Parameter(ones({2})));
+}
+
 TEST(ModuleRegistration, LateChildrenAndParametersCount) {
   struct Late : nn::Module<Late> {
     nn::Sequential body = child("body", nn::Sequential());
@@ -187,10 +198,10 @@ TEST(UnregisteredLayer, OutsideAnyModuleIsFine) {
   EXPECT_NO_THROW(alone(ones({1, 2})));
 }
 
-TEST(UnregisteredLayer, ReplacingARegisteredOneIsNoticed) {
+TEST(UnregisteredLayer, CannotTakeThePlaceOfARegisteredOne) {
   Mlp model;
-  model.fc1 = nn::Linear(4, 8);
-  EXPECT_THROW(model(ones({1, 4})), ConfigError);
+  EXPECT_THROW(model.fc1 = nn::Linear(4, 8), ConfigError);
+  EXPECT_THROW(model.fc1.weight = Parameter(zeros({8, 4})), ConfigError);
 }
 
 TEST(ModuleScope, IsClosedByAnException) {

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/module.h>
 #include <tandem/optim/adam.h>
@@ -22,11 +22,11 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using test::message_of;
 using test::Mixed;
 using test::Mlp;
 using test::values_of;
+using ::testing::HasSubstr;
 
 TEST(ModuleTo, MovesParametersGradientsAndBuffersAndKeepsTheirIdentity) {
   Mixed model;
@@ -118,10 +118,12 @@ TEST(ModuleTo, BetweenForwardAndBackwardIsAnError) {
 using MakeOptimizer = std::unique_ptr<optim::Optimizer> (*)(const std::vector<Tensor>&);
 
 const std::vector<std::pair<std::string, MakeOptimizer>> kOptimizers{
-    {"SGD", [](const std::vector<Tensor>& p) -> std::unique_ptr<optim::Optimizer> {
+    {"SGD",
+     [](const std::vector<Tensor>& p) -> std::unique_ptr<optim::Optimizer> {
        return std::make_unique<optim::SGD>(p, optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01});
      }},
-    {"Adam", [](const std::vector<Tensor>& p) -> std::unique_ptr<optim::Optimizer> {
+    {"Adam",
+     [](const std::vector<Tensor>& p) -> std::unique_ptr<optim::Optimizer> {
        return std::make_unique<optim::Adam>(p, optim::AdamOptions{.lr = 0.01});
      }},
     {"AdamW", [](const std::vector<Tensor>& p) -> std::unique_ptr<optim::Optimizer> {

@@ -17,8 +17,8 @@
 namespace tandem {
 namespace {
 
-using ::testing::ElementsAre;
 using test::message_of;
+using ::testing::ElementsAre;
 
 TEST(Sequential, RunsItsLayersInOrder) {
   struct Add : nn::Module<Add> {

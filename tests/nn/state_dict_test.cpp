@@ -16,12 +16,12 @@
 namespace tandem {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using test::message_of;
 using test::Mixed;
 using test::Mlp;
 using test::values_of;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 std::vector<std::string> names(const nn::StateDict& state) {
   std::vector<std::string> all;

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"
@@ -54,9 +54,10 @@ TEST(ToDevice, SaysWhatIsNotThere) {
 TEST(Mixing, TwoDevicesInOneOpIsAnError) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({2, 3}, {.device = "cpu:1"});
-  EXPECT_EQ(message_of<DeviceError>([&] { a + b; }),
-            "add: expected all tensors to be on the same device, got [2, 3] on cpu:0 and [2, 3] on cpu:1; move one with "
-            ".to(device)");
+  EXPECT_EQ(
+      message_of<DeviceError>([&] { a + b; }),
+      "add: expected all tensors to be on the same device, got [2, 3] on cpu:0 and [2, 3] on cpu:1; move one with "
+      ".to(device)");
   EXPECT_THROW(a * b, DeviceError);
   EXPECT_THROW(a.matmul(b.t()), DeviceError);
   EXPECT_THROW(Tensor(a).add_(b), DeviceError);
@@ -82,8 +83,8 @@ TEST(Mixing, CopyInPlaceCrossesDevicesAndTypes) {
 
 TEST(Results, StayOnTheirDevice) {
   const Tensor x = ones({2, 2}, {.device = "cpu:3"});
-  for (const Tensor& y : {x + x, x * 2.0, x.exp(), x.sum(), x.matmul(x), x.t(), x[0], x.clone(), x.softmax(1), x.argmax(),
-                          cat({x, x}), x.to(DType::f64), mse_loss(x, x)}) {
+  for (const Tensor& y : {x + x, x * 2.0, x.exp(), x.sum(), x.matmul(x), x.t(), x[0], x.clone(), x.softmax(1),
+                          x.argmax(), cat({x, x}), x.to(DType::f64), mse_loss(x, x)}) {
     EXPECT_EQ(y.device(), Device("cpu:3"));
   }
 }

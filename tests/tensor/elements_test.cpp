@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"
@@ -120,8 +120,8 @@ TEST(Version, CountsChangesInPlace) {
   const NoGradGuard no_grad;
   std::uint32_t last = x.version();
   const std::vector<std::function<void()>> changes{
-      [&] { x.add_(1); }, [&] { x.mul_(ones({3})); }, [&] { x.fill_(2); },   [&] { x.zero_(); },
-      [&] { x.copy_(ones({3})); }, [&] { x.uniform_(); },     [&] { x.normal_(); }};
+      [&] { x.add_(1); },          [&] { x.mul_(ones({3})); }, [&] { x.fill_(2); }, [&] { x.zero_(); },
+      [&] { x.copy_(ones({3})); }, [&] { x.uniform_(); },      [&] { x.normal_(); }};
   for (const auto& change : changes) {
     change();
     EXPECT_GT(x.version(), last);

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/grad_mode.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"
@@ -38,7 +38,8 @@ TEST(Seed, FixesEveryNumberForAnyNumberOfThreads) {
     const test::ThreadCount threads(count);
     runs.push_back(draws(42));
   }
-  for (const auto& run : runs) EXPECT_TRUE(run == runs[0]);
+  for (const auto& run : runs)
+    EXPECT_TRUE(run == runs[0]);
   EXPECT_FALSE(draws(43) == runs[0]);
 }
 
@@ -131,12 +132,14 @@ TEST(Generator, ReservesRangesForManyThreads) {
     std::vector<std::jthread> threads;
     for (std::size_t t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
-        for (std::size_t i = 0; i < 500; ++i) starts[t * 500 + i] = generator.reserve(3);
+        for (std::size_t i = 0; i < 500; ++i)
+          starts[t * 500 + i] = generator.reserve(3);
       });
     }
   }
   std::sort(starts.begin(), starts.end());
-  for (std::size_t i = 0; i < starts.size(); ++i) ASSERT_EQ(starts[i], 3 * i);
+  for (std::size_t i = 0; i < starts.size(); ++i)
+    ASSERT_EQ(starts[i], 3 * i);
 }
 
 TEST(Rand, TypesDrawTheSameNumbers) {
@@ -148,10 +151,12 @@ TEST(Rand, TypesDrawTheSameNumbers) {
   };
   const Doubles wide = again([] { return rand({1000}, {.dtype = DType::f64}).to_vector<double>(); });
   const Doubles narrow = again([] { return rand({1000}).to_vector<double>(); });
-  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_NEAR(wide[i], narrow[i], 0x1p-24);
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    ASSERT_NEAR(wide[i], narrow[i], 0x1p-24);
   const Doubles wide_n = again([] { return randn({1000}, {.dtype = DType::f64}).to_vector<double>(); });
   const Doubles narrow_n = again([] { return randn({1000}).to_vector<double>(); });
-  for (std::size_t i = 0; i < wide_n.size(); ++i) ASSERT_EQ(static_cast<float>(wide_n[i]), narrow_n[i]);
+  for (std::size_t i = 0; i < wide_n.size(); ++i)
+    ASSERT_EQ(static_cast<float>(wide_n[i]), narrow_n[i]);
 }
 
 // Kolmogorov's distance between draws and a distribution function; above 1.95 / sqrt(n) once in a thousand seeds.
@@ -186,7 +191,8 @@ TEST(Rand, IsUniform) {
     EXPECT_LT(distance(x, [](double v) { return v; }), 1.95);
     EXPECT_GE(*std::min_element(x.begin(), x.end()), 0);
     EXPECT_LT(*std::max_element(x.begin(), x.end()), 1);
-    for (const std::size_t lag : {1u, 2u, 3u, 4u}) EXPECT_LT(std::abs(correlation(x, lag)), 0.013);
+    for (const std::size_t lag : {1u, 2u, 3u, 4u})
+      EXPECT_LT(std::abs(correlation(x, lag)), 0.013);
   }
 }
 
@@ -205,7 +211,8 @@ TEST(Randn, IsNormal) {
     EXPECT_NEAR(sum / 1e5, 0, 0.0125);
     EXPECT_NEAR(squares / 1e5, 1, 0.018);
     EXPECT_NEAR(fourth / 1e5, 3, 0.15);
-    for (const std::size_t lag : {1u, 2u}) EXPECT_LT(std::abs(correlation(x, lag)), 0.013);
+    for (const std::size_t lag : {1u, 2u})
+      EXPECT_LT(std::abs(correlation(x, lag)), 0.013);
   }
   const Doubles shifted = empty({10'000}).normal_(5, 0.1).to_vector<double>();
   EXPECT_NEAR(std::accumulate(shifted.begin(), shifted.end(), 0.0) / 1e4, 5, 0.005);
@@ -235,7 +242,8 @@ TEST(Randint, CountsAreEven) {
     ++counts[static_cast<std::size_t>(value)];
   }
   double chi_square = 0;
-  for (const double count : counts) chi_square += (count - 1e4) * (count - 1e4) / 1e4;
+  for (const double count : counts)
+    chi_square += (count - 1e4) * (count - 1e4) / 1e4;
   EXPECT_LT(chi_square, 27.9);  // 9 degrees of freedom, once in a thousand seeds
 }
 
@@ -274,7 +282,8 @@ TEST(Randperm, AllOrdersAreEquallyLikely) {
     ++counts[static_cast<std::size_t>(p[0] * 9 + p[1] * 3 + p[2])];
   }
   double chi_square = 0;
-  for (const double count : counts) chi_square += count == 0 ? 0 : (count - 1000) * (count - 1000) / 1000;
+  for (const double count : counts)
+    chi_square += count == 0 ? 0 : (count - 1000) * (count - 1000) / 1000;
   EXPECT_EQ(std::count(counts.begin(), counts.end(), 0.0), 21);
   EXPECT_LT(chi_square, 20.5);  // 5 degrees of freedom
 }

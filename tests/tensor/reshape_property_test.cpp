@@ -63,11 +63,13 @@ Pair permuted(const Pair& x, Rng& rng) {
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), rng);
   Shape sizes;
-  for (const std::int64_t dim : order) sizes.push_back(x.oracle.sizes[static_cast<int>(dim)]);
+  for (const std::int64_t dim : order)
+    sizes.push_back(x.oracle.sizes[static_cast<int>(dim)]);
   return {x.tensor.permute(Shape(std::span<const std::int64_t>(order))),
           gathered(sizes, [&](const std::vector<std::int64_t>& index) {
             std::vector<std::int64_t> old(index.size());
-            for (std::size_t i = 0; i < index.size(); ++i) old[static_cast<std::size_t>(order[i])] = index[i];
+            for (std::size_t i = 0; i < index.size(); ++i)
+              old[static_cast<std::size_t>(order[i])] = index[i];
             return at(x.oracle, old);
           })};
 }
@@ -159,7 +161,8 @@ bool is_strided(const Places& places, const Shape& sizes) {
   }
   const Oracle expected = gathered(sizes, [&](const std::vector<std::int64_t>& index) {
     std::int64_t place = places[0];
-    for (std::size_t dim = 0; dim < index.size(); ++dim) place += index[dim] * strides[static_cast<int>(dim)];
+    for (std::size_t dim = 0; dim < index.size(); ++dim)
+      place += index[dim] * strides[static_cast<int>(dim)];
     return place;
   });
   return expected.places == places;
@@ -185,7 +188,8 @@ TEST(ViewProperty, AnyChainOfViewsShowsTheElementsOfTheOracle) {
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     Rng rng(seed);
     Shape sizes;
-    for (std::int64_t dims = between(rng, 0, 5); dims > 0; --dims) sizes.push_back(between(rng, 1, 4));
+    for (std::int64_t dims = between(rng, 0, 5); dims > 0; --dims)
+      sizes.push_back(between(rng, 1, 4));
     Pair x{arange(sizes.numel()).reshape(sizes), {sizes, {}}};
     x.oracle.places.resize(static_cast<std::size_t>(sizes.numel()));
     std::iota(x.oracle.places.begin(), x.oracle.places.end(), 0);

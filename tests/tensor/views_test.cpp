@@ -202,7 +202,8 @@ TEST(Reshape, CopiesWhereItMust) {
 TEST(Reshape, SaysWhatDoesNotFit) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({4}); }), "reshape: [2, 3] with 6 elements cannot become [4]");
-  EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({-1, 4}); }), "reshape: [2, 3] with 6 elements cannot become [-1, 4]");
+  EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({-1, 4}); }),
+            "reshape: [2, 3] with 6 elements cannot become [-1, 4]");
   EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({-1, -1}); }), "reshape: only one size of [-1, -1] can be -1");
   EXPECT_EQ(message_of<ShapeError>([&] { x.reshape({-2, 3}); }), "reshape: [-2, 3] has a negative size");
   EXPECT_THROW(zeros({0}).reshape({-1, 0}), ShapeError) << "any size would do";

@@ -1,0 +1,157 @@
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "numbers.h"
+#include "support/message.h"
+
+// What a loader does when data sets throw, options are wrong, or nobody reads on.
+
+namespace tandem {
+namespace {
+
+using data::DataLoader;
+using data::DataLoaderOptions;
+using data::Dataset;
+using data::Example;
+using test::count_to;
+using test::epoch;
+using test::Faulty;
+using test::Indices;
+using test::kWorkers;
+using test::message_of;
+using test::Numbers;
+
+TEST(DataLoaderErrors, ErrorsArriveAtTheirBatchWithTheSamplesIndex) {
+  for (const int workers : kWorkers) {
+    Faulty dataset(20, {13});
+    DataLoader loader(dataset, {.batch_size = 4, .num_workers = workers});
+    Indices seen;
+    EXPECT_EQ(message_of<ValueError>([&] {
+                for (const auto& [x, y] : loader)
+                  seen.push_back(y.to_vector<std::int64_t>()[0]);
+              }),
+              "the sample is broken\n  while loading sample 13");
+    EXPECT_EQ(seen, (Indices{0, 4, 8})) << "what comes before is delivered first";
+    dataset.repair();
+    EXPECT_EQ(epoch(loader), count_to(20)) << "and the loader goes on";
+  }
+}
+
+TEST(DataLoaderErrors, AFirstBatchThatFailsThrowsFromBegin) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Faulty(20, {0}), {.batch_size = 4, .num_workers = workers});
+    EXPECT_THROW(loader.begin(), ValueError);
+  }
+}
+
+TEST(DataLoaderErrors, AnIteratorMaySkipABatchThatFailed) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Faulty(12, {5, 6, 9}), {.batch_size = 3, .num_workers = workers});
+    Indices seen;
+    int failures = 0;
+    auto it = loader.begin();
+    while (it != std::default_sentinel) {
+      seen.push_back((*it).y.to_vector<std::int64_t>()[0]);
+      for (bool again = true; again;) {
+        try {
+          ++it;
+          again = false;
+        } catch (const ValueError&) {
+          ++failures;
+        }
+      }
+    }
+    EXPECT_EQ(seen, (Indices{0}));
+    EXPECT_EQ(failures, 3);
+  }
+}
+
+TEST(DataLoaderErrors, OtherExceptionsArriveUnchanged) {
+  struct Rude : Numbers {
+    using Numbers::Numbers;
+    Example get(std::int64_t index) const override {
+      if (index == 3) throw std::out_of_range("not one of tandem's");
+      return Numbers::get(index);
+    }
+  };
+  for (const int workers : kWorkers) {
+    DataLoader loader(Rude(6), {.batch_size = 1, .num_workers = workers});
+    EXPECT_THROW(epoch(loader), std::out_of_range);
+  }
+}
+
+TEST(DataLoaderErrors, SamplesThatDoNotStackAreNamed) {
+  struct Ragged : Dataset {
+    std::int64_t size() const override { return 4; }
+    Example get(std::int64_t index) const override { return {zeros({index == 2 ? 3 : 2}), zeros({})}; }
+  };
+  for (const int workers : kWorkers) {
+    DataLoader loader(Ragged(), {.batch_size = 4, .num_workers = workers});
+    EXPECT_EQ(message_of<ShapeError>([&] { loader.begin(); }),
+              "DataLoader: the samples of a batch must be of one kind, got f32 [2] (sample 0) and f32 [3] (sample 2)");
+  }
+}
+
+TEST(DataLoaderErrors, WrongOptionsAreErrors) {
+  const Numbers dataset(4);
+  const auto text = [&](const DataLoaderOptions& options) {
+    return message_of<ConfigError>([&] { DataLoader loader(dataset, options); });
+  };
+  EXPECT_EQ(message_of<ConfigError>([] { DataLoader(Numbers(0), {}); }), "DataLoader: the data set is empty");
+  EXPECT_EQ(text({.batch_size = 0}), "DataLoader: batch_size must be at least 1, got 0");
+  EXPECT_EQ(text({.batch_size = 10, .drop_last = true}),
+            "DataLoader: batch_size 10 is larger than the data set (4 samples), so with drop_last there is no batch at "
+            "all");
+  EXPECT_EQ(text({.num_workers = -1}),
+            "DataLoader: needs 0 <= num_workers <= 256 and prefetch_factor >= 1, got -1 and 2");
+  EXPECT_EQ(text({.prefetch_factor = 0}),
+            "DataLoader: needs 0 <= num_workers <= 256 and prefetch_factor >= 1, got 0 and 0");
+  EXPECT_THROW(DataLoader(std::shared_ptr<const Dataset>(), {}), ConfigError);
+  EXPECT_THROW(DataLoader(dataset, {.device = "cpu:999"}), DeviceError);
+}
+
+TEST(DataLoader, ABatchLargerThanTheDataIsOneBatch) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(4), {.batch_size = INT64_MAX, .num_workers = workers});
+    EXPECT_EQ(loader.size(), 1);
+    EXPECT_EQ(epoch(loader), count_to(4));
+  }
+}
+
+TEST(DataLoader, MayBeLeftAtAnyPoint) {
+  Generator generator(17);
+  const GeneratorScope scope(generator);
+  const auto draw = [](std::int64_t low, std::int64_t high) { return randint(low, high, {}).item<std::int64_t>(); };
+  for (int round = 0; round < 1000; ++round) {
+    const std::int64_t samples = draw(1, 30);
+    const DataLoaderOptions options{.batch_size = draw(1, 8),
+                                    .shuffle = draw(0, 2) == 1,
+                                    .num_workers = static_cast<int>(draw(0, 5)),
+                                    .prefetch_factor = static_cast<int>(draw(1, 4)),
+                                    .seed = 1};
+    std::set<std::int64_t> bad;
+    if (draw(0, 4) == 0) bad.insert(draw(0, samples));
+    DataLoader loader(Faulty(samples, bad), options);
+    const std::int64_t stop_after = draw(0, loader.size() + 2);
+    std::int64_t batches = 0;
+    try {
+      for (const auto& [x, y] : loader) {
+        EXPECT_EQ(x.numel(), y.numel());
+        if (++batches >= stop_after) break;
+      }
+    } catch (const ValueError&) {
+      EXPECT_FALSE(bad.empty());
+    }
+    EXPECT_LE(batches, loader.size());
+  }
+}
+
+}  // namespace
+}  // namespace tandem

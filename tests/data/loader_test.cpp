@@ -1,0 +1,243 @@
+#include <tandem/data/loader.h>
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/grad_mode.h>
+
+#include "numbers.h"
+
+namespace tandem {
+namespace {
+
+using data::DataLoader;
+using data::DataLoaderOptions;
+using data::Dataset;
+using data::Example;
+using test::count_to;
+using test::epoch;
+using test::Faulty;
+using test::Indices;
+using test::kWorkers;
+using test::Numbers;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAreArray;
+
+TEST(DataLoader, GivesBatchesInOrder) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(7), {.batch_size = 3, .num_workers = workers});
+    EXPECT_EQ(loader.size(), 3);
+    std::vector<Indices> batches;
+    for (auto [x, y] : loader) {
+      EXPECT_EQ(x.shape(), (Shape{y.numel(), 1}));
+      EXPECT_EQ(x.to_vector<std::int64_t>(), y.to_vector<std::int64_t>());
+      batches.push_back(y.to_vector<std::int64_t>());
+    }
+    EXPECT_THAT(batches, ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}, Indices{6}));
+  }
+}
+
+TEST(DataLoader, DropLastLeavesOutWhatIsNotFull) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(7), {.batch_size = 3, .num_workers = workers, .drop_last = true});
+    EXPECT_EQ(loader.size(), 2);
+    EXPECT_EQ(epoch(loader), count_to(6));
+    DataLoader fits(Numbers(6), {.batch_size = 3, .num_workers = workers, .drop_last = true});
+    EXPECT_EQ(epoch(fits), count_to(6));
+  }
+}
+
+TEST(DataLoader, ShowsEverySampleOncePerEpoch) {
+  for (const int workers : kWorkers) {
+    for (const std::int64_t batch_size : {1, 2, 16, 100, 1000}) {
+      DataLoader loader(Numbers(100), {.batch_size = batch_size, .shuffle = true, .num_workers = workers});
+      EXPECT_THAT(epoch(loader), UnorderedElementsAreArray(count_to(100)));
+    }
+  }
+}
+
+TEST(DataLoader, OrderDependsOnSeedAndEpochAloneNotOnWorkers) {
+  const auto epochs = [](int workers, int prefetch, std::uint64_t seed) {
+    DataLoader loader(
+        Numbers(50),
+        {.batch_size = 7, .shuffle = true, .num_workers = workers, .prefetch_factor = prefetch, .seed = seed});
+    std::vector<Indices> all;
+    for (int e = 0; e < 3; ++e)
+      all.push_back(epoch(loader));
+    return all;
+  };
+  const auto expected = epochs(0, 2, 4);
+  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_NE(expected[1], expected[2]);
+  EXPECT_NE(expected[0], count_to(50));
+  for (const int workers : kWorkers) {
+    EXPECT_EQ(epochs(workers, 1, 4), expected);
+    EXPECT_EQ(epochs(workers, 9, 4), expected);
+  }
+  EXPECT_NE(epochs(0, 2, 5), expected);
+}
+
+TEST(DataLoader, SetEpochResumes) {
+  DataLoader loader(Numbers(50), {.batch_size = 7, .shuffle = true, .seed = 4});
+  std::vector<Indices> all;
+  for (int e = 0; e < 4; ++e)
+    all.push_back(epoch(loader));
+  EXPECT_EQ(loader.epoch(), 4);
+  DataLoader resumed(Numbers(50), {.batch_size = 7, .shuffle = true, .seed = 4});
+  resumed.set_epoch(2);
+  EXPECT_EQ(epoch(resumed), all[2]);
+  EXPECT_EQ(epoch(resumed), all[3]);
+  resumed.set_epoch(0);
+  EXPECT_EQ(epoch(resumed), all[0]);
+}
+
+TEST(DataLoader, AnEpochThatWasLeftEarlyCounts) {
+  DataLoader whole(Numbers(50), {.batch_size = 7, .shuffle = true, .seed = 4});
+  epoch(whole);
+  const Indices second = epoch(whole);
+  DataLoader left(Numbers(50), {.batch_size = 7, .shuffle = true, .num_workers = 2, .seed = 4});
+  for (const auto& batch : left) {
+    static_cast<void>(batch);
+    break;
+  }
+  EXPECT_EQ(epoch(left), second);
+}
+
+TEST(DataLoader, WithoutASeedItDrawsOneFromTheGenerator) {
+  const auto make = [] { return DataLoader(Numbers(50), {.batch_size = 50, .shuffle = true}); };
+  manual_seed(8);
+  DataLoader a = make();
+  DataLoader b = make();
+  manual_seed(8);
+  DataLoader again = make();
+  const Indices first = epoch(a);
+  EXPECT_NE(epoch(b), first);
+  EXPECT_EQ(epoch(again), first);
+}
+
+TEST(DataLoader, RandomTransformsAreTheSameForAnyNumberOfWorkers) {
+  const auto values = [](int workers) {
+    DataLoader loader(Numbers(40, true), {.batch_size = 6, .shuffle = true, .num_workers = workers, .seed = 4});
+    std::vector<double> all;
+    for (int e = 0; e < 2; ++e) {
+      for (const auto& [x, y] : loader) {
+        for (const double v : x.to_vector<double>())
+          all.push_back(v);
+      }
+    }
+    return all;
+  };
+  const auto expected = values(0);
+  EXPECT_EQ(std::set<double>(expected.begin(), expected.end()).size(), 80u) << "each draw is another one";
+  for (const int workers : kWorkers) {
+    EXPECT_EQ(values(workers), expected);
+  }
+}
+
+TEST(DataLoader, LeavesTheCallersGeneratorAlone) {
+  for (const int workers : kWorkers) {
+    manual_seed(3);
+    DataLoader loader(Numbers(10, true), {.batch_size = 2, .shuffle = true, .num_workers = workers, .seed = 1});
+    epoch(loader);
+    const auto after = rand({4}).to_vector<double>();
+    manual_seed(3);
+    EXPECT_EQ(rand({4}).to_vector<double>(), after);
+  }
+}
+
+TEST(DataLoader, LoadsUnderTheCallersState) {
+  struct Curious : Dataset {
+    std::int64_t size() const override { return 3; }
+    Example get(std::int64_t) const override {
+      return {zeros({1}), full({}, is_grad_enabled() ? 1 : 0, {.dtype = DType::i64})};
+    }
+  };
+  for (const int workers : kWorkers) {
+    const core::DeviceScope device("cpu:2");
+    const NoGradGuard no_grad;
+    DataLoader loader(Curious(), {.batch_size = 3, .num_workers = workers});
+    for (const auto& [x, y] : loader) {
+      EXPECT_EQ(x.device(), Device("cpu:2"));
+      EXPECT_EQ(y.to_vector<std::int64_t>(), (Indices{0, 0, 0}));
+    }
+  }
+}
+
+TEST(DataLoader, PutsBatchesOnADevice) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(5), {.batch_size = 2, .num_workers = workers, .device = "cpu:1"});
+    for (const auto& [x, y] : loader) {
+      EXPECT_EQ(x.device(), Device("cpu:1"));
+      EXPECT_EQ(y.device(), Device("cpu:1"));
+    }
+    EXPECT_EQ(epoch(loader), count_to(5));
+  }
+}
+
+// ---- lifetimes ----
+
+TEST(DataLoader, BorrowsALvalueAndKeepsATemporary) {
+  Faulty borrowed(4, {2});
+  DataLoader loader(borrowed, {.batch_size = 4});
+  borrowed.repair();
+  EXPECT_EQ(epoch(loader), count_to(4)) << "the repair is seen: nothing was copied";
+  const Numbers constant(3);
+  DataLoader of_constant(constant, {.batch_size = 1});
+  EXPECT_EQ(epoch(of_constant), count_to(3));
+  const Dataset& base = constant;
+  DataLoader of_base(base, {.batch_size = 1});
+  EXPECT_EQ(epoch(of_base), count_to(3));
+  DataLoader shared(std::make_shared<const Numbers>(3), {.batch_size = 1});
+  EXPECT_EQ(epoch(shared), count_to(3));
+}
+
+TEST(DataLoader, AnIteratorMayOutliveItsLoader) {
+  for (const int workers : kWorkers) {
+    std::optional<DataLoader> loader(std::in_place, Numbers(6),
+                                     DataLoaderOptions{.batch_size = 2, .num_workers = workers});
+    auto it = loader->begin();
+    loader.reset();
+    Indices seen;
+    for (; it != std::default_sentinel; ++it) {
+      for (const std::int64_t y : (*it).y.to_vector<std::int64_t>())
+        seen.push_back(y);
+    }
+    EXPECT_EQ(seen, count_to(6));
+  }
+}
+
+TEST(DataLoader, SeveralIteratorsAtOnce) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(6), {.batch_size = 2, .num_workers = workers});
+    auto a = loader.begin();
+    auto b = loader.begin();
+    ++a;
+    EXPECT_EQ((*a).y.to_vector<std::int64_t>(), (Indices{2, 3}));
+    EXPECT_EQ((*b).y.to_vector<std::int64_t>(), (Indices{0, 1}));
+    b = std::move(a);
+    b++;
+    EXPECT_EQ((*b).y.to_vector<std::int64_t>(), (Indices{4, 5}));
+    ++b;
+    EXPECT_TRUE(b == std::default_sentinel);
+  }
+}
+
+TEST(DataLoader, BatchesOutliveEverything) {
+  std::vector<Example> kept;
+  {
+    DataLoader loader(Numbers(4), {.batch_size = 2, .num_workers = 2});
+    for (const Example& example : loader)
+      kept.push_back(example);
+  }
+  EXPECT_EQ(kept[1].y.to_vector<std::int64_t>(), (Indices{2, 3}));
+}
+
+}  // namespace
+}  // namespace tandem

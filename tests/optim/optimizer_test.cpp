@@ -1,0 +1,318 @@
+#include <tandem/optim/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/ops.h>
+#include <tandem/autograd/parameter.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tensor/factories.h>
+
+#include "naive.h"
+
+// Every optimiser and option against a naive implementation in double precision, over 50 steps.
+
+namespace tandem {
+namespace {
+
+using test::NaiveAdam;
+using test::NaiveSgd;
+using test::Values;
+
+constexpr int kSteps = 50;
+
+const std::vector<Shape> kSizes{{3, 5}, {}, {65}, {7, 1, 2}, {64}};
+
+// The gradient of parameter `which` at a step: any numbers will do, as long as both sides get them.
+Tensor gradient_at(int step, std::size_t which, DType dtype) {
+  Generator generator(1000 * static_cast<std::uint64_t>(step) + which);
+  const GeneratorScope scope(generator);
+  return randn(kSizes[which], {.dtype = dtype});
+}
+
+struct Case {
+  const char* name;
+  std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make;
+  // Steps of one parameter, in double precision.
+  std::function<std::function<void(Values&, const Values&)>()> naive;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+Case sgd(const char* name, const optim::SGDOptions& o) {
+  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::SGD>(p, o); },
+          [o] {
+            return [naive = NaiveSgd{.lr = o.lr,
+                                     .momentum = o.momentum,
+                                     .dampening = o.dampening,
+                                     .weight_decay = o.weight_decay,
+                                     .nesterov = o.nesterov}](Values& p, const Values& g) mutable { naive.step(p, g); };
+          }};
+}
+
+Case adam(const char* name, const optim::AdamOptions& o) {
+  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::Adam>(p, o); },
+          [o] {
+            return
+                [naive =
+                     NaiveAdam{
+                         .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay}](
+                    Values& p, const Values& g) mutable { naive.step(p, g); };
+          }};
+}
+
+Case adamw(const char* name, const optim::AdamWOptions& o) {
+  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::AdamW>(p, o); },
+          [o] {
+            return [naive = NaiveAdam{.lr = o.lr,
+                                      .beta1 = o.beta1,
+                                      .beta2 = o.beta2,
+                                      .eps = o.eps,
+                                      .weight_decay = o.weight_decay,
+                                      .decoupled = true}](Values& p, const Values& g) mutable { naive.step(p, g); };
+          }};
+}
+
+const std::vector<Case> kCases{
+    sgd("Sgd", {.lr = 0.1}),
+    sgd("SgdDecay", {.lr = 0.1, .weight_decay = 0.05}),
+    sgd("SgdMomentum", {.lr = 0.05, .momentum = 0.9}),
+    sgd("SgdMomentumDampening", {.lr = 0.05, .momentum = 0.9, .dampening = 0.4}),
+    sgd("SgdMomentumDecay", {.lr = 0.05, .momentum = 0.5, .weight_decay = 0.1}),
+    sgd("SgdNesterov", {.lr = 0.05, .momentum = 0.9, .nesterov = true}),
+    sgd("SgdNesterovDecay", {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}),
+    sgd("SgdRateZero", {.lr = 0, .momentum = 0.9}),
+    adam("Adam", {}),
+    adam("AdamFast", {.lr = 0.1, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3}),
+    adam("AdamDecay", {.lr = 0.01, .weight_decay = 0.1}),
+    adam("AdamWithoutMemory", {.lr = 0.01, .beta1 = 0, .beta2 = 0}),
+    adamw("AdamW", {}),
+    adamw("AdamWDecay", {.lr = 0.01, .weight_decay = 0.5}),
+    adamw("AdamWNoDecay", {.lr = 0.01, .weight_decay = 0}),
+};
+
+// Parameters, and what they should be.
+struct Training {
+  std::vector<Parameter> parameters;
+  std::vector<Values> expected;
+  std::vector<std::function<void(Values&, const Values&)>> naive;
+
+  Training(const Case& c, DType dtype) {
+    manual_seed(5);
+    for (const Shape& sizes : kSizes) {
+      parameters.emplace_back(randn(sizes, {.dtype = dtype}));
+      expected.push_back(parameters.back().to_vector<double>());
+      naive.push_back(c.naive());
+    }
+  }
+  std::vector<Tensor> handles() const { return {parameters.begin(), parameters.end()}; }
+
+  // One step in which the parameters of `mask` have a gradient.
+  void step(optim::Optimizer& optimizer, int number, unsigned mask = ~0u) {
+    optimizer.zero_grad();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if ((mask >> i & 1u) == 0) continue;
+      const Tensor g = gradient_at(number, i, parameters[i].dtype());
+      parameters[i].backward(g);
+      naive[i](expected[i], g.to_vector<double>());
+    }
+    optimizer.step();
+  }
+
+  void expect_equal(double tolerance) const {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Values got = parameters[i].to_vector<double>();
+      double largest = 0;
+      double difference = 0;
+      for (std::size_t j = 0; j < got.size(); ++j) {
+        largest = std::max(largest, std::abs(expected[i][j]));
+        difference = std::max(difference, std::abs(got[j] - expected[i][j]));
+      }
+      EXPECT_LE(difference, tolerance * largest) << "parameter " << i;
+    }
+  }
+};
+
+double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-12 : 1e-4; }
+
+class EveryOptimizer : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EveryOptimizer, EqualsTheNaiveOne) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    Training run(GetParam(), dtype);
+    const auto optimizer = GetParam().make(run.handles());
+    for (int step = 0; step < kSteps; ++step) {
+      run.step(*optimizer, step);
+    }
+    run.expect_equal(tolerance(dtype));
+  }
+}
+
+// As in PyTorch: a parameter without a gradient is left alone, and its own step count does not move.
+TEST_P(EveryOptimizer, GradientsComeAndGo) {
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    Training run(GetParam(), DType::f64);
+    const auto optimizer = GetParam().make(run.handles());
+    Generator generator(seed);
+    const GeneratorScope scope(generator);
+    for (int step = 0; step < kSteps; ++step) {
+      run.step(*optimizer, step, static_cast<unsigned>(randint(0, 32, {}).item<std::int64_t>()));
+    }
+    run.expect_equal(1e-12);
+  }
+}
+
+TEST_P(EveryOptimizer, OneParameterComesLate) {
+  Training run(GetParam(), DType::f64);
+  const auto optimizer = GetParam().make(run.handles());
+  for (int step = 0; step < kSteps; ++step) {
+    run.step(*optimizer, step, step < 10 ? 0b11011u : ~0u);
+  }
+  run.expect_equal(1e-12);
+}
+
+TEST_P(EveryOptimizer, ThereMayBeNoGradientsAtAll) {
+  Training run(GetParam(), DType::f64);
+  const auto optimizer = GetParam().make(run.handles());
+  optimizer->step();
+  for (int step = 0; step < 10; ++step) {
+    run.step(*optimizer, step, step % 3 == 2 ? 0u : ~0u);
+  }
+  run.expect_equal(1e-12);
+}
+
+TEST_P(EveryOptimizer, TheRateChangesFromStepToStep) {
+  Training run(GetParam(), DType::f64);
+  const auto optimizer = GetParam().make(run.handles());
+  run.step(*optimizer, 0);
+  optimizer->set_learning_rate(0);
+  const std::vector<Values> before = run.expected;
+  run.step(*optimizer, 1);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    for (std::size_t j = 0; j < before[i].size(); ++j) {
+      EXPECT_NEAR(run.parameters[i].to_vector<double>()[j], before[i][j], 1e-12);
+    }
+  }
+}
+
+TEST(Optimizer, MayBeMoved) {
+  const Tensor leaf = zeros({3}, {.requires_grad = true});
+  const auto step = [&](optim::Optimizer& optimizer) {
+    optimizer.zero_grad();
+    leaf.sum().backward();
+    optimizer.step();
+  };
+  optim::SGD first({leaf}, {.lr = 1, .momentum = 0.5});
+  step(first);
+  optim::SGD second = std::move(first);
+  step(second);
+  EXPECT_EQ(leaf.to_vector<double>(), (Values{-2.5, -2.5, -2.5})) << "with the momentum it had";
+}
+
+TEST_P(EveryOptimizer, FrozenParametersAreLeftAloneUntilTheyThaw) {
+  Training run(GetParam(), DType::f64);
+  run.parameters[1].requires_grad_(false);
+  run.parameters[3].requires_grad_(false);
+  const auto optimizer = GetParam().make(run.handles());
+  for (int step = 0; step < 10; ++step) {
+    run.step(*optimizer, step, 0b10101u);
+  }
+  run.parameters[3].requires_grad_();
+  for (int step = 10; step < 20; ++step) {
+    run.step(*optimizer, step, 0b11101u);
+  }
+  run.parameters[0].requires_grad_(false);
+  for (int step = 20; step < 30; ++step) {
+    run.step(*optimizer, step, 0b11100u);
+  }
+  run.parameters[0].requires_grad_();
+  for (int step = 30; step < 40; ++step) {
+    run.step(*optimizer, step, 0b11101u);
+  }
+  run.expect_equal(1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer, ::testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(TwoOptimizers, OnDisjointParametersDoNotDisturbEachOther) {
+  Training run(kCases[2], DType::f64);
+  const std::vector<Tensor> all = run.handles();
+  optim::SGD first({all[0], all[2], all[4]}, {.lr = 0.05, .momentum = 0.9});
+  optim::SGD second({all[1], all[3]}, {.lr = 0.05, .momentum = 0.9});
+  for (int step = 0; step < 20; ++step) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].zero_grad();
+      const Tensor g = gradient_at(step, i, DType::f64);
+      all[i].backward(g);
+      run.naive[i](run.expected[i], g.to_vector<double>());
+    }
+    first.step();
+    second.step();
+  }
+  run.expect_equal(1e-12);
+}
+
+TEST(TwoOptimizers, OnOverlappingParametersTakeTurns) {
+  Training run(kCases[2], DType::f64);
+  std::vector<std::function<void(Values&, const Values&)>> other;
+  for (std::size_t i = 0; i < kSizes.size(); ++i)
+    other.push_back(kCases[2].naive());
+  const std::vector<Tensor> all = run.handles();
+  optim::SGD first({all[0], all[1], all[2]}, {.lr = 0.05, .momentum = 0.9});
+  optim::SGD second({all[4], all[2], all[3], all[1]}, {.lr = 0.05, .momentum = 0.9});
+  for (int step = 0; step < 20; ++step) {
+    std::vector<Values> gradients;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].zero_grad();
+      const Tensor g = gradient_at(step, i, DType::f64);
+      all[i].backward(g);
+      gradients.push_back(g.to_vector<double>());
+    }
+    first.step();
+    second.step();
+    for (const std::size_t i : {0u, 1u, 2u})
+      run.naive[i](run.expected[i], gradients[i]);
+    for (const std::size_t i : {4u, 2u, 3u, 1u})
+      other[i](run.expected[i], gradients[i]);
+  }
+  run.expect_equal(1e-12);
+}
+
+TEST(Optimizer, ParametersOfSeveralDTypesAndDevices) {
+  Training run(kCases[2], DType::f64);
+  Parameter single(ones({3}));
+  Parameter there(ones({3}, {.device = "cpu:1"}));
+  std::vector<Tensor> all = run.handles();
+  all.insert(all.begin() + 2, single);
+  all.insert(all.begin() + 4, there);
+  const auto optimizer = kCases[2].make(all);
+  for (int step = 0; step < 3; ++step) {
+    single.zero_grad();
+    there.zero_grad();
+    single.backward(ones({3}));
+    there.backward(ones({3}, {.device = "cpu:1"}));
+    // run.step() forgets all gradients first: the others get theirs in the same step.
+    for (std::size_t i = 0; i < run.parameters.size(); ++i) {
+      run.parameters[i].zero_grad();
+      const Tensor g = gradient_at(step, i, DType::f64);
+      run.parameters[i].backward(g);
+      run.naive[i](run.expected[i], g.to_vector<double>());
+    }
+    optimizer->step();
+  }
+  run.expect_equal(1e-12);
+  EXPECT_EQ(single.to_vector<double>(), there.to_vector<double>());
+  EXPECT_LT(single.to_vector<double>()[0], 0.9);
+}
+
+}  // namespace
+}  // namespace tandem
