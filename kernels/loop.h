@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <tandem/core/shape.h>
+#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -18,7 +19,8 @@ struct Operand {
 };
 
 /// Sizes of a loop nest, outermost first. Dimensions of size 1 are gone and neighbours that are walked as one are
-/// merged, so a dense loop has one dimension; a scalar has one of size 1.
+/// merged, so a dense loop has one dimension; a scalar has one of size 1. Products may wrap around in an empty loop,
+/// whose number of elements is 0 all the same.
 struct Loop {
   int ndim = 0;
   std::int64_t sizes[kMaxDims] = {};
@@ -26,7 +28,7 @@ struct Loop {
   std::int64_t numel() const noexcept {
     std::int64_t count = 1;
     for (int i = 0; i < ndim; ++i) {
-      count *= sizes[i];
+      count = wrapping_mul(count, sizes[i]);
     }
     return count;
   }
@@ -42,10 +44,10 @@ void simplify(Loop& loop, Operand* const (&operands)[kOperands]) noexcept {
     }
     bool merges = kept > 0;
     for (const Operand* operand : operands) {
-      merges = merges && operand->strides[kept - 1] == operand->strides[dim] * loop.sizes[dim];
+      merges = merges && operand->strides[kept - 1] == wrapping_mul(operand->strides[dim], loop.sizes[dim]);
     }
     const int target = merges ? kept - 1 : kept++;
-    loop.sizes[target] = merges ? loop.sizes[target] * loop.sizes[dim] : loop.sizes[dim];
+    loop.sizes[target] = merges ? wrapping_mul(loop.sizes[target], loop.sizes[dim]) : loop.sizes[dim];
     for (Operand* operand : operands) {
       operand->strides[target] = operand->strides[dim];
     }

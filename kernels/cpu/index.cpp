@@ -8,7 +8,7 @@
 namespace tandem::inline v0::kernels {
 
 void run(OnCpu, Context&, const IndexSelect& kernel) {
-  const std::int64_t rows = kernel.outer * kernel.count;
+  const std::int64_t rows = kernel.inner_bytes > 0 ? kernel.outer * kernel.count : 0;
   const auto bytes = static_cast<std::size_t>(kernel.inner_bytes);
   constexpr std::int64_t kChunkBytes = 256 * 1024;
   const std::int64_t grain = 1 + kChunkBytes / (kernel.inner_bytes + 64);

@@ -24,10 +24,10 @@
 
 // The sanitizers end the program at a huge request unless told that the caller copes with a null pointer.
 #if defined(__SANITIZE_ADDRESS__)
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" TANDEM_API const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 #if defined(__SANITIZE_THREAD__)
-extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" TANDEM_API const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 #endif
 
 namespace tandem {
