@@ -50,13 +50,23 @@ Buffer::Buffer(Tensor value) : Tensor(make_slot(value, "Buffer")) {}
 
 namespace autograd {
 
+namespace {
+
+// That of a frozen parameter too: it may thaw.
+Leaf* any_leaf_of(const detail::TensorImpl& impl) {
+  detail::History* history = impl.history ? impl.history.get() : impl.frozen.get();
+  return history != nullptr && history->is_leaf() ? static_cast<Leaf*>(history) : nullptr;
+}
+
+}  // namespace
+
 std::string parameter_name(const Tensor& tensor) {
-  const Leaf* leaf = tensor.defined() ? leaf_of(*tensor.unresolved()) : nullptr;
+  const Leaf* leaf = tensor.defined() ? any_leaf_of(*tensor.unresolved()) : nullptr;
   return leaf != nullptr ? leaf->name : std::string();
 }
 
 void set_parameter_name(const Tensor& tensor, std::string name) {
-  if (Leaf* leaf = leaf_of(*tensor.unresolved()); leaf != nullptr) {
+  if (Leaf* leaf = any_leaf_of(*tensor.unresolved()); leaf != nullptr) {
     leaf->name = std::move(name);
   }
 }

@@ -173,6 +173,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator=(Iterator&&) noexcept = def
 DataLoader::Iterator::~Iterator() = default;
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  check<ConfigError>(pass_ != nullptr, "DataLoader: the iterator is at its end; begin() starts the next epoch");
   if (pass_->read == pass_->batches) {
     pass_.reset();
     current_ = {};

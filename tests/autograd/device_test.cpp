@@ -15,6 +15,7 @@
 
 #include "leaves.h"
 #include "support/message.h"
+#include "support/thread_count.h"
 
 // Backward passes over several logical devices: one lane per device, the caller's included.
 
@@ -97,6 +98,26 @@ TEST(SeveralDevices, GiveTheSameBitsEveryTime) {
     split.zero_grad();
     split.loss().backward();
     ASSERT_EQ(split.gradients(), first) << "repeat " << i;
+  }
+}
+
+// Each lane's ops are large enough to be cut into chunks for the one pool.
+TEST(SeveralDevices, ShareThePoolAndItsBits) {
+  const auto run = [](int threads) {
+    const test::ThreadCount count(threads);
+    const Tensor x = leaf({300, 300});
+    std::vector<Tensor> parts;
+    for (const Device device : {Device("cpu:0"), Device("cpu:1"), Device("cpu:2")}) {
+      const Tensor here = x.to(device);
+      parts.push_back((matmul(here, here).relu() * here).to("cpu:0"));
+    }
+    cat(parts).sum().backward();
+    return x.grad().to_vector<double>();
+  };
+  const Values one = run(1);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(run(3), one);
+    ASSERT_EQ(run(2), one);
   }
 }
 

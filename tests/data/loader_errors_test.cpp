@@ -99,6 +99,16 @@ TEST(DataLoaderErrors, SamplesThatDoNotStackAreNamed) {
   }
 }
 
+TEST(DataLoaderErrors, GoingBeyondTheEndIsAnError) {
+  DataLoader loader(Numbers(2), {.batch_size = 2});
+  auto it = loader.begin();
+  ++it;
+  ASSERT_TRUE(it == std::default_sentinel);
+  EXPECT_FALSE((*it).x.defined());
+  EXPECT_EQ(message_of<ConfigError>([&] { ++it; }),
+            "DataLoader: the iterator is at its end; begin() starts the next epoch");
+}
+
 TEST(DataLoaderErrors, WrongOptionsAreErrors) {
   const Numbers dataset(4);
   const auto text = [&](const DataLoaderOptions& options) {

@@ -61,6 +61,19 @@ TEST(Module, ParametersKnowTheirNamesOnceTheModuleHasAParent) {
   }
 }
 
+TEST(Module, FrozenParametersKeepTheirNamesUpToDate) {
+  struct Parent : nn::Module<Parent> {
+    explicit Parent(nn::Linear m) : body(child("body", std::move(m))) {}
+    nn::Linear body;
+  };
+  nn::Linear layer(2, 2);
+  layer.weight.requires_grad_(false);
+  Parent parent(std::move(layer));
+  EXPECT_EQ(autograd::parameter_name(parent.body.weight), "body.weight");
+  parent.body.weight.requires_grad_();
+  EXPECT_EQ(autograd::parameter_name(parent.body.weight), "body.weight");
+}
+
 TEST(Module, PassesTheForwardOnAsItIs) {
   struct Two : nn::Module<Two> {
     std::pair<Tensor, int> forward(const Tensor& x, int k, Tensor& out) const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ template <class Body>
 void on_threads(Body&& body) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&body, t] { body(t); });
+    threads.emplace_back([body, t]() mutable { body(t); });  // what it holds, each thread holds
   }
 }
 
@@ -64,12 +65,11 @@ TEST(ConcurrentUse, HandlesComeAndGo) {
 
 TEST(ConcurrentUse, LastOwnerMayBeAnyThread) {
   for (int round = 0; round < 200; ++round) {
-    Tensor shared = rand({8}).requires_grad_();
-    Tensor result = (shared * 2.0).exp();
-    on_threads([shared, result](int) mutable {
-      shared = Tensor();
-      result = Tensor();
-    });
+    Tensor leaf = rand({8}).requires_grad_();
+    Tensor result = (leaf * 2.0).exp();
+    std::vector<std::pair<Tensor, Tensor>> owners(kThreads, {leaf, result});
+    leaf = result = Tensor();
+    on_threads([&](int t) { owners[static_cast<std::size_t>(t)] = {}; });
   }
 }
 
