@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct Device {
   /// "cpu", "cpu:1", "cuda", "cuda:0"; throws DeviceError for any other text.
   TANDEM_API Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}
+  Device(std::nullptr_t) = delete;
   Device(const std::string& text) : Device(std::string_view(text)) {}
   /// An integer is a GPU ordinal, as in PyTorch.
   constexpr Device(int cuda_index) noexcept : Device(DeviceType::cuda, cuda_index) {}

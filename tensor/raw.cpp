@@ -54,7 +54,22 @@ void check_writable(const char* op, const View& out) {
   }
 }
 
+namespace {
+
+// Whether a cast from `value` is defined; the fraction is dropped.
+bool fits(DType dtype, double value) {
+  switch (dtype) {
+    case DType::i64: return value >= -0x1p63 && value < 0x1p63;
+    case DType::i32: return value > -0x1p31 - 1 && value < 0x1p31;
+    case DType::u8: return value > -1 && value < 256;
+    default: return true;
+  }
+}
+
+}  // namespace
+
 void fill(const View& out, double value) {
+  check<DTypeError>(fits(out.dtype, value), "fill: {} does not fit into {}", value, out.dtype);
   kernels::Fill kernel{
       .dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};
   kernels::simplify(kernel.loop, {&kernel.out});

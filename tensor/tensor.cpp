@@ -5,6 +5,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/math.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
 
@@ -75,7 +76,7 @@ std::vector<T> Tensor::to_vector() const {
   core::dispatch_any(dtype(), [&]<class From>() {
     const From* from = static_cast<const From*>(dense.data());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<T>(from[i]);
+      values[i] = kernels::convert<T>(from[i]);
     }
   });
   return values;

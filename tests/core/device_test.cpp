@@ -1,7 +1,10 @@
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
@@ -39,6 +42,8 @@ TEST(Device, IntegerIsAGpu) {
   const Device device = 2;
   EXPECT_EQ(to_string(device), "cuda:2");
 }
+
+TEST(Device, IsNotMadeOfNothing) { EXPECT_FALSE((std::is_constructible_v<Device, std::nullptr_t>)); }
 
 TEST(Device, DiffersByTypeAndIndex) {
   EXPECT_NE(Device("cpu:0"), Device("cpu:1"));

@@ -59,6 +59,7 @@ TEST(ToVector, ConvertsAsItGoes) {
   EXPECT_EQ(tensor({1.75, -2.5}).to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, -2}));
   EXPECT_EQ(tensor({0.0, 0.25}).to_vector<bool>(), (std::vector<bool>{false, true}));
   EXPECT_EQ(tensor({true, false}).to_vector<double>(), (std::vector<double>{1, 0}));
+  EXPECT_EQ(tensor({-1.0, 300.0}).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 44}));
 }
 
 TEST(Data, IsTypedAndStartsAtTheView) {

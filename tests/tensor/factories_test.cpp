@@ -49,6 +49,20 @@ TEST(Factories, FillInEveryType) {
   EXPECT_TRUE(std::isnan(full({1}, NAN).item()));
 }
 
+TEST(Factories, IntegersTakeWhatFits) {
+  EXPECT_EQ(full({1}, 2.75, {.dtype = DType::i64}).item(), 2) << "the fraction is dropped";
+  EXPECT_EQ(full({1}, 255.9, {.dtype = DType::u8}).item(), 255);
+  EXPECT_EQ(full({1}, -0x1p63, {.dtype = DType::i64}).item<std::int64_t>(), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(message_of<DTypeError>([] { full({2}, 1e30, {.dtype = DType::i64}); }),
+            "fill: 1e+30 does not fit into i64");
+  EXPECT_THROW(full({1}, 0x1p63, {.dtype = DType::i64}), DTypeError);
+  EXPECT_THROW(full({1}, NAN, {.dtype = DType::i32}), DTypeError);
+  EXPECT_THROW(full({1}, 256, {.dtype = DType::u8}), DTypeError);
+  EXPECT_THROW(full({1}, -1, {.dtype = DType::u8}), DTypeError);
+  Tensor x = zeros({1}, {.dtype = DType::i32});
+  EXPECT_THROW(x.fill_(3e9), DTypeError);
+}
+
 TEST(Factories, EmptyShapesHaveNoElements) {
   EXPECT_TRUE(zeros({0}).to_vector<float>().empty());
   EXPECT_TRUE(ones({4, 0, 2}).to_vector<float>().empty());
