@@ -69,9 +69,13 @@ struct DataLoader::Pass {
       return;
     }
     places.resize(static_cast<std::size_t>(options.num_workers) * static_cast<std::size_t>(options.prefetch_factor));
+    // Scope, frame and observer are places on the caller's stack, which a pass may outlive, and no business of loading;
+    // the generator is the batch's own.
+    const core::ThreadState& caller = core::thread_state();
+    const core::ThreadState carried{.device = caller.device, .grad_enabled = caller.grad_enabled};
     for (int i = 0; i < options.num_workers; ++i) {
-      workers.emplace_back([this, state = core::thread_state()] {
-        const core::ThreadStateScope carried(state);
+      workers.emplace_back([this, state = carried] {
+        const core::ThreadStateScope scope(state);
         work();
       });
     }

@@ -25,7 +25,7 @@ struct DataLoaderOptions {
 
 /// Batches of a data set: `for (auto [x, y] : loader)` is one epoch. The order of epoch e is a function of (seed, e),
 /// the same for any number of workers; each begin() starts the next epoch. Leaving the loop early is safe at any time.
-/// What a worker throws arrives in the loop at its batch, with the sample's index.
+/// What a worker throws arrives in the loop at its batch, a tandem::Error with the sample's index.
 class TANDEM_API DataLoader {
  public:
   class Iterator;

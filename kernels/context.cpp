@@ -6,21 +6,34 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
+constinit thread_local Context* last = nullptr;
+constinit thread_local bool ended = false;
+
+struct Contexts {
+  std::deque<Context> all;  // a deque: addresses stay while it grows
+  ~Contexts() {
+    last = nullptr;
+    ended = true;
+  }
+};
+
 Context& find_context(Device device) {
-  thread_local std::deque<Context> contexts;  // a deque: addresses stay while it grows
-  for (Context& context : contexts) {
+  if (ended) {  // a thread-local object of the user's that computes while its thread ends: rare, and leaked
+    return *new Context{.device = device, .scratch = {}};
+  }
+  thread_local Contexts contexts;
+  for (Context& context : contexts.all) {
     if (context.device == device) {
       return context;
     }
   }
-  contexts.emplace_back().device = device;
-  return contexts.back();
+  contexts.all.emplace_back().device = device;
+  return contexts.all.back();
 }
 
 }  // namespace
 
 Context& context_for(Device device) {
-  constinit thread_local Context* last = nullptr;
   if (last == nullptr || !(last->device == device)) {
     last = &find_context(device);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <unordered_set>
 
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
@@ -98,10 +99,9 @@ bool trains(const ModuleState& state) {
 
 NamedTensors unique_slots(const ModuleState& state, bool parameters) {
   NamedTensors found;
+  std::unordered_set<const void*> seen;
   for_each_slot(state, "", [&](std::string name, const Tensor& slot, bool is_parameter) {
-    const bool known = std::any_of(found.begin(), found.end(),
-                                   [&](const auto& entry) { return entry.second.unresolved() == slot.unresolved(); });
-    if (is_parameter == parameters && !known) {
+    if (is_parameter == parameters && seen.insert(slot.unresolved()).second) {
       found.emplace_back(std::move(name), slot);
     }
   });
@@ -303,9 +303,7 @@ void ModuleBase::to(DType dtype) {
 }
 
 void ModuleBase::zero_grad() {
-  for (const Tensor& parameter : parameters()) {
-    parameter.zero_grad();
-  }
+  for_each_slot(live_state(), "", [](const std::string&, const Tensor& slot, bool) { slot.zero_grad(); });
 }
 
 ModuleBase::CallScope::CallScope(const ModuleBase& module)

@@ -41,7 +41,8 @@ class TANDEM_API ModuleBase {
   std::vector<Tensor> buffers() const;
   NamedTensors named_buffers() const;
 
-  /// Every parameter and buffer by name (tied ones under each name), without history, sharing memory with the module.
+  /// Every parameter and buffer by name (tied ones under each name), without history. Shares memory with the module
+  /// until that moves: by to(), or by the first optimiser built of its parameters. clone() what should stay as it is.
   StateDict state_dict() const;
   /// Copies values into this module. Strict: the names must be exactly this module's. Otherwise what is missing or
   /// unexpected is only reported, but at least one name must match. Shapes and (strict) dtypes must always be equal.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter.h>
@@ -43,22 +45,18 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
 }  // namespace
 
 Optimizer::~Optimizer() = default;
-Optimizer::Optimizer(Optimizer&&) noexcept = default;
-Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
 Optimizer::Optimizer(const char* name, const std::vector<Tensor>& parameters, double learning_rate, int num_buffers)
     : name_(name), num_buffers_(num_buffers), parameters_(parameters) {
   set_learning_rate(learning_rate);
   check<ConfigError>(!parameters.empty(), "{}: the list of parameters is empty (did the model register its layers?)",
                      name);
+  std::unordered_set<const void*> seen;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     check<ConfigError>(parameters[i].defined(), "{}: parameter {} is undefined", name, i);
     check<ConfigError>(parameters[i].is_leaf(), "{}: parameter {} is the result of an op; only leaves can be optimised",
                        name, i);
-    const auto here = parameters.begin() + static_cast<std::ptrdiff_t>(i);
-    const bool repeated = std::any_of(parameters.begin(), here,
-                                      [&](const Tensor& t) { return t.unresolved() == parameters[i].unresolved(); });
-    check<ConfigError>(!repeated, "{}: parameter {} '{}' appears twice", name, i,
+    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "{}: parameter {} '{}' appears twice", name, i,
                        autograd::parameter_name(parameters[i]));
   }
   ParameterStore::ensure(trained(parameters));
@@ -94,13 +92,13 @@ void Optimizer::cut() {
   }
   ParameterStore::ensure(trained(parameters_));  // after a move they are in no store
   const std::vector<Tensor> sorted = sorted_by_place(parameters_);
-  const auto position = [&](const Member& member) {
-    return std::find_if(sorted.begin(), sorted.end(),
-                        [&](const Tensor& t) { return t.unresolved() == member.parameter.unresolved(); }) -
-           sorted.begin();
-  };
+  std::unordered_map<const void*, std::size_t> place;
+  for (const Tensor& parameter : sorted) {
+    place.emplace(parameter.unresolved(), place.size());
+  }
+  const auto place_of = [&](const Member& member) { return place.at(member.parameter.unresolved()); };
   std::sort(members_.begin(), members_.end(),
-            [&](const Member& a, const Member& b) { return position(a) < position(b); });
+            [&](const Member& a, const Member& b) { return place_of(a) < place_of(b); });
 
   std::vector<std::unique_ptr<Slice>> slices;
   const auto same_steps = [&](std::size_t i, std::size_t j) { return members_[i].steps == members_[j].steps; };

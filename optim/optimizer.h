@@ -17,8 +17,8 @@ namespace tandem::inline v0::optim {
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
-  Optimizer(Optimizer&&) noexcept;
-  Optimizer& operator=(Optimizer&&) noexcept;
+  Optimizer(const Optimizer&) = delete;  // nor moves: schedulers refer to it
+  Optimizer& operator=(const Optimizer&) = delete;
 
   /// One update of every parameter that has a gradient.
   void step();

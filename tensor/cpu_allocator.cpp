@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include <unistd.h>
+
 #include <tandem/core/check.h>
 
 namespace tandem::inline v0 {
@@ -132,6 +134,10 @@ ThreadCache::~ThreadCache() {
 
 ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : make_thread_cache(); }
 
+std::size_t free_bytes() {
+  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, int size_class) {
   if (void* block = shared_cache().take(size_class); block != nullptr) {
     return block;
@@ -143,9 +149,9 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
     memory = std::aligned_alloc(kAlignment, size);
   }
   check<OutOfMemory>(memory != nullptr,
-                     "out of host memory: asked for {} bytes; tandem holds {} bytes of tensors. Use a smaller batch or "
-                     "model, or free tensors first",
-                     bytes, system_bytes.load());
+                     "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
+                     "smaller batch or model, or free tensors first",
+                     bytes, free_bytes(), system_bytes.load());
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;

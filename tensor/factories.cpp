@@ -17,7 +17,8 @@ namespace tandem::inline v0 {
 namespace {
 
 Tensor make(const Shape& sizes, const TensorOptions& options) {
-  return Tensor(detail::empty_view(sizes, options.dtype, options.device.value_or(core::thread_state().device)));
+  return Tensor(detail::empty_view(sizes, options.dtype.value_or(DType::f32),
+                                   options.device.value_or(core::thread_state().device)));
 }
 
 Tensor finish(Tensor tensor, const TensorOptions& options) {
@@ -82,8 +83,8 @@ Tensor full(const Shape& sizes, double value, const TensorOptions& options) {
   return finish(std::move(tensor), options);
 }
 
-Tensor zeros(const Shape& sizes, const TensorOptions& options) { return full(sizes, 0, options); }
-Tensor ones(const Shape& sizes, const TensorOptions& options) { return full(sizes, 1, options); }
+Tensor zeros(const Shape& sizes, const TensorOptions& options) { return full(sizes, 0.0, options); }
+Tensor ones(const Shape& sizes, const TensorOptions& options) { return full(sizes, 1.0, options); }
 
 Tensor empty_like(const Tensor& tensor) {
   return empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
@@ -93,23 +94,6 @@ Tensor zeros_like(const Tensor& tensor) {
 }
 Tensor ones_like(const Tensor& tensor) {
   return ones(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-
-Tensor arange(std::int64_t end) { return arange(0, static_cast<double>(end), 1, {.dtype = DType::i64}); }
-
-Tensor arange(double start, double end, double step, const TensorOptions& options) {
-  check<ConfigError>(
-      std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 && (end - start) / step >= 0,
-      "arange: {} to {} by {} never ends", start, end, step);
-  const double steps = std::ceil((end - start) / step);
-  check<ConfigError>(steps < 0x1p62, "arange: {} to {} by {} has too many elements", start, end, step);
-  const auto count = static_cast<std::int64_t>(steps);
-  Tensor tensor = make({count}, options);
-  kernels::launch(
-      detail::context_of(tensor.raw()),
-      kernels::Arange{
-          .dtype = options.dtype, .out = tensor.raw().data(), .count = count, .start = start, .step = step});
-  return finish(std::move(tensor), options);
 }
 
 Tensor eye(std::int64_t n, const TensorOptions& options) {
@@ -137,12 +121,13 @@ Tensor randn(const Shape& sizes, const TensorOptions& options) {
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const TensorOptions& options) {
+  const DType dtype = options.dtype.value_or(DType::i64);
   check<ConfigError>(low < high, "randint: [{}, {}) is empty", low, high);
   // Bounds travel as doubles; beyond 2^53 they would not arrive exactly.
-  const auto [lowest, highest] = whole_range(options.dtype);
+  const auto [lowest, highest] = whole_range(dtype);
   check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw",
-                     low, high, lowest, highest, options.dtype);
-  Tensor tensor = make(sizes, options);
+                     low, high, lowest, highest, dtype);
+  Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
   draw(tensor, kernels::Distribution::integer, static_cast<double>(low), static_cast<double>(high));
   return finish(std::move(tensor), options);
 }
@@ -186,6 +171,27 @@ Tensor& Tensor::normal_(double mean, double std) {
 
 namespace detail {
 
+double exact(std::int64_t value) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  check<ConfigError>(value >= -kExact && value <= kExact, "{} is beyond 2^53, what is counted exactly", value);
+  return static_cast<double>(value);
+}
+
+Tensor arange(double start, double end, double step, const TensorOptions& options) {
+  check<ConfigError>(
+      std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 && (end - start) / step >= 0,
+      "arange: {} to {} by {} never ends", start, end, step);
+  const double steps = std::ceil((end - start) / step);
+  check<ConfigError>(steps < 0x1p62, "arange: {} to {} by {} has too many elements", start, end, step);
+  const auto count = static_cast<std::int64_t>(steps);
+  Tensor tensor = make({count}, options);
+  kernels::launch(
+      detail::context_of(tensor.raw()),
+      kernels::Arange{
+          .dtype = tensor.dtype(), .out = tensor.raw().data(), .count = count, .start = start, .step = step});
+  return finish(std::move(tensor), options);
+}
+
 Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
   const std::int64_t numel = sizes.numel();
   check<ShapeError>(static_cast<std::size_t>(numel) == count, "from_data: shape {} has {} elements, got {} values",
@@ -193,6 +199,9 @@ Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape
   Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
   if (count > 0) {
     std::memcpy(tensor.raw().data(), data, count * item_size(dtype));
+  }
+  if (options.dtype.has_value()) {
+    tensor = tensor.to(*options.dtype);
   }
   return finish(std::move(tensor), options);
 }

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <tandem/tensor/generator.h>
@@ -13,23 +14,72 @@ namespace tandem::inline v0 {
 
 /// What a factory makes: {.dtype = DType::f64, .device = "cpu:1", .requires_grad = true}.
 struct TensorOptions {
-  DType dtype = DType::f32;
+  std::optional<DType> dtype = std::nullopt;    // what the factory says, else f32
   std::optional<Device> device = std::nullopt;  // the thread's current device
   bool requires_grad = false;
 };
+
+namespace detail {
+
+/// What PyTorch makes of a C++ number.
+template <class T>
+constexpr DType default_dtype = std::floating_point<T>  ? DType::f32
+                                : std::same_as<T, bool> ? DType::boolean
+                                                        : DType::i64;
+// All digits of it, for an f64 or i64 tensor.
+template <class T>
+using Widest = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+
+/// A number on its way to a kernel, as a double. Throws ConfigError for an integer beyond 2^53, which would change.
+TANDEM_API double exact(std::int64_t value);
+template <class T>
+double exact(T value) {
+  if constexpr (std::integral<T>) {
+    return exact(static_cast<std::int64_t>(value));
+  } else {
+    return static_cast<double>(value);
+  }
+}
+TANDEM_API Tensor arange(double start, double end, double step, const TensorOptions& options);
+TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes,
+                              const TensorOptions& options);
+
+}  // namespace detail
 
 /// Uninitialised elements.
 TANDEM_API Tensor empty(const Shape& sizes, const TensorOptions& options = {});
 TANDEM_API Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 TANDEM_API Tensor ones(const Shape& sizes, const TensorOptions& options = {});
+/// Of the value's kind by default: full({2}, 1.0) is f32, full({2}, 1) is i64. Throws DTypeError for a value that an
+/// integer type does not hold.
 TANDEM_API Tensor full(const Shape& sizes, double value, const TensorOptions& options = {});
+template <std::integral T>
+Tensor full(const Shape& sizes, T value, TensorOptions options = {}) {
+  options.dtype = options.dtype.value_or(detail::default_dtype<T>);
+  return full(sizes, detail::exact(value), options);
+}
 TANDEM_API Tensor empty_like(const Tensor& tensor);
 TANDEM_API Tensor zeros_like(const Tensor& tensor);
 TANDEM_API Tensor ones_like(const Tensor& tensor);
-/// 0, 1, ..., end - 1 as i64.
-TANDEM_API Tensor arange(std::int64_t end);
-/// start, start + step, ... below end. Throws ConfigError for a step that never gets there.
-TANDEM_API Tensor arange(double start, double end, double step, const TensorOptions& options = {});
+/// start, start + step, ... below end (above, for a negative step). i64 when all three are integers, else f32. Throws
+/// ConfigError for a step that never gets there.
+template <class Start, class End, class Step>
+  requires std::is_arithmetic_v<Start> && std::is_arithmetic_v<End> && std::is_arithmetic_v<Step>
+Tensor arange(Start start, End end, Step step, TensorOptions options = {}) {
+  constexpr bool kWhole = std::integral<Start> && std::integral<End> && std::integral<Step>;
+  options.dtype = options.dtype.value_or(kWhole ? DType::i64 : DType::f32);
+  return detail::arange(detail::exact(start), detail::exact(end), detail::exact(step), options);
+}
+template <class Start, class End>
+  requires std::is_arithmetic_v<Start> && std::is_arithmetic_v<End>
+Tensor arange(Start start, End end, const TensorOptions& options = {}) {
+  return arange(start, end, 1, options);
+}
+template <class End>
+  requires std::is_arithmetic_v<End>
+Tensor arange(End end, const TensorOptions& options = {}) {
+  return arange(0, end, 1, options);
+}
 /// The identity matrix [n, n].
 TANDEM_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
@@ -37,19 +87,13 @@ TANDEM_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 TANDEM_API Tensor rand(const Shape& sizes, const TensorOptions& options = {});
 /// Standard normal.
 TANDEM_API Tensor randn(const Shape& sizes, const TensorOptions& options = {});
-/// Integers on [low, high).
-TANDEM_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes,
-                          const TensorOptions& options = {.dtype = DType::i64});
+/// Integers on [low, high); i64 by default.
+TANDEM_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const TensorOptions& options = {});
 /// A random order of 0 ... n - 1 as i64 (Fisher and Yates).
 TANDEM_API Tensor randperm(std::int64_t n);
 
-namespace detail {
-TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes,
-                              const TensorOptions& options);
-}
-
-/// A tensor with a copy of `values`, in row-major order, of `sizes` and the values' own element type (on
-/// options.device). Throws ShapeError unless their number fits.
+/// A tensor with a copy of `values`, in row-major order, of `sizes`; of the values' own element type unless options say
+/// another. Throws ShapeError unless their number fits.
 template <class T>
 Tensor from_data(std::span<const T> values, const Shape& sizes, const TensorOptions& options = {}) {
   return detail::from_memory(values.data(), values.size(), dtype_of<T>, sizes, options);
@@ -63,20 +107,22 @@ Tensor from_data(const std::vector<T>& values) {
   return from_data(values, {static_cast<std::int64_t>(values.size())});
 }
 
-/// tensor({1.5, 2.0}) is f32, tensor({1, 2}) is i64, as in PyTorch; .to() changes it. One dimension; reshape for more.
+/// tensor({1.5, 2.0}) is f32, tensor({1, 2}) is i64, tensor({true}) is bool, as in PyTorch. One dimension; reshape for
+/// more.
 template <class T>
-  requires std::integral<T> || std::floating_point<T>
-Tensor tensor(std::initializer_list<T> values) {
-  using Stored = std::conditional_t<std::floating_point<T>, float,
-                                    std::conditional_t<std::same_as<T, bool>, std::uint8_t, std::int64_t>>;
-  std::vector<Stored> converted;
-  for (const T value : values) {
-    converted.push_back(static_cast<Stored>(value));
-  }
-  const Tensor made = from_data(converted);
-  return std::same_as<T, bool> ? made.to(DType::boolean) : made;
+  requires std::is_arithmetic_v<T>
+Tensor tensor(std::initializer_list<T> values, TensorOptions options = {}) {
+  options.dtype = options.dtype.value_or(detail::default_dtype<T>);
+  return from_data(std::vector<detail::Widest<T>>(values.begin(), values.end()),
+                   {static_cast<std::int64_t>(values.size())}, options);
 }
-/// A scalar (no dimensions): tensor(1.5) is f32.
-inline Tensor tensor(double value) { return full({}, value); }
+/// A scalar (no dimensions): tensor(1.5) is f32, tensor(3) is i64.
+template <class T>
+  requires std::is_arithmetic_v<T>
+Tensor tensor(T value, TensorOptions options = {}) {
+  options.dtype = options.dtype.value_or(detail::default_dtype<T>);
+  const auto wide = static_cast<detail::Widest<T>>(value);
+  return from_data(std::span(&wide, 1), {}, options);
+}
 
 }  // namespace tandem::inline v0

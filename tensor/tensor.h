@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -144,7 +145,8 @@ class TANDEM_API Tensor {
   Tensor& requires_grad_(bool on = true);
   /// Made by the user, not by a recorded op.
   bool is_leaf() const;
-  /// The accumulated gradient; undefined before the first backward and after zero_grad.
+  /// The accumulated gradient; undefined before the first backward and after zero_grad. It shares the leaf's gradient
+  /// memory, which the next backward() writes again: clone() what should stay.
   Tensor grad() const;
   /// Fills the gradients of all leaves this depends on. `gradient` is that of this tensor and may be left out when it
   /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError; gradients that a failed
@@ -199,8 +201,17 @@ class TANDEM_API Tensor {
   // ---- reductions; without dims (or an empty list) over everything. Differentiable, but for argmax ----
   Tensor sum() const;
   Tensor sum(const Shape& dims, bool keepdim = false) const;
+  // Templates, so that {} is an empty list of dims and never the dim 0.
+  template <std::same_as<int> Dim>
+  Tensor sum(Dim dim, bool keepdim = false) const {
+    return sum(Shape{dim}, keepdim);
+  }
   Tensor mean() const;
   Tensor mean(const Shape& dims, bool keepdim = false) const;
+  template <std::same_as<int> Dim>
+  Tensor mean(Dim dim, bool keepdim = false) const {
+    return mean(Shape{dim}, keepdim);
+  }
   Tensor max() const;
   Tensor min() const;
   Tensor max(int dim, bool keepdim = false) const;

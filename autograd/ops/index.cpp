@@ -55,22 +55,22 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
   });
 }
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "cat: there is nothing to join");
+namespace {
+
+// `op` is the name that messages and the graph get: cat, or stack.
+Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
   const View& first = tensors[0].raw();
-  check<ShapeError>(first.sizes.ndim() > 0, "cat: scalars cannot be joined; use stack()");
-  dim = wrap_dim(dim, first.sizes.ndim(), "cat");
   Shape sizes = first.sizes;
   std::vector<std::int64_t> starts;
   sizes[dim] = 0;
   bool recorded = false;
   for (const Tensor& tensor : tensors) {
-    check_same_kind("cat", tensors[0], tensor);
+    check_same_kind(op, tensors[0], tensor);
     Shape expected = tensor.shape();
     if (expected.ndim() == sizes.ndim()) {
       expected[dim] = sizes[dim];
     }
-    check<ShapeError>(expected == sizes, "cat: {} and {} differ outside dimension {}", first.sizes, tensor.shape(),
+    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}", op, first.sizes, tensor.shape(),
                       dim);
     starts.push_back(sizes[dim]);
     sizes[dim] += tensor.shape()[dim];
@@ -89,15 +89,24 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
         }
       }
     };
-    core::Ref<Node> node(new ClosureNode("cat", closure));
+    core::Ref<Node> node(new ClosureNode(op, closure));
     node->connect(tensors);
     set_history(result, std::move(node));
   }
   return result;
 }
 
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  check<ShapeError>(!tensors.empty(), "cat: there is nothing to join");
+  check<ShapeError>(tensors[0].dim() > 0, "cat: scalars cannot be joined; use stack()");
+  return join("cat", tensors, wrap_dim(dim, tensors[0].dim(), "cat"));
+}
+
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   check<ShapeError>(!tensors.empty(), "stack: there is nothing to join");
+  dim = wrap_dim(dim, tensors[0].dim() + 1, "stack");
   std::vector<Tensor> rows;
   rows.reserve(tensors.size());
   for (const Tensor& tensor : tensors) {
@@ -105,7 +114,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
                       tensor.shape());
     rows.push_back(tensor.unsqueeze(dim));
   }
-  return cat(rows, wrap_dim(dim, tensors[0].dim() + 1, "stack"));
+  return join("stack", rows, dim);
 }
 
 }  // namespace tandem::inline v0

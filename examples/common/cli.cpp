@@ -196,7 +196,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
     }
     options.device = text;
   });
-  add_whole(app, "--threads", "Compute threads; 0 takes all cores", options.threads, 0, 256);
+  add_whole(app, "--threads", "Compute threads; 0: TANDEM_NUM_THREADS, else all cores", options.threads, 0, 256);
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::int64_t>::max());
   add_path(app, "--out", "Run folder, new or empty; when not given, one under runs/", options.out);

@@ -53,7 +53,7 @@ TEST(BundledFiles, HousingRowsThatMissAValueCanBeDropped) {
 
 TEST(BundledFiles, HousingSaysWhereItsFirstMissingValueIs) {
   const std::string path = bundled("housing.csv.gz");
-  EXPECT_EQ(test::error_text<IoError>([&] { read_csv(path); }),
+  EXPECT_EQ(test::message_of<IoError>([&] { read_csv(path); }),
             path +
                 ":292:27: column 'total_bedrooms' has no value here (found ''); set CsvOptions::missing to drop_row "
                 "or keep_nan");

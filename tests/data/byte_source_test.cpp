@@ -19,8 +19,8 @@ namespace {
 
 using data::read_file;
 using test::bytes_of;
-using test::error_text;
 using test::gzip;
+using test::message_of;
 using test::TempDir;
 
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 40;
@@ -34,7 +34,7 @@ std::string long_text() {
 }
 
 std::string io_error(const std::string& path, std::int64_t max_bytes = kNoLimit) {
-  return error_text<IoError>([&] { read_file(path, max_bytes); });
+  return message_of<IoError>([&] { read_file(path, max_bytes); });
 }
 
 TEST(ReadFile, GivesTheBytesOfAPlainFile) {

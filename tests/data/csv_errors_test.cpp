@@ -17,13 +17,13 @@ using data::Missing;
 using data::one_hot;
 using data::parse_csv;
 using data::read_csv;
-using test::error_text;
+using test::message_of;
 using test::TempDir;
 
 using namespace std::string_literals;
 
 std::string parse_error(std::string_view text, const CsvOptions& options = {}) {
-  return error_text<IoError>([&] { parse_csv(text, "a.csv", options); });
+  return message_of<IoError>([&] { parse_csv(text, "a.csv", options); });
 }
 
 CsvTable small_table() { return parse_csv("size,price,kind\n1,2,red\n3,4,blue\n", "a.csv"); }
@@ -52,21 +52,21 @@ TEST(CsvErrors, LongRowsAreShortenedBetweenCharacters) {
 
 TEST(CsvErrors, TextWhereNumbersAreDue) {
   const CsvTable table = parse_csv("size,price\n1,10\n2,20 EUR\n3,30\n", "a.csv");
-  EXPECT_EQ(error_text<IoError>([&] { table.numeric("price"); }),
+  EXPECT_EQ(message_of<IoError>([&] { table.numeric("price"); }),
             "a.csv:3:3: column 'price' holds text where numbers are due: '20 EUR'");
 }
 
 TEST(CsvErrors, NumbersWhereTextIsDue) {
-  EXPECT_EQ(error_text<ConfigError>([] { small_table().text("price"); }),
+  EXPECT_EQ(message_of<ConfigError>([] { small_table().text("price"); }),
             "a.csv: column 'price' holds numbers, not text; read it with numeric()");
 }
 
 TEST(CsvErrors, UnknownColumn) {
-  EXPECT_EQ(error_text<ConfigError>([] { small_table().numeric("prize"); }),
+  EXPECT_EQ(message_of<ConfigError>([] { small_table().numeric("prize"); }),
             "a.csv: there is no column 'prize' (did you mean 'price'?); the columns are 'size', 'price', 'kind'");
-  EXPECT_EQ(error_text<ConfigError>([] { small_table().is_numeric("population"); }),
+  EXPECT_EQ(message_of<ConfigError>([] { small_table().is_numeric("population"); }),
             "a.csv: there is no column 'population'; the columns are 'size', 'price', 'kind'");
-  EXPECT_EQ(error_text<ConfigError>([] { small_table().text(3); }),
+  EXPECT_EQ(message_of<ConfigError>([] { small_table().text(3); }),
             "a.csv: there is no column 3; the columns are 0 to 2: 'size', 'price', 'kind'");
 }
 
@@ -78,18 +78,18 @@ TEST(CsvErrors, UnknownColumnOfAWideTableListsTheFirstTwenty) {
     listed += i < 20 ? ", 'column_" + std::to_string(i) + "'" : "";
   }
   const CsvTable table = parse_csv(wide, "a.csv");
-  EXPECT_EQ(error_text<ConfigError>([&] { table.numeric("x"); }),
+  EXPECT_EQ(message_of<ConfigError>([&] { table.numeric("x"); }),
             "a.csv: there is no column 'x'; the columns are " + listed + " and 5 more");
 }
 
 TEST(CsvErrors, UnknownColumnBecauseOfTheDelimiter) {
   const CsvTable table = parse_csv("size;price\n1;2\n", "a.csv");
-  EXPECT_EQ(error_text<ConfigError>([&] { table.numeric("size"); }),
+  EXPECT_EQ(message_of<ConfigError>([&] { table.numeric("size"); }),
             "a.csv: there is no column 'size'; the columns are 'size;price'; is CsvOptions::delimiter ';'?");
 }
 
 TEST(CsvErrors, UnknownRow) {
-  EXPECT_EQ(error_text<ConfigError>([] { small_table().line_of_row(2); }), "a.csv: there is no row 2; rows are 0 to 1");
+  EXPECT_EQ(message_of<ConfigError>([] { small_table().line_of_row(2); }), "a.csv: there is no row 2; rows are 0 to 1");
 }
 
 TEST(CsvErrors, MissingValue) {
@@ -149,7 +149,7 @@ TEST(CsvErrors, Limits) {
 
 TEST(CsvErrors, BadDelimiter) {
   const auto config_error = [](char delimiter) {
-    return error_text<ConfigError>([&] { parse_csv("a\n1\n", "a.csv", {.delimiter = delimiter}); });
+    return message_of<ConfigError>([&] { parse_csv("a\n1\n", "a.csv", {.delimiter = delimiter}); });
   };
   EXPECT_EQ(config_error('"'), "CsvOptions::delimiter '\"' cannot separate fields; use ',' ';' or a tab");
   EXPECT_EQ(config_error('\n'), "CsvOptions::delimiter '\\x0a' cannot separate fields; use ',' ';' or a tab");
@@ -159,18 +159,18 @@ TEST(CsvErrors, BadDelimiter) {
 
 TEST(CsvErrors, TooManyCategories) {
   const CsvTable table = parse_csv("n,id\n1,a\n2,b\n3,c\n", "a.csv");
-  EXPECT_EQ(error_text<IoError>([&] { one_hot(table, "id", 2); }),
+  EXPECT_EQ(message_of<IoError>([&] { one_hot(table, "id", 2); }),
             "a.csv: column 'id' has more than 2 different texts, too many for one-hot; the first text is 'a' in line "
             "2, column 3");
-  EXPECT_EQ(error_text<ConfigError>([&] { one_hot(table, "n"); }),
+  EXPECT_EQ(message_of<ConfigError>([&] { one_hot(table, "n"); }),
             "a.csv: column 'n' holds numbers, not text; read it with numeric()");
 }
 
 TEST(CsvErrors, NameTheFileThatWasRead) {
   const TempDir dir;
   const std::string path = dir.write("rows.csv.gz", test::gzip("a,b\n1\n"));
-  EXPECT_EQ(error_text<IoError>([&] { read_csv(path); }), path + ":2:2: expected 2 fields as in line 1, found 1: '1'");
-  EXPECT_EQ(error_text<IoError>([&] { read_csv(path, {.max_bytes = 5}); }),
+  EXPECT_EQ(message_of<IoError>([&] { read_csv(path); }), path + ":2:2: expected 2 fields as in line 1, found 1: '1'");
+  EXPECT_EQ(message_of<IoError>([&] { read_csv(path, {.max_bytes = 5}); }),
             path + ": more than the limit of 5 bytes (max_bytes)");
 }
 

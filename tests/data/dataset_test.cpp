@@ -73,7 +73,7 @@ TEST(TensorDataset, PartsMayBeOnDifferentDevices) {
 }
 
 TEST(TensorDataset, NeedNotBeDense) {
-  const TensorDataset dataset(arange(0, 8, 1).reshape({2, 4}).t(), arange(8).slice(0, 0, 8, 2));
+  const TensorDataset dataset(arange(8.0).reshape({2, 4}).t(), arange(8).slice(0, 0, 8, 2));
   const Example batch = dataset.get_batch(Indices{3, 0});
   EXPECT_EQ(batch.x.to_vector<double>(), (Values{3, 7, 0, 4}));
   EXPECT_EQ(batch.y.to_vector<std::int64_t>(), (Indices{6, 0}));

@@ -17,7 +17,7 @@ using data::IdxArray;
 using data::parse_idx;
 using data::read_idx;
 using test::bytes_of;
-using test::error_text;
+using test::message_of;
 using test::TempDir;
 
 using namespace std::string_literals;
@@ -40,7 +40,7 @@ std::vector<T> values(const IdxArray& array) {
 }
 
 std::string parse_error(const std::string& file) {
-  return error_text<IoError>([&] { parse_idx(bytes_of(file), "a.idx"); });
+  return message_of<IoError>([&] { parse_idx(bytes_of(file), "a.idx"); });
 }
 
 TEST(Idx, ReadsUnsignedBytes) {
@@ -135,9 +135,9 @@ TEST(IdxErrors, SizesAreNotBelievedBeforeTheLengthIsChecked) {
 TEST(IdxErrors, NameTheFileThatWasRead) {
   const TempDir dir;
   const std::string path = dir.write("cut.gz", test::gzip(header(0x08, {5}) + "abc"));
-  EXPECT_EQ(error_text<IoError>([&] { read_idx(path); }),
+  EXPECT_EQ(message_of<IoError>([&] { read_idx(path); }),
             path + ": byte 11: the file ends early: sizes [5] of u8 need 5 bytes after the header, found 3");
-  EXPECT_EQ(error_text<IoError>([&] { read_idx(path, {.max_bytes = 10}); }),
+  EXPECT_EQ(message_of<IoError>([&] { read_idx(path, {.max_bytes = 10}); }),
             path + ": more than the limit of 10 bytes (max_bytes)");
 }
 

@@ -170,6 +170,31 @@ TEST(DataLoader, LoadsUnderTheCallersState) {
   }
 }
 
+// They are on the stack of the caller, which may be gone while workers still load.
+TEST(DataLoader, WorkersDoNotKnowTheCallersScopesAndObservers) {
+  struct Curious : Dataset {
+    std::int64_t size() const override { return 8; }
+    Example get(std::int64_t) const override {
+      const core::ThreadState& state = core::thread_state();
+      EXPECT_EQ(state.scope, nullptr);
+      EXPECT_EQ(state.frame, nullptr);
+      EXPECT_EQ(state.observer, nullptr);
+      return {zeros({1}), zeros({1})};
+    }
+  };
+  std::optional<DataLoader::Iterator> under_way;
+  DataLoader loader(Curious(), {.num_workers = 2});
+  {
+    const core::ModuleScope scope{.path = "gone", .type = "Gone", .parent = nullptr};
+    core::ThreadState inner = core::thread_state();
+    inner.scope = &scope;
+    const core::ThreadStateScope entered(inner);
+    under_way.emplace(loader.begin());
+  }
+  for (; *under_way != loader.end(); ++*under_way) {
+  }
+}
+
 TEST(DataLoader, PutsBatchesOnADevice) {
   for (const int workers : kWorkers) {
     DataLoader loader(Numbers(5), {.batch_size = 2, .num_workers = workers, .device = "cpu:1"});

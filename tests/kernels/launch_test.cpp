@@ -145,6 +145,20 @@ TEST(ContextFor, IsOnePerThreadAndDevice) {
   EXPECT_NE(first, elsewhere);
 }
 
+// Objects of a thread are destroyed in the reverse order in which they were made: this one after the contexts.
+TEST(ContextFor, WorksWhileItsThreadEnds) {
+  static double sum = 0;
+  struct ComputesAtTheEnd {
+    ~ComputesAtTheEnd() { sum = ones({3}).sum().item(); }
+  };
+  std::jthread([] {
+    thread_local ComputesAtTheEnd last;
+    (void)&last;
+    (ones({2}) + 1.0).sum();
+  }).join();
+  EXPECT_EQ(sum, 3);
+}
+
 bool aligned(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % 64 == 0; }
 
 TEST(ScratchArena, GivesAlignedDisjointMemory) {

@@ -128,7 +128,7 @@ TEST(Frame, InnerOnesFallBackToOuterOnes) {
   const Tensor x = randn({2, 4});
   Replica outer(model, 3);
   Frame inner;
-  const Tensor bias = full({3}, 7);
+  const Tensor bias = full({3}, 7.0);
   inner.bind(model.fc2.bias, bias);
   const FrameScope outer_scope(outer.frame);
   {
@@ -143,7 +143,7 @@ TEST(Frame, InnerOnesFallBackToOuterOnes) {
 TEST(Frame, BuffersAreSlotsToo) {
   Mixed model;
   Frame frame;
-  const Tensor mean = full({2}, 5);
+  const Tensor mean = full({2}, 5.0);
   frame.bind(model.mean, mean);
   EXPECT_EQ(frame.size(), 1u);
   {
@@ -158,7 +158,7 @@ TEST(Frame, BuffersAreSlotsToo) {
 TEST(Frame, KeepsWhatItBinds) {
   const Mlp model;
   Frame frame;
-  frame.bind(model.fc2.bias, full({3}, 4));
+  frame.bind(model.fc2.bias, full({3}, 4.0));
   const FrameScope scope(frame);
   EXPECT_EQ(model.fc2.bias.to_vector<double>(), (Values{4, 4, 4}));
 }

@@ -32,7 +32,7 @@ static_assert(!std::is_copy_constructible_v<Mlp> && !std::is_copy_assignable_v<M
 static_assert(!std::is_copy_constructible_v<Parameter> && !std::is_copy_assignable_v<Buffer>);
 static_assert(std::is_nothrow_move_constructible_v<nn::Linear> && std::is_move_assignable_v<nn::Linear>);
 
-const Tensor kInput = arange(0, 8, 1).reshape({2, 4}) * 0.1;
+const Tensor kInput = arange(8.0).reshape({2, 4}) * 0.1;
 
 // All that a user sees of a model.
 void expect_works(Mlp& model, const std::vector<double>& output) {

@@ -109,7 +109,7 @@ TEST(Optimizer, StepsNeedNoGuardAndRecordNothing) {
 }
 
 TEST(Optimizer, WorksOnNonDenseLeavesAndEmptyOnes) {
-  Tensor transposed = arange(0, 6, 1).reshape({2, 3}).t();
+  Tensor transposed = arange(6.0).reshape({2, 3}).t();
   transposed.requires_grad_();
   const Tensor empty_one = zeros({0, 3}, {.requires_grad = true});
   SGD sgd({transposed, empty_one}, {.lr = 1, .momentum = 0.9});

@@ -10,6 +10,10 @@
 
 namespace tandem::test {
 
+inline void write_text(const std::string& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
 /// A fresh folder, removed with all that is in it at the end of the scope.
 class TempDir {
  public:
@@ -26,6 +30,11 @@ class TempDir {
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+  /// Writes a file in the folder and returns its path.
+  std::string write(std::string_view name, std::string_view content) const {
+    write_text(file(name), content);
+    return file(name);
+  }
 
  private:
   std::string path_;
@@ -34,10 +43,6 @@ class TempDir {
 inline std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-inline void write_text(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
 }
 
 }  // namespace tandem::test

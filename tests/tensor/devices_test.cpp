@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/ops.h>
@@ -16,6 +17,7 @@ namespace tandem {
 namespace {
 
 using test::message_of;
+using ::testing::StartsWith;
 using Floats = std::vector<float>;
 
 TEST(ToDevice, Copies) {
@@ -62,7 +64,7 @@ TEST(Mixing, TwoDevicesInOneOpIsAnError) {
   EXPECT_THROW(a.matmul(b.t()), DeviceError);
   EXPECT_THROW(Tensor(a).add_(b), DeviceError);
   EXPECT_THROW(cat({a, b}), DeviceError);
-  EXPECT_THROW(stack({a, b}), DeviceError);
+  EXPECT_THAT(message_of<DeviceError>([&] { stack({a, b}); }), StartsWith("stack: "));
   EXPECT_THROW(mse_loss(a, b), DeviceError);
   EXPECT_THROW(linear(a, b), DeviceError);
   EXPECT_THROW(cross_entropy(a, zeros({2}, {.dtype = DType::i64, .device = "cpu:1"})), DeviceError);

@@ -63,6 +63,38 @@ TEST(Factories, IntegersTakeWhatFits) {
   EXPECT_THROW(x.fill_(3e9), DTypeError);
 }
 
+TEST(Factories, NumbersHaveTheTypeThatPyTorchGivesThem) {
+  EXPECT_EQ(arange(0, 10, 1).dtype(), DType::i64);
+  EXPECT_EQ(arange(0, 10).dtype(), DType::i64);
+  EXPECT_EQ(arange(10.0).dtype(), DType::f32);
+  EXPECT_EQ(arange(0, 1, 0.25).dtype(), DType::f32);
+  EXPECT_EQ(arange(3, {.dtype = DType::f64}).dtype(), DType::f64);
+  EXPECT_EQ(tensor(3).dtype(), DType::i64);
+  EXPECT_EQ(tensor(3.0).dtype(), DType::f32);
+  EXPECT_EQ(tensor(true).dtype(), DType::boolean);
+  EXPECT_EQ(tensor(0.1, {.dtype = DType::f64}).item(), 0.1);
+  EXPECT_EQ(tensor({0.1, 0.2}, {.dtype = DType::f64}).to_vector<double>(), (std::vector<double>{0.1, 0.2}));
+  EXPECT_TRUE(tensor(1.0, {.requires_grad = true}).is_leaf());
+  EXPECT_EQ(tensor(1.0).dim(), 0);
+  EXPECT_EQ(full({2}, 3).dtype(), DType::i64);
+  EXPECT_EQ(full({2}, true).dtype(), DType::boolean);
+  EXPECT_EQ(full({2}, 3.F).dtype(), DType::f32);
+}
+
+TEST(Factories, WhatOptionsSayCounts) {
+  const Tensor x = from_data(std::vector<std::int64_t>{1, 2}, {2}, {.dtype = DType::f64, .requires_grad = true});
+  EXPECT_EQ(x.dtype(), DType::f64);
+  EXPECT_TRUE(x.is_leaf() && x.requires_grad());
+  EXPECT_EQ(randint(0, 4, {3}, {.device = "cpu:1"}).dtype(), DType::i64);
+}
+
+TEST(Factories, IntegersBeyondWhatADoubleCountsAreRefused) {
+  EXPECT_THROW(arange(std::int64_t{1} << 60, (std::int64_t{1} << 60) + 3), ConfigError);
+  EXPECT_EQ(message_of<ConfigError>([] { full({1}, (std::int64_t{1} << 53) + 1); }),
+            "9007199254740993 is beyond 2^53, what is counted exactly");
+  EXPECT_EQ(tensor((std::int64_t{1} << 60) + 1).item<std::int64_t>(), (std::int64_t{1} << 60) + 1);
+}
+
 TEST(Factories, EmptyShapesHaveNoElements) {
   EXPECT_TRUE(zeros({0}).to_vector<float>().empty());
   EXPECT_TRUE(ones({4, 0, 2}).to_vector<float>().empty());
@@ -131,6 +163,7 @@ TEST(Arange, CountsUp) {
   EXPECT_EQ(arange(4).to_vector<std::int64_t>(), (Ints{0, 1, 2, 3}));
   EXPECT_EQ(arange(0).numel(), 0);
   EXPECT_EQ(arange(1, 3, 0.5).to_vector<float>(), (Floats{1, 1.5, 2, 2.5})) << "the end is not included";
+  EXPECT_EQ(arange(2, 5).to_vector<std::int64_t>(), (Ints{2, 3, 4}));
   EXPECT_EQ(arange(5, 0, -2).to_vector<float>(), (Floats{5, 3, 1}));
   EXPECT_EQ(arange(3, 3, 1).numel(), 0);
   EXPECT_EQ(arange(2, 8, 3, {.dtype = DType::u8}).to_vector<std::int64_t>(), (Ints{2, 5}));

@@ -167,8 +167,8 @@ TEST(Frame, TwoThreadsSeeTheirOwnValuesOfOneSlot) {
   std::vector<Tensor> biases;
   for (int r = 0; r < kReplicas; ++r) {
     const auto device = Device(DeviceType::cpu, r);
-    weights.push_back(full({3, 4}, r + 1, {.device = device, .requires_grad = true}));
-    biases.push_back(full({3}, 10 * r, {.device = device, .requires_grad = true}));
+    weights.push_back(full({3, 4}, r + 1.0, {.device = device, .requires_grad = true}));
+    biases.push_back(full({3}, 10.0 * r, {.device = device, .requires_grad = true}));
   }
   {
     std::vector<std::jthread> replicas;

@@ -232,6 +232,7 @@ TEST(Randint, StaysInItsBoundsAndReachesThem) {
   EXPECT_EQ(randint(0, 2, {50}, {.dtype = DType::boolean}).dtype(), DType::boolean);
   EXPECT_EQ(randint(0, 9, {2}).dtype(), DType::i64);
   EXPECT_EQ(randint(0, 9, {2}, {.device = "cpu:1"}).device(), Device("cpu:1"));
+  EXPECT_EQ(randint(0, 9, {2}, {.device = "cpu:1"}).dtype(), DType::i64);
 }
 
 TEST(Randint, CountsAreEven) {
