@@ -16,6 +16,17 @@ constexpr char kEndMark = '\0';
 
 }  // namespace
 
+bool Terminal::available() {
+  int master = -1;
+  int slave = -1;
+  if (::openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) {
+    return false;
+  }
+  ::close(slave);
+  ::close(master);
+  return true;
+}
+
 Terminal::Terminal(int columns) {
   winsize size{};
   size.ws_row = 24;

@@ -15,6 +15,9 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
+  /// False where the system gives no pseudo-terminals: a chroot without /dev/pts.
+  static bool available();
+
   int fd() const { return slave_; }
   void resize(int columns) const;
   /// Closes the terminal and returns all that was written.
