@@ -1,4 +1,6 @@
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include <tandem/autograd/record.h>

@@ -1,5 +1,6 @@
 #include <tandem/core/thread_pool.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <condition_variable>

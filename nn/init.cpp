@@ -1,5 +1,6 @@
 #include <tandem/nn/init.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <tandem/core/check.h>

@@ -9,6 +9,7 @@
 #include <exception>
 #include <iostream>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 

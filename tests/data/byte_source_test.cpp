@@ -1,6 +1,7 @@
 #include <tandem/data/byte_source.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 

@@ -1,6 +1,7 @@
 #include "samples.h"
 
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include <tandem/nn/loss.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
