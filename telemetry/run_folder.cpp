@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <tandem/core/check.h>
 #include <tandem/telemetry/file.h>
@@ -19,15 +18,6 @@ namespace tandem::inline v0::telemetry {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string to_json(const Fields& fields, int indent) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (const Field& field : fields) {
-    std::visit([&](const auto& value) { object[field.name] = value; }, field.value);
-  }
-  // Like NaN, bad UTF-8 in a metric must not end a run: dump() writes null for the one, replace covers the other.
-  return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
 
 void create_folders(const std::string& path) {
   std::error_code error;
@@ -108,10 +98,10 @@ std::string RunFolder::file(std::string_view name) const {
   return fmt::format("{}/{}", impl_->path, name);
 }
 
-void RunFolder::write_config(const Fields& fields) { write_file("config.json", to_json(fields, 2)); }
+void RunFolder::write_config(const Fields& fields) { write_file("config.json", to_json(fields, 2) + "\n"); }
 
 void RunFolder::append_metrics(const Fields& fields) {
-  const std::string line = to_json(fields, -1);
+  const std::string line = to_json(fields) + "\n";
   const std::string path = file("metrics.jsonl");
   if (impl_->metrics < 0) {
     impl_->metrics = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

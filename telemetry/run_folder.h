@@ -1,27 +1,13 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
 #include <tandem/core/export.h>
+#include <tandem/telemetry/fields.h>
 
 namespace tandem::inline v0::telemetry {
-
-/// What a field of config.json or metrics.jsonl can hold. JSON has no NaN and no infinity: such a double is written
-/// as null. Text that is not UTF-8 is written with U+FFFD in place of the bad bytes.
-using FieldValue = std::variant<bool, std::int64_t, double, std::string>;
-
-struct Field {
-  std::string name;
-  FieldValue value;
-};
-
-/// Written in this order: {{"epoch", 3}, {"loss", 0.143}}. Of two fields of one name the later value counts.
-using Fields = std::vector<Field>;
 
 struct RunFolderOptions {
   std::string program = {};     ///< names the folder when no path is given: "mlp"

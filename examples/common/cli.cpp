@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
@@ -239,8 +238,8 @@ std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
 
 void narrate(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
-void print_result_json(const nlohmann::ordered_json& result) {
-  fmt::print("{}\n", result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+void print_result_json(const tandem::telemetry::Fields& result) {
+  fmt::print("{}\n", tandem::telemetry::to_json(result));
 }
 
 namespace {

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json_fwd.hpp>
+
+#include <tandem/telemetry/fields.h>
 
 // The command line of the samples. Results go to stdout, everything else to stderr.
 // Exit codes: 0 done, 1 failed, 2 wrong command line.
@@ -53,7 +54,7 @@ std::optional<int> parse(CLI::App& app, int argc, const char* const* argv);
 void narrate(const std::string& line);
 
 /// One JSON object on a line of its own on stdout; NaN and infinities become null.
-void print_result_json(const nlohmann::ordered_json& result);
+void print_result_json(const tandem::telemetry::Fields& result);
 
 /// Runs `program` as the whole of main(). What it throws becomes "error: <text>" on stderr and exit code 1, and so does
 /// output that could not be written: a full disk must not look like success. Where the program was started without one

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <tandem/data/standardizer.h>
 #include <tandem/tandem.h>
@@ -113,7 +112,7 @@ int mlp(int argc, char** argv) {
                                 {"train_seconds", seconds},
                                 {"images_per_second", static_cast<double>(train.size() * options.epochs) / seconds},
                                 {"epochs", options.epochs},
-                                {"seed", options.seed}});
+                                {"seed", static_cast<std::int64_t>(options.seed)}});
   }
   return 0;
 }

@@ -6,7 +6,6 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <tandem/data/standardizer.h>
 #include <tandem/tandem.h>
@@ -111,7 +110,7 @@ int regression(int argc, char** argv) {
     example::print_result_json({{"test_rmse", test_rmse.back()},
                                 {"baseline_rmse", baseline},
                                 {"train_seconds", seconds},
-                                {"seed", options.seed}});
+                                {"seed", static_cast<std::int64_t>(options.seed)}});
   }
   return 0;
 }

@@ -10,17 +10,15 @@
 namespace example {
 namespace {
 
-using nlohmann::json;
-
 class Reproducible : public Samples, public ::testing::WithParamInterface<const char*> {
  protected:
   // The metrics of a short run at the sample's own sizes, which are large enough to be split over threads.
-  std::vector<json> run(const Arguments& more, int line = __builtin_LINE()) {
+  std::vector<Record> run(const Arguments& more, int line = __builtin_LINE()) {
     const std::string folder = "run" + std::to_string(++runs_);
     const Arguments arguments = with({"--epochs", "2", "--quiet", "--out", folder}, more);
     const Outcome outcome = std::string(GetParam()) == "mlp" ? mlp(arguments) : regression(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << "line " << line << ": " << outcome.err;
-    std::vector<json> read = metrics(folder);
+    std::vector<Record> read = metrics(folder);
     EXPECT_EQ(read.size(), 2u) << "line " << line;
     return read;
   }
@@ -33,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, Reproducible, ::testing::Values("mlp", "regre
                          [](const auto& program) { return std::string(program.param); });
 
 TEST_P(Reproducible, SameSeedSameNumbers) {
-  const std::vector<json> first = run({"--seed", "3"});
+  const std::vector<Record> first = run({"--seed", "3"});
   EXPECT_EQ(run({"--seed", "3"}), first);
   EXPECT_EQ(run({"--seed", "3", "--threads", "1"}), first);
   EXPECT_EQ(run({"--seed", "3", "--threads", "2"}), first);
@@ -50,10 +48,10 @@ TEST_P(Reproducible, EveryOptimizerLearnsInItsOwnWay) {
   for (const char* optimizer : {"sgd", "adam", "adamw"}) {
     // A decay that shows: adam puts it into the gradient, adamw applies it beside.
     const Arguments flags{"--optimizer", optimizer, "--lr", "0.003", "--weight-decay", "0.1"};
-    const std::vector<json> epochs = run(flags);
+    const std::vector<Record> epochs = run(flags);
     EXPECT_EQ(run(with(flags, {"--threads", "1"})), epochs) << optimizer;
-    EXPECT_LT(epochs[1].at("train_loss"), epochs[0].at("train_loss")) << optimizer;
-    losses.push_back(epochs[1].at("train_loss"));
+    EXPECT_LT(epochs[1].number("train_loss"), epochs[0].number("train_loss")) << optimizer;
+    losses.push_back(epochs[1].number("train_loss"));
   }
   EXPECT_NE(losses[0], losses[1]);
   EXPECT_NE(losses[1], losses[2]);

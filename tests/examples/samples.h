@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "process.h"
+#include "record.h"
 #include "support/temp_dir.h"
 
 // What the tests of the samples share. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
@@ -31,11 +31,11 @@ class Samples : public ::testing::Test {
   }
 
   /// metrics.jsonl of a run folder, a line each, without what depends on the clock.
-  std::vector<nlohmann::json> metrics(const std::string& run) const {
-    std::vector<nlohmann::json> read;
+  std::vector<Record> metrics(const std::string& run) const {
+    std::vector<Record> read;
     for (const std::string& line : lines_of(text(run + "/metrics.jsonl"))) {
-      read.push_back(nlohmann::json::parse(line));
-      read.back().erase("train_seconds");
+      read.push_back(parse_record(line));
+      std::erase_if(read.back().fields, [](const auto& field) { return field.first == "train_seconds"; });
     }
     return read;
   }
