@@ -9,36 +9,90 @@
 
 namespace tandem::inline v0 {
 
-// ---- arithmetic, broadcasting as NumPy does ----
+// ---- arithmetic: broadcasting as NumPy does, types as promote_types() says ----
 TANDEM_API Tensor operator+(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator-(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator*(const Tensor& a, const Tensor& b);
-/// Floating point only.
+/// True division: integers become f32.
 TANDEM_API Tensor operator/(const Tensor& a, const Tensor& b);
-TANDEM_API Tensor operator+(const Tensor& a, double b);
-TANDEM_API Tensor operator-(const Tensor& a, double b);
-TANDEM_API Tensor operator*(const Tensor& a, double b);
-TANDEM_API Tensor operator/(const Tensor& a, double b);
-TANDEM_API Tensor operator-(double a, const Tensor& b);
-TANDEM_API Tensor operator/(double a, const Tensor& b);
-inline Tensor operator+(double a, const Tensor& b) { return b + a; }
-inline Tensor operator*(double a, const Tensor& b) { return b * a; }
+TANDEM_API Tensor operator+(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator-(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator*(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator/(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator-(Scalar a, const Tensor& b);
+TANDEM_API Tensor operator/(Scalar a, const Tensor& b);
+inline Tensor operator+(Scalar a, const Tensor& b) { return b + a; }
+inline Tensor operator*(Scalar a, const Tensor& b) { return b * a; }
 inline Tensor operator-(const Tensor& a) { return a.neg(); }
 inline Tensor& operator+=(Tensor& a, const Tensor& b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, const Tensor& b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, const Tensor& b) { return a.div_(b); }
-inline Tensor& operator+=(Tensor& a, double b) { return a.add_(b); }
-inline Tensor& operator-=(Tensor& a, double b) { return a.sub_(b); }
-inline Tensor& operator*=(Tensor& a, double b) { return a.mul_(b); }
-inline Tensor& operator/=(Tensor& a, double b) { return a.div_(b); }
+inline Tensor& operator+=(Tensor& a, Scalar b) { return a.add_(b); }
+inline Tensor& operator-=(Tensor& a, Scalar b) { return a.sub_(b); }
+inline Tensor& operator*=(Tensor& a, Scalar b) { return a.mul_(b); }
+inline Tensor& operator/=(Tensor& a, Scalar b) { return a.div_(b); }
+/// Element by element; where both are equal each gets half the gradient. NaN wins.
+TANDEM_API Tensor maximum(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor minimum(const Tensor& a, const Tensor& b);
 
+// ---- functions of one tensor; integers become f32 where the result is no integer ----
 inline Tensor exp(const Tensor& x) { return x.exp(); }
 inline Tensor log(const Tensor& x) { return x.log(); }
+inline Tensor log1p(const Tensor& x) { return x.log1p(); }
 inline Tensor sqrt(const Tensor& x) { return x.sqrt(); }
+inline Tensor rsqrt(const Tensor& x) { return x.rsqrt(); }
+inline Tensor sin(const Tensor& x) { return x.sin(); }
+inline Tensor cos(const Tensor& x) { return x.cos(); }
 inline Tensor abs(const Tensor& x) { return x.abs(); }
-inline Tensor pow(const Tensor& x, double exponent) { return x.pow(exponent); }
+inline Tensor sign(const Tensor& x) { return x.sign(); }
+inline Tensor floor(const Tensor& x) { return x.floor(); }
+inline Tensor ceil(const Tensor& x) { return x.ceil(); }
+inline Tensor round(const Tensor& x) { return x.round(); }
+inline Tensor clamp(const Tensor& x, double min, double max) { return x.clamp(min, max); }
+inline Tensor pow(const Tensor& x, Scalar exponent) { return x.pow(exponent); }
+inline Tensor pow(const Tensor& x, const Tensor& exponent) { return x.pow(exponent); }
+
+// ---- activations ----
 inline Tensor relu(const Tensor& x) { return x.relu(); }
+inline Tensor tanh(const Tensor& x) { return x.tanh(); }
+inline Tensor sigmoid(const Tensor& x) { return x.sigmoid(); }
+/// x * sigmoid(x), also called swish.
+TANDEM_API Tensor silu(const Tensor& x);
+enum class GELUApproximation : std::uint8_t { none, tanh };
+/// x * Phi(x), Phi the normal distribution function, or the approximation by tanh (Hendrycks and Gimpel, 2016).
+TANDEM_API Tensor gelu(const Tensor& x, GELUApproximation approximate = GELUApproximation::none);
+/// x where x > 0, else negative_slope * x.
+TANDEM_API Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+/// x where x > 0, else alpha * (exp(x) - 1).
+TANDEM_API Tensor elu(const Tensor& x, double alpha = 1);
+/// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+TANDEM_API Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+
+// ---- comparing: bool results, which have no gradient ----
+TANDEM_API Tensor operator==(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator!=(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator<(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator<=(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator>(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator>=(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator==(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator!=(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator<(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator<=(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator>(const Tensor& a, Scalar b);
+TANDEM_API Tensor operator>=(const Tensor& a, Scalar b);
+/// Anything but 0 counts as true.
+TANDEM_API Tensor logical_and(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor logical_or(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor logical_xor(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor logical_not(const Tensor& x);
+TANDEM_API Tensor isnan(const Tensor& x);
+/// a where the bool `condition` holds, else b; all three broadcast. Gradients go where the values came from.
+TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+TANDEM_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return a.matmul(b); }
 inline Tensor softmax(const Tensor& x, int dim) { return x.softmax(dim); }
 inline Tensor log_softmax(const Tensor& x, int dim) { return x.log_softmax(dim); }

@@ -58,8 +58,8 @@ Tensor& Tensor::requires_grad_(bool on) {
   if (impl.history) {
     return *this;
   }
-  check<DTypeError>(is_floating_point(impl.view.dtype), "requires_grad_: only f32 and f64 have gradients, got {}",
-                    impl.view.dtype);
+  check<DTypeError>(is_floating_point(impl.view.dtype),
+                    "requires_grad_: only floating point tensors have gradients, got {}", impl.view.dtype);
   impl.history = impl.frozen ? std::move(impl.frozen) : core::Ref<detail::History>(new autograd::Leaf(impl));
   impl.output = 0;
   return *this;

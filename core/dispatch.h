@@ -16,9 +16,11 @@ decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
   switch (dtype) {
     case DType::f32: return std::forward<Body>(body).template operator()<float>();
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
+    case DType::bf16: return std::forward<Body>(body).template operator()<BFloat16>();
+    case DType::f16: return std::forward<Body>(body).template operator()<Half>();
     default: break;
   }
-  fail<DTypeError>("{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, dtype);
+  fail<DTypeError>("{}: needs floating point, got {}; convert with .to(DType::f32)", op, dtype);
 }
 
 /// Every stored type.
@@ -27,6 +29,8 @@ decltype(auto) dispatch_any(DType dtype, Body&& body) {
   switch (dtype) {
     case DType::f32: return std::forward<Body>(body).template operator()<float>();
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
+    case DType::bf16: return std::forward<Body>(body).template operator()<BFloat16>();
+    case DType::f16: return std::forward<Body>(body).template operator()<Half>();
     case DType::i64: return std::forward<Body>(body).template operator()<std::int64_t>();
     case DType::i32: return std::forward<Body>(body).template operator()<std::int32_t>();
     case DType::u8: return std::forward<Body>(body).template operator()<std::uint8_t>();

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tandem/core/float16.h>
+
 // Scalar arithmetic that all element types and all backends share. Integers wrap around, as NumPy's and PyTorch's do;
 // C++ leaves that undefined for signed ones, so they are computed unsigned.
 
@@ -21,6 +23,7 @@ template <class T>
 using WrappingType = typename Wrapping<T>::type;
 }  // namespace detail
 
+// The 16-bit types add, subtract and multiply in f32 and round once, by their conversions.
 template <class T>
 constexpr T wrapping_add(T a, T b) noexcept {
   using W = detail::WrappingType<T>;
@@ -40,10 +43,14 @@ constexpr T wrapping_mul(T a, T b) noexcept {
 }
 
 /// As a C++ cast does; bool is value != 0. Floating point goes to narrow integers by way of i64, so that -1 is 255 as
-/// u8 on every machine.
+/// u8 on every machine, and to 16 bits by way of f32, as PyTorch's does.
 template <class Out, class In>
 constexpr Out convert(In value) noexcept {
-  if constexpr (std::is_same_v<Out, bool>) {
+  if constexpr (is_16_bit<In> && !std::is_same_v<In, Out>) {
+    return convert<Out>(static_cast<float>(value));
+  } else if constexpr (is_16_bit<Out> && !std::is_same_v<In, Out>) {
+    return Out(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<Out, bool>) {
     return value != In(0);
   } else if constexpr (std::is_floating_point_v<In> && std::is_integral_v<Out> && sizeof(Out) < 8) {
     return static_cast<Out>(static_cast<std::int64_t>(value));

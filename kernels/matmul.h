@@ -4,6 +4,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/launch.h>
+#include <tandem/kernels/loop.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -29,5 +30,17 @@ struct Matmul {
   const void* bias = nullptr;
 };
 void run(OnCpu, Context& context, const Matmul& kernel);
+
+/// `matrix` for every position of `batch`: the operands' strides (elements) lead from the first matrix a, b and out to
+/// the others.
+struct BatchedMatmul {
+  static constexpr const char* kName = "batched_matmul";
+  Matmul matrix;
+  Loop batch;
+  Operand a;
+  Operand b;
+  Operand out;
+};
+void run(OnCpu, Context& context, const BatchedMatmul& kernel);
 
 }  // namespace tandem::inline v0::kernels

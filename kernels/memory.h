@@ -63,15 +63,29 @@ struct IndexAdd {
 };
 void run(OnCpu, Context& context, const IndexAdd& kernel);
 
-/// One element along the middle dimension of a dense [outer, size, inner] `out` for each of [outer, inner]:
-/// out[o, index[o, i], i] += in[o, i]. Indices are in range.
+/// out[p] = in[p, but index[p] along one dimension] for every position p of `loop`: `in` has stride 0 along that
+/// dimension in the loop, and `dim_stride` (elements) is what it really has there. Indices are in range.
+struct Gather {
+  static constexpr const char* kName = "gather";
+  std::int64_t item_size;
+  std::int64_t dim_stride;
+  Loop loop;
+  Operand out;
+  Operand index;  // i64
+  Operand in;
+};
+void run(OnCpu, Context& context, const Gather& kernel);
+
+/// The other way round: out[p, but index[p] along one dimension] += in[p]. The loop's last dimension is that one, which
+/// is walked in order: sums of repeated indices don't depend on timing.
 struct ScatterAdd {
   static constexpr const char* kName = "scatter_add";
   DType dtype;
-  void* out;
-  const void* in;
-  const std::int64_t* index;
-  std::int64_t outer, size, inner;
+  std::int64_t dim_stride;
+  Loop loop;
+  Operand out;
+  Operand index;  // i64
+  Operand in;
 };
 void run(OnCpu, Context& context, const ScatterAdd& kernel);
 

@@ -1,18 +1,17 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/loop.h>
-#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
-/// Element-wise functions of up to three inputs a, b, c and a scalar s. The names of gradient functions end in _grad;
-/// their first input is the gradient g of the result.
+/// Element-wise functions of up to three inputs a, b, c and two scalars s, t; formulas in pointwise_formulas.h. The
+/// names of gradient functions end in _grad; their first input is the gradient g of the result.
 enum class PointwiseOp : std::uint8_t {
+  // For every type but bool.
   copy,         // a
   add,          // a + b
   sub,          // a - b
@@ -21,58 +20,66 @@ enum class PointwiseOp : std::uint8_t {
   mul_scalar,   // a * s
   rsub_scalar,  // s - a
   neg,          // -a
+  abs,
+  sign,     // -1, 0 or 1; NaN stays NaN
+  relu,     // max(a, 0); NaN stays NaN
+  clamp,    // min(max(a, s), t); NaN stays NaN
+  maximum,  // of a and b; NaN if one of them is
+  minimum,
+  equal,       // a == b ? 1 : 0, in the inputs' type
+  pow,         // a ** b; integers wrap around
+  pow_scalar,  // a ** s
   // The rest is for floating point only.
   div,          // a / b
   rdiv_scalar,  // s / a
   exp,
   log,
+  log1p,
   sqrt,
-  relu,  // max(a, 0); NaN stays NaN
-  abs,
-  pow_scalar,        // a ** s
-  sqrt_grad,         // g, y = sqrt(x)   -> g / (2 y)
-  relu_grad,         // g, y = relu(x)   -> y > 0 ? g : 0
-  abs_grad,          // g, x             -> g * sign(x)
-  pow_scalar_grad,   // g, x             -> g * s * x ** (s - 1)
-  rdiv_scalar_grad,  // g, x            -> -g * s / x^2
-  div_grad,          // g, a, b          -> -g * a / b^2, the gradient of a / b with respect to b
-  equal,             // a == b ? 1 : 0, in the inputs' type
+  rsqrt,
+  sin,
+  cos,
+  tanh,
+  floor,
+  ceil,
+  round,  // to nearest, ties to even
+  sigmoid,
+  silu,        // a * sigmoid(a)
+  gelu,        // a * Phi(a)
+  gelu_tanh,   // its approximation by tanh
+  softplus,    // log(1 + exp(s a)) / s, and a where s a > t
+  leaky_relu,  // a > 0 ? a : s a
+  elu,         // a > 0 ? a : s (exp(a) - 1)
+  // Gradients: g, then y (the result) or x (the input).
+  abs_grad,           // g, x      also that of the absolute value's relatives: g * sign(x)
+  relu_grad,          // g, y
+  clamp_grad,         // g, x      g where s <= x <= t
+  extreme_grad,       // g, a, b   of maximum(a, b) with respect to a: all where a > b, half where equal
+  div_grad,           // g, a, b   of a / b with respect to b
+  rdiv_scalar_grad,   // g, x
+  pow_grad_base,      // g, a, b   of a ** b with respect to a
+  pow_grad_exponent,  // g, a, b   and to b
+  pow_scalar_grad,    // g, x
+  log1p_grad,         // g, x
+  sqrt_grad,          // g, y
+  rsqrt_grad,         // g, y
+  sin_grad,           // g, x
+  cos_grad,           // g, x
+  tanh_grad,          // g, y
+  sigmoid_grad,       // g, y
+  silu_grad,          // g, x
+  gelu_grad,          // g, x
+  gelu_tanh_grad,     // g, x
+  softplus_grad,      // g, x
+  leaky_relu_grad,    // g, x
+  elu_grad,           // g, x
   count_
 };
 
-inline constexpr PointwiseOp kLastIntegerPointwise = PointwiseOp::neg;
+inline constexpr PointwiseOp kLastIntegerPointwise = PointwiseOp::pow_scalar;
 
-/// The formulas, once for all backends.
-template <PointwiseOp op, class T>
-inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s) {
-  using enum PointwiseOp;
-  if constexpr (op == copy) return a;
-  if constexpr (op == add) return wrapping_add(a, b);
-  if constexpr (op == sub) return wrapping_sub(a, b);
-  if constexpr (op == mul) return wrapping_mul(a, b);
-  if constexpr (op == add_scalar) return wrapping_add(a, s);
-  if constexpr (op == mul_scalar) return wrapping_mul(a, s);
-  if constexpr (op == rsub_scalar) return wrapping_sub(s, a);
-  if constexpr (op == neg) return std::is_integral_v<T> ? wrapping_sub(T(0), a) : static_cast<T>(-a);
-  if constexpr (op == div) return a / b;
-  if constexpr (op == rdiv_scalar) return s / a;
-  if constexpr (op == exp) return std::exp(a);
-  if constexpr (op == log) return std::log(a);
-  if constexpr (op == sqrt) return std::sqrt(a);
-  if constexpr (op == relu) return a < T(0) ? T(0) : a;
-  if constexpr (op == abs) return std::abs(a);
-  if constexpr (op == pow_scalar) return s == T(2) ? a * a : std::pow(a, s);
-  if constexpr (op == sqrt_grad) return a / (T(2) * b);
-  if constexpr (op == relu_grad) return b > T(0) ? a : T(0);
-  if constexpr (op == abs_grad) return b > T(0) ? a : (b < T(0) ? -a : T(0));
-  if constexpr (op == pow_scalar_grad) return s == T(0) ? T(0) : a * (s * std::pow(b, s - T(1)));
-  if constexpr (op == rdiv_scalar_grad) return -a * (s / b / b);
-  if constexpr (op == div_grad) return -a * (b / c / c);
-  if constexpr (op == equal) return a == b ? T(1) : T(0);
-}
-
-/// out = op(inputs) or out += op(inputs). All operands have `dtype` and run along `loop` (stride 0 broadcasts).
-/// `out` may be exactly one of the inputs; other overlaps are not allowed.
+/// out = op(inputs) or out += op(inputs). All operands have `dtype` and run along `loop` (stride 0 broadcasts); 16-bit
+/// types are computed in f32 and rounded once. `out` may be exactly one of the inputs; other overlaps are not allowed.
 struct Pointwise {
   static constexpr const char* kName = "pointwise";
   PointwiseOp op;
@@ -81,9 +88,35 @@ struct Pointwise {
   Loop loop;
   Operand out;
   Operand in[3];  // unused ones point at in[0]
-  double scalar = 0;
+  double s = 0;
+  double t = 0;
 };
-
 void run(OnCpu, Context& context, const Pointwise& kernel);
+
+enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor };
+
+/// out = a op b, as bool; a and b have `dtype`, of which anything but 0 counts as true for the logical ones.
+struct Compare {
+  static constexpr const char* kName = "compare";
+  CompareOp op;
+  DType dtype;
+  Loop loop;
+  Operand out;  // bool
+  Operand a;
+  Operand b;
+};
+void run(OnCpu, Context& context, const Compare& kernel);
+
+/// out = condition ? a : b; a, b and out have elements of `item_size` bytes.
+struct Where {
+  static constexpr const char* kName = "where";
+  std::int64_t item_size;
+  Loop loop;
+  Operand out;
+  Operand condition;  // bool
+  Operand a;
+  Operand b;
+};
+void run(OnCpu, Context& context, const Where& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -42,7 +42,7 @@ struct CrossEntropy {
   std::int64_t rows, classes;
   const void* logits;
   const std::int64_t* targets;
-  void* normalizer;  // [rows, 2]
+  void* normalizer;  // [rows, 2], in the type that `dtype` computes in
   void* loss;        // [rows] or [1]
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);

@@ -298,7 +298,8 @@ void ModuleBase::to(Device device) {
 }
 
 void ModuleBase::to(DType dtype) {
-  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is f32 or f64, not {}", live_state().type, dtype);
+  check<DTypeError>(is_floating_point(dtype), "{}: to: a module is of floating point, not {}", live_state().type,
+                    dtype);
   convert([&](const Tensor& tensor) { return is_floating_point(tensor.dtype()) ? tensor.to(dtype) : tensor; });
 }
 

@@ -49,7 +49,7 @@ void draw(const Tensor& tensor, kernels::Distribution distribution, double low, 
 }
 
 void require_floating(const Tensor& tensor, const char* op) {
-  check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs f32 or f64, got {}", op, tensor.dtype());
+  check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs floating point, got {}", op, tensor.dtype());
 }
 
 // The whole numbers that a type holds exactly, [low, high); of 64-bit types those that a double holds too.
@@ -61,6 +61,8 @@ std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
     case DType::u8: return {0, 256};
     case DType::i32: return {INT32_MIN, std::int64_t{INT32_MAX} + 1};
     case DType::f32: return {-kExact32, kExact32 + 1};
+    case DType::bf16: return {-256, 257};
+    case DType::f16: return {-2048, 2049};
     case DType::f64:
     case DType::i64: break;
   }
@@ -152,8 +154,8 @@ Tensor& Tensor::uniform_(double low, double high) {
   require_no_history(*this, "uniform_");
   detail::check_writable("uniform_", raw());
   check<ConfigError>(low <= high, "uniform_: [{}, {}) is empty", low, high);
-  check<ConfigError>(high - low <= (dtype() == DType::f32 ? FLT_MAX : DBL_MAX), "uniform_: [{}, {}) is wider than {}",
-                     low, high, dtype());
+  const double largest = dtype() == DType::f64 ? DBL_MAX : dtype() == DType::f16 ? 65504 : FLT_MAX;
+  check<ConfigError>(high - low <= largest, "uniform_: [{}, {}) is wider than {}", low, high, dtype());
   raw().storage->bump_version();
   draw(*this, kernels::Distribution::uniform, low, high);
   return *this;

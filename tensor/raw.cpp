@@ -100,18 +100,35 @@ View contiguous(const View& view) {
   return dense;
 }
 
-void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, double scalar,
-               Accumulate accumulate) {
-  check<DTypeError>(is_floating_point(out.dtype) || (scalar == std::trunc(scalar) && std::abs(scalar) < 0x1p63),
+namespace {
+
+// Integers take whole numbers only; infinities are limits that no integer reaches.
+double scalar_for(DType dtype, double value) {
+  if (is_floating_point(dtype)) {
+    return value;
+  }
+  if (std::isinf(value)) {
+    const double largest = dtype == DType::u8 ? 255 : dtype == DType::i32 ? 0x1p31 - 1 : 0x1.fffffffffffffp62;
+    return value > 0 ? largest : dtype == DType::u8 ? 0 : dtype == DType::i32 ? -0x1p31 : -0x1p63;
+  }
+  check<DTypeError>(value == std::trunc(value) && std::abs(value) < 0x1p63,
                     "arithmetic of {} with {}, which is not a whole number of 64 bits; convert with .to(DType::f32)",
-                    out.dtype, scalar);
+                    dtype, value);
+  return value;
+}
+
+}  // namespace
+
+void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, Scalars scalars,
+               Accumulate accumulate) {
   kernels::Pointwise kernel{.op = op,
                             .dtype = out.dtype,
                             .accumulate = accumulate,
                             .loop = loop_over(out.sizes),
                             .out = operand(out, out.sizes),
                             .in = {},
-                            .scalar = scalar};
+                            .s = scalar_for(out.dtype, scalars.s),
+                            .t = scalar_for(out.dtype, scalars.t)};
   int count = 0;
   for (const View* input : inputs) {
     kernel.in[count++] = operand(*input, out.sizes);
@@ -120,6 +137,32 @@ void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<c
     kernel.in[count] = kernel.in[0];
   }
   kernels::simplify(kernel.loop, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+void compare(kernels::CompareOp op, const View& out, const View& a, const View& b) {
+  kernels::Compare kernel{.op = op,
+                          .dtype = a.dtype,
+                          .loop = loop_over(out.sizes),
+                          .out = operand(out, out.sizes),
+                          .a = operand(a, out.sizes),
+                          .b = operand(b, out.sizes)};
+  kernels::simplify(kernel.loop, {&kernel.out, &kernel.a, &kernel.b});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+void where(const View& out, const View& condition, const View& a, const View& b) {
+  kernels::Where kernel{.item_size = static_cast<std::int64_t>(item_size(out.dtype)),
+                        .loop = loop_over(out.sizes),
+                        .out = operand(out, out.sizes),
+                        .condition = operand(condition, out.sizes),
+                        .a = operand(a, out.sizes),
+                        .b = operand(b, out.sizes)};
+  kernels::simplify(kernel.loop, {&kernel.out, &kernel.condition, &kernel.a, &kernel.b});
   if (kernel.loop.numel() > 0) {
     kernels::launch(context_of(out), kernel);
   }
@@ -160,14 +203,14 @@ void sum_to(const View& out, const View& in, Accumulate accumulate) {
   }
 }
 
-View matrix_like(const View& view) {
+bool is_matrix_like(const View& view) {
   const auto unit = [&](int dim) { return view.strides[dim] == 1 || view.sizes[dim] == 1; };
   const auto spread = [&](int dim) { return view.strides[dim] >= view.sizes[1 - dim] || view.sizes[dim] == 1; };
-  const bool usable = (unit(1) && spread(0)) || (unit(0) && spread(1));
-  if (usable && view.numel() > 0) {
-    return view;
-  }
-  if (view.is_contiguous()) {
+  return view.is_contiguous() || (view.numel() > 0 && ((unit(1) && spread(0)) || (unit(0) && spread(1))));
+}
+
+View matrix_like(const View& view) {
+  if (is_matrix_like(view)) {
     return view;
   }
   View dense = empty_view(view.sizes, view.dtype, view.device());

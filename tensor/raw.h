@@ -29,11 +29,22 @@ void fill(const View& out, double value);
 void copy(const View& out, const View& in, kernels::Accumulate accumulate = kernels::Accumulate::no);
 /// `view` itself when dense, else a dense copy.
 View contiguous(const View& view);
-/// out (+)= op(inputs); inputs broadcast to out. At most three inputs.
-void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs, double scalar = 0,
-               kernels::Accumulate accumulate = kernels::Accumulate::no);
+/// The scalars s and t of a PointwiseOp.
+struct Scalars {
+  double s = 0;
+  double t = 0;
+};
+/// out (+)= op(inputs); inputs broadcast to out, whose type they have. At most three inputs.
+void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<const View*> inputs,
+               Scalars scalars = {}, kernels::Accumulate accumulate = kernels::Accumulate::no);
+/// out = a op b; `out` is bool, a and b of one type; they broadcast to out.
+void compare(kernels::CompareOp op, const View& out, const View& a, const View& b);
+/// out = condition ? a : b; `condition` is bool, the others are of one type; all broadcast to out.
+void where(const View& out, const View& condition, const View& a, const View& b);
 /// out (+)= the sum of `in` over the dimensions along which `out` is broadcast to it.
 void sum_to(const View& out, const View& in, kernels::Accumulate accumulate);
+/// Whether a 2-D view has elements that are dense along one of its dimensions, and rows (or columns) apart.
+bool is_matrix_like(const View& view);
 /// A 2-D view whose elements are dense along one of its dimensions: `view` itself, or a dense copy.
 View matrix_like(const View& view);
 

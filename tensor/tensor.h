@@ -15,6 +15,7 @@
 #include <tandem/core/shape.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/frame.h>
+#include <tandem/tensor/scalar.h>
 #include <tandem/tensor/view.h>
 
 namespace tandem::inline v0 {
@@ -182,23 +183,56 @@ class TANDEM_API Tensor {
   Tensor squeeze(int dim) const;
   Tensor squeeze() const;
   Tensor unsqueeze(int dim) const;
-  /// Rows `index` (i64, may repeat) along a dimension: a copy.
+  /// Parts along a dimension, as views: of `length` each (the last may be shorter), of these lengths, or `chunks` of
+  /// equal length (fewer, and the last shorter, where they don't go in).
+  std::vector<Tensor> split(std::int64_t length, int dim = 0) const;
+  std::vector<Tensor> split(const std::vector<std::int64_t>& lengths, int dim = 0) const;
+  std::vector<Tensor> chunk(std::int64_t chunks, int dim = 0) const;
+
+  // ---- by index: copies. Differentiable ----
+  /// Rows `index` (i64, may repeat) along a dimension.
   Tensor index_select(int dim, const Tensor& index) const;
+  /// out[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1, and so on. `index` (i64) has as many
+  /// dimensions as x and no larger sizes but along `dim`.
+  Tensor gather(int dim, const Tensor& index) const;
+  /// A copy to which out[index[i][j]][j] += source[i][j] was done, for dim 0, and so on; `index` covers a part of
+  /// `source`. In a fixed order.
+  Tensor scatter_add(int dim, const Tensor& index, const Tensor& source) const;
+  /// The elements where the bool `mask`, which broadcasts, holds: one dimension.
+  Tensor masked_select(const Tensor& mask) const;
+  /// Positions of what is not 0: i64 [count, dim()]. Not differentiable.
+  Tensor nonzero() const;
 
   // ---- arithmetic, with broadcasting. Differentiable ----
   Tensor neg() const;
   Tensor exp() const;
   Tensor log() const;
+  Tensor log1p() const;
   Tensor sqrt() const;
+  Tensor rsqrt() const;
+  Tensor sin() const;
+  Tensor cos() const;
   Tensor abs() const;
-  Tensor pow(double exponent) const;
+  Tensor sign() const;
+  Tensor floor() const;
+  Tensor ceil() const;
+  /// To the nearest whole number, ties to even.
+  Tensor round() const;
+  /// min(max(x, min), max); an infinite limit is none.
+  Tensor clamp(double min, double max) const;
+  Tensor pow(Scalar exponent) const;
+  Tensor pow(const Tensor& exponent) const;
   Tensor relu() const;
+  Tensor tanh() const;
+  Tensor sigmoid() const;
+  /// `value` where the bool `mask`, which broadcasts, holds.
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
   /// [m, k] x [k, n], [k] x [k, n], [m, k] x [k] or [k] x [k].
   Tensor matmul(const Tensor& other) const;
   Tensor softmax(int dim) const;
   Tensor log_softmax(int dim) const;
 
-  // ---- reductions; without dims (or an empty list) over everything. Differentiable, but for argmax ----
+  // ---- reductions; without dims (or an empty list) over everything. Differentiable, but for argmax, any and all ----
   Tensor sum() const;
   Tensor sum(const Shape& dims, bool keepdim = false) const;
   // Templates, so that {} is an empty list of dims and never the dim 0.
@@ -216,19 +250,29 @@ class TANDEM_API Tensor {
   Tensor min() const;
   Tensor max(int dim, bool keepdim = false) const;
   Tensor min(int dim, bool keepdim = false) const;
+  /// Sum of squared distances from the mean over (count - correction); 1 estimates from a sample, 0 is the data's own.
+  Tensor var(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  Tensor std(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  /// (sum |x|^p)^(1/p); infinity: the largest |x|, 0: how many are not 0. The gradient of a norm of 0 is 0.
+  Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
+  /// log(sum(exp(x))) over one dimension, without overflow.
+  Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
+  /// bool: whether some element, or each, is not 0.
+  Tensor any() const;
+  Tensor all() const;
   /// i64 position of the first maximum, over everything or along a dimension.
   Tensor argmax() const;
   Tensor argmax(int dim, bool keepdim = false) const;
 
   // ---- in place; under grad mode they are recorded like the op they are named after ----
   Tensor& add_(const Tensor& other);
-  Tensor& add_(double value);
+  Tensor& add_(Scalar value);
   Tensor& sub_(const Tensor& other);
-  Tensor& sub_(double value);
+  Tensor& sub_(Scalar value);
   Tensor& mul_(const Tensor& other);
-  Tensor& mul_(double value);
+  Tensor& mul_(Scalar value);
   Tensor& div_(const Tensor& other);
-  Tensor& div_(double value);
+  Tensor& div_(Scalar value);
   /// Broadcasts and converts.
   Tensor& copy_(const Tensor& source);
   Tensor& fill_(double value);

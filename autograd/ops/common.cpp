@@ -4,7 +4,7 @@
 
 namespace tandem::inline v0::autograd {
 
-void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
+void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
   const View& x = a.raw();
   const View& y = b.raw();
   if (!(x.device() == y.device())) [[unlikely]] {
@@ -12,6 +12,12 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
         "{}expected all tensors to be on the same device, got {} on {} and {} on {}; move one with .to(device)",
         core::MessagePrefix{op}, x.sizes, x.device(), y.sizes, y.device());
   }
+}
+
+void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
+  check_same_device(op, a, b);
+  const View& x = a.raw();
+  const View& y = b.raw();
   if (x.dtype != y.dtype) [[unlikely]] {
     fail<DTypeError>("{}expected one dtype, got {} {} and {} {}; convert one with .to(DType::{})",
                      core::MessagePrefix{op}, x.dtype, x.sizes, y.dtype, y.sizes,
@@ -21,13 +27,38 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
 
 void check_floating(const char* op, const Tensor& x) {
   if (!is_floating_point(x.dtype())) [[unlikely]] {
-    fail<DTypeError>("{}needs f32 or f64, got {} {}; convert with .to(DType::f32)", core::MessagePrefix{op}, x.dtype(),
-                     x.shape());
+    fail<DTypeError>("{}needs floating point, got {} {}; convert with .to(DType::f32)", core::MessagePrefix{op},
+                     x.dtype(), x.shape());
   }
 }
 
+namespace {
+
+int kind_of(DType dtype) { return is_floating_point(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
+
+}  // namespace
+
+DType result_type(const Tensor& a, const Tensor& b) {
+  if ((a.dim() > 0) != (b.dim() > 0)) {
+    const DType whole = a.dim() > 0 ? a.dtype() : b.dtype();
+    const DType single = a.dim() > 0 ? b.dtype() : a.dtype();
+    if (kind_of(single) <= kind_of(whole)) {
+      return whole;
+    }
+  }
+  return promote_types(a.dtype(), b.dtype());
+}
+
+DType result_type(const Tensor& a, Scalar b) { return kind_of(b.kind()) <= kind_of(a.dtype()) ? a.dtype() : b.kind(); }
+
+View scalar_view(double value, const View& like) {
+  View view = detail::empty_view({}, like.dtype, like.device());
+  detail::fill(view, value);
+  return view;
+}
+
 void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
-                        std::initializer_list<const View*> inputs, double scalar) {
+                        std::initializer_list<const View*> inputs, detail::Scalars scalars) {
   if (!gradients.wants(i)) {
     return;
   }
@@ -37,11 +68,11 @@ void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
   const bool apart =
       std::none_of(inputs.begin(), inputs.end(), [&](const View* input) { return input->storage == to.view.storage; });
   if (apart && to.view.sizes == full) {
-    detail::pointwise(op, to.view, inputs, scalar, to.accumulate);
+    detail::pointwise(op, to.view, inputs, scalars, to.accumulate);
     return;
   }
   const View whole = detail::empty_view(full, to.view.dtype, to.view.device());
-  detail::pointwise(op, whole, inputs, scalar);
+  detail::pointwise(op, whole, inputs, scalars);
   detail::sum_to(to.view, whole, to.accumulate);
 }
 

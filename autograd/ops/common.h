@@ -13,13 +13,24 @@ using detail::View;
 using kernels::Accumulate;
 using kernels::PointwiseOp;
 
-/// Both on one device and of one dtype, or an error that says what to do.
+/// Both on one device, or an error that says what to do.
+void check_same_device(const char* op, const Tensor& a, const Tensor& b);
+/// And of one dtype.
 void check_same_kind(const char* op, const Tensor& a, const Tensor& b);
 void check_floating(const char* op, const Tensor& x);
 
+/// The type of an operation on both: promote_types(), but a tensor without dimensions counts like a C++ number beside
+/// one with dimensions of the same or a higher kind. As PyTorch's result_type.
+DType result_type(const Tensor& a, const Tensor& b);
+DType result_type(const Tensor& a, Scalar b);
+/// Integers and bool as f32, which what follows needs.
+inline Tensor as_floating(const Tensor& x) { return is_floating_point(x.dtype()) ? x : x.to(DType::f32); }
+/// An undimensioned view of `value` in the type and on the device of `like`.
+View scalar_view(double value, const View& like);
+
 /// Input i's gradient (+)= op(inputs), where the inputs have the result's shape; summed if input i was broadcast.
 void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
-                        std::initializer_list<const View*> inputs, double scalar = 0);
+                        std::initializer_list<const View*> inputs, detail::Scalars scalars = {});
 
 /// `value`, which the gradient of `input` needs: kept only if there will be one.
 inline Saved saved_for(const Tensor& input, const Tensor& value) {

@@ -1,7 +1,12 @@
-#include <tandem/autograd/ops/common.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/autograd/ops/indexing.h>
 
-// Selecting by index, and joining.
+#include <algorithm>
+#include <vector>
+
+#include <tandem/kernels/memory.h>
+#include <tandem/tensor/factories.h>
+
+// Selecting by index.
 
 namespace tandem::inline v0 {
 
@@ -57,64 +62,163 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
 
 namespace {
 
-// `op` is the name that messages and the graph get: cat, or stack.
-Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
-  const View& first = tensors[0].raw();
-  Shape sizes = first.sizes;
-  std::vector<std::int64_t> starts;
-  sizes[dim] = 0;
-  bool recorded = false;
-  for (const Tensor& tensor : tensors) {
-    check_same_kind(op, tensors[0], tensor);
-    Shape expected = tensor.shape();
-    if (expected.ndim() == sizes.ndim()) {
-      expected[dim] = sizes[dim];
-    }
-    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}", op, first.sizes, tensor.shape(),
-                      dim);
-    starts.push_back(sizes[dim]);
-    sizes[dim] += tensor.shape()[dim];
-    recorded = recorded || records({&tensor});
+// A dense copy of `index` for a gather or scatter along `dim` of `target`, after all its checks.
+View checked_index(const char* op, const Tensor& target, int dim, const Tensor& index) {
+  check_same_device(op, target, index);
+  check<DTypeError>(index.dtype() == DType::i64, "{}: the index must be i64, got {}", op, index.dtype());
+  const Shape& sizes = target.shape();
+  const Shape& at = index.shape();
+  bool fits = at.ndim() == sizes.ndim();
+  for (int d = 0; fits && d < at.ndim(); ++d) {
+    fits = d == dim || at[d] <= sizes[d];
   }
-  Tensor result(detail::empty_view(sizes, first.dtype, first.device()));
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const View& in = tensors[i].raw();
-    detail::copy(detail::narrow(result.raw(), dim, starts[i], in.sizes[dim]), in);
+  check<ShapeError>(fits,
+                    "{}: the index {} must have as many dimensions as the tensor {}, none larger but dimension {}", op,
+                    at, sizes, dim);
+  const View dense = detail::contiguous(index.raw());
+  const auto* values = static_cast<const std::int64_t*>(dense.data());
+  const std::int64_t end = sizes.empty() ? 1 : sizes[dim];
+  for (std::int64_t i = 0; i < dense.numel(); ++i) {
+    check<ValueError>(values[i] >= 0 && values[i] < end, "{}: index {} at position {} is outside [0, {})", op,
+                      values[i], i, end);
   }
-  if (recorded) {
-    const auto closure = [dim, starts = std::move(starts)](Gradients& g) {
-      for (std::uint32_t i = 0; i < starts.size(); ++i) {
-        if (g.wants(i)) {
-          g.deliver(i, detail::narrow(g.output(), dim, starts[i], g.input_sizes(i)[dim]), false);
-        }
-      }
-    };
-    core::Ref<Node> node(new ClosureNode(op, closure));
-    node->connect(tensors);
-    set_history(result, std::move(node));
+  return dense;
+}
+
+View gather_from(const View& in, int dim, const View& index) {
+  View out = detail::empty_view(index.sizes, in.dtype, in.device());
+  const bool scalar = in.sizes.empty();
+  kernels::Gather kernel{.item_size = static_cast<std::int64_t>(item_size(in.dtype)),
+                         .dim_stride = scalar ? 0 : in.strides[dim],
+                         .loop = detail::loop_over(index.sizes),
+                         .out = detail::operand(out, out.sizes),
+                         .index = detail::operand(index, index.sizes),
+                         .in = {}};
+  kernel.in.data = in.data();
+  for (int d = 0; d < in.sizes.ndim(); ++d) {
+    kernel.in.strides[d] = d == dim ? 0 : in.strides[d];
   }
-  return result;
+  kernels::simplify(kernel.loop, {&kernel.out, &kernel.index, &kernel.in});
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(detail::context_of(out), kernel);
+  }
+  return out;
 }
 
 }  // namespace
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "cat: there is nothing to join");
-  check<ShapeError>(tensors[0].dim() > 0, "cat: scalars cannot be joined; use stack()");
-  return join("cat", tensors, wrap_dim(dim, tensors[0].dim(), "cat"));
+namespace autograd {
+
+void scatter_add_to(const View& out, int dim, const View& index, const View& source) {
+  if (out.dtype == DType::bf16 || out.dtype == DType::f16) {  // many additions, one rounding
+    const View wide = detail::empty_view(out.sizes, DType::f32, out.device());
+    detail::copy(wide, out);
+    const View from = detail::empty_view(source.sizes, DType::f32, out.device());
+    detail::copy(from, source);
+    scatter_add_to(wide, dim, index, from);
+    detail::copy(out, wide);
+    return;
+  }
+  const int ndim = out.sizes.ndim();
+  kernels::ScatterAdd kernel{.dtype = out.dtype,
+                             .dim_stride = ndim == 0 ? 0 : out.strides[dim],
+                             .loop = {},
+                             .out = {.data = out.data()},
+                             .index = {.data = index.data()},
+                             .in = {.data = source.data()}};
+  // The dimension of the indices last.
+  kernel.loop.ndim = ndim;
+  for (int at = 0, d = 0; d < ndim; ++d) {
+    const int position = d == dim ? ndim - 1 : at++;
+    kernel.loop.sizes[position] = index.sizes[d];
+    kernel.out.strides[position] = d == dim ? 0 : out.strides[d];
+    kernel.index.strides[position] = index.strides[d];
+    kernel.in.strides[position] = source.strides[d];
+  }
+  if (ndim == 0) {
+    kernel.loop = {.ndim = 1, .sizes = {1}};
+  }
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(detail::context_of(out), kernel);
+  }
 }
 
-Tensor stack(const std::vector<Tensor>& tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "stack: there is nothing to join");
-  dim = wrap_dim(dim, tensors[0].dim() + 1, "stack");
-  std::vector<Tensor> rows;
-  rows.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) {
-    check<ShapeError>(tensor.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
-                      tensor.shape());
-    rows.push_back(tensor.unsqueeze(dim));
+}  // namespace autograd
+
+Tensor Tensor::gather(int dim, const Tensor& index) const {
+  dim = wrap_dim(dim, std::max(1, this->dim()), "gather");
+  const View at = checked_index("gather", *this, dim, index);
+  return record("gather", gather_from(raw(), dim, at), {this}, [&] {
+    return [index = Saved(at), dim](Gradients& g) {
+      const Destination to = g.destination(0);
+      if (to.accumulate == Accumulate::no) {
+        detail::fill(to.view, 0);
+      }
+      scatter_add_to(to.view, dim, index.get(g), g.output());
+    };
+  });
+}
+
+Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) const {
+  dim = wrap_dim(dim, std::max(1, this->dim()), "scatter_add");
+  check_same_kind("scatter_add", *this, source);
+  check<DTypeError>(dtype() != DType::boolean, "scatter_add: not defined for bool; convert with .to(DType::i64)");
+  bool fits = source.dim() == index.dim();
+  for (int d = 0; fits && d < index.dim(); ++d) {
+    fits = index.shape()[d] <= source.shape()[d];
   }
-  return join("stack", rows, dim);
+  check<ShapeError>(fits, "scatter_add: the index {} must not be larger than the source {} in any dimension",
+                    index.shape(), source.shape());
+  const View at = checked_index("scatter_add", *this, dim, index);
+  View out = detail::empty_view(shape(), dtype(), device());
+  detail::copy(out, raw());
+  scatter_add_to(out, dim, at, source.raw());
+  return record("scatter_add", std::move(out), {this, &source}, [&] {
+    return [index = Saved(at), dim](Gradients& g) {
+      if (g.wants(0)) {
+        g.deliver(0, g.output(), false);
+      }
+      if (g.wants(1)) {
+        const View part = gather_from(g.output(), dim, index.get(g));
+        const Destination to = g.destination(1);
+        if (to.accumulate == Accumulate::no && !(to.view.sizes == part.sizes)) {
+          detail::fill(to.view, 0);
+        }
+        View used = to.view;
+        used.sizes = part.sizes;
+        detail::copy(used, part, to.view.sizes == part.sizes ? to.accumulate : Accumulate::yes);
+      }
+    };
+  });
+}
+
+Tensor Tensor::nonzero() const {
+  const View hits = detail::contiguous((*this != 0).raw());
+  const bool* hit = static_cast<const bool*>(hits.data());
+  std::vector<std::int64_t> positions;
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < hits.numel(); ++i) {
+    if (!hit[i]) {
+      continue;
+    }
+    ++count;
+    std::int64_t rest = i;
+    positions.resize(positions.size() + static_cast<std::size_t>(dim()));
+    for (int d = dim() - 1; d >= 0; --d) {
+      positions[positions.size() - static_cast<std::size_t>(dim() - d)] = rest % shape()[d];
+      rest /= shape()[d];
+    }
+  }
+  return from_data(positions, {count, dim()}, {.device = device()});
+}
+
+Tensor Tensor::masked_select(const Tensor& mask) const {
+  check<DTypeError>(mask.dtype() == DType::boolean,
+                    "masked_select: the mask must be bool, got {}; compare it: mask != 0", mask.dtype());
+  check_same_device("masked_select", *this, mask);
+  const Shape sizes = broadcast_shapes(shape(), mask.shape(), "masked_select");
+  const Tensor chosen = mask.expand(sizes).reshape({-1}).nonzero().reshape({-1});
+  return expand(sizes).reshape({-1}).index_select(0, chosen);
 }
 
 }  // namespace tandem::inline v0

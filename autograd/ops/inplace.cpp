@@ -39,14 +39,32 @@ void take_over(const char* op, Tensor& target, const Tensor& value) {
   impl.history_version = impl.view.storage->version();
 }
 
+// The result has the target's type: it must not be of a higher kind.
+void check_result_fits(const char* op, const Tensor& target, DType result) {
+  const bool fits = is_floating_point(target.dtype()) || result == target.dtype() ||
+                    (!is_floating_point(result) && target.dtype() != DType::boolean);
+  check<DTypeError>(fits,
+                    "{}: the result is {} and does not fit into the {} tensor that is changed in place; use the "
+                    "op that returns a new tensor",
+                    op, result, target.dtype());
+}
+
 Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, PointwiseOp op,
                         Tensor (*recorded)(const Tensor&, const Tensor&)) {
-  check_same_kind(name, target, other);
+  check_same_device(name, target, other);
+  const DType dtype = result_type(target, other);
+  check_result_fits(name, target, op == PointwiseOp::div ? promote_types(dtype, DType::f16) : dtype);
   const View& out = target.raw();
   detail::check_writable(name, out);
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
                     "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
                     out.sizes);
+  if (dtype != out.dtype || dtype == DType::boolean) {
+    return target.copy_(recorded(target, other));
+  }
+  if (other.dtype() != dtype) {
+    return binary_in_place(name, target, other.to(dtype), op, recorded);
+  }
   if (records({&target, &other})) {
     check_recordable(name, target);
     // What the op saves must not be what is overwritten now.
@@ -55,9 +73,6 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
     const Tensor factor = saves && other.raw().storage == out.storage ? other.clone() : other;
     take_over(name, target, recorded(self, factor));
     return target;
-  }
-  if (op == PointwiseOp::div) {
-    check_floating(name, target);
   }
   // Overlapping but not equal memory is read before it is written.
   const View& in = other.raw();
@@ -69,16 +84,17 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   return target;
 }
 
-Tensor& scalar_in_place(const char* name, Tensor& target, double value, PointwiseOp op,
-                        Tensor (*recorded)(const Tensor&, double)) {
+Tensor& scalar_in_place(const char* name, Tensor& target, Scalar value, PointwiseOp op,
+                        Tensor (*recorded)(const Tensor&, Scalar)) {
   const View& out = target.raw();
+  check_result_fits(name, target, result_type(target, value));
   detail::check_writable(name, out);
   if (records({&target})) {
     check_recordable(name, target);
     take_over(name, target, recorded(target, value));
     return target;
   }
-  detail::pointwise(op, out, {&out}, value);
+  detail::pointwise(op, out, {&out}, {value.value()});
   out.storage->bump_version();
   return target;
 }
@@ -102,18 +118,18 @@ Tensor& Tensor::div_(const Tensor& other) {
                          [](const Tensor& a, const Tensor& b) { return a / b; });
 }
 
-Tensor& Tensor::add_(double value) {
+Tensor& Tensor::add_(Scalar value) {
   return scalar_in_place("add_", *this, value, PointwiseOp::add_scalar,
-                         [](const Tensor& a, double b) { return a + b; });
+                         [](const Tensor& a, Scalar b) { return a + b; });
 }
-Tensor& Tensor::sub_(double value) { return add_(-value); }
-Tensor& Tensor::mul_(double value) {
+Tensor& Tensor::sub_(Scalar value) { return add_(-value); }
+Tensor& Tensor::mul_(Scalar value) {
   return scalar_in_place("mul_", *this, value, PointwiseOp::mul_scalar,
-                         [](const Tensor& a, double b) { return a * b; });
+                         [](const Tensor& a, Scalar b) { return a * b; });
 }
-Tensor& Tensor::div_(double value) {
-  check_floating("div_", *this);
-  return div_(full({}, value, {.dtype = dtype(), .device = device()}));
+Tensor& Tensor::div_(Scalar value) {
+  check_result_fits("div_", *this, promote_types(dtype(), DType::f16));
+  return div_(full({}, value.value(), {.dtype = dtype(), .device = device()}));
 }
 
 Tensor& Tensor::copy_(const Tensor& source) {

@@ -49,7 +49,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   const bool per_row = reduction == Reduction::none;
   const double scale = scale_of(reduction, rows);
   View loss = detail::empty_view(per_row ? target.shape() : Shape{}, in.dtype, in.device());
-  View normalizer = detail::empty_view({rows, 2}, in.dtype, in.device());
+  View normalizer = detail::empty_view({rows, 2}, in.dtype == DType::f64 ? DType::f64 : DType::f32, in.device());
   kernels::launch(detail::context_of(in), kernels::CrossEntropy{.dtype = in.dtype,
                                                                 .loss_per_row = per_row,
                                                                 .scale = scale,

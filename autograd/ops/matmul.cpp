@@ -1,15 +1,44 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/autograd/ops/matrix.h>
 
+// Matrix products: PyTorch's matmul. Vectors become matrices with a dimension of 1, which goes away again; dimensions
+// before the last two are a batch, and broadcast.
+
 namespace tandem::inline v0 {
 
 using namespace autograd;
 
 namespace {
 
-// Vectors become matrices with a dimension of 1 where PyTorch's matmul says.
 View as_left(const View& a) { return a.sizes.ndim() == 1 ? detail::unsqueeze(a, 0) : a; }
 View as_right(const View& b) { return b.sizes.ndim() == 1 ? detail::unsqueeze(b, 1) : b; }
+
+Shape batch_of(const Shape& sizes) {
+  Shape batch;
+  for (int dim = 0; dim + 2 < sizes.ndim(); ++dim) {
+    batch.push_back(sizes[dim]);
+  }
+  return batch;
+}
+
+View swapped(const View& view) { return detail::transpose(view, view.sizes.ndim() - 2, view.sizes.ndim() - 1); }
+
+// out (+)= a b for operands of at least two dimensions; `out` may have been broadcast from fewer batches, then the
+// products of those that it stands for are summed.
+void product_to(const View& out, const View& a, const View& b, Accumulate accumulate) {
+  if (a.sizes.ndim() == 2 && b.sizes.ndim() == 2) {
+    return multiply(out, detail::matrix_like(a), detail::matrix_like(b), accumulate);
+  }
+  Shape full = broadcast_shapes(batch_of(a.sizes), batch_of(b.sizes), "matmul");
+  full.push_back(a.sizes[a.sizes.ndim() - 2]);
+  full.push_back(b.sizes.back());
+  if (full == out.sizes) {
+    return multiply_batched(out, a, b, accumulate);
+  }
+  const View whole = detail::empty_view(full, out.dtype, out.device());
+  multiply_batched(whole, a, b, Accumulate::no);
+  detail::sum_to(out, whole, accumulate);
+}
 
 }  // namespace
 
@@ -18,34 +47,44 @@ Tensor Tensor::matmul(const Tensor& other) const {
   check_same_kind("matmul", *this, other);
   const Shape& left = shape();
   const Shape& right = other.shape();
-  check<ShapeError>(left.ndim() >= 1 && left.ndim() <= 2 && right.ndim() >= 1 && right.ndim() <= 2,
-                    "{}expected matrices or vectors, got {} and {}", core::MessagePrefix{"matmul"}, left, right);
-  check<ShapeError>(left.back() == right[0], "{}{} times {}: the inner sizes {} and {} differ",
-                    core::MessagePrefix{"matmul"}, left, right, left.back(), right[0]);
-  Shape sizes;
-  if (left.ndim() == 2) {
-    sizes.push_back(left[0]);
+  check<ShapeError>(left.ndim() >= 1 && right.ndim() >= 1, "{}expected matrices or vectors, got {} and {}",
+                    core::MessagePrefix{"matmul"}, left, right);
+  const std::int64_t inner = right[right.ndim() == 1 ? 0 : right.ndim() - 2];
+  check<ShapeError>(left.back() == inner, "{}{} times {}: the inner sizes {} and {} differ",
+                    core::MessagePrefix{"matmul"}, left, right, left.back(), inner);
+  if (left.ndim() > 2 && right.ndim() == 2) {  // one matrix for the whole batch: one product
+    Shape sizes = left;
+    sizes[sizes.ndim() - 1] = right[1];
+    std::int64_t rows = 1;
+    for (int dim = 0; dim + 1 < left.ndim(); ++dim) {
+      rows *= left[dim];
+    }
+    return reshape({rows, inner}).matmul(other).reshape(sizes);
   }
-  if (right.ndim() == 2) {
-    sizes.push_back(right[1]);
+  const View a = as_left(raw());
+  const View b = as_right(other.raw());
+  Shape full = broadcast_shapes(batch_of(a.sizes), batch_of(b.sizes), "matmul");
+  Shape sizes = full;
+  full.push_back(a.sizes[a.sizes.ndim() - 2]);
+  full.push_back(b.sizes.back());
+  if (left.ndim() > 1) {
+    sizes.push_back(full[full.ndim() - 2]);
+  }
+  if (right.ndim() > 1) {
+    sizes.push_back(full.back());
   }
   View out = detail::empty_view(sizes, dtype(), device());
-  const View a = detail::matrix_like(as_left(raw()));
-  const View b = detail::matrix_like(as_right(other.raw()));
-  const Shape matrix{a.sizes[0], b.sizes[1]};
-  multiply(*detail::try_reshape(out, matrix), a, b, Accumulate::no);
+  product_to(*detail::try_reshape(out, full), a, b, Accumulate::no);
   return record("matmul", std::move(out), {this, &other}, [&] {
-    return [a = saved_for(other, *this), b = saved_for(*this, other), matrix](Gradients& g) {
-      const View grad = detail::matrix_like(*detail::try_reshape(detail::contiguous(g.output()), matrix));
+    return [a = saved_for(other, *this), b = saved_for(*this, other), full](Gradients& g) {
+      const View grad = *detail::try_reshape(detail::contiguous(g.output()), full);
       if (g.wants(0)) {
         const Destination to = g.destination(0);
-        const View factor = detail::matrix_like(as_right(b.get(g)));
-        multiply(as_left(to.view), grad, detail::transpose(factor, 0, 1), to.accumulate);
+        product_to(as_left(to.view), grad, swapped(as_right(b.get(g))), to.accumulate);
       }
       if (g.wants(1)) {
         const Destination to = g.destination(1);
-        const View factor = detail::matrix_like(as_left(a.get(g)));
-        multiply(as_right(to.view), detail::transpose(factor, 0, 1), grad, to.accumulate);
+        product_to(as_right(to.view), swapped(as_left(a.get(g))), grad, to.accumulate);
       }
     };
   });

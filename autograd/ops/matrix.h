@@ -16,4 +16,8 @@ struct Epilogue {
 /// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense.
 void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& epilogue = {});
 
+/// The same for every matrix of a batch: out [batch..., m, n] is dense; the batch dimensions of a and b broadcast to
+/// its, their last two have any strides.
+void multiply_batched(const View& out, const View& a, const View& b, Accumulate accumulate);
+
 }  // namespace tandem::inline v0::autograd

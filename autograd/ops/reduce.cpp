@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/common.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/autograd/ops/indexing.h>
 #include <tandem/kernels/reduce.h>
 
 // Reductions.
@@ -68,7 +68,7 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
 // Sums of integers and bools are i64, as in PyTorch; means need floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
   if (!is_floating_point(x.dtype())) {
-    check<DTypeError>(!mean, "{}: needs f32 or f64, got {}; convert with .to(DType::f32)", op, x.dtype());
+    check<DTypeError>(!mean, "{}: needs floating point, got {}; convert with .to(DType::f32)", op, x.dtype());
     if (x.dtype() != DType::i64) {
       return sum_like(op, x.to(DType::i64), dims, keepdim, mean);
     }
@@ -87,7 +87,7 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
       View grad = g.output();
       grad = *detail::try_reshape(detail::contiguous(grad), shape);
       const Destination to = g.destination(0);
-      detail::pointwise(PointwiseOp::mul_scalar, to.view, {&grad}, scale, to.accumulate);
+      detail::pointwise(PointwiseOp::mul_scalar, to.view, {&grad}, {scale}, to.accumulate);
     };
   });
 }
@@ -122,21 +122,13 @@ Tensor extreme_dim(const char* op, const Tensor& x, int dim, bool keepdim, bool 
   }
   Extreme found = extreme_along(op, x, {d}, keepdim, max);
   return record(op, found.values, {&x}, [&] {
-    return [indices = Saved(found.indices), around = AroundDim(x.shape(), d)](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const View& where = indices.get(g);
+    return [indices = Saved(found.indices), d, kept = found.plan.kept_as_one](Gradients& g) {
+      const auto with_dim = [&](const View& view) { return *detail::try_reshape(detail::contiguous(view), kept); };
       const Destination to = g.destination(0);
       if (to.accumulate == Accumulate::no) {
         detail::fill(to.view, 0);
       }
-      kernels::launch(detail::context_of(to.view),
-                      kernels::ScatterAdd{.dtype = to.view.dtype,
-                                          .out = to.view.data(),
-                                          .in = grad.data(),
-                                          .index = static_cast<const std::int64_t*>(where.data()),
-                                          .outer = around.outer,
-                                          .size = around.size,
-                                          .inner = around.inner});
+      scatter_add_to(to.view, d, with_dim(indices.get(g)), with_dim(g.output()));
     };
   });
 }
@@ -154,7 +146,7 @@ Tensor extreme_all(const char* op, const Tensor& x, bool max) {
       const View share = detail::empty_view({}, in.dtype, in.device());
       detail::pointwise(PointwiseOp::div, share, {&g.output(), &count});
       const Destination to = g.destination(0);
-      detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, 0, to.accumulate);
+      detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, {}, to.accumulate);
     };
   });
 }

@@ -10,8 +10,9 @@ void run(OnCpu, Context&, const Dropout& kernel) {
   core::dispatch_floating(kernel.dtype, "dropout", [&]<class T>() {
     const T* in = static_cast<const T*>(kernel.in);
     T* out = static_cast<T*>(kernel.out);
+    using C = ComputeType<T>;
     // p = 1 drops everything: 1 / (1 - p) must not make NaN of it.
-    const T scale = kernel.p < 1 ? static_cast<T>(1 / (1 - kernel.p)) : T(0);
+    const C scale = kernel.p < 1 ? static_cast<C>(1 / (1 - kernel.p)) : C(0);
     const float p = static_cast<float>(kernel.p);
     const std::uint64_t base = kernel.state->random_offset + kernel.offset;
     core::parallel_for(kernel.count, 8192, [&](std::int64_t begin, std::int64_t end) {
@@ -20,7 +21,7 @@ void run(OnCpu, Context&, const Dropout& kernel) {
         for (int lane = 0; lane < 4 && i + lane < end; ++lane) {
           const bool keep = uniform_f32(block[static_cast<std::size_t>(lane)]) >= p;
           kernel.mask[i + lane] = keep;
-          out[i + lane] = keep ? in[i + lane] * scale : T(0);
+          out[i + lane] = T(keep ? in[i + lane] * scale : C(0));
         }
       }
     });
@@ -31,11 +32,12 @@ void run(OnCpu, Context&, const DropoutGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "dropout", [&]<class T>() {
     const T* grad = static_cast<const T*>(kernel.grad);
     T* out = static_cast<T*>(kernel.in_grad);
-    const T scale = kernel.p < 1 ? static_cast<T>(1 / (1 - kernel.p)) : T(0);
+    using C = ComputeType<T>;
+    const C scale = kernel.p < 1 ? static_cast<C>(1 / (1 - kernel.p)) : C(0);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const T value = kernel.mask[i] != 0 ? grad[i] * scale : T(0);
-        out[i] = kernel.accumulate == Accumulate::yes ? out[i] + value : value;
+        const C value = kernel.mask[i] != 0 ? grad[i] * scale : C(0);
+        out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);
       }
     });
   });

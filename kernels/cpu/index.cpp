@@ -1,7 +1,10 @@
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/memory.h>
 
@@ -38,17 +41,71 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
   });
 }
 
+namespace {
+
+// Strides in bytes, for operands of different types in one walk.
+Operand in_bytes(Operand operand, std::int64_t item_size) {
+  for (std::int64_t& stride : operand.strides) {
+    stride *= item_size;
+  }
+  return operand;
+}
+
+template <class Item>
+void gather(const Gather& kernel) {
+  const int last = kernel.loop.ndim - 1;
+  const Operand out = in_bytes(kernel.out, sizeof(Item));
+  const Operand index = in_bytes(kernel.index, sizeof(std::int64_t));
+  const Operand in = in_bytes(kernel.in, sizeof(Item));
+  cpu::for_each_row<std::byte>(kernel.loop, {&out, &index, &in}, [&](std::byte* const(&p)[3], std::int64_t count) {
+    Item* to = reinterpret_cast<Item*>(p[0]);
+    const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);
+    const Item* from = reinterpret_cast<const Item*>(p[2]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t position = at[i * kernel.index.strides[last]] * kernel.dim_stride;
+      to[i * kernel.out.strides[last]] = from[i * kernel.in.strides[last] + position];
+    }
+  });
+}
+
+template <class T>
+void scatter_add(const ScatterAdd& kernel) {
+  const int last = kernel.loop.ndim - 1;
+  const Operand out = in_bytes(kernel.out, sizeof(T));
+  const Operand index = in_bytes(kernel.index, sizeof(std::int64_t));
+  const Operand in = in_bytes(kernel.in, sizeof(T));
+  const auto row = [&](std::byte* const(&p)[3], std::int64_t count) {
+    T* to = reinterpret_cast<T*>(p[0]);
+    const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);
+    const T* from = reinterpret_cast<const T*>(p[2]);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t position = at[i * kernel.index.strides[last]] * kernel.dim_stride;
+      T& target = to[i * kernel.out.strides[last] + position];
+      target = wrapping_add(target, from[i * kernel.in.strides[last]]);
+    }
+  };
+  if (kernel.loop.ndim == 1) {  // one row must not be cut: its parts could meet at one index
+    row({out.as<std::byte>(), index.as<std::byte>(), in.as<std::byte>()}, kernel.loop.sizes[0]);
+  } else {
+    cpu::for_each_row<std::byte>(kernel.loop, {&out, &index, &in}, row);
+  }
+}
+
+}  // namespace
+
+void run(OnCpu, Context&, const Gather& kernel) {
+  switch (kernel.item_size) {
+    case 1: return gather<std::uint8_t>(kernel);
+    case 2: return gather<std::uint16_t>(kernel);
+    case 4: return gather<std::uint32_t>(kernel);
+    case 8: return gather<std::uint64_t>(kernel);
+  }
+}
+
 void run(OnCpu, Context&, const ScatterAdd& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool>) {
-      constexpr std::int64_t kRows = 32768;
-      core::parallel_for(kernel.outer * kernel.inner, kRows, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-          const std::int64_t position = row / kernel.inner * kernel.size + kernel.index[row];
-          T& target = static_cast<T*>(kernel.out)[position * kernel.inner + row % kernel.inner];
-          target = wrapping_add(target, static_cast<const T*>(kernel.in)[row]);
-        }
-      });
+      scatter_add<T>(kernel);
     }
   });
 }

@@ -1,6 +1,7 @@
 #include <tandem/kernels/matmul.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include <tandem/core/dispatch.h>
@@ -100,14 +101,110 @@ void blocked(const Matmul& kernel) {
   });
 }
 
+template <class T>
+void product(const Matmul& kernel) {
+  if (kernel.m * kernel.n * kernel.k <= kSmall) {
+    small<T>(kernel);
+  } else {
+    blocked<T>(kernel);
+  }
+}
+
+// Rows [row, row + rows), columns [col, col + cols) of a 16-bit matrix, as dense f32.
+template <class T>
+Matrix widen(const Matrix& from, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols, float* to) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* in = static_cast<const T*>(from.data) + (row + i) * from.row_stride + col * from.col_stride;
+    for (std::int64_t j = 0; j < cols; ++j) {
+      to[i * cols + j] = in[j * from.col_stride];
+    }
+  }
+  return {to, cols, 1};
+}
+
+// 16-bit matrices are widened a tile at a time; sums stay in f32 until the end, where they are rounded once.
+template <class T>
+void product_16_bit(Context& context, const Matmul& kernel) {
+  constexpr std::int64_t kTile = 512;
+  constexpr std::int64_t kDepth = 1024;
+  const ScratchScope scope(context.scratch);
+  float* a = context.scratch.allocate_array<float>(kTile * kDepth);
+  float* b = context.scratch.allocate_array<float>(kDepth * kTile);
+  float* sums = context.scratch.allocate_array<float>(kTile * kTile);
+  for (std::int64_t row = 0; row < kernel.m; row += kTile) {
+    for (std::int64_t col = 0; col < kernel.n; col += kTile) {
+      const std::int64_t rows = std::min(kTile, kernel.m - row);
+      const std::int64_t cols = std::min(kTile, kernel.n - col);
+      std::int64_t depth = 0;
+      do {
+        const std::int64_t count = std::min(kDepth, kernel.k - depth);
+        product<float>({.dtype = DType::f32,
+                        .accumulate = depth > 0 ? Accumulate::yes : Accumulate::no,
+                        .m = rows,
+                        .n = cols,
+                        .k = count,
+                        .a = widen<T>(kernel.a, row, rows, depth, count, a),
+                        .b = widen<T>(kernel.b, depth, count, col, cols, b),
+                        .out = sums,
+                        .out_stride = cols});
+        depth += count;
+      } while (depth < kernel.k);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        T* out = static_cast<T*>(kernel.out) + (row + i) * kernel.out_stride + col;
+        for (std::int64_t j = 0; j < cols; ++j) {
+          float value = sums[i * cols + j];
+          value += kernel.accumulate == Accumulate::yes ? float(out[j]) : 0.0F;
+          value += kernel.bias != nullptr ? float(static_cast<const T*>(kernel.bias)[col + j]) : 0.0F;
+          out[j] = T(kernel.relu && value < 0 ? 0.0F : value);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
-void run(OnCpu, Context&, const Matmul& kernel) {
+void run(OnCpu, Context& context, const Matmul& kernel) {
   core::dispatch_floating(kernel.dtype, "matmul", [&]<class T>() {
-    if (kernel.m * kernel.n * kernel.k <= kSmall) {
-      small<T>(kernel);
+    if constexpr (is_16_bit<T>) {
+      product_16_bit<T>(context, kernel);
     } else {
-      blocked<T>(kernel);
+      product<T>(kernel);
+    }
+  });
+}
+
+void run(OnCpu, Context& context, const BatchedMatmul& kernel) {
+  const auto bytes = static_cast<std::int64_t>(item_size(kernel.matrix.dtype));
+  const std::int64_t count = kernel.batch.numel();
+  const auto moved = [&](const Operand& operand, const void* first, std::int64_t position) {
+    std::int64_t offset = 0;
+    for (int dim = kernel.batch.ndim - 1; dim >= 0; --dim) {
+      offset += position % kernel.batch.sizes[dim] * operand.strides[dim];
+      position /= kernel.batch.sizes[dim];
+    }
+    return static_cast<std::byte*>(const_cast<void*>(first)) + offset * bytes;
+  };
+  const auto product_at = [&](Context& own, std::int64_t position) {
+    Matmul one = kernel.matrix;
+    one.a.data = moved(kernel.a, one.a.data, position);
+    one.b.data = moved(kernel.b, one.b.data, position);
+    one.out = moved(kernel.out, one.out, position);
+    run(OnCpu{}, own, one);
+  };
+  // Large products are split themselves; small ones share the threads batch by batch.
+  const std::int64_t work = kernel.matrix.m * kernel.matrix.n * kernel.matrix.k;
+  if (work >= 4 * kChunkWork) {
+    for (std::int64_t position = 0; position < count; ++position) {
+      product_at(context, position);
+    }
+    return;
+  }
+  const Device device = context.device;
+  core::parallel_for(count, 1 + kChunkWork / (work + 64), [&](std::int64_t begin, std::int64_t end) {
+    Context& own = context_for(device);
+    for (std::int64_t position = begin; position < end; ++position) {
+      product_at(own, position);
     }
   });
 }

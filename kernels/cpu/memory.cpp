@@ -1,5 +1,6 @@
 #include <tandem/kernels/memory.h>
 
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -11,43 +12,38 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Two operand types: the row walker is typed by the output, so the input is stepped in bytes.
 template <class Out, class In>
-void copy_rows(const Copy& kernel) {
-  const int last = kernel.loop.ndim - 1;
-  Operand in = kernel.in;
-  for (std::int64_t& stride : in.strides) {
-    stride *= static_cast<std::int64_t>(sizeof(In));
-  }
-  Operand out = kernel.out;
-  for (std::int64_t& stride : out.strides) {
-    stride *= static_cast<std::int64_t>(sizeof(Out));
-  }
-  const std::int64_t in_stride = kernel.in.strides[last];
-  const std::int64_t out_stride = kernel.out.strides[last];
-  cpu::for_each_row<std::byte>(kernel.loop, {&out, &in}, [&](std::byte* const(&p)[2], std::int64_t count) {
-    Out* to = reinterpret_cast<Out*>(p[0]);
-    const In* from = reinterpret_cast<const In*>(p[1]);
-    if (kernel.accumulate == Accumulate::yes) {
-      if constexpr (!std::is_same_v<Out, bool>) {
-        for (std::int64_t i = 0; i < count; ++i) {
-          to[i * out_stride] = wrapping_add(to[i * out_stride], convert<Out>(from[i * in_stride]));
-        }
-      }
-    } else if (in_stride == 1 && out_stride == 1) {
-      if constexpr (std::is_same_v<In, Out>) {
-        std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(Out));
-      } else {
-        for (std::int64_t i = 0; i < count; ++i) {
-          to[i] = convert<Out>(from[i]);
-        }
-      }
-    } else {
+void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t in_stride, std::int64_t count,
+              bool accumulate) {
+  Out* to = static_cast<Out*>(out);
+  const In* from = static_cast<const In*>(in);
+  if (accumulate) {
+    if constexpr (!std::is_same_v<Out, bool>) {
       for (std::int64_t i = 0; i < count; ++i) {
-        to[i * out_stride] = convert<Out>(from[i * in_stride]);
+        to[i * out_stride] = wrapping_add(to[i * out_stride], convert<Out>(from[i * in_stride]));
       }
     }
-  });
+  } else if (in_stride == 1 && out_stride == 1) {
+    if constexpr (std::is_same_v<In, Out>) {
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(Out));
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] = convert<Out>(from[i]);
+      }
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i * out_stride] = convert<Out>(from[i * in_stride]);
+    }
+  }
+}
+
+// The row walker steps in bytes where operands differ in type.
+Operand in_bytes(Operand operand, DType dtype) {
+  for (std::int64_t& stride : operand.strides) {
+    stride *= static_cast<std::int64_t>(item_size(dtype));
+  }
+  return operand;
 }
 
 }  // namespace
@@ -81,8 +77,16 @@ void run(OnCpu, Context&, const Arange& kernel) {
 }
 
 void run(OnCpu, Context&, const Copy& kernel) {
-  core::dispatch_any(kernel.out_dtype, [&]<class Out>() {
-    core::dispatch_any(kernel.in_dtype, [&]<class In>() { copy_rows<Out, In>(kernel); });
+  // The row is found by both types; the walk over rows is compiled once.
+  using Row = void (*)(void*, const void*, std::int64_t, std::int64_t, std::int64_t, bool);
+  const Row row = core::dispatch_any(kernel.out_dtype, [&]<class Out>() {
+    return core::dispatch_any(kernel.in_dtype, [&]<class In>() -> Row { return &copy_row<Out, In>; });
+  });
+  const int last = kernel.loop.ndim - 1;
+  const Operand out = in_bytes(kernel.out, kernel.out_dtype);
+  const Operand in = in_bytes(kernel.in, kernel.in_dtype);
+  cpu::for_each_row<std::byte>(kernel.loop, {&out, &in}, [&](std::byte* const(&p)[2], std::int64_t count) {
+    row(p[0], p[1], kernel.out.strides[last], kernel.in.strides[last], count, kernel.accumulate == Accumulate::yes);
   });
 }
 

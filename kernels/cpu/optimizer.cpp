@@ -11,30 +11,31 @@ namespace tandem::inline v0::kernels {
 
 void run(OnCpu, Context&, const Sgd& kernel) {
   core::dispatch_floating(kernel.dtype, "SGD", [&]<class T>() {
+    using C = ComputeType<T>;
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* buffer = static_cast<T*>(kernel.momentum_buffer);
-    const T lr = static_cast<T>(kernel.state->learning_rate);
-    const T momentum = static_cast<T>(kernel.momentum);
-    const T decay = static_cast<T>(kernel.weight_decay);
+    const C lr = static_cast<C>(kernel.state->learning_rate);
+    const C momentum = static_cast<C>(kernel.momentum);
+    const C decay = static_cast<C>(kernel.weight_decay);
     const bool first = kernel.state->step == 1;
-    const T keep = first ? T(0) : momentum;
-    const T take = first ? T(1) : static_cast<T>(1 - kernel.dampening);
+    const C keep = first ? C(0) : momentum;
+    const C take = first ? C(1) : static_cast<C>(1 - kernel.dampening);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
       if (buffer == nullptr) {
 #pragma GCC ivdep
         for (std::int64_t i = begin; i < end; ++i) {
-          param[i] -= lr * (grad[i] + decay * param[i]);
+          param[i] = T(param[i] - lr * (grad[i] + decay * param[i]));
         }
         return;
       }
-      const T ahead = kernel.nesterov ? momentum : T(1);
-      const T now = kernel.nesterov ? T(1) : T(0);
+      const C ahead = kernel.nesterov ? momentum : C(1);
+      const C now = kernel.nesterov ? C(1) : C(0);
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = grad[i] + decay * param[i];
-        buffer[i] = keep * buffer[i] + take * g;
-        param[i] -= lr * (now * g + ahead * buffer[i]);
+        const C g = grad[i] + decay * param[i];
+        buffer[i] = T(keep * buffer[i] + take * g);
+        param[i] = T(param[i] - lr * (now * g + ahead * buffer[i]));
       }
     });
   });
@@ -42,6 +43,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
 
 void run(OnCpu, Context&, const Adam& kernel) {
   core::dispatch_floating(kernel.dtype, "Adam", [&]<class T>() {
+    using C = ComputeType<T>;
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* m = static_cast<T*>(kernel.exp_avg);
@@ -49,23 +51,23 @@ void run(OnCpu, Context&, const Adam& kernel) {
     const double lr = kernel.state->learning_rate;
     const auto step = static_cast<double>(kernel.state->step);
     const double correction1 = 1 - std::pow(kernel.beta1, step);
-    const T step_size = static_cast<T>(lr / correction1);
-    const T root2 = static_cast<T>(1 / std::sqrt(1 - std::pow(kernel.beta2, step)));
-    const T beta1 = static_cast<T>(kernel.beta1);
-    const T beta2 = static_cast<T>(kernel.beta2);
-    const T rest1 = static_cast<T>(1 - kernel.beta1);
-    const T rest2 = static_cast<T>(1 - kernel.beta2);
-    const T eps = static_cast<T>(kernel.eps);
-    const T shrink = kernel.decoupled ? static_cast<T>(1 - lr * kernel.weight_decay) : T(1);
-    const T decay = kernel.decoupled ? T(0) : static_cast<T>(kernel.weight_decay);
+    const C step_size = static_cast<C>(lr / correction1);
+    const C root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step)));
+    const C beta1 = static_cast<C>(kernel.beta1);
+    const C beta2 = static_cast<C>(kernel.beta2);
+    const C rest1 = static_cast<C>(1 - kernel.beta1);
+    const C rest2 = static_cast<C>(1 - kernel.beta2);
+    const C eps = static_cast<C>(kernel.eps);
+    const C shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1);
+    const C decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T p = param[i] * shrink;
-        const T g = grad[i] + decay * p;
-        m[i] = beta1 * m[i] + rest1 * g;
-        v[i] = beta2 * v[i] + rest2 * g * g;
-        param[i] = p - step_size * m[i] / (std::sqrt(v[i]) * root2 + eps);
+        const C p = param[i] * shrink;
+        const C g = grad[i] + decay * p;
+        m[i] = T(beta1 * m[i] + rest1 * g);
+        v[i] = T(beta2 * v[i] + rest2 * g * g);
+        param[i] = T(p - step_size * m[i] / (std::sqrt(C(v[i])) * root2 + eps));
       }
     });
   });
@@ -106,10 +108,11 @@ void run(OnCpu, Context&, const ClipByNorm& kernel) {
     return;
   }
   core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+    using C = ComputeType<T>;
     T* values = static_cast<T*>(kernel.values);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        values[i] = values[i] == T(0) ? values[i] : values[i] * static_cast<T>(factor);
+        values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
       }
     });
   });

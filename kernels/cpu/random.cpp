@@ -6,6 +6,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/math.h>
 #include <tandem/kernels/philox.h>
 
 namespace tandem::inline v0::kernels {
@@ -18,27 +19,28 @@ template <class T>
 T draw(const RandomFill& kernel, std::uint32_t high, std::uint32_t low) {
   switch (kernel.distribution) {
     case Distribution::uniform: {
-      const T span = static_cast<T>(kernel.high - kernel.low);
-      T unit;
-      if constexpr (std::is_same_v<T, float>) {
+      using C = ComputeType<T>;
+      const C span = static_cast<C>(kernel.high - kernel.low);
+      C unit;
+      if constexpr (std::is_same_v<C, float>) {
         unit = uniform_f32(high);
       } else {
-        unit = static_cast<T>(uniform_f64(high, low));
+        unit = static_cast<C>(uniform_f64(high, low));
       }
-      const T value = static_cast<T>(static_cast<T>(kernel.low) + span * unit);
+      const T value = T(static_cast<C>(kernel.low) + span * unit);
       // Rounding may reach the excluded end.
-      return value < static_cast<T>(kernel.high) || span <= T(0) ? value : static_cast<T>(kernel.low);
+      return C(value) < static_cast<C>(kernel.high) || span <= C(0) ? value : convert<T>(kernel.low);
     }
     case Distribution::normal: {
       // Box and Muller, 1958; the half keeps the logarithm finite.
       const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(high) + 0.5) * 0x1p-32));
       const double angle = 2.0 * std::numbers::pi * (static_cast<double>(low) * 0x1p-32);
-      return static_cast<T>(kernel.low + kernel.high * radius * std::cos(angle));
+      return convert<T>(kernel.low + kernel.high * radius * std::cos(angle));
     }
     case Distribution::integer: {
       const auto low_bound = static_cast<std::int64_t>(kernel.low);
       const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(kernel.high) - low_bound);
-      return static_cast<T>(low_bound + static_cast<std::int64_t>(bounded(high, low, span)));
+      return convert<T>(low_bound + static_cast<std::int64_t>(bounded(high, low, span)));
     }
   }
   __builtin_unreachable();

@@ -30,26 +30,26 @@ std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64
 
 // Sums of floating point are gathered in f64 across blocks; integers in their own type.
 template <class T>
-using Total = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+using Total = std::conditional_t<std::is_integral_v<T>, T, double>;
 
 template <class T>
 Total<T> sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
   Total<T> total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, count);
-    T lanes[kLanes] = {};
+    ComputeType<T> lanes[kLanes] = {};
     std::int64_t i = begin;
     if (stride == 1) {
       for (; i + kLanes <= end; i += kLanes) {
         for (int lane = 0; lane < kLanes; ++lane) {
-          lanes[lane] = wrapping_add(lanes[lane], in[i + lane]);
+          lanes[lane] = wrapping_add<ComputeType<T>>(lanes[lane], in[i + lane]);
         }
       }
     }
     for (int lane = 0; i < end; ++i, lane = (lane + 1) % kLanes) {
-      lanes[lane] = wrapping_add(lanes[lane], in[i * stride]);
+      lanes[lane] = wrapping_add<ComputeType<T>>(lanes[lane], in[i * stride]);
     }
-    for (const T lane : lanes) {
+    for (const auto lane : lanes) {
       total = wrapping_add(total, static_cast<Total<T>>(lane));
     }
   }
@@ -74,13 +74,14 @@ Total<T> sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std:
 
 template <class T>
 void store(const Reduce& kernel, T* out, Total<T> total) {
-  T value;
-  if constexpr (std::is_floating_point_v<T>) {
-    value = static_cast<T>(total * kernel.scale);
-  } else {
+  using C = ComputeType<T>;
+  C value;
+  if constexpr (std::is_integral_v<T>) {
     value = total;
+  } else {
+    value = static_cast<C>(total * kernel.scale);
   }
-  *out = kernel.accumulate == Accumulate::yes ? wrapping_add(*out, value) : value;
+  *out = T(kernel.accumulate == Accumulate::yes ? wrapping_add<C>(*out, value) : value);
 }
 
 // Sums over the outer dimension of a matrix whose rows are dense (a bias gradient): rows are added to a row of sums,
@@ -97,11 +98,11 @@ void sum_columns(const Reduce& kernel) {
       const std::int64_t width = std::min(kColumns, end - first);
       Total<T> totals[kColumns] = {};
       for (std::int64_t block = 0; block < rows; block += kRowBlock) {
-        T sums[kColumns] = {};
+        ComputeType<T> sums[kColumns] = {};
         for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
           const T* in = kernel.in.as<T>() + r * row_stride + first;
           for (std::int64_t c = 0; c < width; ++c) {
-            sums[c] = wrapping_add(sums[c], in[c]);
+            sums[c] = wrapping_add<ComputeType<T>>(sums[c], in[c]);
           }
         }
         for (std::int64_t c = 0; c < width; ++c) {
@@ -147,6 +148,7 @@ void sum(Context& context, const Reduce& kernel) {
 
 template <class T, bool kMax>
 void extreme(const Reduce& kernel) {
+  using C = ComputeType<T>;
   const std::int64_t length = kernel.reduced.numel();
   const std::int64_t grain = 1 + kSumChunk / (length + 16);
   core::parallel_for(kernel.kept.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
@@ -158,8 +160,8 @@ void extreme(const Reduce& kernel) {
         const T value = base[kernel.reduced.ndim == 1 ? i * kernel.in_reduced.strides[0]
                                                       : offset_at(kernel.reduced, kernel.in_reduced.strides, i)];
         // The negated comparison lets a NaN win; once it has won, nothing beats it.
-        const bool wins = kMax ? !(value <= best) : !(value >= best);
-        if (wins && !(best != best)) {
+        const bool wins = kMax ? !(C(value) <= C(best)) : !(C(value) >= C(best));
+        if (wins && !(C(best) != C(best))) {
           best = value;
           best_at = i;
         }

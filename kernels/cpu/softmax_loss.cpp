@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
@@ -24,9 +25,12 @@ struct Normalizer {
   T log_sum;  // of exp(x - highest); 0 where highest is infinite
 };
 
-template <class T>
-Normalizer<T> normalizer_of(const T* x, std::int64_t size) {
-  const T highest = *std::max_element(x, x + size);
+template <class T, class C = ComputeType<T>>
+Normalizer<C> normalizer_of(const T* x, std::int64_t size) {
+  C highest = x[0];
+  for (std::int64_t i = 1; i < size; ++i) {
+    highest = std::max<C>(highest, x[i]);
+  }
   if (std::isinf(highest)) {
     return {highest, 0};
   }
@@ -34,40 +38,51 @@ Normalizer<T> normalizer_of(const T* x, std::int64_t size) {
   for (std::int64_t i = 0; i < size; ++i) {
     sum += static_cast<double>(std::exp(x[i] - highest));
   }
-  return {highest, static_cast<T>(std::log(sum))};
+  return {highest, static_cast<C>(std::log(sum))};
 }
 
+// Full-width numerators wait in the output; 16-bit ones are computed again, so that they are rounded once.
 template <class T>
 void softmax_row(const T* in, T* out, std::int64_t stride, std::int64_t size, bool log) {
-  T highest = in[0];
+  using C = ComputeType<T>;
+  C highest = in[0];
   for (std::int64_t i = 1; i < size; ++i) {
-    highest = std::max(highest, in[i * stride]);
+    highest = std::max<C>(highest, in[i * stride]);
   }
   double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {
-    const T e = std::exp(in[i * stride] - highest);
+    const C e = std::exp(in[i * stride] - highest);
     sum += static_cast<double>(e);
-    out[i * stride] = log ? in[i * stride] - highest : e;
+    if constexpr (std::is_same_v<C, T>) {
+      out[i * stride] = log ? in[i * stride] - highest : e;
+    }
   }
-  const T shift = log ? static_cast<T>(std::log(sum)) : 0;
-  const T factor = log ? 1 : static_cast<T>(1 / sum);
+  const C shift = log ? static_cast<C>(std::log(sum)) : 0;
+  const C factor = log ? 1 : static_cast<C>(1 / sum);
   for (std::int64_t i = 0; i < size; ++i) {
-    out[i * stride] = (out[i * stride] - shift) * factor;
+    C value;
+    if constexpr (std::is_same_v<C, T>) {
+      value = out[i * stride];
+    } else {
+      value = log ? in[i * stride] - highest : std::exp(in[i * stride] - highest);
+    }
+    out[i * stride] = T((value - shift) * factor);
   }
 }
 
 template <class T>
 void softmax_grad_row(const SoftmaxGrad& kernel, const T* grad, const T* y, T* out) {
+  using C = ComputeType<T>;
   double total = 0;
   for (std::int64_t i = 0; i < kernel.size; ++i) {
     const std::int64_t at = i * kernel.inner;
-    total += static_cast<double>(kernel.log ? grad[at] : grad[at] * y[at]);
+    total += static_cast<double>(kernel.log ? C(grad[at]) : grad[at] * y[at]);
   }
-  const T sum = static_cast<T>(total);
+  const C sum = static_cast<C>(total);
   for (std::int64_t i = 0; i < kernel.size; ++i) {
     const std::int64_t at = i * kernel.inner;
-    const T value = kernel.log ? grad[at] - std::exp(y[at]) * sum : y[at] * (grad[at] - sum);
-    out[at] = kernel.accumulate == Accumulate::yes ? out[at] + value : value;
+    const C value = kernel.log ? grad[at] - std::exp(C(y[at])) * sum : y[at] * (grad[at] - sum);
+    out[at] = T(kernel.accumulate == Accumulate::yes ? out[at] + value : value);
   }
 }
 
@@ -106,8 +121,9 @@ void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
 
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
+    using C = ComputeType<T>;
     const T* logits = static_cast<const T*>(kernel.logits);
-    auto* normalizer = static_cast<Normalizer<T>*>(kernel.normalizer);
+    auto* normalizer = static_cast<Normalizer<C>*>(kernel.normalizer);
     const ScratchScope scope(context.scratch);
     const std::int64_t grain = rows_per_chunk(kernel.classes);
     const std::int64_t chunks = (kernel.rows + grain - 1) / grain;
@@ -117,9 +133,9 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = logits + row * kernel.classes;
         const auto [highest, log_sum] = normalizer[row] = normalizer_of(x, kernel.classes);
-        const T loss = log_sum - (x[kernel.targets[row]] - highest);
+        const C loss = log_sum - (x[kernel.targets[row]] - highest);
         if (kernel.loss_per_row) {
-          static_cast<T*>(kernel.loss)[row] = loss;
+          static_cast<T*>(kernel.loss)[row] = T(loss);
         }
         sum += static_cast<double>(loss);
       }
@@ -130,25 +146,26 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         total += partial[chunk];
       }
-      *static_cast<T*>(kernel.loss) = static_cast<T>(total * kernel.scale);
+      *static_cast<T*>(kernel.loss) = T(static_cast<C>(total * kernel.scale));
     }
   });
 }
 
 void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
+    using C = ComputeType<T>;
     const T* grad = static_cast<const T*>(kernel.grad);
-    const auto* normalizer = static_cast<const Normalizer<T>*>(kernel.normalizer);
+    const auto* normalizer = static_cast<const Normalizer<C>*>(kernel.normalizer);
     core::parallel_for(kernel.rows, rows_per_chunk(kernel.classes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(kernel.logits) + row * kernel.classes;
         T* out = static_cast<T*>(kernel.logits_grad) + row * kernel.classes;
         const auto [highest, log_sum] = normalizer[row];
-        const T g = grad[kernel.loss_per_row ? row : 0] * static_cast<T>(kernel.scale);
+        const C g = grad[kernel.loss_per_row ? row : 0] * static_cast<C>(kernel.scale);
         const std::int64_t target = kernel.targets[row];
         for (std::int64_t c = 0; c < kernel.classes; ++c) {
-          const T value = (std::exp(x[c] - highest - log_sum) - (c == target ? T(1) : T(0))) * g;
-          out[c] = kernel.accumulate == Accumulate::yes ? out[c] + value : value;
+          const C value = (std::exp(x[c] - highest - log_sum) - (c == target ? C(1) : C(0))) * g;
+          out[c] = T(kernel.accumulate == Accumulate::yes ? out[c] + value : value);
         }
       }
     });

@@ -15,12 +15,12 @@ double sum_of_squares(const T* a, const T* b, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
-      const T d = a[i + lane] - b[i + lane];
+      const ComputeType<T> d = a[i + lane] - b[i + lane];
       lanes[lane] += static_cast<double>(d) * static_cast<double>(d);
     }
   }
   for (int lane = 0; i < count; ++i, ++lane) {
-    const T d = a[i] - b[i];
+    const ComputeType<T> d = a[i] - b[i];
     lanes[lane] += static_cast<double>(d) * static_cast<double>(d);
   }
   double sum = 0;
@@ -40,7 +40,7 @@ void run(OnCpu, Context& context, const SquaredError& kernel) {
     if (kernel.loss_per_element) {
       core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-          loss[i] = (a[i] - b[i]) * (a[i] - b[i]);
+          loss[i] = T((a[i] - b[i]) * (a[i] - b[i]));
         }
       });
       return;
@@ -55,7 +55,7 @@ void run(OnCpu, Context& context, const SquaredError& kernel) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       total += partial[chunk];
     }
-    *loss = static_cast<T>(total * kernel.scale);
+    *loss = T(static_cast<ComputeType<T>>(total * kernel.scale));
   });
 }
 
@@ -65,11 +65,12 @@ void run(OnCpu, Context&, const SquaredErrorGrad& kernel) {
     const T* b = static_cast<const T*>(kernel.b);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* out = static_cast<T*>(kernel.a_grad);
-    const T scale = static_cast<T>(2 * kernel.scale);
+    using C = ComputeType<T>;
+    const C scale = static_cast<C>(2 * kernel.scale);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const T value = (a[i] - b[i]) * (grad[kernel.loss_per_element ? i : 0] * scale);
-        out[i] = kernel.accumulate == Accumulate::yes ? out[i] + value : value;
+        const C value = (a[i] - b[i]) * (grad[kernel.loss_per_element ? i : 0] * scale);
+        out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);
       }
     });
   });

@@ -247,7 +247,7 @@ TEST(RequiresGrad, BelongsToLeaves) {
   EXPECT_EQ(message_of<AutogradError>([&] { b.requires_grad_(false); }),
             "requires_grad_(false): this is the result of 'mul'; use detach() to cut the graph");
   EXPECT_EQ(message_of<DTypeError>([] { tensor({1, 2}).requires_grad_(); }),
-            "requires_grad_: only f32 and f64 have gradients, got i64");
+            "requires_grad_: only floating point tensors have gradients, got i64");
 }
 
 TEST(RequiresGrad, MayBeTurnedOffAndOn) {

@@ -78,10 +78,24 @@ TEST(GradcheckMatmul, OfBroadcastMatrices) {
                   {leaf({4}), leaf({4, 1})});
 }
 
+TEST(GradcheckMatmul, OfBatches) {
+  const std::vector<std::pair<Shape, Shape>> shapes{
+      {{2, 3, 4}, {2, 4, 2}}, {{2, 3, 4}, {4, 2}}, {{3, 4}, {2, 4, 2}},    {{2, 1, 3, 4}, {3, 4, 2}},
+      {{2, 3, 4}, {4}},       {{4}, {2, 4, 3}},    {{1, 3, 4}, {5, 4, 2}}, {{0, 3, 4}, {0, 4, 2}},
+      {{2, 3, 0}, {2, 0, 2}}, {{2, 0, 4}, {4, 2}}, {{2, 1, 1}, {2, 1, 1}}, {{2, 2, 3, 2}, {2, 2, 2, 3}}};
+  for (const auto& [a, b] : shapes) {
+    SCOPED_TRACE(to_string(a) + " x " + to_string(b));
+    expect_gradient(product, {leaf(a), leaf(b)});
+  }
+  expect_gradient([](const std::vector<Tensor>& in) { return matmul(in[0].transpose(1, 2), in[1].permute({2, 1, 0})); },
+                  {leaf({2, 4, 3}), leaf({2, 4, 2})});
+}
+
 TEST(GradcheckMatmul, WrongShapesThrow) {
   EXPECT_THROW(matmul(leaf({2, 3}), leaf({4, 2})), ShapeError);
   EXPECT_THROW(matmul(leaf({}), leaf({2})), ShapeError);
-  EXPECT_THROW(matmul(leaf({2, 2, 2}), leaf({2, 2})), ShapeError);
+  EXPECT_THROW(matmul(leaf({2, 2, 2}), leaf({3, 2})), ShapeError);
+  EXPECT_THROW(matmul(leaf({2, 2, 2}), leaf({3, 2, 2})), ShapeError);
   EXPECT_THROW(matmul(leaf({2, 2}), ones({2, 2})), DTypeError);
   EXPECT_THROW(matmul(leaf({2, 2}), leaf({2, 2}).to("cpu:1")), DeviceError);
 }

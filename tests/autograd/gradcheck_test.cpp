@@ -35,7 +35,7 @@ Tensor square_with(const Tensor& x, Distort distort) {
       const detail::View& in = x.get(g);
       const detail::View grad = detail::empty_view(in.sizes, in.dtype, in.device());
       detail::pointwise(kernels::PointwiseOp::mul, grad, {&g.output(), &in});
-      detail::pointwise(kernels::PointwiseOp::mul_scalar, grad, {&grad}, 2);
+      detail::pointwise(kernels::PointwiseOp::mul_scalar, grad, {&grad}, {2});
       distort(static_cast<double*>(grad.data()));
       g.deliver(0, grad, true);
     };

@@ -218,11 +218,22 @@ TEST(InPlace, WrongShapesDtypesAndDevicesAreErrorsThatChangeNothing) {
             "add_: [4, 2, 3] does not broadcast to the tensor [2, 3] that is changed in place");
   EXPECT_THROW(t.add_(zeros({2})), ShapeError);
   EXPECT_THROW(t.copy_(zeros({3, 2})), ShapeError);
-  EXPECT_THROW(t.mul_(zeros({3}, {.dtype = DType::f64})), DTypeError);
   EXPECT_THROW(t.mul_(zeros({3}, {.device = "cpu:1"})), DeviceError);
   EXPECT_THROW(tensor({1, 2}).div_(tensor({1, 2})), DTypeError);
   EXPECT_THROW(tensor({1, 2}).div_(2.0), DTypeError);
   EXPECT_EQ(t.to_vector<double>(), Values(6, 0.0));
+}
+
+TEST(InPlace, TheTargetKeepsItsTypeBesideOthersOfItsKind) {
+  Tensor t = from_data(std::vector<float>{1, 2}, {2});
+  t.mul_(tensor({0.1, 0.1}, {.dtype = DType::f64}));
+  EXPECT_EQ(t.dtype(), DType::f32);
+  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{static_cast<float>(1 * 0.1), static_cast<float>(2 * 0.1)}));
+  t.add_(tensor({1, 2}));
+  EXPECT_EQ(t.dtype(), DType::f32);
+  Tensor bits = tensor({true, false});
+  EXPECT_EQ(bits.add_(tensor({false, false})).to_vector<bool>(), (std::vector<bool>{true, false}));
+  EXPECT_THROW(bits.add_(1), DTypeError);
 }
 
 TEST(InPlace, PlainTensorsMayOverlapTheirOperand) {

@@ -92,7 +92,7 @@ const std::map<std::string, Op>& ops() {
       {"sqrt", plain(&Tensor::sqrt)},
       {"abs", plain(&Tensor::abs)},
       {"relu", plain(&Tensor::relu)},
-      {"pow", [](const json& attrs, const Tensors& x) { return x[0].pow(attrs.at("exponent")); }},
+      {"pow", [](const json& attrs, const Tensors& x) { return x[0].pow(attrs.at("exponent").get<double>()); }},
       {"matmul", [](const json&, const Tensors& x) { return x.at(0).matmul(x.at(1)); }},
       {"softmax", along_dim(&Tensor::softmax)},
       {"log_softmax", along_dim(&Tensor::log_softmax)},

@@ -31,7 +31,7 @@ class Memory {
     return core::dispatch_any(dtype_, [&]<class T>() { return static_cast<double>(as<T>()[i]); });
   }
   void set(std::size_t i, double value) {
-    core::dispatch_any(dtype_, [&]<class T>() { as<T>()[i] = static_cast<T>(value); });
+    core::dispatch_any(dtype_, [&]<class T>() { as<T>()[i] = convert<T>(value); });
   }
   Operand operand(const Layout& layout) const {
     Operand result{.data = bytes_.get() + layout.offset * static_cast<std::int64_t>(item_size(dtype_))};
@@ -272,13 +272,13 @@ TYPED_TEST(IndexAddOf, ScattersOneElementPerRow) {
         target = static_cast<T>(target + in[row]);
       }
     }
-    launch(test::cpu(), ScatterAdd{.dtype = dtype_of<T>,
-                                   .out = out.data(),
-                                   .in = in.data(),
-                                   .index = index.data(),
-                                   .outer = outer,
-                                   .size = size,
-                                   .inner = inner});
+    ScatterAdd kernel{.dtype = dtype_of<T>,
+                      .dim_stride = inner,
+                      .loop = test::loop_of({outer, inner, 1}),
+                      .out = {out.data(), {size * inner, 1, 0}},
+                      .index = {index.data(), {inner, 1, 0}},
+                      .in = {const_cast<T*>(in.data()), {inner, 1, 0}}};
+    if (kernel.loop.numel() > 0) launch(test::cpu(), kernel);
     EXPECT_EQ(out, expected);
   }
 }

@@ -58,7 +58,7 @@ Bytes pointwise(PointwiseOp op, Accumulate accumulate, const Shape& sizes, const
                                 .loop = test::loop_of(sizes),
                                 .out = test::operand_of(out, dense),
                                 .in = {first, second, second},
-                                .scalar = 1.5});
+                                .s = 1.5});
   return bytes_of(out);
 }
 

@@ -171,7 +171,7 @@ TEST(Dropout, RefusesWhatIsNoProbability) {
   EXPECT_EQ(message_of<ConfigError>([] { dropout(ones({2}), 2); }),
             "dropout: the probability must be between 0 and 1, got 2");
   EXPECT_EQ(message_of<DTypeError>([] { nn::Dropout()(tensor({1, 2})); }),
-            "Dropout: needs f32 or f64, got i64 [2]; convert with .to(DType::f32)");
+            "Dropout: needs floating point, got i64 [2]; convert with .to(DType::f32)");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST(ModuleTo, ConvertsFloatingPointOnly) {
   EXPECT_EQ(model.mean.dtype(), DType::f64);
   EXPECT_EQ(model.count.dtype(), DType::i64);
   EXPECT_EQ(model(ones({3, 2}, {.dtype = DType::f64})).dtype(), DType::f64);
-  EXPECT_EQ(message_of<DTypeError>([&] { model.to(DType::i64); }), "Mixed: to: a module is f32 or f64, not i64");
+  EXPECT_EQ(message_of<DTypeError>([&] { model.to(DType::i64); }), "Mixed: to: a module is of floating point, not i64");
 }
 
 TEST(ModuleTo, ThePlaceWhereItIsChangesNothing) {

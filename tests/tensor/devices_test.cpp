@@ -71,9 +71,9 @@ TEST(Mixing, TwoDevicesInOneOpIsAnError) {
   EXPECT_THROW(a.index_select(0, zeros({1}, {.dtype = DType::i64, .device = "cpu:1"})), DeviceError);
 }
 
-TEST(Mixing, TwoTypesInOneOpIsAnError) {
-  EXPECT_EQ(message_of<DTypeError>([] { zeros({2}) + zeros({2}, {.dtype = DType::f64}); }),
-            "add: expected one dtype, got f32 [2] and f64 [2]; convert one with .to(DType::f64)");
+TEST(Mixing, TwoTypesInAProductOfMatricesIsAnError) {
+  EXPECT_EQ(message_of<DTypeError>([] { zeros({2, 2}).matmul(zeros({2, 2}, {.dtype = DType::f64})); }),
+            "matmul: expected one dtype, got f32 [2, 2] and f64 [2, 2]; convert one with .to(DType::f64)");
 }
 
 TEST(Mixing, CopyInPlaceCrossesDevicesAndTypes) {

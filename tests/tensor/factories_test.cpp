@@ -136,7 +136,7 @@ TEST(Factories, GradientsAreForFloatingPoint) {
   EXPECT_TRUE(ones({2}, {.requires_grad = true}).requires_grad());
   EXPECT_TRUE(rand({2}, {.dtype = DType::f64, .requires_grad = true}).is_leaf());
   EXPECT_EQ(message_of<DTypeError>([] { zeros({2}, {.dtype = DType::i64, .requires_grad = true}); }),
-            "requires_grad_: only f32 and f64 have gradients, got i64");
+            "requires_grad_: only floating point tensors have gradients, got i64");
 }
 
 TEST(Factories, LikeTakesShapeTypeAndDevice) {

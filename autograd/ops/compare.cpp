@@ -1,0 +1,94 @@
+#include <tandem/autograd/ops/common.h>
+#include <tandem/tensor/factories.h>
+
+// Comparisons, whose results are bool and have no gradient, and choosing by them.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+using kernels::CompareOp;
+
+namespace {
+
+Tensor compare(const char* name, CompareOp op, const Tensor& a, const Tensor& b) {
+  check_same_device(name, a, b);
+  const DType dtype = result_type(a, b);
+  const Tensor x = a.detach().to(dtype);
+  const Tensor y = b.detach().to(dtype);
+  const View out = detail::empty_view(broadcast_shapes(a.shape(), b.shape(), name), DType::boolean, a.device());
+  detail::compare(op, out, x.raw(), y.raw());
+  return Tensor(out);
+}
+
+Tensor compare(CompareOp op, const Tensor& a, Scalar b) {
+  const Tensor x = a.detach().to(result_type(a, b));
+  // Beside integers of few bits a number may be out of their range: compare in 64.
+  const Tensor wide = is_floating_point(x.dtype()) ? x : x.to(DType::i64);
+  const View out = detail::empty_view(a.shape(), DType::boolean, a.device());
+  detail::compare(op, out, wide.raw(), scalar_view(b.value(), wide.raw()));
+  return Tensor(out);
+}
+
+}  // namespace
+
+Tensor operator==(const Tensor& a, const Tensor& b) { return compare("eq", CompareOp::eq, a, b); }
+Tensor operator!=(const Tensor& a, const Tensor& b) { return compare("ne", CompareOp::ne, a, b); }
+Tensor operator<(const Tensor& a, const Tensor& b) { return compare("lt", CompareOp::lt, a, b); }
+Tensor operator<=(const Tensor& a, const Tensor& b) { return compare("le", CompareOp::le, a, b); }
+Tensor operator>(const Tensor& a, const Tensor& b) { return compare("gt", CompareOp::gt, a, b); }
+Tensor operator>=(const Tensor& a, const Tensor& b) { return compare("ge", CompareOp::ge, a, b); }
+Tensor operator==(const Tensor& a, Scalar b) { return compare(CompareOp::eq, a, b); }
+Tensor operator!=(const Tensor& a, Scalar b) { return compare(CompareOp::ne, a, b); }
+Tensor operator<(const Tensor& a, Scalar b) { return compare(CompareOp::lt, a, b); }
+Tensor operator<=(const Tensor& a, Scalar b) { return compare(CompareOp::le, a, b); }
+Tensor operator>(const Tensor& a, Scalar b) { return compare(CompareOp::gt, a, b); }
+Tensor operator>=(const Tensor& a, Scalar b) { return compare(CompareOp::ge, a, b); }
+
+Tensor logical_and(const Tensor& a, const Tensor& b) { return compare("logical_and", CompareOp::logical_and, a, b); }
+Tensor logical_or(const Tensor& a, const Tensor& b) { return compare("logical_or", CompareOp::logical_or, a, b); }
+Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare("logical_xor", CompareOp::logical_xor, a, b); }
+Tensor logical_not(const Tensor& x) { return compare(CompareOp::eq, x, 0); }
+Tensor isnan(const Tensor& x) { return compare("isnan", CompareOp::ne, x, x); }
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check<DTypeError>(condition.dtype() == DType::boolean,
+                    "where: the condition must be bool, got {}; compare it: x != 0", condition.dtype());
+  check_same_device("where", condition, a);
+  check_same_device("where", a, b);
+  if (a.dtype() != b.dtype()) {
+    const DType dtype = result_type(a, b);
+    return where(condition, a.to(dtype), b.to(dtype));
+  }
+  const Shape sizes = broadcast_shapes(broadcast_shapes(a.shape(), b.shape(), "where"), condition.shape(), "where");
+  View out = detail::empty_view(sizes, a.dtype(), a.device());
+  detail::where(out, condition.raw(), a.raw(), b.raw());
+  return record("where", std::move(out), {&a, &b}, [&] {
+    return [condition = Saved(condition)](Gradients& g) {
+      const View& grad = g.output();
+      const View zero = scalar_view(0, grad);
+      for (const std::uint32_t i : {0u, 1u}) {
+        if (g.wants(i)) {
+          const View part = detail::empty_view(grad.sizes, grad.dtype, grad.device());
+          detail::where(part, condition.get(g), i == 0 ? grad : zero, i == 0 ? zero : grad);
+          const Destination to = g.destination(i);
+          detail::sum_to(to.view, part, to.accumulate);
+        }
+      }
+    };
+  });
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  return where(condition, a, full({}, b.value(), {.dtype = result_type(a, b), .device = a.device()}));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  return where(condition, full({}, a.value(), {.dtype = result_type(b, a), .device = b.device()}), b);
+}
+
+Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
+  check<DTypeError>(result_type(*this, value) == dtype(), "masked_fill: {} has no place for {}", dtype(),
+                    value.value());
+  return where(mask, value, *this);
+}
+
+}  // namespace tandem::inline v0

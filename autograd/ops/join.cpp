@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include <tandem/autograd/ops/common.h>
+
+// Joining tensors, and cutting them up again.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// `op` is the name that messages and the graph get: cat, or stack.
+Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
+  const View& first = tensors[0].raw();
+  Shape sizes = first.sizes;
+  std::vector<std::int64_t> starts;
+  sizes[dim] = 0;
+  bool recorded = false;
+  for (const Tensor& tensor : tensors) {
+    check_same_kind(op, tensors[0], tensor);
+    Shape expected = tensor.shape();
+    if (expected.ndim() == sizes.ndim()) {
+      expected[dim] = sizes[dim];
+    }
+    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}", op, first.sizes, tensor.shape(),
+                      dim);
+    starts.push_back(sizes[dim]);
+    sizes[dim] += tensor.shape()[dim];
+    recorded = recorded || records({&tensor});
+  }
+  Tensor result(detail::empty_view(sizes, first.dtype, first.device()));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const View& in = tensors[i].raw();
+    detail::copy(detail::narrow(result.raw(), dim, starts[i], in.sizes[dim]), in);
+  }
+  if (recorded) {
+    const auto closure = [dim, starts = std::move(starts)](Gradients& g) {
+      for (std::uint32_t i = 0; i < starts.size(); ++i) {
+        if (g.wants(i)) {
+          g.deliver(i, detail::narrow(g.output(), dim, starts[i], g.input_sizes(i)[dim]), false);
+        }
+      }
+    };
+    core::Ref<Node> node(new ClosureNode(op, closure));
+    node->connect(tensors);
+    set_history(result, std::move(node));
+  }
+  return result;
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  check<ShapeError>(!tensors.empty(), "cat: there is nothing to join");
+  check<ShapeError>(tensors[0].dim() > 0, "cat: scalars cannot be joined; use stack()");
+  return join("cat", tensors, wrap_dim(dim, tensors[0].dim(), "cat"));
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  check<ShapeError>(!tensors.empty(), "stack: there is nothing to join");
+  dim = wrap_dim(dim, tensors[0].dim() + 1, "stack");
+  std::vector<Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) {
+    check<ShapeError>(tensor.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
+                      tensor.shape());
+    rows.push_back(tensor.unsqueeze(dim));
+  }
+  return join("stack", rows, dim);
+}
+
+std::vector<Tensor> Tensor::split(const std::vector<std::int64_t>& lengths, int dim) const {
+  dim = wrap_dim(dim, this->dim(), "split");
+  std::vector<Tensor> parts;
+  std::int64_t start = 0;
+  for (const std::int64_t length : lengths) {
+    check<ShapeError>(length >= 0 && start + length <= size(dim), "split: parts of {} do not fit dimension {} of {}",
+                      fmt::join(lengths, ", "), dim, shape());
+    parts.push_back(narrow(dim, start, length));
+    start += length;
+  }
+  check<ShapeError>(start == size(dim), "split: parts of {} do not add up to dimension {} of {}",
+                    fmt::join(lengths, ", "), dim, shape());
+  return parts;
+}
+
+std::vector<Tensor> Tensor::split(std::int64_t length, int dim) const {
+  dim = wrap_dim(dim, this->dim(), "split");
+  check<ConfigError>(length > 0, "split: the parts' length must be at least 1, got {}", length);
+  std::vector<Tensor> parts;
+  const std::int64_t whole = size(dim);
+  for (std::int64_t start = 0; start < whole || parts.empty(); start += length) {
+    parts.push_back(narrow(dim, start, std::min(length, whole - start)));
+  }
+  return parts;
+}
+
+std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
+  check<ConfigError>(chunks > 0, "chunk: needs at least 1 chunk, got {}", chunks);
+  const std::int64_t whole = size(wrap_dim(dim, this->dim(), "chunk"));
+  return split(std::max<std::int64_t>(1, whole / chunks + (whole % chunks != 0 ? 1 : 0)), dim);
+}
+
+}  // namespace tandem::inline v0

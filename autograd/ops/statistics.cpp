@@ -1,0 +1,91 @@
+#include <cmath>
+
+#include <tandem/autograd/ops/common.h>
+
+// Reductions that are built of others.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// 16-bit values are taken as f32 throughout, and the result is rounded once.
+template <class Function>
+Tensor in_f32(const Tensor& x, Function&& function) {
+  if (x.dtype() == DType::bf16 || x.dtype() == DType::f16) {
+    return function(x.to(DType::f32)).to(x.dtype());
+  }
+  return function(x);
+}
+
+// How many elements go into one result.
+double count_of(const char* op, const Tensor& x, const Shape& dims) {
+  double count = 1;
+  for (const std::int64_t dim : dims) {
+    count *= static_cast<double>(x.shape()[wrap_dim(dim, x.dim(), op)]);
+  }
+  return dims.empty() ? static_cast<double>(x.numel()) : count;
+}
+
+}  // namespace
+
+Tensor Tensor::var(const Shape& dims, std::int64_t correction, bool keepdim) const {
+  check_floating("var", *this);
+  const double count = count_of("var", *this, dims);
+  return in_f32(*this, [&](const Tensor& x) {
+    const Tensor apart = x - x.mean(dims, true);
+    return (apart * apart).sum(dims, keepdim) / std::fmax(count - static_cast<double>(correction), 0);
+  });
+}
+
+Tensor Tensor::std(const Shape& dims, std::int64_t correction, bool keepdim) const {
+  check_floating("std", *this);
+  return in_f32(*this, [&](const Tensor& x) { return x.var(dims, correction, keepdim).sqrt(); });
+}
+
+Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
+  check_floating("norm", *this);
+  check<ConfigError>(!std::isnan(p), "norm: p must be a number");
+  return in_f32(*this, [&](const Tensor& x) {
+    if (p == 1) {
+      return x.abs().sum(dims, keepdim);
+    }
+    if (p == 0) {
+      return (x != 0).to(x.dtype()).sum(dims, keepdim);
+    }
+    if (std::isinf(p)) {
+      Tensor extreme = x.abs();
+      if (dims.empty()) {
+        extreme = p > 0 ? extreme.max() : extreme.min();
+        return keepdim ? extreme.reshape(Shape::filled(x.dim(), 1)) : extreme;
+      }
+      check<ConfigError>(dims.ndim() == 1, "norm: an infinite p takes one dim or none, got {}", dims);
+      const int dim = static_cast<int>(dims[0]);
+      return p > 0 ? extreme.max(dim, keepdim) : extreme.min(dim, keepdim);
+    }
+    const Tensor powers = p == 2 ? x * x : x.abs().pow(p);
+    const Tensor total = powers.sum(dims, keepdim);
+    // A norm of 0 has no slope; the gradient is 0 there, as in PyTorch, not 0 / 0.
+    const Tensor safe = where(total == 0, 1, total);
+    return where(total == 0, 0, p == 2 ? safe.sqrt() : safe.pow(1 / p));
+  });
+}
+
+Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const {
+  check_floating("logsumexp", *this);
+  check<ConfigError>(dims.ndim() == 1, "logsumexp: takes one dim, got {}", dims);
+  const int dim = static_cast<int>(dims[0]);
+  return in_f32(*this, [&](const Tensor& x) {
+    // An infinite maximum is not taken off: infinity minus infinity is no number.
+    const Tensor highest = x.detach().max(dim, true);
+    const Tensor shift = where(highest.abs() == INFINITY, 0, highest);
+    const Tensor result = (x - shift).exp().sum({dim}, true).log() + shift;
+    return keepdim ? result : result.squeeze(dim);
+  });
+}
+
+Tensor Tensor::any() const { return (*this != 0).to(DType::i64).sum() != 0; }
+Tensor Tensor::all() const { return (*this == 0).to(DType::i64).sum() == 0; }
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <tandem/kernels/pointwise_formulas.h>
+
+// Internal: one row of a Pointwise kernel. Compiled once per element type, in units of their own.
+
+namespace tandem::inline v0::kernels::cpu {
+
+/// out[i] = op(in[0][i], ...) or += it, along a row with these strides.
+template <class T>
+using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::int64_t (&stride)[3],
+                              T s, T t, std::int64_t count);
+
+/// Null where the type does not have that op.
+PointwiseRow<float> pointwise_row(float, PointwiseOp op, Accumulate accumulate);
+PointwiseRow<double> pointwise_row(double, PointwiseOp op, Accumulate accumulate);
+PointwiseRow<std::int64_t> pointwise_row(std::int64_t, PointwiseOp op, Accumulate accumulate);
+PointwiseRow<std::int32_t> pointwise_row(std::int32_t, PointwiseOp op, Accumulate accumulate);
+PointwiseRow<std::uint8_t> pointwise_row(std::uint8_t, PointwiseOp op, Accumulate accumulate);
+
+// The strides are compile-time constants on the paths that matter, so that GCC vectorises them; `ivdep` is true because
+// operands are disjoint or exactly equal.
+template <PointwiseOp op, class T, bool kAccumulate>
+void row_of(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::int64_t (&stride)[3], T s, T t,
+            std::int64_t count) {
+  constexpr int kArity = arity(op);
+  const auto body = [&](auto so, auto sa, auto sb, auto sc) {
+    const T* a = in[0];
+    const T* b = kArity > 1 ? in[1] : a;
+    const T* c = kArity > 2 ? in[2] : a;
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T value = pointwise<op, T>(a[i * sa], b[i * sb], c[i * sc], s, t);
+      T& target = out[i * so];
+      target = kAccumulate ? wrapping_add(target, value) : value;
+    }
+  };
+  constexpr std::integral_constant<std::int64_t, 1> one;
+  constexpr std::integral_constant<std::int64_t, 0> zero;
+  if constexpr (is_cheap(op)) {
+    const bool a_dense = out_stride == 1 && stride[0] == 1;
+    const bool c_dense = kArity < 3 || stride[2] == 1;
+    if (a_dense && c_dense && (kArity < 2 || stride[1] == 1)) {
+      return body(one, one, one, one);
+    }
+    if (kArity == 2 && a_dense && stride[1] == 0) {
+      return body(one, one, zero, one);
+    }
+    if (kArity == 2 && out_stride == 1 && stride[0] == 0 && stride[1] == 1) {
+      return body(one, zero, one, one);
+    }
+  }
+  body(out_stride, stride[0], stride[kArity > 1 ? 1 : 0], stride[kArity > 2 ? 2 : 0]);
+}
+
+// Tables indexed by PointwiseOp: an op added to the enum is there without being listed again.
+template <class T, bool kAccumulate, std::size_t... kOps>
+constexpr auto make_row_table(std::index_sequence<kOps...>) {
+  return std::array<PointwiseRow<T>, sizeof...(kOps)>{&row_of<static_cast<PointwiseOp>(kOps), T, kAccumulate>...};
+}
+
+template <class T, PointwiseOp kEnd>
+PointwiseRow<T> row_from_table(PointwiseOp op, Accumulate accumulate) {
+  constexpr auto kOps = std::make_index_sequence<static_cast<std::size_t>(kEnd)>{};
+  static constexpr auto set = make_row_table<T, false>(kOps);
+  static constexpr auto add = make_row_table<T, true>(kOps);
+  const auto index = static_cast<std::size_t>(op);
+  return index >= set.size() ? nullptr : accumulate == Accumulate::yes ? add[index] : set[index];
+}
+
+}  // namespace tandem::inline v0::kernels::cpu

@@ -1,0 +1,29 @@
+#include <tandem/tensor/scalar.h>
+
+#include <initializer_list>
+
+namespace tandem::inline v0 {
+
+DType promote_types(DType a, DType b) noexcept {
+  if (a == b) {
+    return a;
+  }
+  // From the widest: each holds, or may stand for, all that come after it.
+  for (const DType wide : {DType::f64, DType::f32}) {
+    if (a == wide || b == wide) {
+      return wide;
+    }
+  }
+  const auto is_16 = [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; };
+  if (is_16(a) && is_16(b)) {
+    return DType::f32;
+  }
+  for (const DType narrower : {DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
+    if (a == narrower || b == narrower) {
+      return narrower;
+    }
+  }
+  return DType::boolean;
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+
+namespace tandem::inline v0 {
+
+/// A C++ number in an expression with tensors: `x * 2`, `1.0 - x`. It never widens a tensor of its own kind (f32 times
+/// a double stays f32), but a floating point one makes integers f32, and an integer makes bool i64, as in PyTorch.
+class Scalar {
+ public:
+  template <std::floating_point T>
+  constexpr Scalar(T value) noexcept : value_(static_cast<double>(value)), kind_(DType::f32) {}
+  template <std::integral T>
+  constexpr Scalar(T value) noexcept
+      : value_(static_cast<double>(value)), kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
+
+  /// Integers beyond 2^53 are rounded.
+  constexpr double value() const noexcept { return value_; }
+  /// f32, i64 or boolean: what it is alone.
+  constexpr DType kind() const noexcept { return kind_; }
+  constexpr Scalar operator-() const noexcept {
+    Scalar negated = *this;
+    negated.value_ = -value_;
+    return negated;
+  }
+
+ private:
+  double value_;
+  DType kind_;
+};
+
+/// The type of an operation on `a` and `b`: of two kinds (bool < integer < floating point) the higher, of two types of
+/// one kind the wider; bf16 with f16 is f32.
+TANDEM_API DType promote_types(DType a, DType b) noexcept;
+
+}  // namespace tandem::inline v0
