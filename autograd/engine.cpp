@@ -136,7 +136,10 @@ class Pass {
         Gradients gradients(node);
         node.apply(gradients);
       } catch (Error& error) {
-        error.add_context(fmt::format("in the backward pass of '{}'", node.op()));
+        // What was saved and changed since says already whose pass it is.
+        if (std::string(error.what()).find("backward of '") == std::string::npos) {
+          error.add_context(fmt::format("in the backward pass of '{}'", node.op()));
+        }
         throw;
       }
       for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {

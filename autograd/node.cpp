@@ -98,11 +98,10 @@ void Leaf::set_grad(Tensor grad) {
     return;
   }
   const detail::View given = grad.raw();
-  const Destination to = [&] {
-    fresh_ = false;
-    return destination();
-  }();
-  detail::copy(to.view, given);
+  const bool touched = touched_;
+  fresh_ = false;
+  detail::copy(destination().view, given);
+  touched_ = touched;  // not a contribution of a backward pass
 }
 
 void Leaf::set_home(detail::View home) {

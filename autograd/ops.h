@@ -32,6 +32,15 @@ inline Tensor& operator+=(Tensor& a, Scalar b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, Scalar b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, Scalar b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, Scalar b) { return a.div_(b); }
+// The same for a view that has no name: `x[0] += 1`.
+inline void operator+=(Tensor&& a, const Tensor& b) { a.add_(b); }
+inline void operator-=(Tensor&& a, const Tensor& b) { a.sub_(b); }
+inline void operator*=(Tensor&& a, const Tensor& b) { a.mul_(b); }
+inline void operator/=(Tensor&& a, const Tensor& b) { a.div_(b); }
+inline void operator+=(Tensor&& a, Scalar b) { a.add_(b); }
+inline void operator-=(Tensor&& a, Scalar b) { a.sub_(b); }
+inline void operator*=(Tensor&& a, Scalar b) { a.mul_(b); }
+inline void operator/=(Tensor&& a, Scalar b) { a.div_(b); }
 /// Element by element; where both are equal each gets half the gradient. NaN wins.
 TANDEM_API Tensor maximum(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor minimum(const Tensor& a, const Tensor& b);

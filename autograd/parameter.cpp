@@ -20,7 +20,7 @@ Tensor make_slot(const Tensor& value, const char* what) {
 
 void check_replaceable(const Tensor& slot, const Tensor& other, const char* what) {
   check<ConfigError>(
-      !slot.defined() || !slot.unresolved()->is_registered || (other.defined() && other.unresolved()->is_registered),
+      !slot.defined() || slot.unresolved()->registrations == 0 || slot.unresolved() == other.unresolved(),
       "{} '{}' {} belongs to a module, which would go on with the old one: it cannot be assigned. Write its "
       "elements instead: copy_() under NoGradGuard",
       what, autograd::parameter_name(slot), slot.defined() ? slot.shape() : Shape());

@@ -1,5 +1,7 @@
 #include <tandem/core/device.h>
 
+#include <ostream>
+
 #include <charconv>
 #include <cstdlib>
 
@@ -62,5 +64,7 @@ void require_available(Device device) {
                      "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more",
                      to_string(device), cpu_device_count(), cpu_device_count() - 1);
 }
+
+std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }
 
 }  // namespace tandem::inline v0

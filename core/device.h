@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -29,12 +30,14 @@ struct Device {
   Device(const std::string& text) : Device(std::string_view(text)) {}
   /// An integer is a GPU ordinal, as in PyTorch.
   constexpr Device(int cuda_index) noexcept : Device(DeviceType::cuda, cuda_index) {}
+  Device(bool) = delete;
 
   friend constexpr bool operator==(const Device&, const Device&) noexcept = default;
 };
 
 /// "cpu:0", "cuda:1". Index 0 is written out too: errors are about which one.
 TANDEM_API std::string to_string(Device device);
+TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
 
 /// Number of logical CPU devices, fixed by whichever comes first: the first use of a device beyond cpu:0, or a call
 /// of this function. Taken from TANDEM_CPU_DEVICES (1 to 64), else 8.

@@ -1,5 +1,7 @@
 #include <tandem/core/dtype.h>
 
+#include <ostream>
+
 namespace tandem::inline v0 {
 
 std::string_view name(DType dtype) noexcept {
@@ -15,5 +17,7 @@ std::string_view name(DType dtype) noexcept {
   }
   return "?";
 }
+
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 }  // namespace tandem::inline v0

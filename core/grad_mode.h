@@ -9,7 +9,7 @@ inline bool is_grad_enabled() noexcept { return core::thread_state().grad_enable
 /// Sets grad mode on this thread for a scope.
 class GradModeScope {
  public:
-  explicit GradModeScope(bool enabled) noexcept : saved_(core::thread_state().grad_enabled) {
+  [[nodiscard]] explicit GradModeScope(bool enabled) noexcept : saved_(core::thread_state().grad_enabled) {
     core::thread_state().grad_enabled = enabled;
   }
   ~GradModeScope() { core::thread_state().grad_enabled = saved_; }
@@ -23,7 +23,7 @@ class GradModeScope {
 /// Nothing is recorded on this thread for a scope: evaluation, updates of parameters.
 class NoGradGuard : public GradModeScope {
  public:
-  NoGradGuard() noexcept : GradModeScope(false) {}
+  [[nodiscard]] NoGradGuard() noexcept : GradModeScope(false) {}
 };
 
 }  // namespace tandem::inline v0

@@ -1,5 +1,7 @@
 #include <tandem/core/shape.h>
 
+#include <ostream>
+
 #include <algorithm>
 
 #include <tandem/core/check.h>
@@ -106,5 +108,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   }
   return result;
 }
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
 
 }  // namespace tandem::inline v0

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tandem/core/export.h>
 
@@ -21,6 +23,7 @@ class TANDEM_API Shape {
       : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
   /// Throws ShapeError beyond kMaxDims.
   explicit Shape(std::span<const std::int64_t> sizes);
+  Shape(const std::vector<std::int64_t>& sizes) : Shape(std::span(sizes)) {}
   /// `ndim` entries of `value`.
   static Shape filled(int ndim, std::int64_t value);
 
@@ -59,6 +62,7 @@ class TANDEM_API Shape {
 
 /// "[32, 784]"; "[]" for a scalar.
 TANDEM_API std::string to_string(const Shape& shape);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// Strides, in elements, of a dense row-major tensor.
 TANDEM_API Shape contiguous_strides(const Shape& sizes);

@@ -161,8 +161,9 @@ struct ThreadPool::Impl {
 };
 
 ThreadPool& ThreadPool::instance() {
-  static ThreadPool pool;
-  return pool;
+  // Never destroyed: destructors of other static objects may still compute, and a forked child has no threads to join.
+  static auto* const pool = new ThreadPool;
+  return *pool;
 }
 
 ThreadPool::ThreadPool() : impl_(std::make_unique<Impl>()) { impl_->start(initial_threads()); }
@@ -271,7 +272,7 @@ struct Helper::Slot {
     std::vector<std::shared_ptr<Slot>> slots;
   };
   static Idle& idle() {
-    static Idle list;
+    static auto& list = *new Idle;  // never destroyed, like the pool
     return list;
   }
 };

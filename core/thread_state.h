@@ -39,7 +39,9 @@ TANDEM_API inline ThreadState& thread_state() noexcept {
 /// Makes `state` current for a scope, then puts back what was there.
 class ThreadStateScope {
  public:
-  explicit ThreadStateScope(const ThreadState& state) noexcept : saved_(thread_state()) { thread_state() = state; }
+  [[nodiscard]] explicit ThreadStateScope(const ThreadState& state) noexcept : saved_(thread_state()) {
+    thread_state() = state;
+  }
   ~ThreadStateScope() { thread_state() = saved_; }
   ThreadStateScope(const ThreadStateScope&) = delete;
   ThreadStateScope& operator=(const ThreadStateScope&) = delete;
@@ -52,7 +54,7 @@ class ThreadStateScope {
 /// there is no such device.
 class DeviceScope {
  public:
-  explicit DeviceScope(Device device) : saved_(thread_state().device) {
+  [[nodiscard]] explicit DeviceScope(Device device) : saved_(thread_state().device) {
     require_available(device);
     thread_state().device = device;
   }

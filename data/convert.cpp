@@ -1,5 +1,6 @@
 #include <tandem/data/convert.h>
 
+#include <tandem/core/check.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -9,17 +10,18 @@ Tensor to_tensor(const IdxArray& array) {
                              Shape(array.sizes), {});
 }
 
-Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns) {
+Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype) {
+  check<DTypeError>(is_floating_point(dtype), "to_tensor: columns are numbers with fractions, which {} has not", dtype);
   const auto width = static_cast<std::int64_t>(columns.size());
-  Tensor result = empty({table.num_rows(), width});
-  float* out = result.mutable_data<float>();
+  Tensor result = empty({table.num_rows(), width}, {.dtype = DType::f64});
+  double* out = result.mutable_data<double>();
   for (std::int64_t c = 0; c < width; ++c) {
     std::int64_t row = 0;
     for (const double value : table.numeric(columns[static_cast<std::size_t>(c)])) {
-      out[row++ * width + c] = static_cast<float>(value);
+      out[row++ * width + c] = value;
     }
   }
-  return result;
+  return result.to(dtype);
 }
 
 Tensor to_tensor(const OneHot& column) {

@@ -35,7 +35,7 @@ Tensor usable_std(const Tensor& mean, const Tensor& variance) {
   for (double& value : std.mutable_span<double>()) {
     value = value > kRounding * std::abs(centre[at++]) && static_cast<float>(value) > 0 ? value : 1;
   }
-  return std.to(DType::f32);
+  return std;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Standardizer Standardizer::per_column(const Tensor& x) {
                     "Standardizer: expected [rows, columns] with at least one row, got {}", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean({0});
-  return {mean.to(DType::f32), usable_std(mean, values.clone().sub_(mean).pow(2).mean({0}))};
+  return {mean, usable_std(mean, values.clone().sub_(mean).pow(2).mean({0}))};
 }
 
 Standardizer Standardizer::of_all(const Tensor& x) {
@@ -56,10 +56,15 @@ Standardizer Standardizer::of_all(const Tensor& x) {
   check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", x.shape());
   const Tensor values = finite_f64(x);
   const Tensor mean = values.mean();
-  return {mean.to(DType::f32), usable_std(mean, values.clone().sub_(mean).pow(2).mean())};
+  return {mean, usable_std(mean, values.clone().sub_(mean).pow(2).mean())};
 }
 
-Tensor Standardizer::apply(const Tensor& x) const { return x.to(DType::f32).clone().sub_(mean_).div_(std_); }
-Tensor Standardizer::invert(const Tensor& x) const { return x.clone().mul_(std_).add_(mean_); }
+Tensor Standardizer::apply(const Tensor& x) const {
+  return x.to(DType::f64).clone().sub_(mean_).div_(std_).to(x.dtype() == DType::f64 ? DType::f64 : DType::f32);
+}
+
+Tensor Standardizer::invert(const Tensor& x) const {
+  return x.to(DType::f64).clone().mul_(std_).add_(mean_).to(x.dtype());
+}
 
 }  // namespace tandem::inline v0::data

@@ -14,9 +14,11 @@ class TANDEM_API Standardizer {
   /// One mean and one standard deviation of all elements.
   static Standardizer of_all(const Tensor& x);
 
+  /// f32, but f64 for f64. Computed in f64 and rounded once: a large offset takes no digits with it.
   Tensor apply(const Tensor& x) const;
-  /// Back to the original units.
+  /// Back to the original units; in x's type.
   Tensor invert(const Tensor& x) const;
+  /// f64: of each column, or without dimensions.
   const Tensor& mean() const noexcept { return mean_; }
   const Tensor& std() const noexcept { return std_; }
 

@@ -33,6 +33,11 @@ struct ModuleState {
     for (auto& [name, state] : children) {
       state->parent = nullptr;
     }
+    for (const auto* list : {&parameters, &buffers}) {
+      for (const auto& [name, tensor] : *list) {
+        --tensor.unresolved()->registrations;
+      }
+    }
   }
 };
 
@@ -123,11 +128,10 @@ ModuleBase::ModuleBase(const std::type_info& type) : state_(std::make_shared<Mod
 }
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
-  // Members of a module that is moved as a whole have a parent on both sides, or none on the left any more.
-  check<ConfigError>(
-      state_ == nullptr || state_->parent == nullptr || other.state_ == nullptr || other.state_->parent != nullptr,
-      "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
-      state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
+  // When a whole module is assigned its base comes first, and with its old state its members lose their parent.
+  check<ConfigError>(state_ == nullptr || state_->parent == nullptr || state_ == other.state_,
+                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
+                     state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
   state_ = std::move(other.state_);
   return *this;
 }
@@ -144,7 +148,7 @@ const std::string& ModuleBase::path() const { return live_state().path; }
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_name(live_state(), name);
   Parameter made(std::move(value));
-  made.unresolved()->is_registered = true;
+  ++made.unresolved()->registrations;
   live_state().parameters.emplace_back(name, made);
   for (ModuleState* state = state_.get(); state != nullptr; state = state->parent) {
     state->has_parameters = true;
@@ -156,7 +160,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
 Buffer ModuleBase::buffer(const std::string& name, Tensor value) {
   check_name(live_state(), name);
   Buffer made(std::move(value));
-  made.unresolved()->is_registered = true;
+  ++made.unresolved()->registrations;
   live_state().buffers.emplace_back(name, made);
   return made;
 }
@@ -185,7 +189,9 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   const auto replace = [&](const auto& self, ModuleState& state) -> void {
     for (auto& [name, tensor] : state.parameters) {
       if (tensor.unresolved() == slot.unresolved()) {
+        --tensor.unresolved()->registrations;
         tensor = other;
+        ++tensor.unresolved()->registrations;
         found = true;
       }
     }
@@ -270,7 +276,16 @@ void ModuleBase::train(bool on) {
   set(set, live_state());
 }
 
-bool ModuleBase::is_training() const { return live_state().training; }
+bool ModuleBase::is_training() const {
+  const ModuleState& state = live_state();
+  const core::ModuleScope* scope = core::thread_state().scope;
+  const bool called_inside = scope != nullptr && scope->path == state.path.c_str() && scope->parent != nullptr;
+  check<ConfigError>(!called_inside || state.parent != nullptr,
+                     "{}a {} is called here but is no child of any module, so train() and eval() do not reach it. "
+                     "Register it: child(\"name\", nn::{}(...))",
+                     core::MessagePrefix{""}, state.type, state.type);
+  return state.training;
+}
 
 // `wanted(tensor)` is the tensor to take its place; the same one if nothing changes.
 template <class Convert>

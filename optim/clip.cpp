@@ -34,6 +34,11 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
                                                                       .squared_norm = total,
                                                                       .max_norm = max_norm});
   }
+  for (const Tensor& parameter : parameters) {
+    if (const Tensor grad = parameter.grad(); grad.defined()) {
+      grad.raw().storage->bump_version();
+    }
+  }
   return squared.sqrt();
 }
 

@@ -13,6 +13,8 @@ namespace tandem::inline v0::optim {
 /// Base of the optimisers. Takes leaves that require a gradient (others are passed over), packs them into a
 /// ParameterStore, and updates whole stretches of it in one pass each. A parameter without a gradient is left alone by
 /// step(), and its step count does not move. Moving the module to another device or dtype afterwards is fine.
+/// Packing moves the parameters' elements, once: views, detach()ed handles and data pointers that were taken before
+/// keep the old memory and do not follow the training. Take them after the optimiser is built.
 /// One thread at a time.
 class TANDEM_API Optimizer {
  public:

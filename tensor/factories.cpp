@@ -173,12 +173,6 @@ Tensor& Tensor::normal_(double mean, double std) {
 
 namespace detail {
 
-double exact(std::int64_t value) {
-  constexpr std::int64_t kExact = std::int64_t{1} << 53;
-  check<ConfigError>(value >= -kExact && value <= kExact, "{} is beyond 2^53, what is counted exactly", value);
-  return static_cast<double>(value);
-}
-
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
   check<ConfigError>(
       std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0 && (end - start) / step >= 0,

@@ -30,15 +30,9 @@ constexpr DType default_dtype = std::floating_point<T>  ? DType::f32
 template <class T>
 using Widest = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
 
-/// A number on its way to a kernel, as a double. Throws ConfigError for an integer beyond 2^53, which would change.
-TANDEM_API double exact(std::int64_t value);
-template <class T>
+template <std::floating_point T>
 double exact(T value) {
-  if constexpr (std::integral<T>) {
-    return exact(static_cast<std::int64_t>(value));
-  } else {
-    return static_cast<double>(value);
-  }
+  return static_cast<double>(value);
 }
 TANDEM_API Tensor arange(double start, double end, double step, const TensorOptions& options);
 TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes,

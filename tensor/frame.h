@@ -38,7 +38,7 @@ class TANDEM_API Frame {
 /// Makes a frame active on the calling thread for a scope. A frame is active on one thread at a time (ConfigError).
 class TANDEM_API FrameScope {
  public:
-  explicit FrameScope(Frame& frame);
+  [[nodiscard]] explicit FrameScope(Frame& frame);
   ~FrameScope();
   FrameScope(const FrameScope&) = delete;
   FrameScope& operator=(const FrameScope&) = delete;

@@ -39,7 +39,7 @@ TANDEM_API void manual_seed(std::uint64_t seed) noexcept;
 /// Draws of this thread come from `generator` for a scope.
 class TANDEM_API GeneratorScope {
  public:
-  explicit GeneratorScope(Generator& generator) noexcept;
+  [[nodiscard]] explicit GeneratorScope(Generator& generator) noexcept;
   ~GeneratorScope();
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;

@@ -2,7 +2,13 @@
 
 #include <initializer_list>
 
+#include <tandem/core/check.h>
+
 namespace tandem::inline v0 {
+
+void detail::throw_inexact(std::int64_t value) {
+  fail<ConfigError>("{} is beyond 2^53, what is counted exactly", value);
+}
 
 DType promote_types(DType a, DType b) noexcept {
   if (a == b) {

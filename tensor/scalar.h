@@ -7,17 +7,33 @@
 
 namespace tandem::inline v0 {
 
+namespace detail {
+
+[[noreturn]] TANDEM_API void throw_inexact(std::int64_t value);
+
+/// A number on its way to a kernel, as a double.
+constexpr double exact(std::int64_t value) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  if (value < -kExact || value > kExact) {
+    throw_inexact(value);
+  }
+  return static_cast<double>(value);
+}
+
+}  // namespace detail
+
 /// A C++ number in an expression with tensors: `x * 2`, `1.0 - x`. It never widens a tensor of its own kind (f32 times
 /// a double stays f32), but a floating point one makes integers f32, and an integer makes bool i64, as in PyTorch.
 class Scalar {
  public:
   template <std::floating_point T>
   constexpr Scalar(T value) noexcept : value_(static_cast<double>(value)), kind_(DType::f32) {}
+  /// Throws ConfigError for an integer beyond 2^53, which would change.
   template <std::integral T>
-  constexpr Scalar(T value) noexcept
-      : value_(static_cast<double>(value)), kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
+  constexpr Scalar(T value)
+      : value_(detail::exact(static_cast<std::int64_t>(value))),
+        kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
 
-  /// Integers beyond 2^53 are rounded.
   constexpr double value() const noexcept { return value_; }
   /// f32, i64 or boolean: what it is alone.
   constexpr DType kind() const noexcept { return kind_; }

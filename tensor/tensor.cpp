@@ -3,6 +3,9 @@
 #include <functional>
 #include <utility>
 
+#include <cmath>
+#include <type_traits>
+
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/math.h>
@@ -63,10 +66,23 @@ double Tensor::item_double() const {
                             [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
 }
 
-std::int64_t Tensor::item_int() const {
+std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
   check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
-  return core::dispatch_any(dtype(),
-                            [&]<class T>() { return static_cast<std::int64_t>(*static_cast<const T*>(raw().data())); });
+  return core::dispatch_any(dtype(), [&]<class T>() {
+    const ComputeType<T> value = *static_cast<const T*>(raw().data());
+    bool fits = true;
+    if constexpr (std::is_same_v<T, bool>) {
+      return std::int64_t{value};
+    } else if constexpr (std::is_integral_v<T>) {
+      fits = value >= low && (value < 0 || static_cast<std::uint64_t>(value) <= high);
+    } else {
+      const double whole = std::trunc(static_cast<double>(value));
+      fits = whole >= static_cast<double>(low) && whole < 0x1p63 &&
+             (whole < 0 || static_cast<std::uint64_t>(whole) <= high);
+    }
+    check<ValueError>(fits, "item: {} does not fit into an integer from {} to {}", value, low, high);
+    return static_cast<std::int64_t>(value);
+  });
 }
 
 template <class T>

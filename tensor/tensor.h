@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,12 +46,12 @@ struct TANDEM_API TensorImpl final : core::RefCounted {
   static void operator delete(void* memory, std::size_t bytes) noexcept;
 
   View view;
-  core::Ref<History> history;     // null: no gradient is asked for
-  core::Ref<History> frozen;      // a leaf's history while requires_grad is off: its name, hooks and place
-  std::uint32_t output = 0;       // which result of the history's op this is
-  std::uint32_t history_version;  // the storage's version when `history` described the value
-  bool is_slot = false;           // a parameter or buffer: a replica frame may stand in another tensor
-  bool is_registered = false;     // a slot that a module lists
+  core::Ref<History> history;       // null: no gradient is asked for
+  core::Ref<History> frozen;        // a leaf's history while requires_grad is off: its name, hooks and place
+  std::uint32_t output = 0;         // which result of the history's op this is
+  std::uint32_t history_version;    // the storage's version when `history` described the value
+  bool is_slot = false;             // a parameter or buffer: a replica frame may stand in another tensor
+  std::uint16_t registrations = 0;  // how often modules list this slot
 };
 
 }  // namespace detail
@@ -77,6 +78,13 @@ class TANDEM_API Tensor {
   /// Undefined: no elements, no shape. Only defined(), assignment and printing are allowed.
   Tensor() noexcept = default;
   bool defined() const noexcept { return static_cast<bool>(impl_); }
+  Tensor(const Tensor&) noexcept = default;
+  Tensor(Tensor&&) noexcept = default;
+  ~Tensor() = default;
+  /// Makes this handle mean another tensor. `x[0] = y` would change a handle that nobody sees, and does not compile:
+  /// x[0].copy_(y) writes the elements.
+  Tensor& operator=(const Tensor&) & noexcept = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
 
   // ---- what it is ----
   const Shape& shape() const { return get()->view.sizes; }
@@ -116,11 +124,12 @@ class TANDEM_API Tensor {
     get()->view.storage->bump_version();
     return {first, static_cast<std::size_t>(numel())};
   }
-  /// The value of a tensor with one element, converted to T.
+  /// The value of a tensor with one element, converted to T. Throws ValueError when an integer T cannot hold it; a
+  /// fraction is dropped.
   template <class T = double>
   T item() const {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      return static_cast<T>(item_int());
+      return static_cast<T>(item_int(std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
     } else {
       return static_cast<T>(item_double());
     }
@@ -236,15 +245,15 @@ class TANDEM_API Tensor {
   Tensor sum() const;
   Tensor sum(const Shape& dims, bool keepdim = false) const;
   // Templates, so that {} is an empty list of dims and never the dim 0.
-  template <std::same_as<int> Dim>
+  template <std::integral Dim>
   Tensor sum(Dim dim, bool keepdim = false) const {
-    return sum(Shape{dim}, keepdim);
+    return sum(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
   Tensor mean() const;
   Tensor mean(const Shape& dims, bool keepdim = false) const;
-  template <std::same_as<int> Dim>
+  template <std::integral Dim>
   Tensor mean(Dim dim, bool keepdim = false) const {
-    return mean(Shape{dim}, keepdim);
+    return mean(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
   Tensor max() const;
   Tensor min() const;
@@ -275,7 +284,7 @@ class TANDEM_API Tensor {
   Tensor& div_(Scalar value);
   /// Broadcasts and converts.
   Tensor& copy_(const Tensor& source);
-  Tensor& fill_(double value);
+  Tensor& fill_(Scalar value);
   Tensor& zero_();
   /// Overwrites with draws from [low, high), or normal ones; not on values that require a gradient, but for leaves
   /// under NoGradGuard.
@@ -307,7 +316,7 @@ class TANDEM_API Tensor {
   const void* checked_data(DType expected) const;
   const void* checked_dense(DType expected) const;
   double item_double() const;
-  std::int64_t item_int() const;
+  std::int64_t item_int(std::int64_t low, std::uint64_t high) const;
 
   core::Ref<detail::TensorImpl> impl_;
 };

@@ -148,7 +148,8 @@ Tensor& Tensor::copy_(const Tensor& source) {
   return *this;
 }
 
-Tensor& Tensor::fill_(double value) {
+Tensor& Tensor::fill_(Scalar number) {
+  const double value = number.value();
   detail::check_writable("fill_", raw());
   if (records({this})) {
     check_recordable("fill_", *this);

@@ -53,9 +53,6 @@ Tensor Tensor::view(const Shape& sizes) const {
 
 Tensor Tensor::reshape(const Shape& sizes) const {
   const Shape target = detail::infer_shape(raw(), sizes, "reshape");
-  if (target == shape()) {
-    return *this;
-  }
   if (auto out = detail::try_reshape(raw(), target)) {
     return record_reshape("reshape", std::move(*out), *this);
   }
@@ -91,7 +88,7 @@ Tensor Tensor::transpose(int dim0, int dim1) const {
 
 Tensor Tensor::t() const {
   check<ShapeError>(dim() <= 2, "t: expected at most 2 dimensions, got {}; use transpose()", shape());
-  return dim() < 2 ? *this : transpose(0, 1);
+  return dim() < 2 ? view(shape()) : transpose(0, 1);
 }
 
 Tensor Tensor::permute(const Shape& order) const {

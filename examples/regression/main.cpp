@@ -60,7 +60,7 @@ int regression(int argc, char** argv) {
   // The net learns the target at mean 0 and deviation 1; errors are reported in its own unit.
   const auto scaler = data::Standardizer::per_column(data.train_y);
   const double unit = scaler.std().item();
-  const data::TensorDataset train(data.train_x, scaler.apply(data.train_y));
+  const data::TensorDataset train(data.train_x, scaler.apply(data.train_y).to(DType::f32));
 
   nn::Sequential model = example::make_mlp(data.train_x.size(1), options.hidden, 1, recipe.dropout);
   model.to(Device(options.device));
@@ -81,7 +81,7 @@ int regression(int argc, char** argv) {
 
   std::vector<double> test_rmse;
   const double seconds = trainer.run(folder, data.test_x, [&](const Tensor& output) {
-    test_rmse.push_back(std::sqrt(nn::mse_loss(scaler.invert(output), data.test_y).item()));
+    test_rmse.push_back(std::sqrt(nn::mse_loss(scaler.invert(output.to(DType::f64)), data.test_y).item()));
     return std::vector<std::pair<std::string, double>>{{"test_rmse", test_rmse.back()}};
   });
 

@@ -69,7 +69,7 @@ Tensor numeric_feature(const std::string& source, const std::string& name, std::
     value = std::isnan(value) ? fill : value;
     value = logarithm ? std::log1p(std::max(value, 0.0)) : value;
   }
-  return from_data(values, {static_cast<std::int64_t>(values.size()), 1}).to(DType::f32);
+  return from_data(values, {static_cast<std::int64_t>(values.size()), 1});
 }
 
 Eigen::MatrixXd with_ones(const Tensor& x) {
@@ -132,11 +132,11 @@ RegressionData load_table(const std::string& path, const std::string& target, st
     } else {
       const data::OneHot one_hot = data::one_hot(table, name);
       categories.push_back(fmt::format("'{}' ({})", name, one_hot.categories.size()));
-      features.push_back(data::to_tensor(one_hot));
+      features.push_back(data::to_tensor(one_hot).to(DType::f64));
     }
   }
   const Tensor x = cat(features, 1);
-  const Tensor y = data::to_tensor(table, {target});
+  const Tensor y = data::to_tensor(table, {target}, DType::f64);
   RegressionData result{.name = bundled ? "California housing, 1990" : path,
                         .target = target,
                         .categories = fmt::format("{}", fmt::join(categories, ", ")),
@@ -145,8 +145,8 @@ RegressionData load_table(const std::string& path, const std::string& target, st
                         .test_x = x.index_select(0, split.test),
                         .test_y = y.index_select(0, split.test)};
   const auto scaler = data::Standardizer::per_column(result.train_x);
-  result.train_x = scaler.apply(result.train_x);
-  result.test_x = scaler.apply(result.test_x);
+  result.train_x = scaler.apply(result.train_x).to(DType::f32);
+  result.test_x = scaler.apply(result.test_x).to(DType::f32);
   return result;
 }
 

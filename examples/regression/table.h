@@ -14,7 +14,7 @@ struct RegressionData {
   std::string target;
   std::string categories;  // the text columns, for the user to see: "'ocean_proximity' (5)"; often empty
   tandem::Tensor train_x;  // f32 [rows, features], standardised with the training part's mean and deviation
-  tandem::Tensor train_y;  // f32 [rows, 1], in the target's own unit
+  tandem::Tensor train_y;  // f64 [rows, 1], in the target's own unit
   tandem::Tensor test_x;
   tandem::Tensor test_y;
 };
