@@ -14,10 +14,13 @@ class TANDEM_API Standardizer {
   /// One mean and one standard deviation of all elements.
   static Standardizer of_all(const Tensor& x);
 
+  /// (x - mean) / std, in f32.
   Tensor apply(const Tensor& x) const;
   /// Back to the original units.
   Tensor invert(const Tensor& x) const;
+  /// What is subtracted.
   const Tensor& mean() const noexcept { return mean_; }
+  /// What is divided by.
   const Tensor& std() const noexcept { return std_; }
 
  private:
