@@ -49,7 +49,7 @@ class Ref {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   Ref(Ref<U> other) noexcept : object_(other.release()) {}
-  Ref& operator=(const Ref& other) noexcept {
+  Ref& operator=(const Ref& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): a copy is swapped
     Ref(other).swap(*this);
     return *this;
   }

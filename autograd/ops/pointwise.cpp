@@ -32,7 +32,7 @@ Tensor operator+(const Tensor& a, const Tensor& b) {
   detail::pointwise(PointwiseOp::add, out, {&a.raw(), &b.raw()});
   return record("add", std::move(out), {&a, &b}, [] {
     return [](Gradients& g) {
-      for (std::uint32_t i : {0u, 1u}) {
+      for (const std::uint32_t i : {0u, 1u}) {
         if (g.wants(i) && g.input_sizes(i) == g.output().sizes) {
           g.deliver(i, g.output(), false);
         } else {

@@ -6,6 +6,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 prefix=$WORK/prefix
+output=$WORK/${1:?which case?}.log
 
 fail() {
   printf 'package_test: %s\n' "$*" >&2
@@ -13,7 +14,7 @@ fail() {
 }
 
 # Runs what must say nothing unless it fails.
-quietly() { "$@" >"$WORK/output" 2>&1 || { cat "$WORK/output" && fail "failed: $*"; }; }
+quietly() { "$@" >"$output" 2>&1 || { cat "$output" && fail "failed: $*"; }; }
 
 # consumer WAY OPTIONS...: configures, builds and runs the project in that folder.
 consumer() {
@@ -51,15 +52,15 @@ find_package(tandem ${WANTED} CONFIG REQUIRED)
 CMAKE
   quietly cmake -S "$wanted" -B "$wanted/0.1" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=0.1
   for version in 0.0 0.2 1.0; do
-    ! cmake -S "$wanted" -B "$wanted/$version" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=$version >"$WORK/output" 2>&1 ||
+    ! cmake -S "$wanted" -B "$wanted/$version" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=$version >"$output" 2>&1 ||
       fail "find_package(tandem $version) took another version"
-    grep -q "considered but not accepted" "$WORK/output" || { cat "$WORK/output" && fail "another error"; }
+    grep -q "considered but not accepted" "$output" || { cat "$output" && fail "another error"; }
   done
 }
 
 case_pkg_config() {
   local flags
-  export PKG_CONFIG_PATH=$prefix/$LIBDIR/pkgconfig
+  export PKG_CONFIG_PATH=$prefix/$LIBDIR/pkgconfig:${PKG_CONFIG_PATH:-}
   flags=$(pkg-config --cflags --libs tandem)
   # shellcheck disable=SC2086  # they are several words
   "$CXX" -std=c++20 "$here/main.cpp" -o "$WORK/pkg_config" $flags
@@ -97,4 +98,4 @@ case_add_subdirectory() { whole add_subdirectory; }
 
 case_fetch_content() { whole fetch_content -DBUILD_SHARED_LIBS=ON; }
 
-"case_${1:?which case?}"
+"case_$1"
