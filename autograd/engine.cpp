@@ -173,7 +173,7 @@ class Pass {
     }
     if (out.retained) {
       // A copy: the engine may go on adding into its buffers.
-      detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
+      const detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
       detail::copy(kept, out.grad.view);
       if (out.retained->defined()) {
         detail::copy(kept, out.retained->raw(), kernels::Accumulate::yes);

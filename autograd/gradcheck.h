@@ -7,10 +7,11 @@
 
 namespace tandem::inline v0::autograd {
 
+/// What gradcheck() tolerates.
 struct GradcheckOptions {
   double eps = 1e-6;   // step of the central difference
   double atol = 1e-5;  // |analytic - numeric| <= atol + rtol * |numeric|
-  double rtol = 1e-3;
+  double rtol = 1e-3;  // see atol
 };
 
 /// Compares the gradients that backward() gives for `fn` with central differences, for every input that requires a

@@ -92,12 +92,13 @@ Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
   t.view.storage->set_holds_leaf();
 }
 
-void Leaf::set_grad(Tensor grad) {
+// By value, and the view as well: it may be this leaf's own gradient, whose place changes here.
+void Leaf::set_grad(Tensor grad) {  // NOLINT(performance-unnecessary-value-param)
   if (!grad.defined()) {
     fresh_ = false;
     return;
   }
-  const detail::View given = grad.raw();
+  const detail::View given = grad.raw();  // NOLINT(performance-unnecessary-copy-initialization)
   const bool touched = touched_;
   fresh_ = false;
   detail::copy(destination().view, given);

@@ -122,6 +122,7 @@ TANDEM_API Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tenso
 TANDEM_API Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 
 // ---- losses ----
+/// What a loss makes of its elements' losses.
 enum class Reduction : std::uint8_t { none, mean, sum };
 
 /// -log(softmax(logits)[target]): logits [rows, classes] and i64 targets [rows], or logits [classes] and a scalar

@@ -40,6 +40,7 @@ Buffer& Buffer::operator=(Buffer&& other) {
   return *this;
 }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): values are taken over
 Parameter::Parameter(Tensor value, bool requires_grad) : Tensor(make_slot(value, "Parameter")) {
   if (requires_grad) {
     requires_grad_();
@@ -47,6 +48,7 @@ Parameter::Parameter(Tensor value, bool requires_grad) : Tensor(make_slot(value,
 }
 
 Buffer::Buffer(Tensor value) : Tensor(make_slot(value, "Buffer")) {}
+// NOLINTEND(performance-unnecessary-value-param)
 
 namespace autograd {
 

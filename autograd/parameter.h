@@ -41,6 +41,7 @@ namespace autograd {
 
 /// The name that messages use; empty for tensors without one.
 TANDEM_API std::string parameter_name(const Tensor& tensor);
+/// Gives it that name.
 TANDEM_API void set_parameter_name(const Tensor& tensor, std::string name);
 /// Puts `value` in the place of a slot's elements: same identity, so optimisers and other handles follow. Drops its
 /// gradient when shape, dtype or device change.

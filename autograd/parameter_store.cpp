@@ -86,7 +86,7 @@ ParameterStore::Place ParameterStore::find(const Tensor& parameter) {
 namespace detail {
 
 ParameterRun single_run(const Tensor& parameter, std::size_t index) {
-  TensorImpl& impl = *parameter.unresolved();
+  const TensorImpl& impl = *parameter.unresolved();
   ParameterRun run{index, index + 1, -1, impl.view.dtype, impl.view.device(), nullptr, nullptr};
   autograd::Leaf* leaf = autograd::leaf_of(impl);
   if (leaf == nullptr || !leaf->fresh()) {
@@ -110,6 +110,7 @@ bool extends(const ParameterRun& run, const ParameterRun& next) {
 std::vector<Tensor> sorted_by_place(const std::vector<Tensor>& parameters) {
   std::vector<const ParameterStore*> met;
   std::vector<std::pair<std::pair<std::size_t, std::size_t>, Tensor>> keyed;
+  keyed.reserve(parameters.size());
   for (const Tensor& parameter : parameters) {
     const ParameterStore::Place place = ParameterStore::find(parameter);
     const auto found = std::find(met.begin(), met.end(), place.store.get());
@@ -120,6 +121,7 @@ std::vector<Tensor> sorted_by_place(const std::vector<Tensor>& parameters) {
   }
   std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Tensor> sorted;
+  sorted.reserve(keyed.size());
   for (auto& [key, parameter] : keyed) {
     sorted.push_back(std::move(parameter));
   }

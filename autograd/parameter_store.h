@@ -19,13 +19,14 @@ class TANDEM_API ParameterStore {
 
   /// A parameter's elements in the flat arrays, and the padded size it takes there.
   struct Segment {
-    std::int64_t offset;
-    std::int64_t numel;
-    std::int64_t padded;
+    std::int64_t offset;  // of its first element
+    std::int64_t numel;   // without the gap
+    std::int64_t padded;  // with it
   };
+  /// Which store a parameter is in, and where.
   struct Place {
     std::shared_ptr<ParameterStore> store;  // null: not in a store
-    std::size_t segment = 0;
+    std::size_t segment = 0;                // index into segments()
     bool operator==(const Place&) const = default;
   };
 
@@ -33,13 +34,18 @@ class TANDEM_API ParameterStore {
   /// dtype and device. They keep their identity, values and gradients, but their elements move: handles made by
   /// detach() before stay with the old memory.
   static void ensure(const std::vector<Tensor>& parameters);
+  /// Where a parameter is; with a null store when it is in none.
   static Place find(const Tensor& parameter);
 
+  /// Of all its parameters.
   DType dtype() const noexcept { return values_.dtype; }
+  /// Of all its parameters.
   Device device() const noexcept { return values_.device(); }
+  /// In the order of memory.
   const std::vector<Segment>& segments() const noexcept { return segments_; }
   /// All parameters, gaps included, as one dense view; and their gradients.
   const detail::View& values() const noexcept { return values_; }
+  /// The gradients of all parameters, laid out as values().
   const detail::View& gradients() const noexcept { return gradients_; }
 
  private:
@@ -52,13 +58,13 @@ class TANDEM_API ParameterStore {
 
 /// A dense stretch of memory that holds parameters [first, last) of a list, and their gradients.
 struct ParameterRun {
-  std::size_t first;
-  std::size_t last;
+  std::size_t first;   // index of the first parameter
+  std::size_t last;    // one past the last
   std::int64_t numel;  // gaps included
-  DType dtype;
-  Device device;
-  void* values;
-  void* gradients;
+  DType dtype;         // of all members
+  Device device;       // of all members
+  void* values;        // first element
+  void* gradients;     // of that element
 };
 
 /// Cuts a list of parameters, sorted by place, into the longest runs whose members all have a gradient now;

@@ -106,7 +106,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
                        "NoGradGuard, or from detached values?)",
                        impl.view.sizes);
   autograd::Node* node = autograd::history_of(impl, "backward");
-  detail::View seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
+  const detail::View seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
   if (gradient.defined()) {
     check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
                       "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),

@@ -115,7 +115,7 @@ void require_equal_losses() {
 
 void linear_step_eager(benchmark::State& state) {
   EagerStep step{Problem()};
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(step.run());
   }
 }
@@ -123,7 +123,7 @@ BENCHMARK(linear_step_eager);
 
 void linear_step_floor(benchmark::State& state) {
   PlainStep step{Problem()};
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(step.run());
   }
 }

@@ -40,9 +40,5 @@ else()
 endif()
 
 if(TANDEM_CUDA_ENABLED)
-  add_library(tandem_cuda_runtime INTERFACE)
-  target_link_libraries(tandem_cuda_runtime INTERFACE CUDA::cudart_static)
-  # A program may bring its own CUDA runtime: ours stays inside a shared libtandem.
-  target_link_options(tandem_cuda_runtime INTERFACE -Wl,--exclude-libs,libcudart_static.a)
-  set(TANDEM_CUDA_LINK tandem_cuda_runtime)
+  set(TANDEM_CUDA_LINK CUDA::cudart_static)
 endif()

@@ -22,19 +22,48 @@ function(tandem_compile_options target)
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
 endfunction()
 
-# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [LINK ...])
+# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [LINK ...] [HEADER_ONLY ...])
 # PUBLIC_HEADERS are installed, compile alone and reach no third-party header; INTERNAL_HEADERS are listed to be seen.
+# LINK is what a program that links us statically must link, too; HEADER_ONLY libraries are needed only to build us.
 function(tandem_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;INTERNAL_HEADERS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;INTERNAL_HEADERS;LINK;HEADER_ONLY" ${ARGN})
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${TANDEM_INCLUDE_DIR}/tandem/${name}" SYMBOLIC)
   add_library(tandem_${name} OBJECT ${ARG_SOURCES} ${ARG_PUBLIC_HEADERS} ${ARG_INTERNAL_HEADERS})
   target_include_directories(tandem_${name} PUBLIC "${TANDEM_INCLUDE_DIR}")
-  target_link_libraries(tandem_${name} PRIVATE ${ARG_LINK})
+  target_link_libraries(tandem_${name} PRIVATE ${ARG_LINK} ${ARG_HEADER_ONLY})
   tandem_compile_options(tandem_${name})
   list(TRANSFORM ARG_PUBLIC_HEADERS PREPEND "${name}/")
   set_property(GLOBAL APPEND PROPERTY TANDEM_PUBLIC_HEADERS ${ARG_PUBLIC_HEADERS})
   set_property(GLOBAL APPEND PROPERTY TANDEM_LAYERS ${name})
   set_property(GLOBAL APPEND PROPERTY TANDEM_PRIVATE_LINKS ${ARG_LINK})
+endfunction()
+
+# tandem_library(<target> [STATIC|SHARED]): all layers as one library.
+function(tandem_library target)
+  get_property(layers GLOBAL PROPERTY TANDEM_LAYERS)
+  get_property(links GLOBAL PROPERTY TANDEM_PRIVATE_LINKS)
+  list(REMOVE_DUPLICATES links)
+  add_library(${target} ${ARGN})
+  foreach(layer ${layers})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:tandem_${layer}>)
+  endforeach()
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${TANDEM_INCLUDE_DIR}>")
+  target_link_libraries(${target} PRIVATE ${links})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  # There is no promise about the ABI before 1.0: each minor version has its own soname.
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "SHARED_LIBRARY")
+    if(NOT TANDEM_SANITIZE)
+      # An upward call between layers must not hide behind lazy binding.
+      target_link_options(${target} PRIVATE -Wl,-z,defs)
+    endif()
+    if(TANDEM_CUDA_ENABLED)
+      # A program may bring its own CUDA runtime: ours stays inside.
+      target_link_options(${target} PRIVATE -Wl,--exclude-libs,libcudart_static.a)
+    endif()
+  endif()
 endfunction()
 
 # tandem_program(<name> <sources...> [LINK ...]): a program in <build>/bin.

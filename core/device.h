@@ -10,14 +10,15 @@
 
 namespace tandem::inline v0 {
 
+/// The kinds of devices.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
 /// Where a tensor lives. `cuda:k` is a GPU. `cpu:k` is a *logical CPU device*: the same memory, treated as another
 /// device, so that every multi-device path runs and is tested anywhere. Values on different devices never mix in one
 /// op; `.to(device)` copies.
 struct Device {
-  DeviceType type = DeviceType::cpu;
-  std::int16_t index = 0;
+  DeviceType type = DeviceType::cpu;  // cpu or cuda
+  std::int16_t index = 0;             // which of them, from 0
 
   constexpr Device() noexcept = default;
   /// An index that cannot be held becomes -1, which no device has: it must not wrap around to another one.
@@ -25,8 +26,10 @@ struct Device {
       : type(t), index(i >= 0 && i <= INT16_MAX ? static_cast<std::int16_t>(i) : std::int16_t{-1}) {}
   /// "cpu", "cpu:1", "cuda", "cuda:0"; throws DeviceError for any other text.
   TANDEM_API Device(std::string_view text);
+  /// The same.
   Device(const char* text) : Device(std::string_view(text)) {}
   Device(std::nullptr_t) = delete;
+  /// The same.
   Device(const std::string& text) : Device(std::string_view(text)) {}
   /// An integer is a GPU ordinal, as in PyTorch.
   constexpr Device(int cuda_index) noexcept : Device(DeviceType::cuda, cuda_index) {}

@@ -29,6 +29,7 @@ constexpr std::size_t item_size(DType dtype) noexcept {
   return 0;
 }
 
+/// Whether it is one of those that gradients can have.
 constexpr bool is_floating_point(DType dtype) noexcept { return dtype <= DType::f16; }
 
 /// "f32", "i64", ..., "bool".

@@ -20,6 +20,7 @@ class TANDEM_API Error : public std::exception {
   Error(const Error&) noexcept = default;
   Error& operator=(const Error&) noexcept = default;
 
+  /// The message, and what add_context() appended.
   const char* what() const noexcept override;
 
   /// Appends a line that says what was going on; callers on the way up use it while rethrowing:

@@ -13,6 +13,7 @@ class FunctionRef;
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:
+  /// Borrows `callable`, which must outlive this.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
   FunctionRef(F&& callable) noexcept
@@ -21,6 +22,7 @@ class FunctionRef<Result(Args...)> {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
         }) {}
 
+  /// Calls it.
   Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
 
  private:

@@ -4,6 +4,7 @@
 
 namespace tandem::inline v0 {
 
+/// Whether ops on this thread are recorded.
 inline bool is_grad_enabled() noexcept { return core::thread_state().grad_enabled; }
 
 /// Sets grad mode on this thread for a scope.

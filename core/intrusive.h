@@ -13,6 +13,7 @@ class RefCounted {
   RefCounted(const RefCounted&) = delete;
   RefCounted& operator=(const RefCounted&) = delete;
 
+  /// One owner more.
   void retain() const noexcept { owners_.fetch_add(1, std::memory_order_relaxed); }
   /// True when the last owner left: the caller then destroys the object.
   bool drop() const noexcept {
@@ -22,6 +23,7 @@ class RefCounted {
     }
     return owners_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
+  /// Whether there is one owner.
   bool is_unique() const noexcept { return owners_.load(std::memory_order_acquire) == 1; }
 
  protected:
@@ -47,7 +49,7 @@ class Ref {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   Ref(Ref<U> other) noexcept : object_(other.release()) {}
-  Ref& operator=(const Ref& other) noexcept {
+  Ref& operator=(const Ref& other) noexcept {  // NOLINT(bugprone-unhandled-self-assignment): a copy is swapped
     Ref(other).swap(*this);
     return *this;
   }
@@ -57,11 +59,13 @@ class Ref {
   }
   ~Ref() { reset(); }
 
+  /// Gives up the object: null from here on.
   void reset() noexcept {
     if (T* object = std::exchange(object_, nullptr); object != nullptr && object->drop()) {
       T::destroy(object);
     }
   }
+  /// Exchanges the objects.
   void swap(Ref& other) noexcept { std::swap(object_, other.object_); }
   /// Gives the ownership away without counting.
   T* release() noexcept { return std::exchange(object_, nullptr); }
@@ -72,10 +76,15 @@ class Ref {
     return ref;
   }
 
+  /// The object, or null.
   T* get() const noexcept { return object_; }
+  /// Its members; there must be an object.
   T* operator->() const noexcept { return object_; }
+  /// The object itself; there must be one.
   T& operator*() const noexcept { return *object_; }
+  /// Whether there is an object.
   explicit operator bool() const noexcept { return object_ != nullptr; }
+  /// The same object.
   friend bool operator==(const Ref& a, const Ref& b) noexcept { return a.object_ == b.object_; }
 
  private:

@@ -27,22 +27,33 @@ class TANDEM_API Shape {
   /// `ndim` entries of `value`.
   static Shape filled(int ndim, std::int64_t value);
 
+  /// Number of dimensions.
   int ndim() const noexcept { return ndim_; }
+  /// Number of dimensions.
   std::size_t size() const noexcept { return static_cast<std::size_t>(ndim_); }
+  /// No dimensions: a scalar.
   bool empty() const noexcept { return ndim_ == 0; }
+  /// Size of one dimension in [0, ndim()); not checked.
   std::int64_t operator[](int dim) const noexcept { return values_[dim]; }
   std::int64_t& operator[](int dim) noexcept { return values_[dim]; }
+  /// The sizes in order.
   const std::int64_t* begin() const noexcept { return values_; }
+  /// Behind the last size.
   const std::int64_t* end() const noexcept { return values_ + ndim_; }
+  /// The last size; there must be one.
   std::int64_t back() const noexcept { return values_[ndim_ - 1]; }
 
+  /// One more dimension at the end. Throws ShapeError beyond kMaxDims.
   void push_back(std::int64_t value);
+  /// One more dimension at `position`, in [0, ndim()]. Throws ShapeError beyond kMaxDims.
   void insert(int position, std::int64_t value);
+  /// Takes the dimension at `position` away; there must be one.
   void erase(int position) noexcept;
 
   /// Product of the sizes; 1 for a scalar. Throws ShapeError when it does not fit into 63 bits or a size is negative.
   std::int64_t numel() const;
 
+  /// The same sizes in the same order.
   friend bool operator==(const Shape& a, const Shape& b) noexcept {
     if (a.ndim_ != b.ndim_) {
       return false;

@@ -24,13 +24,16 @@ namespace core {
 /// has no more busy threads than cores, then park: on a virtual machine a wake-up costs more than a small step.
 class TANDEM_API ThreadPool {
  public:
+  /// The one of this process, made at the first call.
   static ThreadPool& instance();
 
   /// body(k) for every k in [0, chunks), the caller taking part. Returns when all are done; rethrows the exception
   /// of the lowest failing chunk. Called from inside a chunk it runs in that thread alone.
   void for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body);
 
+  /// See tandem::num_threads().
   int num_threads() const noexcept;
+  /// See tandem::set_num_threads(). Throws ConfigError while an op is running.
   void set_num_threads(int count);
 
   ThreadPool(const ThreadPool&) = delete;
@@ -70,6 +73,7 @@ class TANDEM_API Helper {
   Helper(Helper&&) noexcept;
   Helper& operator=(Helper&&) = delete;
 
+  /// Waits for the task; rethrows what it threw.
   void join();
 
  private:

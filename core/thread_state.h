@@ -78,7 +78,7 @@ struct ModuleScope {
 TANDEM_API std::string message_prefix(const char* op);
 /// The same as an argument of check(): made only if the check fails.
 struct MessagePrefix {
-  const char* op;
+  const char* op;  // name of the op, may be empty
 };
 
 }  // namespace core

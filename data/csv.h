@@ -25,26 +25,28 @@ enum class Missing : std::uint8_t {
   drop_row,  // leave the whole row out
 };
 
+/// How read_csv() understands a file, and where it gives up.
 struct CsvOptions {
-  char delimiter = ',';
-  Header header = Header::detect;
-  Missing missing = Missing::error;
+  char delimiter = ',';              // between fields
+  Header header = Header::detect;    // whether there are names
+  Missing missing = Missing::error;  // what to do with missing values
   /// Compared as written, blanks around the field removed. An empty field is always missing.
   std::vector<std::string> missing_names = {"NA", "N/A", "NaN", "nan", "NULL", "null", "?"};
   std::int64_t max_bytes = std::int64_t{4} << 30;      // largest file accepted, after unpacking
   std::size_t max_field_bytes = std::size_t{1} << 20;  // an unclosed quote is found before it eats the file
-  std::size_t max_columns = std::size_t{1} << 16;
+  std::size_t max_columns = std::size_t{1} << 16;      // most fields in a row
 };
 
 /// Where a field starts: 1-based line, and byte in that line.
 struct CsvPlace {
-  std::int64_t line = 0;
-  std::int64_t column = 0;
+  std::int64_t line = 0;    // 1-based; 0: nowhere
+  std::int64_t column = 0;  // 1-based, in bytes
 };
 
+/// One column of a table.
 struct CsvColumn {
-  std::string name;
-  bool numeric = false;
+  std::string name;                // from the header
+  bool numeric = false;            // numbers, not texts
   std::vector<double> numbers;     // one per row, if numeric
   std::vector<std::string> texts;  // one per row, if not
   CsvPlace first_text;             // the first field that is no number, if not numeric
@@ -60,13 +62,18 @@ class TANDEM_API CsvTable {
   CsvTable(std::string source, std::vector<CsvColumn> columns, std::vector<std::int64_t> line_of_row,
            std::int64_t num_dropped_rows);
 
+  /// Rows, the header and dropped ones not counted.
   std::int64_t num_rows() const noexcept { return static_cast<std::int64_t>(lines_.size()); }
+  /// Columns, of any kind.
   std::int64_t num_columns() const noexcept { return static_cast<std::int64_t>(names_.size()); }
   /// In file order. Without a header, and for an empty name in it: "column_0", "column_1", ... by position.
   const std::vector<std::string>& column_names() const noexcept { return names_; }
+  /// 0-based position of a column.
   std::size_t column_index(std::string_view name) const;
+  /// A column by its position.
   const CsvColumn& column(std::size_t index) const;
 
+  /// Whether a column holds numbers.
   bool is_numeric(std::string_view name) const { return is_numeric(column_index(name)); }
   bool is_numeric(std::size_t index) const { return column(index).numeric; }
 

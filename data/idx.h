@@ -16,6 +16,7 @@ struct IdxArray {
   std::vector<std::uint8_t> bytes;  // product of the sizes, times item_size(dtype)
 };
 
+/// Where read_idx() gives up.
 struct IdxOptions {
   std::int64_t max_bytes = std::int64_t{4} << 30;  // largest file accepted, after unpacking
 };

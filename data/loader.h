@@ -13,9 +13,10 @@
 
 namespace tandem::inline v0::data {
 
+/// PyTorch's names, where there is a counterpart.
 struct DataLoaderOptions {
-  std::int64_t batch_size = 1;
-  bool shuffle = false;
+  std::int64_t batch_size = 1;                       // samples in a batch
+  bool shuffle = false;                              // another order each epoch
   int num_workers = 0;                               // threads that load ahead; 0: in the calling thread
   bool drop_last = false;                            // leave out a last batch that is not full
   int prefetch_factor = 2;                           // batches ahead per worker
@@ -42,9 +43,12 @@ class TANDEM_API DataLoader {
   std::int64_t size() const noexcept;
   /// Number of the next epoch to start; set_epoch() to resume.
   std::int64_t epoch() const noexcept { return epoch_; }
+  /// Sets the number of the next epoch.
   void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
 
+  /// Starts an epoch.
   Iterator begin();
+  /// Behind the last batch.
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
@@ -68,16 +72,21 @@ class TANDEM_API DataLoader {
 /// Walks one epoch; move-only.
 class TANDEM_API DataLoader::Iterator {
  public:
+  /// What a loop sees: one batch.
   using value_type = Example;
+  /// As iterators must have.
   using difference_type = std::ptrdiff_t;
 
   Iterator(Iterator&&) noexcept;
   Iterator& operator=(Iterator&&) noexcept;
   ~Iterator();
 
+  /// The batch.
   const Example& operator*() const noexcept { return current_; }
+  /// Goes to the next batch. Throws what loading it threw.
   Iterator& operator++();
   void operator++(int) { ++*this; }
+  /// Whether the epoch is over.
   friend bool operator==(const Iterator& it, std::default_sentinel_t) noexcept { return it.done(); }
 
  private:

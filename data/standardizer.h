@@ -18,8 +18,9 @@ class TANDEM_API Standardizer {
   Tensor apply(const Tensor& x) const;
   /// Back to the original units; in x's type.
   Tensor invert(const Tensor& x) const;
-  /// f64: of each column, or without dimensions.
+  /// What is subtracted: f64, of each column, or without dimensions.
   const Tensor& mean() const noexcept { return mean_; }
+  /// What is divided by.
   const Tensor& std() const noexcept { return std_; }
 
  private:

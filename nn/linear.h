@@ -7,10 +7,11 @@
 
 namespace tandem::inline v0::nn {
 
+/// What a Linear can be made with.
 struct LinearOptions {
-  bool bias = true;
-  std::optional<Device> device = std::nullopt;
-  DType dtype = DType::f32;
+  bool bias = true;                             // whether b is added
+  std::optional<Device> device = std::nullopt;  // of its parameters; default: the current device
+  DType dtype = DType::f32;                     // of its parameters
 };
 
 /// y = x W^T + b, with x [..., in_features] and y [..., out_features]. W is [out, in]; both start uniform on
@@ -24,8 +25,8 @@ class TANDEM_API Linear : public Module<Linear> {
   /// relu(forward(x)) in one pass over the result.
   Tensor forward_relu(const Tensor& x) const;
 
-  Parameter weight;
-  Parameter bias;  // undefined without bias
+  Parameter weight;  // [out_features, in_features]
+  Parameter bias;    // undefined without bias
 };
 
 }  // namespace tandem::inline v0::nn

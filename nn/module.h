@@ -17,6 +17,7 @@ namespace detail {
 struct ModuleState;
 }
 
+/// Tensors with their names, in order.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// What all modules are: a named tree of parameters, buffers and children. Move-only: a copy would silently tie
@@ -32,13 +33,17 @@ class TANDEM_API ModuleBase {
 
   /// "Linear"; and where it is in its tree: "encoder.0", empty for a root.
   const std::string& type_name() const;
+  /// Where it is in its tree: "encoder.0"; empty for a root.
   const std::string& path() const;
 
   /// Each parameter once, in registration order: own ones first, then those of the children (tied ones where they
   /// come first). Handles share the module's tensors.
   std::vector<Tensor> parameters() const;
+  /// The same with their names: "encoder.0.weight".
   NamedTensors named_parameters() const;
+  /// Each buffer once, in the same order.
   std::vector<Tensor> buffers() const;
+  /// The same with their names.
   NamedTensors named_buffers() const;
 
   /// Every parameter and buffer by name (tied ones under each name), without history. Shares memory with the module
@@ -51,13 +56,16 @@ class TANDEM_API ModuleBase {
 
   /// Training mode (dropout on) or evaluation, for this module and all below.
   void train(bool on = true);
+  /// train(false).
   void eval() { train(false); }
+  /// Whether it is in training mode; a new module is.
   bool is_training() const;
 
   /// Moves parameters, gradients and buffers, keeping their identity: optimisers built before stay valid.
   void to(Device device);
   /// Converts floating point parameters, gradients and buffers.
   void to(DType dtype);
+  /// Forgets the gradients of all parameters; their memory is kept.
   void zero_grad();
 
  protected:
@@ -66,6 +74,7 @@ class TANDEM_API ModuleBase {
   /// Registers under `name` and hands back, for members: `Parameter weight = parameter("weight", rand({3, 4}));`.
   /// Names must be unique in a module and hold no dot (ConfigError).
   Parameter parameter(const std::string& name, Tensor value);
+  /// The same for state that is not trained.
   Buffer buffer(const std::string& name, Tensor value);
   /// For members: `nn::Linear fc1 = child("fc1", nn::Linear(64, 256));`.
   template <class M>
@@ -73,6 +82,7 @@ class TANDEM_API ModuleBase {
     adopt(name, module);
     return module;
   }
+  /// Registers a child that lives elsewhere, as child() does.
   void adopt(const std::string& name, ModuleBase& module);
   /// Makes `slot` (a parameter of this module or below) the same tensor as `other`; shapes must be equal.
   void tie(Parameter& slot, const Parameter& other);
@@ -103,6 +113,7 @@ class TANDEM_API ModuleBase {
 template <class Derived>
 class Module : public ModuleBase {
  public:
+  /// forward(args...) within this module's scope.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
     const CallScope scope(*this);

@@ -27,12 +27,14 @@ class TANDEM_API Sequential : public Module<Sequential> {
     (push_back(std::move(layers)), ...);
   }
 
+  /// One more layer at the end.
   template <Layer M>
   void push_back(M layer) {
     adopt(std::to_string(steps_.size()), layer);
     steps_.push_back(std::make_unique<Held<M>>(std::move(layer)));
   }
 
+  /// Number of layers.
   std::size_t size() const noexcept { return steps_.size(); }
   Tensor forward(const Tensor& x) const;
 

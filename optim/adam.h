@@ -4,19 +4,21 @@
 
 namespace tandem::inline v0::optim {
 
+/// PyTorch's names and defaults; betas one by one.
 struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
+  double lr = 1e-3;         // learning rate
+  double beta1 = 0.9;       // decay of the mean of gradients
+  double beta2 = 0.999;     // decay of the mean of their squares
+  double eps = 1e-8;        // added to the root that is divided by
   double weight_decay = 0;  // added to the gradient
 };
 
+/// PyTorch's names and defaults; betas one by one.
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
+  double lr = 1e-3;            // learning rate
+  double beta1 = 0.9;          // decay of the mean of gradients
+  double beta2 = 0.999;        // decay of the mean of their squares
+  double eps = 1e-8;           // added to the root that is divided by
   double weight_decay = 1e-2;  // decoupled: shrinks the parameter by lr * weight_decay
 };
 

@@ -15,7 +15,8 @@ StepLR::StepLR(Optimizer& optimizer, const StepLROptions& options) : LRScheduler
 }
 
 double StepLR::rate(double base, std::int64_t count) const {
-  return base * std::pow(options_.gamma, static_cast<double>(count / options_.step_size));
+  const std::int64_t drops = count / options_.step_size;
+  return base * std::pow(options_.gamma, static_cast<double>(drops));
 }
 
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, const CosineAnnealingLROptions& options)

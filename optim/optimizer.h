@@ -27,21 +27,24 @@ class TANDEM_API Optimizer {
   /// Forgets the gradients; their memory is kept.
   void zero_grad();
 
+  /// The rate of the next step.
   double learning_rate() const noexcept { return learning_rate_; }
   /// Takes effect at the next step. Throws ConfigError unless finite and >= 0.
   void set_learning_rate(double learning_rate);
+  /// The list that it was given.
   const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
 
  protected:
   /// One stretch of memory whose members have taken the same number of steps.
   struct Slice {
-    ParameterRun run;
-    kernels::StepState state;
+    ParameterRun run;            // the stretch
+    kernels::StepState state;    // rate and step count of this update
     std::vector<void*> buffers;  // what the optimiser keeps per element, starting at zero
   };
 
   /// Throws ConfigError for an empty or repeated list, undefined tensors, results of ops.
   Optimizer(const char* name, const std::vector<Tensor>& parameters, double learning_rate, int num_buffers);
+  /// Updates one stretch from its gradients.
   virtual void update(const Slice& slice) = 0;
 
  private:

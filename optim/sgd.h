@@ -4,12 +4,13 @@
 
 namespace tandem::inline v0::optim {
 
+/// PyTorch's names and defaults.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
+  double lr = 1e-3;         // learning rate
+  double momentum = 0;      // part of the last step that is kept; 0: no memory is needed
+  double dampening = 0;     // part of the gradient that momentum leaves out
+  double weight_decay = 0;  // times the parameter, added to the gradient
+  bool nesterov = false;    // look ahead along the momentum
 };
 
 /// Stochastic gradient descent, with momentum as PyTorch defines it: v = momentum * v + (1 - dampening) * g,

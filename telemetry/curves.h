@@ -11,18 +11,18 @@ namespace tandem::inline v0::telemetry {
 /// One line in a plot. `x` and `y` have the same length; a point that is not finite (on a logarithmic axis: or not
 /// above zero) is left out and breaks the line there.
 struct Curve {
-  std::string name = {};
-  std::vector<double> x = {};
-  std::vector<double> y = {};
+  std::string name = {};       // in the legend
+  std::vector<double> x = {};  // epochs, steps, ...
+  std::vector<double> y = {};  // one for each x
 };
 
 /// One plot: its curves share the axes. Labels carry the unit: "accuracy, %".
 struct Panel {
-  std::string title = {};
-  std::string x_label = {};
-  std::string y_label = {};
-  std::vector<Curve> curves = {};
-  bool log_y = false;
+  std::string title = {};          // above the plot
+  std::string x_label = {};        // below its axis
+  std::string y_label = {};        // beside its axis
+  std::vector<Curve> curves = {};  // drawn in this order
+  bool log_y = false;              // logarithmic y axis
 };
 
 /// An SVG picture of the panels, up to three in a row, in colours that colour-blind people can tell apart. It stands

@@ -13,9 +13,10 @@ namespace tandem::inline v0::telemetry {
 /// as null. Text that is not UTF-8 is written with U+FFFD in place of the bad bytes.
 using FieldValue = std::variant<bool, std::int64_t, double, std::string>;
 
+/// One name and value of a JSON object.
 struct Field {
-  std::string name;
-  FieldValue value;
+  std::string name;  // its key
+  FieldValue value;  // its value
 };
 
 /// Written in this order: {{"epoch", 3}, {"loss", 0.143}}. Of two fields of one name the later value counts.

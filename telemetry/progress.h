@@ -9,6 +9,7 @@
 
 namespace tandem::inline v0::telemetry {
 
+/// What a Progress shows, and where.
 struct ProgressOptions {
   std::int64_t total = 0;      ///< units in one epoch; 0 when not known: no bar, no percentage, no eta
   std::string unit = "steps";  ///< what advance() counts: "images"

@@ -9,6 +9,7 @@
 
 namespace tandem::inline v0::telemetry {
 
+/// Where a run folder goes.
 struct RunFolderOptions {
   std::string program = {};     ///< names the folder when no path is given: "mlp"
   std::string path = {};        ///< exactly this folder, which must be new or empty; or empty text for a new one

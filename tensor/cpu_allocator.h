@@ -19,6 +19,7 @@ TANDEM_API void cpu_free(void* memory, std::size_t bytes) noexcept;
 
 namespace tandem::inline v0 {
 
+/// What the allocator of host memory has asked the system for.
 struct MemoryStats {
   std::size_t system_bytes = 0;          // held from the system, in use or cached
   std::uint64_t system_allocations = 0;  // requests to the system so far

@@ -16,7 +16,7 @@ namespace tandem::inline v0 {
 struct TensorOptions {
   std::optional<DType> dtype = std::nullopt;    // what the factory says, else f32
   std::optional<Device> device = std::nullopt;  // the thread's current device
-  bool requires_grad = false;
+  bool requires_grad = false;                   // ask for its gradient
 };
 
 namespace detail {
@@ -42,7 +42,9 @@ TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, 
 
 /// Uninitialised elements.
 TANDEM_API Tensor empty(const Shape& sizes, const TensorOptions& options = {});
+/// Every element 0; f32 by default.
 TANDEM_API Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
+/// Every element 1; f32 by default.
 TANDEM_API Tensor ones(const Shape& sizes, const TensorOptions& options = {});
 /// Of the value's kind by default: full({2}, 1.0) is f32, full({2}, 1) is i64. Throws DTypeError for a value that an
 /// integer type does not hold.
@@ -52,8 +54,11 @@ Tensor full(const Shape& sizes, T value, TensorOptions options = {}) {
   options.dtype = options.dtype.value_or(detail::default_dtype<T>);
   return full(sizes, detail::exact(value), options);
 }
+/// Uninitialised, with the shape, dtype and device of `tensor`.
 TANDEM_API Tensor empty_like(const Tensor& tensor);
+/// Every element 0, with the shape, dtype and device of `tensor`.
 TANDEM_API Tensor zeros_like(const Tensor& tensor);
+/// Every element 1, with the shape, dtype and device of `tensor`.
 TANDEM_API Tensor ones_like(const Tensor& tensor);
 /// start, start + step, ... below end (above, for a negative step). i64 when all three are integers, else f32. Throws
 /// ConfigError for a step that never gets there.

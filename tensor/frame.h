@@ -23,6 +23,7 @@ class TANDEM_API Frame {
 
   /// From now on `slot` (a parameter or buffer, else ConfigError) means `value` wherever this frame is active.
   void bind(const Tensor& slot, const Tensor& value);
+  /// Number of slots bound here.
   std::size_t size() const noexcept;
 
   /// The TensorImpl that `slot`, a TensorImpl, stands for in this frame and those around it.

@@ -17,12 +17,15 @@ class TANDEM_API Generator {
 
   /// Restarts at the beginning of `seed`'s sequence.
   void manual_seed(std::uint64_t seed) noexcept;
+  /// What it was seeded with.
   std::uint64_t seed() const noexcept { return seed_; }
   /// Position in the sequence, in blocks of four numbers; with the seed this is the whole state.
   std::uint64_t offset() const noexcept { return offset_.load(std::memory_order_relaxed); }
+  /// Goes on from that position.
   void set_offset(std::uint64_t offset) noexcept { offset_.store(offset, std::memory_order_relaxed); }
   /// Takes `blocks` of the counter and returns where they begin.
   std::uint64_t reserve(std::uint64_t blocks) noexcept { return offset_.fetch_add(blocks, std::memory_order_relaxed); }
+  /// What a captured step adds to the position of its draws.
   const kernels::StepState* state() const noexcept { return &state_; }
 
  private:

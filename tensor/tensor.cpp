@@ -87,7 +87,7 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  detail::View dense = detail::contiguous(raw());
+  const detail::View dense = detail::contiguous(raw());
   std::vector<T> values(static_cast<std::size_t>(numel()));
   core::dispatch_any(dtype(), [&]<class From>() {
     const From* from = static_cast<const From*>(dense.data());

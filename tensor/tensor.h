@@ -61,6 +61,7 @@ class TANDEM_API HookHandle {
  public:
   HookHandle() = default;
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  /// Takes the hook off; nothing happens the second time.
   void remove();
 
  private:
@@ -77,6 +78,7 @@ class TANDEM_API Tensor {
  public:
   /// Undefined: no elements, no shape. Only defined(), assignment and printing are allowed.
   Tensor() noexcept = default;
+  /// Whether there is a tensor behind this handle.
   bool defined() const noexcept { return static_cast<bool>(impl_); }
   Tensor(const Tensor&) noexcept = default;
   Tensor(Tensor&&) noexcept = default;
@@ -87,15 +89,21 @@ class TANDEM_API Tensor {
   Tensor& operator=(Tensor&&) & noexcept = default;
 
   // ---- what it is ----
+  /// Size of each dimension.
   const Shape& shape() const { return get()->view.sizes; }
   /// Elements to step along each dimension.
   const Shape& strides() const { return get()->view.strides; }
   /// Size of one dimension; negative ones count from the end.
   std::int64_t size(int dim) const;
+  /// Number of dimensions.
   int dim() const { return shape().ndim(); }
+  /// Number of elements.
   std::int64_t numel() const { return get()->view.numel(); }
+  /// Type of the elements.
   DType dtype() const { return get()->view.dtype; }
+  /// Where the elements are.
   Device device() const { return get()->view.device(); }
+  /// Whether the elements lie in row-major order without gaps.
   bool is_contiguous() const { return get()->view.is_contiguous(); }
   /// Grows with each change in place of the storage.
   std::uint32_t version() const { return get()->view.storage->version(); }
@@ -118,6 +126,7 @@ class TANDEM_API Tensor {
   std::span<const T> span() const {
     return {static_cast<const T*>(checked_dense(dtype_of<T>)), static_cast<std::size_t>(numel())};
   }
+  /// The same for writing; bumps the version.
   template <class T>
   std::span<T> mutable_span() {
     T* first = static_cast<T*>(const_cast<void*>(checked_dense(dtype_of<T>)));
@@ -143,6 +152,7 @@ class TANDEM_API Tensor {
   Tensor to(DType dtype) const;
   /// A copy on `device`; the same tensor when it is there already. Differentiable.
   Tensor to(Device device) const;
+  /// The same tensor if it is contiguous, else a dense copy. Differentiable.
   Tensor contiguous() const;
   /// A dense copy. Differentiable.
   Tensor clone() const;
@@ -150,6 +160,7 @@ class TANDEM_API Tensor {
   Tensor detach() const;
 
   // ---- autograd (defined in autograd/) ----
+  /// Whether backward() computes a gradient for it.
   bool requires_grad() const { return static_cast<bool>(get()->history); }
   /// Asks for gradients (leaves only). Throws DTypeError for integers, AutogradError for results of ops.
   Tensor& requires_grad_(bool on = true);
@@ -292,7 +303,9 @@ class TANDEM_API Tensor {
   Tensor& normal_(double mean = 0, double std = 1);
 
   // ---- for the layers above ----
+  /// A handle to what is there; may be null.
   explicit Tensor(core::Ref<detail::TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
+  /// A tensor with this memory and geometry, without history.
   explicit Tensor(detail::View view);
   /// The tensor this handle means on this thread: a slot resolved through the replica frame. Throws when undefined.
   detail::TensorImpl* get() const {
@@ -309,6 +322,7 @@ class TANDEM_API Tensor {
   }
   /// This handle's own tensor, frames or not: identity of parameters.
   detail::TensorImpl* unresolved() const noexcept { return impl_.get(); }
+  /// Its memory and geometry.
   const detail::View& raw() const { return get()->view; }
 
  private:
@@ -323,6 +337,7 @@ class TANDEM_API Tensor {
 
 /// As NumPy and PyTorch print; long dimensions are shortened.
 TANDEM_API std::string to_string(const Tensor& tensor);
+/// Writes to_string(tensor).
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace tandem::inline v0

@@ -76,7 +76,7 @@ bool read_whole(std::string_view text, T& value) {
 // read(text) stores the value or calls refuse(flag, ...).
 template <class Read>
 CLI::Option* add_value(CLI::App& app, const char* flag, const char* type, const char* description,
-                       const std::string& default_text, Read read) {
+                       const std::string& default_text, const Read& read) {
   return app.add_option_function<std::string>(flag, read, description)->type_name(type)->default_str(default_text);
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/data/convert.h>
@@ -33,8 +35,8 @@ std::pair<Tensor, Tensor> read_optdigits(const std::string& path) {
 std::string find_idx(const fs::path& folder, const std::string& part, const std::string& kind) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const fs::path path =
-          folder / (part + "-" + kind + separator + (kind == "images" ? "idx3" : "idx1") + "-ubyte" + suffix);
+      const char* dimensions = kind == "images" ? "idx3" : "idx1";
+      const fs::path path = folder / fmt::format("{}-{}{}{}-ubyte{}", part, kind, separator, dimensions, suffix);
       if (fs::exists(path)) {
         return path.string();
       }

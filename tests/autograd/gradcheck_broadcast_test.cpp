@@ -12,7 +12,6 @@
 namespace tandem {
 namespace {
 
-using test::dense_leaf;
 using test::expect_gradient;
 using test::leaf;
 

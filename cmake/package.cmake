@@ -1,0 +1,59 @@
+# What `cmake --install` puts where: the library, its public headers as <tandem/layer/file.h>, a CMake package
+# (find_package(tandem) gives tandem::tandem) and tandem.pc. The prefix can be moved afterwards.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+target_include_directories(tandem PUBLIC "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+install(TARGETS tandem EXPORT tandem-targets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+get_property(headers GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS)
+foreach(header ${headers})
+  get_filename_component(folder "tandem/${header}" DIRECTORY)
+  install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
+endforeach()
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+# What a program must link besides us. A shared libtandem has all of that inside or names it itself.
+set(TANDEM_FIND_DEPENDENCIES "")
+set(TANDEM_PC_REQUIRES "")
+set(TANDEM_PC_LIBS "")
+if(NOT BUILD_SHARED_LIBS)
+  get_property(links GLOBAL PROPERTY TANDEM_PRIVATE_LINKS)
+  list(REMOVE_DUPLICATES links)
+  foreach(link ${links})
+    string(REGEX REPLACE "::.*" "" package "${link}")
+    if(package STREQUAL "CUDA")
+      set(package CUDAToolkit)
+      get_target_property(file ${link} IMPORTED_LOCATION)
+      get_filename_component(folder "${file}" DIRECTORY)
+      string(APPEND TANDEM_PC_LIBS " -L${folder} -lcudart_static -ldl -lrt")
+    elseif(package STREQUAL "Threads")
+      string(APPEND TANDEM_PC_LIBS " -pthread")
+    elseif(package MATCHES "^(fmt|ZLIB)$")
+      string(TOLOWER " ${package}" module)
+      string(APPEND TANDEM_PC_REQUIRES "${module}")
+    else()
+      message(FATAL_ERROR "cmake/package.cmake: say how pkg-config finds '${link}'")
+    endif()
+    string(APPEND TANDEM_FIND_DEPENDENCIES "find_dependency(${package})\n")
+  endforeach()
+endif()
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tandem")
+set(generated "${PROJECT_BINARY_DIR}/package")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/tandem-config.cmake.in" "${generated}/tandem-config.cmake"
+  INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${generated}/tandem-config-version.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${generated}/tandem-config.cmake" "${generated}/tandem-config-version.cmake"
+  DESTINATION "${package_dir}")
+install(EXPORT tandem-targets NAMESPACE tandem:: DESTINATION "${package_dir}")
+
+# Both of these are relative, so that tandem.pc finds the prefix from where it lies itself.
+file(RELATIVE_PATH TANDEM_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" TANDEM_PC_PREFIX "${TANDEM_PC_PREFIX}")
+file(RELATIVE_PATH TANDEM_PC_LIBDIR "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+file(RELATIVE_PATH TANDEM_PC_INCLUDEDIR "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/tandem.pc.in" "${generated}/tandem.pc" @ONLY)
+install(FILES "${generated}/tandem.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

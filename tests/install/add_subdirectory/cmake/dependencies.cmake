@@ -1,0 +1,1 @@
+message(FATAL_ERROR "tandem took this project's module for its own")

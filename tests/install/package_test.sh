@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# The installed package as its users meet it. usage: package_test.sh CASE; what it works on comes in the environment:
+# SOURCE and BUILD (tandem's sources and a build folder), WORK (a folder to write in), CXX, and how BUILD was configured:
+# LIBDIR, SHARED and CUDA.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+prefix=$WORK/prefix
+output=$WORK/${1:?which case?}.log
+
+fail() {
+  printf 'package_test: %s\n' "$*" >&2
+  exit 1
+}
+
+# Runs what must say nothing unless it fails.
+quietly() { "$@" >"$output" 2>&1 || { cat "$output" && fail "failed: $*"; }; }
+
+# consumer WAY OPTIONS...: configures, builds and runs the project in that folder.
+consumer() {
+  local way=$1 folder=$WORK/$1
+  rm -rf "$folder"
+  cmake -S "$here/$way" -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" "${@:2}"
+  cmake --build "$folder"
+  "$folder/consumer"
+}
+
+# Installs, then moves what was installed: nothing in it may know where it was.
+case_install() {
+  local staged=$WORK/staged
+  rm -rf "$WORK"
+  mkdir -p "$WORK"
+  quietly cmake --install "$BUILD" --prefix "$staged"
+  mv "$staged" "$prefix"
+  ! grep -rIl -e "$staged" -e "$BUILD" -e "$SOURCE" "$prefix" || fail "the files above name folders of this machine"
+}
+
+# Libraries that only tandem's own build needs must not be asked for.
+case_find_package() {
+  consumer find_package -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON \
+    -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON
+}
+
+# Before 1.0 a minor version may break what the last one promised.
+case_version() {
+  local wanted=$WORK/version
+  mkdir -p "$wanted"
+  cat >"$wanted/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.24)
+project(version LANGUAGES CXX)
+find_package(tandem ${WANTED} CONFIG REQUIRED)
+CMAKE
+  quietly cmake -S "$wanted" -B "$wanted/0.1" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=0.1
+  for version in 0.0 0.2 1.0; do
+    ! cmake -S "$wanted" -B "$wanted/$version" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=$version >"$output" 2>&1 ||
+      fail "find_package(tandem $version) took another version"
+    grep -q "considered but not accepted" "$output" || { cat "$output" && fail "another error"; }
+  done
+}
+
+case_pkg_config() {
+  local flags
+  export PKG_CONFIG_PATH=$prefix/$LIBDIR/pkgconfig:${PKG_CONFIG_PATH:-}
+  flags=$(pkg-config --cflags --libs tandem)
+  # shellcheck disable=SC2086  # they are several words
+  "$CXX" -std=c++20 "$here/main.cpp" -o "$WORK/pkg_config" $flags
+  LD_LIBRARY_PATH=$prefix/$LIBDIR "$WORK/pkg_config"
+  if [[ $SHARED == ON && $flags == *fmt* ]]; then
+    fail "a program needs only libtandem.so, but pkg-config says: $flags"
+  fi
+}
+
+# compile HEADER: alone, and from the installed tree only.
+compile() {
+  printf '#include <%s>\n' "$1" |
+    "$CXX" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" -x c++ - ||
+    fail "<$1> does not compile alone from the installed tree"
+}
+
+case_headers() {
+  export -f compile fail
+  export prefix CXX
+  local headers
+  headers=$(cd "$prefix/include" && find tandem -name '*.h')
+  (($(wc -l <<<"$headers") > 40)) || fail "few headers were installed: $headers"
+  xargs -P "$(nproc)" -I{} bash -c 'compile {}' <<<"$headers"
+}
+
+# whole WAY OPTIONS...: with tandem's sources. Only the first of these compiles all of them where there is ccache.
+whole() {
+  if command -v ccache >/dev/null; then
+    export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$SOURCE CCACHE_NOHASHDIR=1
+  fi
+  consumer "$1" -DTANDEM_SOURCE="$SOURCE" -DTANDEM_CUDA="$CUDA" "${@:2}"
+}
+
+case_add_subdirectory() { whole add_subdirectory; }
+
+case_fetch_content() { whole fetch_content -DBUILD_SHARED_LIBS=ON; }
+
+"case_$1"
