@@ -1,6 +1,5 @@
 #include <tandem/kernels/optimizer.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include <tandem/core/dispatch.h>
@@ -17,6 +16,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
     const T lr = static_cast<T>(kernel.state->learning_rate);
     const T momentum = static_cast<T>(kernel.momentum);
     const T decay = static_cast<T>(kernel.weight_decay);
+    const T sign = kernel.maximize ? T(-1) : T(1);
     const bool first = kernel.state->step == 1;
     const T keep = first ? T(0) : momentum;
     const T take = first ? T(1) : static_cast<T>(1 - kernel.dampening);
@@ -24,7 +24,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       if (buffer == nullptr) {
 #pragma GCC ivdep
         for (std::int64_t i = begin; i < end; ++i) {
-          param[i] -= lr * (grad[i] + decay * param[i]);
+          param[i] -= lr * (sign * grad[i] + decay * param[i]);
         }
         return;
       }
@@ -32,7 +32,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       const T now = kernel.nesterov ? T(1) : T(0);
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = grad[i] + decay * param[i];
+        const T g = sign * grad[i] + decay * param[i];
         buffer[i] = keep * buffer[i] + take * g;
         param[i] -= lr * (now * g + ahead * buffer[i]);
       }
@@ -58,58 +58,106 @@ void run(OnCpu, Context&, const Adam& kernel) {
     const T eps = static_cast<T>(kernel.eps);
     const T shrink = kernel.decoupled ? static_cast<T>(1 - lr * kernel.weight_decay) : T(1);
     const T decay = kernel.decoupled ? T(0) : static_cast<T>(kernel.weight_decay);
+    const T sign = kernel.maximize ? T(-1) : T(1);
+    // Moments and parameter of element i; `second(v)` is the second moment that divides.
+    const auto update = [=](std::int64_t i, auto&& second) {
+      const T p = param[i] * shrink;
+      const T g = sign * grad[i] + decay * p;
+      m[i] = beta1 * m[i] + rest1 * g;
+      v[i] = beta2 * v[i] + rest2 * g * g;
+      param[i] = p - step_size * m[i] / (std::sqrt(second(v[i])) * root2 + eps);
+    };
+    T* largest = static_cast<T*>(kernel.max_exp_avg_sq);
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (largest == nullptr) {
+#pragma GCC ivdep
+        for (std::int64_t i = begin; i < end; ++i) {
+          update(i, [](T now) { return now; });
+        }
+        return;
+      }
+#pragma GCC ivdep
+      for (std::int64_t i = begin; i < end; ++i) {
+        update(i, [=](T now) { return largest[i] = now <= largest[i] ? largest[i] : now; });  // NaN comes through
+      }
+    });
+  });
+}
+
+void run(OnCpu, Context&, const RmsProp& kernel) {
+  core::dispatch_floating(kernel.dtype, "RMSprop", [&]<class T>() {
+    T* param = static_cast<T*>(kernel.param);
+    const T* grad = static_cast<const T*>(kernel.grad);
+    T* square = static_cast<T*>(kernel.square_avg);
+    T* mean = static_cast<T*>(kernel.grad_avg);
+    T* buffer = static_cast<T*>(kernel.momentum_buffer);
+    const T lr = static_cast<T>(kernel.state->learning_rate);
+    const T alpha = static_cast<T>(kernel.alpha);
+    const T rest = static_cast<T>(1 - kernel.alpha);
+    const T eps = static_cast<T>(kernel.eps);
+    const T decay = static_cast<T>(kernel.weight_decay);
+    const T momentum = static_cast<T>(kernel.momentum);
+    const T sign = kernel.maximize ? T(-1) : T(1);
+    const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
+#pragma GCC ivdep
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T g = sign * grad[i] + decay * param[i];
+        T variance = square[i] = alpha * square[i] + rest * g * g;
+        if constexpr (kCentered) {
+          mean[i] = alpha * mean[i] + rest * g;
+          variance -= mean[i] * mean[i];
+          variance = variance < T(0) ? T(0) : variance;  // by rounding; the root would be no number
+        }
+        T step = g / (std::sqrt(variance) + eps);
+        if constexpr (kMomentum) {
+          step = buffer[i] = momentum * buffer[i] + step;
+        }
+        param[i] -= lr * step;
+      }
+    };
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (mean == nullptr) {
+        buffer == nullptr ? update.template operator()<false, false>(begin, end)
+                          : update.template operator()<false, true>(begin, end);
+      } else {
+        buffer == nullptr ? update.template operator()<true, false>(begin, end)
+                          : update.template operator()<true, true>(begin, end);
+      }
+    });
+  });
+}
+
+void run(OnCpu, Context&, const Adagrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "Adagrad", [&]<class T>() {
+    T* param = static_cast<T*>(kernel.param);
+    const T* grad = static_cast<const T*>(kernel.grad);
+    T* sum = static_cast<T*>(kernel.sum);
+    const auto steps_before = static_cast<double>(kernel.state->step - 1);
+    const T lr = static_cast<T>(kernel.state->learning_rate / (1 + steps_before * kernel.lr_decay));
+    const T eps = static_cast<T>(kernel.eps);
+    const T decay = static_cast<T>(kernel.weight_decay);
+    const T sign = kernel.maximize ? T(-1) : T(1);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T p = param[i] * shrink;
-        const T g = grad[i] + decay * p;
-        m[i] = beta1 * m[i] + rest1 * g;
-        v[i] = beta2 * v[i] + rest2 * g * g;
-        param[i] = p - step_size * m[i] / (std::sqrt(v[i]) * root2 + eps);
+        const T g = sign * grad[i] + decay * param[i];
+        sum[i] += g * g;
+        param[i] -= lr * g / (std::sqrt(sum[i]) + eps);
       }
     });
   });
 }
 
-void run(OnCpu, Context& context, const SquaredNorm& kernel) {
-  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+void run(OnCpu, Context&, const MovingAverage& kernel) {
+  core::dispatch_floating(kernel.dtype, "EMA", [&]<class T>() {
+    T* average = static_cast<T*>(kernel.average);
     const T* values = static_cast<const T*>(kernel.values);
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
+    const T decay = static_cast<T>(kernel.decay);
+    const T rest = static_cast<T>(1 - kernel.decay);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
-      constexpr int kLanes = 8;
-      double lanes[kLanes] = {};
-      for (std::int64_t i = begin; i < end; i += kLanes) {
-        for (int lane = 0; lane < std::min<std::int64_t>(kLanes, end - i); ++lane) {
-          const double value = static_cast<double>(values[i + lane]);
-          lanes[lane] += value * value;
-        }
-      }
-      double sum = 0;
-      for (const double lane : lanes) {
-        sum += lane;
-      }
-      partial[begin / cpu::kElementChunk] = sum;
-    });
-    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total += partial[chunk];
-    }
-    *kernel.total = total;
-  });
-}
-
-void run(OnCpu, Context&, const ClipByNorm& kernel) {
-  const double factor = kernel.max_norm / (std::sqrt(*kernel.squared_norm) + 1e-6);
-  if (factor >= 1) {
-    return;
-  }
-  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
-    T* values = static_cast<T*>(kernel.values);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+#pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        values[i] = values[i] == T(0) ? values[i] : values[i] * static_cast<T>(factor);
+        average[i] = decay * average[i] + rest * values[i];
       }
     });
   });
