@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <fmt/ranges.h>
+
 #include <tandem/core/check.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
@@ -80,8 +82,8 @@ void StepLR::apply(std::int64_t count) {
 MultiStepLR::MultiStepLR(Optimizer& optimizer, const MultiStepLROptions& options)
     : LRScheduler(optimizer, "MultiStepLR"), options_(options) {
   check<ConfigError>(std::is_sorted(options.milestones.begin(), options.milestones.end()) && options.gamma >= 0,
-                     "MultiStepLR: needs milestones that ascend and gamma >= 0, got {} milestones and {}",
-                     options.milestones.size(), options.gamma);
+                     "MultiStepLR: needs milestones that ascend and gamma >= 0, got {} and {}",
+                     fmt::join(options.milestones, ", "), options.gamma);
 }
 
 void MultiStepLR::apply(std::int64_t count) {

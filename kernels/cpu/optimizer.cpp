@@ -8,15 +8,32 @@
 
 namespace tandem::inline v0::kernels {
 
+namespace {
+
+// By the element type and the direction: a sign in the loop would cost a tenth of the time while data is in cache.
+template <class Body>
+void dispatch_step(DType dtype, const char* op, bool maximize, Body&& body) {
+  core::dispatch_floating(dtype, op, [&]<class T>() {
+    maximize ? body.template operator()<T, true>() : body.template operator()<T, false>();
+  });
+}
+
+// The gradient to go against.
+template <bool kMaximize, class T>
+T downhill(T gradient) {
+  return kMaximize ? -gradient : gradient;
+}
+
+}  // namespace
+
 void run(OnCpu, Context&, const Sgd& kernel) {
-  core::dispatch_floating(kernel.dtype, "SGD", [&]<class T>() {
+  dispatch_step(kernel.dtype, "SGD", kernel.maximize, [&]<class T, bool kMaximize>() {
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* buffer = static_cast<T*>(kernel.momentum_buffer);
     const T lr = static_cast<T>(kernel.state->learning_rate);
     const T momentum = static_cast<T>(kernel.momentum);
     const T decay = static_cast<T>(kernel.weight_decay);
-    const T sign = kernel.maximize ? T(-1) : T(1);
     const bool first = kernel.state->step == 1;
     const T keep = first ? T(0) : momentum;
     const T take = first ? T(1) : static_cast<T>(1 - kernel.dampening);
@@ -24,7 +41,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       if (buffer == nullptr) {
 #pragma GCC ivdep
         for (std::int64_t i = begin; i < end; ++i) {
-          param[i] -= lr * (sign * grad[i] + decay * param[i]);
+          param[i] -= lr * (downhill<kMaximize>(grad[i]) + decay * param[i]);
         }
         return;
       }
@@ -32,7 +49,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       const T now = kernel.nesterov ? T(1) : T(0);
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = sign * grad[i] + decay * param[i];
+        const T g = downhill<kMaximize>(grad[i]) + decay * param[i];
         buffer[i] = keep * buffer[i] + take * g;
         param[i] -= lr * (now * g + ahead * buffer[i]);
       }
@@ -41,7 +58,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
 }
 
 void run(OnCpu, Context&, const Adam& kernel) {
-  core::dispatch_floating(kernel.dtype, "Adam", [&]<class T>() {
+  dispatch_step(kernel.dtype, "Adam", kernel.maximize, [&]<class T, bool kMaximize>() {
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* m = static_cast<T*>(kernel.exp_avg);
@@ -58,11 +75,10 @@ void run(OnCpu, Context&, const Adam& kernel) {
     const T eps = static_cast<T>(kernel.eps);
     const T shrink = kernel.decoupled ? static_cast<T>(1 - lr * kernel.weight_decay) : T(1);
     const T decay = kernel.decoupled ? T(0) : static_cast<T>(kernel.weight_decay);
-    const T sign = kernel.maximize ? T(-1) : T(1);
     // Moments and parameter of element i; `second(v)` is the second moment that divides.
     const auto update = [=](std::int64_t i, auto&& second) {
       const T p = param[i] * shrink;
-      const T g = sign * grad[i] + decay * p;
+      const T g = downhill<kMaximize>(grad[i]) + decay * p;
       m[i] = beta1 * m[i] + rest1 * g;
       v[i] = beta2 * v[i] + rest2 * g * g;
       param[i] = p - step_size * m[i] / (std::sqrt(second(v[i])) * root2 + eps);
@@ -85,7 +101,7 @@ void run(OnCpu, Context&, const Adam& kernel) {
 }
 
 void run(OnCpu, Context&, const RmsProp& kernel) {
-  core::dispatch_floating(kernel.dtype, "RMSprop", [&]<class T>() {
+  dispatch_step(kernel.dtype, "RMSprop", kernel.maximize, [&]<class T, bool kMaximize>() {
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* square = static_cast<T*>(kernel.square_avg);
@@ -97,11 +113,10 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
     const T eps = static_cast<T>(kernel.eps);
     const T decay = static_cast<T>(kernel.weight_decay);
     const T momentum = static_cast<T>(kernel.momentum);
-    const T sign = kernel.maximize ? T(-1) : T(1);
     const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = sign * grad[i] + decay * param[i];
+        const T g = downhill<kMaximize>(grad[i]) + decay * param[i];
         T variance = square[i] = alpha * square[i] + rest * g * g;
         if constexpr (kCentered) {
           mean[i] = alpha * mean[i] + rest * g;
@@ -128,7 +143,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
 }
 
 void run(OnCpu, Context&, const Adagrad& kernel) {
-  core::dispatch_floating(kernel.dtype, "Adagrad", [&]<class T>() {
+  dispatch_step(kernel.dtype, "Adagrad", kernel.maximize, [&]<class T, bool kMaximize>() {
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
     T* sum = static_cast<T*>(kernel.sum);
@@ -136,11 +151,10 @@ void run(OnCpu, Context&, const Adagrad& kernel) {
     const T lr = static_cast<T>(kernel.state->learning_rate / (1 + steps_before * kernel.lr_decay));
     const T eps = static_cast<T>(kernel.eps);
     const T decay = static_cast<T>(kernel.weight_decay);
-    const T sign = kernel.maximize ? T(-1) : T(1);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = sign * grad[i] + decay * param[i];
+        const T g = downhill<kMaximize>(grad[i]) + decay * param[i];
         sum[i] += g * g;
         param[i] -= lr * g / (std::sqrt(sum[i]) + eps);
       }
