@@ -94,6 +94,7 @@ EMA::Scope::Scope(EMA& ema) : ema_(ema) {
   ema.applied_ = true;
 }
 
+// Nothing can fail here: both sides have the shapes that they had at the beginning.
 EMA::Scope::~Scope() {
   const NoGradGuard no_grad;
   for (std::size_t i = 0; i < own_.size(); ++i) {

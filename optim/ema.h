@@ -43,7 +43,8 @@ class TANDEM_API EMA {
   void load_state_dict(const StateDict& state);
 
   /// The parameters have the averages' values while it lives, and then their own again, to the bit; what is written
-  /// into them meanwhile is lost. Scopes do not nest (ConfigError).
+  /// into them meanwhile is lost. Not between a forward pass and its backward pass: the values that it saved change.
+  /// Scopes do not nest (ConfigError).
   class TANDEM_API Scope {
    public:
     explicit Scope(EMA& ema);

@@ -43,6 +43,10 @@ void check_options(const OneCycleLROptions& options, std::size_t groups) {
                      "OneCycleLR: pct_start must be in [0, 1], got {}", options.pct_start);
   check<ConfigError>(!options.three_phase || options.pct_start <= 0.5,
                      "OneCycleLR: with three_phase pct_start must be in [0, 0.5], got {}", options.pct_start);
+  const auto in_range = [](double momentum) { return momentum > 0 && momentum < 1; };
+  check<ConfigError>(!options.cycle_momentum || (in_range(options.base_momentum) && in_range(options.max_momentum)),
+                     "OneCycleLR: base_momentum and max_momentum must be in (0, 1), got {} and {}",
+                     options.base_momentum, options.max_momentum);
   check<ConfigError>(options.div_factor > 0 && options.final_div_factor > 0,
                      "OneCycleLR: div_factor and final_div_factor must be > 0, got {} and {}", options.div_factor,
                      options.final_div_factor);

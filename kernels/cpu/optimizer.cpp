@@ -24,6 +24,12 @@ T downhill(T gradient) {
   return kMaximize ? -gradient : gradient;
 }
 
+// 0 / 0 is 0: without eps, what has never had a gradient stays as it is, and with it the gaps of a ParameterStore.
+template <class T>
+T ratio(T numerator, T denominator) {
+  return numerator == T(0) ? T(0) : numerator / denominator;
+}
+
 }  // namespace
 
 void run(OnCpu, Context&, const Sgd& kernel) {
@@ -81,7 +87,7 @@ void run(OnCpu, Context&, const Adam& kernel) {
       const T g = downhill<kMaximize>(grad[i]) + decay * p;
       m[i] = beta1 * m[i] + rest1 * g;
       v[i] = beta2 * v[i] + rest2 * g * g;
-      param[i] = p - step_size * m[i] / (std::sqrt(second(v[i])) * root2 + eps);
+      param[i] = p - ratio(step_size * m[i], std::sqrt(second(v[i])) * root2 + eps);
     };
     T* largest = static_cast<T*>(kernel.max_exp_avg_sq);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
@@ -123,7 +129,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
           variance -= mean[i] * mean[i];
           variance = variance < T(0) ? T(0) : variance;  // by rounding; the root would be no number
         }
-        T step = g / (std::sqrt(variance) + eps);
+        T step = ratio(g, std::sqrt(variance) + eps);
         if constexpr (kMomentum) {
           step = buffer[i] = momentum * buffer[i] + step;
         }
@@ -156,7 +162,7 @@ void run(OnCpu, Context&, const Adagrad& kernel) {
       for (std::int64_t i = begin; i < end; ++i) {
         const T g = downhill<kMaximize>(grad[i]) + decay * param[i];
         sum[i] += g * g;
-        param[i] -= lr * g / (std::sqrt(sum[i]) + eps);
+        param[i] -= ratio(lr * g, std::sqrt(sum[i]) + eps);
       }
     });
   });

@@ -159,6 +159,32 @@ TEST(Optimizers, OptionsOutOfRange) {
             "Adagrad: initial_accumulator_value must be a number >= 0, got -1");
 }
 
+// 0 / 0 is no step; in the gap behind a parameter it would be written over and over.
+TEST(Optimizers, WithoutEpsLeaveElementsWithoutGradientAlone) {
+  const auto expect_untouched = [](auto make) {
+    const Tensor p = full({3}, 2.0, {.requires_grad = true});
+    const auto optimizer = make(std::vector<Tensor>{p});
+    for (int step = 0; step < 3; ++step) {
+      p.zero_grad();
+      p.backward(tensor({0.0, 1.0, 0.0}));
+      optimizer->step();
+    }
+    const Values values = p.to_vector<double>();
+    EXPECT_EQ(values[0], 2);
+    EXPECT_LT(values[1], 2);
+    const auto store = ParameterStore::find(p).store;
+    for (const double value : Tensor(store->values()).to_vector<double>()) {
+      EXPECT_TRUE(value == 0 || (value > 1 && value <= 2)) << value;
+    }
+  };
+  expect_untouched([](const auto& p) { return std::make_unique<Adam>(p, optim::AdamOptions{.eps = 0}); });
+  expect_untouched(
+      [](const auto& p) { return std::make_unique<Adam>(p, optim::AdamOptions{.eps = 0, .amsgrad = true}); });
+  expect_untouched(
+      [](const auto& p) { return std::make_unique<RMSprop>(p, optim::RMSpropOptions{.eps = 0, .momentum = 0.9}); });
+  expect_untouched([](const auto& p) { return std::make_unique<Adagrad>(p, optim::AdagradOptions{.eps = 0}); });
+}
+
 // The variance of a constant gradient is zero but for rounding.
 TEST(RMSprop, CenteredWithAConstantGradientStaysFinite) {
   const Tensor p = zeros({1000}, {.requires_grad = true});

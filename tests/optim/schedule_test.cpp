@@ -198,6 +198,9 @@ TEST(Schedules, MistakesAreNamed) {
             "OneCycleLR: max_lr needs one rate, or one for each of the 1 groups, got 2");
   EXPECT_EQ(message_of<ConfigError>([&] { optim::OneCycleLR(sgd, {.max_lr = {1}, .epochs = 3}); }),
             "OneCycleLR: needs total_steps >= 1, or epochs and steps_per_epoch >= 1, got 0, 3 and 0");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { optim::OneCycleLR(sgd, {.max_lr = {1}, .total_steps = 5, .max_momentum = 1}); }),
+      "OneCycleLR: base_momentum and max_momentum must be in (0, 1), got 0.85 and 1");
   EXPECT_EQ(message_of<ConfigError>([&] { optim::ReduceLROnPlateau(sgd, {.factor = 1}); }),
             "ReduceLROnPlateau: factor must be in [0, 1), got 1");
   EXPECT_THROW(optim::ReduceLROnPlateau(sgd, {.patience = -1}), ConfigError);
