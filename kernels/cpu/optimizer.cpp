@@ -1,6 +1,8 @@
 #include <tandem/kernels/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
@@ -24,10 +26,11 @@ T downhill(T gradient) {
   return kMaximize ? -gradient : gradient;
 }
 
-// 0 / 0 is 0: without eps, what has never had a gradient stays as it is, and with it the gaps of a ParameterStore.
+// A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
+// a ParameterStore. The smallest normal number is lost in the root of any other second moment.
 template <class T>
-T ratio(T numerator, T denominator) {
-  return numerator == T(0) ? T(0) : numerator / denominator;
+T positive(double eps) {
+  return std::max(static_cast<T>(eps), std::numeric_limits<T>::min());
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ void run(OnCpu, Context&, const Adam& kernel) {
     const T beta2 = static_cast<T>(kernel.beta2);
     const T rest1 = static_cast<T>(1 - kernel.beta1);
     const T rest2 = static_cast<T>(1 - kernel.beta2);
-    const T eps = static_cast<T>(kernel.eps);
+    const T eps = positive<T>(kernel.eps);
     const T shrink = kernel.decoupled ? static_cast<T>(1 - lr * kernel.weight_decay) : T(1);
     const T decay = kernel.decoupled ? T(0) : static_cast<T>(kernel.weight_decay);
     // Moments and parameter of element i; `second(v)` is the second moment that divides.
@@ -87,7 +90,7 @@ void run(OnCpu, Context&, const Adam& kernel) {
       const T g = downhill<kMaximize>(grad[i]) + decay * p;
       m[i] = beta1 * m[i] + rest1 * g;
       v[i] = beta2 * v[i] + rest2 * g * g;
-      param[i] = p - ratio(step_size * m[i], std::sqrt(second(v[i])) * root2 + eps);
+      param[i] = p - step_size * m[i] / (std::sqrt(second(v[i])) * root2 + eps);
     };
     T* largest = static_cast<T*>(kernel.max_exp_avg_sq);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
@@ -116,7 +119,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
     const T lr = static_cast<T>(kernel.state->learning_rate);
     const T alpha = static_cast<T>(kernel.alpha);
     const T rest = static_cast<T>(1 - kernel.alpha);
-    const T eps = static_cast<T>(kernel.eps);
+    const T eps = positive<T>(kernel.eps);
     const T decay = static_cast<T>(kernel.weight_decay);
     const T momentum = static_cast<T>(kernel.momentum);
     const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
@@ -129,7 +132,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
           variance -= mean[i] * mean[i];
           variance = variance < T(0) ? T(0) : variance;  // by rounding; the root would be no number
         }
-        T step = ratio(g, std::sqrt(variance) + eps);
+        T step = g / (std::sqrt(variance) + eps);
         if constexpr (kMomentum) {
           step = buffer[i] = momentum * buffer[i] + step;
         }
@@ -155,14 +158,14 @@ void run(OnCpu, Context&, const Adagrad& kernel) {
     T* sum = static_cast<T*>(kernel.sum);
     const auto steps_before = static_cast<double>(kernel.state->step - 1);
     const T lr = static_cast<T>(kernel.state->learning_rate / (1 + steps_before * kernel.lr_decay));
-    const T eps = static_cast<T>(kernel.eps);
+    const T eps = positive<T>(kernel.eps);
     const T decay = static_cast<T>(kernel.weight_decay);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
         const T g = downhill<kMaximize>(grad[i]) + decay * param[i];
         sum[i] += g * g;
-        param[i] -= ratio(lr * g, std::sqrt(sum[i]) + eps);
+        param[i] -= lr * g / (std::sqrt(sum[i]) + eps);
       }
     });
   });
