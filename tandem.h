@@ -23,9 +23,14 @@
 #include <tandem/nn/loss.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
+#include <tandem/optim/ema.h>
 #include <tandem/optim/lr_scheduler.h>
+#include <tandem/optim/one_cycle_lr.h>
+#include <tandem/optim/reduce_lr_on_plateau.h>
+#include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/factories.h>

@@ -7,6 +7,7 @@
 #include <tandem/kernels/step_state.h>
 
 // Optimiser steps over `count` dense elements of flat storage: one pass that reads and writes each value once.
+// Everywhere `maximize` goes uphill: the gradient counts with the other sign.
 
 namespace tandem::inline v0::kernels {
 
@@ -22,11 +23,13 @@ struct Sgd {
   const StepState* state;
   double momentum, dampening, weight_decay;
   bool nesterov;
+  bool maximize = false;
 };
 void run(OnCpu, Context& context, const Sgd& kernel);
 
 /// Kingma and Ba, 2015, with bias correction; weight decay is added to the gradient, or, decoupled (AdamW, Loshchilov
-/// and Hutter, 2019), shrinks the parameter by lr * weight_decay first.
+/// and Hutter, 2019), shrinks the parameter by lr * weight_decay first. With max_exp_avg_sq (AMSGrad; Reddi, Kale and
+/// Kumar, 2018) the largest second moment so far takes the place of the present one.
 struct Adam {
   static constexpr const char* kName = "adam";
   DType dtype;
@@ -38,8 +41,54 @@ struct Adam {
   const StepState* state;
   double beta1, beta2, eps, weight_decay;
   bool decoupled;
+  void* max_exp_avg_sq = nullptr;
+  bool maximize = false;
 };
 void run(OnCpu, Context& context, const Adam& kernel);
+
+/// g += weight_decay * p;  s = alpha * s + (1 - alpha) * g^2;  v = s, or, centered, the variance s - m^2 with
+/// m = alpha * m + (1 - alpha) * g;  d = g / (sqrt(v) + eps), with momentum b = momentum * b + d and d = b;
+/// p -= lr * d.   Tieleman and Hinton, 2012; centered: Graves, 2013; as PyTorch writes it.
+struct RmsProp {
+  static constexpr const char* kName = "rmsprop";
+  DType dtype;
+  std::int64_t count;
+  void* param;
+  const void* grad;
+  void* square_avg;
+  void* grad_avg;         // null unless centered
+  void* momentum_buffer;  // null without momentum
+  const StepState* state;
+  double alpha, eps, weight_decay, momentum;
+  bool maximize = false;
+};
+void run(OnCpu, Context& context, const RmsProp& kernel);
+
+/// g += weight_decay * p;  s += g^2;  p -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps).
+/// Duchi, Hazan and Singer, 2011.
+struct Adagrad {
+  static constexpr const char* kName = "adagrad";
+  DType dtype;
+  std::int64_t count;
+  void* param;
+  const void* grad;
+  void* sum;
+  const StepState* state;
+  double lr_decay, eps, weight_decay;
+  bool maximize = false;
+};
+void run(OnCpu, Context& context, const Adagrad& kernel);
+
+/// average = decay * average + (1 - decay) * values.
+struct MovingAverage {
+  static constexpr const char* kName = "moving_average";
+  DType dtype;
+  std::int64_t count;
+  void* average;
+  const void* values;
+  double decay;
+};
+void run(OnCpu, Context& context, const MovingAverage& kernel);
 
 /// *total (+)= sum of squares, in f64, in a fixed order.
 struct SquaredNorm {
@@ -52,16 +101,39 @@ struct SquaredNorm {
 };
 void run(OnCpu, Context& context, const SquaredNorm& kernel);
 
-/// values *= min(1, max_norm / (sqrt(*squared_norm) + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when
-/// the norm is not a number: the gaps of a ParameterStore are never written again.
+/// *total (+)= sum of |value|^power, in f64, in a fixed order; for an infinite power the largest |value|, that at
+/// *total included when it accumulates; NaN if one of them is.
+struct PowerNorm {
+  static constexpr const char* kName = "power_norm";
+  DType dtype;
+  Accumulate accumulate = Accumulate::no;
+  std::int64_t count;
+  const void* values;
+  double* total;
+  double power;
+};
+void run(OnCpu, Context& context, const PowerNorm& kernel);
+
+/// values *= min(1, max_norm / (*norm + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when the norm is not
+/// a number: the gaps of a ParameterStore are never written again.
 struct ClipByNorm {
   static constexpr const char* kName = "clip_by_norm";
   DType dtype;
   std::int64_t count;
   void* values;
-  const double* squared_norm;
+  const double* norm;
   double max_norm;
 };
 void run(OnCpu, Context& context, const ClipByNorm& kernel);
+
+/// values = max(-limit, min(values, limit)); NaN stays.
+struct ClipByValue {
+  static constexpr const char* kName = "clip_by_value";
+  DType dtype;
+  std::int64_t count;
+  void* values;
+  double limit;
+};
+void run(OnCpu, Context& context, const ClipByValue& kernel);
 
 }  // namespace tandem::inline v0::kernels

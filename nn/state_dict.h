@@ -1,37 +1,14 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include <tandem/tensor/tensor.h>
+#include <tandem/tensor/state_dict.h>
 
 namespace tandem::inline v0::nn {
 
-/// Tensors by name, in order of registration.
-class TANDEM_API StateDict {
- public:
-  /// A name and its tensor.
-  using Entry = std::pair<std::string, Tensor>;
-
-  /// Adds or replaces.
-  void set(std::string name, Tensor value);
-  /// Null when there is none.
-  const Tensor* find(std::string_view name) const;
-  /// Throws ConfigError when there is none.
-  const Tensor& at(std::string_view name) const;
-
-  /// Number of entries.
-  std::size_t size() const noexcept { return entries_.size(); }
-  /// The entries in order.
-  auto begin() const noexcept { return entries_.begin(); }
-  /// Behind the last entry.
-  auto end() const noexcept { return entries_.end(); }
-
- private:
-  std::vector<Entry> entries_;
-};
+/// Tensors by name: what a module saves.
+using tandem::StateDict;
 
 /// What a non-strict load left alone.
 struct LoadReport {

@@ -6,10 +6,16 @@
 namespace tandem::inline v0::optim {
 
 Adam::Adam(const std::vector<Tensor>& parameters, const AdamOptions& options)
-    : Adam("Adam", parameters, options, false) {}
+    : Adam(std::vector<ParamGroup>{{.params = parameters}}, options) {}
 
-Adam::Adam(const char* name, const std::vector<Tensor>& parameters, const AdamOptions& options, bool decoupled)
-    : Optimizer(name, parameters, options.lr, 2), options_(options), decoupled_(decoupled) {
+Adam::Adam(const std::vector<ParamGroup>& groups, const AdamOptions& options) : Adam("Adam", groups, options, false) {}
+
+Adam::Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOptions& options, bool decoupled)
+    : Optimizer(name, groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.beta1},
+                options.amsgrad ? std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}}
+                                : std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}}),
+      options_(options),
+      decoupled_(decoupled) {
   check<ConfigError>(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
                      "{}: betas must be in [0, 1), got {} and {}", name, options.beta1, options.beta2);
   check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0,
@@ -17,27 +23,35 @@ Adam::Adam(const char* name, const std::vector<Tensor>& parameters, const AdamOp
 }
 
 AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
-    : Adam("AdamW", parameters,
+    : AdamW(std::vector<ParamGroup>{{.params = parameters}}, options) {}
+
+AdamW::AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options)
+    : Adam("AdamW", groups,
            {.lr = options.lr,
             .beta1 = options.beta1,
             .beta2 = options.beta2,
             .eps = options.eps,
-            .weight_decay = options.weight_decay},
+            .weight_decay = options.weight_decay,
+            .amsgrad = options.amsgrad,
+            .maximize = options.maximize},
            true) {}
 
 void Adam::update(const Slice& slice) {
-  kernels::launch(kernels::context_for(slice.run.device), kernels::Adam{.dtype = slice.run.dtype,
-                                                                        .count = slice.run.numel,
-                                                                        .param = slice.run.values,
-                                                                        .grad = slice.run.gradients,
-                                                                        .exp_avg = slice.buffers[0],
-                                                                        .exp_avg_sq = slice.buffers[1],
-                                                                        .state = &slice.state,
-                                                                        .beta1 = options_.beta1,
-                                                                        .beta2 = options_.beta2,
-                                                                        .eps = options_.eps,
-                                                                        .weight_decay = options_.weight_decay,
-                                                                        .decoupled = decoupled_});
+  kernels::launch(kernels::context_for(slice.run.device),
+                  kernels::Adam{.dtype = slice.run.dtype,
+                                .count = slice.run.numel,
+                                .param = slice.run.values,
+                                .grad = slice.run.gradients,
+                                .exp_avg = slice.buffers[0],
+                                .exp_avg_sq = slice.buffers[1],
+                                .state = &slice.state,
+                                .beta1 = *slice.group->momentum(),
+                                .beta2 = options_.beta2,
+                                .eps = options_.eps,
+                                .weight_decay = slice.group->weight_decay(),
+                                .decoupled = decoupled_,
+                                .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
+                                .maximize = options_.maximize});
 }
 
 }  // namespace tandem::inline v0::optim

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <initializer_list>
+#include <vector>
+
 #include <tandem/optim/optimizer.h>
 
 namespace tandem::inline v0::optim {
@@ -7,10 +10,12 @@ namespace tandem::inline v0::optim {
 /// PyTorch's names and defaults; betas one by one.
 struct AdamOptions {
   double lr = 1e-3;         // learning rate
-  double beta1 = 0.9;       // decay of the mean of gradients
+  double beta1 = 0.9;       // decay of the mean of gradients; what a group calls its momentum
   double beta2 = 0.999;     // decay of the mean of their squares
   double eps = 1e-8;        // added to the root that is divided by
   double weight_decay = 0;  // added to the gradient
+  bool amsgrad = false;     // divide by the largest second moment so far
+  bool maximize = false;    // uphill instead
 };
 
 /// PyTorch's names and defaults; betas one by one.
@@ -20,20 +25,27 @@ struct AdamWOptions {
   double beta2 = 0.999;        // decay of the mean of their squares
   double eps = 1e-8;           // added to the root that is divided by
   double weight_decay = 1e-2;  // decoupled: shrinks the parameter by lr * weight_decay
+  bool amsgrad = false;
+  bool maximize = false;
 };
 
-/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015.
+/// Kingma and Ba, "Adam: a method for stochastic optimization", 2015; amsgrad: Reddi, Kale and Kumar, "On the
+/// convergence of Adam and beyond", 2018.
 class TANDEM_API Adam : public Optimizer {
  public:
   /// Throws ConfigError for options out of range.
   explicit Adam(const std::vector<Tensor>& parameters, const AdamOptions& options = {});
+  /// Groups with options of their own. Throws ConfigError for an empty group, a parameter in two of them.
+  explicit Adam(const std::vector<ParamGroup>& groups, const AdamOptions& options = {});
+  Adam(std::initializer_list<ParamGroup> groups, const AdamOptions& options = {})
+      : Adam(std::vector<ParamGroup>(groups), options) {}
 
  protected:
-  Adam(const char* name, const std::vector<Tensor>& parameters, const AdamOptions& options, bool decoupled);
+  Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOptions& options, bool decoupled);
 
  private:
   void update(const Slice& slice) override;
-  AdamOptions options_;
+  AdamOptions options_;  // what is not in a group's
   bool decoupled_;
 };
 
@@ -41,6 +53,9 @@ class TANDEM_API Adam : public Optimizer {
 class TANDEM_API AdamW : public Adam {
  public:
   explicit AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options = {});
+  explicit AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options = {});
+  AdamW(std::initializer_list<ParamGroup> groups, const AdamWOptions& options = {})
+      : AdamW(std::vector<ParamGroup>(groups), options) {}
 };
 
 }  // namespace tandem::inline v0::optim

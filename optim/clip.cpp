@@ -1,5 +1,7 @@
 #include <tandem/optim/clip.h>
 
+#include <cmath>
+
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -8,38 +10,84 @@
 
 namespace tandem::inline v0::optim {
 
-Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm) {
-  check<ConfigError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got {}", max_norm);
-  check<ConfigError>(!parameters.empty(), "clip_grad_norm_: the list of parameters is empty");
-  const NoGradGuard no_grad;
-  const Device device = parameters[0].device();
-  Tensor squared = zeros({}, {.dtype = DType::f64, .device = device});
-  auto* total = squared.mutable_data<double>();
-  const std::vector<ParameterRun> runs =
-      gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
-  for (const ParameterRun& run : runs) {
-    check<DeviceError>(run.device == device,
-                       "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time", device,
-                       run.device);
-    kernels::launch(kernels::context_for(device), kernels::SquaredNorm{.dtype = run.dtype,
-                                                                       .accumulate = kernels::Accumulate::yes,
-                                                                       .count = run.numel,
-                                                                       .values = run.gradients,
-                                                                       .total = total});
-  }
-  for (const ParameterRun& run : runs) {
-    kernels::launch(kernels::context_for(device), kernels::ClipByNorm{.dtype = run.dtype,
-                                                                      .count = run.numel,
-                                                                      .values = run.gradients,
-                                                                      .squared_norm = total,
-                                                                      .max_norm = max_norm});
-  }
+namespace {
+
+std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters) {
+  return gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
+}
+
+// A graph that saved a gradient must notice.
+void mark_changed(const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) {
     if (const Tensor grad = parameter.grad(); grad.defined()) {
       grad.raw().storage->bump_version();
     }
   }
-  return squared.sqrt();
+}
+
+// The norm of all of them, f64 on `device`.
+Tensor total_norm(const std::vector<ParameterRun>& runs, Device device, double norm_type) {
+  Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
+  auto* total = gathered.mutable_data<double>();
+  for (const ParameterRun& run : runs) {
+    check<DeviceError>(run.device == device,
+                       "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time", device,
+                       run.device);
+    if (norm_type == 2) {
+      kernels::launch(kernels::context_for(device), kernels::SquaredNorm{.dtype = run.dtype,
+                                                                         .accumulate = kernels::Accumulate::yes,
+                                                                         .count = run.numel,
+                                                                         .values = run.gradients,
+                                                                         .total = total});
+    } else {
+      kernels::launch(kernels::context_for(device), kernels::PowerNorm{.dtype = run.dtype,
+                                                                       .accumulate = kernels::Accumulate::yes,
+                                                                       .count = run.numel,
+                                                                       .values = run.gradients,
+                                                                       .total = total,
+                                                                       .power = norm_type});
+    }
+  }
+  if (std::isinf(norm_type) || norm_type == 1) {
+    return gathered;
+  }
+  return norm_type == 2 ? gathered.sqrt() : gathered.pow(1 / norm_type);
+}
+
+}  // namespace
+
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
+  check<ConfigError>(max_norm > 0, "clip_grad_norm_: max_norm must be > 0, got {}", max_norm);
+  check<ConfigError>(norm_type > 0, "clip_grad_norm_: norm_type must be > 0, got {}", norm_type);
+  check<ConfigError>(!parameters.empty(), "clip_grad_norm_: the list of parameters is empty");
+  const NoGradGuard no_grad;
+  const Device device = parameters[0].device();
+  const std::vector<ParameterRun> runs = all_gradients(parameters);
+  const Tensor norm = total_norm(runs, device, norm_type);
+  check<ValueError>(!error_if_nonfinite || std::isfinite(norm.item()),
+                    "clip_grad_norm_: the norm of the gradients is {}, not finite; nothing was scaled. Look for what "
+                    "overflows, or lower the learning rate",
+                    error_if_nonfinite ? norm.item() : 0);
+  for (const ParameterRun& run : runs) {
+    kernels::launch(kernels::context_for(device), kernels::ClipByNorm{.dtype = run.dtype,
+                                                                      .count = run.numel,
+                                                                      .values = run.gradients,
+                                                                      .norm = norm.data<double>(),
+                                                                      .max_norm = max_norm});
+  }
+  mark_changed(parameters);
+  return norm;
+}
+
+void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
+  check<ConfigError>(clip_value >= 0, "clip_grad_value_: clip_value must be >= 0, got {}", clip_value);
+  for (const ParameterRun& run : all_gradients(parameters)) {
+    kernels::launch(
+        kernels::context_for(run.device),
+        kernels::ClipByValue{.dtype = run.dtype, .count = run.numel, .values = run.gradients, .limit = clip_value});
+  }
+  mark_changed(parameters);
 }
 
 }  // namespace tandem::inline v0::optim

@@ -1,34 +1,14 @@
 #include <tandem/optim/optimizer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
-#include <unordered_set>
 
-#include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::optim {
-
-/// A parameter and what the optimiser knows of it. Its buffers are parts of those of its slice.
-struct Optimizer::Member {
-  Tensor parameter;
-  const void* values = nullptr;  // where it was when the slices were cut
-  std::uint32_t generation = 0;  // and which: after a move memory may be used again
-  bool in_slice = false;
-  std::size_t slice = 0;
-  std::int64_t steps = 0;               // while in no slice
-  std::vector<detail::View> buffers{};  // dense, of the padded size
-
-  autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
-  bool changed_since_cut() const {
-    const autograd::Leaf* at = leaf();
-    return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
-           (at != nullptr && generation != at->generation());
-  }
-};
 
 namespace {
 
@@ -46,29 +26,51 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
 
 Optimizer::~Optimizer() = default;
 
-Optimizer::Optimizer(const char* name, const std::vector<Tensor>& parameters, double learning_rate, int num_buffers)
-    : name_(name), num_buffers_(num_buffers), parameters_(parameters) {
-  set_learning_rate(learning_rate);
-  check<ConfigError>(!parameters.empty(), "{}: the list of parameters is empty (did the model register its layers?)",
-                     name);
-  std::unordered_set<const void*> seen;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    check<ConfigError>(parameters[i].defined(), "{}: parameter {} is undefined", name, i);
-    check<ConfigError>(parameters[i].is_leaf(), "{}: parameter {} is the result of an op; only leaves can be optimised",
-                       name, i);
-    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "{}: parameter {} '{}' appears twice", name, i,
-                       autograd::parameter_name(parameters[i]));
+Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
+                     std::vector<BufferKind> buffers)
+    : name_(name), buffers_(std::move(buffers)) {
+  constexpr const char* kHint = "(did the model register its layers?)";
+  const bool one = groups.size() == 1;
+  check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()), "{}: the list of parameters is empty {}",
+                     name, kHint);
+  std::unordered_map<const void*, std::size_t> group_of;
+  groups_.reserve(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    check<ConfigError>(!groups[g].params.empty(), "{}: group {} has no parameters {}", name, g, kHint);
+    for (std::size_t i = 0; i < groups[g].params.size(); ++i) {
+      const Tensor& parameter = groups[g].params[i];
+      const auto where = [&] { return one ? std::string() : fmt::format(" of group {}", g); };
+      check<ConfigError>(parameter.defined(), "{}: parameter {}{} is undefined", name, i, where());
+      check<ConfigError>(parameter.is_leaf(), "{}: parameter {}{} is the result of an op; only leaves can be optimised",
+                         name, i, where());
+      const auto [found, added] = group_of.emplace(parameter.unresolved(), g);
+      check<ConfigError>(added || found->second != g, "{}: parameter {}{} '{}' appears twice", name, i, where(),
+                         autograd::parameter_name(parameter));
+      check<ConfigError>(added, "{}: parameter {} of group {} '{}' is in group {} already", name, i, g,
+                         autograd::parameter_name(parameter), found->second);
+      parameters_.push_back(parameter);
+    }
+    Group& group = groups_.emplace_back(name, groups[g].params, options);
+    Group::Options own = options;
+    own.lr = groups[g].lr.value_or(options.lr);
+    own.weight_decay = groups[g].weight_decay.value_or(options.weight_decay);
+    group.set_options(own);
   }
-  ParameterStore::ensure(trained(parameters));
-  for (const Tensor& parameter : sorted_by_place(parameters)) {
-    members_.push_back({parameter});
+  ParameterStore::ensure(trained(parameters_));
+  std::unordered_map<const void*, std::size_t> index_of;
+  for (const Tensor& parameter : parameters_) {
+    index_of.emplace(parameter.unresolved(), index_of.size());
+  }
+  for (const Tensor& parameter : sorted_by_place(parameters_)) {
+    const void* identity = parameter.unresolved();
+    members_.push_back({parameter, index_of.at(identity), &groups_[group_of.at(identity)]});
   }
 }
 
 void Optimizer::set_learning_rate(double learning_rate) {
-  check<ConfigError>(std::isfinite(learning_rate) && learning_rate >= 0,
-                     "{}: the learning rate must be a number >= 0, got {}", name_, learning_rate);
-  learning_rate_ = learning_rate;
+  for (Group& group : groups_) {
+    group.set_lr(learning_rate);
+  }
 }
 
 void Optimizer::zero_grad() {
@@ -83,11 +85,15 @@ bool Optimizer::layout_changed() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
 }
 
+std::int64_t Optimizer::steps_of(const Member& member) const {
+  return member.in_slice ? slices_[member.slice]->state.step : member.steps;
+}
+
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
 // get gradients than before or when the module moved; then what was kept moves along.
 void Optimizer::cut() {
   for (Member& member : members_) {
-    member.steps = member.in_slice ? slices_[member.slice]->state.step : member.steps;
+    member.steps = steps_of(member);
     member.in_slice = false;
   }
   ParameterStore::ensure(trained(parameters_));  // after a move they are in no store
@@ -101,12 +107,15 @@ void Optimizer::cut() {
             [&](const Member& a, const Member& b) { return place_of(a) < place_of(b); });
 
   std::vector<std::unique_ptr<Slice>> slices;
-  const auto same_steps = [&](std::size_t i, std::size_t j) { return members_[i].steps == members_[j].steps; };
-  for (const ParameterRun& run : gradient_runs(sorted, same_steps)) {
-    slices.push_back(
-        std::make_unique<Slice>(Slice{.run = run, .state = {.step = members_[run.first].steps}, .buffers = {}}));
-    for (int buffer = 0; buffer < num_buffers_; ++buffer) {
-      slices.back()->buffers.push_back(gather_buffer(run, static_cast<std::size_t>(buffer)));
+  const auto alike = [&](std::size_t i, std::size_t j) {
+    return members_[i].steps == members_[j].steps && members_[i].group == members_[j].group;
+  };
+  for (const ParameterRun& run : gradient_runs(sorted, alike)) {
+    const Member& first = members_[run.first];
+    slices.push_back(std::make_unique<Slice>(
+        Slice{.run = run, .state = {.step = first.steps}, .buffers = {}, .group = first.group}));
+    for (std::size_t buffer = 0; buffer < buffers_.size(); ++buffer) {
+      slices.back()->buffers.push_back(gather_buffer(run, buffer));
     }
     for (std::size_t i = run.first; i < run.last; ++i) {
       members_[i].in_slice = true;
@@ -120,7 +129,7 @@ void Optimizer::cut() {
   }
 }
 
-// One of the buffers of a new slice: what its members had before, zero for those that had nothing.
+// One of the buffers of a new slice: what its members had before, its initial value for those that had nothing.
 void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
   const detail::View whole = detail::empty_view({run.numel}, run.dtype, run.device);
   detail::fill(whole, 0);
@@ -129,12 +138,16 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
     Member& member = members_[i];
     const std::int64_t padded = detail::single_run(member.parameter, i).numel;
     const detail::View part = detail::narrow(whole, 0, at, padded);
+    // The gap behind a parameter depends on its dtype: only the elements count.
+    const std::int64_t numel = member.parameter.unresolved()->view.numel();
+    const detail::View elements = detail::narrow(part, 0, 0, numel);
     if (buffer < member.buffers.size()) {
-      // The gap behind a parameter depends on its dtype: copy the elements alone.
-      const std::int64_t numel = member.parameter.unresolved()->view.numel();
-      detail::copy(detail::narrow(part, 0, 0, numel), detail::narrow(member.buffers[buffer], 0, 0, numel));
+      detail::copy(elements, detail::narrow(member.buffers[buffer], 0, 0, numel));
       member.buffers[buffer] = part;
     } else {
+      if (buffers_[buffer].initial != 0) {
+        detail::fill(elements, buffers_[buffer].initial);
+      }
       member.buffers.push_back(part);
     }
     at += padded;
@@ -148,7 +161,7 @@ void Optimizer::step() {
   }
   for (const auto& slice : slices_) {
     slice->state.step += 1;
-    slice->state.learning_rate = learning_rate_;
+    slice->state.learning_rate = slice->group->lr();
     update(*slice);
   }
   for (const Member& member : members_) {

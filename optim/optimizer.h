@@ -2,10 +2,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/kernels/step_state.h>
+#include <tandem/optim/param_group.h>
+#include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::optim {
@@ -27,24 +32,45 @@ class TANDEM_API Optimizer {
   /// Forgets the gradients; their memory is kept.
   void zero_grad();
 
-  /// The rate of the next step.
-  double learning_rate() const noexcept { return learning_rate_; }
-  /// Takes effect at the next step. Throws ConfigError unless finite and >= 0.
+  /// Of the first group.
+  double learning_rate() const noexcept { return groups_.front().lr(); }
+  /// Of every group; takes effect at the next step. Throws ConfigError unless finite and >= 0.
   void set_learning_rate(double learning_rate);
-  /// The list that it was given.
+  /// One for a plain list of parameters. `for (optim::Group& group : sgd.param_groups()) group.set_lr(0.1);`
+  std::span<Group> param_groups() noexcept { return groups_; }
+  std::span<const Group> param_groups() const noexcept { return groups_; }
+  /// Those of all groups, one after the other; a position here is the index by which a state names a parameter.
   const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
+  /// "SGD"
+  const char* name() const noexcept { return name_; }
+
+  /// A copy of what goes on from step to step, with PyTorch's names: "state.<parameter>.step" (i64),
+  /// "state.<parameter>.exp_avg" and so on (shape of the parameter; nothing for one that has never been stepped), and
+  /// for each group "param_groups.<group>.params" (indices, i64), ".lr", ".weight_decay", ".momentum" (beta1 of Adam),
+  /// ".initial_lr" (f64). Other options are not in it: they belong to the program.
+  StateDict state_dict() const;
+  /// Goes on where that left off, to the bit. The groups must be the same; device and floating point type may differ.
+  /// All problems come in one ConfigError, and nothing is changed then.
+  void load_state_dict(const StateDict& state);
 
  protected:
-  /// One stretch of memory whose members have taken the same number of steps.
+  /// One stretch of memory whose members belong to one group and have taken the same number of steps.
   struct Slice {
-    ParameterRun run;            // the stretch
-    kernels::StepState state;    // rate and step count of this update
-    std::vector<void*> buffers;  // what the optimiser keeps per element, starting at zero
+    ParameterRun run;
+    kernels::StepState state;
+    std::vector<void*> buffers;  // what the optimiser keeps per element, in the order given at construction
+    const Group* group;
+  };
+  /// Something kept for each element of a parameter.
+  struct BufferKind {
+    std::string name;  // in a state
+    double initial = 0;
   };
 
-  /// Throws ConfigError for an empty or repeated list, undefined tensors, results of ops.
-  Optimizer(const char* name, const std::vector<Tensor>& parameters, double learning_rate, int num_buffers);
-  /// Updates one stretch from its gradients.
+  /// `options` are those of groups that have none of their own, and valid but for the rate. Throws ConfigError for
+  /// empty groups, a parameter that comes twice, undefined tensors, results of ops, options out of range.
+  Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
+            std::vector<BufferKind> buffers);
   virtual void update(const Slice& slice) = 0;
 
  private:
@@ -52,10 +78,11 @@ class TANDEM_API Optimizer {
   bool layout_changed() const;
   void cut();
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
+  std::int64_t steps_of(const Member& member) const;
 
   const char* name_;
-  double learning_rate_;
-  int num_buffers_;
+  std::vector<BufferKind> buffers_;
+  std::vector<Group> groups_;  // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;
   std::vector<Member> members_;                 // in the order of memory
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state: it must stay where it is

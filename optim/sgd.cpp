@@ -6,7 +6,12 @@
 namespace tandem::inline v0::optim {
 
 SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options)
-    : Optimizer("SGD", parameters, options.lr, options.momentum != 0 ? 1 : 0), options_(options) {
+    : SGD(std::vector<ParamGroup>{{.params = parameters}}, options) {}
+
+SGD::SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options)
+    : Optimizer("SGD", groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.momentum},
+                options.momentum != 0 ? std::vector<BufferKind>{{"momentum_buffer"}} : std::vector<BufferKind>{}),
+      options_(options) {
   check<ConfigError>(options.momentum >= 0 && options.weight_decay >= 0,
                      "SGD: momentum and weight_decay must be >= 0, got {} and {}", options.momentum,
                      options.weight_decay);
@@ -23,10 +28,11 @@ void SGD::update(const Slice& slice) {
                                .grad = slice.run.gradients,
                                .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
                                .state = &slice.state,
-                               .momentum = options_.momentum,
+                               .momentum = *slice.group->momentum(),
                                .dampening = options_.dampening,
-                               .weight_decay = options_.weight_decay,
-                               .nesterov = options_.nesterov});
+                               .weight_decay = slice.group->weight_decay(),
+                               .nesterov = options_.nesterov,
+                               .maximize = options_.maximize});
 }
 
 }  // namespace tandem::inline v0::optim

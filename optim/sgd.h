@@ -1,5 +1,8 @@
 #pragma once
 
+#include <initializer_list>
+#include <vector>
+
 #include <tandem/optim/optimizer.h>
 
 namespace tandem::inline v0::optim {
@@ -11,6 +14,7 @@ struct SGDOptions {
   double dampening = 0;     // part of the gradient that momentum leaves out
   double weight_decay = 0;  // times the parameter, added to the gradient
   bool nesterov = false;    // look ahead along the momentum
+  bool maximize = false;    // uphill instead
 };
 
 /// Stochastic gradient descent, with momentum as PyTorch defines it: v = momentum * v + (1 - dampening) * g,
@@ -19,10 +23,14 @@ class TANDEM_API SGD : public Optimizer {
  public:
   /// Throws ConfigError for options out of range (nesterov needs momentum > 0 and no dampening).
   explicit SGD(const std::vector<Tensor>& parameters, const SGDOptions& options = {});
+  /// Groups with options of their own. Throws ConfigError for an empty group, a parameter in two of them.
+  explicit SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options = {});
+  SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options = {})
+      : SGD(std::vector<ParamGroup>(groups), options) {}
 
  private:
   void update(const Slice& slice) override;
-  SGDOptions options_;
+  SGDOptions options_;  // what is not in a group's
 };
 
 }  // namespace tandem::inline v0::optim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
@@ -9,8 +10,33 @@
 
 namespace tandem::inline v0::kernels {
 
+namespace {
+
+// By the element type and the direction: a sign in the loop would cost a tenth of the time while data is in cache.
+template <class Body>
+void dispatch_step(DType dtype, const char* op, bool maximize, Body&& body) {
+  core::dispatch_floating(dtype, op, [&]<class T>() {
+    maximize ? body.template operator()<T, true>() : body.template operator()<T, false>();
+  });
+}
+
+// The gradient to go against.
+template <bool kMaximize, class T>
+T downhill(T gradient) {
+  return kMaximize ? -gradient : gradient;
+}
+
+// A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
+// a ParameterStore. The smallest normal number is lost in the root of any other second moment.
+template <class T>
+T positive(double eps) {
+  return std::max(static_cast<T>(eps), std::numeric_limits<T>::min());
+}
+
+}  // namespace
+
 void run(OnCpu, Context&, const Sgd& kernel) {
-  core::dispatch_floating(kernel.dtype, "SGD", [&]<class T>() {
+  dispatch_step(kernel.dtype, "SGD", kernel.maximize, [&]<class T, bool kMaximize>() {
     using C = ComputeType<T>;
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
@@ -25,7 +51,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       if (buffer == nullptr) {
 #pragma GCC ivdep
         for (std::int64_t i = begin; i < end; ++i) {
-          param[i] = T(param[i] - lr * (grad[i] + decay * param[i]));
+          param[i] = T(param[i] - lr * (downhill<kMaximize>(C(grad[i])) + decay * param[i]));
         }
         return;
       }
@@ -33,7 +59,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
       const C now = kernel.nesterov ? C(1) : C(0);
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const C g = grad[i] + decay * param[i];
+        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
         buffer[i] = T(keep * buffer[i] + take * g);
         param[i] = T(param[i] - lr * (now * g + ahead * buffer[i]));
       }
@@ -42,7 +68,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
 }
 
 void run(OnCpu, Context&, const Adam& kernel) {
-  core::dispatch_floating(kernel.dtype, "Adam", [&]<class T>() {
+  dispatch_step(kernel.dtype, "Adam", kernel.maximize, [&]<class T, bool kMaximize>() {
     using C = ComputeType<T>;
     T* param = static_cast<T*>(kernel.param);
     const T* grad = static_cast<const T*>(kernel.grad);
@@ -57,62 +83,114 @@ void run(OnCpu, Context&, const Adam& kernel) {
     const C beta2 = static_cast<C>(kernel.beta2);
     const C rest1 = static_cast<C>(1 - kernel.beta1);
     const C rest2 = static_cast<C>(1 - kernel.beta2);
-    const C eps = static_cast<C>(kernel.eps);
+    const C eps = positive<C>(kernel.eps);
     const C shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1);
     const C decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay);
+    // Moments and parameter of element i; `second(v)` is the second moment that divides.
+    const auto update = [=](std::int64_t i, auto&& second) {
+      const C p = param[i] * shrink;
+      const C g = downhill<kMaximize>(C(grad[i])) + decay * p;
+      m[i] = T(beta1 * m[i] + rest1 * g);
+      v[i] = T(beta2 * v[i] + rest2 * g * g);
+      param[i] = T(p - step_size * m[i] / (std::sqrt(second(C(v[i]))) * root2 + eps));
+    };
+    T* largest = static_cast<T*>(kernel.max_exp_avg_sq);
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (largest == nullptr) {
+#pragma GCC ivdep
+        for (std::int64_t i = begin; i < end; ++i) {
+          update(i, [](C now) { return now; });
+        }
+        return;
+      }
+#pragma GCC ivdep
+      for (std::int64_t i = begin; i < end; ++i) {
+        update(i, [=](C now) {
+          largest[i] = now <= C(largest[i]) ? largest[i] : T(now);  // NaN comes through
+          return C(largest[i]);
+        });
+      }
+    });
+  });
+}
+
+void run(OnCpu, Context&, const RmsProp& kernel) {
+  dispatch_step(kernel.dtype, "RMSprop", kernel.maximize, [&]<class T, bool kMaximize>() {
+    using C = ComputeType<T>;
+    T* param = static_cast<T*>(kernel.param);
+    const T* grad = static_cast<const T*>(kernel.grad);
+    T* square = static_cast<T*>(kernel.square_avg);
+    T* mean = static_cast<T*>(kernel.grad_avg);
+    T* buffer = static_cast<T*>(kernel.momentum_buffer);
+    const C lr = static_cast<C>(kernel.state->learning_rate);
+    const C alpha = static_cast<C>(kernel.alpha);
+    const C rest = static_cast<C>(1 - kernel.alpha);
+    const C eps = positive<C>(kernel.eps);
+    const C decay = static_cast<C>(kernel.weight_decay);
+    const C momentum = static_cast<C>(kernel.momentum);
+    const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
+#pragma GCC ivdep
+      for (std::int64_t i = begin; i < end; ++i) {
+        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
+        C variance = alpha * square[i] + rest * g * g;
+        square[i] = T(variance);
+        if constexpr (kCentered) {
+          mean[i] = T(alpha * mean[i] + rest * g);
+          variance -= mean[i] * mean[i];
+          variance = variance < C(0) ? C(0) : variance;  // by rounding; the root would be no number
+        }
+        C step = g / (std::sqrt(variance) + eps);
+        if constexpr (kMomentum) {
+          step = momentum * buffer[i] + step;
+          buffer[i] = T(step);
+        }
+        param[i] = T(param[i] - lr * step);
+      }
+    };
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (mean == nullptr) {
+        buffer == nullptr ? update.template operator()<false, false>(begin, end)
+                          : update.template operator()<false, true>(begin, end);
+      } else {
+        buffer == nullptr ? update.template operator()<true, false>(begin, end)
+                          : update.template operator()<true, true>(begin, end);
+      }
+    });
+  });
+}
+
+void run(OnCpu, Context&, const Adagrad& kernel) {
+  dispatch_step(kernel.dtype, "Adagrad", kernel.maximize, [&]<class T, bool kMaximize>() {
+    using C = ComputeType<T>;
+    T* param = static_cast<T*>(kernel.param);
+    const T* grad = static_cast<const T*>(kernel.grad);
+    T* sum = static_cast<T*>(kernel.sum);
+    const auto steps_before = static_cast<double>(kernel.state->step - 1);
+    const C lr = static_cast<C>(kernel.state->learning_rate / (1 + steps_before * kernel.lr_decay));
+    const C eps = positive<C>(kernel.eps);
+    const C decay = static_cast<C>(kernel.weight_decay);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const C p = param[i] * shrink;
-        const C g = grad[i] + decay * p;
-        m[i] = T(beta1 * m[i] + rest1 * g);
-        v[i] = T(beta2 * v[i] + rest2 * g * g);
-        param[i] = T(p - step_size * m[i] / (std::sqrt(C(v[i])) * root2 + eps));
+        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
+        sum[i] = T(sum[i] + g * g);
+        param[i] = T(param[i] - lr * g / (std::sqrt(C(sum[i])) + eps));
       }
     });
   });
 }
 
-void run(OnCpu, Context& context, const SquaredNorm& kernel) {
-  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
-    const T* values = static_cast<const T*>(kernel.values);
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
-      constexpr int kLanes = 8;
-      double lanes[kLanes] = {};
-      for (std::int64_t i = begin; i < end; i += kLanes) {
-        for (int lane = 0; lane < std::min<std::int64_t>(kLanes, end - i); ++lane) {
-          const double value = static_cast<double>(values[i + lane]);
-          lanes[lane] += value * value;
-        }
-      }
-      double sum = 0;
-      for (const double lane : lanes) {
-        sum += lane;
-      }
-      partial[begin / cpu::kElementChunk] = sum;
-    });
-    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total += partial[chunk];
-    }
-    *kernel.total = total;
-  });
-}
-
-void run(OnCpu, Context&, const ClipByNorm& kernel) {
-  const double factor = kernel.max_norm / (std::sqrt(*kernel.squared_norm) + 1e-6);
-  if (factor >= 1) {
-    return;
-  }
-  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+void run(OnCpu, Context&, const MovingAverage& kernel) {
+  core::dispatch_floating(kernel.dtype, "EMA", [&]<class T>() {
     using C = ComputeType<T>;
-    T* values = static_cast<T*>(kernel.values);
+    T* average = static_cast<T*>(kernel.average);
+    const T* values = static_cast<const T*>(kernel.values);
+    const C decay = static_cast<C>(kernel.decay);
+    const C rest = static_cast<C>(1 - kernel.decay);
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+#pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
+        average[i] = T(decay * average[i] + rest * values[i]);
       }
     });
   });

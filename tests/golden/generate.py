@@ -8,7 +8,7 @@ PyTorch is needed only here; the tests read the files. A name as an argument (`g
 only those families. Each case draws from its own generator, seeded with its name: adding one leaves the others as they
 are. Run twice on one machine, the files are equal; another BLAS may change last digits.
 
-Every file but two, one case a line:
+Every file but three, one case a line:
 
     {"torch": version, "cases": [{
       "name":        unique in the file
@@ -37,7 +37,7 @@ Ops whose call is not plain from their attributes:
     cross_entropy          inputs logits, target (i64); attrs {"reduction"}
     mse_loss               inputs input, target; attrs {"reduction"}
 
-training.json and init.json: see the functions of those names in training.py.
+training.json, schedules.json and init.json: see the functions of those names in training.py.
 """
 
 import sys
@@ -47,7 +47,7 @@ import torch
 
 sys.dont_write_bytecode = True  # the imports below would leave a folder beside the tests
 
-from training import init, training
+from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
 
@@ -314,7 +314,7 @@ def linear():
     family.write()
 
 
-FAMILIES = {f.__name__: f for f in (pointwise, matmul, reduce, view, softmax, loss, linear, training, init)}
+FAMILIES = {f.__name__: f for f in (pointwise, matmul, reduce, view, softmax, loss, linear, training, schedules, init)}
 
 
 def main():

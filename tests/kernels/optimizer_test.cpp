@@ -158,11 +158,9 @@ TYPED_TEST(OptimizerOf, ClipByNormScalesOnlyWhatIsTooLong) {
   const std::vector<T> original{3, -4, 12};
   for (const double max_norm : {1.0, 12.9, 13.1, 100.0}) {
     auto values = original;
-    const double squared = 169;
-    launch(
-        test::cpu(),
-        ClipByNorm{
-            .dtype = dtype_of<T>, .count = 3, .values = values.data(), .squared_norm = &squared, .max_norm = max_norm});
+    const double norm = 13;
+    launch(test::cpu(),
+           ClipByNorm{.dtype = dtype_of<T>, .count = 3, .values = values.data(), .norm = &norm, .max_norm = max_norm});
     const double factor = std::min(1.0, max_norm / (13 + 1e-6));
     EXPECT_LE(test::difference(values, std::vector<double>{3 * factor, -4 * factor, 12 * factor}),
               test::tolerance<T>());
@@ -172,11 +170,9 @@ TYPED_TEST(OptimizerOf, ClipByNormScalesOnlyWhatIsTooLong) {
 
 TYPED_TEST(OptimizerOf, ClipByNormPassesNaNOn) {
   std::vector<TypeParam> values{1, 2};
-  const double squared = NAN;
-  launch(
-      test::cpu(),
-      ClipByNorm{
-          .dtype = dtype_of<TypeParam>, .count = 2, .values = values.data(), .squared_norm = &squared, .max_norm = 1});
+  const double norm = NAN;
+  launch(test::cpu(),
+         ClipByNorm{.dtype = dtype_of<TypeParam>, .count = 2, .values = values.data(), .norm = &norm, .max_norm = 1});
   EXPECT_TRUE(std::isnan(values[0])) << "a norm that is not a number must not look healthy";
 }
 

@@ -209,16 +209,31 @@ Bytes optimizers() {
   auto param = values<T>(kCount, 16);
   auto grad = values<T>(kCount, 17);
   std::vector<T> buffer(param.size()), m(param.size()), v(param.size());
-  double squared = 0;
+  std::vector<T> largest(param.size()), square(param.size()), mean(param.size()), sum(param.size());
+  double total = 0;
   const StepState state{.learning_rate = 0.1, .step = 1};
-  launch(test::cpu(), SquaredNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .total = &squared});
+  launch(test::cpu(), SquaredNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .total = &total});
+  launch(test::cpu(), PowerNorm{.dtype = dtype_of<T>,
+                                .accumulate = Accumulate::yes,
+                                .count = kCount,
+                                .values = grad.data(),
+                                .total = &total,
+                                .power = 3});
   launch(test::cpu(),
-         ClipByNorm{
-             .dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .squared_norm = &squared, .max_norm = 1});
+         ClipByNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .norm = &total, .max_norm = 1});
+  launch(test::cpu(), ClipByValue{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .limit = 1e-3});
   launch(test::cpu(), Sgd{dtype_of<T>, kCount, param.data(), grad.data(), buffer.data(), &state, 0.9, 0, 0.1, true});
   launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.9, 0.999, 1e-8,
-                           0.1, false});
-  return bytes_of(param);
+                           0.1, false, largest.data()});
+  launch(test::cpu(), RmsProp{dtype_of<T>, kCount, param.data(), grad.data(), square.data(), mean.data(), buffer.data(),
+                              &state, 0.9, 1e-3, 0.1, 0.9});
+  launch(test::cpu(),
+         Adagrad{dtype_of<T>, kCount, param.data(), grad.data(), sum.data(), &state, 0.1, 1e-10, 0.1, true});
+  launch(test::cpu(), MovingAverage{dtype_of<T>, kCount, mean.data(), param.data(), 0.9});
+  Bytes all = bytes_of(param);
+  const Bytes averages = bytes_of(mean);
+  all.insert(all.end(), averages.begin(), averages.end());
+  return all;
 }
 
 Bytes copy(Accumulate accumulate) {

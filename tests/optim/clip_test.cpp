@@ -1,5 +1,6 @@
 #include <tandem/optim/clip.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -121,6 +122,54 @@ TEST(ClipGradNorm, TellsOfGradientsThatAreNotFinite) {
   p.zero_grad();
   p.backward(from_data(std::vector<float>{1, std::nanf("")}));
   EXPECT_TRUE(std::isnan(clip_grad_norm_({p}, 1).item()));
+}
+
+TEST(ClipGradNorm, OfAnyKind) {
+  for (const bool packed : {false, true}) {
+    for (const double kind : {1.0, 0.5, 3.0, std::numeric_limits<double>::infinity()}) {
+      const auto parameters = with_gradients(packed);
+      Values expected = all_gradients(parameters);
+      double before = 0;
+      for (const double x : expected) {
+        before = std::isinf(kind) ? std::max(before, std::abs(x)) : before + std::pow(std::abs(x), kind);
+      }
+      before = std::isinf(kind) ? before : std::pow(before, 1 / kind);
+      EXPECT_NEAR(clip_grad_norm_(parameters, 0.5, kind).item(), before, 1e-12 * before) << kind;
+      const Values got = all_gradients(parameters);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_NEAR(got[i], expected[i] * 0.5 / (before + 1e-6), 1e-12) << kind;
+      }
+    }
+  }
+}
+
+TEST(ClipGradNorm, RefusesWhatIsNotFiniteIfAsked) {
+  const Tensor p = zeros({2}, {.requires_grad = true});
+  p.backward(from_data(std::vector<float>{1, std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(
+      message_of<ValueError>([&] { clip_grad_norm_({p}, 1, 2, true); }),
+      "clip_grad_norm_: the norm of the gradients is inf, not finite; nothing was scaled. Look for what overflows, "
+      "or lower the learning rate");
+  EXPECT_EQ(p.grad().to_vector<double>()[0], 1);
+  EXPECT_EQ(message_of<ConfigError>([&] { clip_grad_norm_({p}, 1, 0); }),
+            "clip_grad_norm_: norm_type must be > 0, got 0");
+}
+
+TEST(ClipGradValue, BringsEachElementIntoRange) {
+  for (const bool packed : {false, true}) {
+    const auto parameters = with_gradients(packed);
+    parameters[2].zero_grad();
+    Values expected = all_gradients(parameters);
+    for (double& x : expected) {
+      x = std::max(-0.25, std::min(x, 0.25));
+    }
+    optim::clip_grad_value_(parameters, 0.25);
+    EXPECT_EQ(all_gradients(parameters), expected);
+    EXPECT_FALSE(parameters[2].grad().defined());
+  }
+  optim::clip_grad_value_({}, 1);
+  EXPECT_EQ(message_of<ConfigError>([] { optim::clip_grad_value_({}, -1); }),
+            "clip_grad_value_: clip_value must be >= 0, got -1");
 }
 
 TEST(ClipGradNorm, WrongUseIsAnError) {

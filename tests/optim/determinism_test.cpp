@@ -8,8 +8,10 @@
 #include <tandem/nn/dropout.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
+#include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
@@ -64,6 +66,19 @@ TEST(Determinism, Adam) {
 
 TEST(Determinism, AdamW) {
   expect_same_bits([](const auto& p) { return std::make_unique<optim::AdamW>(p); });
+}
+
+TEST(Determinism, RmsProp) {
+  expect_same_bits([](const auto& p) {
+    return std::make_unique<optim::RMSprop>(p, optim::RMSpropOptions{.momentum = 0.9, .centered = true});
+  });
+}
+
+TEST(Determinism, AdagradInGroups) {
+  expect_same_bits([](const auto& p) {
+    const std::vector<optim::ParamGroup> groups{{.params = {p[0], p[3]}}, {.params = {p[1], p[2]}, .lr = 0.1}};
+    return std::make_unique<optim::Adagrad>(groups);
+  });
 }
 
 }  // namespace

@@ -1,148 +1,27 @@
 #include <tandem/optim/optimizer.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/ops.h>
-#include <tandem/autograd/parameter.h>
-#include <tandem/optim/adam.h>
-#include <tandem/optim/sgd.h>
-#include <tandem/tensor/factories.h>
-
-#include "naive.h"
+#include "training_run.h"
 
 // Every optimiser and option against a naive implementation in double precision, over 50 steps.
 
 namespace tandem {
 namespace {
 
-using test::NaiveAdam;
-using test::NaiveSgd;
+using test::Case;
+using test::gradient_at;
+using test::kCases;
+using test::kSizes;
+using test::kSteps;
+using test::Training;
 using test::Values;
-
-constexpr int kSteps = 50;
-
-const std::vector<Shape> kSizes{{3, 5}, {}, {65}, {7, 1, 2}, {64}};
-
-// The gradient of parameter `which` at a step: any numbers will do, as long as both sides get them.
-Tensor gradient_at(int step, std::size_t which, DType dtype) {
-  Generator generator(1000 * static_cast<std::uint64_t>(step) + which);
-  const GeneratorScope scope(generator);
-  return randn(kSizes[which], {.dtype = dtype});
-}
-
-struct Case {
-  const char* name;
-  std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make;
-  // Steps of one parameter, in double precision.
-  std::function<std::function<void(Values&, const Values&)>()> naive;
-};
-
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
-
-Case sgd(const char* name, const optim::SGDOptions& o) {
-  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::SGD>(p, o); },
-          [o] {
-            return [naive = NaiveSgd{.lr = o.lr,
-                                     .momentum = o.momentum,
-                                     .dampening = o.dampening,
-                                     .weight_decay = o.weight_decay,
-                                     .nesterov = o.nesterov}](Values& p, const Values& g) mutable { naive.step(p, g); };
-          }};
-}
-
-Case adam(const char* name, const optim::AdamOptions& o) {
-  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::Adam>(p, o); },
-          [o] {
-            return
-                [naive =
-                     NaiveAdam{
-                         .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay}](
-                    Values& p, const Values& g) mutable { naive.step(p, g); };
-          }};
-}
-
-Case adamw(const char* name, const optim::AdamWOptions& o) {
-  return {name, [o](const std::vector<Tensor>& p) { return std::make_unique<optim::AdamW>(p, o); },
-          [o] {
-            return [naive = NaiveAdam{.lr = o.lr,
-                                      .beta1 = o.beta1,
-                                      .beta2 = o.beta2,
-                                      .eps = o.eps,
-                                      .weight_decay = o.weight_decay,
-                                      .decoupled = true}](Values& p, const Values& g) mutable { naive.step(p, g); };
-          }};
-}
-
-const std::vector<Case> kCases{
-    sgd("Sgd", {.lr = 0.1}),
-    sgd("SgdDecay", {.lr = 0.1, .weight_decay = 0.05}),
-    sgd("SgdMomentum", {.lr = 0.05, .momentum = 0.9}),
-    sgd("SgdMomentumDampening", {.lr = 0.05, .momentum = 0.9, .dampening = 0.4}),
-    sgd("SgdMomentumDecay", {.lr = 0.05, .momentum = 0.5, .weight_decay = 0.1}),
-    sgd("SgdNesterov", {.lr = 0.05, .momentum = 0.9, .nesterov = true}),
-    sgd("SgdNesterovDecay", {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}),
-    sgd("SgdRateZero", {.lr = 0, .momentum = 0.9}),
-    adam("Adam", {}),
-    adam("AdamFast", {.lr = 0.1, .beta1 = 0.5, .beta2 = 0.9, .eps = 1e-3}),
-    adam("AdamDecay", {.lr = 0.01, .weight_decay = 0.1}),
-    adam("AdamWithoutMemory", {.lr = 0.01, .beta1 = 0, .beta2 = 0}),
-    adamw("AdamW", {}),
-    adamw("AdamWDecay", {.lr = 0.01, .weight_decay = 0.5}),
-    adamw("AdamWNoDecay", {.lr = 0.01, .weight_decay = 0}),
-};
-
-// Parameters, and what they should be.
-struct Training {
-  std::vector<Parameter> parameters;
-  std::vector<Values> expected;
-  std::vector<std::function<void(Values&, const Values&)>> naive;
-
-  Training(const Case& c, DType dtype) {
-    manual_seed(5);
-    for (const Shape& sizes : kSizes) {
-      parameters.emplace_back(randn(sizes, {.dtype = dtype}));
-      expected.push_back(parameters.back().to_vector<double>());
-      naive.push_back(c.naive());
-    }
-  }
-  std::vector<Tensor> handles() const { return {parameters.begin(), parameters.end()}; }
-
-  // One step in which the parameters of `mask` have a gradient.
-  void step(optim::Optimizer& optimizer, int number, unsigned mask = ~0u) {
-    optimizer.zero_grad();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if ((mask >> i & 1u) == 0) continue;
-      const Tensor g = gradient_at(number, i, parameters[i].dtype());
-      parameters[i].backward(g);
-      naive[i](expected[i], g.to_vector<double>());
-    }
-    optimizer.step();
-  }
-
-  void expect_equal(double tolerance) const {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Values got = parameters[i].to_vector<double>();
-      double largest = 0;
-      double difference = 0;
-      for (std::size_t j = 0; j < got.size(); ++j) {
-        largest = std::max(largest, std::abs(expected[i][j]));
-        difference = std::max(difference, std::abs(got[j] - expected[i][j]));
-      }
-      EXPECT_LE(difference, tolerance * largest) << "parameter " << i;
-    }
-  }
-};
-
-double tolerance(DType dtype) { return dtype == DType::f64 ? 1e-12 : 1e-4; }
 
 class EveryOptimizer : public ::testing::TestWithParam<Case> {};
 
@@ -153,7 +32,7 @@ TEST_P(EveryOptimizer, EqualsTheNaiveOne) {
     for (int step = 0; step < kSteps; ++step) {
       run.step(*optimizer, step);
     }
-    run.expect_equal(tolerance(dtype));
+    run.expect_equal(test::tolerance(dtype));
   }
 }
 

@@ -1,10 +1,10 @@
-#include <tandem/nn/state_dict.h>
+#include <tandem/tensor/state_dict.h>
 
 #include <algorithm>
 
 #include <tandem/core/check.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem::inline v0 {
 
 void StateDict::set(std::string name, Tensor value) {
   for (Entry& entry : entries_) {
@@ -27,4 +27,4 @@ const Tensor& StateDict::at(std::string_view name) const {
   return *found;
 }
 
-}  // namespace tandem::inline v0::nn
+}  // namespace tandem::inline v0

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/optimizer.h>
+
+namespace tandem::inline v0::kernels {
+
+void run(OnCpu, Context& context, const SquaredNorm& kernel) {
+  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+    const T* values = static_cast<const T*>(kernel.values);
+    const ScratchScope scope(context.scratch);
+    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
+    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      constexpr int kLanes = 8;
+      double lanes[kLanes] = {};
+      for (std::int64_t i = begin; i < end; i += kLanes) {
+        for (int lane = 0; lane < std::min<std::int64_t>(kLanes, end - i); ++lane) {
+          const double value = static_cast<double>(values[i + lane]);
+          lanes[lane] += value * value;
+        }
+      }
+      double sum = 0;
+      for (const double lane : lanes) {
+        sum += lane;
+      }
+      partial[begin / cpu::kElementChunk] = sum;
+    });
+    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      total += partial[chunk];
+    }
+    *kernel.total = total;
+  });
+}
+
+void run(OnCpu, Context& context, const PowerNorm& kernel) {
+  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+    const T* values = static_cast<const T*>(kernel.values);
+    const bool largest = std::isinf(kernel.power);
+    const auto join = [largest](double a, double b) {
+      return !largest ? a + b : (a >= b || std::isnan(a) ? a : b);  // NaN comes through
+    };
+    const ScratchScope scope(context.scratch);
+    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
+    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      double total = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double value = std::abs(static_cast<double>(values[i]));
+        total = join(total, largest || kernel.power == 1 ? value : std::pow(value, kernel.power));
+      }
+      partial[begin / cpu::kElementChunk] = total;
+    });
+    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      total = join(total, partial[chunk]);
+    }
+    *kernel.total = total;
+  });
+}
+
+void run(OnCpu, Context&, const ClipByNorm& kernel) {
+  const double factor = kernel.max_norm / (*kernel.norm + 1e-6);
+  if (factor >= 1) {
+    return;
+  }
+  core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
+    using C = ComputeType<T>;
+    T* values = static_cast<T*>(kernel.values);
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
+      }
+    });
+  });
+}
+
+void run(OnCpu, Context&, const ClipByValue& kernel) {
+  core::dispatch_floating(kernel.dtype, "clip_grad_value_", [&]<class T>() {
+    T* values = static_cast<T*>(kernel.values);
+    using C = ComputeType<T>;
+    const C limit = static_cast<C>(kernel.limit);
+    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const C value = values[i];
+        values[i] = T(value > limit ? limit : value < -limit ? -limit : value);
+      }
+    });
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

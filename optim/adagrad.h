@@ -1,0 +1,34 @@
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+struct AdagradOptions {
+  double lr = 1e-2;
+  double lr_decay = 0;      // the rate of step t is lr / (1 + (t - 1) * lr_decay)
+  double weight_decay = 0;  // added to the gradient
+  double initial_accumulator_value = 0;
+  double eps = 1e-10;
+  bool maximize = false;  // uphill instead
+};
+
+/// Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.
+class TANDEM_API Adagrad : public Optimizer {
+ public:
+  /// Throws ConfigError for options out of range.
+  explicit Adagrad(const std::vector<Tensor>& parameters, const AdagradOptions& options = {});
+  /// Groups with options of their own. Throws ConfigError for an empty group, a parameter in two of them.
+  explicit Adagrad(const std::vector<ParamGroup>& groups, const AdagradOptions& options = {});
+  Adagrad(std::initializer_list<ParamGroup> groups, const AdagradOptions& options = {})
+      : Adagrad(std::vector<ParamGroup>(groups), options) {}
+
+ private:
+  void update(const Slice& slice) override;
+  AdagradOptions options_;  // what is not in a group's
+};
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/optim/optimizer.h>
+
+// Internal: what an optimiser knows of one parameter.
+
+namespace tandem::inline v0::optim {
+
+/// A parameter and what is kept for it. Its buffers are parts of those of its slice.
+struct Optimizer::Member {
+  Tensor parameter;
+  std::size_t index;  // in parameters()
+  const Group* group;
+  const void* values = nullptr;  // where it was when the slices were cut
+  std::uint32_t generation = 0;  // and which: after a move memory may be used again
+  bool in_slice = false;
+  std::size_t slice = 0;
+  std::int64_t steps = 0;               // while in no slice
+  std::vector<detail::View> buffers{};  // dense; padded, but for those that were loaded
+
+  autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
+  bool changed_since_cut() const {
+    const autograd::Leaf* at = leaf();
+    return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
+           (at != nullptr && generation != at->generation());
+  }
+};
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tandem/optim/lr_scheduler.h>
+
+namespace tandem::inline v0::optim {
+
+enum class AnnealStrategy : unsigned char { cos, linear };
+
+struct OneCycleLROptions {
+  std::vector<double> max_lr;    // {0.1}: one for all groups, or one for each
+  std::int64_t total_steps = 0;  // 0: epochs * steps_per_epoch
+  std::int64_t epochs = 0;
+  std::int64_t steps_per_epoch = 0;
+  double pct_start = 0.3;  // part of the cycle in which the rate grows
+  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
+  bool cycle_momentum = true;  // against the rate, between max_momentum and base_momentum
+  double base_momentum = 0.85;
+  double max_momentum = 0.95;
+  double div_factor = 25;         // the first rate is max_lr / div_factor
+  double final_div_factor = 1e4;  // the last rate is the first one / final_div_factor
+  bool three_phase = false;       // down as long as up, and then to the last rate
+};
+
+/// Up to max_lr and down to next to nothing, in one cycle; step() after every batch (Smith and Topin,
+/// "Super-convergence", 2019). The rates that the groups had do not count. momentum() of each group (beta1 of Adam)
+/// goes the other way. As PyTorch's, but that the call of step() after the last batch stays at the last rate, where
+/// PyTorch goes one step beyond it.
+class TANDEM_API OneCycleLR : public LRScheduler {
+ public:
+  /// Throws ConfigError for options out of range, and for an optimiser without momentum when that is to be cycled.
+  /// step() throws ConfigError when it is called more than total_steps times.
+  OneCycleLR(Optimizer& optimizer, const OneCycleLROptions& options);
+
+ private:
+  void apply(std::int64_t count) override;
+  double anneal(double from, double to, double done) const;
+
+  OneCycleLROptions options_;
+};
+
+}  // namespace tandem::inline v0::optim

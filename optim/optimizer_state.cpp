@@ -1,0 +1,139 @@
+#include <algorithm>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/optim/member.h>
+#include <tandem/optim/state_reader.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::optim {
+
+namespace {
+
+// Positions in Optimizer::parameters() of a group that begins at `first`.
+std::vector<std::int64_t> indices(const Group& group, std::size_t first) {
+  std::vector<std::int64_t> result(group.params().size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] = static_cast<std::int64_t>(first + i);
+  }
+  return result;
+}
+
+Tensor scalar(double value) { return tensor(value, {.dtype = DType::f64}); }
+
+// The options that a state has for a group; what is wrong with them is noted.
+Group::Options read_options(StateReader& reader, const Group& group, const std::string& prefix) {
+  Group::Options options{.lr = reader.number(prefix + "lr", group.lr()),
+                         .weight_decay = reader.number(prefix + "weight_decay", group.weight_decay())};
+  if (group.momentum()) {
+    options.momentum = reader.number(prefix + "momentum", *group.momentum());
+  }
+  if (reader.has(prefix + "initial_lr")) {
+    options.initial_lr = reader.number(prefix + "initial_lr", group.initial_lr());
+  }
+  return options;
+}
+
+}  // namespace
+
+StateDict Optimizer::state_dict() const {
+  const NoGradGuard no_grad;
+  StateDict state;
+  std::vector<const Member*> in_order(members_.size());
+  for (const Member& member : members_) {
+    in_order[member.index] = &member;
+  }
+  for (std::size_t i = 0; i < in_order.size(); ++i) {
+    const Member& member = *in_order[i];
+    if (steps_of(member) == 0) {
+      continue;
+    }
+    state.set(fmt::format("state.{}.step", i), tensor(steps_of(member)));
+    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+      const Tensor elements(detail::narrow(member.buffers[b], 0, 0, member.parameter.unresolved()->view.numel()));
+      state.set(fmt::format("state.{}.{}", i, buffers_[b].name),
+                elements.clone().view(member.parameter.unresolved()->view.sizes));
+    }
+  }
+  std::size_t first = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Group::Options& options = groups_[g].options();
+    const std::string prefix = fmt::format("param_groups.{}.", g);
+    state.set(prefix + "lr", scalar(options.lr));
+    state.set(prefix + "weight_decay", scalar(options.weight_decay));
+    if (options.momentum) {
+      state.set(prefix + "momentum", scalar(*options.momentum));
+    }
+    if (options.initial_lr) {
+      state.set(prefix + "initial_lr", scalar(*options.initial_lr));
+    }
+    state.set(prefix + "params", from_data(indices(groups_[g], first)));
+    first += groups_[g].params().size();
+  }
+  return state;
+}
+
+void Optimizer::load_state_dict(const StateDict& state) {
+  const NoGradGuard no_grad;
+  StateReader reader(state, name_);
+  struct Loaded {
+    std::int64_t steps = 0;
+    std::vector<Tensor> buffers{};
+  };
+  std::vector<Loaded> loaded(parameters_.size());
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const std::string prefix = fmt::format("state.{}.", i);
+    const bool any = reader.has(prefix + "step") ||
+                     std::any_of(buffers_.begin(), buffers_.end(),
+                                 [&](const BufferKind& buffer) { return reader.has(prefix + buffer.name); });
+    if (!any) {
+      continue;
+    }
+    loaded[i].steps = reader.integer(prefix + "step", 1);
+    for (const BufferKind& buffer : buffers_) {
+      loaded[i].buffers.push_back(reader.tensor(prefix + buffer.name, parameters_[i].unresolved()->view.sizes));
+    }
+  }
+  std::vector<Group::Options> options;
+  std::size_t first = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::string prefix = fmt::format("param_groups.{}.", g);
+    options.push_back(read_options(reader, groups_[g], prefix));
+    try {
+      groups_[g].check_options(options.back());
+    } catch (const ConfigError& error) {
+      reader.note(fmt::format("group {}: {}", g, error.what()));
+    }
+    const std::vector<std::int64_t> expected = indices(groups_[g], first);
+    const std::vector<double> found = reader.numbers(prefix + "params", expected.size());
+    if (!found.empty() && !std::equal(expected.begin(), expected.end(), found.begin(),
+                                      [](std::int64_t a, double b) { return static_cast<double>(a) == b; })) {
+      reader.note(fmt::format("value of '{}params': {} has parameters {} ... {} in this group, the state others",
+                              prefix, name_, expected.front(), expected.back()));
+    }
+    first += expected.size();
+  }
+  reader.finish();
+
+  std::vector<std::vector<detail::View>> views(loaded.size());
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    for (const Tensor& buffer : loaded[i].buffers) {
+      const detail::View view = detail::empty_view({buffer.numel()}, parameters_[i].dtype(), parameters_[i].device());
+      detail::copy(view, detail::contiguous(buffer.flatten().raw()));
+      views[i].push_back(view);
+    }
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].set_options(options[g]);
+  }
+  slices_.clear();  // the next step cuts them anew, of what is loaded
+  for (Member& member : members_) {
+    member.in_slice = false;
+    member.steps = loaded[member.index].steps;
+    member.buffers = std::move(views[member.index]);
+  }
+}
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+struct RMSpropOptions {
+  double lr = 1e-2;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;  // added to the gradient
+  double momentum = 0;
+  bool centered = false;  // divide by the standard deviation of the gradient, not by its root mean square
+  bool maximize = false;  // uphill instead
+};
+
+/// Tieleman and Hinton, "Lecture 6.5: RMSProp", 2012; centered: Graves, "Generating sequences with recurrent neural
+/// networks", 2013. eps is added after the root, as in PyTorch.
+class TANDEM_API RMSprop : public Optimizer {
+ public:
+  /// Throws ConfigError for options out of range.
+  explicit RMSprop(const std::vector<Tensor>& parameters, const RMSpropOptions& options = {});
+  /// Groups with options of their own. Throws ConfigError for an empty group, a parameter in two of them.
+  explicit RMSprop(const std::vector<ParamGroup>& groups, const RMSpropOptions& options = {});
+  RMSprop(std::initializer_list<ParamGroup> groups, const RMSpropOptions& options = {})
+      : RMSprop(std::vector<ParamGroup>(groups), options) {}
+
+ private:
+  void update(const Slice& slice) override;
+  RMSpropOptions options_;  // what is not in a group's
+};
+
+}  // namespace tandem::inline v0::optim

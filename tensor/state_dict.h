@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0 {
+
+/// Tensors by name, in the order in which they were added: what modules, optimisers and schedules save. Numbers are
+/// tensors without dimensions.
+class TANDEM_API StateDict {
+ public:
+  using Entry = std::pair<std::string, Tensor>;
+
+  /// Adds or replaces.
+  void set(std::string name, Tensor value);
+  /// Null when there is none.
+  const Tensor* find(std::string_view name) const;
+  /// Throws ConfigError when there is none.
+  const Tensor& at(std::string_view name) const;
+
+  std::size_t size() const noexcept { return entries_.size(); }
+  auto begin() const noexcept { return entries_.begin(); }
+  auto end() const noexcept { return entries_.end(); }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tandem::inline v0
