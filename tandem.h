@@ -9,12 +9,16 @@
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/data/cached_dataset.h>
 #include <tandem/data/convert.h>
 #include <tandem/data/csv.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/idx.h>
 #include <tandem/data/loader.h>
+#include <tandem/data/npy.h>
+#include <tandem/data/sampler.h>
 #include <tandem/data/standardizer.h>
+#include <tandem/data/subset.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/dropout.h>
 #include <tandem/nn/functional.h>
