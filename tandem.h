@@ -10,10 +10,12 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/cached_dataset.h>
+#include <tandem/data/categories.h>
 #include <tandem/data/convert.h>
 #include <tandem/data/csv.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/idx.h>
+#include <tandem/data/imputer.h>
 #include <tandem/data/loader.h>
 #include <tandem/data/npy.h>
 #include <tandem/data/sampler.h>

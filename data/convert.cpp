@@ -1,5 +1,6 @@
 #include <tandem/data/convert.h>
 
+#include <tandem/core/dispatch.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -9,16 +10,18 @@ Tensor to_tensor(const IdxArray& array) {
                              Shape(array.sizes), {});
 }
 
-Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns) {
+Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype) {
   const auto width = static_cast<std::int64_t>(columns.size());
-  Tensor result = empty({table.num_rows(), width});
-  float* out = result.mutable_data<float>();
-  for (std::int64_t c = 0; c < width; ++c) {
-    std::int64_t row = 0;
-    for (const double value : table.numeric(columns[static_cast<std::size_t>(c)])) {
-      out[row++ * width + c] = static_cast<float>(value);
+  Tensor result = empty({table.num_rows(), width}, {.dtype = dtype});
+  core::dispatch_floating(dtype, "to_tensor", [&]<class T>() {
+    T* out = result.mutable_data<T>();
+    for (std::int64_t c = 0; c < width; ++c) {
+      std::int64_t row = 0;
+      for (const double value : table.numeric(columns[static_cast<std::size_t>(c)])) {
+        out[row++ * width + c] = static_cast<T>(value);
+      }
     }
-  }
+  });
   return result;
 }
 
@@ -27,7 +30,9 @@ Tensor to_tensor(const OneHot& column) {
   Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width});
   float* out = result.mutable_data<float>();
   for (std::size_t row = 0; row < column.indices.size(); ++row) {
-    out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+    if (column.indices[row] >= 0) {
+      out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+    }
   }
   return result;
 }

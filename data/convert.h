@@ -12,10 +12,10 @@ namespace tandem::inline v0::data {
 /// The array with its own shape and element type.
 TANDEM_API Tensor to_tensor(const IdxArray& array);
 
-/// Numeric columns side by side, f32 [rows, columns]. Throws what CsvTable::numeric throws.
-TANDEM_API Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns);
+/// Numeric columns side by side, [rows, columns], f32 or f64. Throws what CsvTable::numeric throws.
+TANDEM_API Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype = DType::f32);
 
-/// A text column as f32 [rows, categories] with one 1 per row.
+/// A text column as f32 [rows, categories] with one 1 per row, none where the index is -1.
 TANDEM_API Tensor to_tensor(const OneHot& column);
 
 }  // namespace tandem::inline v0::data
