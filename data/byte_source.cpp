@@ -177,12 +177,12 @@ class GzipReader {
 
 }  // namespace
 
-std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_bytes) {
+std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_bytes, Gzip gzip) {
   File file(path);
   const std::int64_t size_hint = file.size_hint();
   std::vector<std::uint8_t> head(kChunkBytes);
   head.resize(file.read(head));
-  if (head.size() >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
+  if (gzip == Gzip::unpack && head.size() >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
     Sink sink(path, max_bytes, 0);
     GzipReader(path, file, std::move(head)).unpack(sink);
     return sink.take();

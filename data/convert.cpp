@@ -29,7 +29,9 @@ Tensor to_tensor(const OneHot& column) {
   Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width});
   float* out = result.mutable_data<float>();
   for (std::size_t row = 0; row < column.indices.size(); ++row) {
-    out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+    if (column.indices[row] >= 0) {
+      out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+    }
   }
   return result;
 }

@@ -16,7 +16,7 @@ TANDEM_API Tensor to_tensor(const IdxArray& array);
 /// offsets (dates, identifiers) need until they are standardised. Throws what CsvTable::numeric throws.
 TANDEM_API Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype = DType::f32);
 
-/// A text column as f32 [rows, categories] with one 1 per row.
+/// A text column as f32 [rows, categories] with one 1 per row, none where the index is -1.
 TANDEM_API Tensor to_tensor(const OneHot& column);
 
 }  // namespace tandem::inline v0::data

@@ -1,7 +1,6 @@
 #include <tandem/data/csv.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -83,8 +82,9 @@ std::span<const double> CsvTable::numeric(std::size_t index) const {
 std::span<const std::string> CsvTable::text(std::size_t index) const {
   const CsvColumn& c = column(index);
   if (c.numeric) [[unlikely]] {
-    fail<ConfigError>("{}: column {} holds numbers, not text; read it with numeric()", source_,
-                      excerpt(c.name, kNameExcerpt));
+    fail<ConfigError>(
+        "{}: column {} holds numbers, not text; read it with numeric(), or name it in CsvOptions::text_columns",
+        source_, excerpt(c.name, kNameExcerpt));
   }
   return c.texts;
 }
@@ -93,36 +93,6 @@ std::int64_t CsvTable::line_of_row(std::int64_t row) const {
   check<ConfigError>(row >= 0 && row < num_rows(), "{}: there is no row {}; rows are 0 to {}", source_, row,
                      num_rows() - 1);
   return lines_[static_cast<std::size_t>(row)];
-}
-
-OneHot one_hot(const CsvTable& table, std::string_view column, std::int64_t max_categories) {
-  const std::size_t index = table.column_index(column);
-  const auto texts = table.text(index);
-  std::unordered_map<std::string_view, std::int64_t> position;
-  for (const std::string& text : texts) {
-    position.emplace(text, 0);
-    if (static_cast<std::int64_t>(position.size()) > max_categories) {
-      const CsvColumn& c = table.column(index);
-      fail<IoError>(
-          "{}: column {} has more than {} different texts, too many for one-hot; the first text is {} in line {}, "
-          "column {}",
-          table.source(), excerpt(c.name, kNameExcerpt), max_categories, c.first_text_excerpt, c.first_text.line,
-          c.first_text.column);
-    }
-  }
-  OneHot result;
-  for (const auto& [text, unused] : position) {
-    result.categories.emplace_back(text);
-  }
-  std::sort(result.categories.begin(), result.categories.end());
-  for (std::size_t i = 0; i < result.categories.size(); ++i) {
-    position[result.categories[i]] = static_cast<std::int64_t>(i);
-  }
-  result.indices.reserve(texts.size());
-  for (const std::string& text : texts) {
-    result.indices.push_back(position[text]);
-  }
-  return result;
 }
 
 }  // namespace tandem::inline v0::data

@@ -32,6 +32,8 @@ struct CsvOptions {
   Missing missing = Missing::error;  // what to do with missing values
   /// Compared as written, blanks around the field removed. An empty field is always missing.
   std::vector<std::string> missing_names = {"NA", "N/A", "NaN", "nan", "NULL", "null", "?"};
+  /// Names of columns to take as text whatever they hold: codes, years or labels that are no quantities.
+  std::vector<std::string> text_columns = {};
   std::int64_t max_bytes = std::int64_t{4} << 30;      // largest file accepted, after unpacking
   std::size_t max_field_bytes = std::size_t{1} << 20;  // an unclosed quote is found before it eats the file
   std::size_t max_columns = std::size_t{1} << 16;      // most fields in a row
@@ -49,7 +51,7 @@ struct CsvColumn {
   bool numeric = false;            // numbers, not texts
   std::vector<double> numbers;     // one per row, if numeric
   std::vector<std::string> texts;  // one per row, if not
-  CsvPlace first_text;             // the first field that is no number, if not numeric
+  CsvPlace first_text;             // if not numeric, the first field that is no number (or the first of text_columns)
   std::string first_text_excerpt;  // its text in quotes, shortened
 };
 
@@ -115,7 +117,7 @@ class TANDEM_API CsvTable {
 /// a row with more or fewer fields than the first; a quote inside an unquoted field, text after a closing quote, a
 /// quote that is never closed; a NUL byte; a column name used twice; a missing value (see Missing); a number that is
 /// infinite or does not fit into a double, in a column without text; no rows; a field or row beyond the limits. Throws
-/// ConfigError for a delimiter that cannot be one.
+/// ConfigError for a delimiter that cannot be one, and for text_columns that are not there.
 TANDEM_API CsvTable read_csv(const std::string& path, const CsvOptions& options = {});
 
 /// The same for text already in memory, not compressed. `name` stands for the path in errors.
@@ -123,12 +125,12 @@ TANDEM_API CsvTable parse_csv(std::string_view text, const std::string& name, co
 
 /// A text column as class indices, which is what one-hot encoding starts from.
 struct OneHot {
-  std::vector<std::string> categories;  // the different texts, sorted by bytes; under keep_nan, "" stands for missing
-  std::vector<std::int64_t> indices;    // [num_rows], into categories
+  std::vector<std::string> categories;
+  std::vector<std::int64_t> indices;  // [num_rows], into categories; -1 for none of them
 };
 
-/// Throws ConfigError for a numeric column, and IoError for more than `max_categories` different texts: as a rule a
-/// column of names or free text, or of numbers with a typing error (the message says where the first text is).
+/// The different texts of a column and where they are: Categories (categories.h) fitted on all rows. Throws what
+/// Categories::of throws.
 TANDEM_API OneHot one_hot(const CsvTable& table, std::string_view column, std::int64_t max_categories = 1000);
 
 }  // namespace tandem::inline v0::data

@@ -143,6 +143,13 @@ class TableReader {
       fail<IoError>("{}:{}:{}: column name {} is used twice, in fields {} and {}", source_, at.line, at.column,
                     excerpt(twin->first, kFieldExcerpt), twin->second + 1, second + 1);
     }
+    for (const std::string& name : options_.text_columns) {
+      const auto found =
+          std::lower_bound(sorted.begin(), sorted.end(), std::pair(std::string_view(name), std::size_t{0}));
+      check<ConfigError>(found != sorted.end() && found->first == name,
+                         "{}: CsvOptions::text_columns: there is no column {}", source_, excerpt(name, kFieldExcerpt));
+      columns_[found->second].numeric = false;
+    }
   }
 
   void read_row(const CsvScanner& scanner) {
@@ -173,6 +180,10 @@ class TableReader {
     const CsvField& field = fields_[i];
     if (!column.numeric) {
       column.texts.push_back(missing ? std::string() : field.value());
+      if (column.first_text.line == 0) {
+        column.first_text = scanner.place(field);
+        column.first_text_excerpt = excerpt(field.value(), kFieldExcerpt);
+      }
       return;
     }
     double value = kNaN;

@@ -6,44 +6,58 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/data/diagnostics.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
 
 namespace {
 
-// Samples of one shape as the rows of a batch.
-Tensor stack_rows(const std::vector<Tensor>& rows, std::span<const std::int64_t> indices) {
-  const NoGradGuard no_grad;
-  Shape sizes = rows[0].shape();
-  sizes.insert(0, static_cast<std::int64_t>(rows.size()));
-  const Tensor batch = empty(sizes, {.dtype = rows[0].dtype(), .device = rows[0].device()});
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    check<ShapeError>(
-        rows[i].shape() == rows[0].shape() && rows[i].dtype() == rows[0].dtype(),
-        "DataLoader: the samples of a batch must be of one kind, got {} {} (sample {}) and {} {} (sample {})",
-        rows[0].dtype(), rows[0].shape(), indices[0], rows[i].dtype(), rows[i].shape(), indices[i]);
-    batch[static_cast<std::int64_t>(i)].copy_(rows[i]);
+// One part of each sample as the rows of a batch.
+Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std::span<const std::int64_t> indices) {
+  const Tensor& first = samples[0].*part;
+  Shape sizes = first.shape();
+  sizes.insert(0, static_cast<std::int64_t>(samples.size()));
+  const Tensor batch = empty(sizes, {.dtype = first.dtype(), .device = first.device()});
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Tensor& row = samples[i].*part;
+    if (row.shape() != first.shape() || row.dtype() != first.dtype()) {
+      fail<ShapeError>(
+          "DataLoader: the samples of a batch must be of one kind, got {} {} (sample {}) and {} {} (sample {})",
+          first.dtype(), first.shape(), indices.empty() ? 0 : indices[0], row.dtype(), row.shape(),
+          indices.empty() ? static_cast<std::int64_t>(i) : indices[i]);
+    }
+    batch[static_cast<std::int64_t>(i)].copy_(row);
   }
   return batch;
 }
 
 }  // namespace
 
-Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
-  std::vector<Tensor> xs;
-  std::vector<Tensor> ys;
-  for (const std::int64_t index : indices) {
-    try {
-      Example example = get(index);
-      xs.push_back(std::move(example.x));
-      ys.push_back(std::move(example.y));
-    } catch (Error& error) {
-      error.add_context(fmt::format("while loading sample {}", index));
-      throw;
-    }
+Example default_collate(std::span<const Example> samples, std::span<const std::int64_t> indices) {
+  const NoGradGuard no_grad;
+  check<ConfigError>(!samples.empty(), "default_collate: there are no samples to make a batch of");
+  return {stack_rows(samples, &Example::x, indices), stack_rows(samples, &Example::y, indices)};
+}
+
+Example Dataset::load(std::int64_t index) const {
+  try {
+    return get(index);
+  } catch (...) {
+    rethrow_while(fmt::format("loading sample {}", index));
   }
-  return {stack_rows(xs, indices), stack_rows(ys, indices)};
+}
+
+Example Dataset::get_batch(std::span<const std::int64_t> indices) const {
+  std::vector<Example> samples;
+  for (const std::int64_t index : indices) {
+    samples.push_back(load(index));
+  }
+  return default_collate(samples, indices);
+}
+
+DatasetHandle::DatasetHandle(Shared, std::shared_ptr<const Dataset> dataset) : pointer_(std::move(dataset)) {
+  check<ConfigError>(pointer_ != nullptr, "the data set is a null pointer");
 }
 
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include <tandem/tensor/tensor.h>
 
@@ -24,6 +28,40 @@ class TANDEM_API Dataset {
   virtual Example get(std::int64_t index) const = 0;
   /// The samples at `indices`, stacked. Override where a batch can be had at once.
   virtual Example get_batch(std::span<const std::int64_t> indices) const;
+  /// get(index), whose errors then name the sample. What is not tandem's arrives as a tandem::Error with the original
+  /// inside: std::rethrow_if_nested(error) throws it.
+  Example load(std::int64_t index) const;
+};
+
+/// Samples of one shape and element type, stacked along a new first dimension. Throws ShapeError that names two samples
+/// which differ, by `indices` where they are given, else by their places.
+TANDEM_API Example default_collate(std::span<const Example> samples, std::span<const std::int64_t> indices = {});
+
+/// How loaders and data sets hold a data set: borrows an lvalue, which must outlive them, and keeps a temporary, or
+/// what a shared pointer points to.
+class TANDEM_API DatasetHandle {
+ public:
+  template <class D>
+    requires std::derived_from<std::remove_cvref_t<D>, Dataset>
+  DatasetHandle(D&& dataset) {
+    if constexpr (std::is_lvalue_reference_v<D>) {
+      pointer_ = {std::shared_ptr<const Dataset>(), &dataset};
+    } else {
+      pointer_ = std::make_shared<std::remove_cvref_t<D>>(std::forward<D>(dataset));
+    }
+  }
+  /// Throws ConfigError for null.
+  template <std::derived_from<Dataset> D>
+  DatasetHandle(std::shared_ptr<D> dataset) : DatasetHandle(Shared{}, std::move(dataset)) {}
+
+  const Dataset& operator*() const noexcept { return *pointer_; }
+  const Dataset* operator->() const noexcept { return pointer_.get(); }
+
+ private:
+  struct Shared {};
+  DatasetHandle(Shared, std::shared_ptr<const Dataset> dataset);
+
+  std::shared_ptr<const Dataset> pointer_;
 };
 
 /// Rows of tensors with equal first sizes.

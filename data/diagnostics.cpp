@@ -1,6 +1,7 @@
 #include <tandem/data/diagnostics.h>
 
 #include <algorithm>
+#include <exception>
 
 #include <tandem/core/check.h>
 
@@ -73,6 +74,22 @@ std::string_view recognise(std::string_view head) {
 bool looks_like_text(std::string_view head) {
   const auto printable = [](char c) { return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t'; };
   return !head.empty() && std::all_of(head.begin(), head.end(), printable);
+}
+
+void rethrow_while(std::string_view doing) {
+  const std::string context = fmt::format("while {}", doing);
+  try {
+    throw;
+  } catch (Error& error) {
+    error.add_context(context);
+    throw;
+  } catch (const std::exception& foreign) {
+    Error error(foreign.what());
+    std::throw_with_nested(error.add_context(context));
+  } catch (...) {
+    Error error("an exception that is no std::exception");
+    std::throw_with_nested(error.add_context(context));
+  }
 }
 
 }  // namespace tandem::inline v0::data

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-// Internal: what readers quote in their errors.
+// Internal: what readers quote in their errors, and how errors of data sets travel.
 
 namespace tandem::inline v0::data {
 
@@ -17,5 +17,9 @@ std::string_view recognise(std::string_view head);
 
 /// True when the first bytes are printable ASCII, as in CSV files.
 bool looks_like_text(std::string_view head);
+
+/// Inside a catch: throws what was caught on, with the line "while <doing>". What is not tandem's becomes a
+/// tandem::Error with the same text, and the original nested inside.
+[[noreturn]] void rethrow_while(std::string_view doing);
 
 }  // namespace tandem::inline v0::data

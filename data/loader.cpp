@@ -4,10 +4,14 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <thread>
-#include <vector>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/tensor/factories.h>
 
@@ -19,6 +23,14 @@ namespace {
 std::uint64_t derive(std::uint64_t seed, std::int64_t epoch, std::int64_t what) {
   const auto block = kernels::philox(seed, static_cast<std::uint64_t>(what), static_cast<std::uint64_t>(epoch));
   return (std::uint64_t{block[0]} << 32) | block[1];
+}
+
+// "samples 3, 1, 4"
+std::string list(std::span<const std::int64_t> indices) {
+  constexpr std::size_t kMaxListed = 8;
+  const auto listed = indices.first(std::min(indices.size(), kMaxListed));
+  const std::string more = listed.size() < indices.size() ? fmt::format(", ... ({} in all)", indices.size()) : "";
+  return fmt::format("samples {}{}", fmt::join(listed, ", "), more);
 }
 
 std::uint64_t draw_seed() {
@@ -37,13 +49,22 @@ struct DataLoader::Pass {
     std::exception_ptr error;
   };
 
-  std::shared_ptr<const Dataset> dataset;
+  DatasetHandle dataset;
   DataLoaderOptions options;
   std::uint64_t seed;
   std::int64_t epoch;
   std::int64_t batches;
   std::vector<std::int64_t> order;
   std::int64_t read = 0;  // batches handed out
+
+  Pass(DatasetHandle samples, DataLoaderOptions how, std::uint64_t loader_seed, std::int64_t number,
+       std::int64_t num_batches, std::vector<std::int64_t> indices)
+      : dataset(std::move(samples)),
+        options(std::move(how)),
+        seed(loader_seed),
+        epoch(number),
+        batches(num_batches),
+        order(std::move(indices)) {}
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -57,11 +78,36 @@ struct DataLoader::Pass {
     const GeneratorScope scope(generator);
     const auto first = static_cast<std::size_t>(batch * options.batch_size);
     const auto count = std::min(static_cast<std::size_t>(options.batch_size), order.size() - first);
-    Example example = dataset->get_batch(std::span(order).subspan(first, count));
+    const auto indices = std::span(order).subspan(first, count);
+    Example example = options.collate_fn ? collate(indices) : get_batch(indices);
     if (options.device) {
-      example = {example.x.to(*options.device), example.y.to(*options.device)};
+      for (Tensor* part : {&example.x, &example.y}) {
+        *part = part->defined() ? part->to(*options.device) : Tensor();  // a collate_fn may leave one out
+      }
     }
     return example;
+  }
+
+  Example get_batch(std::span<const std::int64_t> indices) const {
+    try {
+      return dataset->get_batch(indices);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {
+      rethrow_while(fmt::format("loading {}", list(indices)));  // of a data set that loads batches its own way
+    }
+  }
+
+  Example collate(std::span<const std::int64_t> indices) const {
+    std::vector<Example> samples;
+    for (const std::int64_t index : indices) {
+      samples.push_back(dataset->load(index));
+    }
+    try {
+      return options.collate_fn(samples);
+    } catch (...) {
+      rethrow_while(fmt::format("collating {}", list(indices)));
+    }
   }
 
   void start() {
@@ -130,43 +176,57 @@ struct DataLoader::Pass {
   }
 };
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
+DataLoader::DataLoader(DatasetHandle dataset, const DataLoaderOptions& options)
     : dataset_(std::move(dataset)), options_(options), seed_(options.seed ? *options.seed : draw_seed()) {
-  check<ConfigError>(dataset_ != nullptr && dataset_->size() > 0, "DataLoader: the data set is empty");
+  check<ConfigError>(dataset_->size() > 0, "DataLoader: the data set is empty");
   check<ConfigError>(options.batch_size >= 1, "DataLoader: batch_size must be at least 1, got {}", options.batch_size);
   check<ConfigError>(options.num_workers >= 0 && options.num_workers <= 256 && options.prefetch_factor >= 1,
                      "DataLoader: needs 0 <= num_workers <= 256 and prefetch_factor >= 1, got {} and {}",
                      options.num_workers, options.prefetch_factor);
+  check<ConfigError>(!options.shuffle || options.sampler == nullptr,
+                     "DataLoader: sampler option is mutually exclusive with shuffle");
   if (options.device) {
     require_available(*options.device);
   }
-  check<ConfigError>(!options.drop_last || options.batch_size <= dataset_->size(),
-                     "DataLoader: batch_size {} is larger than the data set ({} samples), so with drop_last there is "
+  const std::int64_t samples = samples_per_epoch();
+  check<ConfigError>(samples > 0, "DataLoader: the sampler gives no samples");
+  check<ConfigError>(!options.drop_last || options.batch_size <= samples,
+                     "DataLoader: batch_size {} is larger than the {} ({} samples), so with drop_last there is "
                      "no batch at all",
-                     options.batch_size, dataset_->size());
+                     options.batch_size, options.sampler ? "sampler's epoch" : "data set", samples);
 }
 
-std::int64_t DataLoader::size() const noexcept {
-  const std::int64_t samples = dataset_->size();
+std::int64_t DataLoader::samples_per_epoch() const {
+  return options_.sampler ? options_.sampler->size() : dataset_->size();
+}
+
+std::int64_t DataLoader::size() const {
+  const std::int64_t samples = samples_per_epoch();
   return options_.drop_last ? samples / options_.batch_size
                             : samples / options_.batch_size + (samples % options_.batch_size != 0 ? 1 : 0);
 }
 
-DataLoader::Iterator DataLoader::begin() {
-  auto pass = std::make_unique<Pass>();
-  pass->dataset = dataset_;
-  pass->options = options_;
-  pass->seed = seed_;
-  pass->epoch = epoch_++;
-  pass->batches = size();
-  const std::int64_t samples = dataset_->size();
-  if (options_.shuffle) {
-    Generator generator(derive(seed_, pass->epoch, -1));
-    const GeneratorScope scope(generator);
-    pass->order = randperm(samples).to_vector<std::int64_t>();
-  } else {
-    pass->order = arange(samples).to_vector<std::int64_t>();
+std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
+  Generator generator(derive(seed_, epoch, -1));
+  const GeneratorScope scope(generator);
+  if (!options_.sampler) {
+    return options_.shuffle ? RandomSampler(*dataset_).indices() : SequentialSampler(*dataset_).indices();
   }
+  std::vector<std::int64_t> order = options_.sampler->indices();
+  check<ConfigError>(static_cast<std::int64_t>(order.size()) == options_.sampler->size(),
+                     "DataLoader: the sampler gave {} indices, expected {} as its size() says", order.size(),
+                     options_.sampler->size());
+  for (const std::int64_t index : order) {
+    check<ConfigError>(index >= 0 && index < dataset_->size(),
+                       "DataLoader: the sampler gave index {}, but the data set has {} samples", index,
+                       dataset_->size());
+  }
+  return order;
+}
+
+DataLoader::Iterator DataLoader::begin() {
+  auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch_, size(), order_of(epoch_));
+  ++epoch_;
   pass->start();
   return Iterator(std::move(pass));
 }

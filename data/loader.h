@@ -1,15 +1,16 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <type_traits>
-#include <utility>
+#include <span>
+#include <vector>
 
 #include <tandem/data/dataset.h>
+#include <tandem/data/sampler.h>
 
 namespace tandem::inline v0::data {
 
@@ -17,7 +18,10 @@ namespace tandem::inline v0::data {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;                       // samples in a batch
   bool shuffle = false;                              // another order each epoch
+  std::shared_ptr<const Sampler> sampler = nullptr;  // which samples, in which order; default: all, in order
   int num_workers = 0;                               // threads that load ahead; 0: in the calling thread
+  /// Makes a batch of its samples; default: default_collate. Runs on the threads that load.
+  std::function<Example(std::span<const Example> samples)> collate_fn = nullptr;
   bool drop_last = false;                            // leave out a last batch that is not full
   int prefetch_factor = 2;                           // batches ahead per worker
   std::optional<std::uint64_t> seed = std::nullopt;  // of the order; default: drawn from the current generator
@@ -26,21 +30,18 @@ struct DataLoaderOptions {
 
 /// Batches of a data set: `for (auto [x, y] : loader)` is one epoch. The order of epoch e is a function of (seed, e),
 /// the same for any number of workers; each begin() starts the next epoch. Leaving the loop early is safe at any time.
-/// What a worker throws arrives in the loop at its batch, a tandem::Error with the sample's index.
+/// What a worker throws arrives in the loop at its batch, as a tandem::Error with the sample's index; where the data
+/// set threw something else, that is inside (std::rethrow_if_nested).
 class TANDEM_API DataLoader {
  public:
   class Iterator;
 
-  /// Borrows an lvalue, which must outlive the loader, and keeps a temporary. Throws ConfigError for an empty data set,
-  /// a batch size below 1, or drop_last with less than one batch.
-  template <class D>
-    requires std::derived_from<std::remove_cvref_t<D>, Dataset>
-  explicit DataLoader(D&& dataset, const DataLoaderOptions& options = {})
-      : DataLoader(share(std::forward<D>(dataset)), options) {}
-  DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options = {});
+  /// Borrows a data set that is an lvalue, which must outlive the loader, and keeps a temporary. Throws ConfigError for
+  /// an empty data set, a batch size below 1, drop_last with less than one batch, or shuffle with a sampler.
+  explicit DataLoader(DatasetHandle dataset, const DataLoaderOptions& options = {});
 
   /// Batches in an epoch.
-  std::int64_t size() const noexcept;
+  std::int64_t size() const;
   /// Number of the next epoch to start; set_epoch() to resume.
   std::int64_t epoch() const noexcept { return epoch_; }
   /// Sets the number of the next epoch.
@@ -54,16 +55,10 @@ class TANDEM_API DataLoader {
  private:
   struct Pass;
 
-  template <class D>
-  static std::shared_ptr<const Dataset> share(D&& dataset) {
-    if constexpr (std::is_lvalue_reference_v<D>) {
-      return {std::shared_ptr<const Dataset>(), &dataset};
-    } else {
-      return std::make_shared<std::remove_cvref_t<D>>(std::forward<D>(dataset));
-    }
-  }
+  std::int64_t samples_per_epoch() const;
+  std::vector<std::int64_t> order_of(std::int64_t epoch) const;
 
-  std::shared_ptr<const Dataset> dataset_;
+  DatasetHandle dataset_;
   DataLoaderOptions options_;
   std::uint64_t seed_;
   std::int64_t epoch_ = 0;

@@ -11,8 +11,10 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
+#include <tandem/data/categories.h>
 #include <tandem/data/convert.h>
 #include <tandem/data/dataset.h>
+#include <tandem/data/imputer.h>
 #include <tandem/data/standardizer.h>
 #include <tandem/tensor/factories.h>
 
@@ -27,21 +29,11 @@ constexpr std::int64_t kFewestRows = 5;  // one of them tests
 constexpr double kLargest = 1e18;        // squares of it still fit into f32
 constexpr double kSkewed = 2;            // skewness from which on a column of counts is taken as its logarithm
 
-// The values of the training rows that are there.
-std::vector<double> known(const std::vector<double>& values, const std::vector<std::int64_t>& rows) {
-  std::vector<double> result;
-  for (const std::int64_t row : rows) {
-    if (const double value = values[static_cast<std::size_t>(row)]; !std::isnan(value)) {
-      result.push_back(value);
-    }
-  }
-  return result;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// The numbers that are there.
+std::vector<double> known(const Tensor& column) {
+  std::vector<double> values = column.to_vector<double>();
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  return values;
 }
 
 double skewness(const std::vector<double>& values) {
@@ -59,17 +51,19 @@ double skewness(const std::vector<double>& values) {
   return second > 0 ? (third / n) / std::pow(second / n, 1.5) : 0;
 }
 
-Tensor numeric_feature(const std::string& source, const std::string& name, std::vector<double> values,
-                       const std::vector<std::int64_t>& train_rows) {
-  const std::vector<double> there = known(values, train_rows);
-  check<IoError>(!there.empty(), "{}: column '{}' has no value in the training part; remove the column", source, name);
-  const double fill = median(there);
-  const bool logarithm = *std::min_element(there.begin(), there.end()) >= 0 && skewness(there) > kSkewed;
-  for (double& value : values) {
-    value = std::isnan(value) ? fill : value;
-    value = logarithm ? std::log1p(std::max(value, 0.0)) : value;
+Tensor numeric_feature(const data::CsvTable& table, const std::string& name, const data::Split& split) {
+  const Tensor column = data::to_tensor(table, {name}, DType::f64);
+  const Tensor train = column.index_select(0, split.train);
+  const std::vector<double> there = known(train);
+  check<IoError>(!there.empty(), "{}: column '{}' has no value in the training part; remove the column", table.source(),
+                 name);
+  Tensor filled = data::Imputer::median(train).apply(column);
+  if (*std::min_element(there.begin(), there.end()) >= 0 && skewness(there) > kSkewed) {
+    for (double& value : filled.mutable_span<double>()) {
+      value = std::log1p(std::max(value, 0.0));
+    }
   }
-  return from_data(values, {static_cast<std::int64_t>(values.size()), 1});
+  return filled;
 }
 
 Eigen::MatrixXd with_ones(const Tensor& x) {
@@ -127,12 +121,11 @@ RegressionData load_table(const std::string& path, const std::string& target, st
       continue;
     }
     if (table.is_numeric(name)) {
-      const std::span<const double> values = table.numeric(name);
-      features.push_back(numeric_feature(file, name, {values.begin(), values.end()}, train_rows));
+      features.push_back(numeric_feature(table, name, split));
     } else {
-      const data::OneHot one_hot = data::one_hot(table, name);
-      categories.push_back(fmt::format("'{}' ({})", name, one_hot.categories.size()));
-      features.push_back(data::to_tensor(one_hot).to(DType::f64));
+      const auto kinds = data::Categories::of(table, name, train_rows, {.unseen = data::Unseen::ignore});
+      categories.push_back(fmt::format("'{}' ({})", name, kinds.size()));
+      features.push_back(data::to_tensor(kinds.encode(table, name)).to(DType::f64));
     }
   }
   const Tensor x = cat(features, 1);

@@ -57,8 +57,9 @@ TEST(CsvErrors, TextWhereNumbersAreDue) {
 }
 
 TEST(CsvErrors, NumbersWhereTextIsDue) {
-  EXPECT_EQ(message_of<ConfigError>([] { small_table().text("price"); }),
-            "a.csv: column 'price' holds numbers, not text; read it with numeric()");
+  EXPECT_EQ(
+      message_of<ConfigError>([] { small_table().text("price"); }),
+      "a.csv: column 'price' holds numbers, not text; read it with numeric(), or name it in CsvOptions::text_columns");
 }
 
 TEST(CsvErrors, UnknownColumn) {
@@ -162,8 +163,9 @@ TEST(CsvErrors, TooManyCategories) {
   EXPECT_EQ(message_of<IoError>([&] { one_hot(table, "id", 2); }),
             "a.csv: column 'id' has more than 2 different texts, too many for one-hot; the first text is 'a' in line "
             "2, column 3");
-  EXPECT_EQ(message_of<ConfigError>([&] { one_hot(table, "n"); }),
-            "a.csv: column 'n' holds numbers, not text; read it with numeric()");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { one_hot(table, "n"); }),
+      "a.csv: column 'n' holds numbers, not text; read it with numeric(), or name it in CsvOptions::text_columns");
 }
 
 TEST(CsvErrors, NameTheFileThatWasRead) {

@@ -1,12 +1,17 @@
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <tandem/data/subset.h>
 
 #include "numbers.h"
 #include "support/message.h"
@@ -73,18 +78,101 @@ TEST(DataLoaderErrors, AnIteratorMaySkipABatchThatFailed) {
   }
 }
 
-TEST(DataLoaderErrors, OtherExceptionsArriveUnchanged) {
+// The text of the tandem::Error that an epoch throws; `original` gets what is nested in it.
+std::string nested_error(DataLoader& loader, std::exception_ptr& original) {
+  try {
+    epoch(loader);
+  } catch (const Error& error) {
+    try {
+      std::rethrow_if_nested(error);
+    } catch (...) {
+      original = std::current_exception();
+    }
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DataLoaderErrors, OtherExceptionsArriveInsideATandemErrorWithTheSamplesIndex) {
   struct Rude : Numbers {
     using Numbers::Numbers;
     Example get(std::int64_t index) const override {
       if (index == 3) throw std::out_of_range("not one of tandem's");
+      if (index == 5) throw 42;
       return Numbers::get(index);
     }
   };
   for (const int workers : kWorkers) {
-    DataLoader loader(Rude(6), {.batch_size = 1, .num_workers = workers});
-    EXPECT_THROW(epoch(loader), std::out_of_range);
+    std::exception_ptr original;
+    DataLoader loader(Rude(5), {.batch_size = 1, .num_workers = workers});
+    EXPECT_EQ(nested_error(loader, original), "not one of tandem's\n  while loading sample 3");
+    EXPECT_THROW(std::rethrow_exception(original), std::out_of_range);
+
+    DataLoader number(data::Subset(Rude(6), {0, 5}), {.num_workers = workers});
+    EXPECT_EQ(nested_error(number, original), "an exception that is no std::exception\n  while loading sample 5");
+    EXPECT_THROW(std::rethrow_exception(original), int);
   }
+}
+
+TEST(DataLoaderErrors, ADataSetThatLoadsBatchesItsOwnWayIsNamedByTheBatch) {
+  struct Batches : Numbers {
+    using Numbers::Numbers;
+    Example get_batch(std::span<const std::int64_t>) const override { throw std::runtime_error("no connection"); }
+  };
+  for (const int workers : kWorkers) {
+    std::exception_ptr original;
+    DataLoader loader(Batches(20), {.batch_size = 3, .num_workers = workers});
+    EXPECT_EQ(nested_error(loader, original), "no connection\n  while loading samples 0, 1, 2");
+    DataLoader large(Batches(20), {.batch_size = 12, .num_workers = workers});
+    EXPECT_EQ(nested_error(large, original),
+              "no connection\n  while loading samples 0, 1, 2, 3, 4, 5, 6, 7, ... (12 in all)");
+    EXPECT_THROW(std::rethrow_exception(original), std::runtime_error);
+  }
+}
+
+TEST(DataLoaderErrors, ACollateFunctionThatThrowsIsNamed) {
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(4), {.batch_size = 2,
+                                   .num_workers = workers,
+                                   .collate_fn = [](std::span<const Example>) -> Example { throw ValueError("odd"); }});
+    EXPECT_EQ(message_of<ValueError>([&] { epoch(loader); }), "odd\n  while collating samples 0, 1");
+    DataLoader broken(Faulty(4, {1}),
+                      {.batch_size = 2, .num_workers = workers, .collate_fn = [](std::span<const Example> samples) {
+                         return data::default_collate(samples);
+                       }});
+    EXPECT_EQ(message_of<ValueError>([&] { epoch(broken); }), "the sample is broken\n  while loading sample 1");
+  }
+}
+
+TEST(DataLoaderErrors, SamplersMustFitTheDataSet) {
+  struct Fixed : data::Sampler {
+    Fixed(std::int64_t size, Indices indices) : size_(size), indices_(std::move(indices)) {}
+    std::int64_t size() const override { return size_; }
+    Indices indices() const override { return indices_; }
+    std::int64_t size_;
+    Indices indices_;
+  };
+  const Numbers dataset(4);
+  const auto text = [&](std::int64_t size, const Indices& indices) {
+    return message_of<ConfigError>([&] {
+      DataLoader loader(dataset, {.sampler = std::make_shared<Fixed>(size, indices)});
+      loader.begin();
+    });
+  };
+  EXPECT_EQ(text(2, {0, 4}), "DataLoader: the sampler gave index 4, but the data set has 4 samples");
+  EXPECT_EQ(text(1, {-1}), "DataLoader: the sampler gave index -1, but the data set has 4 samples");
+  EXPECT_EQ(text(3, {0}), "DataLoader: the sampler gave 1 indices, expected 3 as its size() says");
+  EXPECT_EQ(text(0, {}), "DataLoader: the sampler gives no samples");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              DataLoader(dataset, {.shuffle = true, .sampler = std::make_shared<data::RandomSampler>(dataset)});
+            }),
+            "DataLoader: sampler option is mutually exclusive with shuffle");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              DataLoader(dataset,
+                         {.batch_size = 3, .sampler = std::make_shared<Fixed>(2, Indices{0, 1}), .drop_last = true});
+            }),
+            "DataLoader: batch_size 3 is larger than the sampler's epoch (2 samples), so with drop_last there is no "
+            "batch at all");
 }
 
 TEST(DataLoaderErrors, SamplesThatDoNotStackAreNamed) {

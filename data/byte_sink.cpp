@@ -1,0 +1,104 @@
+#include <tandem/data/byte_sink.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxLinks = 40;  // as in Linux; more are a circle
+
+// Where the bytes go in the end: a link itself stays, what it points to is replaced.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  check<IoError>(!fs::exists(status) || fs::is_regular_file(status),
+                 "cannot write '{}': this is {}, expected the name of a file", path,
+                 fs::is_directory(status) ? "a directory" : "a device or a pipe");
+  fs::path target = path;
+  for (int links = 0; links < kMaxLinks && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+    target = target.parent_path() / fs::read_symlink(target, error);
+  }
+  return target.string();
+}
+
+// Unlike any other writer's, in this process or another.
+std::string temporary_name(const std::string& target) {
+  static std::atomic<int> count = 0;
+  return fmt::format("{}.tmp-{}-{}", target, ::getpid(), count.fetch_add(1));
+}
+
+// False with errno set when the system refuses.
+bool write_all(int descriptor, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// 0, or what the system said first.
+int write_file(const std::string& path, std::initializer_list<std::string_view> parts) noexcept {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return errno;
+  }
+  int error = 0;
+  for (const std::string_view part : parts) {
+    if (error == 0 && !write_all(descriptor, part)) {
+      error = errno;
+    }
+  }
+  // Without it, a power cut soon after the rename can leave the new name with no content.
+  if (error == 0 && ::fsync(descriptor) != 0) {
+    error = errno;
+  }
+  if (::close(descriptor) != 0 && error == 0) {
+    error = errno;
+  }
+  return error;
+}
+
+// Makes the rename last, where the file system can: the file is whole either way.
+void sync_directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
+    ::fsync(descriptor);
+    ::close(descriptor);
+  }
+}
+
+}  // namespace
+
+void replace_file(const std::string& path, std::initializer_list<std::string_view> parts) {
+  const std::string target = target_of(path);
+  const std::string temporary = temporary_name(target);
+  int error = write_file(temporary, parts);
+  if (error == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+    fail<IoError>("cannot write '{}': {}", path, std::generic_category().message(error));
+  }
+  sync_directory_of(target);
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,56 @@
+#include <tandem/data/cached_dataset.h>
+
+#include <cstddef>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/data/diagnostics.h>
+#include <tandem/tensor/generator.h>
+
+namespace tandem::inline v0::data {
+
+CachedDataset::CachedDataset(DatasetHandle dataset)
+    : dataset_(std::move(dataset)), cache_(std::make_unique<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
+
+Example CachedDataset::cached(std::int64_t index) const {
+  std::optional<Example>& place = cache_->samples.at(static_cast<std::size_t>(index));
+  {
+    const std::lock_guard lock(cache_->mutex);
+    if (place) {
+      return *place;
+    }
+  }
+  // Loading is slow and goes on side by side. When two threads load one sample, the first stays.
+  const NoGradGuard no_grad;
+  Generator generator(static_cast<std::uint64_t>(index));
+  const GeneratorScope scope(generator);
+  const Example loaded = dataset_->get(index);
+  // Its own memory: a data set may hand out views of what it keeps.
+  Example copy{loaded.x.clone(), loaded.y.clone()};
+  const std::lock_guard lock(cache_->mutex);
+  if (!place) {
+    place = std::move(copy);
+  }
+  return *place;
+}
+
+Example CachedDataset::get(std::int64_t index) const {
+  const NoGradGuard no_grad;
+  const Example sample = cached(index);
+  return {sample.x.clone(), sample.y.clone()};
+}
+
+Example CachedDataset::get_batch(std::span<const std::int64_t> indices) const {
+  std::vector<Example> samples;
+  for (const std::int64_t index : indices) {
+    try {
+      samples.push_back(cached(index));
+    } catch (...) {
+      rethrow_while(fmt::format("loading sample {}", index));
+    }
+  }
+  return default_collate(samples, indices);
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,100 @@
+#include <tandem/data/imputer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/check.h>
+#include <tandem/core/dispatch.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+void check_table(const Tensor& x) {
+  check<ShapeError>(x.dim() == 2, "Imputer: expected [rows, columns], got {}", x.shape());
+}
+
+/// `measure` makes one number of the numbers of a column that are there.
+template <class Measure>
+Tensor measure_columns(const Tensor& x, Measure&& measure) {
+  check_table(x);
+  const NoGradGuard no_grad;
+  const std::vector<double> values = x.to_vector<double>();
+  const std::int64_t rows = x.size(0);
+  const std::int64_t columns = x.size(1);
+  std::vector<double> fill;
+  std::vector<double> there;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    there.clear();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const double value = values[static_cast<std::size_t>(r * columns + c)];
+      check<ValueError>(!std::isinf(value), "Imputer: the value at row {}, column {} is {}", r, c, value);
+      if (!std::isnan(value)) {
+        there.push_back(value);
+      }
+    }
+    check<ValueError>(!there.empty(), "Imputer: column {} has no value in any of the {} rows; remove the column", c,
+                      rows);
+    fill.push_back(measure(there));
+  }
+  return from_data(fill, {columns}, {.device = "cpu"});
+}
+
+}  // namespace
+
+Imputer::Imputer(Tensor fill) : fill_(std::move(fill)) {}
+
+Imputer Imputer::mean(const Tensor& x) {
+  return Imputer(measure_columns(x, [](const std::vector<double>& values) {
+    // Not the sum, which may overflow.
+    double mean = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto count = static_cast<double>(i + 1);
+      mean += values[i] / count - mean / count;
+    }
+    return mean;
+  }));
+}
+
+Imputer Imputer::median(const Tensor& x) {
+  return Imputer(measure_columns(x, [](std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return values.size() % 2 == 1 ? *middle : std::midpoint(*std::max_element(values.begin(), middle), *middle);
+  }));
+}
+
+Imputer Imputer::constant(double value) {
+  check<ConfigError>(std::isfinite(value), "Imputer: the constant is {}; expected a finite number", value);
+  return Imputer(from_data(std::vector<double>{value}, {}, {.device = "cpu"}));
+}
+
+Tensor Imputer::apply(const Tensor& x) const {
+  check_table(x);
+  check<ShapeError>(fill_.dim() == 0 || fill_.size(0) == x.size(1), "Imputer: fitted on {} columns, got {}",
+                    fill_.numel(), x.shape());
+  const NoGradGuard no_grad;
+  const std::int64_t columns = x.size(1);
+  const double* fill = fill_.data<double>();
+  const bool per_column = fill_.dim() == 1;
+  Tensor host = x.detach().to("cpu").clone();
+  core::dispatch_floating(x.dtype(), "Imputer", [&]<class T>() {
+    std::int64_t at = 0;
+    for (T& value : host.mutable_span<T>()) {
+      if (std::isnan(value)) {
+        value = static_cast<T>(fill[per_column ? at % columns : 0]);
+      }
+      ++at;
+    }
+  });
+  return host.to(x.device());
+}
+
+}  // namespace tandem::inline v0::data

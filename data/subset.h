@@ -1,0 +1,51 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <tandem/data/dataset.h>
+
+namespace tandem::inline v0::data {
+
+/// Some samples of a data set, in an order of their own; they may repeat. Nothing is copied.
+class TANDEM_API Subset final : public Dataset {
+ public:
+  /// Throws ConfigError for an index outside [0, dataset.size()).
+  Subset(DatasetHandle dataset, std::vector<std::int64_t> indices);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  Example get(std::int64_t index) const override;
+  Example get_batch(std::span<const std::int64_t> indices) const override;
+
+  const Dataset& dataset() const noexcept { return *dataset_; }
+  /// Sample i is sample indices()[i] of dataset(): errors count as dataset() does.
+  const std::vector<std::int64_t>& indices() const noexcept { return indices_; }
+
+ private:
+  DatasetHandle dataset_;
+  std::vector<std::int64_t> indices_;
+};
+
+/// Disjoint parts of a data set with the given numbers of samples, chosen at random: by `seed` alone, or by
+/// current_generator() without one. Throws ConfigError unless the lengths add up to dataset.size().
+TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<std::int64_t>& lengths,
+                                            std::optional<std::uint64_t> seed = std::nullopt);
+/// The same for fractions that add up to 1. Each part gets floor(size * fraction) samples, and what is left goes one by
+/// one to the parts, from the first on.
+TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<double>& fractions,
+                                            std::optional<std::uint64_t> seed = std::nullopt);
+/// random_split(dataset, {800, 200}) or random_split(dataset, {0.8, 0.2}).
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::vector<Subset> random_split(const DatasetHandle& dataset, std::initializer_list<T> lengths,
+                                 std::optional<std::uint64_t> seed = std::nullopt) {
+  using Length = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+  return random_split(dataset, std::vector<Length>(lengths.begin(), lengths.end()), seed);
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,90 @@
+#include <tandem/data/byte_sink.h>
+
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/resource.h>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+#include "support/message.h"
+#include "support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+using data::replace_file;
+using test::message_of;
+using test::read_text;
+using test::TempDir;
+
+std::ptrdiff_t files_in(const TempDir& dir) {
+  return std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator());
+}
+
+TEST(ReplaceFile, WritesAllPartsInOrder) {
+  const TempDir dir;
+  replace_file(dir.file("a"), {"one", "", "two"});
+  EXPECT_EQ(read_text(dir.file("a")), "onetwo");
+  replace_file(dir.file("a"), {});
+  EXPECT_EQ(read_text(dir.file("a")), "");
+  EXPECT_EQ(files_in(dir), 1);
+}
+
+TEST(ReplaceFile, FollowsALink) {
+  const TempDir dir;
+  fs::create_directory(dir.file("far"));
+  dir.write("far/a", "old");
+  fs::create_symlink("far/a", dir.file("link"));
+  replace_file(dir.file("link"), {"new"});
+  EXPECT_TRUE(fs::is_symlink(dir.file("link")));
+  EXPECT_EQ(read_text(dir.file("far/a")), "new");
+  fs::create_symlink("far/b", dir.file("dangling"));
+  replace_file(dir.file("dangling"), {"new"});
+  EXPECT_EQ(read_text(dir.file("far/b")), "new");
+}
+
+TEST(ReplaceFile, LeavesTheOldFileWhenTheNewDoesNotFit) {
+  const TempDir dir;
+  dir.write("a", "old");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // else the limit ends the program
+  const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string text = message_of<IoError>([&] { replace_file(dir.file("a"), {std::string(5000, 'x')}); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(text, "cannot write '" + dir.file("a") + "': File too large");
+  EXPECT_EQ(read_text(dir.file("a")), "old");
+  EXPECT_EQ(files_in(dir), 1);
+}
+
+TEST(ReplaceFile, WritersAtOnceLeaveOneWholeFile) {
+  const TempDir dir;
+  {
+    std::vector<std::jthread> writers;
+    for (const char letter : {'a', 'b', 'c'}) {
+      writers.emplace_back([&dir, letter] {
+        for (int i = 0; i < 20; ++i) {
+          replace_file(dir.file("a"), {std::string(100'000, letter)});
+        }
+      });
+    }
+  }
+  const std::string content = read_text(dir.file("a"));
+  EXPECT_EQ(content, std::string(100'000, content.front()));
+  EXPECT_EQ(files_in(dir), 1);
+}
+
+}  // namespace
+}  // namespace tandem

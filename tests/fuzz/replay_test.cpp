@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+
+#include "fuzz/memory.h"
+#include "fuzz/promises.h"
+#include "fuzz/targets.h"
+
+// The inputs in corpus/, once each: seeds, and what fuzzing found. Under any compiler; a broken promise ends the
+// program.
+
+namespace tandem::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Target {
+  const char* name;
+  void (*run)(Bytes);
+};
+
+void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
+
+class Corpus : public testing::TestWithParam<Target> {};
+
+TEST_P(Corpus, KeepsThePromises) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(fs::path(TANDEM_FUZZ_CORPUS) / GetParam().name)) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  ASSERT_GT(files.size(), 5U);
+  for (const fs::path& path : files) {
+    SCOPED_TRACE(path.string());
+    std::ifstream in(path, std::ios::binary);
+    const std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
+    GetParam().run(bytes);
+    // A reader that looks beyond its end is caught here by the address sanitizer.
+    for (std::size_t length = 0; length < std::min<std::size_t>(bytes.size(), 512); ++length) {
+      GetParam().run({std::vector<std::uint8_t>(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length))});
+    }
+  }
+}
+
+TEST(MemoryWatch, SeesTheMostThatWasAllocatedAtOnce) {
+  if (!MemoryWatch::counts()) GTEST_SKIP() << "only with the address sanitizer";
+  const MemoryWatch watch;
+  for (int i = 0; i < 3; ++i) {
+    const Tensor tensor = zeros({1000});
+    const std::vector<char> bytes(500);
+  }
+  EXPECT_GE(watch.peak(), 4500U);
+  EXPECT_LT(watch.peak(), 9000U);
+}
+
+TEST(Promises, AreEnforced) {
+  EXPECT_DEATH(check_promises(1, [] { throw std::runtime_error("not tandem's"); }), "not tandem's");
+  EXPECT_DEATH(check_promises(1, [] { throw Error(std::string(3000, 'x')); }), "one screen");
+  if (MemoryWatch::counts()) {
+    EXPECT_DEATH(check_promises(1000, [] { const std::vector<char> much(1'100'000); }), "twice the file");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fuzz, Corpus,
+                         testing::Values(Target{"csv", csv}, Target{"gzip", gzip}, Target{"idx", idx},
+                                         Target{"npy", npy}),
+                         [](const auto& target) { return std::string(target.param.name); });
+
+}  // namespace
+}  // namespace tandem::fuzz
