@@ -1,6 +1,7 @@
 #include "fuzz/memory.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 
 #if defined(__has_feature)
@@ -13,7 +14,12 @@
 #endif
 
 #ifdef TANDEM_COUNTS_MEMORY
-#include <sanitizer/allocator_interface.h>
+// As in <sanitizer/allocator_interface.h>, which GCC does not install.
+extern "C" {
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
+                                              void (*on_free)(const volatile void*));
+std::size_t __sanitizer_get_allocated_size(const volatile void* memory);
+}
 #endif
 
 namespace tandem::fuzz {
@@ -35,7 +41,7 @@ void on_malloc(const volatile void*, std::size_t bytes) {
 
 void on_free(const volatile void* memory) {
   if (counting && memory != nullptr) {
-    live -= static_cast<std::ptrdiff_t>(__sanitizer_get_allocated_size(const_cast<const void*>(memory)));
+    live -= static_cast<std::ptrdiff_t>(__sanitizer_get_allocated_size(memory));
   }
 }
 
