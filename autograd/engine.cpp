@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include <tandem/autograd/node.h>
@@ -137,7 +138,7 @@ class Pass {
         node.apply(gradients);
       } catch (Error& error) {
         // What was saved and changed since says already whose pass it is.
-        if (std::string(error.what()).find("backward of '") == std::string::npos) {
+        if (!std::string_view(error.what()).starts_with(fmt::format("backward of '{}'", node.op()))) {
           error.add_context(fmt::format("in the backward pass of '{}'", node.op()));
         }
         throw;

@@ -14,8 +14,7 @@ class TANDEM_API Parameter : public Tensor {
   /// Takes over a floating point leaf (its elements are shared) and asks for its gradient.
   explicit Parameter(Tensor value, bool requires_grad = true);
 
-  /// `other` keeps meaning the same tensor, so that a refused assignment in a swap loses nothing.
-  Parameter(Parameter&& other) noexcept : Tensor(static_cast<const Tensor&>(other)) {}
+  Parameter(Parameter&&) noexcept = default;
   /// Throws ConfigError when this one is registered in a module, which with its optimiser and state dict would go on
   /// with the old one. Change the elements instead: copy_() under NoGradGuard. (A module that is assigned as a whole
   /// gives up its old parameters first.)
@@ -30,7 +29,7 @@ class TANDEM_API Buffer : public Tensor {
   Buffer() noexcept = default;
   explicit Buffer(Tensor value);
 
-  Buffer(Buffer&& other) noexcept : Tensor(static_cast<const Tensor&>(other)) {}
+  Buffer(Buffer&&) noexcept = default;
   /// As for Parameter.
   Buffer& operator=(Buffer&& other);
   Buffer(const Buffer&) = delete;

@@ -11,6 +11,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/kernels/math.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -89,7 +90,7 @@ Tensor Imputer::apply(const Tensor& x) const {
     std::int64_t at = 0;
     for (T& value : host.mutable_span<T>()) {
       if (std::isnan(value)) {
-        value = static_cast<T>(fill[per_column ? at % columns : 0]);
+        value = kernels::convert<T>(fill[per_column ? at % columns : 0]);
       }
       ++at;
     }

@@ -26,14 +26,21 @@ Tensor finite_f64(const Tensor& x) {
   return values;
 }
 
-// The deviation to divide by: 1 where there is none but rounding, or where f32 cannot hold it.
-Tensor usable_std(const Tensor& mean, const Tensor& variance) {
+// What to divide by: 1 where there is no spread but rounding, or where f32 cannot hold it. A constant column's mean is
+// its value, to the last digit: nothing divides what rounding leaves of it.
+Tensor usable_std(const Tensor& values, Tensor& mean) {
   constexpr double kRounding = 1e-12;
-  Tensor std = variance.sqrt();
-  const std::vector<double> centre = mean.to_vector<double>();
-  std::size_t at = 0;
+  const Tensor apart = values.clone().sub_(mean);
+  Tensor std = (mean.dim() == 0 ? apart.pow(2).mean() : apart.pow(2).mean({0})).sqrt();
+  double* centre = mean.mutable_data<double>();
+  const double* first = values.data<double>();
   for (double& value : std.mutable_span<double>()) {
-    value = value > kRounding * std::abs(centre[at++]) && static_cast<float>(value) > 0 ? value : 1;
+    if (!(value > kRounding * std::abs(*centre) && static_cast<float>(value) > 0)) {
+      value = 1;
+      *centre = *first;
+    }
+    ++centre;
+    ++first;
   }
   return std;
 }
@@ -47,16 +54,18 @@ Standardizer Standardizer::per_column(const Tensor& x) {
   check<ShapeError>(x.dim() == 2 && x.size(0) > 0,
                     "Standardizer: expected [rows, columns] with at least one row, got {}", x.shape());
   const Tensor values = finite_f64(x);
-  const Tensor mean = values.mean({0});
-  return {mean, usable_std(mean, values.clone().sub_(mean).pow(2).mean({0}))};
+  Tensor mean = values.mean({0});
+  const Tensor std = usable_std(values, mean);
+  return {mean, std};
 }
 
 Standardizer Standardizer::of_all(const Tensor& x) {
   const NoGradGuard no_grad;
   check<ShapeError>(x.numel() > 0, "Standardizer: {} has no elements to measure", x.shape());
   const Tensor values = finite_f64(x);
-  const Tensor mean = values.mean();
-  return {mean, usable_std(mean, values.clone().sub_(mean).pow(2).mean())};
+  Tensor mean = values.mean();
+  const Tensor std = usable_std(values, mean);
+  return {mean, std};
 }
 
 Tensor Standardizer::apply(const Tensor& x) const {

@@ -35,7 +35,7 @@ void expect_near(const Tensor& got, const Values& expected, double tolerance) {
 
 TEST(Standardizer, MeasuresEachColumn) {
   const Standardizer scaler = Standardizer::per_column(table({1, 10, 2, 20, 3, 60}, 3));
-  EXPECT_EQ(scaler.mean().dtype(), DType::f32);
+  EXPECT_EQ(scaler.mean().dtype(), DType::f64);
   expect_near(scaler.mean(), {2, 30}, 1e-6);
   expect_near(scaler.std(), {std::sqrt(2.0 / 3), std::sqrt((400.0 + 100 + 900) / 3)}, 1e-5);
 }
@@ -76,7 +76,8 @@ TEST(Standardizer, OnlyShiftsAConstantColumn) {
     for (const double value : {0.0, 0.1, -1e-30, 123456.789, 1e30}) {
       const Standardizer scaler = Standardizer::per_column(full({rows, 1}, value, {.dtype = DType::f64}));
       EXPECT_EQ(scaler.std().item(), 1) << rows << " rows of " << value;
-      expect_near(scaler.apply(full({1, 1}, value)), {0}, 0);
+      expect_near(scaler.apply(full({1, 1}, value, {.dtype = DType::f64})), {0}, 0);
+      expect_near(Standardizer::per_column(full({rows, 1}, value)).apply(full({1, 1}, value)), {0}, 0);
     }
   }
   const Standardizer mixed = Standardizer::per_column(table({0.1, 1, 0.1, 2, 0.1, 3}, 3));
@@ -108,6 +109,17 @@ TEST(Standardizer, OfAllMeasuresEverythingTogether) {
   EXPECT_EQ(scaled.shape(), images.shape());
   expect_near(scaled, {-1, -1, 1, 1, -1, 1, -1, 1}, 1e-6);
   EXPECT_EQ(Standardizer::of_all(full({3}, 0.1)).std().item(), 1);
+}
+
+// Dates and identifiers: their spread is below the last digit of an f32.
+TEST(Standardizer, LargeOffsetsTakeNoDigitsWithThem) {
+  const Tensor dates = (arange(1000, {.dtype = DType::f64}) * 3 + 1.6e9).reshape({1000, 1});
+  const Standardizer scaler = Standardizer::per_column(dates);
+  const double std = 3 * std::sqrt((1e6 - 1) / 12);
+  expect_near(scaler.apply(dates)[0], {-499.5 * 3 / std}, 1e-12);
+  expect_near(scaler.apply(dates)[999], {499.5 * 3 / std}, 1e-12);
+  EXPECT_EQ(scaler.apply(dates).dtype(), DType::f64);
+  expect_near(scaler.invert(scaler.apply(dates))[7], {1.6e9 + 21}, 1e-6);
 }
 
 TEST(Standardizer, GradientsPass) {

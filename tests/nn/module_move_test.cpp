@@ -74,6 +74,15 @@ TEST(ModuleMove, Swap) {
   expect_works(b, of_a);
 }
 
+// The module, its optimiser and its state dict would go on with the old one.
+TEST(ModuleMove, WhatIsRegisteredIsNotAssigned) {
+  Mlp a;
+  Mlp b;
+  EXPECT_EQ(message_of<ConfigError>([&] { a.fc1 = std::move(b.fc1); }),
+            "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one");
+  EXPECT_THROW(a.fc1.weight = std::move(b.fc1.weight), ConfigError);
+}
+
 TEST(ModuleMove, OutOfAFunction) {
   std::vector<double> output;
   const auto make = [&] {

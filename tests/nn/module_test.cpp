@@ -201,9 +201,20 @@ TEST(UnregisteredLayer, WithoutParametersIsFine) {
     nn::ReLU activation;
     nn::Sequential empty;
     nn::MSELoss loss;
-    Tensor forward(const Tensor& x) const { return loss(empty(activation(fc(x))), nn::Dropout(0.0)(x)); }
+    Tensor forward(const Tensor& x) const { return loss(empty(activation(fc(x))), x); }
   };
   EXPECT_NO_THROW(Model()(ones({1, 2})));
+}
+
+// It would drop in evaluation too: eval() does not reach it.
+TEST(UnregisteredLayer, DropoutIsRefused) {
+  struct Model : nn::Module<Model> {
+    nn::Dropout drop{0.5};
+    Tensor forward(const Tensor& x) const { return drop(x); }
+  };
+  EXPECT_EQ(message_of<ConfigError>([] { Model()(ones({2})); }),
+            "Dropout: a Dropout is called here but is no child of any module, so train() and eval() do not reach it. "
+            "Register it: child(\"name\", nn::Dropout(...))");
 }
 
 TEST(UnregisteredLayer, OutsideAnyModuleIsFine) {

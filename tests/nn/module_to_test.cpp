@@ -113,6 +113,16 @@ TEST(ModuleTo, BetweenForwardAndBackwardIsAnError) {
   }
 }
 
+TEST(ModuleTo, GradientsThatCameAlongSurviveAPassThatFailsAtOnce) {
+  Mlp model;
+  model(ones({2, 4})).sum().backward();
+  model.to(DType::f64);
+  const Tensor loss = model(ones({2, 4}, {.dtype = DType::f64})).sum();
+  loss.register_hook([](const Tensor&) -> Tensor { throw ValueError("no"); });
+  EXPECT_THROW(loss.backward(), ValueError);
+  EXPECT_TRUE(model.fc1.weight.grad().defined());
+}
+
 // ---- in the middle of training ----
 
 using MakeOptimizer = std::unique_ptr<optim::Optimizer> (*)(const std::vector<Tensor>&);

@@ -79,6 +79,18 @@ TEST(ClipGradNorm, ScalesAllGradientsTogether) {
   }
 }
 
+TEST(ClipGradNorm, IsNoticedByAGraphThatSavedAGradient) {
+  const Tensor w = tensor({3.0}, {.requires_grad = true});
+  const Tensor x = tensor({1.0}, {.requires_grad = true});
+  (w * w).sum().backward();
+  const Tensor y = (x * w.grad()).sum();
+  optim::clip_grad_norm_({w}, 1);
+  EXPECT_THROW(y.backward(), AutogradError);
+  const Tensor z = (x * w.grad()).sum();
+  optim::clip_grad_value_({w}, 0.1);
+  EXPECT_THROW(z.backward(), AutogradError);
+}
+
 TEST(ClipGradNorm, LeavesSmallGradientsAsTheyAre) {
   const auto parameters = with_gradients(true);
   const Values before = all_gradients(parameters);
