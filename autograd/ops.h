@@ -63,11 +63,15 @@ inline Tensor pow(const Tensor& x, Scalar exponent) { return x.pow(exponent); }
 inline Tensor pow(const Tensor& x, const Tensor& exponent) { return x.pow(exponent); }
 
 // ---- activations ----
+/// max(x, 0).
 inline Tensor relu(const Tensor& x) { return x.relu(); }
+/// Hyperbolic tangent.
 inline Tensor tanh(const Tensor& x) { return x.tanh(); }
+/// 1 / (1 + exp(-x)).
 inline Tensor sigmoid(const Tensor& x) { return x.sigmoid(); }
 /// x * sigmoid(x), also called swish.
 TANDEM_API Tensor silu(const Tensor& x);
+/// How gelu() is computed.
 enum class GELUApproximation : std::uint8_t { none, tanh };
 /// x * Phi(x), Phi the normal distribution function, or the approximation by tanh (Hendrycks and Gimpel, 2016).
 TANDEM_API Tensor gelu(const Tensor& x, GELUApproximation approximate = GELUApproximation::none);

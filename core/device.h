@@ -40,6 +40,7 @@ struct Device {
 
 /// "cpu:0", "cuda:1". Index 0 is written out too: errors are about which one.
 TANDEM_API std::string to_string(Device device);
+/// Writes to_string(device).
 TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
 
 /// Number of logical CPU devices, fixed by whichever comes first: the first use of a device beyond cpu:0, or a call

@@ -34,6 +34,7 @@ constexpr bool is_floating_point(DType dtype) noexcept { return dtype <= DType::
 
 /// "f32", "i64", ..., "bool".
 TANDEM_API std::string_view name(DType dtype) noexcept;
+/// Writes name(dtype).
 TANDEM_API std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// The DType that stores the C++ type T; only the eight stored types compile.

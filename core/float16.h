@@ -20,13 +20,16 @@ class BFloat16 {
     const std::uint32_t quiet = (from >> 16) | 0x40;  // rounding could turn a NaN into infinity
     bits_ = static_cast<std::uint16_t>((from & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
   }
+  /// The value; exact.
   constexpr operator float() const noexcept { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 
+  /// The number with these bits.
   static constexpr BFloat16 from_bits(std::uint16_t bits) noexcept {
     BFloat16 made{};
     made.bits_ = bits;
     return made;
   }
+  /// Sign, exponent, fraction.
   constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -50,6 +53,7 @@ class Half {
     const std::uint32_t finite = magnitude < (113u << 23) ? subnormal : normal;
     bits_ = static_cast<std::uint16_t>((magnitude >= (143u << 23) ? special : finite) | ((from >> 16) & 0x8000));
   }
+  /// The value; exact.
   constexpr operator float() const noexcept {
     const std::uint32_t magnitude = bits_ & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
@@ -59,11 +63,13 @@ class Half {
     return std::bit_cast<float>((magnitude >= 0x7C00 ? special : finite) | ((bits_ & 0x8000u) << 16));
   }
 
+  /// The number with these bits.
   static constexpr Half from_bits(std::uint16_t bits) noexcept {
     Half made{};
     made.bits_ = bits;
     return made;
   }
+  /// Sign, exponent, fraction.
   constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -74,6 +80,7 @@ class Half {
 /// What an element type computes in: f32 for the 16-bit types, itself for the others.
 template <class T>
 struct ComputeTypeOf {
+  /// What T computes in.
   using type = T;
 };
 template <>
@@ -84,9 +91,11 @@ template <>
 struct ComputeTypeOf<Half> {
   using type = float;
 };
+/// What T computes in.
 template <class T>
 using ComputeType = typename ComputeTypeOf<T>::type;
 
+/// Whether T is BFloat16 or Half.
 template <class T>
 inline constexpr bool is_16_bit = !std::is_same_v<T, ComputeType<T>>;
 

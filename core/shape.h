@@ -73,6 +73,7 @@ class TANDEM_API Shape {
 
 /// "[32, 784]"; "[]" for a scalar.
 TANDEM_API std::string to_string(const Shape& shape);
+/// Writes to_string(shape).
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// Strides, in elements, of a dense row-major tensor.

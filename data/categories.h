@@ -18,9 +18,10 @@ enum class Unseen : std::uint8_t {
   other,   // a category of its own, behind the named ones
 };
 
+/// What Categories makes of texts.
 struct CategoriesOptions {
-  Unseen unseen = Unseen::error;
-  std::int64_t max_categories = 1000;
+  Unseen unseen = Unseen::error;       // what encode() does with a text that was not there when the order was made
+  std::int64_t max_categories = 1000;  // more of them are an error: a column of names is no category
 };
 
 /// The categories of text columns, in a fixed order: the same texts get the same indices in every table. Fit on the
@@ -39,6 +40,7 @@ class TANDEM_API Categories {
 
   /// By index; with Unseen::other, "(other)" comes last.
   const std::vector<std::string>& names() const noexcept { return names_; }
+  /// How many there are.
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(names_.size()); }
 
   /// A text column as indices into names(). Throws ConfigError for a numeric column and, under Unseen::error, IoError

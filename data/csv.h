@@ -125,8 +125,8 @@ TANDEM_API CsvTable parse_csv(std::string_view text, const std::string& name, co
 
 /// A text column as class indices, which is what one-hot encoding starts from.
 struct OneHot {
-  std::vector<std::string> categories;
-  std::vector<std::int64_t> indices;  // [num_rows], into categories; -1 for none of them
+  std::vector<std::string> categories;  // the texts, by index
+  std::vector<std::int64_t> indices;    // [num_rows], into categories; -1 for none of them
 };
 
 /// The different texts of a column and where they are: Categories (categories.h) fitted on all rows. Throws what

@@ -54,7 +54,9 @@ class TANDEM_API DatasetHandle {
   template <std::derived_from<Dataset> D>
   DatasetHandle(std::shared_ptr<D> dataset) : DatasetHandle(Shared{}, std::move(dataset)) {}
 
+  /// The data set.
   const Dataset& operator*() const noexcept { return *pointer_; }
+  /// The data set.
   const Dataset* operator->() const noexcept { return pointer_.get(); }
 
  private:

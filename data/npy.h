@@ -9,6 +9,7 @@
 
 namespace tandem::inline v0::data {
 
+/// Limits of the reader.
 struct NpyOptions {
   std::int64_t max_bytes = std::int64_t{4} << 30;  // largest file accepted
 };

@@ -31,6 +31,7 @@ class TANDEM_API SequentialSampler final : public Sampler {
   std::int64_t size_;
 };
 
+/// PyTorch's names.
 struct RandomSamplerOptions {
   bool replacement = false;                                // draw each sample independently of the others
   std::optional<std::int64_t> num_samples = std::nullopt;  // in an epoch; default: as many as there are

@@ -22,6 +22,7 @@ class TANDEM_API Subset final : public Dataset {
   Example get(std::int64_t index) const override;
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
+  /// The whole.
   const Dataset& dataset() const noexcept { return *dataset_; }
   /// Sample i is sample indices()[i] of dataset(): errors count as dataset() does.
   const std::vector<std::int64_t>& indices() const noexcept { return indices_; }

@@ -7,13 +7,14 @@
 
 namespace tandem::inline v0::optim {
 
+/// PyTorch's names and defaults.
 struct AdagradOptions {
-  double lr = 1e-2;
-  double lr_decay = 0;      // the rate of step t is lr / (1 + (t - 1) * lr_decay)
-  double weight_decay = 0;  // added to the gradient
-  double initial_accumulator_value = 0;
-  double eps = 1e-10;
-  bool maximize = false;  // uphill instead
+  double lr = 1e-2;                      // learning rate
+  double lr_decay = 0;                   // the rate of step t is lr / (1 + (t - 1) * lr_decay)
+  double weight_decay = 0;               // added to the gradient
+  double initial_accumulator_value = 0;  // what the sums of squares start from
+  double eps = 1e-10;                    // added to the root that is divided by
+  bool maximize = false;                 // uphill instead
 };
 
 /// Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.

@@ -25,8 +25,8 @@ struct AdamWOptions {
   double beta2 = 0.999;        // decay of the mean of their squares
   double eps = 1e-8;           // added to the root that is divided by
   double weight_decay = 1e-2;  // decoupled: shrinks the parameter by lr * weight_decay
-  bool amsgrad = false;
-  bool maximize = false;
+  bool amsgrad = false;        // divide by the largest second moment so far
+  bool maximize = false;       // uphill instead
 };
 
 /// Kingma and Ba, "Adam: a method for stochastic optimization", 2015; amsgrad: Reddi, Kale and Kumar, "On the

@@ -8,8 +8,9 @@
 
 namespace tandem::inline v0::optim {
 
+/// How fast the average follows.
 struct EMAOptions {
-  double decay = 0.999;
+  double decay = 0.999;  // part of the average that an update keeps
 };
 
 /// An exponential moving average of weights, beside those that are trained (Polyak and Juditsky, 1992; as PyTorch's
@@ -33,6 +34,7 @@ class TANDEM_API EMA {
 
   /// After each step of the optimiser. Throws ConfigError within a Scope, where the parameters are the averages.
   void update();
+  /// Calls of update() so far.
   std::int64_t num_updates() const noexcept { return num_updates_; }
   /// In the order of the parameters; the next update changes them.
   const std::vector<Tensor>& averages() const noexcept { return averages_; }

@@ -23,8 +23,9 @@ class TANDEM_API LRScheduler {
 
   /// Counts, and sets the rate.
   void step();
-  /// The rate of the first group now; of each.
+  /// The rate of the first group now.
   double last_lr() const noexcept { return optimizer_.learning_rate(); }
+  /// The rate of each group now.
   std::vector<double> last_lrs() const;
 
   /// "last_epoch" (calls of step(), i64), "base_lrs" and "last_lrs" (one per group, f64). Options are not in it.
@@ -50,10 +51,12 @@ class TANDEM_API LRScheduler {
   }
   /// Instead of the groups' rates; one per group.
   void set_bases(std::vector<double> bases) { bases_ = std::move(bases); }
+  /// The optimiser whose rates are set.
   Optimizer& optimizer() const noexcept { return optimizer_; }
+  /// Takes over what read() found.
+  using Restore = std::function<void()>;
   /// Reads from a state, under names that begin with `prefix`, what this adds to "last_epoch" and so on; the function
   /// that comes back takes it over once all is known to be right.
-  using Restore = std::function<void()>;
   virtual Restore read(class StateReader& reader, const std::string& prefix);
 
  private:
@@ -82,8 +85,8 @@ class TANDEM_API StepLR : public LRScheduler {
 
 /// When the rate drops, and how far.
 struct MultiStepLROptions {
-  std::vector<std::int64_t> milestones;
-  double gamma = 0.1;
+  std::vector<std::int64_t> milestones;  // counts of step() at which the rate drops
+  double gamma = 0.1;                    // factor per milestone
 };
 
 /// base * gamma ^ (how many milestones are <= count). Milestones ascend; one that comes twice counts twice.
@@ -98,7 +101,7 @@ class TANDEM_API MultiStepLR : public LRScheduler {
 
 /// What the rate is multiplied with.
 struct ExponentialLROptions {
-  double gamma = 0.9;
+  double gamma = 0.9;  // factor per call of step()
 };
 
 /// base * gamma ^ count.
@@ -113,9 +116,9 @@ class TANDEM_API ExponentialLR : public LRScheduler {
 
 /// From where to where, and how long.
 struct LinearLROptions {
-  double start_factor = 1.0 / 3;
-  double end_factor = 1;
-  std::int64_t total_iters = 5;  // calls of step() from one to the other
+  double start_factor = 1.0 / 3;  // factor of the first rate
+  double end_factor = 1;          // factor that stays
+  std::int64_t total_iters = 5;   // calls of step() from one to the other
 };
 
 /// base times a factor that goes along a line from start_factor to end_factor and stays there: a warm-up. The first

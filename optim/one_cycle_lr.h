@@ -7,21 +7,23 @@
 
 namespace tandem::inline v0::optim {
 
+/// The curve between two rates.
 enum class AnnealStrategy : unsigned char { cos, linear };
 
+/// PyTorch's names and defaults.
 struct OneCycleLROptions {
-  std::vector<double> max_lr;    // {0.1}: one for all groups, or one for each
-  std::int64_t total_steps = 0;  // 0: epochs * steps_per_epoch
-  std::int64_t epochs = 0;
-  std::int64_t steps_per_epoch = 0;
-  double pct_start = 0.3;  // part of the cycle in which the rate grows
-  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
-  bool cycle_momentum = true;  // against the rate, between max_momentum and base_momentum
-  double base_momentum = 0.85;
-  double max_momentum = 0.95;
-  double div_factor = 25;         // the first rate is max_lr / div_factor
-  double final_div_factor = 1e4;  // the last rate is the first one / final_div_factor
-  bool three_phase = false;       // down as long as up, and then to the last rate
+  std::vector<double> max_lr;                            // {0.1}: one for all groups, or one for each
+  std::int64_t total_steps = 0;                          // 0: epochs * steps_per_epoch
+  std::int64_t epochs = 0;                               // with steps_per_epoch, instead of total_steps
+  std::int64_t steps_per_epoch = 0;                      // steps in each
+  double pct_start = 0.3;                                // part of the cycle in which the rate grows
+  AnnealStrategy anneal_strategy = AnnealStrategy::cos;  // the curve up and down
+  bool cycle_momentum = true;                            // against the rate, between max_momentum and base_momentum
+  double base_momentum = 0.85;                           // momentum at the highest rate
+  double max_momentum = 0.95;                            // momentum at the lowest rates
+  double div_factor = 25;                                // the first rate is max_lr / div_factor
+  double final_div_factor = 1e4;                         // the last rate is the first one / final_div_factor
+  bool three_phase = false;                              // down as long as up, and then to the last rate
 };
 
 /// Up to max_lr and down to next to nothing, in one cycle; step() after every batch (Smith and Topin,

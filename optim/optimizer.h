@@ -56,21 +56,22 @@ class TANDEM_API Optimizer {
  protected:
   /// One stretch of memory whose members belong to one group and have taken the same number of steps.
   struct Slice {
-    ParameterRun run;
-    kernels::StepState state;
+    ParameterRun run;            // the stretch
+    kernels::StepState state;    // rate and step count of this update
     std::vector<void*> buffers;  // what the optimiser keeps per element, in the order given at construction
-    const Group* group;
+    const Group* group;          // whose options hold
   };
   /// Something kept for each element of a parameter.
   struct BufferKind {
-    std::string name;  // in a state
-    double initial = 0;
+    std::string name;    // in a state
+    double initial = 0;  // what each element starts from
   };
 
   /// `options` are those of groups that have none of their own, and valid but for the rate. Throws ConfigError for
   /// empty groups, a parameter that comes twice, undefined tensors, results of ops, options out of range.
   Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
             std::vector<BufferKind> buffers);
+  /// Updates one stretch from its gradients.
   virtual void update(const Slice& slice) = 0;
 
  private:

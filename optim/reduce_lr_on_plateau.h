@@ -7,18 +7,21 @@
 
 namespace tandem::inline v0::optim {
 
+/// Whether smaller or larger is better.
 enum class PlateauMode : unsigned char { min, max };
+/// What `threshold` is a part of: the best value, or nothing.
 enum class ThresholdMode : unsigned char { rel, abs };
 
+/// PyTorch's names and defaults.
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::min;  // whether a smaller or a larger metric is better
-  double factor = 0.1;
-  std::int64_t patience = 10;  // how many epochs without an improvement are borne
-  double threshold = 1e-4;     // by how much the best must be beaten: by a part of it (rel) or by this (abs)
-  ThresholdMode threshold_mode = ThresholdMode::rel;
-  std::int64_t cooldown = 0;  // epochs after a reduction that do not count
-  double min_lr = 0;
-  double eps = 1e-8;  // a smaller change of the rate is not made
+  double factor = 0.1;                  // what the rate is multiplied with
+  std::int64_t patience = 10;           // how many epochs without an improvement are borne
+  double threshold = 1e-4;              // by how much the best must be beaten: by a part of it (rel) or by this (abs)
+  ThresholdMode threshold_mode = ThresholdMode::rel;  // how `threshold` counts
+  std::int64_t cooldown = 0;                          // epochs after a reduction that do not count
+  double min_lr = 0;                                  // the rate never falls below
+  double eps = 1e-8;                                  // a smaller change of the rate is not made
 };
 
 /// Multiplies every group's rate by `factor` once a metric has stopped improving. Call step(metric) after each epoch's
@@ -31,6 +34,7 @@ class TANDEM_API ReduceLROnPlateau {
   ReduceLROnPlateau(const ReduceLROnPlateau&) = delete;
   ReduceLROnPlateau& operator=(const ReduceLROnPlateau&) = delete;
 
+  /// Once per epoch, with what is to get better.
   void step(double metric);
   /// Of the first group.
   double last_lr() const noexcept { return optimizer_.learning_rate(); }

@@ -20,6 +20,9 @@ SGD::SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options)
                      options.dampening);
 }
 
+SGD::SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options)
+    : SGD(std::vector<ParamGroup>(groups), options) {}
+
 void SGD::update(const Slice& slice) {
   kernels::launch(kernels::context_for(slice.run.device),
                   kernels::Sgd{.dtype = slice.run.dtype,

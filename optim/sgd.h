@@ -25,8 +25,8 @@ class TANDEM_API SGD : public Optimizer {
   explicit SGD(const std::vector<Tensor>& parameters, const SGDOptions& options = {});
   /// Groups with options of their own. Throws ConfigError for an empty group, a parameter in two of them.
   explicit SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options = {});
-  SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options = {})
-      : SGD(std::vector<ParamGroup>(groups), options) {}
+  /// The same, written out: SGD({{.params = a}, {.params = b, .lr = 0.1}}).
+  SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options = {});
 
  private:
   void update(const Slice& slice) override;

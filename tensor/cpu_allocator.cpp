@@ -1,10 +1,12 @@
 #include <tandem/tensor/cpu_allocator.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 #include <unistd.h>
 
@@ -27,6 +29,8 @@ constexpr int kLinearClasses = 16;                                  // 64, 128, 
 constexpr int kClasses = kLinearClasses + 4 * (46 - 10);            // then four per doubling, up to 2^46
 constexpr std::size_t kThreadBlock = std::size_t{1} << 18;          // larger blocks are shared by all threads
 constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;  // what a thread keeps of one class
+
+constexpr std::size_t kKeptIdle = kCached ? std::size_t{1} << 28 : 0;  // of large blocks, however few are in use
 
 constexpr std::size_t kLargest = std::size_t{1} << 46;
 
@@ -64,10 +68,16 @@ void give_back(FreeBlock* list, int size_class) noexcept {
   }
 }
 
+// Blocks for all threads. Of large ones it keeps no more idle than were ever in use at once: a program whose sizes
+// change (other batches, other sequence lengths) must not pile up what it will not ask for again.
 struct SharedCache {
   std::mutex mutex;
   std::array<FreeBlock*, kClasses> lists{};
+  std::size_t used = 0;          // bytes of large blocks in use
+  std::size_t most = kKeptIdle;  // most that ever were
+  std::size_t idle = 0;          // bytes of large blocks in the lists
 
+  /// Counts a block of that class as used, whether there is one here or null comes back.
   void* take(int size_class) noexcept {
     const std::lock_guard lock(mutex);
     FreeBlock*& head = lists[static_cast<std::size_t>(size_class)];
@@ -75,7 +85,39 @@ struct SharedCache {
     if (block != nullptr) {
       head = block->next;
     }
+    if (const std::size_t size = class_bytes(size_class); size > kThreadBlock) {
+      used += size;
+      most = kCached ? std::max(most, used) : 0;
+      idle -= block != nullptr ? size : 0;
+    }
     return block;
+  }
+  /// A large block that was used, or for which there was no memory (null).
+  void put_large(FreeBlock* block, int size_class) noexcept {
+    const std::lock_guard lock(mutex);
+    const std::size_t size = class_bytes(size_class);
+    used -= size;
+    if (block == nullptr) {
+      return;
+    }
+    // Blocks of other classes go first: this size was just in demand.
+    for (int other = kClasses - 1; idle + size > most && other >= 0 && class_bytes(other) > kThreadBlock; --other) {
+      while (other != size_class && lists[static_cast<std::size_t>(other)] != nullptr && idle + size > most) {
+        FreeBlock* old =
+            std::exchange(lists[static_cast<std::size_t>(other)], lists[static_cast<std::size_t>(other)]->next);
+        old->next = nullptr;
+        idle -= class_bytes(other);
+        give_back(old, other);
+      }
+    }
+    if (idle + size > most) {
+      block->next = nullptr;
+      give_back(block, size_class);
+      return;
+    }
+    idle += size;
+    block->next = lists[static_cast<std::size_t>(size_class)];
+    lists[static_cast<std::size_t>(size_class)] = block;
   }
   void put(FreeBlock* first, FreeBlock* last, int size_class) noexcept {
     const std::lock_guard lock(mutex);
@@ -88,6 +130,8 @@ struct SharedCache {
     for (int c = 0; c < kClasses; ++c) {
       give_back(std::exchange(lists[static_cast<std::size_t>(c)], nullptr), c);
     }
+    idle = 0;
+    most = kCached ? std::max(kKeptIdle, used) : 0;
   }
 };
 
@@ -148,6 +192,9 @@ std::size_t free_bytes() {
     empty_cpu_cache();
     memory = std::aligned_alloc(kAlignment, size);
   }
+  if (memory == nullptr && size > kThreadBlock) {
+    shared_cache().put_large(nullptr, size_class);
+  }
   check<OutOfMemory>(memory != nullptr,
                      "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
                      "smaller batch or model, or free tensors first",
@@ -181,6 +228,10 @@ void cpu_free(void* memory, std::size_t bytes) noexcept {
   }
   const int size_class = class_of(bytes);
   auto* block = static_cast<FreeBlock*>(memory);
+  if (class_bytes(size_class) > kThreadBlock) {
+    shared_cache().put_large(block, size_class);
+    return;
+  }
   if (!kCached) {
     block->next = nullptr;
     give_back(block, size_class);

@@ -9,7 +9,8 @@ namespace tandem::inline v0::detail {
 
 /// 64-byte aligned host memory, from caches that keep what was freed: a training step asks the system for memory only
 /// while it warms up. Sizes are rounded up to classes (multiples of 64 bytes, then four per doubling). Small blocks go
-/// through a cache per thread, without locks; a block may be freed by another thread than allocated it.
+/// through a cache per thread, without locks; a block may be freed by another thread than allocated it. Of large blocks
+/// no more stays idle than were ever in use at once.
 /// Throws OutOfMemory with the account when the system refuses, after giving back everything that was cached.
 TANDEM_API void* cpu_allocate(std::size_t bytes);
 /// `bytes` as it was asked for.

@@ -34,9 +34,11 @@ class Scalar {
       : value_(detail::exact(static_cast<std::int64_t>(value))),
         kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
 
+  /// The number.
   constexpr double value() const noexcept { return value_; }
   /// f32, i64 or boolean: what it is alone.
   constexpr DType kind() const noexcept { return kind_; }
+  /// The negative number, of the same kind.
   constexpr Scalar operator-() const noexcept {
     Scalar negated = *this;
     negated.value_ = -value_;

@@ -13,6 +13,7 @@ namespace tandem::inline v0 {
 /// tensors without dimensions.
 class TANDEM_API StateDict {
  public:
+  /// A name and its tensor.
   using Entry = std::pair<std::string, Tensor>;
 
   /// Adds or replaces.
@@ -22,8 +23,11 @@ class TANDEM_API StateDict {
   /// Throws ConfigError when there is none.
   const Tensor& at(std::string_view name) const;
 
+  /// Number of entries.
   std::size_t size() const noexcept { return entries_.size(); }
+  /// The entries in order.
   auto begin() const noexcept { return entries_.begin(); }
+  /// Behind the last entry.
   auto end() const noexcept { return entries_.end(); }
 
  private:

@@ -32,7 +32,9 @@ Ops whose call is not plain from their attributes:
     max min argmax         attrs {"dim": number or null, "keepdim"}
     squeeze                attrs {"dim": number or null}
     cat stack              all inputs are the list
-    index_select           inputs x, index
+    index_select gather    inputs x, index; scatter_add has the source as its third
+    where                  inputs condition (i64; not 0 is true), a, b; masked_select and masked_fill: x, mask
+    power                  two inputs; pow has the attribute exponent
     linear linear_relu     inputs x [..., in], weight [out, in] and perhaps bias [out]
     cross_entropy          inputs logits, target (i64); attrs {"reduction"}
     mse_loss               inputs input, target; attrs {"reduction"}
@@ -104,6 +106,8 @@ def matmul():
         ([3, 5], [5, 4]), ([1, 1], [1, 1]), ([1, 7], [7, 5]), ([7, 5], [5, 1]), ([7, 1], [1, 5]), ([1, 9], [9, 1]),
         ([17, 9], [9, 5]), ([5, 4], [4, 17]), ([1, 65], [65, 2]), ([4, 8], [8, 4]),
         ([5], [5]), ([1], [1]), ([33], [33]), ([4, 5], [5]), ([1, 5], [5]), ([5], [5, 4]), ([5], [5, 1]),
+        ([2, 3, 4], [2, 4, 2]), ([2, 3, 4], [4, 2]), ([3, 4], [2, 4, 2]), ([2, 1, 3, 4], [3, 4, 2]), ([2, 3, 4], [4]),
+        ([4], [2, 4, 3]), ([1, 3, 4], [5, 4, 2]), ([2, 17, 9], [2, 9, 5]), ([2, 3, 0], [2, 0, 2]), ([0, 3, 4], [4, 2]),
         ([3, 0], [0, 4]), ([0], [0]), ([3, 0], [0]), ([0, 5], [5, 4]), ([3, 5], [5, 0]), ([0, 5], [5]),
     ]:
         draw = family.draw(label(a, b))
@@ -314,7 +318,103 @@ def linear():
     family.write()
 
 
-FAMILIES = {f.__name__: f for f in (pointwise, matmul, reduce, view, softmax, loss, linear, training, schedules, init)}
+def activation():
+    family = Family("activation", grid=64)
+    shapes = [[], [1], [37], [3, 5], [0], [2, 0]]
+    functions = {
+        "log1p": ("positive", {}), "rsqrt": ("positive", {}), "sin": ("normal", {}), "cos": ("normal", {}),
+        "sign": ("away_from_zero", {}), "floor": ("normal", {}), "ceil": ("normal", {}), "round": ("normal", {}),
+        "tanh": ("normal", {}), "sigmoid": ("normal", {}), "silu": ("normal", {}),
+        "clamp": ("away_from_zero", {"min": -0.9, "max": 1.1}),
+        "leaky_relu": ("away_from_zero", {"negative_slope": 0.2}), "elu": ("away_from_zero", {"alpha": 0.7}),
+        "softplus": ("normal", {"beta": 1.5, "threshold": 20.0}),
+    }
+    for op, (values, attrs) in functions.items():
+        for shape in shapes:
+            name = f"{op} {label(shape)}"
+            family.add(name, op, [getattr(family.draw(name), values)(shape)], **attrs)
+        name = f"{op} permuted"
+        family.add(name, op, [getattr(family.draw(name), values)([3, 2, 4], permute=[1, 2, 0])], **attrs)
+    for approximate in ("none", "tanh"):
+        for shape in shapes:
+            name = f"gelu {approximate} {label(shape)}"
+            family.add(name, "gelu", [family.draw(name).normal(shape)], approximate=approximate)
+    far = Input([-90.0, -30.0, -5.0, 0.0, 5.0, 30.0, 90.0])
+    for op in ("tanh", "sigmoid", "silu"):
+        family.add(f"{op} far from zero", op, [far])
+    family.add("softplus beyond its threshold", "softplus", [far], beta=2.0, threshold=8.0)
+    family.add("round to even", "round", [Input([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5])])
+    family.add("clamp at its limits", "clamp", [Input([-1.0, -0.5, 0.5, 1.0, 2.0])], min=-0.5, max=1.0)
+    family.write()
+
+
+def index():
+    family = Family("index", grid=16)
+
+    def integers(values):
+        return Input(np.array(values, dtype=np.int64))
+
+    for name, shape, at, dim in [
+        ("rows", [3, 4], [[2, 0, 1], [1, 0, 0]], 0), ("columns", [3, 4], [[3, 3], [0, 1], [2, 0]], 1),
+        ("longer than the tensor", [2, 3], [[0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]], 0),
+        ("one dimension", [5], [4, 4, 0], 0), ("three dimensions", [2, 3, 2], [[[2, 0]], [[1, 1]]], 1),
+        ("negative dim", [2, 3], [[1, 0], [2, 2]], -1),
+    ]:
+        family.add(f"gather {name}", "gather", [family.draw(f"gather {name}").normal(shape), integers(at)], dim=dim)
+        source = list(np.array(at).shape)
+        for more in (0, 1):
+            case = f"scatter_add {name}{' from more' if more else ''}"
+            draw = family.draw(case)
+            family.add(case, "scatter_add",
+                       [draw.normal(shape), integers(at),
+                        draw.normal([s + more for s in source], requires_grad=not more)], dim=dim)  # PyTorch cannot
+    draw = family.draw("gather permuted")
+    family.add("gather permuted", "gather", [draw.normal([4, 3], permute=[1, 0]), integers([[3, 0], [1, 1]])], dim=1)
+    for shape, mask in [([2, 3], [2, 3]), ([2, 3], [3]), ([2, 3], [2, 1]), ([3], [2, 3]), ([4], [4]), ([0, 3], [3])]:
+        name = f"{label(shape)} by {label(mask)}"
+        draw = family.draw(name)
+        choice = draw.classes(mask, 2)
+        family.add(f"where {name}", "where", [choice, draw.normal(shape), draw.normal(mask)])
+        family.add(f"masked_fill {name}", "masked_fill",
+                   [draw.normal(list(np.broadcast_shapes(shape, mask))), choice], value=1.25)
+        if 0 not in shape:
+            family.add(f"masked_select {name}", "masked_select", [draw.normal(shape), choice])
+    for a, b in [([37], [37]), ([3, 4], [4]), ([3, 1], [1, 4]), ([], [3]), ([0, 3], [3])]:
+        for op in ("maximum", "minimum", "power"):
+            name = f"{op} {label(a, b)}"
+            draw = family.draw(name)
+            first = draw.positive(a, 0.3) if op == "power" else draw.distinct(a)
+            family.add(name, op, [first, draw.normal(b, offset=0.0 if op == "power" else 0.03125)])
+    for op in ("maximum", "minimum"):
+        family.add(f"{op} of equal ones", op, [Input([1.0, 2.0, -1.0]), Input([1.0, 0.5, -1.0])])
+    family.add("power of zero", "power", [Input([0.0, 0.0, 2.0]), Input([2.0, 1.0, 0.0])])
+    family.write()
+
+
+def statistics():
+    family = Family("statistics", grid=64)
+    for shape, dims in [([37], [0]), ([3, 5], [0]), ([3, 5], [1]), ([2, 3, 4], [0, 2]), ([2, 3, 4], [1]),
+                        ([3, 5], [0, 1])]:
+        for keepdim in (False, True):
+            where = f"{label(shape)} over {dims}{' keepdim' if keepdim else ''}"
+            for correction in (0, 1):
+                for op in ("var", "std"):
+                    name = f"{op} {where} less {correction}"
+                    family.add(name, op, [family.draw(name).normal(shape, offset=1.5)], dims=dims,
+                               correction=correction, keepdim=keepdim)
+            for p in (1.0, 2.0, 3.0, 0.5):
+                name = f"norm {p} {where}"
+                family.add(name, "norm", [family.draw(name).away_from_zero(shape)], p=p, dims=dims, keepdim=keepdim)
+            if len(dims) == 1:
+                name = f"logsumexp {where}"
+                family.add(name, "logsumexp", [family.draw(name).normal(shape, 2.0)], dims=dims, keepdim=keepdim)
+    family.add("norm of zeros", "norm", [Input([[0.0, 0.0], [3.0, 4.0]])], p=2.0, dims=[1], keepdim=False)
+    family.add("logsumexp far apart", "logsumexp", [Input([[90.0, 0.0], [-90.0, -190.0]])], dims=[1], keepdim=False)
+    family.write()
+
+
+FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
+                                    linear, training, schedules, init)}
 
 
 def main():

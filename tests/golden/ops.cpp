@@ -76,6 +76,12 @@ Op joining(Tensor (*function)(const std::vector<Tensor>&, int)) {
   return [function](const json& attrs, const Tensors& x) { return function(x, attrs.at("dim")); };
 }
 
+Op deviation(Tensor (Tensor::*method)(const Shape&, std::int64_t, bool) const) {
+  return [method](const json& attrs, const Tensors& x) {
+    return (x[0].*method)(to_shape(attrs.at("dims")), attrs.at("correction"), attrs.at("keepdim"));
+  };
+}
+
 Tensor slice(const json& attrs, const Tensors& x) {
   return x[0].slice(attrs.at("dim"), attrs.at("start"), attrs.at("end"), attrs.at("step"));
 }
@@ -119,6 +125,46 @@ const std::map<std::string, Op>& ops() {
       {"unsqueeze", along_dim(&Tensor::unsqueeze)},
       {"index_select",
        [](const json& attrs, const Tensors& x) { return x.at(0).index_select(attrs.at("dim"), x.at(1)); }},
+      {"gather", [](const json& attrs, const Tensors& x) { return x.at(0).gather(attrs.at("dim"), x.at(1)); }},
+      {"scatter_add",
+       [](const json& attrs, const Tensors& x) { return x.at(0).scatter_add(attrs.at("dim"), x.at(1), x.at(2)); }},
+      {"where", [](const json&, const Tensors& x) { return where(x.at(0) != 0, x.at(1), x.at(2)); }},
+      {"masked_select", [](const json&, const Tensors& x) { return x.at(0).masked_select(x.at(1) != 0); }},
+      {"masked_fill",
+       [](const json& attrs, const Tensors& x) {
+         return x.at(0).masked_fill(x.at(1) != 0, attrs.at("value").get<double>());
+       }},
+      {"maximum", [](const json&, const Tensors& x) { return maximum(x.at(0), x.at(1)); }},
+      {"minimum", [](const json&, const Tensors& x) { return minimum(x.at(0), x.at(1)); }},
+      {"power", [](const json&, const Tensors& x) { return x.at(0).pow(x.at(1)); }},
+      {"log1p", plain(&Tensor::log1p)},
+      {"rsqrt", plain(&Tensor::rsqrt)},
+      {"sin", plain(&Tensor::sin)},
+      {"cos", plain(&Tensor::cos)},
+      {"sign", plain(&Tensor::sign)},
+      {"floor", plain(&Tensor::floor)},
+      {"ceil", plain(&Tensor::ceil)},
+      {"round", plain(&Tensor::round)},
+      {"tanh", plain(&Tensor::tanh)},
+      {"sigmoid", plain(&Tensor::sigmoid)},
+      {"clamp", [](const json& attrs, const Tensors& x) { return x[0].clamp(attrs.at("min"), attrs.at("max")); }},
+      {"silu", [](const json&, const Tensors& x) { return silu(x[0]); }},
+      {"gelu",
+       [](const json& attrs, const Tensors& x) {
+         return gelu(x[0], attrs.at("approximate") == "tanh" ? GELUApproximation::tanh : GELUApproximation::none);
+       }},
+      {"leaky_relu", [](const json& attrs, const Tensors& x) { return leaky_relu(x[0], attrs.at("negative_slope")); }},
+      {"elu", [](const json& attrs, const Tensors& x) { return elu(x[0], attrs.at("alpha")); }},
+      {"softplus",
+       [](const json& attrs, const Tensors& x) { return softplus(x[0], attrs.at("beta"), attrs.at("threshold")); }},
+      {"var", deviation(&Tensor::var)},
+      {"std", deviation(&Tensor::std)},
+      {"norm",
+       [](const json& attrs, const Tensors& x) {
+         return x[0].norm(attrs.at("p"), to_shape(attrs.at("dims")), attrs.at("keepdim"));
+       }},
+      {"logsumexp", [](const json& attrs,
+                       const Tensors& x) { return x[0].logsumexp(to_shape(attrs.at("dims")), attrs.at("keepdim")); }},
       {"cat", joining(&cat)},
       {"stack", joining(&stack)},
       {"linear", linear_of(&linear)},

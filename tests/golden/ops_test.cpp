@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-const std::set<std::string> kFamilies{"linear", "loss", "matmul", "pointwise", "reduce", "softmax", "view"};
+const std::set<std::string> kFamilies{"activation", "index",  "linear",  "loss",       "matmul",
+                                      "pointwise",  "reduce", "softmax", "statistics", "view"};
 
 class GoldenOps : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 

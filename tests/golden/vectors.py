@@ -149,13 +149,30 @@ OPS = {
     "cat": lambda attrs, *parts: torch.cat(parts, attrs["dim"]),
     "stack": lambda attrs, *parts: torch.stack(parts, attrs["dim"]),
     "index_select": lambda attrs, x, index: x.index_select(attrs["dim"], index),
+    "gather": lambda attrs, x, index: x.gather(attrs["dim"], index),
+    "scatter_add": lambda attrs, x, index, source: x.scatter_add(attrs["dim"], index, source),
+    "where": lambda attrs, condition, a, b: torch.where(condition != 0, a, b),
+    "masked_select": lambda attrs, x, mask: x.masked_select(mask != 0),
+    "masked_fill": lambda attrs, x, mask: x.masked_fill(mask != 0, attrs["value"]),
+    "maximum": lambda attrs, a, b: torch.maximum(a, b),
+    "minimum": lambda attrs, a, b: torch.minimum(a, b),
+    "power": lambda attrs, a, b: a.pow(b),
+    "gelu": lambda attrs, x: F.gelu(x, approximate=attrs["approximate"]),
+    "silu": lambda attrs, x: F.silu(x),
+    "leaky_relu": lambda attrs, x: F.leaky_relu(x, attrs["negative_slope"]),
+    "elu": lambda attrs, x: F.elu(x, attrs["alpha"]),
+    "softplus": lambda attrs, x: F.softplus(x, attrs["beta"], attrs["threshold"]),
+    "var": lambda attrs, x: torch.var(x, attrs["dims"], correction=attrs["correction"], keepdim=attrs["keepdim"]),
+    "std": lambda attrs, x: torch.std(x, attrs["dims"], correction=attrs["correction"], keepdim=attrs["keepdim"]),
+    "norm": lambda attrs, x: torch.norm(x, attrs["p"], attrs["dims"], attrs["keepdim"]),
+    "logsumexp": lambda attrs, x: torch.logsumexp(x, attrs["dims"], attrs["keepdim"]),
     "linear": lambda attrs, x, weight, bias=None: F.linear(x, weight, bias),
     "linear_relu": lambda attrs, x, weight, bias=None: F.relu(F.linear(x, weight, bias)),
     "cross_entropy": lambda attrs, logits, target: F.cross_entropy(logits, target, reduction=attrs["reduction"]),
     "mse_loss": lambda attrs, x, target: F.mse_loss(x, target, reduction=attrs["reduction"]),
 }
 for plain in ("neg exp log sqrt abs pow relu softmax log_softmax reshape transpose permute narrow select expand "
-              "unsqueeze flatten").split():
+              "unsqueeze flatten log1p rsqrt sin cos sign floor ceil round tanh sigmoid clamp").split():
     OPS[plain] = method(plain)
 
 

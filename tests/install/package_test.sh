@@ -86,12 +86,14 @@ case_headers() {
   xargs -P "$(nproc)" -I{} bash -c 'compile {}' <<<"$headers"
 }
 
-# whole WAY OPTIONS...: with tandem's sources. Only the first of these compiles all of them where there is ccache.
+# whole WAY OPTIONS...: with tandem's sources, which are not optimised: that they compile and link is the question. Only
+# the first of these compiles all of them where there is ccache.
 whole() {
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$SOURCE CCACHE_NOHASHDIR=1
   fi
-  consumer "$1" -DTANDEM_SOURCE="$SOURCE" -DTANDEM_CUDA="$CUDA" "${@:2}"
+  consumer "$1" -DTANDEM_SOURCE="$SOURCE" -DTANDEM_CUDA="$CUDA" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
+    "${@:2}"
 }
 
 case_add_subdirectory() { whole add_subdirectory; }

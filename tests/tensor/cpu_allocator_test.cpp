@@ -236,6 +236,27 @@ TEST(CpuAllocate, TensorsMayOutliveTheCacheOfTheirThread) {
   SUCCEED();
 }
 
+// Twenty sizes, one after the other: each block is of no use to the next.
+TEST(CpuAllocate, SizesThatGrowDoNotPileUp) {
+  empty_cpu_cache();
+  const std::size_t before = cpu_memory_stats().system_bytes;
+  std::size_t largest = 0;
+  for (std::size_t mib = 100; mib <= 2000; mib += 100) {
+    largest = mib << 20;
+    cpu_free(cpu_allocate(largest), largest);  // nothing is touched: no page is really there
+    EXPECT_LE(cpu_memory_stats().system_bytes - before, 2 * 5 * std::max(largest, std::size_t{256} << 20) / 4);
+  }
+  // And a size that is asked for again and again is kept.
+  const std::uint64_t requests = cpu_memory_stats().system_allocations;
+  for (int i = 0; i < 10; ++i) {
+    cpu_free(cpu_allocate(largest), largest);
+  }
+  if (cpu_memory_stats().system_allocations > requests) {
+    EXPECT_EQ(cpu_memory_stats().system_allocations, requests + 10) << "under a sanitizer nothing is kept";
+  }
+  empty_cpu_cache();
+}
+
 TEST(OutOfMemoryError, SaysWhatWasAskedAndASmallerRequestWorks) {
   const std::string text = test::message_of<OutOfMemory>([] { empty({std::int64_t{1} << 43}); });
   EXPECT_THAT(text, StartsWith("out of host memory: asked for 35184372088896 bytes; "));
