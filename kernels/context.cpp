@@ -1,4 +1,5 @@
 #include <deque>
+#include <mutex>
 
 #include <tandem/kernels/launch.h>
 
@@ -17,9 +18,19 @@ struct Contexts {
   }
 };
 
+// For a thread-local object of the user's that computes while its thread ends. Rare, and kept: nothing later could
+// give it back.
+Context& late_context(Device device) {
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<Context>;
+  const std::lock_guard lock(mutex);
+  kept.emplace_back().device = device;
+  return kept.back();
+}
+
 Context& find_context(Device device) {
-  if (ended) {  // a thread-local object of the user's that computes while its thread ends: rare, and leaked
-    return *new Context{.device = device, .scratch = {}};
+  if (ended) {
+    return late_context(device);
   }
   thread_local Contexts contexts;
   for (Context& context : contexts.all) {
