@@ -170,8 +170,9 @@ class TANDEM_API Tensor {
   /// memory, which the next backward() writes again: clone() what should stay.
   Tensor grad() const;
   /// Fills the gradients of all leaves this depends on. `gradient` is that of this tensor and may be left out when it
-  /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError; gradients that a failed
-  /// pass had begun to write are forgotten.
+  /// has one element (1 then). Frees the graph unless `retain_graph`. Throws AutogradError; of a failed pass,
+  /// gradients that were half written are forgotten, and those that were complete already stay: zero_grad() before
+  /// trying again.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
   /// Forgets the gradient; its storage is kept for the next one.
   void zero_grad() const;
