@@ -31,7 +31,8 @@ struct CsvOptions {
   Header header = Header::detect;    // whether there are names
   Missing missing = Missing::error;  // what to do with missing values
   /// Compared as written, blanks around the field removed. An empty field is always missing.
-  std::vector<std::string> missing_names = {"NA", "N/A", "NaN", "nan", "NULL", "null", "?"};
+  std::vector<std::string> missing_names = {"NA",  "N/A",  "#N/A", "n/a",  "<NA>", "NaN",
+                                            "nan", "NULL", "null", "None", "?"};
   /// Names of columns to take as text whatever they hold: codes, years or labels that are no quantities.
   std::vector<std::string> text_columns = {};
   std::int64_t max_bytes = std::int64_t{4} << 30;      // largest file accepted, after unpacking

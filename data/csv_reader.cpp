@@ -46,7 +46,16 @@ FieldKind parse_number(std::string_view text, double& value) {
   if (result.ptr != end || result.ec == std::errc::invalid_argument) {
     return FieldKind::text;
   }
-  return result.ec == std::errc() ? FieldKind::number : FieldKind::not_finite;
+  if (result.ec == std::errc::result_out_of_range) {
+    // Too large, or too small, which counts as zero. Only the latter has a negative exponent or starts with "0.".
+    const std::string_view number(begin, static_cast<std::size_t>(end - begin));
+    const auto exponent = number.find_first_of("eE");
+    const bool small = exponent == std::string_view::npos ? number.find_first_of("123456789") > number.find('.')
+                                                          : number.find('-', exponent) != std::string_view::npos;
+    value = 0;
+    return small ? FieldKind::number : FieldKind::not_finite;
+  }
+  return FieldKind::number;
 }
 
 // A place to complain about, once the whole file is known.

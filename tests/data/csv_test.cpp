@@ -200,5 +200,18 @@ TEST(CsvOneHot, AMissingTextIsACategoryOfItsOwn) {
   EXPECT_THAT(kinds.indices, ElementsAre(1, 0));
 }
 
+TEST(Csv, NumbersTooSmallForADoubleAreZero) {
+  const CsvTable table = parse("a\n1e-400\n-1e-5000\n2\n", {});
+  EXPECT_EQ(table.numeric("a")[0], 0);
+  EXPECT_EQ(table.numeric("a")[1], 0);
+  EXPECT_EQ(table.numeric("a")[2], 2);
+}
+
+TEST(Csv, WhatOtherProgramsWriteForAMissingNumberIsMissing) {
+  const CsvTable table = parse("a,b\n1,2\n#N/A,3\nNone,4\nn/a,5\n<NA>,6\n", {.missing = Missing::keep_nan});
+  EXPECT_TRUE(table.is_numeric("a"));
+  EXPECT_TRUE(std::isnan(table.numeric("a")[1]) && std::isnan(table.numeric("a")[4]));
+}
+
 }  // namespace
 }  // namespace tandem
