@@ -12,6 +12,19 @@ namespace tandem::inline v0 {
 
 using namespace autograd;
 
+namespace {
+
+// `index` is dense i64; each must be in [0, end).
+void check_in_range(const char* op, const View& index, std::int64_t end) {
+  const auto* values = static_cast<const std::int64_t*>(index.data());
+  for (std::int64_t i = 0; i < index.numel(); ++i) {
+    check<ValueError>(values[i] >= 0 && values[i] < end, "{}: index {} at position {} is outside [0, {})", op,
+                      values[i], i, end);
+  }
+}
+
+}  // namespace
+
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");
   dim = wrap_dim(dim, this->dim(), "index_select");
@@ -22,10 +35,7 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
   const View rows = detail::contiguous(index.raw());
   const auto* values = static_cast<const std::int64_t*>(rows.data());
   const std::int64_t size = shape()[dim];
-  for (std::int64_t i = 0; i < rows.numel(); ++i) {
-    check<ValueError>(values[i] >= 0 && values[i] < size, "index_select: index {} at position {} is outside [0, {})",
-                      values[i], i, size);
-  }
+  check_in_range("index_select", rows, size);
   const View in = detail::contiguous(raw());
   Shape sizes = in.sizes;
   sizes[dim] = rows.numel();
@@ -76,12 +86,7 @@ View checked_index(const char* op, const Tensor& target, int dim, const Tensor& 
                     "{}: the index {} must have as many dimensions as the tensor {}, none larger but dimension {}", op,
                     at, sizes, dim);
   const View dense = detail::contiguous(index.raw());
-  const auto* values = static_cast<const std::int64_t*>(dense.data());
-  const std::int64_t end = sizes.empty() ? 1 : sizes[dim];
-  for (std::int64_t i = 0; i < dense.numel(); ++i) {
-    check<ValueError>(values[i] >= 0 && values[i] < end, "{}: index {} at position {} is outside [0, {})", op,
-                      values[i], i, end);
-  }
+  check_in_range(op, dense, sizes.empty() ? 1 : sizes[dim]);
   return dense;
 }
 

@@ -9,14 +9,6 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Operands of different sizes: the row walker steps in bytes.
-Operand in_bytes(Operand operand, std::size_t item_size) {
-  for (std::int64_t& stride : operand.strides) {
-    stride *= static_cast<std::int64_t>(item_size);
-  }
-  return operand;
-}
-
 // One row; strides in elements.
 struct Row {
   std::int64_t out_stride, a_stride, b_stride, count;
@@ -71,9 +63,9 @@ void select(const Where& kernel) {
   const std::int64_t sc = kernel.condition.strides[last];
   const std::int64_t sa = kernel.a.strides[last];
   const std::int64_t sb = kernel.b.strides[last];
-  const Operand out_bytes = in_bytes(kernel.out, sizeof(Item));
-  const Operand a_bytes = in_bytes(kernel.a, sizeof(Item));
-  const Operand b_bytes = in_bytes(kernel.b, sizeof(Item));
+  const Operand out_bytes = cpu::in_bytes(kernel.out, sizeof(Item));
+  const Operand a_bytes = cpu::in_bytes(kernel.a, sizeof(Item));
+  const Operand b_bytes = cpu::in_bytes(kernel.b, sizeof(Item));
   cpu::for_each_row<std::byte>(kernel.loop, {&out_bytes, &kernel.condition, &a_bytes, &b_bytes},
                                [&](std::byte* const(&p)[4], std::int64_t count) {
                                  Item* out = reinterpret_cast<Item*>(p[0]);
@@ -92,8 +84,8 @@ void run(OnCpu, Context&, const Compare& kernel) {
   // The rows are found by type and op; the walk over them is compiled once.
   const CompareRow row = core::dispatch_any(kernel.dtype, [&]<class T>() { return compare_row_of<T>(kernel.op); });
   const int last = kernel.loop.ndim - 1;
-  const Operand a_bytes = in_bytes(kernel.a, item_size(kernel.dtype));
-  const Operand b_bytes = in_bytes(kernel.b, item_size(kernel.dtype));
+  const Operand a_bytes = cpu::in_bytes(kernel.a, item_size(kernel.dtype));
+  const Operand b_bytes = cpu::in_bytes(kernel.b, item_size(kernel.dtype));
   cpu::for_each_row<std::byte>(kernel.loop, {&kernel.out, &a_bytes, &b_bytes},
                                [&](std::byte* const(&p)[3], std::int64_t count) {
                                  row(reinterpret_cast<bool*>(p[0]), p[1], p[2],

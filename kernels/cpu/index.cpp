@@ -43,20 +43,12 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
 
 namespace {
 
-// Strides in bytes, for operands of different types in one walk.
-Operand in_bytes(Operand operand, std::int64_t item_size) {
-  for (std::int64_t& stride : operand.strides) {
-    stride *= item_size;
-  }
-  return operand;
-}
-
 template <class Item>
 void gather(const Gather& kernel) {
   const int last = kernel.loop.ndim - 1;
-  const Operand out = in_bytes(kernel.out, sizeof(Item));
-  const Operand index = in_bytes(kernel.index, sizeof(std::int64_t));
-  const Operand in = in_bytes(kernel.in, sizeof(Item));
+  const Operand out = cpu::in_bytes(kernel.out, sizeof(Item));
+  const Operand index = cpu::in_bytes(kernel.index, sizeof(std::int64_t));
+  const Operand in = cpu::in_bytes(kernel.in, sizeof(Item));
   cpu::for_each_row<std::byte>(kernel.loop, {&out, &index, &in}, [&](std::byte* const(&p)[3], std::int64_t count) {
     Item* to = reinterpret_cast<Item*>(p[0]);
     const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);
@@ -71,9 +63,9 @@ void gather(const Gather& kernel) {
 template <class T>
 void scatter_add(const ScatterAdd& kernel) {
   const int last = kernel.loop.ndim - 1;
-  const Operand out = in_bytes(kernel.out, sizeof(T));
-  const Operand index = in_bytes(kernel.index, sizeof(std::int64_t));
-  const Operand in = in_bytes(kernel.in, sizeof(T));
+  const Operand out = cpu::in_bytes(kernel.out, sizeof(T));
+  const Operand index = cpu::in_bytes(kernel.index, sizeof(std::int64_t));
+  const Operand in = cpu::in_bytes(kernel.in, sizeof(T));
   const auto row = [&](std::byte* const(&p)[3], std::int64_t count) {
     T* to = reinterpret_cast<T*>(p[0]);
     const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);

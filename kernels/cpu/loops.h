@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tandem/core/thread_pool.h>
@@ -14,6 +15,14 @@ inline constexpr std::int64_t kElementChunk = 32768;
 
 /// The dimension a Loop's rows run along.
 inline std::int64_t inner_size(const Loop& loop) noexcept { return loop.sizes[loop.ndim - 1]; }
+
+/// The operand with strides in bytes, for rows of different types: they are walked as std::byte.
+inline Operand in_bytes(Operand operand, std::size_t item_size) noexcept {
+  for (std::int64_t& stride : operand.strides) {
+    stride *= static_cast<std::int64_t>(item_size);
+  }
+  return operand;
+}
 
 /// Calls row(pointers, count) for rows (innermost dimension) of `loop`; pointers[i] is where operand i stands. One
 /// dense row is cut into chunks of its own.

@@ -38,14 +38,6 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
   }
 }
 
-// The row walker steps in bytes where operands differ in type.
-Operand in_bytes(Operand operand, DType dtype) {
-  for (std::int64_t& stride : operand.strides) {
-    stride *= static_cast<std::int64_t>(item_size(dtype));
-  }
-  return operand;
-}
-
 }  // namespace
 
 void run(OnCpu, Context&, const Fill& kernel) {
@@ -83,8 +75,8 @@ void run(OnCpu, Context&, const Copy& kernel) {
     return core::dispatch_any(kernel.in_dtype, [&]<class In>() -> Row { return &copy_row<Out, In>; });
   });
   const int last = kernel.loop.ndim - 1;
-  const Operand out = in_bytes(kernel.out, kernel.out_dtype);
-  const Operand in = in_bytes(kernel.in, kernel.in_dtype);
+  const Operand out = cpu::in_bytes(kernel.out, item_size(kernel.out_dtype));
+  const Operand in = cpu::in_bytes(kernel.in, item_size(kernel.in_dtype));
   cpu::for_each_row<std::byte>(kernel.loop, {&out, &in}, [&](std::byte* const(&p)[2], std::int64_t count) {
     row(p[0], p[1], kernel.out.strides[last], kernel.in.strides[last], count, kernel.accumulate == Accumulate::yes);
   });
