@@ -185,6 +185,14 @@ Destination Gradients::destination(std::uint32_t i) {
   return {buffer.view, Accumulate::yes};
 }
 
+detail::View Gradients::sum(std::uint32_t i) {
+  Destination to = destination(i);
+  if (to.accumulate == Accumulate::no) {
+    detail::fill(to.view, 0);
+  }
+  return std::move(to.view);
+}
+
 void Gradients::deliver(std::uint32_t i, const detail::View& gradient, bool owned) {
   Node& node = *node_.edge(i).node;
   if (node.is_leaf() && !static_cast<Leaf&>(node).has_tensor_hooks()) {

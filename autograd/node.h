@@ -171,6 +171,8 @@ class Gradients {
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
   Destination destination(std::uint32_t i);
+  /// The same for what is only added to, piece by piece: 0 where nothing is there yet.
+  detail::View sum(std::uint32_t i);
   /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 

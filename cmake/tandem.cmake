@@ -22,11 +22,15 @@ function(tandem_compile_options target)
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
 endfunction()
 
-# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [LINK ...] [HEADER_ONLY ...])
+# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [BRIDGE_HEADERS ...] [LINK ...]
+#   [HEADER_ONLY ...])
 # PUBLIC_HEADERS are installed, compile alone and reach no third-party header; INTERNAL_HEADERS are listed to be seen.
+# BRIDGE_HEADERS are installed, too, and may include the library that they lead to: nothing else includes them.
 # LINK is what a program that links us statically must link, too; HEADER_ONLY libraries are needed only to build us.
 function(tandem_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;INTERNAL_HEADERS;LINK;HEADER_ONLY" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;BRIDGE_HEADERS;INTERNAL_HEADERS;LINK;HEADER_ONLY"
+    ${ARGN})
+  list(APPEND ARG_PUBLIC_HEADERS ${ARG_BRIDGE_HEADERS})
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${TANDEM_INCLUDE_DIR}/tandem/${name}" SYMBOLIC)
   add_library(tandem_${name} OBJECT ${ARG_SOURCES} ${ARG_PUBLIC_HEADERS} ${ARG_INTERNAL_HEADERS})
   target_include_directories(tandem_${name} PUBLIC "${TANDEM_INCLUDE_DIR}")

@@ -55,6 +55,7 @@ function(tandem_header_checks target)
   endforeach()
   add_library(${target} OBJECT ${sources})
   target_include_directories(${target} PRIVATE "${TANDEM_INCLUDE_DIR}")
+  target_link_libraries(${target} PRIVATE Eigen3::Eigen)  # for the bridge to it
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE -O0 -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Werror)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)

@@ -32,6 +32,9 @@ constexpr std::size_t item_size(DType dtype) noexcept {
 /// Whether it is one of those that gradients can have.
 constexpr bool is_floating_point(DType dtype) noexcept { return dtype <= DType::f16; }
 
+/// Whether it is a floating point type of 16 bits: stored so, computed in f32.
+constexpr bool is_reduced_floating_point(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
+
 /// "f32", "i64", ..., "bool".
 TANDEM_API std::string_view name(DType dtype) noexcept;
 /// Writes name(dtype).

@@ -34,6 +34,16 @@ struct Loop {
   }
 };
 
+/// Elements from the first to that at a row-major `position` of a loop, along these strides.
+inline std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64_t position) noexcept {
+  std::int64_t offset = 0;
+  for (int dim = loop.ndim - 1; dim >= 0; --dim) {
+    offset += position % loop.sizes[dim] * strides[dim];
+    position /= loop.sizes[dim];
+  }
+  return offset;
+}
+
 /// Drops and merges dimensions of `loop`, in place, for all its operands at once. At least one dimension remains.
 template <int kOperands>
 void simplify(Loop& loop, Operand* const (&operands)[kOperands]) noexcept {

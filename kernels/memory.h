@@ -27,6 +27,18 @@ struct Arange {
 };
 void run(OnCpu, Context& context, const Arange& kernel);
 
+/// `count` dense elements from start to end, both included, equally far apart; counted from the nearer end, so that
+/// both are exact.
+struct Linspace {
+  static constexpr const char* kName = "linspace";
+  DType dtype;
+  void* out;
+  std::int64_t count;
+  double start;
+  double end;
+};
+void run(OnCpu, Context& context, const Linspace& kernel);
+
 /// out = in, converted from in_dtype to out_dtype as convert() in math.h does, or out += in.
 /// No overlap.
 struct Copy {

@@ -98,6 +98,28 @@ Tensor ones_like(const Tensor& tensor) {
   return ones(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
 }
 
+Tensor full_like(const Tensor& tensor, double value) {
+  return full(tensor.shape(), value, {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+Tensor rand_like(const Tensor& tensor) {
+  return rand(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+Tensor randn_like(const Tensor& tensor) {
+  return randn(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
+}
+
+Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options) {
+  check<ConfigError>(steps >= 0, "linspace: the number of steps is {}, it must not be negative", steps);
+  check<ConfigError>(std::isfinite(start) && std::isfinite(end), "linspace: {} to {} must be finite", start, end);
+  Tensor tensor = make({steps}, options);
+  check<DTypeError>(tensor.dtype() != DType::boolean, "linspace: not defined for bool");
+  kernels::launch(
+      detail::context_of(tensor.raw()),
+      kernels::Linspace{
+          .dtype = tensor.dtype(), .out = tensor.raw().data(), .count = steps, .start = start, .end = end});
+  return finish(std::move(tensor), options);
+}
+
 Tensor eye(std::int64_t n, const TensorOptions& options) {
   Tensor tensor = make({n, n}, options);
   detail::fill(tensor.raw(), 0);
@@ -135,6 +157,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
 }
 
 Tensor randperm(std::int64_t n) {
+  check<ConfigError>(n >= 0, "randperm: the number of elements is {}, it must not be negative", n);
   Tensor order = arange(n);
   if (n < 2) {
     return order;
@@ -188,10 +211,45 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   return finish(std::move(tensor), options);
 }
 
-Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
+void check_count(const char* op, const Shape& sizes, std::size_t count) {
   const std::int64_t numel = sizes.numel();
-  check<ShapeError>(static_cast<std::size_t>(numel) == count, "from_data: shape {} has {} elements, got {} values",
-                    sizes, numel, count);
+  check<ShapeError>(static_cast<std::size_t>(numel) == count, "{}: shape {} has {} elements, got {} values", op, sizes,
+                    numel, count);
+}
+
+Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
+                    std::function<void(void*)> deleter, const TensorOptions& options) {
+  const Device device = options.device.value_or(core::thread_state().device);
+  check<DeviceError>(device.type == DeviceType::cpu, "{}: the memory is the host's, not that of {}; copy it there with .to(\"{}\")", op,
+                     device, device);
+  check<DTypeError>(options.dtype.value_or(dtype) == dtype, "{}: the elements are {}, not {}; convert with .to()", op,
+                    dtype, options.dtype.value_or(dtype));
+  const bool any = sizes.numel() > 0;
+  check<ValueError>(data != nullptr || !any, "{}: null has no room for {}", op, sizes);
+  check<ValueError>(reinterpret_cast<std::uintptr_t>(data) % item_size(dtype) == 0,
+                    "{}: the address {} is not a multiple of {}, as elements of {} need", op, fmt::ptr(data),
+                    item_size(dtype), dtype);
+  bool fits = strides.ndim() == sizes.ndim();
+  std::int64_t last = 0;  // element farthest from the first
+  for (int dim = 0; fits && dim < sizes.ndim(); ++dim) {
+    std::int64_t extent = 0;
+    fits = strides[dim] >= 0 && (!any || (!__builtin_mul_overflow(sizes[dim] - 1, strides[dim], &extent) &&
+                                          !__builtin_add_overflow(last, extent, &last)));
+  }
+  fits = fits && last < INT64_MAX / static_cast<std::int64_t>(item_size(dtype));
+  check<ShapeError>(fits, "{}: strides {} don't fit sizes {}: one each, not negative, and within what memory has", op,
+                    strides, sizes);
+  View view;
+  const std::size_t bytes = any ? static_cast<std::size_t>(last + 1) * item_size(dtype) : 0;
+  view.storage = Storage::adopt(data, bytes, device, std::move(deleter));
+  view.dtype = dtype;
+  view.sizes = sizes;
+  view.strides = strides;
+  return finish(Tensor(std::move(view)), options);
+}
+
+Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
+  check_count("from_data", sizes, count);
   Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
   if (count > 0) {
     std::memcpy(tensor.raw().data(), data, count * item_size(dtype));

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tandem/tensor/generator.h>
@@ -35,6 +38,10 @@ double exact(T value) {
   return static_cast<double>(value);
 }
 TANDEM_API Tensor arange(double start, double end, double step, const TensorOptions& options);
+/// Throws ShapeError unless `count` values are what `sizes` says.
+TANDEM_API void check_count(const char* op, const Shape& sizes, std::size_t count);
+TANDEM_API Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
+                               std::function<void(void*)> deleter, const TensorOptions& options);
 TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes,
                               const TensorOptions& options);
 
@@ -60,6 +67,12 @@ TANDEM_API Tensor empty_like(const Tensor& tensor);
 TANDEM_API Tensor zeros_like(const Tensor& tensor);
 /// Every element 1, with the shape, dtype and device of `tensor`.
 TANDEM_API Tensor ones_like(const Tensor& tensor);
+/// Every element `value`, with the shape, dtype and device of `tensor`.
+TANDEM_API Tensor full_like(const Tensor& tensor, double value);
+/// Uniform on [0, 1), with the shape, dtype and device of `tensor`.
+TANDEM_API Tensor rand_like(const Tensor& tensor);
+/// Standard normal, with the shape, dtype and device of `tensor`.
+TANDEM_API Tensor randn_like(const Tensor& tensor);
 /// start, start + step, ... below end (above, for a negative step). i64 when all three are integers, else f32. Throws
 /// ConfigError for a step that never gets there.
 template <class Start, class End, class Step>
@@ -79,6 +92,8 @@ template <class End>
 Tensor arange(End end, const TensorOptions& options = {}) {
   return arange(0, end, 1, options);
 }
+/// `steps` numbers from start to end, both included, equally far apart; f32 by default. One step is start alone.
+TANDEM_API Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 /// The identity matrix [n, n].
 TANDEM_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
@@ -104,6 +119,55 @@ Tensor from_data(const std::vector<T>& values, const Shape& sizes, const TensorO
 template <class T>
 Tensor from_data(const std::vector<T>& values) {
   return from_data(values, {static_cast<std::int64_t>(values.size())});
+}
+
+/// Without a copy where the options ask for no other type: the tensor takes the vector over.
+template <class T>
+  requires(!std::same_as<T, bool>)
+Tensor from_data(std::vector<T>&& values, const Shape& sizes, const TensorOptions& options = {}) {
+  if (options.dtype.value_or(dtype_of<T>) != dtype_of<T>) {
+    return from_data(std::span<const T>(values), sizes, options);
+  }
+  detail::check_count("from_data", sizes, values.size());
+  auto owner = std::make_shared<std::vector<T>>(std::move(values));
+  return detail::from_foreign("from_data", owner->data(), dtype_of<T>, sizes, contiguous_strides(sizes),
+                              [owner](void*) {}, options);
+}
+template <class T>
+  requires(!std::same_as<T, bool>)
+Tensor from_data(std::vector<T>&& values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return from_data(std::move(values), {count});
+}
+
+/// A tensor on memory that is someone else's, without a copy: `sizes` elements at `data`, in row-major order, or
+/// `strides` (in elements) apart. The memory must stay until the last tensor that looks there is gone: `deleter` is
+/// then called with `data`, on the thread that let go of it; it must not throw. The tensor writes there, too. What
+/// others write there autograd does not notice. Throws, and calls no deleter, for memory that is null or not aligned
+/// for T (ValueError), strides that don't fit (ShapeError), a dtype in the options that is not T's (DTypeError), a
+/// device whose memory this is not (DeviceError).
+template <class T>
+  requires(!std::is_const_v<T>)
+Tensor from_blob(T* data, const Shape& sizes, const Shape& strides, std::function<void(void*)> deleter,
+                 const TensorOptions& options = {}) {
+  return detail::from_foreign("from_blob", data, dtype_of<T>, sizes, strides, std::move(deleter), options);
+}
+template <class T>
+  requires(!std::is_const_v<T>)
+Tensor from_blob(T* data, const Shape& sizes, std::function<void(void*)> deleter, const TensorOptions& options = {}) {
+  return from_blob(data, sizes, contiguous_strides(sizes), std::move(deleter), options);
+}
+template <class T>
+  requires(!std::is_const_v<T>)
+Tensor from_blob(T* data, const Shape& sizes, const TensorOptions& options = {}) {
+  return from_blob(data, sizes, nullptr, options);
+}
+/// All of a span, whose size is checked.
+template <class T>
+  requires(!std::is_const_v<T>)
+Tensor from_blob(std::span<T> values, const Shape& sizes, const TensorOptions& options = {}) {
+  detail::check_count("from_blob", sizes, values.size());
+  return from_blob(values.data(), sizes, nullptr, options);
 }
 
 /// tensor({1.5, 2.0}) is f32, tensor({1, 2}) is i64, tensor({true}) is bool, as in PyTorch. One dimension; reshape for

@@ -20,8 +20,7 @@ DType promote_types(DType a, DType b) noexcept {
       return wide;
     }
   }
-  const auto is_16 = [](DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; };
-  if (is_16(a) && is_16(b)) {
+  if (is_reduced_floating_point(a) && is_reduced_floating_point(b)) {
     return DType::f32;
   }
   for (const DType narrower : {DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {

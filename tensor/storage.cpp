@@ -1,6 +1,7 @@
 #include <tandem/tensor/storage.h>
 
 #include <new>
+#include <utility>
 
 #include <tandem/tensor/cpu_allocator.h>
 
@@ -9,6 +10,7 @@ namespace tandem::inline v0::detail {
 namespace {
 constexpr std::size_t kHeader = 64;  // keeps the data 64-byte aligned
 static_assert(sizeof(Storage) <= kHeader);
+using Deleter = std::function<void(void*)>;
 }  // namespace
 
 core::Ref<Storage> Storage::allocate(std::size_t bytes, Device device) {
@@ -24,9 +26,28 @@ core::Ref<Storage> Storage::segment(core::Ref<Storage> parent, std::size_t offse
   return core::Ref<Storage>(new (block) Storage(data, bytes, device, std::move(parent)));
 }
 
+core::Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter) {
+  require_available(device);
+  auto* block = static_cast<std::byte*>(cpu_allocate(kHeader + sizeof(Deleter)));
+  new (block + kHeader) Deleter(std::move(deleter));
+  core::Ref<Storage> storage(new (block) Storage(static_cast<std::byte*>(data), bytes, device, nullptr));
+  storage->adopted_ = true;
+  return storage;
+}
+
 void Storage::destroy(const Storage* storage) noexcept {
-  const std::size_t bytes = kHeader + (storage->parent_ ? 0 : storage->bytes_);
   auto* block = const_cast<Storage*>(storage);
+  std::size_t bytes = kHeader;
+  if (storage->adopted_) {
+    auto* deleter = std::launder(reinterpret_cast<Deleter*>(reinterpret_cast<std::byte*>(block) + kHeader));
+    if (*deleter) {
+      (*deleter)(storage->data_);
+    }
+    deleter->~Deleter();
+    bytes += sizeof(Deleter);
+  } else if (!storage->parent_) {
+    bytes += storage->bytes_;
+  }
   block->~Storage();
   cpu_free(block, bytes);
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
@@ -19,6 +20,8 @@ class TANDEM_API Storage final : public core::RefCounted {
   static core::Ref<Storage> allocate(std::size_t bytes, Device device);
   /// `bytes` at `offset` of `parent`, which is kept alive.
   static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
+  /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there any more.
+  static core::Ref<Storage> adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter);
   static void destroy(const Storage* storage) noexcept;
 
   std::byte* data() const noexcept { return data_; }
@@ -47,6 +50,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   mutable std::atomic<std::uint32_t> version_{0};
   mutable bool tracked_ = false;
   mutable bool leaf_ = false;
+  bool adopted_ = false;  // the deleter lies behind the header
   Device device_;
   std::byte* data_;
   std::size_t bytes_;

@@ -267,23 +267,33 @@ class TANDEM_API Tensor {
   Tensor mean(Dim dim, bool keepdim = false) const {
     return mean(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
-  Tensor max() const;
-  Tensor min() const;
-  Tensor max(int dim, bool keepdim = false) const;
-  Tensor min(int dim, bool keepdim = false) const;
+  /// The extreme value of all. Equal ones share the gradient.
+  Tensor max() const { return amax(); }
+  Tensor min() const { return amin(); }
+  Tensor amax(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor amin(const Shape& dims = {}, bool keepdim = false) const;
+  /// Along one dimension; the first of equal ones gets the gradient. Where they are: argmax(dim).
+  template <std::integral Dim>
+  Tensor max(Dim dim, bool keepdim = false) const {
+    return max_along(static_cast<std::int64_t>(dim), keepdim);
+  }
+  template <std::integral Dim>
+  Tensor min(Dim dim, bool keepdim = false) const {
+    return min_along(static_cast<std::int64_t>(dim), keepdim);
+  }
   /// Sum of squared distances from the mean over (count - correction); 1 estimates from a sample, 0 is the data's own.
   Tensor var(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
   Tensor std(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
   /// (sum |x|^p)^(1/p); infinity: the largest |x|, 0: how many are not 0. The gradient of a norm of 0 is 0.
   Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
-  /// log(sum(exp(x))) over one dimension, without overflow.
+  /// log(sum(exp(x))), without overflow.
   Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
   /// bool: whether some element, or each, is not 0.
   Tensor any() const;
   Tensor all() const;
-  /// i64 position of the first maximum, over everything or along a dimension.
-  Tensor argmax() const;
-  Tensor argmax(int dim, bool keepdim = false) const;
+  /// i64 position of the first maximum or minimum, over everything or along a dimension.
+  Tensor argmax(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
+  Tensor argmin(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
 
   // ---- in place; under grad mode they are recorded like the op they are named after ----
   Tensor& add_(const Tensor& other);
@@ -298,6 +308,26 @@ class TANDEM_API Tensor {
   Tensor& copy_(const Tensor& source);
   Tensor& fill_(Scalar value);
   Tensor& zero_();
+  Tensor& neg_();
+  Tensor& exp_();
+  Tensor& log_();
+  Tensor& log1p_();
+  Tensor& sqrt_();
+  Tensor& rsqrt_();
+  Tensor& sin_();
+  Tensor& cos_();
+  Tensor& abs_();
+  Tensor& sign_();
+  Tensor& floor_();
+  Tensor& ceil_();
+  Tensor& round_();
+  Tensor& clamp_(double min, double max);
+  Tensor& pow_(Scalar exponent);
+  Tensor& relu_();
+  Tensor& tanh_();
+  Tensor& sigmoid_();
+  Tensor& masked_fill_(const Tensor& mask, Scalar value);
+  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
   /// Overwrites with draws from [low, high), or normal ones; not on values that require a gradient, but for leaves
   /// under NoGradGuard.
   Tensor& uniform_(double low = 0, double high = 1);
@@ -328,6 +358,8 @@ class TANDEM_API Tensor {
 
  private:
   [[noreturn]] static void throw_undefined();
+  Tensor max_along(std::int64_t dim, bool keepdim) const;
+  Tensor min_along(std::int64_t dim, bool keepdim) const;
   const void* checked_data(DType expected) const;
   const void* checked_dense(DType expected) const;
   double item_double() const;

@@ -24,7 +24,8 @@ void check_floating(const char* op, const Tensor& x);
 DType result_type(const Tensor& a, const Tensor& b);
 DType result_type(const Tensor& a, Scalar b);
 /// Integers and bool as f32, which what follows needs.
-inline Tensor as_floating(const Tensor& x) { return is_floating_point(x.dtype()) ? x : x.to(DType::f32); }
+inline DType as_floating(DType dtype) { return is_floating_point(dtype) ? dtype : DType::f32; }
+inline Tensor as_floating(const Tensor& x) { return x.to(as_floating(x.dtype())); }
 /// An undimensioned view of `value` in the type and on the device of `like`.
 View scalar_view(double value, const View& like);
 

@@ -53,13 +53,10 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
     return [index = Saved(rows), around](Gradients& g) {
       const View grad = detail::contiguous(g.output());
       const View& positions = index.get(g);
-      const Destination to = g.destination(0);
-      if (to.accumulate == Accumulate::no) {
-        detail::fill(to.view, 0);
-      }
-      kernels::launch(detail::context_of(to.view),
-                      kernels::IndexAdd{.dtype = to.view.dtype,
-                                        .out = to.view.data(),
+      const View sum = g.sum(0);
+      kernels::launch(detail::context_of(sum),
+                      kernels::IndexAdd{.dtype = sum.dtype,
+                                        .out = sum.data(),
                                         .in = grad.data(),
                                         .index = static_cast<const std::int64_t*>(positions.data()),
                                         .outer = around.outer,
@@ -115,7 +112,7 @@ View gather_from(const View& in, int dim, const View& index) {
 namespace autograd {
 
 void scatter_add_to(const View& out, int dim, const View& index, const View& source) {
-  if (out.dtype == DType::bf16 || out.dtype == DType::f16) {  // many additions, one rounding
+  if (is_reduced_floating_point(out.dtype)) {  // many additions, one rounding
     const View wide = detail::empty_view(out.sizes, DType::f32, out.device());
     detail::copy(wide, out);
     const View from = detail::empty_view(source.sizes, DType::f32, out.device());
@@ -154,13 +151,7 @@ Tensor Tensor::gather(int dim, const Tensor& index) const {
   dim = wrap_dim(dim, std::max(1, this->dim()), "gather");
   const View at = checked_index("gather", *this, dim, index);
   return record("gather", gather_from(raw(), dim, at), {this}, [&] {
-    return [index = Saved(at), dim](Gradients& g) {
-      const Destination to = g.destination(0);
-      if (to.accumulate == Accumulate::no) {
-        detail::fill(to.view, 0);
-      }
-      scatter_add_to(to.view, dim, index.get(g), g.output());
-    };
+    return [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output()); };
   });
 }
 
@@ -185,13 +176,9 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
       }
       if (g.wants(1)) {
         const View part = gather_from(g.output(), dim, index.get(g));
-        const Destination to = g.destination(1);
-        if (to.accumulate == Accumulate::no && !(to.view.sizes == part.sizes)) {
-          detail::fill(to.view, 0);
-        }
-        View used = to.view;
+        View used = g.sum(1);
         used.sizes = part.sizes;
-        detail::copy(used, part, to.view.sizes == part.sizes ? to.accumulate : Accumulate::yes);
+        detail::copy(used, part, Accumulate::yes);
       }
     };
   });

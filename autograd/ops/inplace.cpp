@@ -7,9 +7,8 @@ namespace tandem::inline v0 {
 
 using namespace autograd;
 
-namespace {
+namespace autograd {
 
-// Throws unless recording a change of `target` gives right gradients.
 void check_recordable(const char* op, const Tensor& target) {
   check<AutogradError>(!(target.is_leaf() && target.requires_grad()),
                        "{}: a leaf that requires a gradient is changed in place; do it under NoGradGuard", op);
@@ -27,7 +26,6 @@ void check_recordable(const char* op, const Tensor& target) {
       op, view.sizes);
 }
 
-// `target` takes over the elements and the history of `value`, which an op just computed from it.
 void take_over(const char* op, Tensor& target, const Tensor& value) {
   check_recordable(op, target);
   detail::TensorImpl& impl = *target.get();
@@ -40,22 +38,26 @@ void take_over(const char* op, Tensor& target, const Tensor& value) {
 }
 
 // The result has the target's type: it must not be of a higher kind.
-void check_result_fits(const char* op, const Tensor& target, DType result) {
+void check_in_place(const char* op, const Tensor& target, DType result) {
   const bool fits = is_floating_point(target.dtype()) || result == target.dtype() ||
                     (!is_floating_point(result) && target.dtype() != DType::boolean);
   check<DTypeError>(fits,
                     "{}: the result is {} and does not fit into the {} tensor that is changed in place; use the "
                     "op that returns a new tensor",
                     op, result, target.dtype());
+  detail::check_writable(op, target.raw());
 }
+
+}  // namespace autograd
+
+namespace {
 
 Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, PointwiseOp op,
                         Tensor (*recorded)(const Tensor&, const Tensor&)) {
   check_same_device(name, target, other);
   const DType dtype = result_type(target, other);
-  check_result_fits(name, target, op == PointwiseOp::div ? promote_types(dtype, DType::f16) : dtype);
+  check_in_place(name, target, op == PointwiseOp::div ? promote_types(dtype, DType::f16) : dtype);
   const View& out = target.raw();
-  detail::check_writable(name, out);
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
                     "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
                     out.sizes);
@@ -87,8 +89,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
 Tensor& scalar_in_place(const char* name, Tensor& target, Scalar value, PointwiseOp op,
                         Tensor (*recorded)(const Tensor&, Scalar)) {
   const View& out = target.raw();
-  check_result_fits(name, target, result_type(target, value));
-  detail::check_writable(name, out);
+  check_in_place(name, target, result_type(target, value));
   if (records({&target})) {
     check_recordable(name, target);
     take_over(name, target, recorded(target, value));
@@ -128,7 +129,7 @@ Tensor& Tensor::mul_(Scalar value) {
                          [](const Tensor& a, Scalar b) { return a * b; });
 }
 Tensor& Tensor::div_(Scalar value) {
-  check_result_fits("div_", *this, promote_types(dtype(), DType::f16));
+  check_in_place("div_", *this, promote_types(dtype(), DType::f16));
   return div_(full({}, value.value(), {.dtype = dtype(), .device = device()}));
 }
 
@@ -162,5 +163,38 @@ Tensor& Tensor::fill_(Scalar number) {
 }
 
 Tensor& Tensor::zero_() { return fill_(0); }
+
+namespace {
+
+// target = op(target), computed apart.
+template <class Op>
+Tensor& replace(const char* name, Tensor& target, bool recorded, Op&& op) {
+  if (!recorded) {
+    return target.copy_(op(target));
+  }
+  check_recordable(name, target);
+  take_over(name, target, op(target.clone()));  // what the op saves is not what is overwritten now
+  return target;
+}
+
+}  // namespace
+
+Tensor& Tensor::pow_(Scalar exponent) {
+  check_in_place("pow_", *this, result_type(*this, exponent));
+  return replace("pow_", *this, records({this}), [&](const Tensor& x) { return x.pow(exponent); });
+}
+
+Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) {
+  check_in_place("masked_fill_", *this, dtype());
+  check<ShapeError>(broadcast_shapes(shape(), mask.shape(), "masked_fill_") == shape(),
+                    "masked_fill_: the mask {} does not broadcast to the tensor {}", mask.shape(), shape());
+  return replace("masked_fill_", *this, records({this}), [&](const Tensor& x) { return x.masked_fill(mask, value); });
+}
+
+Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) {
+  check_in_place("scatter_add_", *this, dtype());
+  return replace("scatter_add_", *this, records({this, &source}),
+                 [&](const Tensor& x) { return x.scatter_add(dim, index, source); });
+}
 
 }  // namespace tandem::inline v0

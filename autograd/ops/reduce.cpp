@@ -94,61 +94,71 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
 
 struct Extreme {
   View values;
-  View indices;  // i64
+  View indices;  // i64; undefined unless asked for
   Plan plan;
 };
 
-Extreme extreme_along(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max) {
+// `positions`: over one dimension, or over all, which then count as one.
+Extreme find_extreme(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max, bool positions) {
   check<DTypeError>(x.dtype() != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", op);
   const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
   Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
   const Plan& plan = result.plan;
   check<ShapeError>(plan.count > 0, "{}: {} has no elements to choose from", op, in.sizes);
   result.values = detail::empty_view(plan.result, in.dtype, in.device());
-  result.indices = detail::empty_view(plan.result, DType::i64, in.device());
-  if (result.values.numel() > 0) {
-    kernels::Reduce kernel = kernel_for(max ? kernels::ReduceOp::max : kernels::ReduceOp::min, in, result.values, plan);
+  kernels::Reduce kernel = kernel_for(max ? kernels::ReduceOp::max : kernels::ReduceOp::min, in, result.values, plan);
+  if (positions) {
+    result.indices = detail::empty_view(plan.result, DType::i64, in.device());
     kernel.indices = static_cast<std::int64_t*>(result.indices.data());
+  }
+  if (result.values.numel() > 0) {
     kernels::launch(detail::context_of(result.values), kernel);
   }
   return result;
 }
 
 // Along one dimension the first extreme element gets the gradient.
-Tensor extreme_dim(const char* op, const Tensor& x, int dim, bool keepdim, bool max) {
+Tensor extreme_along(const char* op, const Tensor& x, std::int64_t dim, bool keepdim, bool max) {
   const int d = wrap_dim(dim, x.dim(), op);
   if (x.dim() == 0) {
     return x.clone();
   }
-  Extreme found = extreme_along(op, x, {d}, keepdim, max);
+  Extreme found = find_extreme(op, x, {d}, keepdim, max, true);
   return record(op, found.values, {&x}, [&] {
     return [indices = Saved(found.indices), d, kept = found.plan.kept_as_one](Gradients& g) {
       const auto with_dim = [&](const View& view) { return *detail::try_reshape(detail::contiguous(view), kept); };
-      const Destination to = g.destination(0);
-      if (to.accumulate == Accumulate::no) {
-        detail::fill(to.view, 0);
-      }
-      scatter_add_to(to.view, d, with_dim(indices.get(g)), with_dim(g.output()));
+      scatter_add_to(g.sum(0), d, with_dim(indices.get(g)), with_dim(g.output()));
     };
   });
 }
 
-// Over everything, equal extreme elements share the gradient, as in PyTorch.
-Tensor extreme_all(const char* op, const Tensor& x, bool max) {
-  Extreme found = extreme_along(op, x, all_dims(x.dim()), false, max);
+// Without a position, equal extreme elements share the gradient, as in PyTorch.
+Tensor extreme_value(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max) {
+  Extreme found = find_extreme(op, x, dims.empty() ? all_dims(x.dim()) : dims, keepdim, max, false);
   return record(op, found.values, {&x}, [&] {
-    return [x = Saved(x), y = Saved(found.values)](Gradients& g) {
+    return [x = Saved(x), y = Saved(found.values), kept = found.plan.kept_as_one](Gradients& g) {
       const View& in = x.get(g);
+      const View extreme = *detail::try_reshape(y.get(g), kept);
       const View hits = detail::empty_view(in.sizes, in.dtype, in.device());
-      detail::pointwise(PointwiseOp::equal, hits, {&in, &y.get(g)});
-      const View count = detail::empty_view({}, in.dtype, in.device());
+      detail::pointwise(PointwiseOp::equal, hits, {&in, &extreme});
+      const View count = detail::empty_view(kept, in.dtype, in.device());
       detail::sum_to(count, hits, Accumulate::no);
-      const View share = detail::empty_view({}, in.dtype, in.device());
-      detail::pointwise(PointwiseOp::div, share, {&g.output(), &count});
+      const View share = detail::empty_view(kept, in.dtype, in.device());
+      const View grad = *detail::try_reshape(detail::contiguous(g.output()), kept);
+      detail::pointwise(PointwiseOp::div, share, {&grad, &count});
       const Destination to = g.destination(0);
       detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, {}, to.accumulate);
     };
   });
+}
+
+Tensor extreme_position(const char* op, const Tensor& x, std::optional<std::int64_t> dim, bool keepdim, bool max) {
+  Shape dims = all_dims(x.dim());
+  if (dim.has_value()) {
+    const int d = wrap_dim(*dim, x.dim(), op);
+    dims = x.dim() == 0 ? Shape{} : Shape{d};
+  }
+  return Tensor(find_extreme(op, x, dims, keepdim, max, true).indices);
 }
 
 }  // namespace
@@ -157,19 +167,21 @@ Tensor Tensor::sum() const { return sum_like("sum", *this, {}, false, false); }
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return sum_like("sum", *this, dims, keepdim, false); }
 Tensor Tensor::mean() const { return sum_like("mean", *this, {}, false, true); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return sum_like("mean", *this, dims, keepdim, true); }
-Tensor Tensor::max() const { return extreme_all("max", *this, true); }
-Tensor Tensor::min() const { return extreme_all("min", *this, false); }
-Tensor Tensor::max(int dim, bool keepdim) const { return extreme_dim("max", *this, dim, keepdim, true); }
-Tensor Tensor::min(int dim, bool keepdim) const { return extreme_dim("min", *this, dim, keepdim, false); }
 
-Tensor Tensor::argmax() const { return Tensor(extreme_along("argmax", *this, all_dims(dim()), false, true).indices); }
+Tensor Tensor::amax(const Shape& dims, bool keepdim) const { return extreme_value("amax", *this, dims, keepdim, true); }
+Tensor Tensor::amin(const Shape& dims, bool keepdim) const { return extreme_value("amin", *this, dims, keepdim, false); }
+Tensor Tensor::max_along(std::int64_t dim, bool keepdim) const {
+  return extreme_along("max", *this, dim, keepdim, true);
+}
+Tensor Tensor::min_along(std::int64_t dim, bool keepdim) const {
+  return extreme_along("min", *this, dim, keepdim, false);
+}
 
-Tensor Tensor::argmax(int dim, bool keepdim) const {
-  if (this->dim() == 0) {
-    wrap_dim(dim, 0, "argmax");
-    return Tensor(extreme_along("argmax", *this, {}, keepdim, true).indices);
-  }
-  return Tensor(extreme_along("argmax", *this, {wrap_dim(dim, this->dim(), "argmax")}, keepdim, true).indices);
+Tensor Tensor::argmax(std::optional<std::int64_t> dim, bool keepdim) const {
+  return extreme_position("argmax", *this, dim, keepdim, true);
+}
+Tensor Tensor::argmin(std::optional<std::int64_t> dim, bool keepdim) const {
+  return extreme_position("argmin", *this, dim, keepdim, false);
 }
 
 }  // namespace tandem::inline v0

@@ -13,7 +13,7 @@ namespace {
 // 16-bit values are taken as f32 throughout, and the result is rounded once.
 template <class Function>
 Tensor in_f32(const Tensor& x, Function&& function) {
-  if (x.dtype() == DType::bf16 || x.dtype() == DType::f16) {
+  if (is_reduced_floating_point(x.dtype())) {
     return function(x.to(DType::f32)).to(x.dtype());
   }
   return function(x);
@@ -55,14 +55,8 @@ Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
       return (x != 0).to(x.dtype()).sum(dims, keepdim);
     }
     if (std::isinf(p)) {
-      Tensor extreme = x.abs();
-      if (dims.empty()) {
-        extreme = p > 0 ? extreme.max() : extreme.min();
-        return keepdim ? extreme.reshape(Shape::filled(x.dim(), 1)) : extreme;
-      }
-      check<ConfigError>(dims.ndim() == 1, "norm: an infinite p takes one dim or none, got {}", dims);
-      const int dim = static_cast<int>(dims[0]);
-      return p > 0 ? extreme.max(dim, keepdim) : extreme.min(dim, keepdim);
+      const Tensor sizes = x.abs();
+      return p > 0 ? sizes.amax(dims, keepdim) : sizes.amin(dims, keepdim);
     }
     const Tensor powers = p == 2 ? x * x : x.abs().pow(p);
     const Tensor total = powers.sum(dims, keepdim);
@@ -74,14 +68,15 @@ Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
 
 Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const {
   check_floating("logsumexp", *this);
-  check<ConfigError>(dims.ndim() == 1, "logsumexp: takes one dim, got {}", dims);
-  const int dim = static_cast<int>(dims[0]);
   return in_f32(*this, [&](const Tensor& x) {
+    if (x.numel() == 0) {
+      return x.exp().sum(dims, keepdim).log();
+    }
     // An infinite maximum is not taken off: infinity minus infinity is no number.
-    const Tensor highest = x.detach().max(dim, true);
+    const Tensor highest = x.detach().amax(dims, true);
     const Tensor shift = where(highest.abs() == INFINITY, 0, highest);
-    const Tensor result = (x - shift).exp().sum({dim}, true).log() + shift;
-    return keepdim ? result : result.squeeze(dim);
+    const Tensor result = (x - shift).exp().sum(dims, true).log() + shift;
+    return keepdim ? result : result.sum(dims);
   });
 }
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <tandem/autograd/ops/common.h>
+#include <tandem/autograd/ops/inplace.h>
 
 // Functions of one tensor, element by element.
 
@@ -11,9 +11,9 @@ using namespace autograd;
 namespace {
 
 // What the gradient reads besides the result's gradient.
-enum class Needs : std::uint8_t { input, result, nothing };
+enum class Needs : std::uint8_t { input, result, nothing, no_slope };
 
-// y = forward(x); x's gradient is backward(g, x), backward(g, y) or backward(g).
+// y = forward(x); x's gradient is backward(g, x), backward(g, y), backward(g) or 0.
 struct Function {
   const char* name;
   PointwiseOp forward;
@@ -46,6 +46,8 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
           pointwise_gradient(g, 0, op, {&g.output(), &y.get(g)}, scalars);
         };
       });
+    case Needs::no_slope:
+      return record(function.name, std::move(out), {&x}, [] { return [](Gradients& g) { g.sum(0); }; });
     case Needs::nothing: break;
   }
   return record(function.name, std::move(out), {&x}, [&] {
@@ -53,41 +55,98 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
   });
 }
 
-// A step function: its gradient is zero.
-Tensor step(const char* name, PointwiseOp forward, const Tensor& x) {
-  if (forward > kernels::kLastIntegerPointwise && !is_floating_point(x.dtype())) {
-    return x;  // rounding a whole number
+// x = f(x). `name` is the method's.
+Tensor& apply_in_place(const char* name, const Function& function, Tensor& x, detail::Scalars scalars = {}) {
+  const View& out = x.raw();
+  check<DTypeError>(out.dtype != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", name);
+  check_in_place(name, x, function.forward > kernels::kLastIntegerPointwise ? as_floating(out.dtype) : out.dtype);
+  if (records({&x})) {
+    check_recordable(name, x);
+    // What is saved must not be what is overwritten now.
+    take_over(name, x, apply(function, function.needs == Needs::input ? x.clone() : x, scalars));
+    return x;
   }
-  return apply({name, forward, PointwiseOp::mul_scalar, Needs::nothing}, x, {0});
+  detail::pointwise(function.forward, out, {&out}, scalars);
+  out.storage->bump_version();
+  return x;
 }
 
 using enum PointwiseOp;
 
-}  // namespace
+constexpr Function kNeg{"neg", neg, neg, Needs::nothing};
+constexpr Function kAbs{"abs", abs, abs_grad, Needs::input};
+constexpr Function kExp{"exp", exp, mul, Needs::result};
+constexpr Function kLog{"log", log, div, Needs::input};
+constexpr Function kLog1p{"log1p", log1p, log1p_grad, Needs::input};
+constexpr Function kSqrt{"sqrt", sqrt, sqrt_grad, Needs::result};
+constexpr Function kRsqrt{"rsqrt", rsqrt, rsqrt_grad, Needs::result};
+constexpr Function kSin{"sin", sin, sin_grad, Needs::input};
+constexpr Function kCos{"cos", cos, cos_grad, Needs::input};
+constexpr Function kClamp{"clamp", clamp, clamp_grad, Needs::input};
+constexpr Function kRelu{"relu", relu, relu_grad, Needs::result};
+constexpr Function kTanh{"tanh", tanh, tanh_grad, Needs::result};
+constexpr Function kSigmoid{"sigmoid", sigmoid, sigmoid_grad, Needs::result};
 
-Tensor Tensor::neg() const { return apply({"neg", PointwiseOp::neg, PointwiseOp::neg, Needs::nothing}, *this); }
-Tensor Tensor::abs() const { return apply({"abs", PointwiseOp::abs, abs_grad, Needs::input}, *this); }
-Tensor Tensor::sign() const { return step("sign", PointwiseOp::sign, *this); }
-Tensor Tensor::floor() const { return step("floor", PointwiseOp::floor, *this); }
-Tensor Tensor::ceil() const { return step("ceil", PointwiseOp::ceil, *this); }
-Tensor Tensor::round() const { return step("round", PointwiseOp::round, *this); }
+// Step functions.
+constexpr Function kSign{"sign", sign, sign, Needs::no_slope};
+constexpr Function kFloor{"floor", floor, floor, Needs::no_slope};
+constexpr Function kCeil{"ceil", ceil, ceil, Needs::no_slope};
+constexpr Function kRound{"round", round, round, Needs::no_slope};
 
-Tensor Tensor::exp() const { return apply({"exp", PointwiseOp::exp, mul, Needs::result}, *this); }
-Tensor Tensor::log() const { return apply({"log", PointwiseOp::log, div, Needs::input}, *this); }
-Tensor Tensor::log1p() const { return apply({"log1p", PointwiseOp::log1p, log1p_grad, Needs::input}, *this); }
-Tensor Tensor::sqrt() const { return apply({"sqrt", PointwiseOp::sqrt, sqrt_grad, Needs::result}, *this); }
-Tensor Tensor::rsqrt() const { return apply({"rsqrt", PointwiseOp::rsqrt, rsqrt_grad, Needs::result}, *this); }
-Tensor Tensor::sin() const { return apply({"sin", PointwiseOp::sin, sin_grad, Needs::input}, *this); }
-Tensor Tensor::cos() const { return apply({"cos", PointwiseOp::cos, cos_grad, Needs::input}, *this); }
-
-Tensor Tensor::clamp(double min, double max) const {
-  check<ValueError>(!std::isnan(min) && !std::isnan(max), "clamp: limits [{}, {}] must be numbers", min, max);
-  return apply({"clamp", PointwiseOp::clamp, clamp_grad, Needs::input}, *this, {min, max});
+// Rounding leaves whole numbers as they are.
+bool is_whole(const Tensor& x) { return !is_floating_point(x.dtype()) && x.dtype() != DType::boolean; }
+Tensor rounded(const Function& function, const Tensor& x) { return is_whole(x) ? x : apply(function, x); }
+Tensor& round_in_place(const char* name, const Function& function, Tensor& x) {
+  return is_whole(x) ? x : apply_in_place(name, function, x);
 }
 
-Tensor Tensor::relu() const { return apply({"relu", PointwiseOp::relu, relu_grad, Needs::result}, *this); }
-Tensor Tensor::tanh() const { return apply({"tanh", PointwiseOp::tanh, tanh_grad, Needs::result}, *this); }
-Tensor Tensor::sigmoid() const { return apply({"sigmoid", PointwiseOp::sigmoid, sigmoid_grad, Needs::result}, *this); }
+void check_limits(const char* op, double min, double max) {
+  check<ValueError>(!std::isnan(min) && !std::isnan(max), "{}: limits [{}, {}] must be numbers", op, min, max);
+}
+
+}  // namespace
+
+Tensor Tensor::neg() const { return apply(kNeg, *this); }
+Tensor Tensor::abs() const { return apply(kAbs, *this); }
+Tensor Tensor::exp() const { return apply(kExp, *this); }
+Tensor Tensor::log() const { return apply(kLog, *this); }
+Tensor Tensor::log1p() const { return apply(kLog1p, *this); }
+Tensor Tensor::sqrt() const { return apply(kSqrt, *this); }
+Tensor Tensor::rsqrt() const { return apply(kRsqrt, *this); }
+Tensor Tensor::sin() const { return apply(kSin, *this); }
+Tensor Tensor::cos() const { return apply(kCos, *this); }
+Tensor Tensor::relu() const { return apply(kRelu, *this); }
+Tensor Tensor::tanh() const { return apply(kTanh, *this); }
+Tensor Tensor::sigmoid() const { return apply(kSigmoid, *this); }
+Tensor Tensor::sign() const { return apply(kSign, *this); }
+Tensor Tensor::floor() const { return rounded(kFloor, *this); }
+Tensor Tensor::ceil() const { return rounded(kCeil, *this); }
+Tensor Tensor::round() const { return rounded(kRound, *this); }
+Tensor Tensor::clamp(double min, double max) const {
+  check_limits("clamp", min, max);
+  return apply(kClamp, *this, {min, max});
+}
+
+Tensor& Tensor::neg_() { return apply_in_place("neg_", kNeg, *this); }
+Tensor& Tensor::abs_() { return apply_in_place("abs_", kAbs, *this); }
+Tensor& Tensor::exp_() { return apply_in_place("exp_", kExp, *this); }
+Tensor& Tensor::log_() { return apply_in_place("log_", kLog, *this); }
+Tensor& Tensor::log1p_() { return apply_in_place("log1p_", kLog1p, *this); }
+Tensor& Tensor::sqrt_() { return apply_in_place("sqrt_", kSqrt, *this); }
+Tensor& Tensor::rsqrt_() { return apply_in_place("rsqrt_", kRsqrt, *this); }
+Tensor& Tensor::sin_() { return apply_in_place("sin_", kSin, *this); }
+Tensor& Tensor::cos_() { return apply_in_place("cos_", kCos, *this); }
+Tensor& Tensor::relu_() { return apply_in_place("relu_", kRelu, *this); }
+Tensor& Tensor::tanh_() { return apply_in_place("tanh_", kTanh, *this); }
+Tensor& Tensor::sigmoid_() { return apply_in_place("sigmoid_", kSigmoid, *this); }
+Tensor& Tensor::sign_() { return apply_in_place("sign_", kSign, *this); }
+Tensor& Tensor::floor_() { return round_in_place("floor_", kFloor, *this); }
+Tensor& Tensor::ceil_() { return round_in_place("ceil_", kCeil, *this); }
+Tensor& Tensor::round_() { return round_in_place("round_", kRound, *this); }
+Tensor& Tensor::clamp_(double min, double max) {
+  check_limits("clamp_", min, max);
+  return apply_in_place("clamp_", kClamp, *this, {min, max});
+}
 
 Tensor silu(const Tensor& x) { return apply({"silu", PointwiseOp::silu, silu_grad, Needs::input}, x); }
 

@@ -22,11 +22,7 @@ template <class Part>
 Tensor record_part(const char* op, View out, const Tensor& x, Part part) {
   return record(op, std::move(out), {&x}, [&] {
     return [part](Gradients& g) {
-      const Destination to = g.destination(0);
-      if (to.accumulate == Accumulate::no) {
-        detail::fill(to.view, 0);
-      }
-      detail::copy(part(to.view), g.output(), Accumulate::yes);
+      detail::copy(part(g.sum(0)), g.output(), Accumulate::yes);
     };
   });
 }

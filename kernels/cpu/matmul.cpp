@@ -178,11 +178,7 @@ void run(OnCpu, Context& context, const BatchedMatmul& kernel) {
   const auto bytes = static_cast<std::int64_t>(item_size(kernel.matrix.dtype));
   const std::int64_t count = kernel.batch.numel();
   const auto moved = [&](const Operand& operand, const void* first, std::int64_t position) {
-    std::int64_t offset = 0;
-    for (int dim = kernel.batch.ndim - 1; dim >= 0; --dim) {
-      offset += position % kernel.batch.sizes[dim] * operand.strides[dim];
-      position /= kernel.batch.sizes[dim];
-    }
+    const std::int64_t offset = offset_at(kernel.batch, operand.strides, position);
     return static_cast<std::byte*>(const_cast<void*>(first)) + offset * bytes;
   };
   const auto product_at = [&](Context& own, std::int64_t position) {

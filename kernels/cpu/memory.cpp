@@ -68,6 +68,19 @@ void run(OnCpu, Context&, const Arange& kernel) {
   });
 }
 
+void run(OnCpu, Context&, const Linspace& kernel) {
+  core::dispatch_any(kernel.dtype, [&]<class T>() {
+    T* out = static_cast<T*>(kernel.out);
+    const std::int64_t last = kernel.count - 1;
+    const double step = last > 0 ? (kernel.end - kernel.start) / static_cast<double>(last) : 0;
+    for (std::int64_t i = 0; i <= last; ++i) {
+      const bool first_half = i < kernel.count / 2 || last == 0;
+      out[i] = convert<T>(first_half ? kernel.start + static_cast<double>(i) * step
+                                     : kernel.end - static_cast<double>(last - i) * step);
+    }
+  });
+}
+
 void run(OnCpu, Context&, const Copy& kernel) {
   // The row is found by both types; the walk over rows is compiled once.
   using Row = void (*)(void*, const void*, std::int64_t, std::int64_t, std::int64_t, bool);

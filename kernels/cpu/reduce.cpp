@@ -18,16 +18,6 @@ constexpr int kLanes = 8;                            // independent sums inside 
 constexpr std::int64_t kRowBlock = kBlock / kLanes;  // rows, likewise: as many additions in a row as a lane has
 constexpr std::int64_t kSumChunk = 65536;            // elements of one long sum per chunk
 
-// Element offsets of a loop, by position.
-std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64_t position) {
-  std::int64_t offset = 0;
-  for (int dim = loop.ndim - 1; dim >= 0; --dim) {
-    offset += position % loop.sizes[dim] * strides[dim];
-    position /= loop.sizes[dim];
-  }
-  return offset;
-}
-
 // Sums of floating point are gathered in f64 across blocks; integers in their own type.
 template <class T>
 using Total = std::conditional_t<std::is_integral_v<T>, T, double>;

@@ -22,14 +22,15 @@ Every file but three, one case a line:
     }]}
 
 Inputs and grad_output are written exactly and are exact in f32, so that one set serves both dtypes. `f64` and `f32`
-hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax has "dtype":
+hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax and argmin has "dtype":
 "i64".
 
 Ops whose call is not plain from their attributes:
 
     add sub mul div        two inputs; or one and attrs {"scalar", "side"}: "right" x - 2.5, "left" 2.5 - x
     sum mean               attrs {"dims": list or null, "keepdim"}
-    max min argmax         attrs {"dim": number or null, "keepdim"}
+    amax amin              the same
+    max min argmax argmin  attrs {"dim": number or null, "keepdim"}
     squeeze                attrs {"dim": number or null}
     cat stack              all inputs are the list
     index_select gather    inputs x, index; scatter_add has the source as its third
@@ -159,7 +160,7 @@ def reduce():
         ([4, 1], 1, False), ([2, 37], 1, False), ([2, 3, 4], 1, False), ([2, 3, 4], 0, True),
         ([2, 3, 2, 3], 2, False), ([2, 3, 2, 3], -3, True), ([0, 3], 1, False),
     ]
-    for op in ("max", "min", "argmax"):
+    for op in ("max", "min", "argmax", "argmin"):
         for shape, dim, keepdim in extremes:
             name = f"{op} {label(shape)} over {'all' if dim is None else dim}{' keepdim' if keepdim else ''}"
             family.add(name, op, [family.draw(name).distinct(shape)], dim=dim, keepdim=keepdim)
@@ -169,6 +170,17 @@ def reduce():
         for dim in (None, 0, 2):
             name = f"{op} permuted over {'all' if dim is None else dim}"
             family.add(name, op, [family.draw(name).distinct([2, 4, 3], permute=[2, 0, 1])], dim=dim, keepdim=False)
+    for op in ("amax", "amin"):
+        for shape, dims in [([], None), ([37], None), ([3, 5], None), ([3, 5], [0]), ([2, 3, 4], [0, 2]),
+                            ([2, 3, 4], [1]), ([2, 3, 2, 3], [1, 3]), ([0, 3], [1])]:
+            for keepdim in (False, True) if dims else (False,):
+                name = f"{op} {label(shape)} over {dims or 'all'}{' keepdim' if keepdim else ''}"
+                family.add(name, op, [family.draw(name).distinct(shape)], dims=dims, keepdim=keepdim)
+        name = f"{op} permuted"
+        family.add(name, op, [family.draw(name).distinct([2, 4, 3], permute=[2, 0, 1])], dims=[0, 2], keepdim=False)
+        ties = [[[1.0, 3.0], [3.0, 1.0]], [[1.0, 1.0], [2.0, 3.0]]]
+        for dims in (None, [0], [1, 2]):
+            family.add(f"{op} of equal ones over {dims or 'all'}", op, [Input(ties)], dims=dims, keepdim=False)
     family.write()
 
 
@@ -405,9 +417,8 @@ def statistics():
             for p in (1.0, 2.0, 3.0, 0.5):
                 name = f"norm {p} {where}"
                 family.add(name, "norm", [family.draw(name).away_from_zero(shape)], p=p, dims=dims, keepdim=keepdim)
-            if len(dims) == 1:
-                name = f"logsumexp {where}"
-                family.add(name, "logsumexp", [family.draw(name).normal(shape, 2.0)], dims=dims, keepdim=keepdim)
+            name = f"logsumexp {where}"
+            family.add(name, "logsumexp", [family.draw(name).normal(shape, 2.0)], dims=dims, keepdim=keepdim)
     family.add("norm of zeros", "norm", [Input([[0.0, 0.0], [3.0, 4.0]])], p=2.0, dims=[1], keepdim=False)
     family.add("logsumexp far apart", "logsumexp", [Input([[90.0, 0.0], [-90.0, -190.0]])], dims=[1], keepdim=False)
     family.write()

@@ -57,6 +57,20 @@ Op extreme(Tensor (Tensor::*over_all)() const, Tensor (Tensor::*over)(int, bool)
   };
 }
 
+Op over_dims(Tensor (Tensor::*over)(const Shape&, bool) const) {
+  return [=](const json& attrs, const Tensors& x) {
+    const json& dims = attrs.at("dims");
+    return (x[0].*over)(dims.is_null() ? Shape{} : to_shape(dims), attrs.at("keepdim"));
+  };
+}
+
+Op position(Tensor (Tensor::*of)(std::optional<std::int64_t>, bool) const) {
+  return [=](const json& attrs, const Tensors& x) {
+    const json& dim = attrs.at("dim");
+    return (x[0].*of)(dim.is_null() ? std::nullopt : std::optional<std::int64_t>(dim), attrs.at("keepdim"));
+  };
+}
+
 Op shaped(Tensor (Tensor::*method)(const Shape&) const, const char* attribute) {
   return [=](const json& attrs, const Tensors& x) { return (x[0].*method)(to_shape(attrs.at(attribute))); };
 }
@@ -104,9 +118,12 @@ const std::map<std::string, Op>& ops() {
       {"log_softmax", along_dim(&Tensor::log_softmax)},
       {"sum", over_dims(&Tensor::sum, &Tensor::sum)},
       {"mean", over_dims(&Tensor::mean, &Tensor::mean)},
-      {"max", extreme(&Tensor::max, &Tensor::max)},
-      {"min", extreme(&Tensor::min, &Tensor::min)},
-      {"argmax", extreme(&Tensor::argmax, &Tensor::argmax)},
+      {"max", extreme(&Tensor::max, &Tensor::max<int>)},
+      {"min", extreme(&Tensor::min, &Tensor::min<int>)},
+      {"amax", over_dims(&Tensor::amax)},
+      {"amin", over_dims(&Tensor::amin)},
+      {"argmax", position(&Tensor::argmax)},
+      {"argmin", position(&Tensor::argmin)},
       {"reshape", shaped(&Tensor::reshape, "shape")},
       {"expand", shaped(&Tensor::expand, "shape")},
       {"permute", shaped(&Tensor::permute, "order")},

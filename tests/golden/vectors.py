@@ -116,7 +116,9 @@ def sliced(attrs, x):
 
 def over_dims(method):
     def run(attrs, x):
-        return method(x) if attrs["dims"] is None else method(x, dim=attrs["dims"], keepdim=attrs["keepdim"])
+        if attrs["dims"] is None:
+            return method(x)
+        return method(x, dim=attrs["dims"], keepdim=attrs["keepdim"])
 
     return run
 
@@ -144,6 +146,9 @@ OPS = {
     "max": extreme(torch.max),
     "min": extreme(torch.min),
     "argmax": extreme(torch.argmax),
+    "argmin": extreme(torch.argmin),
+    "amax": over_dims(torch.amax),
+    "amin": over_dims(torch.amin),
     "slice": sliced,
     "squeeze": lambda attrs, x: x.squeeze() if attrs["dim"] is None else x.squeeze(attrs["dim"]),
     "cat": lambda attrs, *parts: torch.cat(parts, attrs["dim"]),

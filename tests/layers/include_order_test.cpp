@@ -104,9 +104,25 @@ void every_header_is_listed(const SourceTree& tree, Problems& problems) {
   for (const SourceFile& file : tree.files) {
     const auto layer = tree.layers.find(file.layer());
     if (layer == tree.layers.end() || !file.is_header()) continue;
-    if (!layer->second.public_headers.contains(file.path) && !layer->second.internal_headers.contains(file.path)) {
+    const auto& [public_headers, internal_headers, bridge_headers] = layer->second;
+    if (!public_headers.contains(file.path) && !internal_headers.contains(file.path) &&
+        !bridge_headers.contains(file.path)) {
       problems.push_back(fmt::format("{}:1: list it in {}/CMakeLists.txt, under PUBLIC_HEADERS or INTERNAL_HEADERS",
                                      file.path, layer->first));
+    }
+  }
+}
+
+void bridges_are_for_users(const SourceTree& tree, Problems& problems) {
+  for (const SourceFile& file : tree.files) {
+    for (const Include& include : file.includes) {
+      const auto to = tree.layers.find(included_layer(include));
+      const bool ours = file.path == "tandem.h" || tree.layers.contains(file.layer());
+      if (ours && to != tree.layers.end() &&
+          to->second.bridge_headers.contains(include.path.substr(std::string_view("tandem/").size()))) {
+        problems.push_back(fmt::format("{}: <{}>: this header leads to another library: only programs include it",
+                                       at(file, include), include.path));
+      }
     }
   }
 }
@@ -171,6 +187,8 @@ TEST_F(ProjectStructure, PublicHeadersReachOnlyPublicAndStandardHeaders) {
   expect_holds(public_headers_reach_only_public_and_standard_headers);
 }
 
+TEST_F(ProjectStructure, BridgesAreForUsers) { expect_holds(bridges_are_for_users); }
+
 TEST_F(ProjectStructure, EveryHeaderIsListed) { expect_holds(every_header_is_listed); }
 
 TEST_F(ProjectStructure, CudaHeadersStayInCudaFolders) { expect_holds(cuda_headers_stay_in_cuda_folders); }
@@ -219,6 +237,17 @@ TEST(StructureRules, PublicHeaderMayNotReachThirdPartyOrInternalHeaders) {
               ElementsAre(HasSubstr("core/a.h:1: <fmt/format.h>"), HasSubstr("core/a.h:3: <zlib.h>"),
                           HasSubstr("core/b.h:2: <tandem/core/c.h>: this header is public")));
   EXPECT_THAT(check(every_header_is_listed, tree), IsEmpty());
+}
+
+TEST(StructureRules, BridgeMayReachItsLibraryButNothingReachesIt) {
+  const SourceTree tree = parse_tree(
+      {{"tensor/CMakeLists.txt", "tandem_layer(tensor PUBLIC_HEADERS a.h BRIDGE_HEADERS eigen.h LINK x)\n"},
+       {"tensor/a.h", "#include <tandem/tensor/eigen.h>\n"},
+       {"tensor/eigen.h", "#include <Eigen/Core>\n"},
+       {"tests/b.cpp", "#include <tandem/tensor/eigen.h>\n"}});
+  EXPECT_THAT(check(public_headers_reach_only_public_and_standard_headers, tree), IsEmpty());
+  EXPECT_THAT(check(every_header_is_listed, tree), IsEmpty());
+  EXPECT_THAT(check(bridges_are_for_users, tree), ElementsAre(HasSubstr("tensor/a.h:1: <tandem/tensor/eigen.h>")));
 }
 
 TEST(StructureRules, HeaderInNoListIsNamed) {

@@ -78,6 +78,8 @@ void parse_layer(const std::string& folder, const std::string& text, SourceTree&
       list = &layer.public_headers;
     } else if (word == "INTERNAL_HEADERS") {
       list = &layer.internal_headers;
+    } else if (word == "BRIDGE_HEADERS") {
+      list = &layer.bridge_headers;
     } else if (word == "SOURCES" || word == "LINK" || word == "HEADER_ONLY") {
       list = nullptr;
     } else if (list != nullptr) {

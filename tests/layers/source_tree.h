@@ -31,6 +31,7 @@ struct SourceFile {
 struct Layer {
   std::set<std::string> public_headers;
   std::set<std::string> internal_headers;
+  std::set<std::string> bridge_headers;
 };
 
 struct SourceTree {
