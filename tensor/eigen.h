@@ -15,12 +15,11 @@ namespace tandem::inline v0 {
 
 /// Eigen's view of a row-major matrix with any strides. T is const for reading.
 template <class T>
-using EigenMatrixMap =
-    Eigen::Map<std::conditional_t<
-                   std::is_const_v<T>,
-                   const Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
-                   Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>,
-               Eigen::Unaligned, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
+using EigenMatrixMap = Eigen::Map<
+    std::conditional_t<std::is_const_v<T>,
+                       const Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
+                       Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>,
+    Eigen::Unaligned, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
 /// Eigen's view of a vector, a column, with any stride. T is const for reading.
 template <class T>
 using EigenVectorMap =

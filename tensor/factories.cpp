@@ -113,10 +113,9 @@ Tensor linspace(double start, double end, std::int64_t steps, const TensorOption
   check<ConfigError>(std::isfinite(start) && std::isfinite(end), "linspace: {} to {} must be finite", start, end);
   Tensor tensor = make({steps}, options);
   check<DTypeError>(tensor.dtype() != DType::boolean, "linspace: not defined for bool");
-  kernels::launch(
-      detail::context_of(tensor.raw()),
-      kernels::Linspace{
-          .dtype = tensor.dtype(), .out = tensor.raw().data(), .count = steps, .start = start, .end = end});
+  kernels::launch(detail::context_of(tensor.raw()),
+                  kernels::Linspace{
+                      .dtype = tensor.dtype(), .out = tensor.raw().data(), .count = steps, .start = start, .end = end});
   return finish(std::move(tensor), options);
 }
 
@@ -220,8 +219,9 @@ void check_count(const char* op, const Shape& sizes, std::size_t count) {
 Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
                     std::function<void(void*)> deleter, const TensorOptions& options) {
   const Device device = options.device.value_or(core::thread_state().device);
-  check<DeviceError>(device.type == DeviceType::cpu, "{}: the memory is the host's, not that of {}; copy it there with .to(\"{}\")", op,
-                     device, device);
+  check<DeviceError>(device.type == DeviceType::cpu,
+                     "{}: the memory is the host's, not that of {}; copy it there with .to(\"{}\")", op, device,
+                     device);
   check<DTypeError>(options.dtype.value_or(dtype) == dtype, "{}: the elements are {}, not {}; convert with .to()", op,
                     dtype, options.dtype.value_or(dtype));
   const bool any = sizes.numel() > 0;

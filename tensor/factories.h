@@ -130,8 +130,8 @@ Tensor from_data(std::vector<T>&& values, const Shape& sizes, const TensorOption
   }
   detail::check_count("from_data", sizes, values.size());
   auto owner = std::make_shared<std::vector<T>>(std::move(values));
-  return detail::from_foreign("from_data", owner->data(), dtype_of<T>, sizes, contiguous_strides(sizes),
-                              [owner](void*) {}, options);
+  return detail::from_foreign(
+      "from_data", owner->data(), dtype_of<T>, sizes, contiguous_strides(sizes), [owner](void*) {}, options);
 }
 template <class T>
   requires(!std::same_as<T, bool>)

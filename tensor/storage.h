@@ -20,7 +20,8 @@ class TANDEM_API Storage final : public core::RefCounted {
   static core::Ref<Storage> allocate(std::size_t bytes, Device device);
   /// `bytes` at `offset` of `parent`, which is kept alive.
   static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
-  /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there any more.
+  /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there
+  /// any more.
   static core::Ref<Storage> adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter);
   static void destroy(const Storage* storage) noexcept;
 

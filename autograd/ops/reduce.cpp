@@ -169,7 +169,9 @@ Tensor Tensor::mean() const { return sum_like("mean", *this, {}, false, true); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return sum_like("mean", *this, dims, keepdim, true); }
 
 Tensor Tensor::amax(const Shape& dims, bool keepdim) const { return extreme_value("amax", *this, dims, keepdim, true); }
-Tensor Tensor::amin(const Shape& dims, bool keepdim) const { return extreme_value("amin", *this, dims, keepdim, false); }
+Tensor Tensor::amin(const Shape& dims, bool keepdim) const {
+  return extreme_value("amin", *this, dims, keepdim, false);
+}
 Tensor Tensor::max_along(std::int64_t dim, bool keepdim) const {
   return extreme_along("max", *this, dim, keepdim, true);
 }

@@ -20,11 +20,8 @@ Tensor record_view(const char* op, View out, const Tensor& x, Inverse inverse) {
 // A view of a part: the gradient is zero elsewhere. `part(whole)` is the view.
 template <class Part>
 Tensor record_part(const char* op, View out, const Tensor& x, Part part) {
-  return record(op, std::move(out), {&x}, [&] {
-    return [part](Gradients& g) {
-      detail::copy(part(g.sum(0)), g.output(), Accumulate::yes);
-    };
-  });
+  return record(op, std::move(out), {&x},
+                [&] { return [part](Gradients& g) { detail::copy(part(g.sum(0)), g.output(), Accumulate::yes); }; });
 }
 
 // Under another shape; a gradient that cannot be viewed so is copied.

@@ -240,11 +240,11 @@ TEST(StructureRules, PublicHeaderMayNotReachThirdPartyOrInternalHeaders) {
 }
 
 TEST(StructureRules, BridgeMayReachItsLibraryButNothingReachesIt) {
-  const SourceTree tree = parse_tree(
-      {{"tensor/CMakeLists.txt", "tandem_layer(tensor PUBLIC_HEADERS a.h BRIDGE_HEADERS eigen.h LINK x)\n"},
-       {"tensor/a.h", "#include <tandem/tensor/eigen.h>\n"},
-       {"tensor/eigen.h", "#include <Eigen/Core>\n"},
-       {"tests/b.cpp", "#include <tandem/tensor/eigen.h>\n"}});
+  const SourceTree tree =
+      parse_tree({{"tensor/CMakeLists.txt", "tandem_layer(tensor PUBLIC_HEADERS a.h BRIDGE_HEADERS eigen.h LINK x)\n"},
+                  {"tensor/a.h", "#include <tandem/tensor/eigen.h>\n"},
+                  {"tensor/eigen.h", "#include <Eigen/Core>\n"},
+                  {"tests/b.cpp", "#include <tandem/tensor/eigen.h>\n"}});
   EXPECT_THAT(check(public_headers_reach_only_public_and_standard_headers, tree), IsEmpty());
   EXPECT_THAT(check(every_header_is_listed, tree), IsEmpty());
   EXPECT_THAT(check(bridges_are_for_users, tree), ElementsAre(HasSubstr("tensor/a.h:1: <tandem/tensor/eigen.h>")));

@@ -97,7 +97,9 @@ TEST(FromBlob, CanBeALeaf) {
 
 TEST(FromBlob, EmptyNeedsNoMemory) {
   int deleted = 0;
-  { const Tensor x = from_blob(static_cast<float*>(nullptr), {0, 3}, [&](void*) { ++deleted; }); }
+  {
+    const Tensor x = from_blob(static_cast<float*>(nullptr), {0, 3}, [&](void*) { ++deleted; });
+  }
   EXPECT_EQ(deleted, 1);
   EXPECT_EQ(from_blob(static_cast<double*>(nullptr), {3, 0}).sum().item(), 0);
 }
