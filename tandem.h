@@ -6,6 +6,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/parameter_store.h>
+#include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>

@@ -47,6 +47,7 @@ TANDEM_API Tensor minimum(const Tensor& a, const Tensor& b);
 
 // ---- functions of one tensor; integers become f32 where the result is no integer ----
 inline Tensor exp(const Tensor& x) { return x.exp(); }
+inline Tensor expm1(const Tensor& x) { return x.expm1(); }
 inline Tensor log(const Tensor& x) { return x.log(); }
 inline Tensor log1p(const Tensor& x) { return x.log1p(); }
 inline Tensor sqrt(const Tensor& x) { return x.sqrt(); }
@@ -107,6 +108,7 @@ TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 TANDEM_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return a.matmul(b); }
+inline Tensor cumsum(const Tensor& x, std::int64_t dim) { return x.cumsum(dim); }
 inline Tensor softmax(const Tensor& x, int dim) { return x.softmax(dim); }
 inline Tensor log_softmax(const Tensor& x, int dim) { return x.log_softmax(dim); }
 

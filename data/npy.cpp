@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include <tandem/core/check.h>
-#include <tandem/data/byte_sink.h>
+#include <tandem/core/file.h>
 #include <tandem/data/byte_source.h>
 #include <tandem/data/npy_header.h>
 #include <tandem/tensor/factories.h>
@@ -86,6 +86,7 @@ Tensor parse_npy(std::span<const std::uint8_t> file, const std::string& name) {
   Tensor result = empty(header.shape, {.dtype = header.type->stored, .device = "cpu"});
   const std::uint8_t* bytes = file.data() + header.data_offset;
   switch (header.type->element) {
+    case NpyElement::f2: read_elements<Half>(header, bytes, result); break;
     case NpyElement::f4: read_elements<float>(header, bytes, result); break;
     case NpyElement::f8: read_elements<double>(header, bytes, result); break;
     case NpyElement::i8: read_elements<std::int64_t>(header, bytes, result); break;
@@ -108,7 +109,7 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   const Tensor dense = tensor.detach().to("cpu").contiguous();
   const std::string header = npy_header(dense.dtype(), dense.shape());
   const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * item_size(dense.dtype());
-  replace_file(path, {header, {static_cast<const char*>(dense.raw().data()), bytes}});
+  core::replace_file(path, {header, {static_cast<const char*>(dense.raw().data()), bytes}});
 }
 
 }  // namespace tandem::inline v0::data

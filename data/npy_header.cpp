@@ -23,11 +23,12 @@ constexpr std::size_t kExcerpt = 40;
 constexpr char kNativeOrder = std::endian::native == std::endian::little ? '<' : '>';
 
 constexpr NpyType kTypes[] = {
-    {NpyElement::f4, "f4", 4, DType::f32}, {NpyElement::f8, "f8", 8, DType::f64},
-    {NpyElement::i8, "i8", 8, DType::i64}, {NpyElement::i4, "i4", 4, DType::i32},
-    {NpyElement::u1, "u1", 1, DType::u8},  {NpyElement::b1, "b1", 1, DType::boolean},
-    {NpyElement::i1, "i1", 1, DType::i32}, {NpyElement::i2, "i2", 2, DType::i32},
-    {NpyElement::u2, "u2", 2, DType::i32}, {NpyElement::u4, "u4", 4, DType::i64},
+    {NpyElement::f2, "f2", 2, DType::f16},     {NpyElement::f4, "f4", 4, DType::f32},
+    {NpyElement::f8, "f8", 8, DType::f64},     {NpyElement::i8, "i8", 8, DType::i64},
+    {NpyElement::i4, "i4", 4, DType::i32},     {NpyElement::u1, "u1", 1, DType::u8},
+    {NpyElement::b1, "b1", 1, DType::boolean}, {NpyElement::i1, "i1", 1, DType::i32},
+    {NpyElement::i2, "i2", 2, DType::i32},     {NpyElement::u2, "u2", 2, DType::i32},
+    {NpyElement::u4, "u4", 4, DType::i64},
 };
 
 struct Refused {
@@ -38,7 +39,6 @@ struct Refused {
 
 constexpr std::string_view kAsFloat = "save array.astype(np.float32)";
 constexpr Refused kRefused[] = {
-    {"f2", "16-bit floating point", kAsFloat},
     {"f", "floating point of more than 64 bits", "save array.astype(np.float64)"},
     {"u8", "unsigned 64-bit integers, some of which i64 does not hold", "save array.astype(np.int64)"},
     {"c", "complex numbers", "save array.real and array.imag as two files"},
@@ -128,7 +128,7 @@ class Dictionary {
                       refused.name, excerpt(descr, kExcerpt), refused.advice);
       }
     }
-    fail<IoError>("{}: byte {}: unknown element type {}; expected one like '<f4': f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1",
+    fail<IoError>("{}: byte {}: unknown element type {}; expected one like '<f4': f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1",
                   name_, offset_ + begin, excerpt(descr, kExcerpt));
   }
 

@@ -14,7 +14,7 @@
 namespace tandem::inline v0::data {
 
 /// The element types of NumPy files that can be read, by their codes.
-enum class NpyElement : std::uint8_t { f4, f8, i8, i4, u1, b1, i1, i2, u2, u4 };
+enum class NpyElement : std::uint8_t { f2, f4, f8, i8, i4, u1, b1, i1, i2, u2, u4 };
 
 struct NpyType {
   NpyElement element;

@@ -33,6 +33,7 @@ enum class PointwiseOp : std::uint8_t {
   div,          // a / b
   rdiv_scalar,  // s / a
   exp,
+  expm1,  // exp(a) - 1
   log,
   log1p,
   sqrt,
@@ -60,6 +61,7 @@ enum class PointwiseOp : std::uint8_t {
   pow_grad_base,      // g, a, b   of a ** b with respect to a
   pow_grad_exponent,  // g, a, b   and to b
   pow_scalar_grad,    // g, x
+  expm1_grad,         // g, y
   log1p_grad,         // g, x
   sqrt_grad,          // g, y
   rsqrt_grad,         // g, y

@@ -89,6 +89,7 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
     }
   }
   if constexpr (op == PointwiseOp::exp) return std::exp(a);
+  if constexpr (op == PointwiseOp::expm1) return std::expm1(a);
   if constexpr (op == PointwiseOp::log) return std::log(a);
   if constexpr (op == PointwiseOp::log1p) return std::log1p(a);
   if constexpr (op == PointwiseOp::sqrt) return std::sqrt(a);
@@ -115,6 +116,7 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
   if constexpr (op == pow_grad_base) return c == T(0) ? T(0) : a * (c * std::pow(b, c - T(1)));
   if constexpr (op == pow_grad_exponent) return b == T(0) && c >= T(0) ? T(0) : a * (std::pow(b, c) * std::log(b));
   if constexpr (op == pow_scalar_grad) return s == T(0) ? T(0) : a * (s * std::pow(b, s - T(1)));
+  if constexpr (op == expm1_grad) return a * (b + T(1));
   if constexpr (op == log1p_grad) return a / (T(1) + b);
   if constexpr (op == sqrt_grad) return a / (T(2) * b);
   if constexpr (op == rsqrt_grad) return T(-0.5) * a * (b * b * b);

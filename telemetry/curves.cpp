@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/file.h>
 #include <tandem/telemetry/axis.h>
-#include <tandem/telemetry/file.h>
 #include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {
@@ -257,7 +257,7 @@ path {{ stroke-linejoin: round; stroke-linecap: round }}
 }
 
 void write_curves(const std::string& path, std::string_view title, const std::vector<Panel>& panels) {
-  replace_file(path, curves_svg(title, panels));
+  core::replace_file(path, {curves_svg(title, panels)});
 }
 
 }  // namespace tandem::inline v0::telemetry

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/telemetry/file.h>
+#include <tandem/core/file.h>
 #include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {
@@ -211,14 +211,14 @@ void Progress::Impl::draw(Clock::time_point now) {
   sample(now);
   next_draw = now + interval;
   if (terminal) {
-    write_all(options.fd, "\r" + fitted_line() + "\x1b[K");
+    core::write_all(options.fd, "\r" + fitted_line() + "\x1b[K");
   } else {
     write_line(fmt::format("{}", fmt::join(parts(), "  ")));
   }
 }
 
 void Progress::Impl::write_line(std::string_view line) {
-  write_all(options.fd, fmt::format("{}{}\n", terminal ? "\r\x1b[K" : "", line));
+  core::write_all(options.fd, fmt::format("{}{}\n", terminal ? "\r\x1b[K" : "", line));
   pending = false;
 }
 
@@ -238,7 +238,7 @@ Progress::~Progress() {
   try {
     impl_->draw(Clock::now());
     if (impl_->terminal) {
-      write_all(impl_->options.fd, "\n");
+      core::write_all(impl_->options.fd, "\n");
     }
   } catch (...) {  // out of memory: there is nobody left to tell
   }

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/telemetry/file.h>
+#include <tandem/core/file.h>
 
 namespace tandem::inline v0::telemetry {
 
@@ -23,7 +23,7 @@ void create_folders(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) {
-    fail_io(path, "create the folder", error.value());
+    core::fail_io("create the folder", path, error.value());
   }
 }
 
@@ -32,7 +32,7 @@ std::string use_given(const std::string& path) {
   std::error_code error;
   const bool empty = fs::is_empty(path, error);
   if (error) {
-    fail_io(path, "read the folder", error.value());
+    core::fail_io("read the folder", path, error.value());
   }
   check<IoError>(empty,
                  "'{}': cannot use it as the run folder: it exists and is not empty; give another path or "
@@ -58,7 +58,7 @@ std::string create_new(const std::string& parent, const std::string& program) {
     // Creating is the test whether the name is free: asking first would let two runs take the same one.
     const bool created = fs::create_directory(path, error);
     if (error) {
-      fail_io(path, "create the folder", error.value());
+      core::fail_io("create the folder", path, error.value());
     }
     if (created) {
       return path;
@@ -106,18 +106,18 @@ void RunFolder::append_metrics(const Fields& fields) {
   if (impl_->metrics < 0) {
     impl_->metrics = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (impl_->metrics < 0) {
-      fail_io(path, "open for writing", errno);
+      core::fail_io("open", path, errno);
     }
   }
-  if (!write_all(impl_->metrics, line)) {
+  if (!core::write_all(impl_->metrics, line)) {
     const int error = errno;
     // A full disk can take half a line. Cutting needs no space; if it fails too, the first error is the one to tell.
     [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics, impl_->metrics_bytes);
-    fail_io(path, "write", error);
+    core::fail_io("write", path, error);
   }
   impl_->metrics_bytes += static_cast<off_t>(line.size());
 }
 
-void RunFolder::write_file(std::string_view name, std::string_view bytes) { replace_file(file(name), bytes); }
+void RunFolder::write_file(std::string_view name, std::string_view bytes) { core::replace_file(file(name), {bytes}); }
 
 }  // namespace tandem::inline v0::telemetry

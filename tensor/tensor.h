@@ -227,6 +227,8 @@ class TANDEM_API Tensor {
   // ---- arithmetic, with broadcasting. Differentiable ----
   Tensor neg() const;
   Tensor exp() const;
+  /// exp(x) - 1, exact near 0.
+  Tensor expm1() const;
   Tensor log() const;
   Tensor log1p() const;
   Tensor sqrt() const;
@@ -291,6 +293,8 @@ class TANDEM_API Tensor {
   /// bool: whether some element, or each, is not 0.
   Tensor any() const;
   Tensor all() const;
+  /// Sums of the elements so far along a dimension; i64 for integers and bool.
+  Tensor cumsum(std::int64_t dim) const;
   /// i64 position of the first maximum or minimum, over everything or along a dimension.
   Tensor argmax(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
   Tensor argmin(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
@@ -310,6 +314,7 @@ class TANDEM_API Tensor {
   Tensor& zero_();
   Tensor& neg_();
   Tensor& exp_();
+  Tensor& expm1_();
   Tensor& log_();
   Tensor& log1p_();
   Tensor& sqrt_();

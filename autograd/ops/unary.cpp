@@ -76,6 +76,7 @@ using enum PointwiseOp;
 constexpr Function kNeg{"neg", neg, neg, Needs::nothing};
 constexpr Function kAbs{"abs", abs, abs_grad, Needs::input};
 constexpr Function kExp{"exp", exp, mul, Needs::result};
+constexpr Function kExpm1{"expm1", expm1, expm1_grad, Needs::result};
 constexpr Function kLog{"log", log, div, Needs::input};
 constexpr Function kLog1p{"log1p", log1p, log1p_grad, Needs::input};
 constexpr Function kSqrt{"sqrt", sqrt, sqrt_grad, Needs::result};
@@ -109,6 +110,7 @@ void check_limits(const char* op, double min, double max) {
 Tensor Tensor::neg() const { return apply(kNeg, *this); }
 Tensor Tensor::abs() const { return apply(kAbs, *this); }
 Tensor Tensor::exp() const { return apply(kExp, *this); }
+Tensor Tensor::expm1() const { return apply(kExpm1, *this); }
 Tensor Tensor::log() const { return apply(kLog, *this); }
 Tensor Tensor::log1p() const { return apply(kLog1p, *this); }
 Tensor Tensor::sqrt() const { return apply(kSqrt, *this); }
@@ -130,6 +132,7 @@ Tensor Tensor::clamp(double min, double max) const {
 Tensor& Tensor::neg_() { return apply_in_place("neg_", kNeg, *this); }
 Tensor& Tensor::abs_() { return apply_in_place("abs_", kAbs, *this); }
 Tensor& Tensor::exp_() { return apply_in_place("exp_", kExp, *this); }
+Tensor& Tensor::expm1_() { return apply_in_place("expm1_", kExpm1, *this); }
 Tensor& Tensor::log_() { return apply_in_place("log_", kLog, *this); }
 Tensor& Tensor::log1p_() { return apply_in_place("log1p_", kLog1p, *this); }
 Tensor& Tensor::sqrt_() { return apply_in_place("sqrt_", kSqrt, *this); }

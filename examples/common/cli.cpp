@@ -62,8 +62,16 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+// An argument as errors show it: on one line, and not all of a long one.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 80;
+  std::string line(text.substr(0, kMost));
+  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return text.size() > kMost ? line + "..." : line;
+}
+
 [[noreturn]] void refuse(const std::string& flag, std::string_view expected, std::string_view text) {
-  throw CLI::ValidationError(flag, fmt::format("expected {}, got '{}'", expected, text));
+  throw CLI::ValidationError(flag, fmt::format("expected {}, got '{}'", expected, shown(text)));
 }
 
 // Not CLI11's own conversion: that reads "010" as eight and drops the empty entry of "256,,10".
@@ -139,7 +147,7 @@ std::string read_choice(const char* flag, const std::string& text, const std::ve
 
 std::string extra_argument_text(const CLI::App& app, const std::string& argument) {
   if (!argument.starts_with('-') || argument == "--") {
-    return fmt::format("unexpected argument '{}'", argument);
+    return fmt::format("unexpected argument '{}'", shown(argument));
   }
   const std::string flag = argument.substr(0, argument.find('='));
   std::vector<std::string> known;
@@ -149,7 +157,7 @@ std::string extra_argument_text(const CLI::App& app, const std::string& argument
     }
   }
   const std::string close = tandem::core::nearest(flag, known);
-  return fmt::format("unknown flag {}{}", flag,
+  return fmt::format("unknown flag {}{}", shown(flag),
                      close.empty() ? "; --help lists all flags" : fmt::format("; did you mean {}?", close));
 }
 

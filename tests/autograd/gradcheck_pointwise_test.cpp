@@ -47,6 +47,7 @@ const Unary kUnary[] = {
     {"div_scalar", [](const Tensor& x) { return x / 2.5; }, -1, 1},
     {"scalar_div", [](const Tensor& x) { return 2.5 / x; }, 0.5, 2},
     {"scalar_div_negative", [](const Tensor& x) { return 2.5 / x; }, -2, -0.5},
+    {"expm1", [](const Tensor& x) { return expm1(x); }, -2, 2},
     {"log1p", [](const Tensor& x) { return log1p(x); }, -0.8, 3},
     {"rsqrt", [](const Tensor& x) { return rsqrt(x); }, 0.3, 3},
     {"sin", [](const Tensor& x) { return sin(x); }, -3, 3},

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -71,6 +72,27 @@ TEST(GradcheckReduce, MaxAndMinAlongEveryDimension) {
   }
   check({}, [](const Tensor& x) { return x.max(0); });
   check({}, [](const Tensor& x) { return x.min(-1, true); });
+}
+
+TEST(GradcheckReduce, AmaxAminAndCumsum) {
+  for (const Shape& sizes : kShapes) {
+    for (int dim = -sizes.ndim(); dim < sizes.ndim(); ++dim) {
+      check(sizes, [&](const Tensor& x) { return x.amax({dim}); });
+      check(sizes, [&](const Tensor& x) { return x.amin({dim}, true); });
+      check(sizes, [&](const Tensor& x) { return x.cumsum(dim); });
+    }
+  }
+  check({2, 3, 2}, [](const Tensor& x) { return x.amax({0, 2}); });
+  check({2, 3, 2}, [](const Tensor& x) { return x.norm(INFINITY, {0, 2}); });
+  check({2, 3, 2}, [](const Tensor& x) { return x.logsumexp({0, 2}); });
+  check({2, 3, 2}, [](const Tensor& x) { return x.cumsum(1).transpose(0, 2); });
+}
+
+TEST(Cumsum, OfIntegersAndBoolsIsI64) {
+  EXPECT_EQ(tensor({true, true, false}).cumsum(0).to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 2}));
+  EXPECT_EQ(tensor({200, 100}, {.dtype = DType::u8}).cumsum(0).to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{200, 300}));
+  EXPECT_THROW(leaf({2}).cumsum(1), ShapeError);
 }
 
 TEST(GradcheckReduce, OfEmptyTensors) {

@@ -45,6 +45,7 @@ const Form kForms[] = {
     {"masked_fill", [](const Tensor& x) { return x.masked_fill(mask(), 2); },
      [](Tensor& x) -> Tensor& { return x.masked_fill_(mask(), 2); }},
     {"exp", [](const Tensor& x) { return x.exp(); }, [](Tensor& x) -> Tensor& { return x.exp_(); }, false},
+    {"expm1", [](const Tensor& x) { return x.expm1(); }, [](Tensor& x) -> Tensor& { return x.expm1_(); }, false},
     {"log", [](const Tensor& x) { return x.log(); }, [](Tensor& x) -> Tensor& { return x.log_(); }, false},
     {"log1p", [](const Tensor& x) { return x.log1p(); }, [](Tensor& x) -> Tensor& { return x.log1p_(); }, false},
     {"sqrt", [](const Tensor& x) { return x.sqrt(); }, [](Tensor& x) -> Tensor& { return x.sqrt_(); }, false},

@@ -57,6 +57,7 @@ const Op kOps[] = {
     {"index_select", {{3, 3}}, [](const auto& in) { return in[0].index_select(0, tensor({2, 0, 2})); }},
     {"sin", {{3, 3}}, [](const auto& in) { return sin(in[0]); }},
     {"cos", {{3, 3}}, [](const auto& in) { return cos(in[0]); }},
+    {"expm1", {{3, 3}}, [](const auto& in) { return expm1(in[0]); }},
     {"log1p", {{3, 3}}, [](const auto& in) { return log1p(in[0]); }},
     {"rsqrt", {{3, 3}}, [](const auto& in) { return rsqrt(in[0]); }},
     {"clamp", {{3, 3}}, [](const auto& in) { return in[0].clamp(0.75, 1.75); }},
@@ -84,6 +85,7 @@ const Op kOps[] = {
     {"logsumexp", {{3, 3}}, [](const auto& in) { return in[0].logsumexp({1}); }},
     {"bmm", {{2, 2, 3}, {2, 3, 1}}, [](const auto& in) { return matmul(in[0], in[1]); }},
     // These save nothing: no change may be an error at backward.
+    {"cumsum", {{3, 3}}, [](const auto& in) { return in[0].cumsum(1); }, false},
     {"mean", {{3, 3}}, [](const auto& in) { return in[0].mean({0}); }, false},
     {"select", {{3, 3}}, [](const auto& in) { return in[0].select(1, 2).clone(); }, false},
     {"scalar_sub", {{3, 3}}, [](const auto& in) { return 3 - in[0]; }, false},

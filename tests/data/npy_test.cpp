@@ -48,8 +48,11 @@ std::string unhex(const std::string& digits) {
 Tensor expected(const json& entry) {
   const Shape shape(entry.at("shape").get<std::vector<std::int64_t>>());
   const std::string dtype = entry.at("dtype");
-  if (dtype == "f32" || dtype == "f64") {
-    return from_data(entry.at("data").get<std::vector<double>>(), shape).to(dtype == "f32" ? DType::f32 : DType::f64);
+  if (dtype.starts_with('f')) {
+    return from_data(entry.at("data").get<std::vector<double>>(), shape)
+        .to(dtype == "f16"   ? DType::f16
+            : dtype == "f32" ? DType::f32
+                             : DType::f64);
   }
   std::vector<std::int64_t> integers;
   for (const json& value : entry.at("data")) {
@@ -157,8 +160,6 @@ std::string parse_error(std::string_view file) {
 
 TEST(NpyErrors, RefusesElementTypesByName) {
   const std::vector<std::string> texts{
-      "a.npy: byte 20: the array holds 16-bit floating point ('<f2'), which cannot be read; save "
-      "array.astype(np.float32)",
       "a.npy: byte 20: the array holds floating point of more than 64 bits ('<f16'), which cannot be read; save "
       "array.astype(np.float64)",
       "a.npy: byte 20: the array holds unsigned 64-bit integers, some of which i64 does not hold ('<u8'), which cannot "
@@ -187,7 +188,7 @@ TEST(NpyErrors, RefusesElementTypesByName) {
             "a.npy: byte 20: the array holds floating point of more than 64 bits ('float'), which cannot be read; save "
             "array.astype(np.float64)");
   EXPECT_EQ(parse_error(npy("{'descr': '<x4'}")),
-            "a.npy: byte 20: unknown element type '<x4'; expected one like '<f4': f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1");
+            "a.npy: byte 20: unknown element type '<x4'; expected one like '<f4': f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1");
 }
 
 TEST(NpyErrors, SayWhatAFileIsInstead) {
@@ -287,6 +288,8 @@ TEST(NpyErrors, Saving) {
             "cannot write '" + dir.file("none/a.npy") + "': No such file or directory");
   EXPECT_EQ(message_of<IoError>([&] { save_npy(dir.path(), ones({2})); }),
             "cannot write '" + dir.path() + "': this is a directory, expected the name of a file");
+  EXPECT_EQ(message_of<DTypeError>([&] { save_npy(dir.file("a.npy"), ones({2}, {.dtype = DType::bf16})); }),
+            "save_npy: NumPy files hold no bf16; convert with .to(DType::f32)");
   EXPECT_EQ(message_of<IoError>([] { save_npy("/dev/null", ones({2})); }),
             "cannot write '/dev/null': this is a device or a pipe, expected the name of a file");
   EXPECT_THROW(save_npy(dir.file("a.npy"), Tensor()), ConfigError);

@@ -127,7 +127,7 @@ TEST_P(EachSample, OutThatHoldsSomethingOrCannotBeMadeIsRefused) {
   EXPECT_EQ(text("run/weights"), "precious");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("run")), {}), 1);
   write("file", "");
-  expect_error(run({"--out", "file/run", "--quiet"}), "'file/run': cannot create the folder: Not a directory");
+  expect_error(run({"--out", "file/run", "--quiet"}), "cannot create the folder 'file/run': Not a directory");
 }
 
 TEST_P(EachSample, LossThatIsNoNumberStopsTheRun) {

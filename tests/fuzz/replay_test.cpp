@@ -70,9 +70,14 @@ TEST(Promises, AreEnforced) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fuzz, Corpus,
-                         testing::Values(Target{"csv", csv}, Target{"gzip", gzip}, Target{"idx", idx},
-                                         Target{"npy", npy}),
+const Target kTargets[] = {
+    {"csv", csv}, {"gzip", gzip}, {"idx", idx}, {"npy", npy},
+#ifdef TANDEM_FUZZ_CLI
+    {"cli", cli},
+#endif
+};
+
+INSTANTIATE_TEST_SUITE_P(Fuzz, Corpus, testing::ValuesIn(kTargets),
                          [](const auto& target) { return std::string(target.param.name); });
 
 }  // namespace

@@ -28,6 +28,29 @@ def idx(code, *sizes, elements=b""):
 
 
 SEEDS = {
+    "cli": {
+        "none": b"",
+        "help": b"--help",
+        "help_after_rubbish": b"--frobnicate\n-h",
+        "version": b"--version",
+        "many": b"--epochs\n3\n--lr\n1e-2\n--hidden\n64,32\n--optimizer\nsgd\n--json\n--quiet",
+        "equals": b"--epochs=3\n--lr=.5\n--seed=9223372036854775807",
+        "octal": b"--epochs\n010",
+        "sign": b"--batch-size\n+4\n--threads\n-1",
+        "huge": b"--seed\n18446744073709551616",
+        "not_a_number": b"--lr\nnan\n--dropout\ninf",
+        "empty_entry": b"--hidden\n256,,10",
+        "empty_value": b"--target\n",
+        "forgotten_value": b"--out\n--json",
+        "last_is_a_flag": b"--epochs",
+        "flag_with_value": b"--json=false",
+        "misspelt": b"--epoch\n3",
+        "positional": b"data.csv\n-\n--\n--json",
+        "device": b"--device\ncuda:99\n--device\ncpu:-1",
+        "repeated": b"--epochs\n3\n--epochs\n4",
+        "long": b"--target\n" + b"x" * 3000,
+        "braces": b"--target\n{}\n--scaling\n{0}",
+    },
     "csv": {
         "plain": b"Aa,b\n1,2\n3,4\n",
         "quotes": b'Asize,"big, ""very""\nbig"\n1,"x"\n',

@@ -11,6 +11,8 @@ namespace tandem::fuzz {
 
 using Bytes = std::span<const std::uint8_t>;
 
+/// The command line of the samples, an argument a line. It keeps the same promises, and its errors are one line.
+void cli(Bytes input);
 /// The first byte chooses options, the rest is the text. See csv.cpp.
 void csv(Bytes input);
 /// A file that may be gzip data, read through the file system.

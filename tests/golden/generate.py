@@ -170,6 +170,13 @@ def reduce():
         for dim in (None, 0, 2):
             name = f"{op} permuted over {'all' if dim is None else dim}"
             family.add(name, op, [family.draw(name).distinct([2, 4, 3], permute=[2, 0, 1])], dim=dim, keepdim=False)
+    for shape, dim in [([], 0), ([1], 0), ([37], 0), ([3, 5], 0), ([3, 5], 1), ([3, 5], -2), ([2, 3, 4], 1), ([70, 2], 0),
+                       ([2, 3, 70], 1), ([0, 3], 0), ([3, 0], 1)]:
+        name = f"cumsum {label(shape)} over {dim}"
+        family.add(name, "cumsum", [family.draw(name).normal(shape)], dim=dim)
+    for dim in (0, 2):
+        name = f"cumsum permuted over {dim}"
+        family.add(name, "cumsum", [family.draw(name).normal([2, 4, 3], permute=[2, 0, 1])], dim=dim)
     for op in ("amax", "amin"):
         for shape, dims in [([], None), ([37], None), ([3, 5], None), ([3, 5], [0]), ([2, 3, 4], [0, 2]),
                             ([2, 3, 4], [1]), ([2, 3, 2, 3], [1, 3]), ([0, 3], [1])]:
@@ -334,7 +341,7 @@ def activation():
     family = Family("activation", grid=64)
     shapes = [[], [1], [37], [3, 5], [0], [2, 0]]
     functions = {
-        "log1p": ("positive", {}), "rsqrt": ("positive", {}), "sin": ("normal", {}), "cos": ("normal", {}),
+        "expm1": ("normal", {}), "log1p": ("positive", {}), "rsqrt": ("positive", {}), "sin": ("normal", {}), "cos": ("normal", {}),
         "sign": ("away_from_zero", {}), "floor": ("normal", {}), "ceil": ("normal", {}), "round": ("normal", {}),
         "tanh": ("normal", {}), "sigmoid": ("normal", {}), "silu": ("normal", {}),
         "clamp": ("away_from_zero", {"min": -0.9, "max": 1.1}),

@@ -17,7 +17,7 @@ import pathlib
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-STORED = {"f4": "f32", "f8": "f64", "i8": "i64", "i4": "i32", "u1": "u8", "b1": "bool", "i1": "i32", "i2": "i32",
+STORED = {"f2": "f16", "f4": "f32", "f8": "f64", "i8": "i64", "i4": "i32", "u1": "u8", "b1": "bool", "i1": "i32", "i2": "i32",
           "u2": "i32", "u4": "i64"}
 
 
@@ -63,7 +63,7 @@ def read():
 
 def refused():
     arrays = {
-        "float16": np.zeros(2, np.float16), "longdouble": np.zeros(2, np.longdouble), "uint64": np.zeros(2, np.uint64),
+        "longdouble": np.zeros(2, np.longdouble), "uint64": np.zeros(2, np.uint64),
         "complex64": np.zeros(2, np.complex64), "object": np.array([{}, 1], dtype=object), "bytes": np.array([b"ab"]),
         "text": np.array(["ab"]), "date": np.array(["2024-01-01"], dtype="M8[D]"),
         "span": np.array([1], dtype="m8[s]"), "raw": np.zeros(2, "V3"),
@@ -73,7 +73,7 @@ def refused():
 
 
 def written():
-    cases = [case(code, values(code, (2, 3))) for code in ["f4", "f8", "i8", "i4", "u1", "b1"]]
+    cases = [case(code, values(code, (2, 3))) for code in ["f2", "f4", "f8", "i8", "i4", "u1", "b1"]]
     return cases + [case(f"shape {shape}", values("f4", shape)) for shape in [(), (5,), (0, 7), (1,) * 8]]
 
 

@@ -177,7 +177,7 @@ OPS = {
     "mse_loss": lambda attrs, x, target: F.mse_loss(x, target, reduction=attrs["reduction"]),
 }
 for plain in ("neg exp log sqrt abs pow relu softmax log_softmax reshape transpose permute narrow select expand "
-              "unsqueeze flatten log1p rsqrt sin cos sign floor ceil round tanh sigmoid clamp").split():
+              "unsqueeze flatten expm1 log1p cumsum rsqrt sin cos sign floor ceil round tanh sigmoid clamp").split():
     OPS[plain] = method(plain)
 
 

@@ -14,6 +14,7 @@
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/random.h>
 #include <tandem/kernels/reduce.h>
+#include <tandem/kernels/scan.h>
 #include <tandem/kernels/softmax_loss.h>
 
 #include "kernels/arrays.h"
@@ -282,6 +283,13 @@ void add_cases(std::vector<Case>& cases, const std::string& type) {
   add("matmul_square", [] { return matmul<T>(200, 180, 190, false); });
   add("matmul_tall_transposed", [] { return matmul<T>(1000, 30, 70, true); });
   add("matmul_wide", [] { return matmul<T>(9, 2000, 90, false); });
+  add("cumsum", [] {
+    const auto in = values<T>(500'000, 1);
+    std::vector<T> out(in.size());
+    launch(test::cpu(),
+           CumSum{.dtype = dtype_of<T>, .outer = 500, .size = 10, .inner = 100, .in = in.data(), .out = out.data()});
+    return bytes_of(out);
+  });
   add("softmax", [] { return softmax<T>(false); });
   add("log_softmax", [] { return softmax<T>(true); });
   add("cross_entropy", cross_entropy<T>);

@@ -1,4 +1,4 @@
-#include <tandem/data/byte_sink.h>
+#include <tandem/core/file.h>
 
 #include <atomic>
 #include <cerrno>
@@ -12,7 +12,23 @@
 
 #include <tandem/core/check.h>
 
-namespace tandem::inline v0::data {
+namespace tandem::inline v0::core {
+
+void fail_io(std::string_view operation, const std::string& path, int error_number) {
+  fail<IoError>("cannot {} '{}': {}", operation, path, std::generic_category().message(error_number));
+}
+
+bool write_all(int descriptor, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
 
 namespace {
 
@@ -38,19 +54,6 @@ std::string target_of(const std::string& path) {
 std::string temporary_name(const std::string& target) {
   static std::atomic<int> count = 0;
   return fmt::format("{}.tmp-{}-{}", target, ::getpid(), count.fetch_add(1));
-}
-
-// False with errno set when the system refuses.
-bool write_all(int descriptor, std::string_view bytes) noexcept {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // 0, or what the system said first.
@@ -96,9 +99,9 @@ void replace_file(const std::string& path, std::initializer_list<std::string_vie
   }
   if (error != 0) {
     ::unlink(temporary.c_str());
-    fail<IoError>("cannot write '{}': {}", path, std::generic_category().message(error));
+    fail_io("write", path, error);
   }
   sync_directory_of(target);
 }
 
-}  // namespace tandem::inline v0::data
+}  // namespace tandem::inline v0::core

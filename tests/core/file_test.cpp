@@ -1,4 +1,4 @@
-#include <tandem/data/byte_sink.h>
+#include <tandem/core/file.h>
 
 #include <csignal>
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using data::replace_file;
+using core::replace_file;
 using test::message_of;
 using test::read_text;
 using test::TempDir;

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+#include <tandem/kernels/launch.h>
+
+namespace tandem::inline v0::kernels {
+
+/// Running sums along the middle dimension of a dense [outer, size, inner] tensor: out[i] = in[0] + ... + in[i], or
+/// with `reverse` in[i] + ... + in[size - 1]. Sums are kept in f64 (integers in their own type) and rounded once.
+struct CumSum {
+  static constexpr const char* kName = "cumsum";
+  DType dtype;
+  bool reverse = false;
+  Accumulate accumulate = Accumulate::no;
+  std::int64_t outer, size, inner;
+  const void* in;
+  void* out;
+};
+void run(OnCpu, Context& context, const CumSum& kernel);
+
+}  // namespace tandem::inline v0::kernels
