@@ -12,18 +12,17 @@ namespace tandem::inline v0 {
 
 using namespace autograd;
 
-namespace {
+namespace autograd {
 
-// `index` is dense i64; each must be in [0, end).
 void check_in_range(const char* op, const View& index, std::int64_t end) {
   const auto* values = static_cast<const std::int64_t*>(index.data());
   for (std::int64_t i = 0; i < index.numel(); ++i) {
-    check<ValueError>(values[i] >= 0 && values[i] < end, "{}: index {} at position {} is outside [0, {})", op,
-                      values[i], i, end);
+    check<ValueError>(values[i] >= 0 && values[i] < end, "{}index {} at position {} is outside [0, {})",
+                      core::MessagePrefix{op}, values[i], i, end);
   }
 }
 
-}  // namespace
+}  // namespace autograd
 
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");

@@ -6,6 +6,9 @@
 
 namespace tandem::inline v0::autograd {
 
+/// `index` is dense i64; throws ValueError naming the first that is not in [0, end), and its position.
+void check_in_range(const char* op, const View& index, std::int64_t end);
+
 /// out[..., index[p], ...] += source[p] along `dim`, over the positions p of `index` (i64, in range), which `source`
 /// covers. `out` overlaps nothing. 16-bit sums are rounded once.
 void scatter_add_to(const View& out, int dim, const View& index, const View& source);
