@@ -30,7 +30,8 @@ struct LayerNorm {
 void run(OnCpu, Context& context, const LayerNorm& kernel);
 
 /// With x the normalised input and h = grad * weight: in_grad (+)= rstd * (h - mean(h) - x * mean(h * x)) over each
-/// row; weight_grad (+)= sum(grad * x) and bias_grad (+)= sum(grad) over all rows. What is null is not computed.
+/// row; weight_grad (+)= sum(grad * x) and bias_grad (+)= sum(grad) over all rows. What is null is not computed; `in`
+/// is not needed for bias_grad alone.
 struct LayerNormGrad {
   static constexpr const char* kName = "layer_norm_grad";
   DType dtype;

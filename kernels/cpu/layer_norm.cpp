@@ -79,13 +79,14 @@ void input_gradient(const LayerNormGrad& kernel) {
   });
 }
 
-// Over the rows, of tiles of columns.
+// Over the rows, of tiles of columns. Without `in` the products are not needed.
 template <class T>
 void affine_gradients(Context& context, const LayerNormGrad& kernel) {
   using C = ComputeType<T>;
   struct Sums {
     double grad, product;
   };
+  const T* values = static_cast<const T*>(kernel.in == nullptr ? kernel.grad : kernel.in);
   const cpu::Tiles tiles{kernel.rows, kernel.size, 1};
   const ScratchScope scope(context.scratch);
   auto* partial = context.scratch.allocate_array<Sums>(static_cast<std::size_t>(tiles.down * kernel.size));
@@ -94,8 +95,9 @@ void affine_gradients(Context& context, const LayerNormGrad& kernel) {
     cpu::column_sums<C, 2>(tile.rows, tile.channels, sums, [&](std::int64_t row) {
       const std::int64_t at = (tile.row + row) * kernel.size + tile.channel;
       const cpu::Normaliser<C> x(kernel.statistics[tile.row + row]);
-      return [x, grad = static_cast<const T*>(kernel.grad) + at, in = static_cast<const T*>(kernel.in) + at](
-                 std::int64_t c) { return std::array<C, 2>{grad[c], grad[c] * ((in[c] - x.mean) * x.rstd + x.shift)}; };
+      return [x, grad = static_cast<const T*>(kernel.grad) + at, in = values + at](std::int64_t c) {
+        return std::array<C, 2>{grad[c], grad[c] * ((in[c] - x.mean) * x.rstd + x.shift)};
+      };
     });
     for (std::int64_t c = 0; c < tile.channels; ++c) {
       partial[tile.part * kernel.size + tile.channel + c] = {sums[0][c], sums[1][c]};
