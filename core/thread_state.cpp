@@ -9,19 +9,17 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// "LayerNorm" is what "layer_norm" runs in: saying both would be saying it twice.
+// "Linear" is what "linear" runs in: saying both would be saying it twice.
 bool same_word(std::string_view type, std::string_view op) {
-  std::size_t at = 0;
-  for (const char letter : op) {
-    if (letter == '_') {
-      continue;
-    }
-    if (at == type.size() || std::tolower(static_cast<unsigned char>(type[at])) != letter) {
+  if (type.size() != op.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < type.size(); ++i) {
+    if (std::tolower(static_cast<unsigned char>(type[i])) != op[i]) {
       return false;
     }
-    ++at;
   }
-  return at == type.size();
+  return true;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace tandem::inline v0::kernels {
 /// What values are normalised with, per row of a layer norm or channel of a batch norm. In f64 for every type: values
 /// that are close together around a large mean keep their digits.
 struct NormStatistics {
-  double mean;
+  double mean;  // of the values
   double rstd;  // 1 / sqrt(variance + eps)
 };
 
