@@ -23,9 +23,12 @@
 #include <tandem/data/standardizer.h>
 #include <tandem/data/subset.h>
 #include <tandem/nn/activation.h>
+#include <tandem/nn/batch_norm.h>
 #include <tandem/nn/dropout.h>
+#include <tandem/nn/embedding.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/init.h>
+#include <tandem/nn/layer_norm.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/loss.h>
 #include <tandem/nn/module.h>

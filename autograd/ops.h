@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <tandem/tensor/tensor.h>
@@ -126,6 +127,22 @@ TANDEM_API Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tenso
 /// Each element is zero with probability p and scaled by 1 / (1 - p) otherwise; x itself unless `training`.
 /// Throws ConfigError unless 0 <= p <= 1.
 TANDEM_API Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
+/// Row indices[p] of `weight` [rows, dim] for every position p of the i64 (or i32) `indices`: [..., dim]. The row
+/// `padding_idx` (negative: from the end) gets no gradient. Throws ValueError naming position and value of an index
+/// outside [0, rows), ConfigError for such a padding_idx.
+TANDEM_API Tensor embedding(const Tensor& indices, const Tensor& weight,
+                            std::optional<std::int64_t> padding_idx = std::nullopt);
+/// (x - mean) / sqrt(var + eps) * weight + bias, mean and (biased) variance over the last dimensions, which are
+/// `normalized_shape`, as are weight and bias, if given (Ba et al., 2016).
+TANDEM_API Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                             const Tensor& bias = {}, double eps = 1e-5);
+/// (x - mean) / sqrt(var + eps) * weight + bias for each channel: x is [batch, channels, ...], the rest [channels]
+/// (Ioffe and Szegedy, 2015). In training mean and (biased) variance are those of the values, and the running ones, if
+/// given, become (1 - momentum) * running + momentum * value in place, the variance unbiased there; else they are the
+/// running ones. Throws ValueError in training with one value per channel. A batch of none changes nothing.
+TANDEM_API Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                             const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
+                             double momentum = 0.1, double eps = 1e-5);
 
 // ---- losses ----
 /// What a loss makes of its elements' losses.

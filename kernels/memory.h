@@ -64,7 +64,8 @@ struct IndexSelect {
 };
 void run(OnCpu, Context& context, const IndexSelect& kernel);
 
-/// Its gradient: out[o, index[i], :] += in[o, i, :] in the order of i. `out` is dense [outer, size, inner].
+/// Its gradient: out[o, index[i], :] += in[o, i, :] in the order of i, but where index[i] is `skip`. `out` is dense
+/// [outer, size, inner].
 struct IndexAdd {
   static constexpr const char* kName = "index_add";
   DType dtype;
@@ -72,6 +73,7 @@ struct IndexAdd {
   const void* in;
   const std::int64_t* index;
   std::int64_t outer, size, count, inner;
+  std::int64_t skip = -1;
 };
 void run(OnCpu, Context& context, const IndexAdd& kernel);
 

@@ -4,8 +4,11 @@
 
 namespace tandem::inline v0::nn {
 
+using tandem::batch_norm;
 using tandem::cross_entropy;
 using tandem::dropout;
+using tandem::embedding;
+using tandem::layer_norm;
 using tandem::linear;
 using tandem::mse_loss;
 using tandem::Reduction;

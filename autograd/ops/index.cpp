@@ -14,16 +14,48 @@ using namespace autograd;
 
 namespace {
 
-// `index` is dense i64; each must be in [0, end).
-void check_in_range(const char* op, const View& index, std::int64_t end) {
-  const auto* values = static_cast<const std::int64_t*>(index.data());
-  for (std::int64_t i = 0; i < index.numel(); ++i) {
-    check<ValueError>(values[i] >= 0 && values[i] < end, "{}: index {} at position {} is outside [0, {})", op,
-                      values[i], i, end);
+// add(out, in), in f32 where these have 16 bits: many additions, one rounding.
+template <class Add>
+void add_in_full(const View& out, const View& in, Add&& add) {
+  if (!is_reduced_floating_point(out.dtype)) {
+    return add(out, in);
   }
+  const View wide_out = detail::empty_view(out.sizes, DType::f32, out.device());
+  const View wide_in = detail::empty_view(in.sizes, DType::f32, in.device());
+  detail::copy(wide_out, out);
+  detail::copy(wide_in, in);
+  add(wide_out, wide_in);
+  detail::copy(out, wide_out);
 }
 
 }  // namespace
+
+namespace autograd {
+
+void check_in_range(const char* op, const View& index, std::int64_t end) {
+  const auto* values = static_cast<const std::int64_t*>(index.data());
+  for (std::int64_t i = 0; i < index.numel(); ++i) {
+    check<ValueError>(values[i] >= 0 && values[i] < end, "{}index {} at position {} is outside [0, {})",
+                      core::MessagePrefix{op}, values[i], i, end);
+  }
+}
+
+void index_add_to(const View& out, const AroundDim& around, const View& index, const View& in, std::int64_t skip) {
+  add_in_full(out, in, [&](const View& sums, const View& added) {
+    const View dense = detail::contiguous(added);
+    kernels::launch(detail::context_of(sums), kernels::IndexAdd{.dtype = sums.dtype,
+                                                                .out = sums.data(),
+                                                                .in = dense.data(),
+                                                                .index = static_cast<const std::int64_t*>(index.data()),
+                                                                .outer = around.outer,
+                                                                .size = around.size,
+                                                                .count = index.numel(),
+                                                                .inner = around.inner,
+                                                                .skip = skip});
+  });
+}
+
+}  // namespace autograd
 
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");
@@ -50,20 +82,7 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
                                        .count = rows.numel(),
                                        .inner_bytes = around.inner * static_cast<std::int64_t>(item_size(in.dtype))});
   return record("index_select", std::move(out), {this}, [&] {
-    return [index = Saved(rows), around](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const View& positions = index.get(g);
-      const View sum = g.sum(0);
-      kernels::launch(detail::context_of(sum),
-                      kernels::IndexAdd{.dtype = sum.dtype,
-                                        .out = sum.data(),
-                                        .in = grad.data(),
-                                        .index = static_cast<const std::int64_t*>(positions.data()),
-                                        .outer = around.outer,
-                                        .size = around.size,
-                                        .count = positions.numel(),
-                                        .inner = around.inner});
-    };
+    return [index = Saved(rows), around](Gradients& g) { index_add_to(g.sum(0), around, index.get(g), g.output()); };
   });
 }
 
@@ -112,14 +131,8 @@ View gather_from(const View& in, int dim, const View& index) {
 namespace autograd {
 
 void scatter_add_to(const View& out, int dim, const View& index, const View& source) {
-  if (is_reduced_floating_point(out.dtype)) {  // many additions, one rounding
-    const View wide = detail::empty_view(out.sizes, DType::f32, out.device());
-    detail::copy(wide, out);
-    const View from = detail::empty_view(source.sizes, DType::f32, out.device());
-    detail::copy(from, source);
-    scatter_add_to(wide, dim, index, from);
-    detail::copy(out, wide);
-    return;
+  if (is_reduced_floating_point(out.dtype)) {
+    return add_in_full(out, source, [&](const View& to, const View& from) { scatter_add_to(to, dim, index, from); });
   }
   const int ndim = out.sizes.ndim();
   kernels::ScatterAdd kernel{.dtype = out.dtype,

@@ -30,6 +30,9 @@ void run(OnCpu, Context&, const IndexAdd& kernel) {
       // In index order: the sum of repeated indices must not depend on timing.
       for (std::int64_t o = 0; o < kernel.outer; ++o) {
         for (std::int64_t i = 0; i < kernel.count; ++i) {
+          if (kernel.index[i] == kernel.skip) {
+            continue;
+          }
           T* out = static_cast<T*>(kernel.out) + (o * kernel.size + kernel.index[i]) * kernel.inner;
           const T* in = static_cast<const T*>(kernel.in) + (o * kernel.count + i) * kernel.inner;
           for (std::int64_t k = 0; k < kernel.inner; ++k) {

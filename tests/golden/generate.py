@@ -39,10 +39,16 @@ Ops whose call is not plain from their attributes:
     linear linear_relu     inputs x [..., in], weight [out, in] and perhaps bias [out]
     cross_entropy          inputs logits, target (i64); attrs {"reduction"}
     mse_loss               inputs input, target; attrs {"reduction"}
+    layer_norm             inputs x and perhaps weight, bias; attrs {"normalized_shape", "eps"}
+    batch_norm             inputs x, running mean and variance and perhaps weight, bias; attrs {"training", "eps"}
+    running_statistics     inputs are batches, which BatchNorm1d sees in training; the output is its running mean,
+                           followed by its running variance; attrs {"momentum": number or null}
+    embedding              inputs indices (i64), weight; attrs {"padding_idx": number or null}
 
 training.json, schedules.json and init.json: see the functions of those names in training.py.
 """
 
+import math
 import sys
 
 import numpy as np
@@ -337,6 +343,61 @@ def linear():
     family.write()
 
 
+def norm():
+    family = Family("norm", grid=64)
+    # No size of 2: two values are always normalised to -1 and 1, and the gradient cancels.
+    for shape, over in [([5], [5]), ([3, 5], [5]), ([2, 37], [37]), ([2, 3, 4], [4]), ([2, 3, 4], [3, 4]),
+                        ([3, 2, 3, 3], [3, 3]), ([1, 70], [70]), ([0, 4], [4])]:
+        for parts in (0, 1, 2) if len(shape) == 2 and shape[-1] < 9 else (2,):
+            name = f"layer_norm {label(shape)} over {label(over)}, {['plain', 'weight', 'weight and bias'][parts]}"
+            draw = family.draw(name)
+            inputs = [draw.normal(shape, 2.0, 1.0), draw.away_from_zero(over), draw.normal(over)]
+            family.add(name, "layer_norm", inputs[:1 + parts], normalized_shape=over, eps=1e-5)
+    draw = family.draw("layer_norm permuted")
+    family.add("layer_norm permuted", "layer_norm",
+               [draw.normal([6, 4], permute=[1, 0]), draw.away_from_zero([6]), draw.normal([6])],
+               normalized_shape=[6], eps=0.5)
+    draw = family.draw("layer_norm, x without gradient")
+    family.add("layer_norm, x without gradient", "layer_norm",
+               [draw.normal([4, 6], requires_grad=False), draw.away_from_zero([6]), draw.normal([6])],
+               normalized_shape=[6], eps=1e-5)
+
+    for training in (True, False):
+        mode = "training" if training else "evaluation"
+        for shape in [[4, 3], [7, 1], [17, 5], [70, 2], [3, 2, 4], [1, 2, 5], [2, 2, 35], [0, 3]]:
+            for affine in (True, False) if math.prod(shape) < 30 else (True,):
+                name = f"batch_norm {label(shape)}, {mode}{'' if affine else ', plain'}"
+                draw = family.draw(name)
+                channels = [shape[1]]
+                inputs = [draw.normal(shape, 2.0, 1.0), draw.normal(channels, requires_grad=False),
+                          draw.positive(channels, 0.5, requires_grad=False)]
+                inputs += [draw.away_from_zero(channels), draw.normal(channels)] if affine else []
+                family.add(name, "batch_norm", inputs, training=training, eps=1e-5)
+        name = f"batch_norm permuted, {mode}"
+        draw = family.draw(name)
+        family.add(name, "batch_norm",
+                   [draw.normal([3, 4, 5], permute=[1, 0, 2]), draw.normal([3], requires_grad=False),
+                    draw.positive([3], requires_grad=False), draw.away_from_zero([3]), draw.normal([3])],
+                   training=training, eps=0.5)
+
+    for momentum in (0.1, 0.9, 1.0, 0.0, None):
+        for shapes in ([[4, 3]], [[4, 3], [2, 3], [5, 3], [3, 3]], [[2, 3, 4], [1, 3, 5], [6, 3]]):
+            name = f"running_statistics {label(*shapes)}, momentum {momentum}"
+            draw = family.draw(name)
+            batches = [draw.normal(s, 2.0, 1.0 + i, requires_grad=False) for i, s in enumerate(shapes)]
+            family.add(name, "running_statistics", batches, momentum=momentum)
+
+    for shape, rows, dim in [([6], 4, 3), ([2, 3], 4, 2), ([], 3, 2), ([0], 3, 2), ([2, 1, 4], 5, 1), ([40], 3, 7)]:
+        for padding in (None, 1, -1):
+            name = f"embedding {label(shape)} of {rows}x{dim}, padding {padding}"
+            draw = family.draw(name)
+            family.add(name, "embedding", [draw.classes(shape, rows), draw.normal([rows, dim])], padding_idx=padding)
+    draw = family.draw("embedding permuted")
+    family.add("embedding permuted", "embedding", [draw.classes([3, 2], 4), draw.normal([3, 4], permute=[1, 0])],
+               padding_idx=None)
+    family.write()
+
+
 def activation():
     family = Family("activation", grid=64)
     shapes = [[], [1], [37], [3, 5], [0], [2, 0]]
@@ -432,7 +493,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, training, schedules, init)}
+                                    linear, norm, training, schedules, init)}
 
 
 def main():

@@ -3,11 +3,13 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/nn/batch_norm.h>
 
 namespace tandem::golden {
 
@@ -94,6 +96,18 @@ Op deviation(Tensor (Tensor::*method)(const Shape&, std::int64_t, bool) const) {
   return [method](const json& attrs, const Tensors& x) {
     return (x[0].*method)(to_shape(attrs.at("dims")), attrs.at("correction"), attrs.at("keepdim"));
   };
+}
+
+Tensor optional_input(const Tensors& x, std::size_t i) { return i < x.size() ? x[i] : Tensor(); }
+
+Tensor running_statistics(const json& attrs, const Tensors& batches) {
+  nn::BatchNormOptions options{.dtype = batches.at(0).dtype()};
+  options.momentum = attrs.at("momentum").is_null() ? std::nullopt : std::optional<double>(attrs.at("momentum"));
+  const nn::BatchNorm1d layer(batches[0].size(1), options);
+  for (const Tensor& batch : batches) {
+    layer(batch);
+  }
+  return cat({layer.running_mean, layer.running_var});
 }
 
 Tensor slice(const json& attrs, const Tensors& x) {
@@ -188,6 +202,22 @@ const std::map<std::string, Op>& ops() {
       {"stack", joining(&stack)},
       {"linear", linear_of(&linear)},
       {"linear_relu", linear_of(&linear_relu)},
+      {"layer_norm",
+       [](const json& attrs, const Tensors& x) {
+         return layer_norm(x.at(0), to_shape(attrs.at("normalized_shape")), optional_input(x, 1), optional_input(x, 2),
+                           attrs.at("eps"));
+       }},
+      {"batch_norm",
+       [](const json& attrs, const Tensors& x) {
+         return batch_norm(x.at(0), x.at(1), x.at(2), optional_input(x, 3), optional_input(x, 4), attrs.at("training"),
+                           0.1, attrs.at("eps"));
+       }},
+      {"running_statistics", running_statistics},
+      {"embedding",
+       [](const json& attrs, const Tensors& x) {
+         const json& padding = attrs.at("padding_idx");
+         return embedding(x.at(0), x.at(1), padding.is_null() ? std::nullopt : std::optional<std::int64_t>(padding));
+       }},
       {"cross_entropy", loss(&cross_entropy)},
       {"mse_loss", loss(&mse_loss)},
   };

@@ -130,6 +130,14 @@ def extreme(method):
     return run
 
 
+def running_statistics(attrs, *batches):
+    layer = torch.nn.BatchNorm1d(batches[0].shape[1], momentum=attrs["momentum"]).to(batches[0].dtype)
+    for batch in batches:
+        layer(batch)
+    assert layer.num_batches_tracked == len(batches)
+    return torch.cat([layer.running_mean, layer.running_var])
+
+
 def method(name):
     """The method of that name, called with the attributes in their order."""
     return lambda attrs, x: getattr(x, name)(*attrs.values())
@@ -173,6 +181,12 @@ OPS = {
     "logsumexp": lambda attrs, x: torch.logsumexp(x, attrs["dims"], attrs["keepdim"]),
     "linear": lambda attrs, x, weight, bias=None: F.linear(x, weight, bias),
     "linear_relu": lambda attrs, x, weight, bias=None: F.relu(F.linear(x, weight, bias)),
+    "layer_norm": lambda attrs, x, weight=None, bias=None: F.layer_norm(x, attrs["normalized_shape"], weight, bias,
+                                                                        attrs["eps"]),
+    "batch_norm": lambda attrs, x, mean, var, weight=None, bias=None: F.batch_norm(
+        x, mean, var, weight, bias, attrs["training"], eps=attrs["eps"]),
+    "running_statistics": running_statistics,
+    "embedding": lambda attrs, indices, weight: F.embedding(indices, weight, attrs["padding_idx"]),
     "cross_entropy": lambda attrs, logits, target: F.cross_entropy(logits, target, reduction=attrs["reduction"]),
     "mse_loss": lambda attrs, x, target: F.mse_loss(x, target, reduction=attrs["reduction"]),
 }

@@ -254,6 +254,23 @@ TYPED_TEST(IndexAddOf, AddsRepeatedIndices) {
   }
 }
 
+TYPED_TEST(IndexAddOf, LeavesOutWhatItIsToSkip) {
+  using T = TypeParam;
+  const std::vector<T> in{1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<std::int64_t> index{2, 0, 2, 1};
+  std::vector<T> out(6, T(1));
+  launch(test::cpu(), IndexAdd{.dtype = dtype_of<T>,
+                               .out = out.data(),
+                               .in = in.data(),
+                               .index = index.data(),
+                               .outer = 1,
+                               .size = 3,
+                               .count = 4,
+                               .inner = 2,
+                               .skip = 2});
+  EXPECT_EQ(out, (std::vector<T>{4, 5, 8, 9, 1, 1}));
+}
+
 TYPED_TEST(IndexAddOf, ScattersOneElementPerRow) {
   using T = TypeParam;
   Rng rng(83);

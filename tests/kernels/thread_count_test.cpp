@@ -10,6 +10,7 @@
 
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/memory.h>
+#include <tandem/kernels/norm.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/random.h>
@@ -164,6 +165,70 @@ Bytes squared_error() {
 }
 
 template <class T>
+Bytes layer_norm() {
+  constexpr std::int64_t kRows = 3001;
+  constexpr std::int64_t kSize = 130;
+  const auto in = values<T>(kRows * kSize, 23);
+  auto out = values<T>(kRows * kSize, 24);
+  std::vector<T> affine(2 * kSize);
+  std::vector<NormStatistics> statistics(kRows);
+  launch(test::cpu(),
+         LayerNorm{dtype_of<T>, kRows, kSize, 1e-5, in.data(), in.data(), nullptr, statistics.data(), out.data()});
+  launch(test::cpu(), LayerNormGrad{.dtype = dtype_of<T>,
+                                    .rows = kRows,
+                                    .size = kSize,
+                                    .grad = in.data(),
+                                    .in = in.data(),
+                                    .weight = in.data(),
+                                    .statistics = statistics.data(),
+                                    .in_grad = out.data(),
+                                    .accumulate_in = Accumulate::yes,
+                                    .weight_grad = affine.data(),
+                                    .bias_grad = affine.data() + kSize});
+  out.insert(out.end(), affine.begin(), affine.end());
+  return bytes_of(out);
+}
+
+template <class T>
+Bytes batch_norm(std::int64_t outer, std::int64_t channels, std::int64_t inner) {
+  const auto in = values<T>(outer * channels * inner, 25);
+  const auto grad = values<T>(outer * channels * inner, 27);
+  auto out = values<T>(outer * channels * inner, 26);
+  const auto count = static_cast<std::size_t>(channels);
+  std::vector<T> rest(4 * count);
+  std::vector<NormStatistics> statistics(count);
+  launch(test::cpu(), BatchNorm{.dtype = dtype_of<T>,
+                                .training = true,
+                                .outer = outer,
+                                .channels = channels,
+                                .inner = inner,
+                                .eps = 1e-5,
+                                .momentum = 0.1,
+                                .in = in.data(),
+                                .weight = in.data(),
+                                .bias = nullptr,
+                                .running_mean = rest.data(),
+                                .running_var = rest.data() + count,
+                                .statistics = statistics.data(),
+                                .out = out.data()});
+  launch(test::cpu(), BatchNormGrad{.dtype = dtype_of<T>,
+                                    .training = true,
+                                    .outer = outer,
+                                    .channels = channels,
+                                    .inner = inner,
+                                    .grad = grad.data(),
+                                    .in = in.data(),
+                                    .weight = in.data(),
+                                    .statistics = statistics.data(),
+                                    .in_grad = out.data(),
+                                    .accumulate_in = Accumulate::yes,
+                                    .weight_grad = rest.data() + 2 * count,
+                                    .bias_grad = rest.data() + 3 * count});
+  out.insert(out.end(), rest.begin(), rest.end());
+  return bytes_of(out);
+}
+
+template <class T>
 Bytes random_fill(Distribution distribution) {
   std::vector<T> out(50'001);
   const StepState state{.random_offset = 3};
@@ -294,6 +359,10 @@ void add_cases(std::vector<Case>& cases, const std::string& type) {
   add("log_softmax", [] { return softmax<T>(true); });
   add("cross_entropy", cross_entropy<T>);
   add("squared_error", squared_error<T>);
+  add("layer_norm", layer_norm<T>);
+  add("batch_norm_columns", [] { return batch_norm<T>(4001, 70, 1); });
+  add("batch_norm_rows", [] { return batch_norm<T>(30, 3, 3001); });
+  add("batch_norm_short_rows", [] { return batch_norm<T>(900, 130, 3); });
   add("uniform", [] { return random_fill<T>(Distribution::uniform); });
   add("normal", [] { return random_fill<T>(Distribution::normal); });
   add("dropout", dropout<T>);

@@ -41,6 +41,14 @@ inline std::vector<std::string> names_of(const nn::NamedTensors& named) {
   return names;
 }
 
+inline std::vector<std::string> names_of(const StateDict& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state) {
+    names.push_back(name);
+  }
+  return names;
+}
+
 /// The values of all parameters, one after the other.
 inline std::vector<std::vector<double>> values_of(const nn::ModuleBase& module) {
   std::vector<std::vector<double>> all;

@@ -1,0 +1,61 @@
+#include <tandem/autograd/ops/indexing.h>
+#include <tandem/kernels/memory.h>
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+// The row without gradient, counted from the front; -1 for none.
+std::int64_t padding_row(std::optional<std::int64_t> padding_idx, std::int64_t rows) {
+  if (!padding_idx) {
+    return -1;
+  }
+  check<ConfigError>(*padding_idx >= -rows && *padding_idx < rows, "{}padding_idx {} is outside [{}, {})",
+                     core::MessagePrefix{"embedding"}, *padding_idx, -rows, rows);
+  return *padding_idx < 0 ? *padding_idx + rows : *padding_idx;
+}
+
+void check_embedding(const Tensor& indices, const Tensor& weight) {
+  const core::MessagePrefix prefix{"embedding"};
+  if (indices.dtype() != DType::i64 && indices.dtype() != DType::i32) [[unlikely]] {
+    fail<DTypeError>("{}indices must be i64 or i32, got {}; convert with .to(DType::i64)", prefix, indices.dtype());
+  }
+  check_floating("embedding", weight);
+  if (weight.dim() != 2) [[unlikely]] {
+    fail<ShapeError>("{}the weight must be [rows, dim], got {}", prefix, weight.shape());
+  }
+  if (!(indices.device() == weight.device())) [[unlikely]] {
+    fail<DeviceError>("{}indices are on {}, the weight on {}. Move the indices: x.to(\"{}\")", prefix, indices.device(),
+                      weight.device(), weight.device());
+  }
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<std::int64_t> padding_idx) {
+  check_embedding(indices, weight);
+  const View table = detail::contiguous(weight.raw());
+  const std::int64_t skip = padding_row(padding_idx, table.sizes[0]);
+  const View index = detail::contiguous(indices.dtype() == DType::i64 ? indices.raw() : indices.to(DType::i64).raw());
+  check_in_range("embedding", index, table.sizes[0]);
+  Shape sizes = index.sizes;
+  sizes.push_back(table.sizes[1]);
+  View out = detail::empty_view(sizes, table.dtype, table.device());
+  const auto item = static_cast<std::int64_t>(item_size(table.dtype));
+  kernels::launch(detail::context_of(out), kernels::IndexSelect{.out = out.data(),
+                                                                .in = table.data(),
+                                                                .index = static_cast<const std::int64_t*>(index.data()),
+                                                                .outer = 1,
+                                                                .size = table.sizes[0],
+                                                                .count = index.numel(),
+                                                                .inner_bytes = table.sizes[1] * item});
+  return record("embedding", std::move(out), {&weight}, [&] {
+    return [index = Saved(index), around = AroundDim(table.sizes, 0), skip](Gradients& g) {
+      index_add_to(g.sum(0), around, index.get(g), g.output(), skip);
+    };
+  });
+}
+
+}  // namespace tandem::inline v0

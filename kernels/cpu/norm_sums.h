@@ -1,0 +1,175 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include <tandem/core/float16.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/norm.h>
+
+// Internal: the sums that layer norm and batch norm are made of. Blocks of 512 in the type's arithmetic, f64 between
+// the blocks; memory is read in order.
+
+namespace tandem::inline v0::kernels::cpu {
+
+inline constexpr int kSumLanes = 32;                  // independent sums inside a block; fewer are not made vectors
+inline constexpr std::int64_t kSumBlock = 512;        // elements summed before their sum joins the others in f64
+inline constexpr std::int64_t kSumRows = 64;          // rows, likewise, where each column has a sum
+inline constexpr std::int64_t kTileColumns = 512;     // their sums stay in L1
+inline constexpr std::int64_t kTileElements = 65536;  // some 20 us of work
+
+/// Sums of terms(i), an array of N numbers, over [0, count).
+template <class C, std::size_t N, class Terms>
+std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
+  std::array<double, N> totals{};
+  for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const std::int64_t end = std::min(begin + kSumBlock, count);
+    C lanes[N][kSumLanes] = {};
+    for (std::int64_t i = begin; i < end; i += kSumLanes) {
+      const auto add = [&](std::int64_t width) {
+        for (std::int64_t lane = 0; lane < width; ++lane) {
+          const std::array<C, N> term = terms(i + lane);
+          for (std::size_t k = 0; k < N; ++k) {
+            lanes[k][lane] += term[k];
+          }
+        }
+      };
+      i + kSumLanes <= end ? add(kSumLanes) : add(end - i);
+    }
+    for (std::size_t k = 0; k < N; ++k) {
+      for (int half = kSumLanes / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) {
+          lanes[k][lane] += lanes[k][lane + half];
+        }
+      }
+      totals[k] += static_cast<double>(lanes[k][0]);
+    }
+  }
+  return totals;
+}
+
+/// The same for each of up to kTileColumns columns, over rows: terms(row)(column) is an array of N numbers.
+template <class C, std::size_t N, class Terms>
+void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kTileColumns], Terms&& terms) {
+  for (std::int64_t block = 0; block < rows; block += kSumRows) {
+    C sums[N][kTileColumns] = {};
+    for (std::int64_t row = block; row < std::min(block + kSumRows, rows); ++row) {
+      const auto of_column = terms(row);
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const std::array<C, N> term = of_column(c);
+        for (std::size_t k = 0; k < N; ++k) {
+          sums[k][c] += term[k];
+        }
+      }
+    }
+    for (std::size_t k = 0; k < N; ++k) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        totals[k][c] += static_cast<double>(sums[k][c]);
+      }
+    }
+  }
+}
+
+/// Mean of some values and the sum of their squared distances from it.
+struct Moments {
+  double count = 0;
+  double mean = 0;
+  double squares = 0;
+
+  /// Takes in the values of `other` (Chan, Golub and LeVeque, 1979).
+  void add(const Moments& other) noexcept {
+    if (other.count == 0) {
+      return;
+    }
+    const double share = other.count / (count + other.count);
+    const double apart = other.mean - mean;
+    mean += apart * share;
+    squares += other.squares + apart * apart * count * share;
+    count += other.count;
+  }
+  NormStatistics statistics(double eps) const noexcept { return {mean, 1 / std::sqrt(squares / count + eps)}; }
+};
+
+/// Of `size` dense values: block by block in two passes, the first of which is off by rounding only. Distances from
+/// the first value keep the digits behind a large mean, and make the variance of equal values exactly 0.
+template <class T, class C = ComputeType<T>>
+Moments moments_of(const T* values, std::int64_t size) {
+  Moments all;
+  for (std::int64_t begin = 0; begin < size; begin += kSumBlock) {
+    const T* x = values + begin;
+    const std::int64_t length = std::min(kSumBlock, size - begin);
+    const auto count = static_cast<double>(length);
+    const C first = x[0];
+    const auto [apart] = sums_of<C, 1>(length, [=](std::int64_t i) { return std::array<C, 1>{x[i] - first}; });
+    const C near = first + static_cast<C>(apart / count);
+    const auto [rest, squares] = sums_of<C, 2>(length, [=](std::int64_t i) {
+      const C distance = x[i] - near;
+      return std::array<C, 2>{distance, distance * distance};
+    });
+    all.add({count, static_cast<double>(near) + rest / count, std::max(squares - rest * rest / count, 0.0)});
+  }
+  return all;
+}
+
+/// normalised = (x - mean) * rstd + shift: the mean rounded to C is taken off first, which is exact for close values,
+/// then what rounding left of it.
+template <class C>
+struct Normaliser {
+  C mean;
+  C rstd;
+  C shift;
+
+  explicit Normaliser(const NormStatistics& s)
+      : mean(static_cast<C>(s.mean)),
+        rstd(static_cast<C>(s.rstd)),
+        shift(static_cast<C>((static_cast<double>(mean) - s.mean) * s.rstd)) {}
+};
+
+/// A dense [outer, channels, inner] tensor in tiles of neighbouring channels and rows: what one chunk works on, and
+/// the unit of partial sums, which are combined in the order of the rows.
+struct Tiles {
+  static constexpr std::int64_t at_least_1(std::int64_t count) noexcept { return std::max<std::int64_t>(count, 1); }
+
+  std::int64_t outer, channels, inner;
+  std::int64_t width = at_least_1(std::min(channels, kTileColumns / at_least_1(inner)));  // channels
+  std::int64_t height = at_least_1(kTileElements / at_least_1(width * inner));            // rows
+  std::int64_t across = (channels + width - 1) / width;
+  std::int64_t down = inner > 0 ? (outer + height - 1) / height : 0;
+
+  /// Whether a tile is a row of columns; else its channels are dense rows.
+  bool narrow() const noexcept { return inner * 8 <= kTileColumns; }
+};
+
+struct Tile {
+  std::int64_t channel, channels;
+  std::int64_t row, rows;
+  std::int64_t part;  // which tile of these channels, counted downwards
+};
+
+/// body(tile) for each, in parallel.
+template <class Body>
+void for_each_tile(const Tiles& tiles, Body&& body) {
+  const std::int64_t elements = tiles.width * tiles.inner * std::min(tiles.height, tiles.outer);
+  const std::int64_t grain = 1 + kTileElements / (elements + kTileElements / 64);
+  core::parallel_for(tiles.across * tiles.down, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t part = i / tiles.across;
+      const std::int64_t channel = i % tiles.across * tiles.width;
+      const std::int64_t row = part * tiles.height;
+      body(Tile{channel, std::min(tiles.width, tiles.channels - channel), row,
+                std::min(tiles.height, tiles.outer - row), part});
+    }
+  });
+}
+
+/// A gradient that a sum has become.
+template <class T>
+void store_gradient(void* out, std::int64_t at, double total, Accumulate accumulate) {
+  using C = ComputeType<T>;
+  T& target = static_cast<T*>(out)[at];
+  target = T(accumulate == Accumulate::yes ? target + static_cast<C>(total) : static_cast<C>(total));
+}
+
+}  // namespace tandem::inline v0::kernels::cpu
