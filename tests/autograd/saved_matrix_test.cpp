@@ -53,7 +53,17 @@ const Op kOps[] = {
     {"max_dim", {{3, 3}}, [](const auto& in) { return in[0].max(1); }},
     {"min_dim", {{3, 3}}, [](const auto& in) { return in[0].min(0, true); }},
     {"mse_loss", {{3, 3}, {3, 3}}, [](const auto& in) { return mse_loss(in[0], in[1]); }},
+    {"smooth_l1_loss", {{3, 3}, {3, 3}}, [](const auto& in) { return smooth_l1_loss(in[0], in[1]); }},
+    {"binary_cross_entropy_with_logits",
+     {{3, 3}, {3, 3}},
+     [](const auto& in) { return binary_cross_entropy_with_logits(in[0], in[1]); }},
     {"cross_entropy", {{3, 3}}, [](const auto& in) { return cross_entropy(in[0], tensor({0, 2, 1})); }},
+    {"cross_entropy_of_probabilities",
+     {{3, 3}, {3, 3}},
+     [](const auto& in) { return cross_entropy(in[0], in[1], {.label_smoothing = 0.1}); }},
+    {"cross_entropy_of_images",
+     {{3, 2, 2}},
+     [](const auto& in) { return cross_entropy(in[0], zeros({3, 2}, {.dtype = DType::i64})); }},
     {"index_select", {{3, 3}}, [](const auto& in) { return in[0].index_select(0, tensor({2, 0, 2})); }},
     // These save nothing: no change may be an error at backward.
     {"add", {{3, 3}, {3}}, [](const auto& in) { return in[0] + in[1]; }, false},
@@ -61,6 +71,7 @@ const Op kOps[] = {
     {"div_scalar", {{3, 3}}, [](const auto& in) { return in[0] / 2; }, false},
     {"sum", {{3, 3}}, [](const auto& in) { return in[0].sum({1}); }, false},
     {"cat", {{3, 3}, {3, 3}}, [](const auto& in) { return cat({in[0], in[1]}, 1); }, false},
+    {"nll_loss", {{3, 3}}, [](const auto& in) { return nll_loss(in[0], tensor({0, 2, 1})); }, false},
     {"clone", {{3, 3}}, [](const auto& in) { return in[0].clone(); }, false},
 };
 

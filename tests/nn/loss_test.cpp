@@ -73,7 +73,7 @@ TEST(CrossEntropy, EqualsTheNaiveLoop) {
         each.push_back(std::log1p(others));
       }
       for (const Reduction reduction : kReductions) {
-        const Tensor loss = nn::CrossEntropyLoss(reduction)(logits, target);
+        const Tensor loss = nn::CrossEntropyLoss({.reduction = reduction})(logits, target);
         expect_close(loss, reduced(each, reduction), dtype);
         EXPECT_EQ(loss.dtype(), dtype);
         EXPECT_EQ(loss.dim(), reduction == Reduction::none ? 1 : 0);
@@ -142,7 +142,7 @@ TEST(CrossEntropy, MinusInfinityIsProbabilityZero) {
 
 TEST(CrossEntropy, NanStaysInItsRow) {
   const Tensor logits = from_data(Values{0, 0, std::nan(""), 0, 1, 1}, {3, 2}, {.requires_grad = true});
-  const Tensor loss = cross_entropy(logits, tensor({0, 1, 0}), Reduction::none);
+  const Tensor loss = cross_entropy(logits, tensor({0, 1, 0}), {.reduction = Reduction::none});
   const Values each = loss.to_vector<double>();
   EXPECT_NEAR(each[0], std::log(2.0), 1e-15);
   EXPECT_TRUE(std::isnan(each[1]));
@@ -174,8 +174,8 @@ TEST(Mse, InfinitiesAndNanArrive) {
 TEST(Loss, TheMeanOfNothingIsNanAndTheSumIsZero) {
   const Tensor none = from_data(std::vector<std::int64_t>{});
   EXPECT_TRUE(std::isnan(cross_entropy(zeros({0, 3}), none).item()));
-  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, Reduction::sum).item(), 0);
-  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, Reduction::none).numel(), 0);
+  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, {.reduction = Reduction::sum}).item(), 0);
+  EXPECT_EQ(cross_entropy(zeros({0, 3}), none, {.reduction = Reduction::none}).numel(), 0);
   EXPECT_TRUE(std::isnan(mse_loss(zeros({0}), zeros({0})).item()));
   EXPECT_EQ(mse_loss(zeros({0}), zeros({0}), Reduction::sum).item(), 0);
 }
