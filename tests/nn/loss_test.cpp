@@ -180,40 +180,5 @@ TEST(Loss, TheMeanOfNothingIsNanAndTheSumIsZero) {
   EXPECT_EQ(mse_loss(zeros({0}), zeros({0}), Reduction::sum).item(), 0);
 }
 
-// ---- wrong use ----
-
-TEST(CrossEntropy, ATargetThatIsNoClassIsNamedWithItsRow) {
-  const Tensor logits = zeros({4, 5});
-  EXPECT_EQ(message_of<ValueError>([&] { cross_entropy(logits, tensor({0, 4, 7, 1})); }),
-            "cross_entropy: target 7 in row 2 is not a class index: expected 0 to 4");
-  EXPECT_EQ(message_of<ValueError>([&] { cross_entropy(logits, tensor({0, -1, 7, 1})); }),
-            "cross_entropy: target -1 in row 1 is not a class index: expected 0 to 4");
-  EXPECT_EQ(message_of<ValueError>([&] { nn::CrossEntropyLoss()(logits, tensor({5, 0, 0, 0})); }),
-            "CrossEntropyLoss: cross_entropy: target 5 in row 0 is not a class index: expected 0 to 4");
-}
-
-TEST(CrossEntropy, WrongShapesDTypesAndDevices) {
-  const Tensor logits = zeros({4, 5});
-  EXPECT_EQ(message_of<DTypeError>([&] { cross_entropy(logits, tensor({0.0, 1.0, 2.0, 3.0})); }),
-            "cross_entropy: targets must be class indices of type i64, got f32; convert with .to(DType::i64)");
-  EXPECT_EQ(message_of<ShapeError>([&] { cross_entropy(logits, tensor({0, 1})); }),
-            "cross_entropy: expected logits [rows, classes] and targets [rows], got [4, 5] and [2]");
-  EXPECT_THROW(cross_entropy(logits, tensor({0, 1, 2, 3}).reshape({4, 1})), ShapeError);
-  EXPECT_THROW(cross_entropy(zeros({4, 0}), tensor({0, 1, 2, 3})), ShapeError);
-  EXPECT_THROW(cross_entropy(zeros({}), tensor({0}).reshape({})), ShapeError);
-  EXPECT_THROW(cross_entropy(tensor({1, 2}), tensor({0}).reshape({})), DTypeError);
-  EXPECT_EQ(message_of<DeviceError>([&] { cross_entropy(logits, tensor({0, 1, 2, 3}).to("cpu:1")); }),
-            "cross_entropy: logits are on cpu:0, targets on cpu:1. Move the targets: y.to(\"cpu:0\")");
-}
-
-TEST(Mse, DoesNotBroadcast) {
-  EXPECT_EQ(message_of<ShapeError>([] { mse_loss(zeros({4, 1}), zeros({4})); }),
-            "mse_loss: input [4, 1] and target [4] differ; reshape one (y.reshape({-1, 1}) for a column)");
-  EXPECT_EQ(message_of<ShapeError>([] { nn::MSELoss()(zeros({4}), zeros({})); }),
-            "MSELoss: mse_loss: input [4] and target [] differ; reshape one (y.reshape({-1, 1}) for a column)");
-  EXPECT_THROW(mse_loss(zeros({2}), zeros({2}, {.dtype = DType::f64})), DTypeError);
-  EXPECT_THROW(mse_loss(tensor({1, 2}), tensor({1, 2})), DTypeError);
-}
-
 }  // namespace
 }  // namespace tandem
