@@ -38,6 +38,7 @@ struct Softplus {
 
 }  // namespace formula
 
+/// The loss of one element; x and t as in LossOp.
 template <LossOp op, class T>
 inline T loss(T x, T t, LossFactors<T> by) {
   using enum LossOp;
@@ -60,6 +61,7 @@ inline T loss(T x, T t, LossFactors<T> by) {
   }
 }
 
+/// Its derivative by x; 0 in the middle of a kink.
 template <LossOp op, class T>
 inline T loss_input_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;
@@ -78,6 +80,7 @@ inline T loss_input_grad(T x, T t, LossFactors<T> by) {
   }
 }
 
+/// And by t.
 template <LossOp op, class T>
 inline T loss_target_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;

@@ -1,5 +1,7 @@
 #include <tandem/autograd/ops/loss.h>
 
+#include <string>
+
 namespace tandem::inline v0::autograd {
 
 using core::MessagePrefix;
