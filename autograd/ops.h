@@ -148,10 +148,61 @@ TANDEM_API Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const 
 /// What a loss makes of its elements' losses.
 enum class Reduction : std::uint8_t { none, mean, sum };
 
-/// -log(softmax(logits)[target]): logits [rows, classes] and i64 targets [rows], or logits [classes] and a scalar
-/// target. Throws ValueError naming row and value of a target outside [0, classes).
-TANDEM_API Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction = Reduction::mean);
-/// (input - target)^2. Shapes must be equal: broadcasting [n] against [n, 1] here is a well-known silent mistake.
+/// (input - target)^2. Here as in the losses below, shapes must be equal: broadcasting [n] against [n, 1] is a
+/// well-known silent mistake. Gradients go to input and target. The mean of nothing is NaN.
 TANDEM_API Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// |input - target|; its gradient is 0 where they are equal.
+TANDEM_API Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
+/// With d = |input - target|: d^2 / (2 beta) where d < beta, else d - beta / 2; l1_loss for beta 0 (Girshick, 2015).
+/// Throws ConfigError for a negative beta.
+TANDEM_API Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
+                                 double beta = 1);
+/// With d = |input - target|: d^2 / 2 where d <= delta, else delta * (d - delta / 2) (Huber, 1964). Throws ConfigError
+/// unless delta > 0.
+TANDEM_API Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
+                             double delta = 1);
+
+/// What binary_cross_entropy can be told.
+struct BCELossOptions {
+  Tensor weight = {};                     // factors of the losses, broadcast to the input; none: 1
+  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, whatever their weights
+};
+/// -(target * log(input) + (1 - target) * log(1 - input)) of probabilities; logarithms count as -100 at least. Throws
+/// ValueError for an input outside [0, 1]. Of a sigmoid's output rather take binary_cross_entropy_with_logits.
+TANDEM_API Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const BCELossOptions& options = {});
+
+/// What binary_cross_entropy_with_logits can be told.
+struct BCEWithLogitsLossOptions {
+  Tensor weight = {};                     // factors of the losses, broadcast to the logits; none: 1
+  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, whatever their weights
+  Tensor pos_weight = {};                 // factors of target * log(sigmoid(logits)) alone, broadcast to the logits
+};
+/// Binary cross-entropy of sigmoid(logits), in a form that is exact for logits of any size.
+TANDEM_API Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                                   const BCEWithLogitsLossOptions& options = {});
+
+/// What nll_loss can be told.
+struct NLLLossOptions {
+  Tensor weight = {};                     // [classes], in the type of the input; none: 1
+  std::int64_t ignore_index = -100;       // targets with this value have neither loss nor gradient
+  Reduction reduction = Reduction::mean;  // the mean divides by the sum of the weights of the targets that count
+};
+/// -weight[target] * log_probs[target]: log_probs [classes], [rows, classes] or [rows, classes, ...], i64 targets of
+/// these sizes without the classes. Throws ValueError naming value and place of a target that is neither in
+/// [0, classes) nor ignore_index. If no target counts the mean is NaN, and all gradients are 0.
+TANDEM_API Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options = {});
+
+/// What cross_entropy can be told.
+struct CrossEntropyLossOptions {
+  Tensor weight = {};                     // [classes], in the type of the logits; none: 1
+  std::int64_t ignore_index = -100;       // class indices with this value have neither loss nor gradient
+  Reduction reduction = Reduction::mean;  // the mean divides as in nll_loss, for probabilities by their rows
+  double label_smoothing = 0;             // this share of each target is spread evenly over all classes
+};
+/// nll_loss of log_softmax(logits), with the same shapes, in one pass. Targets may also be probabilities in the shape
+/// and type of the logits: then -sum(weight * target * log_softmax(logits)) over the classes, and they have a gradient.
+/// Throws ConfigError unless 0 <= label_smoothing <= 1, or for probabilities and an ignore_index >= 0.
+TANDEM_API Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                                const CrossEntropyLossOptions& options = {});
 
 }  // namespace tandem::inline v0

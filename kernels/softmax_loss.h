@@ -31,64 +31,98 @@ struct SoftmaxGrad {
 };
 void run(OnCpu, Context& context, const SoftmaxGrad& kernel);
 
-/// Cross-entropy of dense logits [rows, classes] against class indices in range. Writes each row's highest logit and
-/// log(sum(exp(logits - highest))) for the backward pass: their sum would lose the digits behind large logits. And
-/// either each row's loss (loss_per_row) or the losses' sum times `scale`.
+/// What cross-entropy compares a row of logits with: shares q_c = weight_c ((1 - s) p_c + s / classes), s the label
+/// smoothing. p is a row of `probabilities`, or 1 for the class in `indices` and 0 for the others.
+struct ClassTarget {
+  const std::int64_t* indices = nullptr;  // [rows], each in [0, classes) or ignore_index
+  const void* probabilities = nullptr;    // [rows, classes], where there are no indices
+  const void* weight = nullptr;           // [classes]; 1 where there is none
+  std::int64_t ignore_index = -100;       // a row with this index has neither loss nor gradient
+  double label_smoothing = 0;
+};
+
+/// Cross-entropy of dense logits [rows, classes]: a row's loss is -sum(q * log_softmax(logits)). Writes for the
+/// backward pass each row's highest logit and log(sum(exp(logits - highest))), since their sum would lose the digits
+/// behind large logits. And either each row's loss (loss_per_row), or the losses' sum times `scale`, which it writes
+/// too: 1, or for the mean 1 / the sum of the weights of the classes in `indices` (NaN where that is 0), or 1 / rows
+/// for probabilities.
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
   DType dtype;
   bool loss_per_row;
-  double scale;
+  bool mean;
   std::int64_t rows, classes;
   const void* logits;
-  const std::int64_t* targets;
+  ClassTarget target;
   void* normalizer;  // [rows, 2], in the type that `dtype` computes in
+  void* scale;       // [1], in the same type; 1 with loss_per_row
   void* loss;        // [rows] or [1]
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);
 
-/// logits_grad (+)= (softmax(logits) - one_hot(target)) * g * scale; g has one element, or one per row.
+/// logits_grad (+)= (sum(q) * softmax(logits) - q) * g * scale; g has one element, or one per row.
 struct CrossEntropyGrad {
   static constexpr const char* kName = "cross_entropy_grad";
   DType dtype;
   bool loss_per_row;
   Accumulate accumulate = Accumulate::no;
-  double scale;
   std::int64_t rows, classes;
   const void* logits;
-  const std::int64_t* targets;
+  ClassTarget target;
   const void* normalizer;  // [rows, 2]
+  const void* scale;       // [1]
   const void* grad;
   void* logits_grad;
 };
 void run(OnCpu, Context& context, const CrossEntropyGrad& kernel);
 
-/// (a - b)^2 over `count` dense elements: each (loss_per_element), or their sum times `scale`.
-struct SquaredError {
-  static constexpr const char* kName = "squared_error";
+/// probabilities_grad (+)= -weight * (1 - label_smoothing) * log_softmax(logits) * g * scale.
+struct CrossEntropyTargetGrad {
+  static constexpr const char* kName = "cross_entropy_target_grad";
   DType dtype;
-  bool loss_per_element;
-  double scale;
-  std::int64_t count;
-  const void* a;
-  const void* b;
-  void* loss;
-};
-void run(OnCpu, Context& context, const SquaredError& kernel);
-
-/// a_grad (+)= 2 (a - b) * g * scale; g has one element, or one per element. For b's gradient swap a and b.
-struct SquaredErrorGrad {
-  static constexpr const char* kName = "squared_error_grad";
-  DType dtype;
-  bool loss_per_element;
+  bool loss_per_row;
   Accumulate accumulate = Accumulate::no;
-  double scale;
-  std::int64_t count;
-  const void* a;
-  const void* b;
+  std::int64_t rows, classes;
+  const void* logits;
+  ClassTarget target;
+  const void* normalizer;  // [rows, 2]
+  const void* scale;       // [1]
   const void* grad;
-  void* a_grad;
+  void* probabilities_grad;
 };
-void run(OnCpu, Context& context, const SquaredErrorGrad& kernel);
+void run(OnCpu, Context& context, const CrossEntropyTargetGrad& kernel);
+
+/// -weight[index] * log_probs[outer, index, inner] for an index per (outer, inner): each, or their sum times `scale`,
+/// as in CrossEntropy. An index is in [0, classes) or ignore_index.
+struct NegativeLogLikelihood {
+  static constexpr const char* kName = "nll_loss";
+  DType dtype;
+  bool loss_per_row;
+  bool mean;
+  std::int64_t outer, classes, inner;
+  const void* log_probs;
+  const std::int64_t* indices;  // [outer, inner]
+  const void* weight;           // [classes], or null
+  std::int64_t ignore_index;
+  void* scale;  // [1], in the type that `dtype` computes in
+  void* loss;   // [outer, inner] or [1]
+};
+void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel);
+
+/// log_probs_grad (+)= -weight[index] * g * scale at each index, 0 elsewhere; g has one element, or one per index.
+struct NegativeLogLikelihoodGrad {
+  static constexpr const char* kName = "nll_loss_grad";
+  DType dtype;
+  bool loss_per_row;
+  Accumulate accumulate = Accumulate::no;
+  std::int64_t outer, classes, inner;
+  const std::int64_t* indices;
+  const void* weight;
+  std::int64_t ignore_index;
+  const void* scale;
+  const void* grad;
+  void* log_probs_grad;
+};
+void run(OnCpu, Context& context, const NegativeLogLikelihoodGrad& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -2,16 +2,38 @@
 
 #include <tandem/autograd/ops.h>
 
+// torch.nn.functional, as people look for it.
+
 namespace tandem::inline v0::nn {
 
 using tandem::batch_norm;
+using tandem::BCELossOptions;
+using tandem::BCEWithLogitsLossOptions;
+using tandem::binary_cross_entropy;
+using tandem::binary_cross_entropy_with_logits;
 using tandem::cross_entropy;
+using tandem::CrossEntropyLossOptions;
 using tandem::dropout;
+using tandem::elu;
 using tandem::embedding;
+using tandem::gelu;
+using tandem::GELUApproximation;
+using tandem::huber_loss;
+using tandem::l1_loss;
 using tandem::layer_norm;
+using tandem::leaky_relu;
 using tandem::linear;
+using tandem::log_softmax;
 using tandem::mse_loss;
+using tandem::nll_loss;
+using tandem::NLLLossOptions;
 using tandem::Reduction;
 using tandem::relu;
+using tandem::sigmoid;
+using tandem::silu;
+using tandem::smooth_l1_loss;
+using tandem::softmax;
+using tandem::softplus;
+using tandem::tanh;
 
 }  // namespace tandem::inline v0::nn

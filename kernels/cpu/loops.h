@@ -12,6 +12,11 @@ namespace tandem::inline v0::kernels::cpu {
 
 /// Elements an element-wise kernel does per chunk: some 10 us of work, well above the cost of handing it over.
 inline constexpr std::int64_t kElementChunk = 32768;
+/// The same where each takes an exponential or a logarithm.
+inline constexpr std::int64_t kExponentialChunk = 8192;
+
+/// Rows per chunk, with an exponential for each of their elements.
+inline std::int64_t exponential_rows(std::int64_t row_size) noexcept { return 1 + kExponentialChunk / (row_size + 1); }
 
 /// The dimension a Loop's rows run along.
 inline std::int64_t inner_size(const Loop& loop) noexcept { return loop.sizes[loop.ndim - 1]; }

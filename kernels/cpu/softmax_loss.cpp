@@ -6,40 +6,14 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/loops.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;  // exponentials per chunk
-
-std::int64_t rows_per_chunk(std::int64_t row_size) { return 1 + kChunk / (row_size + 1); }
-
 // Sums over a row are kept in f64: among 10^5 classes f32 would lose three digits, and beside an exponential it is
 // free.
-
-// What turns a row of logits into log-probabilities: (x - highest) - log_sum.
-template <class T>
-struct Normalizer {
-  T highest;
-  T log_sum;  // of exp(x - highest); 0 where highest is infinite
-};
-
-template <class T, class C = ComputeType<T>>
-Normalizer<C> normalizer_of(const T* x, std::int64_t size) {
-  C highest = x[0];
-  for (std::int64_t i = 1; i < size; ++i) {
-    highest = std::max<C>(highest, x[i]);
-  }
-  if (std::isinf(highest)) {
-    return {highest, 0};
-  }
-  double sum = 0;
-  for (std::int64_t i = 0; i < size; ++i) {
-    sum += static_cast<double>(std::exp(x[i] - highest));
-  }
-  return {highest, static_cast<C>(std::log(sum))};
-}
 
 // Full-width numerators wait in the output; 16-bit ones are computed again, so that they are rounded once.
 template <class T>
@@ -92,7 +66,7 @@ void for_each_softmax_row(std::int64_t outer, std::int64_t size, std::int64_t in
   if (size == 0) {
     return;
   }
-  core::parallel_for(outer * inner, rows_per_chunk(size), [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(outer * inner, cpu::exponential_rows(size), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       body(row / inner * size * inner + row % inner);
     }
@@ -115,59 +89,6 @@ void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
     for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
       softmax_grad_row(kernel, static_cast<const T*>(kernel.grad) + at, static_cast<const T*>(kernel.out) + at,
                        static_cast<T*>(kernel.in_grad) + at);
-    });
-  });
-}
-
-void run(OnCpu, Context& context, const CrossEntropy& kernel) {
-  core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
-    using C = ComputeType<T>;
-    const T* logits = static_cast<const T*>(kernel.logits);
-    auto* normalizer = static_cast<Normalizer<C>*>(kernel.normalizer);
-    const ScratchScope scope(context.scratch);
-    const std::int64_t grain = rows_per_chunk(kernel.classes);
-    const std::int64_t chunks = (kernel.rows + grain - 1) / grain;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
-    core::parallel_for(kernel.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      double sum = 0;
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* x = logits + row * kernel.classes;
-        const auto [highest, log_sum] = normalizer[row] = normalizer_of(x, kernel.classes);
-        const C loss = log_sum - (x[kernel.targets[row]] - highest);
-        if (kernel.loss_per_row) {
-          static_cast<T*>(kernel.loss)[row] = T(loss);
-        }
-        sum += static_cast<double>(loss);
-      }
-      partial[begin / grain] = sum;
-    });
-    if (!kernel.loss_per_row) {
-      double total = 0;
-      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        total += partial[chunk];
-      }
-      *static_cast<T*>(kernel.loss) = T(static_cast<C>(total * kernel.scale));
-    }
-  });
-}
-
-void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
-  core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
-    using C = ComputeType<T>;
-    const T* grad = static_cast<const T*>(kernel.grad);
-    const auto* normalizer = static_cast<const Normalizer<C>*>(kernel.normalizer);
-    core::parallel_for(kernel.rows, rows_per_chunk(kernel.classes), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* x = static_cast<const T*>(kernel.logits) + row * kernel.classes;
-        T* out = static_cast<T*>(kernel.logits_grad) + row * kernel.classes;
-        const auto [highest, log_sum] = normalizer[row];
-        const C g = grad[kernel.loss_per_row ? row : 0] * static_cast<C>(kernel.scale);
-        const std::int64_t target = kernel.targets[row];
-        for (std::int64_t c = 0; c < kernel.classes; ++c) {
-          const C value = (std::exp(x[c] - highest - log_sum) - (c == target ? C(1) : C(0))) * g;
-          out[c] = T(kernel.accumulate == Accumulate::yes ? out[c] + value : value);
-        }
-      }
     });
   });
 }

@@ -37,13 +37,16 @@ Ops whose call is not plain from their attributes:
     where                  inputs condition (i64; not 0 is true), a, b; masked_select and masked_fill: x, mask
     power                  two inputs; pow has the attribute exponent
     linear linear_relu     inputs x [..., in], weight [out, in] and perhaps bias [out]
-    cross_entropy          inputs logits, target (i64); attrs {"reduction"}
-    mse_loss               inputs input, target; attrs {"reduction"}
     layer_norm             inputs x and perhaps weight, bias; attrs {"normalized_shape", "eps"}
     batch_norm             inputs x, running mean and variance and perhaps weight, bias; attrs {"training", "eps"}
     running_statistics     inputs are batches, which BatchNorm1d sees in training; the output is its running mean,
                            followed by its running variance; attrs {"momentum": number or null}
     embedding              inputs indices (i64), weight; attrs {"padding_idx": number or null}
+    cross_entropy          inputs logits, target (i64, or float: probabilities) and perhaps the class weights; attrs
+                           {"reduction"} and perhaps {"ignore_index", "label_smoothing"}; nll_loss likewise
+    ..._loss               inputs input, target; attrs {"reduction"} and "beta" of smooth_l1_loss, "delta" of huber_loss
+    binary_cross_entropy   inputs input, target, and those that the attribute "weights" lists: some of "weight" and
+                           "pos_weight"; binary_cross_entropy_with_logits likewise
 
 training.json, schedules.json and init.json: see the functions of those names in training.py.
 """
@@ -56,6 +59,7 @@ import torch
 
 sys.dont_write_bytecode = True  # the imports below would leave a folder beside the tests
 
+from losses import loss
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
@@ -284,36 +288,6 @@ def softmax():
         # Not further: a softmax of nothing but zeros and ones has a gradient that cancels.
         name = f"{op} far apart"
         family.add(name, op, [family.draw(name).normal([4, 6], 5.0 if op == "softmax" else 300.0)], dim=0)
-    family.write()
-
-
-def loss():
-    family = Family("loss")
-    for reduction in ("mean", "sum", "none"):
-        sizes = [(1, 1), (3, 1), (1, 2), (7, 2), (5, 3), (1, 10), (5, 10), (3, 17), (17, 2)]
-        for rows, classes in sizes if reduction != "sum" else sizes[1::3]:
-            name = f"cross_entropy {rows}x{classes} {reduction}"
-            draw = family.draw(name)
-            family.add(name, "cross_entropy", [draw.normal([rows, classes], 2.0), draw.classes([rows], classes)],
-                       reduction=reduction)
-        name = f"cross_entropy one row without batch {reduction}"
-        draw = family.draw(name)
-        family.add(name, "cross_entropy", [draw.normal([5]), draw.classes([], 5)], reduction=reduction)
-        large = Input([[1000.0, -1000.0, 999.0], [-1000.0, -1001.0, -1000.5], [0.0, 1000.0, -1000.0]])
-        family.add(f"cross_entropy large logits {reduction}", "cross_entropy",
-                   [large, Input(np.array([0, 2, 0], dtype=np.int64))], reduction=reduction)
-        name = f"cross_entropy permuted {reduction}"
-        draw = family.draw(name)
-        family.add(name, "cross_entropy", [draw.normal([5, 3], permute=[1, 0]), draw.classes([3], 5)],
-                   reduction=reduction)
-        for shape in ([], [1], [19], [4, 3], [2, 3, 2]):
-            name = f"mse_loss {label(shape)} {reduction}"
-            draw = family.draw(name)
-            family.add(name, "mse_loss", [draw.normal(shape), draw.normal(shape, requires_grad=False)],
-                       reduction=reduction)
-        name = f"mse_loss both gradients, permuted {reduction}"
-        draw = family.draw(name)
-        family.add(name, "mse_loss", [draw.normal([3, 4], permute=[1, 0]), draw.normal([4, 3])], reduction=reduction)
     family.write()
 
 

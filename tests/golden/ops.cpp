@@ -88,6 +88,47 @@ Op loss(Tensor (*function)(const Tensor&, const Tensor&, Reduction)) {
   };
 }
 
+// The optional third input of the losses of classes.
+Tensor weight_of(const Tensors& x) { return x.size() > 2 ? x[2] : Tensor(); }
+
+Tensor cross_entropy_of(const json& attrs, const Tensors& x) {
+  return cross_entropy(x.at(0), x.at(1),
+                       {.weight = weight_of(x),
+                        .ignore_index = attrs.value("ignore_index", -100),
+                        .reduction = to_reduction(attrs.at("reduction")),
+                        .label_smoothing = attrs.value("label_smoothing", 0.0)});
+}
+
+Tensor nll_loss_of(const json& attrs, const Tensors& x) {
+  return nll_loss(x.at(0), x.at(1),
+                  {.weight = weight_of(x),
+                   .ignore_index = attrs.value("ignore_index", -100),
+                   .reduction = to_reduction(attrs.at("reduction"))});
+}
+
+// The attribute lists which weights follow input and target.
+Tensor named_weight(const json& attrs, const Tensors& x, const std::string& name) {
+  const json& names = attrs.at("weights");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) {
+      return x.at(2 + i);
+    }
+  }
+  return {};
+}
+
+Tensor binary_cross_entropy_of(const json& attrs, const Tensors& x) {
+  return binary_cross_entropy(
+      x.at(0), x.at(1), {.weight = named_weight(attrs, x, "weight"), .reduction = to_reduction(attrs.at("reduction"))});
+}
+
+Tensor binary_cross_entropy_with_logits_of(const json& attrs, const Tensors& x) {
+  return binary_cross_entropy_with_logits(x.at(0), x.at(1),
+                                          {.weight = named_weight(attrs, x, "weight"),
+                                           .reduction = to_reduction(attrs.at("reduction")),
+                                           .pos_weight = named_weight(attrs, x, "pos_weight")});
+}
+
 Op joining(Tensor (*function)(const std::vector<Tensor>&, int)) {
   return [function](const json& attrs, const Tensors& x) { return function(x, attrs.at("dim")); };
 }
@@ -218,8 +259,20 @@ const std::map<std::string, Op>& ops() {
          const json& padding = attrs.at("padding_idx");
          return embedding(x.at(0), x.at(1), padding.is_null() ? std::nullopt : std::optional<std::int64_t>(padding));
        }},
-      {"cross_entropy", loss(&cross_entropy)},
+      {"cross_entropy", cross_entropy_of},
+      {"nll_loss", nll_loss_of},
       {"mse_loss", loss(&mse_loss)},
+      {"l1_loss", loss(&l1_loss)},
+      {"smooth_l1_loss",
+       [](const json& attrs, const Tensors& x) {
+         return smooth_l1_loss(x.at(0), x.at(1), to_reduction(attrs.at("reduction")), attrs.value("beta", 1.0));
+       }},
+      {"huber_loss",
+       [](const json& attrs, const Tensors& x) {
+         return huber_loss(x.at(0), x.at(1), to_reduction(attrs.at("reduction")), attrs.value("delta", 1.0));
+       }},
+      {"binary_cross_entropy", binary_cross_entropy_of},
+      {"binary_cross_entropy_with_logits", binary_cross_entropy_with_logits_of},
   };
   return table;
 }

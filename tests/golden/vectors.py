@@ -143,6 +143,13 @@ def method(name):
     return lambda attrs, x: getattr(x, name)(*attrs.values())
 
 
+def weighted(fn):
+    def run(attrs, x, target, *weights):
+        return fn(x, target, reduction=attrs["reduction"], **dict(zip(attrs["weights"], weights)))
+
+    return run
+
+
 OPS = {
     "add": arithmetic(lambda a, b: a + b),
     "sub": arithmetic(lambda a, b: a - b),
@@ -187,8 +194,14 @@ OPS = {
         x, mean, var, weight, bias, attrs["training"], eps=attrs["eps"]),
     "running_statistics": running_statistics,
     "embedding": lambda attrs, indices, weight: F.embedding(indices, weight, attrs["padding_idx"]),
-    "cross_entropy": lambda attrs, logits, target: F.cross_entropy(logits, target, reduction=attrs["reduction"]),
-    "mse_loss": lambda attrs, x, target: F.mse_loss(x, target, reduction=attrs["reduction"]),
+    "cross_entropy": lambda attrs, logits, target, weight=None: F.cross_entropy(logits, target, weight, **attrs),
+    "nll_loss": lambda attrs, log_probs, target, weight=None: F.nll_loss(log_probs, target, weight, **attrs),
+    "mse_loss": lambda attrs, x, target: F.mse_loss(x, target, **attrs),
+    "l1_loss": lambda attrs, x, target: F.l1_loss(x, target, **attrs),
+    "smooth_l1_loss": lambda attrs, x, target: F.smooth_l1_loss(x, target, **attrs),
+    "huber_loss": lambda attrs, x, target: F.huber_loss(x, target, **attrs),
+    "binary_cross_entropy": weighted(F.binary_cross_entropy),
+    "binary_cross_entropy_with_logits": weighted(F.binary_cross_entropy_with_logits),
 }
 for plain in ("neg exp log sqrt abs pow relu softmax log_softmax reshape transpose permute narrow select expand "
               "unsqueeze flatten expm1 log1p cumsum rsqrt sin cos sign floor ceil round tanh sigmoid clamp").split():

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/elementwise_loss.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/norm.h>
@@ -118,7 +119,7 @@ Bytes softmax(bool log) {
 }
 
 template <class T>
-Bytes cross_entropy() {
+Bytes cross_entropy(double label_smoothing) {
   constexpr std::int64_t kRows = 5003;
   constexpr std::int64_t kClasses = 11;
   const auto logits = values<T>(kRows * kClasses, 11);
@@ -126,41 +127,98 @@ Bytes cross_entropy() {
   for (std::size_t i = 0; i < targets.size(); ++i)
     targets[i] = static_cast<std::int64_t>(i % kClasses);
   std::vector<T> normalizer(2 * kRows);
+  T scale;
   std::vector<T> loss(1);
   auto grad = values<T>(kRows * kClasses, 12);
+  const auto weight = values<T>(kClasses, 15);
+  const ClassTarget target{.indices = targets.data(), .weight = weight.data(), .label_smoothing = label_smoothing};
   launch(test::cpu(), CrossEntropy{.dtype = dtype_of<T>,
                                    .loss_per_row = false,
-                                   .scale = 1.0 / kRows,
+                                   .mean = true,
                                    .rows = kRows,
                                    .classes = kClasses,
                                    .logits = logits.data(),
-                                   .targets = targets.data(),
+                                   .target = target,
                                    .normalizer = normalizer.data(),
+                                   .scale = &scale,
                                    .loss = loss.data()});
   launch(test::cpu(), CrossEntropyGrad{.dtype = dtype_of<T>,
                                        .loss_per_row = false,
                                        .accumulate = Accumulate::yes,
-                                       .scale = 1.0 / kRows,
                                        .rows = kRows,
                                        .classes = kClasses,
                                        .logits = logits.data(),
-                                       .targets = targets.data(),
+                                       .target = target,
                                        .normalizer = normalizer.data(),
+                                       .scale = &scale,
                                        .grad = loss.data(),
                                        .logits_grad = grad.data()});
   return bytes_of(grad);
 }
 
 template <class T>
-Bytes squared_error() {
+Bytes nll_loss() {
+  constexpr std::int64_t kRows = 100'003;
+  constexpr std::int64_t kClasses = 5;
+  const auto log_probs = values<T>(kRows * kClasses, 16);
+  std::vector<std::int64_t> indices(kRows);
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    indices[i] = static_cast<std::int64_t>(i % kClasses);
+  T scale;
+  std::vector<T> loss(1);
+  auto grad = log_probs;
+  launch(test::cpu(), NegativeLogLikelihood{.dtype = dtype_of<T>,
+                                            .loss_per_row = false,
+                                            .mean = true,
+                                            .outer = 1,
+                                            .classes = kClasses,
+                                            .inner = kRows,
+                                            .log_probs = log_probs.data(),
+                                            .indices = indices.data(),
+                                            .weight = nullptr,
+                                            .ignore_index = 3,
+                                            .scale = &scale,
+                                            .loss = loss.data()});
+  launch(test::cpu(), NegativeLogLikelihoodGrad{.dtype = dtype_of<T>,
+                                                .loss_per_row = false,
+                                                .outer = 1,
+                                                .classes = kClasses,
+                                                .inner = kRows,
+                                                .indices = indices.data(),
+                                                .weight = nullptr,
+                                                .ignore_index = 3,
+                                                .scale = &scale,
+                                                .grad = loss.data(),
+                                                .log_probs_grad = grad.data()});
+  return bytes_of(grad);
+}
+
+template <class T>
+Bytes elementwise_loss(LossOp op) {
   constexpr std::int64_t kCount = 200'003;
   const auto a = values<T>(kCount, 13);
   const auto b = values<T>(kCount, 14);
   std::vector<T> loss(1);
   auto grad = a;
-  launch(test::cpu(), SquaredError{dtype_of<T>, false, 1.0 / kCount, kCount, a.data(), b.data(), loss.data()});
-  launch(test::cpu(), SquaredErrorGrad{dtype_of<T>, false, Accumulate::yes, 1.0 / kCount, kCount, a.data(), b.data(),
-                                       loss.data(), grad.data()});
+  launch(test::cpu(), ElementwiseLoss{.op = op,
+                                      .dtype = dtype_of<T>,
+                                      .loss_per_element = false,
+                                      .scale = 1.0 / kCount,
+                                      .count = kCount,
+                                      .input = a.data(),
+                                      .target = b.data(),
+                                      .loss = loss.data()});
+  launch(test::cpu(), ElementwiseLossGrad{.op = op,
+                                          .dtype = dtype_of<T>,
+                                          .loss_per_element = false,
+                                          .of_target = false,
+                                          .accumulate = Accumulate::yes,
+                                          .scale = 1.0 / kCount,
+                                          .count = kCount,
+                                          .input = a.data(),
+                                          .target = b.data(),
+                                          .grad = loss.data(),
+                                          .result = grad.data()});
   return bytes_of(grad);
 }
 
@@ -357,12 +415,15 @@ void add_cases(std::vector<Case>& cases, const std::string& type) {
   });
   add("softmax", [] { return softmax<T>(false); });
   add("log_softmax", [] { return softmax<T>(true); });
-  add("cross_entropy", cross_entropy<T>);
-  add("squared_error", squared_error<T>);
   add("layer_norm", layer_norm<T>);
   add("batch_norm_columns", [] { return batch_norm<T>(4001, 70, 1); });
   add("batch_norm_rows", [] { return batch_norm<T>(30, 3, 3001); });
   add("batch_norm_short_rows", [] { return batch_norm<T>(900, 130, 3); });
+  add("cross_entropy", [] { return cross_entropy<T>(0); });
+  add("cross_entropy_smoothed", [] { return cross_entropy<T>(0.1); });
+  add("nll_loss", nll_loss<T>);
+  add("squared_error", [] { return elementwise_loss<T>(LossOp::squared); });
+  add("binary_loss", [] { return elementwise_loss<T>(LossOp::binary_logits); });
   add("uniform", [] { return random_fill<T>(Distribution::uniform); });
   add("normal", [] { return random_fill<T>(Distribution::normal); });
   add("dropout", dropout<T>);

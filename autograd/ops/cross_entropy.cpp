@@ -1,0 +1,143 @@
+#include <tandem/autograd/ops/loss.h>
+#include <tandem/kernels/softmax_loss.h>
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+constexpr LossNames kNames{"cross_entropy", "logits"};
+
+// Whether the targets are probabilities; otherwise they are class indices. Checks what they are.
+bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  check_floating(kNames.op, logits);
+  const Shape& sizes = logits.shape();
+  const bool floating = is_floating_point(target.dtype());
+  if (!floating || target.dim() + 1 == sizes.ndim()) {
+    check_index_target(kNames, logits, target);
+    return false;
+  }
+  if (!(target.shape() == sizes) || sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1) [[unlikely]] {
+    fail<ShapeError>(
+        "{}targets of type {} are probabilities: expected the shape of the logits, {} with a class or more, got {}. "
+        "Class indices are of type i64",
+        core::MessagePrefix{kNames.op}, target.dtype(), sizes, target.shape());
+  }
+  check_target_device(kNames, logits, target);
+  check_same_kind(kNames.op, logits, target);
+  if (options.ignore_index >= 0) [[unlikely]] {
+    fail<ConfigError>("{}ignore_index is {}, but the targets are probabilities {}: no class index is there to ignore",
+                      core::MessagePrefix{kNames.op}, options.ignore_index, target.shape());
+  }
+  return true;
+}
+
+// [rows, classes, ...] as [rows, ..., classes].
+Tensor classes_last(const Tensor& x) {
+  Shape order = Shape::filled(x.dim(), 0);
+  for (int i = 1; i + 1 < x.dim(); ++i) {
+    order[i] = i + 1;
+  }
+  order[x.dim() - 1] = 1;
+  return x.permute(order);
+}
+
+kernels::ClassTarget class_target(bool probabilities, const View& target, const void* weight,
+                                  const CrossEntropyLossOptions& options) {
+  return {.indices = probabilities ? nullptr : static_cast<const std::int64_t*>(target.data()),
+          .probabilities = probabilities ? target.data() : nullptr,
+          .weight = weight,
+          .ignore_index = options.ignore_index,
+          .label_smoothing = options.label_smoothing};
+}
+
+// Of logits and probabilities whose last dimension are the classes.
+Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, const std::optional<View>& weight,
+               const CrossEntropyLossOptions& options) {
+  const View x = detail::contiguous(logits.raw());
+  const View y = detail::contiguous(target.raw());
+  Shape losses = x.sizes;
+  const std::int64_t classes = losses.back();
+  losses.erase(losses.ndim() - 1);
+  const std::int64_t rows = x.numel() / classes;
+  if (!probabilities) {
+    check_indices(kNames, y, classes, options.ignore_index);
+  }
+  const bool per_row = options.reduction == Reduction::none;
+  View loss = detail::empty_view(per_row ? losses : Shape{}, x.dtype, x.device());
+  // [rows, 2] and behind them the scale.
+  const View normalizer =
+      detail::empty_view({2 * rows + 1}, x.dtype == DType::f64 ? DType::f64 : DType::f32, x.device());
+  const auto scale_in = [rows](const View& v) {
+    return static_cast<std::byte*>(v.data()) + 2 * rows * static_cast<std::int64_t>(item_size(v.dtype));
+  };
+  kernels::launch(detail::context_of(x),
+                  kernels::CrossEntropy{.dtype = x.dtype,
+                                        .loss_per_row = per_row,
+                                        .mean = options.reduction == Reduction::mean,
+                                        .rows = rows,
+                                        .classes = classes,
+                                        .logits = x.data(),
+                                        .target = class_target(probabilities, y, data_of(weight), options),
+                                        .normalizer = normalizer.data(),
+                                        .scale = scale_in(normalizer),
+                                        .loss = loss.data()});
+  return record("cross_entropy", std::move(loss), {&logits, &target}, [&] {
+    return [logits = Saved(x), target = Saved(y), weight = SavedWeight(weight), normalizer = Saved(normalizer),
+            ignore_index = options.ignore_index, label_smoothing = options.label_smoothing, probabilities, per_row,
+            rows, classes, scale_in](Gradients& g) {
+      const View grad = detail::contiguous(g.output());
+      const View& z = logits.get(g);
+      const View& n = normalizer.get(g);
+      const kernels::ClassTarget wanted =
+          class_target(probabilities, target.get(g), weight.data(g),
+                       {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
+      if (g.wants(0)) {
+        const Destination to = g.destination(0);
+        kernels::launch(detail::context_of(z), kernels::CrossEntropyGrad{.dtype = z.dtype,
+                                                                         .loss_per_row = per_row,
+                                                                         .accumulate = to.accumulate,
+                                                                         .rows = rows,
+                                                                         .classes = classes,
+                                                                         .logits = z.data(),
+                                                                         .target = wanted,
+                                                                         .normalizer = n.data(),
+                                                                         .scale = scale_in(n),
+                                                                         .grad = grad.data(),
+                                                                         .logits_grad = to.view.data()});
+      }
+      if (g.wants(1)) {
+        const Destination to = g.destination(1);
+        kernels::launch(detail::context_of(z), kernels::CrossEntropyTargetGrad{.dtype = z.dtype,
+                                                                               .loss_per_row = per_row,
+                                                                               .accumulate = to.accumulate,
+                                                                               .rows = rows,
+                                                                               .classes = classes,
+                                                                               .logits = z.data(),
+                                                                               .target = wanted,
+                                                                               .normalizer = n.data(),
+                                                                               .scale = scale_in(n),
+                                                                               .grad = grad.data(),
+                                                                               .probabilities_grad = to.view.data()});
+      }
+    };
+  });
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  const bool probabilities = check_target(logits, target, options);
+  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) [[unlikely]] {
+    fail<ConfigError>("{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kNames.op},
+                      options.label_smoothing);
+  }
+  const std::optional<View> weight = class_weight(kNames, logits, options.weight);
+  if (logits.dim() <= 2) {
+    return of_rows(logits, target, probabilities, weight, options);
+  }
+  return of_rows(classes_last(logits), probabilities ? classes_last(target) : target, probabilities, weight, options);
+}
+
+}  // namespace tandem::inline v0

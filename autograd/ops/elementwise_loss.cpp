@@ -1,0 +1,166 @@
+#include <limits>
+
+#include <tandem/autograd/ops/loss.h>
+#include <tandem/core/dispatch.h>
+#include <tandem/kernels/elementwise_loss.h>
+
+// Losses that compare an input with a target of its shape, element by element. One function runs them all.
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+using core::MessagePrefix;
+using kernels::LossOp;
+
+// What an element-wise loss can be made with. Weights that are null or undefined are 1.
+struct How {
+  Reduction reduction = Reduction::mean;
+  double threshold = 1;
+  const Tensor* weight = nullptr;
+  const Tensor* pos_weight = nullptr;
+};
+
+void check_pair(LossNames names, const Tensor& input, const Tensor& target) {
+  check_floating(names.op, input);
+  check_same_kind(names.op, input, target);
+  if (!(input.shape() == target.shape())) [[unlikely]] {
+    fail<ShapeError>("{}{} {} and target {} differ; reshape one (y.reshape({{-1, 1}}) for a column)",
+                     MessagePrefix{names.op}, names.input, input.shape(), target.shape());
+  }
+}
+
+// A weight for each element of the input, dense, if there is one.
+std::optional<View> spread(LossNames names, const char* what, const Tensor& input, const Tensor* weight) {
+  if (weight == nullptr || !weight->defined()) {
+    return std::nullopt;
+  }
+  const Shape& sizes = input.shape();
+  const Shape& from = weight->shape();
+  bool fits = from.ndim() <= sizes.ndim();
+  for (int i = 1; fits && i <= from.ndim(); ++i) {
+    fits = from[from.ndim() - i] == 1 || from[from.ndim() - i] == sizes[sizes.ndim() - i];
+  }
+  if (!fits) [[unlikely]] {
+    fail<ShapeError>("{}{} {} does not broadcast to the {} {}", MessagePrefix{names.op}, what, from, names.input,
+                     sizes);
+  }
+  check_loss_weight(names, what, input, *weight);
+  return detail::contiguous(detail::expand(weight->raw(), sizes));
+}
+
+// What the sum over `count` losses is multiplied with. The mean of nothing is NaN, as in PyTorch.
+double scale_of(Reduction reduction, std::int64_t count) {
+  if (reduction != Reduction::mean) {
+    return 1;
+  }
+  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1 / static_cast<double>(count);
+}
+
+Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const Tensor& target, const How& how) {
+  check_pair(names, input, target);
+  const View x = detail::contiguous(input.raw());
+  const View t = detail::contiguous(target.raw());
+  const std::optional<View> weight = spread(names, "weight", input, how.weight);
+  const std::optional<View> pos_weight = spread(names, "pos_weight", input, how.pos_weight);
+  const bool per_element = how.reduction == Reduction::none;
+  const std::int64_t count = x.numel();
+  const double scale = scale_of(how.reduction, count);
+  View loss = detail::empty_view(per_element ? x.sizes : Shape{}, x.dtype, x.device());
+  kernels::launch(detail::context_of(x), kernels::ElementwiseLoss{.op = op,
+                                                                  .dtype = x.dtype,
+                                                                  .loss_per_element = per_element,
+                                                                  .scale = scale,
+                                                                  .threshold = how.threshold,
+                                                                  .count = count,
+                                                                  .input = x.data(),
+                                                                  .target = t.data(),
+                                                                  .weight = data_of(weight),
+                                                                  .pos_weight = data_of(pos_weight),
+                                                                  .loss = loss.data()});
+  return record(names.op, std::move(loss), {&input, &target}, [&] {
+    return [x = Saved(x), t = Saved(t), weight = SavedWeight(weight), pos_weight = SavedWeight(pos_weight), op,
+            per_element, scale, threshold = how.threshold, count](Gradients& g) {
+      const View grad = detail::contiguous(g.output());
+      for (const std::uint32_t i : {0u, 1u}) {
+        if (!g.wants(i)) {
+          continue;
+        }
+        const Destination to = g.destination(i);
+        kernels::launch(detail::context_of(grad), kernels::ElementwiseLossGrad{.op = op,
+                                                                               .dtype = grad.dtype,
+                                                                               .loss_per_element = per_element,
+                                                                               .of_target = i == 1,
+                                                                               .accumulate = to.accumulate,
+                                                                               .scale = scale,
+                                                                               .threshold = threshold,
+                                                                               .count = count,
+                                                                               .input = x.get(g).data(),
+                                                                               .target = t.get(g).data(),
+                                                                               .weight = weight.data(g),
+                                                                               .pos_weight = pos_weight.data(g),
+                                                                               .grad = grad.data(),
+                                                                               .result = to.view.data()});
+      }
+    };
+  });
+}
+
+// Throws ValueError naming the first element that is no probability.
+void check_probabilities(LossNames names, const Tensor& input) {
+  const View x = detail::contiguous(input.raw());
+  core::dispatch_floating(x.dtype, names.op, [&]<class T>() {
+    using C = ComputeType<T>;
+    const T* values = static_cast<const T*>(x.data());
+    const std::int64_t count = x.numel();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
+        fail<ValueError>(
+            "{}element {} of the {} is {}, expected a probability between 0 and 1; for logits use "
+            "binary_cross_entropy_with_logits",
+            MessagePrefix{names.op}, i, names.input, C(values[i]));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return elementwise_loss({"mse_loss", "input"}, LossOp::squared, input, target, {.reduction = reduction});
+}
+
+Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  return elementwise_loss({"l1_loss", "input"}, LossOp::absolute, input, target, {.reduction = reduction});
+}
+
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
+  check<ConfigError>(beta >= 0, "{}beta must not be negative, got {}", MessagePrefix{"smooth_l1_loss"}, beta);
+  return elementwise_loss({"smooth_l1_loss", "input"}, beta == 0 ? LossOp::absolute : LossOp::smooth_l1, input, target,
+                          {.reduction = reduction, .threshold = beta});
+}
+
+Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
+  check<ConfigError>(delta > 0, "{}delta must be positive, got {}", MessagePrefix{"huber_loss"}, delta);
+  return elementwise_loss({"huber_loss", "input"}, LossOp::huber, input, target,
+                          {.reduction = reduction, .threshold = delta});
+}
+
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const BCELossOptions& options) {
+  constexpr LossNames kNames{"binary_cross_entropy", "input"};
+  check_pair(kNames, input, target);
+  check_probabilities(kNames, input);
+  return elementwise_loss(kNames, LossOp::binary, input, target,
+                          {.reduction = options.reduction, .weight = &options.weight});
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        const BCEWithLogitsLossOptions& options) {
+  return elementwise_loss(
+      {"binary_cross_entropy_with_logits", "logits"}, LossOp::binary_logits, logits, target,
+      {.reduction = options.reduction, .weight = &options.weight, .pos_weight = &options.pos_weight});
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,60 @@
+#include <tandem/autograd/ops/loss.h>
+#include <tandem/kernels/softmax_loss.h>
+
+namespace tandem::inline v0 {
+
+using namespace autograd;
+
+namespace {
+
+constexpr LossNames kNames{"nll_loss", "log_probs"};
+
+}  // namespace
+
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
+  check_floating(kNames.op, log_probs);
+  check_index_target(kNames, log_probs, target);
+  const std::optional<View> weight = class_weight(kNames, log_probs, options.weight);
+  const View in = detail::contiguous(log_probs.raw());
+  const View indices = detail::contiguous(target.raw());
+  const AroundDim around(in.sizes, class_dim(in.sizes));
+  check_indices(kNames, indices, around.size, options.ignore_index);
+  const bool per_row = options.reduction == Reduction::none;
+  View loss = detail::empty_view(per_row ? target.shape() : Shape{}, in.dtype, in.device());
+  const View scale = detail::empty_view({}, in.dtype == DType::f64 ? DType::f64 : DType::f32, in.device());
+  kernels::launch(detail::context_of(in),
+                  kernels::NegativeLogLikelihood{.dtype = in.dtype,
+                                                 .loss_per_row = per_row,
+                                                 .mean = options.reduction == Reduction::mean,
+                                                 .outer = around.outer,
+                                                 .classes = around.size,
+                                                 .inner = around.inner,
+                                                 .log_probs = in.data(),
+                                                 .indices = static_cast<const std::int64_t*>(indices.data()),
+                                                 .weight = data_of(weight),
+                                                 .ignore_index = options.ignore_index,
+                                                 .scale = scale.data(),
+                                                 .loss = loss.data()});
+  return record("nll_loss", std::move(loss), {&log_probs}, [&] {
+    return [indices = Saved(indices), weight = SavedWeight(weight), scale = Saved(scale), around, per_row,
+            ignore_index = options.ignore_index](Gradients& g) {
+      const View grad = detail::contiguous(g.output());
+      const Destination to = g.destination(0);
+      kernels::launch(detail::context_of(grad), kernels::NegativeLogLikelihoodGrad{
+                                                    .dtype = grad.dtype,
+                                                    .loss_per_row = per_row,
+                                                    .accumulate = to.accumulate,
+                                                    .outer = around.outer,
+                                                    .classes = around.size,
+                                                    .inner = around.inner,
+                                                    .indices = static_cast<const std::int64_t*>(indices.get(g).data()),
+                                                    .weight = weight.data(g),
+                                                    .ignore_index = ignore_index,
+                                                    .scale = scale.get(g).data(),
+                                                    .grad = grad.data(),
+                                                    .log_probs_grad = to.view.data()});
+    };
+  });
+}
+
+}  // namespace tandem::inline v0

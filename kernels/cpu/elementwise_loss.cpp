@@ -1,0 +1,137 @@
+#include <tandem/kernels/elementwise_loss.h>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/loss_formulas.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+// body.operator()<op, T>() for the kernel's op and dtype.
+template <class Kernel, class Body>
+void dispatch(const Kernel& kernel, Body&& body) {
+  core::dispatch_floating(kernel.dtype, Kernel::kName, [&]<class T>() {
+    switch (kernel.op) {
+      case LossOp::squared: return body.template operator()<LossOp::squared, T>();
+      case LossOp::absolute: return body.template operator()<LossOp::absolute, T>();
+      case LossOp::smooth_l1: return body.template operator()<LossOp::smooth_l1, T>();
+      case LossOp::huber: return body.template operator()<LossOp::huber, T>();
+      case LossOp::binary: return body.template operator()<LossOp::binary, T>();
+      case LossOp::binary_logits: return body.template operator()<LossOp::binary_logits, T>();
+    }
+  });
+}
+
+constexpr std::int64_t chunk_of(LossOp op) { return of_difference(op) ? cpu::kElementChunk : cpu::kExponentialChunk; }
+
+// Element i of what both kernels read.
+template <LossOp op, class T>
+class Elements {
+ public:
+  using C = ComputeType<T>;
+
+  template <class Kernel>
+  explicit Elements(const Kernel& kernel)
+      : input_(static_cast<const T*>(kernel.input)),
+        target_(static_cast<const T*>(kernel.target)),
+        weight_(static_cast<const T*>(kernel.weight)),
+        pos_weight_(static_cast<const T*>(kernel.pos_weight)),
+        threshold_(static_cast<C>(kernel.threshold)) {}
+
+  C loss(std::int64_t i) const { return weight(i) * kernels::loss<op, C>(input_[i], target_[i], factors(i)); }
+  C input_grad(std::int64_t i) const { return weight(i) * loss_input_grad<op, C>(input_[i], target_[i], factors(i)); }
+  C target_grad(std::int64_t i) const { return weight(i) * loss_target_grad<op, C>(input_[i], target_[i], factors(i)); }
+
+ private:
+  C weight(std::int64_t i) const {
+    if constexpr (of_difference(op)) return C(1);
+    return weight_ != nullptr ? C(weight_[i]) : C(1);
+  }
+  LossFactors<C> factors(std::int64_t i) const {
+    if constexpr (of_difference(op)) return {.threshold = threshold_};
+    return {.threshold = threshold_, .pos_weight = pos_weight_ != nullptr ? C(pos_weight_[i]) : C(1)};
+  }
+
+  const T* input_;
+  const T* target_;
+  const T* weight_;
+  const T* pos_weight_;
+  C threshold_;
+};
+
+// With eight independent f64 chains, in a fixed order.
+template <LossOp op, class T>
+double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end) {
+  constexpr int kLanes = 8;
+  double lanes[kLanes] = {};
+  std::int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += static_cast<double>(elements.loss(i + lane));
+    }
+  }
+  for (int lane = 0; i < end; ++i, ++lane) {
+    lanes[lane] += static_cast<double>(elements.loss(i));
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  return sum;
+}
+
+}  // namespace
+
+void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
+  dispatch(kernel, [&]<LossOp op, class T>() {
+    const Elements<op, T> elements(kernel);
+    T* loss = static_cast<T*>(kernel.loss);
+    constexpr std::int64_t kChunk = chunk_of(op);
+    if (kernel.loss_per_element) {
+      core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          loss[i] = T(elements.loss(i));
+        }
+      });
+      return;
+    }
+    const ScratchScope scope(context.scratch);
+    const std::int64_t chunks = (kernel.count + kChunk - 1) / kChunk;
+    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
+    core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
+      partial[begin / kChunk] = sum_of_losses(elements, begin, end);
+    });
+    double total = 0;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      total += partial[chunk];
+    }
+    *loss = T(static_cast<ComputeType<T>>(total * kernel.scale));
+  });
+}
+
+void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
+  dispatch(kernel, [&]<LossOp op, class T>() {
+    using C = ComputeType<T>;
+    const Elements<op, T> elements(kernel);
+    const T* grad = static_cast<const T*>(kernel.grad);
+    T* out = static_cast<T*>(kernel.result);
+    const C scale = static_cast<C>(kernel.scale);
+    const auto write = [&](auto&& slope) {
+      core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const C value = slope(i) * (grad[kernel.loss_per_element ? i : 0] * scale);
+          out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);
+        }
+      });
+    };
+    if (kernel.of_target) {
+      write([&](std::int64_t i) { return elements.target_grad(i); });
+    } else {
+      write([&](std::int64_t i) { return elements.input_grad(i); });
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tandem/core/dtype.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/launch.h>
+
+// How CPU kernels of losses over classes gather their rows' losses.
+
+namespace tandem::inline v0::kernels::cpu {
+
+/// A row's loss, and what it adds to that by which the mean divides.
+template <class C>
+struct CountedLoss {
+  C loss = 0;
+  C count = 0;
+};
+
+/// `kernel` has loss_per_row, mean, scale and loss, as CrossEntropy describes them; row_loss(row) gives a CountedLoss.
+/// Sums are f64, those of `grain` rows each are added in order.
+template <class T, class Kernel, class RowLoss>
+void sum_losses(Context& context, const Kernel& kernel, std::int64_t rows, std::int64_t grain, RowLoss&& row_loss) {
+  using C = ComputeType<T>;
+  struct Partial {
+    double loss = 0;
+    double count = 0;
+  };
+  const ScratchScope scope(context.scratch);
+  const std::int64_t chunks = (rows + grain - 1) / grain;
+  auto* partial = context.scratch.allocate_array<Partial>(static_cast<std::size_t>(chunks));
+  core::parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    Partial sum;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const CountedLoss<C> one = row_loss(row);
+      if (kernel.loss_per_row) {
+        static_cast<T*>(kernel.loss)[row] = T(one.loss);
+      }
+      sum.loss += static_cast<double>(one.loss);
+      sum.count += static_cast<double>(one.count);
+    }
+    partial[begin / grain] = sum;
+  });
+  double scale = 1;
+  if (!kernel.loss_per_row) {
+    Partial total;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      total.loss += partial[chunk].loss;
+      total.count += partial[chunk].count;
+    }
+    if (kernel.mean) {
+      scale = total.count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1 / total.count;
+    }
+    *static_cast<T*>(kernel.loss) = T(static_cast<C>(total.loss * scale));
+  }
+  *static_cast<C*>(kernel.scale) = static_cast<C>(scale);
+}
+
+}  // namespace tandem::inline v0::kernels::cpu

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+#include <tandem/kernels/launch.h>
+
+namespace tandem::inline v0::kernels {
+
+/// Losses of an input x against a target t, element by element; d = x - t. The formulas are in loss_formulas.h.
+enum class LossOp : std::uint8_t {
+  squared,        // d^2
+  absolute,       // |d|
+  smooth_l1,      // d^2 / (2 threshold) where |d| < threshold, else |d| - threshold / 2
+  huber,          // d^2 / 2 where |d| <= threshold, else threshold * (|d| - threshold / 2)
+  binary,         // -(t log(x) + (1 - t) log(1 - x)), logarithms at least -100
+  binary_logits,  // the same of sigmoid(x); t log(sigmoid(x)) counts pos_weight times
+};
+
+/// Over `count` dense elements: each loss (loss_per_element), or their sum times `scale`. The weights are read by the
+/// binary ones alone.
+struct ElementwiseLoss {
+  static constexpr const char* kName = "elementwise_loss";
+  LossOp op;
+  DType dtype;
+  bool loss_per_element;
+  double scale;
+  double threshold = 1;  // > 0
+  std::int64_t count;
+  const void* input;
+  const void* target;
+  const void* weight = nullptr;      // [count], factors of the losses; 1 where there are none
+  const void* pos_weight = nullptr;  // [count], likewise
+  void* loss;
+};
+void run(OnCpu, Context& context, const ElementwiseLoss& kernel);
+
+/// result (+)= the loss's derivative by the input, or by the target (of_target), * g * scale; g has one element, or
+/// one per element.
+struct ElementwiseLossGrad {
+  static constexpr const char* kName = "elementwise_loss_grad";
+  LossOp op;
+  DType dtype;
+  bool loss_per_element;
+  bool of_target;
+  Accumulate accumulate = Accumulate::no;
+  double scale;
+  double threshold = 1;
+  std::int64_t count;
+  const void* input;
+  const void* target;
+  const void* weight = nullptr;
+  const void* pos_weight = nullptr;
+  const void* grad;
+  void* result;
+};
+void run(OnCpu, Context& context, const ElementwiseLossGrad& kernel);
+
+}  // namespace tandem::inline v0::kernels
