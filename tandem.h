@@ -23,12 +23,17 @@
 #include <tandem/data/subset.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/dropout.h>
+#include <tandem/nn/flatten.h>
 #include <tandem/nn/functional.h>
+#include <tandem/nn/identity.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/loss.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/module_list.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/nn/summary.h>
+#include <tandem/nn/utils.h>
 #include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
