@@ -31,6 +31,7 @@
 #include <tandem/nn/loss.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/module_list.h>
+#include <tandem/nn/module_ref.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/nn/summary.h>
 #include <tandem/nn/utils.h>

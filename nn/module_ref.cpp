@@ -75,6 +75,7 @@ auto find(List& list, std::string_view name) {
 template <class List>
 [[noreturn]] void fail_missing(const ModuleState& from, const char* what, std::string_view target, const List& list) {
   std::vector<std::string> names;
+  names.reserve(list.size());
   for (const auto& [name, value] : list) {
     names.push_back(name);
   }
