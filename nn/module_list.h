@@ -88,8 +88,11 @@ class ModuleList : public Module<ModuleList<M>> {
 
   /// The modules in order, as M&.
   auto begin() noexcept { return Iterator<M>(modules_.cbegin()); }
+  /// Behind the last one.
   auto end() noexcept { return Iterator<M>(modules_.cend()); }
+  /// The modules in order, as const M&.
   auto begin() const noexcept { return Iterator<const M>(modules_.cbegin()); }
+  /// Behind the last one.
   auto end() const noexcept { return Iterator<const M>(modules_.cend()); }
 
  private:
