@@ -89,7 +89,33 @@ void Node::connect(const std::vector<Tensor>& inputs) {
 Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
   set_leaf_depth();
   describe_output(0, t.view);
-  t.view.storage->set_holds_leaf();
+  t.view.storage->add_leaf();
+}
+
+void Leaf::tensor_gone() noexcept {
+  if (!frozen_) {
+    tensor->view.storage->remove_leaf();
+  }
+  tensor = nullptr;
+}
+
+void Leaf::freeze() noexcept {
+  frozen_ = true;
+  fresh_ = false;
+  tensor->view.storage->remove_leaf();
+}
+
+void Leaf::thaw() noexcept {
+  frozen_ = false;
+  tensor->view.storage->add_leaf();
+}
+
+void Leaf::move_elements(detail::View to) noexcept {
+  if (!frozen_) {
+    tensor->view.storage->remove_leaf();
+    to.storage->add_leaf();
+  }
+  tensor->view = std::move(to);
 }
 
 // By value, and the view as well: it may be this leaf's own gradient, whose place changes here.
@@ -116,9 +142,9 @@ void Leaf::set_home(detail::View home) {
   }
 }
 
-void Leaf::reset(const detail::TensorImpl& t) {
+void Leaf::reset() {
   next_generation();
-  describe_output(0, t.view);
+  describe_output(0, tensor->view);
   grad_ = Tensor();
   home_ = detail::View();
   place = {};
@@ -155,6 +181,10 @@ void Leaf::complete() {
     return;
   }
   touched_ = false;
+  if (frozen_) {
+    fresh_ = false;
+    return;
+  }
   if (!post_hooks.empty() && tensor != nullptr) {
     const Tensor self{core::Ref<detail::TensorImpl>(tensor)};
     const auto hooks = post_hooks;  // a hook may remove itself

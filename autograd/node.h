@@ -113,7 +113,7 @@ class Leaf final : public Node {
   explicit Leaf(detail::TensorImpl& tensor);
 
   bool is_leaf() const noexcept override { return true; }
-  void tensor_gone() noexcept override { tensor = nullptr; }
+  void tensor_gone() noexcept override;
   void apply(Gradients&) override {}
   void release() noexcept override {}
   bool released() const noexcept override { return false; }
@@ -126,8 +126,15 @@ class Leaf final : public Node {
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
   void set_home(detail::View home);
+  /// Gives the tensor, which is there, other elements.
+  void move_elements(detail::View to) noexcept;
   /// Forgets gradient and home, and takes over the tensor's present geometry (after a move to another device).
-  void reset(const detail::TensorImpl& tensor);
+  void reset();
+  /// The tensor no longer asks for a gradient: drops the present one. What a graph from before delivers is dropped,
+  /// too.
+  void freeze() noexcept;
+  /// It asks again.
+  void thaw() noexcept;
 
   /// Where the next contribution goes.
   Destination destination();
@@ -155,6 +162,7 @@ class Leaf final : public Node {
   detail::View home_;
   bool fresh_ = false;
   bool touched_ = false;  // got something in this pass
+  bool frozen_ = false;
 };
 
 /// What an op's backward closure sees.

@@ -56,8 +56,12 @@ namespace {
 
 // That of a frozen parameter too: it may thaw.
 Leaf* any_leaf_of(const detail::TensorImpl& impl) {
-  detail::History* history = impl.history ? impl.history.get() : impl.frozen.get();
-  return history != nullptr && history->is_leaf() ? static_cast<Leaf*>(history) : nullptr;
+  for (detail::History* history : {impl.history.get(), impl.frozen.get()}) {
+    if (history != nullptr && history->is_leaf()) {
+      return static_cast<Leaf*>(history);
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -75,13 +79,13 @@ void set_parameter_name(const Tensor& tensor, std::string name) {
 
 void replace_elements(const Tensor& slot, const Tensor& value) {
   detail::TensorImpl& impl = *slot.unresolved();
-  impl.view = value.raw();
-  impl.history_version = impl.view.storage->version();
-  for (detail::History* history : {impl.history.get(), impl.frozen.get()}) {
-    if (history != nullptr && history->is_leaf()) {
-      static_cast<Leaf*>(history)->reset(impl);
-    }
+  if (Leaf* leaf = any_leaf_of(impl); leaf != nullptr) {
+    leaf->move_elements(value.raw());
+    leaf->reset();
+  } else {
+    impl.view = value.raw();
   }
+  impl.history_version = impl.view.storage->version();
 }
 
 }  // namespace autograd

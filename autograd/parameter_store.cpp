@@ -70,8 +70,7 @@ void ParameterStore::pack(const std::vector<Tensor>& parameters) {
     autograd::Leaf* leaf = autograd::leaf_of(impl);
     detail::View values = segment_view(store->values_, store->segments_[i], impl.view.sizes);
     detail::copy(values, impl.view);
-    values.storage->set_holds_leaf();
-    impl.view = std::move(values);
+    leaf->move_elements(std::move(values));
     impl.history_version = impl.view.storage->version();
     leaf->set_home(segment_view(store->gradients_, store->segments_[i], impl.view.sizes));
     leaf->place = {store, i};

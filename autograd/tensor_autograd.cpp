@@ -50,7 +50,7 @@ Tensor& Tensor::requires_grad_(bool on) {
     check<AutogradError>(is_leaf(), "requires_grad_(false): this is the result of '{}'; use detach() to cut the graph",
                          requires_grad() ? required_history(*this, "").op() : "");
     if (autograd::Leaf* leaf = autograd::leaf_of(impl); leaf != nullptr) {
-      leaf->set_stale();
+      leaf->freeze();
       impl.frozen = std::move(impl.history);
     }
     return *this;
@@ -60,7 +60,12 @@ Tensor& Tensor::requires_grad_(bool on) {
   }
   check<DTypeError>(is_floating_point(impl.view.dtype),
                     "requires_grad_: only floating point tensors have gradients, got {}", impl.view.dtype);
-  impl.history = impl.frozen ? std::move(impl.frozen) : core::Ref<detail::History>(new autograd::Leaf(impl));
+  if (impl.frozen) {
+    static_cast<autograd::Leaf*>(impl.frozen.get())->thaw();
+    impl.history = std::move(impl.frozen);
+  } else {
+    impl.history = core::Ref<detail::History>(new autograd::Leaf(impl));
+  }
   impl.output = 0;
   return *this;
 }

@@ -9,17 +9,19 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// "Linear" is what "linear" runs in: saying both would be saying it twice.
+// "LayerNorm" is what "layer_norm" runs in: saying both would be saying it twice.
 bool same_word(std::string_view type, std::string_view op) {
-  if (type.size() != op.size()) {
-    return false;
-  }
-  for (std::size_t i = 0; i < type.size(); ++i) {
-    if (std::tolower(static_cast<unsigned char>(type[i])) != op[i]) {
+  std::size_t i = 0;
+  for (const char letter : op) {
+    if (letter == '_') {
+      continue;
+    }
+    if (i == type.size() || std::tolower(static_cast<unsigned char>(type[i])) != letter) {
       return false;
     }
+    ++i;
   }
-  return true;
+  return i == type.size();
 }
 
 }  // namespace

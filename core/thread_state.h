@@ -68,9 +68,10 @@ class DeviceScope {
 
 /// One open module call: a link on the caller's stack.
 struct ModuleScope {
-  const char* path;           // from the root, "encoder.0"; empty for a root
-  const char* type;           // "Linear", "Mlp"
-  const ModuleScope* parent;  // the call around this one
+  const char* path;            // from the root, "encoder.0"; empty for a root
+  const char* type;            // "Linear", "Mlp"
+  const ModuleScope* parent;   // the call around this one
+  const void* tree = nullptr;  // identity of the tree that it is in
 };
 
 /// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module. With an empty `op`

@@ -11,4 +11,84 @@ class ReLU : public Module<ReLU> {
   Tensor forward(const Tensor& x) const { return relu(x); }
 };
 
+/// Hyperbolic tangent, element by element.
+class Tanh : public Module<Tanh> {
+ public:
+  Tensor forward(const Tensor& x) const { return tanh(x); }
+};
+
+/// 1 / (1 + exp(-x)), element by element.
+class Sigmoid : public Module<Sigmoid> {
+ public:
+  Tensor forward(const Tensor& x) const { return sigmoid(x); }
+};
+
+/// x * sigmoid(x), element by element; also called swish (Hendrycks and Gimpel, 2016).
+class SiLU : public Module<SiLU> {
+ public:
+  Tensor forward(const Tensor& x) const { return silu(x); }
+};
+
+/// x * Phi(x), Phi the normal distribution function, or its approximation by tanh (Hendrycks and Gimpel, 2016).
+class TANDEM_API GELU : public Module<GELU> {
+ public:
+  explicit GELU(GELUApproximation approximate = GELUApproximation::none);
+  Tensor forward(const Tensor& x) const { return gelu(x, approximate_); }
+
+ private:
+  GELUApproximation approximate_;
+};
+
+/// x where x > 0, else negative_slope * x (Maas et al., 2013).
+class TANDEM_API LeakyReLU : public Module<LeakyReLU> {
+ public:
+  explicit LeakyReLU(double negative_slope = 0.01);
+  Tensor forward(const Tensor& x) const { return leaky_relu(x, negative_slope_); }
+
+ private:
+  double negative_slope_;
+};
+
+/// x where x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2016).
+class TANDEM_API ELU : public Module<ELU> {
+ public:
+  explicit ELU(double alpha = 1);
+  Tensor forward(const Tensor& x) const { return elu(x, alpha_); }
+
+ private:
+  double alpha_;
+};
+
+/// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+class TANDEM_API Softplus : public Module<Softplus> {
+ public:
+  /// Throws ConfigError for a beta of 0.
+  explicit Softplus(double beta = 1, double threshold = 20);
+  Tensor forward(const Tensor& x) const { return softplus(x, beta_, threshold_); }
+
+ private:
+  double beta_;
+  double threshold_;
+};
+
+/// exp(x) over its sum along a dimension; negative ones count from the end.
+class TANDEM_API Softmax : public Module<Softmax> {
+ public:
+  explicit Softmax(int dim);
+  Tensor forward(const Tensor& x) const { return softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
+/// The logarithm of that, without overflow.
+class TANDEM_API LogSoftmax : public Module<LogSoftmax> {
+ public:
+  explicit LogSoftmax(int dim);
+  Tensor forward(const Tensor& x) const { return log_softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
 }  // namespace tandem::inline v0::nn

@@ -10,6 +10,9 @@ namespace tandem::inline v0::nn {
 BatchNorm1d::BatchNorm1d(std::int64_t num_features, const BatchNormOptions& options)
     : num_features_(num_features), eps_(options.eps), momentum_(options.momentum) {
   check<ConfigError>(num_features >= 0, "BatchNorm1d: num_features must not be negative, got {}", num_features);
+  describe(fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats={}", num_features, options.eps,
+                       options.momentum ? fmt::format("{}", *options.momentum) : "none", options.affine,
+                       options.track_running_stats));
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   if (options.affine) {
     weight = parameter("weight", ones({num_features}, made));
@@ -23,6 +26,7 @@ BatchNorm1d::BatchNorm1d(std::int64_t num_features, const BatchNormOptions& opti
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) const {
+  check_registered();
   const core::MessagePrefix prefix{""};
   check<ShapeError>(x.dim() == 2 || x.dim() == 3,
                     "{}the input must be [batch, features] or [batch, features, length], got {}", prefix, x.shape());

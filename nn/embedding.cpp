@@ -22,6 +22,8 @@ Embedding::Embedding(const Tensor& table, std::optional<std::int64_t> padding_id
   const std::int64_t rows = table.size(0);
   check<ConfigError>(!padding_idx || (*padding_idx >= -rows && *padding_idx < rows),
                      "Embedding: padding_idx {} is outside [{}, {})", padding_idx.value_or(0), -rows, rows);
+  describe(
+      fmt::format("{}, {}{}", rows, table.size(1), padding_idx ? fmt::format(", padding_idx={}", *padding_idx) : ""));
   weight = parameter("weight", table);
 }
 
@@ -39,6 +41,9 @@ Embedding Embedding::from_pretrained(const Tensor& weight, bool freeze, std::opt
   return made;
 }
 
-Tensor Embedding::forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx_); }
+Tensor Embedding::forward(const Tensor& indices) const {
+  check_registered();
+  return embedding(indices, weight, padding_idx_);
+}
 
 }  // namespace tandem::inline v0::nn

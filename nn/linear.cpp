@@ -14,15 +14,23 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, const Linear
                      in_features, out_features);
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter("weight", empty({out_features, in_features}, made));
-  init::kaiming_uniform_(weight);
+  init::kaiming_uniform_(weight, std::sqrt(5.0));
   if (options.bias) {
     bias = parameter("bias", empty({out_features}, made));
     const double bound = in_features > 0 ? 1 / std::sqrt(static_cast<double>(in_features)) : 0.0;
     init::uniform_(bias, -bound, bound);
   }
+  describe(fmt::format("in_features={}, out_features={}, bias={}", in_features, out_features, options.bias));
 }
 
-Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
-Tensor Linear::forward_relu(const Tensor& x) const { return linear_relu(x, weight, bias); }
+Tensor Linear::forward(const Tensor& x) const {
+  check_registered();
+  return linear(x, weight, bias);
+}
+
+Tensor Linear::forward_relu(const Tensor& x) const {
+  check_registered();
+  return linear_relu(x, weight, bias);
+}
 
 }  // namespace tandem::inline v0::nn

@@ -1,28 +1,19 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <typeinfo>
 #include <utility>
-#include <vector>
 
 #include <tandem/autograd/parameter.h>
-#include <tandem/nn/state_dict.h>
+#include <tandem/nn/module_ref.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::nn {
 
-namespace detail {
-struct ModuleState;
-}
-
-/// Tensors with their names, in order.
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-
 /// What all modules are: a named tree of parameters, buffers and children. Move-only: a copy would silently tie
 /// weights. Derive from Module<YourType>, not from this.
-class TANDEM_API ModuleBase {
+class TANDEM_API ModuleBase : public ModuleRef {
  public:
   ModuleBase(ModuleBase&&) noexcept;
   /// Throws ConfigError for a registered child: its parent would go on with the old one.
@@ -31,42 +22,9 @@ class TANDEM_API ModuleBase {
   ModuleBase& operator=(const ModuleBase&) = delete;
   ~ModuleBase();
 
-  /// "Linear"; and where it is in its tree: "encoder.0", empty for a root.
-  const std::string& type_name() const;
-  /// Where it is in its tree: "encoder.0"; empty for a root.
-  const std::string& path() const;
-
-  /// Each parameter once, in registration order: own ones first, then those of the children (tied ones where they
-  /// come first). Handles share the module's tensors.
-  std::vector<Tensor> parameters() const;
-  /// The same with their names: "encoder.0.weight".
-  NamedTensors named_parameters() const;
-  /// Each buffer once, in the same order.
-  std::vector<Tensor> buffers() const;
-  /// The same with their names.
-  NamedTensors named_buffers() const;
-
-  /// Every parameter and buffer by name (tied ones under each name), without history. Shares memory with the module
-  /// until that moves: by to(), or by the first optimiser built of its parameters. clone() what should stay as it is.
-  StateDict state_dict() const;
-  /// Copies values into this module. Strict: the names must be exactly this module's. Otherwise what is missing or
-  /// unexpected is only reported, but at least one name must match. Shapes and (strict) dtypes must always be equal.
-  /// All problems come in one ConfigError, and nothing is changed then.
-  LoadReport load_state_dict(const StateDict& state, bool strict = true);
-
-  /// Training mode (dropout on) or evaluation, for this module and all below.
-  void train(bool on = true);
-  /// train(false).
-  void eval() { train(false); }
-  /// Whether it is in training mode; a new module is.
+  /// Whether it is in training mode; a new module is. Throws ConfigError in the call of a module that train() and
+  /// eval() do not reach, because it is registered nowhere.
   bool is_training() const;
-
-  /// Moves parameters, gradients and buffers, keeping their identity: optimisers built before stay valid.
-  void to(Device device);
-  /// Converts floating point parameters, gradients and buffers.
-  void to(DType dtype);
-  /// Forgets the gradients of all parameters; their memory is kept.
-  void zero_grad();
 
  protected:
   explicit ModuleBase(const std::type_info& type);
@@ -86,9 +44,14 @@ class TANDEM_API ModuleBase {
   void adopt(const std::string& name, ModuleBase& module);
   /// Makes `slot` (a parameter of this module or below) the same tensor as `other`; shapes must be equal.
   void tie(Parameter& slot, const Parameter& other);
+  /// The options as they are to be printed, for the constructor: describe("p=0.5").
+  void describe(std::string options);
 
-  /// Opens the module's scope: from here on messages name it. Throws ConfigError when a module with parameters is
-  /// called inside another one without being registered anywhere: its parameters would not be trained.
+  /// Throws ConfigError when this module has parameters to train and is called within another one without being part
+  /// of its tree: they would not be trained. operator() checks it; a forward() may, for those who call that.
+  void check_registered() const;
+
+  /// Opens the module's scope: from here on messages name it. Throws as check_registered().
   class TANDEM_API CallScope {
    public:
     explicit CallScope(const ModuleBase& module);
@@ -99,13 +62,6 @@ class TANDEM_API ModuleBase {
    private:
     core::ModuleScope scope_;
   };
-
- private:
-  template <class Convert>
-  void convert(Convert&& wanted);
-  detail::ModuleState& live_state() const;
-
-  std::shared_ptr<detail::ModuleState> state_;
 };
 
 /// Base of every layer and model: `struct Mlp : nn::Module<Mlp> { ...; Tensor forward(const Tensor& x) const; };`.

@@ -1,5 +1,8 @@
 #include <tandem/nn/sequential.h>
 
+#include <tandem/core/check.h>
+#include <tandem/nn/module_state.h>
+
 namespace tandem::inline v0::nn {
 
 Tensor Sequential::forward(const Tensor& input) const {
@@ -15,6 +18,12 @@ Tensor Sequential::forward(const Tensor& input) const {
     }
   }
   return x;
+}
+
+void Sequential::throw_other_type(std::size_t index, const std::type_info& expected) const {
+  const auto& [name, layer] = live_state().children[index];
+  fail<ConfigError>("{}: get: layer {} '{}' is a {}, not a {}", type_name(), index, name, layer->type,
+                    detail::short_type_name(expected));
 }
 
 }  // namespace tandem::inline v0::nn

@@ -3,12 +3,14 @@
 #include <concepts>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <tandem/nn/activation.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/module_list.h>
 
 namespace tandem::inline v0::nn {
 
@@ -30,8 +32,30 @@ class TANDEM_API Sequential : public Module<Sequential> {
   /// One more layer at the end.
   template <Layer M>
   void push_back(M layer) {
-    adopt(std::to_string(steps_.size()), layer);
+    add(std::to_string(size()), std::move(layer));
+  }
+
+  /// One more layer with a name of its own: `nn::Sequential().add("fc1", nn::Linear(4, 8)).add("act", nn::ReLU())`.
+  template <Layer M>
+  Sequential& add(const std::string& name, M layer) & {
+    adopt(name, layer);
     steps_.push_back(std::make_unique<Held<M>>(std::move(layer)));
+    return *this;
+  }
+  template <Layer M>
+  Sequential&& add(const std::string& name, M layer) && {
+    return std::move(add(name, std::move(layer)));
+  }
+
+  /// Layer number `index`, which is an M: `net.get<nn::Linear>(0).weight`. Throws ConfigError when there are not so
+  /// many, or when it is of another type.
+  template <Layer M>
+  M& get(std::size_t index) {
+    return held<M>(index).module;
+  }
+  template <Layer M>
+  const M& get(std::size_t index) const {
+    return held<M>(index).module;
   }
 
   /// Number of layers.
@@ -58,6 +82,16 @@ class TANDEM_API Sequential : public Module<Sequential> {
     bool is_relu() const override { return std::same_as<M, ReLU>; }
     M module;
   };
+
+  template <class M>
+  Held<M>& held(std::size_t index) const {
+    auto* found = dynamic_cast<Held<M>*>(steps_[detail::checked_index(*this, index, size())].get());
+    if (found == nullptr) {
+      throw_other_type(index, typeid(M));
+    }
+    return *found;
+  }
+  [[noreturn]] void throw_other_type(std::size_t index, const std::type_info& expected) const;
 
   std::vector<std::unique_ptr<Step>> steps_;
 };

@@ -38,10 +38,12 @@ class TANDEM_API Storage final : public core::RefCounted {
   }
   /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
   bool tracked() const noexcept { return tracked_; }
-  /// Set when a leaf that requires a gradient has its elements here.
-  bool holds_leaf() const noexcept { return leaf_; }
-  void set_holds_leaf() const noexcept { leaf_ = true; }
   void set_tracked() const noexcept { tracked_ = true; }
+  /// Whether a leaf that requires a gradient has its elements here. Counted, so that it ends with the last of them:
+  /// frozen, moved to other memory, or gone.
+  bool holds_leaf() const noexcept { return leaves_.load(std::memory_order_relaxed) > 0; }
+  void add_leaf() const noexcept { leaves_.fetch_add(1, std::memory_order_relaxed); }
+  void remove_leaf() const noexcept { leaves_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
   Storage(std::byte* data, std::size_t bytes, Device device, core::Ref<Storage> parent) noexcept
@@ -50,8 +52,8 @@ class TANDEM_API Storage final : public core::RefCounted {
 
   mutable std::atomic<std::uint32_t> version_{0};
   mutable bool tracked_ = false;
-  mutable bool leaf_ = false;
   bool adopted_ = false;  // the deleter lies behind the header
+  mutable std::atomic<std::uint32_t> leaves_{0};
   Device device_;
   std::byte* data_;
   std::size_t bytes_;

@@ -162,7 +162,9 @@ class TANDEM_API Tensor {
   // ---- autograd (defined in autograd/) ----
   /// Whether backward() computes a gradient for it.
   bool requires_grad() const { return static_cast<bool>(get()->history); }
-  /// Asks for gradients (leaves only). Throws DTypeError for integers, AutogradError for results of ops.
+  /// Asks for gradients (leaves only), or freezes: what comes after is not recorded, and the gradient is dropped, so
+  /// that optimisers leave it alone (PyTorch keeps it, and steps once more). Name, hooks and place in its optimiser
+  /// wait for requires_grad_(true). Throws DTypeError for integers, AutogradError for results of ops.
   Tensor& requires_grad_(bool on = true);
   /// Made by the user, not by a recorded op.
   bool is_leaf() const;

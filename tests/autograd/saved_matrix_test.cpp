@@ -128,7 +128,7 @@ const Change kChanges[] = {
     {"add_(itself)", [](Tensor& t) { t.add_(t); }},
     {"mul_(itself)", [](Tensor& t) { t.mul_(t); }},
     {"exp_", [](Tensor& t) { t.exp_(); }},
-    {"log1p_", [](Tensor& t) { t.log1p_(); }},
+    {"log1p_", [](Tensor& t) { t.pow_(2).log1p_(); }},
     {"neg_", [](Tensor& t) { t.neg_().add_(3); }},
     {"pow_", [](Tensor& t) { t.pow_(2); }},
     {"tanh_", [](Tensor& t) { t.tanh_(); }},

@@ -114,7 +114,7 @@ TEST(RegressionErrors, NothingIsBroadcast) {
   EXPECT_EQ(message_of<ShapeError>([] { mse_loss(zeros({4, 1}), zeros({4})); }),
             "mse_loss: input [4, 1] and target [4] differ; reshape one (y.reshape({-1, 1}) for a column)");
   EXPECT_EQ(message_of<ShapeError>([] { nn::MSELoss()(zeros({4}), zeros({})); }),
-            "MSELoss: mse_loss: input [4] and target [] differ; reshape one (y.reshape({-1, 1}) for a column)");
+            "MSELoss: input [4] and target [] differ; reshape one (y.reshape({-1, 1}) for a column)");
   using Loss = Tensor (*)(const Tensor&, const Tensor&);
   const std::vector<std::pair<std::string, Loss>> losses{
       {"mse_loss", [](const Tensor& x, const Tensor& y) { return mse_loss(x, y); }},
@@ -139,7 +139,7 @@ TEST(RegressionErrors, Thresholds) {
             "huber_loss: delta must be positive, got 0");
   EXPECT_THROW(huber_loss(zeros({2}), zeros({2}), Reduction::mean, std::nan("")), ConfigError);
   EXPECT_EQ(message_of<ConfigError>([] { nn::HuberLoss(Reduction::mean, -1)(zeros({2}), zeros({2})); }),
-            "HuberLoss: huber_loss: delta must be positive, got -1");
+            "HuberLoss: delta must be positive, got -1");
   EXPECT_EQ(message_of<ConfigError>([] { smooth_l1_loss(zeros({2}), zeros({2}), Reduction::mean, -0.5); }),
             "smooth_l1_loss: beta must not be negative, got -0.5");
 }

@@ -217,6 +217,63 @@ TEST(UnregisteredLayer, DropoutIsRefused) {
             "Register it: child(\"name\", nn::Dropout(...))");
 }
 
+TEST(UnregisteredLayer, IsFoundWhenItsForwardIsCalled) {
+  struct Forgot : nn::Module<Forgot> {
+    nn::Linear fc1 = child("fc1", nn::Linear(2, 2));
+    nn::Linear fc2{2, 2};
+    Tensor forward(const Tensor& x) const { return fc2.forward(fc1.forward(x)); }
+  };
+  EXPECT_EQ(message_of<ConfigError>([] { Forgot()(ones({1, 2})); }),
+            "Forgot: a Linear with parameters is called here but is no child of any module, so it would not be "
+            "trained. Register it: child(\"name\", nn::Linear(...))");
+  EXPECT_NO_THROW(Forgot().fc2.forward_relu(ones({1, 2})));
+}
+
+TEST(UnregisteredLayer, IsFoundByTheLayersThatItCalls) {
+  struct Model : nn::Module<Model> {
+    nn::Linear fc = child("fc", nn::Linear(4, 4));
+    Mlp block;
+    Tensor forward(const Tensor& x) const { return block.forward(fc(x)); }
+  };
+  EXPECT_EQ(message_of<ConfigError>([] { Model()(ones({1, 4})); }),
+            "Model: Linear 'fc1' of a Mlp is called here, but that Mlp is no child of any module, so it would not be "
+            "trained. Register it: child(\"name\", Mlp(...)), and call it as a function");
+}
+
+// A teacher, or the target of a moving average: nothing would be trained anyway.
+TEST(UnregisteredLayer, FrozenOrWithoutRecordingIsFine) {
+  struct Model : nn::Module<Model> {
+    nn::Linear fc = child("fc", nn::Linear(4, 3));
+    Mlp* teacher = nullptr;
+    bool record = true;
+    Tensor forward(const Tensor& x) const {
+      const Tensor y = fc(x);
+      const GradModeScope scope(record);
+      return y - (*teacher)(x);
+    }
+  };
+  Mlp teacher;
+  Model model;
+  model.teacher = &teacher;
+  EXPECT_THROW(model(ones({1, 4})), ConfigError);
+  model.record = false;
+  EXPECT_NO_THROW(model(ones({1, 4})));
+  model.record = true;
+  teacher.requires_grad_(false);
+  EXPECT_NO_THROW(model(ones({1, 4})));
+}
+
+TEST(ModuleScope, AModuleMayCallItself) {
+  struct Twice : nn::Module<Twice> {
+    nn::Linear fc = child("fc", nn::Linear(2, 2));
+    nn::Dropout drop = child("drop", nn::Dropout(0));
+    Tensor forward(const Tensor& x, int times) const {
+      return times == 0 ? x : (*this)(drop(fc(x)), is_training() ? times - 1 : 0);
+    }
+  };
+  EXPECT_EQ(Twice()(ones({1, 2}), 3).shape(), (Shape{1, 2}));
+}
+
 TEST(UnregisteredLayer, OutsideAnyModuleIsFine) {
   const nn::Linear alone(2, 2);
   EXPECT_NO_THROW(alone(ones({1, 2})));

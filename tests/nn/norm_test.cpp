@@ -82,12 +82,11 @@ TEST(LayerNorm, HasPyTorchsNamesAndOptions) {
 TEST(LayerNorm, MessagesNameTheLayer) {
   const Model model;
   EXPECT_EQ(message_of<ShapeError>([&] { nn::LayerNorm(4)(zeros({5, 3})); }),
-            "LayerNorm: layer_norm: the last dimensions of the input [5, 3] must be the normalized_shape [4]");
-  EXPECT_EQ(
-      message_of<ShapeError>([&] { model.enc.norm(zeros({5, 3})); }),
-      "LayerNorm 'enc.norm': layer_norm: the last dimensions of the input [5, 3] must be the normalized_shape [4]");
+            "LayerNorm: the last dimensions of the input [5, 3] must be the normalized_shape [4]");
+  EXPECT_EQ(message_of<ShapeError>([&] { model.enc.norm(zeros({5, 3})); }),
+            "LayerNorm 'enc.norm': the last dimensions of the input [5, 3] must be the normalized_shape [4]");
   EXPECT_EQ(message_of<DTypeError>([&] { model.enc.norm(zeros({5, 4}, {.dtype = DType::bf16})); }),
-            "LayerNorm 'enc.norm': layer_norm: input is bf16, weight f32. Convert the input: x.to(DType::f32)");
+            "LayerNorm 'enc.norm': input is bf16, weight f32. Convert the input: x.to(DType::f32)");
   EXPECT_EQ(message_of<ConfigError>([] { nn::LayerNorm(Shape{}); }),
             "LayerNorm: the normalized_shape must have dimensions, none negative, got []");
   EXPECT_EQ(message_of<ConfigError>([] { nn::LayerNorm(-3); }),

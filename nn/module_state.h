@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <tandem/nn/module_ref.h>
+
+// Internal: what a tree of modules is made of.
+
+namespace tandem::inline v0::nn::detail {
+
+/// The part of a module that stays in place when the C++ object moves.
+struct ModuleState {
+  std::string type;
+  std::string path;
+  std::string description;  // its options, as they are printed
+  ModuleState* parent = nullptr;
+  bool training = true;
+  bool has_parameters = false;  // here or below
+  NamedTensors parameters;
+  NamedTensors buffers;
+  std::vector<std::pair<std::string, std::shared_ptr<ModuleState>>> children;
+
+  ModuleState() = default;
+  ModuleState(const ModuleState&) = delete;
+  ModuleState& operator=(const ModuleState&) = delete;
+  ~ModuleState();
+};
+
+/// "tandem::v0::nn::Linear": "Linear"; template arguments are dropped.
+std::string short_type_name(const std::type_info& type);
+
+/// "encoder" and "0": "encoder.0"; "" and "0": "0".
+std::string join(const std::string& path, const std::string& name);
+
+/// visit(full name, slot, is_parameter) in state-dict order: own parameters, own buffers, then (`recurse`) children.
+template <class Visit>
+void for_each_slot(const ModuleState& state, const std::string& prefix, Visit&& visit, bool recurse = true) {
+  for (const auto& [name, tensor] : state.parameters) {
+    visit(join(prefix, name), tensor, true);
+  }
+  for (const auto& [name, tensor] : state.buffers) {
+    visit(join(prefix, name), tensor, false);
+  }
+  if (recurse) {
+    for (const auto& [name, child] : state.children) {
+      for_each_slot(*child, join(prefix, name), visit);
+    }
+  }
+}
+
+/// Parameters (or buffers) with their names, each once.
+NamedTensors unique_slots(const ModuleState& state, bool parameters, bool recurse = true);
+
+}  // namespace tandem::inline v0::nn::detail

@@ -1,0 +1,71 @@
+#include <tandem/nn/state_dict.h>
+
+#include <algorithm>
+
+#include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/core/suggest.h>
+#include <tandem/nn/module_state.h>
+
+namespace tandem::inline v0::nn {
+
+using detail::for_each_slot;
+
+StateDict ModuleRef::state_dict() const {
+  StateDict state;
+  for_each_slot(live_state(), "",
+                [&](std::string name, const Tensor& slot, bool) { state.set(std::move(name), slot.detach()); });
+  return state;
+}
+
+LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
+  LoadReport report;
+  std::vector<std::string> names;
+  std::vector<std::string> problems;
+  std::vector<std::pair<Tensor, const Tensor*>> copies;
+  for_each_slot(live_state(), "", [&](std::string name, const Tensor& slot, bool) {
+    names.push_back(name);
+    const Tensor* value = state.find(name);
+    if (value == nullptr) {
+      report.missing.push_back(std::move(name));
+      return;
+    }
+    if (!value->defined()) {
+      problems.push_back(fmt::format("value of '{}': the state has an undefined tensor", name));
+    } else if (!(value->shape() == slot.shape())) {
+      problems.push_back(
+          fmt::format("shape of '{}': the module has {}, the state {}", name, slot.shape(), value->shape()));
+    } else if (strict && value->dtype() != slot.dtype()) {
+      problems.push_back(fmt::format("dtype of '{}': the module has {}, the state {}", name, tandem::name(slot.dtype()),
+                                     tandem::name(value->dtype())));
+    }
+    copies.emplace_back(slot, value);
+  });
+  for (const auto& [name, value] : state) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      report.unexpected.push_back(name);
+    }
+  }
+  if (strict) {
+    for (const std::string& name : report.missing) {
+      problems.push_back(fmt::format("missing: '{}'", name));
+    }
+    for (const std::string& name : report.unexpected) {
+      const std::string near = core::nearest(name, report.missing);
+      problems.push_back(
+          fmt::format("unexpected: '{}'{}", name, near.empty() ? "" : fmt::format(" (is it '{}'?)", near)));
+    }
+  } else if (copies.empty() && !names.empty()) {
+    problems.push_back(
+        fmt::format("none of the {} names in the state is one of this module's, such as '{}'", state.size(), names[0]));
+  }
+  check<ConfigError>(problems.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}",
+                     live_state().type, fmt::join(problems, "\n  "));
+  const NoGradGuard no_grad;
+  for (auto& [slot, value] : copies) {
+    slot.copy_(*value);
+  }
+  return report;
+}
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,95 @@
+#include <tandem/nn/summary.h>
+
+#include <algorithm>
+#include <array>
+#include <ostream>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <tandem/core/format.h>
+
+namespace tandem::inline v0::nn {
+
+namespace {
+
+using Cells = std::array<std::string, 5>;
+
+// name, type, parameters; with two counts of up to 11 digits and commas 100 columns.
+constexpr std::array<std::size_t, 3> kWidest{24, 14, 32};
+
+// At most `width` columns: names keep their end, which tells layers apart, the rest its beginning.
+std::string shortened(const std::string& text, std::size_t width, bool keep_end) {
+  if (text.size() <= width) {
+    return text;
+  }
+  return keep_end ? "..." + text.substr(text.size() - (width - 3)) : text.substr(0, width - 3) + "...";
+}
+
+// 1234567: "1,234,567".
+std::string grouped(std::int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+Cells cells_of(const SummaryRow& row) {
+  const bool has_own = !row.parameters.empty();
+  return {shortened(row.name.empty() ? "(model)" : row.name, kWidest[0], true), shortened(row.type, kWidest[1], false),
+          shortened(row.parameters, kWidest[2], false), has_own ? grouped(row.num_parameters) : "",
+          has_own ? grouped(row.trainable_parameters) : ""};
+}
+
+}  // namespace
+
+Summary summary(const ModuleRef& module) {
+  Summary result;
+  std::unordered_set<const void*> seen;
+  for (const auto& [name, part] : module.named_modules()) {
+    SummaryRow row{name, part.type_name(), "", 0, 0};
+    for (const auto& [own, slot] : part.named_parameters(false)) {
+      const bool tied = !seen.insert(slot.unresolved()).second;
+      row.parameters +=
+          fmt::format("{}{} {}{}", row.parameters.empty() ? "" : ", ", own, slot.shape(), tied ? " (tied)" : "");
+      row.num_parameters += tied ? 0 : slot.numel();
+      row.trainable_parameters += tied || !slot.requires_grad() ? 0 : slot.numel();
+    }
+    result.num_parameters += row.num_parameters;
+    result.trainable_parameters += row.trainable_parameters;
+    result.rows.push_back(std::move(row));
+  }
+  result.num_bytes = module.num_bytes();
+  return result;
+}
+
+std::ostream& operator<<(std::ostream& out, const Summary& summary) {
+  std::vector<Cells> lines{{"name", "type", "parameters", "count", "trainable"}};
+  for (const SummaryRow& row : summary.rows) {
+    lines.push_back(cells_of(row));
+  }
+  std::array<std::size_t, 5> widths{};
+  for (const Cells& cells : lines) {
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      widths[i] = std::max(widths[i], cells[i].size());
+    }
+  }
+  const std::size_t total = widths[0] + widths[1] + widths[2] + widths[3] + widths[4] + 8;
+  const std::string rule(total, '-');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Cells& c = lines[i];
+    std::string line = fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}", c[0], widths[0], c[1], widths[1], c[2],
+                                   widths[2], c[3], widths[3], c[4], widths[4]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << '\n';
+    if (i == 0) {
+      out << rule << '\n';
+    }
+  }
+  return out << rule << '\n'
+             << fmt::format("{} parameters, {} trainable, {} bytes\n", grouped(summary.num_parameters),
+                            grouped(summary.trainable_parameters), grouped(summary.num_bytes));
+}
+
+}  // namespace tandem::inline v0::nn
