@@ -100,6 +100,12 @@ Tensor& round_in_place(const char* name, const Function& function, Tensor& x) {
   return is_whole(x) ? x : apply_in_place(name, function, x);
 }
 
+// A fraction among the limits makes integers f32.
+bool is_fraction(double limit) { return std::isfinite(limit) && limit != std::floor(limit); }
+bool widened_by(DType dtype, double min, double max) {
+  return !is_floating_point(dtype) && (is_fraction(min) || is_fraction(max));
+}
+
 void check_limits(const char* op, double min, double max) {
   check<ValueError>(!std::isnan(min) && !std::isnan(max), "{}: limits [{}, {}] must be numbers", op, min, max);
 }
@@ -124,7 +130,7 @@ Tensor Tensor::ceil() const { return rounded(kCeil, *this); }
 Tensor Tensor::round() const { return rounded(kRound, *this); }
 Tensor Tensor::clamp(double min, double max) const {
   check_limits("clamp", min, max);
-  return apply(kClamp, *this, {min, max});
+  return apply(kClamp, widened_by(dtype(), min, max) ? as_floating(*this) : *this, {min, max});
 }
 
 Tensor& Tensor::neg_() { return apply_in_place("neg_", kNeg, *this); }
@@ -145,6 +151,7 @@ Tensor& Tensor::ceil_() { return round_in_place("ceil_", kCeil, *this); }
 Tensor& Tensor::round_() { return round_in_place("round_", kRound, *this); }
 Tensor& Tensor::clamp_(double min, double max) {
   check_limits("clamp_", min, max);
+  check_in_place("clamp_", *this, widened_by(dtype(), min, max) ? as_floating(dtype()) : dtype());
   return apply_in_place("clamp_", kClamp, *this, {min, max});
 }
 

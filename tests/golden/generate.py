@@ -8,7 +8,7 @@ PyTorch is needed only here; the tests read the files. A name as an argument (`g
 only those families. Each case draws from its own generator, seeded with its name: adding one leaves the others as they
 are. Run twice on one machine, the files are equal; another BLAS may change last digits.
 
-Every file but three, one case a line:
+Every file but four, one case a line:
 
     {"torch": version, "cases": [{
       "name":        unique in the file
@@ -40,7 +40,7 @@ Ops whose call is not plain from their attributes:
     cross_entropy          inputs logits, target (i64); attrs {"reduction"}
     mse_loss               inputs input, target; attrs {"reduction"}
 
-training.json, schedules.json and init.json: see the functions of those names in training.py.
+matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in training.py.
 """
 
 import sys
@@ -50,6 +50,7 @@ import torch
 
 sys.dont_write_bytecode = True  # the imports below would leave a folder beside the tests
 
+from matrix import matrix
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
@@ -425,7 +426,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, training, schedules, init)}
+                                    linear, matrix, training, schedules, init)}
 
 
 def main():
