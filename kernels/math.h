@@ -60,7 +60,7 @@ constexpr Out convert(In value) noexcept {
   }
 }
 
-/// The same, but integers beyond T's ends become those ends.
+/// The same, but values beyond T's ends become those ends.
 template <class T>
 constexpr T saturated(double value) noexcept {
   if constexpr (std::is_integral_v<T>) {

@@ -102,49 +102,70 @@ double value_of(Values values, DType dtype, std::uint32_t seed, std::int64_t pos
 
 }  // namespace
 
-Sample make_sample(const Layout& layout, DType dtype, Values values) {
-  const std::size_t ndim = layout.sizes.size();
-  Index inside(ndim);  // the larger tensor, in the order of the view's dimensions
-  for (std::size_t dim = 0; dim < ndim; ++dim) {
-    const std::int64_t used = layout.expanded[dim] ? 1 : layout.sizes[dim];
-    inside[dim] = layout.skipped[dim] + std::max<std::int64_t>(0, (used - 1) * layout.steps[dim] + 1) + used % 2;
-  }
-  Index strides(ndim);
-  Shape dense;
-  std::int64_t count = 1;
-  for (std::size_t k = ndim; k-- > 0;) {
-    strides[static_cast<std::size_t>(layout.order[k])] = count;
-    count *= inside[static_cast<std::size_t>(layout.order[k])];
-  }
+namespace {
+
+// Elements along a dimension of the larger tensor that the view uses, and that there are; now and then one is behind.
+std::int64_t used_along(const Layout& layout, std::size_t dim) { return layout.expanded[dim] ? 1 : layout.sizes[dim]; }
+std::int64_t end_along(const Layout& layout, std::size_t dim) {
+  const std::int64_t used = used_along(layout, dim);
+  return layout.skipped[dim] + (used == 0 ? 0 : (used - 1) * layout.steps[dim] + 1);
+}
+std::int64_t whole_along(const Layout& layout, std::size_t dim) {
+  return end_along(layout, dim) + used_along(layout, dim) % 2;
+}
+
+// The sizes of the larger tensor, in the order of its memory.
+Shape whole_sizes(const Layout& layout) {
+  Shape sizes;
   for (const int dim : layout.order) {
-    dense.push_back(inside[static_cast<std::size_t>(dim)]);
+    sizes.push_back(whole_along(layout, static_cast<std::size_t>(dim)));
   }
-  std::vector<double> numbers(static_cast<std::size_t>(count));
+  return sizes;
+}
+
+}  // namespace
+
+Grid places_of(const Layout& layout) {
+  Index strides(layout.sizes.size());
+  std::int64_t count = 1;
+  for (std::size_t k = layout.order.size(); k-- > 0;) {
+    const auto dim = static_cast<std::size_t>(layout.order[k]);
+    strides[dim] = count;
+    count *= whole_along(layout, dim);
+  }
+  return grid_of(layout.sizes, [&](const Index& index) {
+    std::int64_t place = 0;
+    for (std::size_t dim = 0; dim < index.size(); ++dim) {
+      const std::int64_t along = layout.expanded[dim] ? 0 : index[dim] * layout.steps[dim];
+      place += (layout.skipped[dim] + along) * strides[dim];
+    }
+    return static_cast<double>(place);
+  });
+}
+
+Tensor view_of(const Tensor& whole, const Layout& layout) {
+  Tensor view = whole;
+  Shape back = Shape::filled(static_cast<int>(layout.sizes.size()), 0);
+  for (std::size_t k = 0; k < layout.order.size(); ++k) {
+    const auto dim = static_cast<std::size_t>(layout.order[k]);
+    view = view.slice(static_cast<int>(k), layout.skipped[dim], end_along(layout, dim), layout.steps[dim]);
+    back[static_cast<int>(dim)] = static_cast<std::int64_t>(k);
+  }
+  return view.permute(back).expand(to_shape(layout.sizes));
+}
+
+Sample make_sample(const Layout& layout, DType dtype, Values values) {
+  const Shape dense = whole_sizes(layout);
+  std::vector<double> numbers(static_cast<std::size_t>(dense.numel()));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] = value_of(values, dtype, layout.seed, static_cast<std::int64_t>(i));
   }
   const Tensor whole = from_data(numbers, dense).to(dtype);
-
-  Tensor view = whole;
-  Shape back = Shape::filled(static_cast<int>(ndim), 0);
-  for (std::size_t k = 0; k < ndim; ++k) {
-    const auto dim = static_cast<std::size_t>(layout.order[k]);
-    const std::int64_t used = layout.expanded[dim] ? 1 : layout.sizes[dim];
-    const std::int64_t end = used == 0 ? layout.skipped[dim] : layout.skipped[dim] + (used - 1) * layout.steps[dim] + 1;
-    view = view.slice(static_cast<int>(k), layout.skipped[dim], end, layout.steps[dim]);
-    back[static_cast<int>(dim)] = static_cast<std::int64_t>(k);
+  Grid grid = places_of(layout);
+  for (double& place : grid.values) {
+    place = numbers[static_cast<std::size_t>(place)];
   }
-  view = view.permute(back).expand(to_shape(layout.sizes));
-
-  Grid grid = grid_of(layout.sizes, [&](const Index& index) {
-    std::int64_t position = 0;
-    for (std::size_t dim = 0; dim < ndim; ++dim) {
-      const std::int64_t along = layout.expanded[dim] ? 0 : index[dim] * layout.steps[dim];
-      position += (layout.skipped[dim] + along) * strides[dim];
-    }
-    return numbers[static_cast<std::size_t>(position)];
-  });
-  return {whole, view, std::move(grid)};
+  return {layout, whole, view_of(whole, layout), std::move(grid)};
 }
 
 Sample pick_sample(const Index& sizes, DType dtype, Values values, bool may_expand) {

@@ -76,6 +76,7 @@ enum class Values : std::uint8_t {
 };
 
 struct Sample {
+  Layout layout;
   Tensor whole;   // the larger tensor, dense
   Tensor tensor;  // the view that is tested
   Grid grid;      // what it holds
@@ -88,6 +89,10 @@ Index pick_sizes(int max_dims = 5);
 Index pick_broadcast(const Index& sizes);
 /// `may_expand`: elements may share memory.
 Layout pick_layout(const Index& sizes, bool may_expand = true);
+/// The place of each element in the larger tensor.
+Grid places_of(const Layout& layout);
+/// A view of a larger tensor. Differentiable.
+Tensor view_of(const Tensor& whole, const Layout& layout);
 /// The tensor of a layout.
 Sample make_sample(const Layout& layout, DType dtype, Values values);
 Sample pick_sample(const Index& sizes, DType dtype, Values values = Values::any, bool may_expand = true);
