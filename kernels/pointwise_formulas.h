@@ -127,7 +127,7 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
   if constexpr (op == gelu_tanh_grad) {
     const T y = gelu_tanh_cdf(b);
     const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * b * b);
-    return a * (y + b * y * (T(1) - y) * slope);
+    return a * y * (T(1) + b * (T(1) - y) * slope);
   }
   if constexpr (op == softplus_grad) return b * s > t ? a : a * formula::sigmoid(b * s);
   if constexpr (op == leaky_relu_grad) return b > T(0) ? a : a * s;

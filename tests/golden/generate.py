@@ -22,8 +22,8 @@ Every file but four, one case a line:
     }]}
 
 Inputs and grad_output are written exactly and are exact in f32, so that one set serves both dtypes. `f64` and `f32`
-hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax and argmin has "dtype":
-"i64".
+hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax and argmin has
+"dtype": "i64".
 
 Ops whose call is not plain from their attributes:
 
@@ -40,7 +40,8 @@ Ops whose call is not plain from their attributes:
     cross_entropy          inputs logits, target (i64); attrs {"reduction"}
     mse_loss               inputs input, target; attrs {"reduction"}
 
-matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in training.py.
+matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in
+training.py.
 """
 
 import sys

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-DTYPES = {"f64": torch.float64, "f32": torch.float32}
+DTYPES = {"f64": torch.float64, "f32": torch.float32}  # that the files of cases have results for
+TYPES = DTYPES | {"bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
+                  "u8": torch.uint8, "bool": torch.bool}
 
 
 # ---- numbers and tensors as JSON ----
@@ -189,9 +191,7 @@ OPS |= {
     "gt": lambda attrs, a, b: a > b,
     "ge": lambda attrs, a, b: a >= b,
     "split": lambda attrs, x: torch.split(x, attrs["length"], attrs["dim"])[-1],
-    "to": lambda attrs, x: x.to({"f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16,
-                                 "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8,
-                                 "bool": torch.bool}[attrs["dtype"]]),
+    "to": lambda attrs, x: x.to(TYPES[attrs["dtype"]]),
     "masked_fill_": lambda attrs, x, mask: x.clone().masked_fill_(mask, attrs["value"]),
 }
 for changing in ("add_ sub_ mul_ div_ copy_ fill_ neg_ exp_ log_ log1p_ sqrt_ rsqrt_ sin_ cos_ abs_ sign_ floor_ ceil_ "
