@@ -23,12 +23,10 @@ using test::Index;
 using test::once_in;
 using test::pick;
 using test::pick_dtype;
-using test::pick_layout;
 using test::pick_sample;
 using test::pick_sizes;
 using test::require_equal;
 using test::Sample;
-using test::Values;
 using enum DType;
 
 const std::vector<DType> kAll{f64, f32, bf16, f16, i64, i32, u8, boolean};

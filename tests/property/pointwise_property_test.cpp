@@ -15,9 +15,7 @@
 namespace tandem {
 namespace {
 
-using test::broadcast;
 using test::check_property;
-using test::for_each_index;
 using test::Grid;
 using test::grid_of;
 using test::Index;
@@ -25,7 +23,6 @@ using test::once_in;
 using test::one_of;
 using test::pick_broadcast;
 using test::pick_dtype;
-using test::pick_layout;
 using test::pick_sample;
 using test::pick_sizes;
 using test::require_equal;
@@ -33,7 +30,6 @@ using test::Sample;
 using test::Values;
 using enum DType;
 
-const std::vector<DType> kFloating{f64, f32, bf16, f16};
 const std::vector<DType> kNumbers{f64, f32, bf16, f16, i64, i32, u8};
 const std::vector<DType> kAll{f64, f32, bf16, f16, i64, i32, u8, boolean};
 

@@ -12,7 +12,7 @@ namespace tandem::test {
 namespace {
 
 #ifdef TANDEM_FEWER_CASES
-constexpr int kShare = 20;
+constexpr int kShare = 5;
 #else
 constexpr int kShare = 1;
 #endif

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
