@@ -65,6 +65,12 @@ TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::mov
                     "TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
 }
 
+Example TensorDataset::get(std::int64_t index) const {
+  check<ConfigError>(index >= 0 && index < size(), "TensorDataset: there is no sample {}: expected 0 to {}", index,
+                     size() - 1);
+  return {x_[index], y_[index]};
+}
+
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
   const NoGradGuard no_grad;
   const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});

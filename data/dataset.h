@@ -74,7 +74,8 @@ class TANDEM_API TensorDataset final : public Dataset {
 
   /// Number of rows.
   std::int64_t size() const override { return x_.size(0); }
-  Example get(std::int64_t index) const override { return {x_[index], y_[index]}; }
+  /// Throws ConfigError unless 0 <= index < size().
+  Example get(std::int64_t index) const override;
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
   /// All inputs, one a row.

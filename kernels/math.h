@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include <tandem/core/float16.h>
@@ -57,6 +58,21 @@ constexpr Out convert(In value) noexcept {
   } else {
     return static_cast<Out>(value);
   }
+}
+
+/// The same, but values beyond T's ends become those ends.
+template <class T>
+constexpr T saturated(double value) noexcept {
+  if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    if (value >= static_cast<double>(Limits::max())) {
+      return Limits::max();
+    }
+    if (value <= static_cast<double>(Limits::lowest())) {
+      return Limits::lowest();
+    }
+  }
+  return convert<T>(value);
 }
 
 }  // namespace tandem::inline v0::kernels

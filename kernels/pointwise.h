@@ -52,11 +52,12 @@ enum class PointwiseOp : std::uint8_t {
   leaky_relu,  // a > 0 ? a : s a
   elu,         // a > 0 ? a : s (exp(a) - 1)
   // Gradients: g, then y (the result) or x (the input).
-  abs_grad,           // g, x      also that of the absolute value's relatives: g * sign(x)
-  relu_grad,          // g, y
-  clamp_grad,         // g, x      g where s <= x <= t
-  extreme_grad,       // g, a, b   of maximum(a, b) with respect to a: all where a > b, half where equal
-  div_grad,           // g, a, b   of a / b with respect to b
+  abs_grad,      // g, x      also that of the absolute value's relatives: g * sign(x)
+  relu_grad,     // g, y      g where y > 0 or NaN
+  clamp_grad,    // g, x      g where s <= x <= t
+  extreme_grad,  // g, a, b   of maximum(a, b) with respect to a: all where a > b, half where equal; all where one is
+                 // NaN
+  div_grad,      // g, a, b   of a / b with respect to b
   rdiv_scalar_grad,   // g, x
   pow_grad_base,      // g, a, b   of a ** b with respect to a
   pow_grad_exponent,  // g, a, b   and to b

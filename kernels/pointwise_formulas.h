@@ -38,19 +38,19 @@ T whole_pow(T base, T exponent) {
 // Hendrycks and Gimpel, "Gaussian error linear units", 2016: x Phi(x), and the tanh approximation.
 template <class T>
 T normal_cdf(T x) {
-  return T(0.5) * (T(1) + std::erf(x * T(1 / std::numbers::sqrt2)));
+  return T(0.5) * std::erfc(x * T(-1 / std::numbers::sqrt2));  // 1 + erf would cancel far below 0
 }
 template <class T>
 T normal_pdf(T x) {
   return std::exp(x * x * T(-0.5)) * T(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
 }
 template <class T>
-inline constexpr T kGeluScale = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // sqrt(2 / pi)
+inline constexpr T kGeluScale = T(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // 2 sqrt(2 / pi)
 template <class T>
 inline constexpr T kGeluCubic = T(0.044715);
 template <class T>
-T gelu_tanh_inner(T x) {
-  return std::tanh(kGeluScale<T> * (x + kGeluCubic<T> * x * x * x));
+T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
+  return sigmoid(kGeluScale<T> * (x + kGeluCubic<T> * x * x * x));
 }
 
 }  // namespace formula
@@ -103,14 +103,14 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
   if constexpr (op == PointwiseOp::sigmoid) return formula::sigmoid(a);
   if constexpr (op == silu) return a / (T(1) + std::exp(-a));
   if constexpr (op == gelu) return a * normal_cdf(a);
-  if constexpr (op == gelu_tanh) return T(0.5) * a * (T(1) + gelu_tanh_inner(a));
+  if constexpr (op == gelu_tanh) return a * gelu_tanh_cdf(a);
   if constexpr (op == softplus) return a * s > t ? a : std::log1p(std::exp(a * s)) / s;
   if constexpr (op == leaky_relu) return a > T(0) ? a : a * s;
   if constexpr (op == elu) return a > T(0) ? a : s * std::expm1(a);
   if constexpr (op == abs_grad) return b > T(0) ? a : (b < T(0) ? -a : b == T(0) ? T(0) : b);
-  if constexpr (op == relu_grad) return b > T(0) ? a : T(0);
+  if constexpr (op == relu_grad) return b <= T(0) ? T(0) : a;
   if constexpr (op == clamp_grad) return b >= s && b <= t ? a : T(0);
-  if constexpr (op == extreme_grad) return b > c ? a : (b == c ? a * T(0.5) : T(0));
+  if constexpr (op == extreme_grad) return b < c ? T(0) : (b == c ? a * T(0.5) : a);
   if constexpr (op == div_grad) return -a * (b / c / c);
   if constexpr (op == rdiv_scalar_grad) return -a * (s / b / b);
   if constexpr (op == pow_grad_base) return c == T(0) ? T(0) : a * (c * std::pow(b, c - T(1)));
@@ -127,9 +127,9 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
   if constexpr (op == silu_grad) return a * formula::sigmoid(b) * (T(1) + b * (T(1) - formula::sigmoid(b)));
   if constexpr (op == gelu_grad) return a * (normal_cdf(b) + b * normal_pdf(b));
   if constexpr (op == gelu_tanh_grad) {
-    const T y = gelu_tanh_inner(b);
+    const T y = gelu_tanh_cdf(b);
     const T slope = kGeluScale<T> * (T(1) + T(3) * kGeluCubic<T> * b * b);
-    return a * (T(0.5) * (T(1) + y) + T(0.5) * b * (T(1) - y * y) * slope);
+    return a * y * (T(1) + b * (T(1) - y) * slope);
   }
   if constexpr (op == softplus_grad) return b * s > t ? a : a * formula::sigmoid(b * s);
   if constexpr (op == leaky_relu_grad) return b > T(0) ? a : a * s;

@@ -18,6 +18,26 @@ StateDict ModuleRef::state_dict() const {
   return state;
 }
 
+namespace {
+
+// "module." where every name of the state begins so and none of the module's does, as those of a wrapped model; else
+// empty.
+std::string foreign_prefix(const StateDict& state, const std::vector<std::string>& names) {
+  if (state.size() == 0 || names.empty()) {
+    return {};
+  }
+  const std::string& first = state.begin()->first;
+  const std::string prefix = first.substr(0, first.find('.') + 1);
+  const auto has_it = [&](const std::string& name) { return name.starts_with(prefix); };
+  const bool foreign =
+      !prefix.empty() && std::none_of(names.begin(), names.end(), has_it) &&
+      std::all_of(state.begin(), state.end(), [&](const auto& entry) { return has_it(entry.first); }) &&
+      std::find(names.begin(), names.end(), first.substr(prefix.size())) != names.end();
+  return foreign ? prefix : std::string();
+}
+
+}  // namespace
+
 LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
   LoadReport report;
   std::vector<std::string> names;
@@ -46,7 +66,12 @@ LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
       report.unexpected.push_back(name);
     }
   }
-  if (strict) {
+  if (const std::string prefix = foreign_prefix(state, names); !prefix.empty()) {
+    problems.push_back(
+        fmt::format("all {} names in the state begin with '{}', such as '{}': it is of a model that was wrapped; take "
+                    "the prefix off",
+                    state.size(), prefix, state.begin()->first));
+  } else if (strict) {
     for (const std::string& name : report.missing) {
       problems.push_back(fmt::format("missing: '{}'", name));
     }

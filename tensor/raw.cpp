@@ -102,14 +102,10 @@ View contiguous(const View& view) {
 
 namespace {
 
-// Integers take whole numbers only; infinities are limits that no integer reaches.
-double scalar_for(DType dtype, double value) {
-  if (is_floating_point(dtype)) {
+// Integers take whole numbers only; limits may be anywhere, and the kernel brings them into the type's range.
+double scalar_for(kernels::PointwiseOp op, DType dtype, double value) {
+  if (is_floating_point(dtype) || op == kernels::PointwiseOp::clamp) {
     return value;
-  }
-  if (std::isinf(value)) {
-    const double largest = dtype == DType::u8 ? 255 : dtype == DType::i32 ? 0x1p31 - 1 : 0x1.fffffffffffffp62;
-    return value > 0 ? largest : dtype == DType::u8 ? 0 : dtype == DType::i32 ? -0x1p31 : -0x1p63;
   }
   check<DTypeError>(value == std::trunc(value) && std::abs(value) < 0x1p63,
                     "arithmetic of {} with {}, which is not a whole number of 64 bits; convert with .to(DType::f32)",
@@ -127,8 +123,8 @@ void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<c
                             .loop = loop_over(out.sizes),
                             .out = operand(out, out.sizes),
                             .in = {},
-                            .s = scalar_for(out.dtype, scalars.s),
-                            .t = scalar_for(out.dtype, scalars.t)};
+                            .s = scalar_for(op, out.dtype, scalars.s),
+                            .t = scalar_for(op, out.dtype, scalars.t)};
   int count = 0;
   for (const View* input : inputs) {
     kernel.in[count++] = operand(*input, out.sizes);

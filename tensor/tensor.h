@@ -243,7 +243,7 @@ class TANDEM_API Tensor {
   Tensor ceil() const;
   /// To the nearest whole number, ties to even.
   Tensor round() const;
-  /// min(max(x, min), max); an infinite limit is none.
+  /// min(max(x, min), max); an infinite limit is none. Fractions among the limits make integers f32.
   Tensor clamp(double min, double max) const;
   Tensor pow(Scalar exponent) const;
   Tensor pow(const Tensor& exponent) const;

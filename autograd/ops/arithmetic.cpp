@@ -179,6 +179,8 @@ Tensor Tensor::pow(Scalar exponent) const {
   View out = same_result("pow", *this);
   check<ValueError>(is_floating_point(out.dtype) || exponent.value() >= 0,
                     "pow: integers have no negative powers; convert with .to(DType::f32)");
+  check<ValueError>(out.dtype != DType::u8 || exponent.value() <= 255,
+                    "pow: the exponent {} does not fit into u8; convert with .to(DType::i64)", exponent.value());
   detail::pointwise(PointwiseOp::pow_scalar, out, {&raw()}, {exponent.value()});
   return record("pow", std::move(out), {this}, [&] {
     return [x = Saved(*this), s = exponent.value()](Gradients& g) {

@@ -1,4 +1,8 @@
-#include <tandem/autograd/ops/common.h>
+#include <tandem/autograd/ops/inplace.h>
+
+#include <string>
+
+#include <tandem/autograd/parameter.h>
 #include <tandem/tensor/factories.h>
 
 // Ops that overwrite their first operand.
@@ -10,8 +14,11 @@ using namespace autograd;
 namespace autograd {
 
 void check_recordable(const char* op, const Tensor& target) {
-  check<AutogradError>(!(target.is_leaf() && target.requires_grad()),
-                       "{}: a leaf that requires a gradient is changed in place; do it under NoGradGuard", op);
+  if (target.is_leaf() && target.requires_grad()) [[unlikely]] {
+    const std::string name = parameter_name(target);
+    fail<AutogradError>("{}: {} {} requires a gradient and is changed in place; do it under NoGradGuard", op,
+                        name.empty() ? "a leaf" : "parameter '" + name + "'", target.shape());
+  }
   const View& view = target.raw();
   check<AutogradError>(
       !view.storage->holds_leaf(),
@@ -149,20 +156,25 @@ Tensor& Tensor::copy_(const Tensor& source) {
   return *this;
 }
 
-Tensor& Tensor::fill_(Scalar number) {
-  const double value = number.value();
-  detail::check_writable("fill_", raw());
-  if (records({this})) {
-    check_recordable("fill_", *this);
-    take_over("fill_", *this, full(shape(), value, {.dtype = dtype(), .device = device()}));
-    return *this;
+namespace {
+
+Tensor& fill_in_place(const char* name, Tensor& target, double value) {
+  const View& out = target.raw();
+  detail::check_writable(name, out);
+  if (records({&target})) {
+    check_recordable(name, target);
+    take_over(name, target, full(out.sizes, value, {.dtype = out.dtype, .device = out.device()}));
+    return target;
   }
-  detail::fill(raw(), value);
-  raw().storage->bump_version();
-  return *this;
+  detail::fill(out, value);
+  out.storage->bump_version();
+  return target;
 }
 
-Tensor& Tensor::zero_() { return fill_(0); }
+}  // namespace
+
+Tensor& Tensor::fill_(Scalar value) { return fill_in_place("fill_", *this, value.value()); }
+Tensor& Tensor::zero_() { return fill_in_place("zero_", *this, 0); }
 
 namespace {
 

@@ -100,7 +100,11 @@ struct Extreme {
 
 // `positions`: over one dimension, or over all, which then count as one.
 Extreme find_extreme(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max, bool positions) {
-  check<DTypeError>(x.dtype() != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", op);
+  if (x.dtype() == DType::boolean) {
+    Extreme of_bytes = find_extreme(op, x.to(DType::u8), dims, keepdim, max, positions);
+    of_bytes.values = Tensor(of_bytes.values).to(DType::boolean).raw();
+    return of_bytes;
+  }
   const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
   Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
   const Plan& plan = result.plan;

@@ -28,6 +28,12 @@ double count_of(const char* op, const Tensor& x, const Shape& dims) {
   return dims.empty() ? static_cast<double>(x.numel()) : count;
 }
 
+// total ** (1 / p). A root of 0 has no slope; the gradient is 0 there, as in PyTorch, not 0 / 0.
+Tensor root(const Tensor& total, double p) {
+  const Tensor safe = where(total == 0, 1, total);
+  return where(total == 0, 0, p == 2 ? safe.sqrt() : safe.pow(1 / p));
+}
+
 }  // namespace
 
 Tensor Tensor::var(const Shape& dims, std::int64_t correction, bool keepdim) const {
@@ -41,7 +47,7 @@ Tensor Tensor::var(const Shape& dims, std::int64_t correction, bool keepdim) con
 
 Tensor Tensor::std(const Shape& dims, std::int64_t correction, bool keepdim) const {
   check_floating("std", *this);
-  return in_f32(*this, [&](const Tensor& x) { return x.var(dims, correction, keepdim).sqrt(); });
+  return in_f32(*this, [&](const Tensor& x) { return root(x.var(dims, correction, keepdim), 2); });
 }
 
 Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
@@ -59,10 +65,7 @@ Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
       return p > 0 ? sizes.amax(dims, keepdim) : sizes.amin(dims, keepdim);
     }
     const Tensor powers = p == 2 ? x * x : x.abs().pow(p);
-    const Tensor total = powers.sum(dims, keepdim);
-    // A norm of 0 has no slope; the gradient is 0 there, as in PyTorch, not 0 / 0.
-    const Tensor safe = where(total == 0, 1, total);
-    return where(total == 0, 0, p == 2 ? safe.sqrt() : safe.pow(1 / p));
+    return root(powers.sum(dims, keepdim), p);
   });
 }
 

@@ -22,11 +22,11 @@ struct Function {
 };
 
 Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars = {}) {
-  check<DTypeError>(x.dtype() != DType::boolean, "{}not defined for bool; convert with .to(DType::i64)",
-                    core::MessagePrefix{function.name});
   if (function.forward > kernels::kLastIntegerPointwise && !is_floating_point(x.dtype())) {
     return apply(function, as_floating(x), scalars);
   }
+  check<DTypeError>(x.dtype() != DType::boolean, "{}not defined for bool; convert with .to(DType::i64)",
+                    core::MessagePrefix{function.name});
   const View& in = x.raw();
   View out = detail::empty_view(in.sizes, in.dtype, in.device());
   detail::pointwise(function.forward, out, {&in}, scalars);
@@ -58,8 +58,8 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
 // x = f(x). `name` is the method's.
 Tensor& apply_in_place(const char* name, const Function& function, Tensor& x, detail::Scalars scalars = {}) {
   const View& out = x.raw();
-  check<DTypeError>(out.dtype != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", name);
   check_in_place(name, x, function.forward > kernels::kLastIntegerPointwise ? as_floating(out.dtype) : out.dtype);
+  check<DTypeError>(out.dtype != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", name);
   if (records({&x})) {
     check_recordable(name, x);
     // What is saved must not be what is overwritten now.
@@ -95,10 +95,22 @@ constexpr Function kCeil{"ceil", ceil, ceil, Needs::no_slope};
 constexpr Function kRound{"round", round, round, Needs::no_slope};
 
 // Rounding leaves whole numbers as they are.
-bool is_whole(const Tensor& x) { return !is_floating_point(x.dtype()) && x.dtype() != DType::boolean; }
-Tensor rounded(const Function& function, const Tensor& x) { return is_whole(x) ? x : apply(function, x); }
+bool is_whole(const char* name, const Tensor& x) {
+  check<DTypeError>(x.dtype() != DType::boolean, "{}not defined for bool; convert with .to(DType::i64)",
+                    core::MessagePrefix{name});
+  return !is_floating_point(x.dtype());
+}
+Tensor rounded(const Function& function, const Tensor& x) {
+  return is_whole(function.name, x) ? x : apply(function, x);
+}
 Tensor& round_in_place(const char* name, const Function& function, Tensor& x) {
-  return is_whole(x) ? x : apply_in_place(name, function, x);
+  return is_whole(name, x) ? x : apply_in_place(name, function, x);
+}
+
+// A fraction among the limits makes integers f32.
+bool is_fraction(double limit) { return std::isfinite(limit) && limit != std::floor(limit); }
+bool widened_by(DType dtype, double min, double max) {
+  return !is_floating_point(dtype) && (is_fraction(min) || is_fraction(max));
 }
 
 void check_limits(const char* op, double min, double max) {
@@ -126,7 +138,7 @@ Tensor Tensor::ceil() const { return rounded(kCeil, *this); }
 Tensor Tensor::round() const { return rounded(kRound, *this); }
 Tensor Tensor::clamp(double min, double max) const {
   check_limits("clamp", min, max);
-  return apply(kClamp, *this, {min, max});
+  return apply(kClamp, widened_by(dtype(), min, max) ? as_floating(*this) : *this, {min, max});
 }
 
 Tensor& Tensor::neg_() { return apply_in_place("neg_", kNeg, *this); }
@@ -148,6 +160,7 @@ Tensor& Tensor::ceil_() { return round_in_place("ceil_", kCeil, *this); }
 Tensor& Tensor::round_() { return round_in_place("round_", kRound, *this); }
 Tensor& Tensor::clamp_(double min, double max) {
   check_limits("clamp_", min, max);
+  check_in_place("clamp_", *this, widened_by(dtype(), min, max) ? as_floating(dtype()) : dtype());
   return apply_in_place("clamp_", kClamp, *this, {min, max});
 }
 

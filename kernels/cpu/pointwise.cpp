@@ -24,8 +24,9 @@ void run_typed(const Pointwise& kernel) {
   const int last = kernel.loop.ndim - 1;
   const std::int64_t stride[3] = {kernel.in[0].strides[last], kernel.in[1].strides[last], kernel.in[2].strides[last]};
   const std::int64_t out_stride = kernel.out.strides[last];
-  const T s = convert<T>(kernel.s);
-  const T t = convert<T>(kernel.t);
+  const bool limits = kernel.op == PointwiseOp::clamp;  // those beyond an integer type are none
+  const T s = limits ? saturated<T>(kernel.s) : convert<T>(kernel.s);
+  const T t = limits ? saturated<T>(kernel.t) : convert<T>(kernel.t);
   const auto row = find_row<T>(kernel, kernel.accumulate);
   cpu::for_each_row<T>(kernel.loop, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]},
                        [&](T* const(&p)[4], std::int64_t count) {

@@ -170,7 +170,7 @@ TEST(InPlace, OfALeafNeedsNoGrad) {
   Tensor a = leaf({2});
   const Values before = a.to_vector<double>();
   EXPECT_EQ(message_of<AutogradError>([&] { a.add_(1.0); }),
-            "add_: a leaf that requires a gradient is changed in place; do it under NoGradGuard");
+            "add_: a leaf [2] requires a gradient and is changed in place; do it under NoGradGuard");
   EXPECT_THROW(a.mul_(a), AutogradError);
   EXPECT_THROW(a.div_(2.0), AutogradError);
   EXPECT_THROW(a.copy_(zeros({2}, {.dtype = DType::f64})), AutogradError);

@@ -104,8 +104,9 @@ TEST_P(InPlaceForm, RefusesLeavesViewsAndExpandedTensors) {
   const Form& form = GetParam();
   Tensor a = leaf({3}, 0.3, 1.9);
   const std::vector<double> before = a.to_vector<double>();
-  EXPECT_EQ(message_of<AutogradError>([&] { form.in_place(a); }),
-            std::string(form.name) + "_: a leaf that requires a gradient is changed in place; do it under NoGradGuard");
+  EXPECT_EQ(
+      message_of<AutogradError>([&] { form.in_place(a); }),
+      std::string(form.name) + "_: a leaf [3] requires a gradient and is changed in place; do it under NoGradGuard");
   EXPECT_EQ(a.to_vector<double>(), before);
   Tensor y = leaf({2, 3}) * 2;
   Tensor row = y[0];

@@ -8,7 +8,7 @@ PyTorch is needed only here; the tests read the files. A name as an argument (`g
 only those families. Each case draws from its own generator, seeded with its name: adding one leaves the others as they
 are. Run twice on one machine, the files are equal; another BLAS may change last digits.
 
-Every file but three, one case a line:
+Every file but four, one case a line:
 
     {"torch": version, "cases": [{
       "name":        unique in the file
@@ -22,8 +22,8 @@ Every file but three, one case a line:
     }]}
 
 Inputs and grad_output are written exactly and are exact in f32, so that one set serves both dtypes. `f64` and `f32`
-hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax and argmin has "dtype":
-"i64".
+hold what PyTorch computes in either; `f32` is left out where it is equal to `f64`. The output of argmax and argmin has
+"dtype": "i64".
 
 Ops whose call is not plain from their attributes:
 
@@ -48,7 +48,8 @@ Ops whose call is not plain from their attributes:
     binary_cross_entropy   inputs input, target, and those that the attribute "weights" lists: some of "weight" and
                            "pos_weight"; binary_cross_entropy_with_logits likewise
 
-training.json, schedules.json and init.json: see the functions of those names in training.py.
+matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in
+training.py.
 """
 
 import math
@@ -60,6 +61,7 @@ import torch
 sys.dont_write_bytecode = True  # the imports below would leave a folder beside the tests
 
 from losses import loss
+from matrix import matrix
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
@@ -467,7 +469,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, norm, training, schedules, init)}
+                                    linear, matrix, norm, training, schedules, init)}
 
 
 def main():

@@ -16,6 +16,16 @@ using nlohmann::json;
 
 Tensor Values::to_tensor(DType floating) const { return from_data(data, shape).to(integer ? DType::i64 : floating); }
 
+DType dtype_named(const std::string& text) {
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    if (name(dtype) == text) {
+      return dtype;
+    }
+  }
+  throw std::out_of_range("there is no dtype '" + text + "'");
+}
+
 Shape to_shape(const json& sizes) { return Shape(sizes.get<std::vector<std::int64_t>>()); }
 
 Values to_values(const json& tensor) {

@@ -54,6 +54,8 @@ struct Case {
   const Result& result(DType dtype) const { return dtype == DType::f64 ? f64 : f32; }
 };
 
+/// The dtype of that name. Throws std::out_of_range.
+DType dtype_named(const std::string& text);
 Shape to_shape(const nlohmann::json& sizes);
 Values to_values(const nlohmann::json& tensor);
 Case to_case(const nlohmann::json& entry);

@@ -25,6 +25,11 @@ Reduction to_reduction(const std::string& name) {
   return reductions.at(name);
 }
 
+// Whole numbers stay whole: the type of a result depends on it.
+Scalar to_scalar(const json& number) {
+  return number.is_number_integer() ? Scalar(number.get<std::int64_t>()) : Scalar(number.get<double>());
+}
+
 // Two tensors, or one and a number on either side.
 template <class F>
 Op arithmetic(F f) {
@@ -32,13 +37,29 @@ Op arithmetic(F f) {
     if (x.size() == 2) {
       return f(x[0], x[1]);
     }
-    const double scalar = attrs.at("scalar");
+    const Scalar scalar = to_scalar(attrs.at("scalar"));
     return attrs.at("side") == "right" ? f(x[0], scalar) : f(scalar, x[0]);
   };
 }
 
 Op plain(Tensor (Tensor::*method)() const) {
   return [method](const json&, const Tensors& x) { return (x[0].*method)(); };
+}
+
+template <class F>
+Op of_two(F f) {
+  return [f](const json&, const Tensors& x) { return f(x.at(0), x.at(1)); };
+}
+
+// In-place ops change a copy.
+Op in_place(Tensor& (Tensor::*method)()) {
+  return [method](const json&, const Tensors& x) { return (x[0].clone().*method)(); };
+}
+Op in_place(Tensor& (Tensor::*method)(const Tensor&)) {
+  return [method](const json&, const Tensors& x) { return (x[0].clone().*method)(x.at(1)); };
+}
+Op in_place(Tensor& (Tensor::*method)(Scalar), const char* attribute) {
+  return [=](const json& attrs, const Tensors& x) { return (x[0].clone().*method)(to_scalar(attrs.at(attribute))); };
 }
 
 Op along_dim(Tensor (Tensor::*method)(int) const) {
@@ -167,7 +188,7 @@ const std::map<std::string, Op>& ops() {
       {"sqrt", plain(&Tensor::sqrt)},
       {"abs", plain(&Tensor::abs)},
       {"relu", plain(&Tensor::relu)},
-      {"pow", [](const json& attrs, const Tensors& x) { return x[0].pow(attrs.at("exponent").get<double>()); }},
+      {"pow", [](const json& attrs, const Tensors& x) { return x[0].pow(to_scalar(attrs.at("exponent"))); }},
       {"matmul", [](const json&, const Tensors& x) { return x.at(0).matmul(x.at(1)); }},
       {"softmax", along_dim(&Tensor::softmax)},
       {"log_softmax", along_dim(&Tensor::log_softmax)},
@@ -203,10 +224,8 @@ const std::map<std::string, Op>& ops() {
        [](const json& attrs, const Tensors& x) { return x.at(0).scatter_add(attrs.at("dim"), x.at(1), x.at(2)); }},
       {"where", [](const json&, const Tensors& x) { return where(x.at(0) != 0, x.at(1), x.at(2)); }},
       {"masked_select", [](const json&, const Tensors& x) { return x.at(0).masked_select(x.at(1) != 0); }},
-      {"masked_fill",
-       [](const json& attrs, const Tensors& x) {
-         return x.at(0).masked_fill(x.at(1) != 0, attrs.at("value").get<double>());
-       }},
+      {"masked_fill", [](const json& attrs,
+                         const Tensors& x) { return x.at(0).masked_fill(x.at(1) != 0, to_scalar(attrs.at("value"))); }},
       {"maximum", [](const json&, const Tensors& x) { return maximum(x.at(0), x.at(1)); }},
       {"minimum", [](const json&, const Tensors& x) { return minimum(x.at(0), x.at(1)); }},
       {"power", [](const json&, const Tensors& x) { return x.at(0).pow(x.at(1)); }},
@@ -241,6 +260,60 @@ const std::map<std::string, Op>& ops() {
                        const Tensors& x) { return x[0].logsumexp(to_shape(attrs.at("dims")), attrs.at("keepdim")); }},
       {"cat", joining(&cat)},
       {"stack", joining(&stack)},
+      {"eq", of_two([](const Tensor& a, const Tensor& b) { return a == b; })},
+      {"ne", of_two([](const Tensor& a, const Tensor& b) { return a != b; })},
+      {"lt", of_two([](const Tensor& a, const Tensor& b) { return a < b; })},
+      {"le", of_two([](const Tensor& a, const Tensor& b) { return a <= b; })},
+      {"gt", of_two([](const Tensor& a, const Tensor& b) { return a > b; })},
+      {"ge", of_two([](const Tensor& a, const Tensor& b) { return a >= b; })},
+      {"logical_and", of_two(&logical_and)},
+      {"logical_or", of_two(&logical_or)},
+      {"logical_xor", of_two(&logical_xor)},
+      {"logical_not", [](const json&, const Tensors& x) { return logical_not(x[0]); }},
+      {"isnan", [](const json&, const Tensors& x) { return isnan(x[0]); }},
+      {"any", plain(&Tensor::any)},
+      {"all", plain(&Tensor::all)},
+      {"nonzero", plain(&Tensor::nonzero)},
+      {"clone", plain(&Tensor::clone)},
+      {"to", [](const json& attrs, const Tensors& x) { return x[0].to(dtype_named(attrs.at("dtype"))); }},
+      {"split",
+       [](const json& attrs, const Tensors& x) {
+         return x[0].split(attrs.at("length").get<std::int64_t>(), attrs.at("dim")).back();
+       }},
+      {"masked_fill_",
+       [](const json& attrs, const Tensors& x) {
+         return x.at(0).clone().masked_fill_(x.at(1) != 0, to_scalar(attrs.at("value")));
+       }},
+      {"scatter_add_",
+       [](const json& attrs, const Tensors& x) {
+         return x.at(0).clone().scatter_add_(attrs.at("dim"), x.at(1), x.at(2));
+       }},
+      {"clamp_",
+       [](const json& attrs, const Tensors& x) { return x[0].clone().clamp_(attrs.at("min"), attrs.at("max")); }},
+      {"fill_", in_place(&Tensor::fill_, "value")},
+      {"pow_", in_place(&Tensor::pow_, "exponent")},
+      {"neg_", in_place(&Tensor::neg_)},
+      {"exp_", in_place(&Tensor::exp_)},
+      {"expm1_", in_place(&Tensor::expm1_)},
+      {"log_", in_place(&Tensor::log_)},
+      {"log1p_", in_place(&Tensor::log1p_)},
+      {"sqrt_", in_place(&Tensor::sqrt_)},
+      {"rsqrt_", in_place(&Tensor::rsqrt_)},
+      {"sin_", in_place(&Tensor::sin_)},
+      {"cos_", in_place(&Tensor::cos_)},
+      {"abs_", in_place(&Tensor::abs_)},
+      {"sign_", in_place(&Tensor::sign_)},
+      {"floor_", in_place(&Tensor::floor_)},
+      {"ceil_", in_place(&Tensor::ceil_)},
+      {"round_", in_place(&Tensor::round_)},
+      {"relu_", in_place(&Tensor::relu_)},
+      {"tanh_", in_place(&Tensor::tanh_)},
+      {"sigmoid_", in_place(&Tensor::sigmoid_)},
+      {"add_", in_place(&Tensor::add_)},
+      {"sub_", in_place(&Tensor::sub_)},
+      {"mul_", in_place(&Tensor::mul_)},
+      {"div_", in_place(&Tensor::div_)},
+      {"copy_", in_place(&Tensor::copy_)},
       {"linear", linear_of(&linear)},
       {"linear_relu", linear_of(&linear_relu)},
       {"layer_norm",

@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
-DTYPES = {"f64": torch.float64, "f32": torch.float32}
+DTYPES = {"f64": torch.float64, "f32": torch.float32}  # that the files of cases have results for
+TYPES = DTYPES | {"bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
+                  "u8": torch.uint8, "bool": torch.bool}
 
 
 # ---- numbers and tensors as JSON ----
@@ -150,6 +152,10 @@ def weighted(fn):
     return run
 
 
+def in_place(name):
+    return lambda attrs, x, *others: getattr(x.clone(), name)(*attrs.values(), *others)
+
+
 OPS = {
     "add": arithmetic(lambda a, b: a + b),
     "sub": arithmetic(lambda a, b: a - b),
@@ -172,7 +178,8 @@ OPS = {
     "gather": lambda attrs, x, index: x.gather(attrs["dim"], index),
     "scatter_add": lambda attrs, x, index, source: x.scatter_add(attrs["dim"], index, source),
     "where": lambda attrs, condition, a, b: torch.where(condition != 0, a, b),
-    "masked_select": lambda attrs, x, mask: x.masked_select(mask != 0),
+    # contiguous(): PyTorch 1.13 has the gradient in another order where one of the two is transposed.
+    "masked_select": lambda attrs, x, mask: x.contiguous().masked_select((mask != 0).contiguous()),
     "masked_fill": lambda attrs, x, mask: x.masked_fill(mask != 0, attrs["value"]),
     "maximum": lambda attrs, a, b: torch.maximum(a, b),
     "minimum": lambda attrs, a, b: torch.minimum(a, b),
@@ -203,8 +210,25 @@ OPS = {
     "binary_cross_entropy": weighted(F.binary_cross_entropy),
     "binary_cross_entropy_with_logits": weighted(F.binary_cross_entropy_with_logits),
 }
+OPS |= {
+    "eq": lambda attrs, a, b: a == b,
+    "ne": lambda attrs, a, b: a != b,
+    "lt": lambda attrs, a, b: a < b,
+    "le": lambda attrs, a, b: a <= b,
+    "gt": lambda attrs, a, b: a > b,
+    "ge": lambda attrs, a, b: a >= b,
+    "split": lambda attrs, x: torch.split(x, attrs["length"], attrs["dim"])[-1],
+    "to": lambda attrs, x: x.to(TYPES[attrs["dtype"]]),
+    "masked_fill_": lambda attrs, x, mask: x.clone().masked_fill_(mask, attrs["value"]),
+}
+for changing in ("add_ sub_ mul_ div_ copy_ fill_ neg_ exp_ expm1_ log_ log1p_ sqrt_ rsqrt_ sin_ cos_ abs_ sign_ floor_ ceil_ "
+                 "round_ clamp_ pow_ relu_ tanh_ sigmoid_ scatter_add_").split():
+    OPS[changing] = in_place(changing)
+for two in "logical_and logical_or logical_xor".split():
+    OPS[two] = lambda attrs, a, b, fn=getattr(torch, two): fn(a, b)
 for plain in ("neg exp log sqrt abs pow relu softmax log_softmax reshape transpose permute narrow select expand "
-              "unsqueeze flatten expm1 log1p cumsum rsqrt sin cos sign floor ceil round tanh sigmoid clamp").split():
+              "unsqueeze flatten expm1 log1p cumsum rsqrt sin cos sign floor ceil round tanh sigmoid clamp "
+              "logical_not isnan any all nonzero clone").split():
     OPS[plain] = method(plain)
 
 

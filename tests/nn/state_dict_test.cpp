@@ -168,7 +168,8 @@ TEST(LoadStateDict, NotStrictWithNoNameInCommonIsAnError) {
   state.set("module.fc1.weight", zeros({8, 4}));
   EXPECT_EQ(message_of<ConfigError>([&] { model.load_state_dict(state, false); }),
             "load_state_dict: the state does not fit Mlp; nothing was loaded\n"
-            "  none of the 1 names in the state is one of this module's, such as 'fc1.weight'");
+            "  all 1 names in the state begin with 'module.', such as 'module.fc1.weight': it is of a model that was "
+            "wrapped; take the prefix off");
   EXPECT_THROW(model.load_state_dict({}, false), ConfigError);
 }
 

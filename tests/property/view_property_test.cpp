@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,17 +9,18 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/view.h>
 
+#include "property.h"
+
 // Random chains of views against an oracle that keeps, for every element, the place in memory it comes from.
 
 namespace tandem {
 namespace {
 
-using Rng = std::mt19937_64;
+using test::check_property;
+using test::once_in;
+using test::pick;
+using test::pick_order;
 using Places = std::vector<std::int64_t>;
-
-std::int64_t between(Rng& rng, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(high - low + 1));
-}
 
 /// A tensor as a list of places in row-major order: the plainest thing that a view can be.
 struct Oracle {
@@ -58,10 +58,9 @@ struct Pair {
   Oracle oracle;
 };
 
-Pair permuted(const Pair& x, Rng& rng) {
-  std::vector<std::int64_t> order(x.oracle.sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), rng);
+Pair permuted(const Pair& x) {
+  const std::vector<int> chosen = pick_order(x.oracle.sizes.ndim());
+  const std::vector<std::int64_t> order(chosen.begin(), chosen.end());
   Shape sizes;
   for (const std::int64_t dim : order)
     sizes.push_back(x.oracle.sizes[static_cast<int>(dim)]);
@@ -74,13 +73,13 @@ Pair permuted(const Pair& x, Rng& rng) {
           })};
 }
 
-Pair sliced(const Pair& x, Rng& rng) {
+Pair sliced(const Pair& x) {
   if (x.oracle.sizes.empty()) return x;
-  const auto dim = static_cast<int>(between(rng, 0, x.oracle.sizes.ndim() - 1));
+  const auto dim = static_cast<int>(pick(0, x.oracle.sizes.ndim() - 1));
   const std::int64_t size = x.oracle.sizes[dim];
-  const std::int64_t start = between(rng, 0, size);
-  const std::int64_t end = between(rng, start, size);
-  const std::int64_t step = between(rng, 1, 3);
+  const std::int64_t start = pick(0, size);
+  const std::int64_t end = pick(start, size);
+  const std::int64_t step = pick(1, 3);
   Shape sizes = x.oracle.sizes;
   sizes[dim] = (end - start + step - 1) / step;
   return {x.tensor.slice(dim, start, end, step), gathered(sizes, [&](std::vector<std::int64_t> index) {
@@ -89,11 +88,11 @@ Pair sliced(const Pair& x, Rng& rng) {
           })};
 }
 
-Pair selected(const Pair& x, Rng& rng) {
+Pair selected(const Pair& x) {
   if (x.oracle.sizes.empty()) return x;
-  const auto dim = static_cast<int>(between(rng, 0, x.oracle.sizes.ndim() - 1));
+  const auto dim = static_cast<int>(pick(0, x.oracle.sizes.ndim() - 1));
   if (x.oracle.sizes[dim] == 0) return x;
-  const std::int64_t chosen = between(rng, 0, x.oracle.sizes[dim] - 1);
+  const std::int64_t chosen = pick(0, x.oracle.sizes[dim] - 1);
   Shape sizes = x.oracle.sizes;
   sizes.erase(dim);
   return {x.tensor.select(dim, chosen), gathered(sizes, [&](std::vector<std::int64_t> index) {
@@ -102,15 +101,15 @@ Pair selected(const Pair& x, Rng& rng) {
           })};
 }
 
-Pair unsqueezed(const Pair& x, Rng& rng) {
+Pair unsqueezed(const Pair& x) {
   if (x.oracle.sizes.ndim() >= 6) return x;
-  const auto dim = static_cast<int>(between(rng, 0, x.oracle.sizes.ndim()));
+  const auto dim = static_cast<int>(pick(0, x.oracle.sizes.ndim()));
   Shape sizes = x.oracle.sizes;
   sizes.insert(dim, 1);
   return {x.tensor.unsqueeze(dim), {sizes, x.oracle.places}};
 }
 
-Pair squeezed(const Pair& x, Rng&) {
+Pair squeezed(const Pair& x) {
   Shape sizes;
   for (const std::int64_t size : x.oracle.sizes) {
     if (size != 1) sizes.push_back(size);
@@ -118,13 +117,13 @@ Pair squeezed(const Pair& x, Rng&) {
   return {x.tensor.squeeze(), {sizes, x.oracle.places}};
 }
 
-Pair expanded(const Pair& x, Rng& rng) {
+Pair expanded(const Pair& x) {
   Shape sizes = x.oracle.sizes;
   for (int dim = 0; dim < sizes.ndim(); ++dim) {
-    if (sizes[dim] == 1) sizes[dim] = between(rng, 0, 3);
+    if (sizes[dim] == 1) sizes[dim] = pick(0, 3);
   }
-  const bool longer = sizes.ndim() < 6 && rng() % 2 == 0;
-  if (longer) sizes.insert(0, between(rng, 1, 2));
+  const bool longer = sizes.ndim() < 6 && once_in(2);
+  if (longer) sizes.insert(0, pick(1, 2));
   return {x.tensor.expand(sizes), gathered(sizes, [&](std::vector<std::int64_t> index) {
             if (longer) index.erase(index.begin());
             for (std::size_t dim = 0; dim < index.size(); ++dim) {
@@ -135,20 +134,20 @@ Pair expanded(const Pair& x, Rng& rng) {
 }
 
 // Some other way to cut as many elements.
-Shape random_cut(std::int64_t count, Rng& rng) {
+Shape random_cut(std::int64_t count) {
   Shape sizes;
-  if (count == 0) return Shape{between(rng, 0, 3), 0};
+  if (count == 0) return Shape{pick(0, 3), 0};
   while (count > 1 && sizes.ndim() < 5) {
     std::vector<std::int64_t> divisors;
     for (std::int64_t d = 1; d <= count; ++d) {
       if (count % d == 0) divisors.push_back(d);
     }
-    const std::int64_t size = divisors[rng() % divisors.size()];
+    const std::int64_t size = test::one_of(divisors);
     sizes.push_back(size);
     count /= size;
   }
   if (count > 1) sizes.push_back(count);
-  if (sizes.ndim() < 6 && rng() % 3 == 0) sizes.insert(static_cast<int>(between(rng, 0, sizes.ndim())), 1);
+  if (sizes.ndim() < 6 && once_in(3)) sizes.insert(static_cast<int>(pick(0, sizes.ndim())), 1);
   return sizes;
 }
 
@@ -168,37 +167,36 @@ bool is_strided(const Places& places, const Shape& sizes) {
   return expected.places == places;
 }
 
-Pair reshaped(const Pair& x, Rng& rng) {
-  const Shape sizes = random_cut(x.oracle.sizes.numel(), rng);
+Pair reshaped(const Pair& x) {
+  const Shape sizes = random_cut(x.oracle.sizes.numel());
   const std::optional<detail::View> view = detail::try_reshape(x.tensor.raw(), sizes);
-  if (x.oracle.sizes.numel() > 0) {
-    EXPECT_EQ(view.has_value(), is_strided(x.oracle.places, sizes))
-        << to_string(x.tensor.shape()) << " strides " << to_string(x.tensor.strides()) << " to " << to_string(sizes);
+  if (x.oracle.sizes.numel() > 0 && view.has_value() != is_strided(x.oracle.places, sizes)) {
+    RC_FAIL(to_string(x.tensor.shape()) + " strides " + to_string(x.tensor.strides()) + " to " + to_string(sizes));
   }
   const Tensor copy = x.tensor.reshape(sizes);
-  EXPECT_EQ(copy.shape(), sizes);
-  EXPECT_EQ(copy.to_vector<std::int64_t>(), x.oracle.places);
+  RC_ASSERT(copy.shape() == sizes);
+  RC_ASSERT(copy.to_vector<std::int64_t>() == x.oracle.places);
   if (!view) return x;  // a copy would begin a memory of its own
   return {x.tensor.view(sizes), {sizes, x.oracle.places}};
 }
 
 TEST(ViewProperty, AnyChainOfViewsShowsTheElementsOfTheOracle) {
-  using Step = Pair (*)(const Pair&, Rng&);
-  constexpr Step kSteps[] = {permuted, sliced, selected, unsqueezed, squeezed, expanded, reshaped, reshaped, permuted};
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
-    Rng rng(seed);
+  using Step = Pair (*)(const Pair&);
+  static const std::vector<Step> steps{permuted, sliced,   selected, unsqueezed, squeezed,
+                                       expanded, reshaped, reshaped, permuted};
+  check_property(5000, [] {
     Shape sizes;
-    for (std::int64_t dims = between(rng, 0, 5); dims > 0; --dims)
-      sizes.push_back(between(rng, 1, 4));
+    for (std::int64_t dims = pick(0, 5); dims > 0; --dims)
+      sizes.push_back(pick(1, 4));
     Pair x{arange(sizes.numel()).reshape(sizes), {sizes, {}}};
     x.oracle.places.resize(static_cast<std::size_t>(sizes.numel()));
     std::iota(x.oracle.places.begin(), x.oracle.places.end(), 0);
     const auto* memory = x.tensor.data<std::int64_t>();
     const detail::Storage* storage = x.tensor.raw().storage.get();
-    for (int step = 0; step < 8; ++step) {
-      x = kSteps[rng() % std::size(kSteps)](x, rng);
-      ASSERT_EQ(x.tensor.shape(), x.oracle.sizes) << "seed " << seed;
-      ASSERT_EQ(x.tensor.raw().storage.get(), storage) << "seed " << seed;
+    for (std::int64_t left = pick(1, 8); left > 0; --left) {
+      x = test::one_of(steps)(x);
+      RC_ASSERT(x.tensor.shape() == x.oracle.sizes);
+      RC_ASSERT(x.tensor.raw().storage.get() == storage);
       // By hand, from data() and strides(), as a user would walk it.
       const auto* first = x.tensor.data<std::int64_t>();
       const Oracle walked = gathered(x.oracle.sizes, [&](const std::vector<std::int64_t>& index) {
@@ -208,14 +206,12 @@ TEST(ViewProperty, AnyChainOfViewsShowsTheElementsOfTheOracle) {
         }
         return static_cast<std::int64_t>(element - memory);
       });
-      ASSERT_EQ(walked.places, x.oracle.places) << "seed " << seed << " step " << step;
-      ASSERT_EQ(x.tensor.to_vector<std::int64_t>(), x.oracle.places) << "seed " << seed << " step " << step;
+      RC_ASSERT(walked.places == x.oracle.places);
+      RC_ASSERT(x.tensor.to_vector<std::int64_t>() == x.oracle.places);
       const bool dense = x.oracle.places.empty() || is_strided(x.oracle.places, {x.oracle.sizes.numel()});
-      if (x.tensor.is_contiguous()) {
-        ASSERT_TRUE(dense) << "seed " << seed;
-      }
+      RC_ASSERT(dense || !x.tensor.is_contiguous());
     }
-  }
+  });
 }
 
 }  // namespace
