@@ -71,7 +71,8 @@ ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
   // When a whole module is assigned its base comes first, and with its old state its members lose their parent.
   check<ConfigError>(state_ == nullptr || state_->parent == nullptr || state_ == other.state_,
-                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one",
+                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one. "
+                     "Copy the values (load_state_dict), or assign the whole parent",
                      state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
   state_ = std::move(other.state_);
   return *this;

@@ -41,8 +41,10 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
       const Tensor& parameter = groups[g].params[i];
       const auto where = [&] { return one ? std::string() : fmt::format(" of group {}", g); };
       check<ConfigError>(parameter.defined(), "{}: parameter {}{} is undefined", name, i, where());
-      check<ConfigError>(parameter.is_leaf(), "{}: parameter {}{} is the result of an op; only leaves can be optimised",
-                         name, i, where());
+      check<ConfigError>(
+          parameter.is_leaf(),
+          "{}: parameter {}{} is the result of an op; only leaves can be optimised, such as a module's parameters()",
+          name, i, where());
       const auto [found, added] = group_of.emplace(parameter.unresolved(), g);
       check<ConfigError>(added || found->second != g, "{}: parameter {}{} '{}' appears twice", name, i, where(),
                          autograd::parameter_name(parameter));

@@ -61,13 +61,17 @@ const void* Tensor::checked_dense(DType expected) const {
 }
 
 double Tensor::item_double() const {
-  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
+  check<ShapeError>(numel() == 1,
+                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
+                    numel());
   return core::dispatch_any(dtype(),
                             [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
 }
 
 std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
-  check<ShapeError>(numel() == 1, "item: needs exactly one element, the tensor {} has {}", shape(), numel());
+  check<ShapeError>(numel() == 1,
+                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
+                    numel());
   return core::dispatch_any(dtype(), [&]<class T>() {
     const ComputeType<T> value = *static_cast<const T*>(raw().data());
     bool fits = true;

@@ -67,8 +67,9 @@ View select(const View& view, int dim, std::int64_t index) {
   check<ShapeError>(view.sizes.ndim() > 0, "select: a scalar has no dimension to select from");
   dim = wrap_dim(dim, view.sizes.ndim(), "select");
   const std::int64_t size = view.sizes[dim];
-  check<ShapeError>(index >= -size && index < size, "select: index {} is out of range for dimension {} of {}", index,
-                    dim, view.sizes);
+  check<ShapeError>(index >= -size && index < size,
+                    "select: index {} is out of range for dimension {} of {}: expected {} to {}", index, dim,
+                    view.sizes, -size, size - 1);
   View result = view;
   result.offset += (index < 0 ? index + size : index) * view.strides[dim];
   result.sizes.erase(dim);

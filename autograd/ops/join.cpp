@@ -23,8 +23,8 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
     if (expected.ndim() == sizes.ndim()) {
       expected[dim] = sizes[dim];
     }
-    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}", op, first.sizes, tensor.shape(),
-                      dim);
+    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}, where all sizes must be equal", op,
+                      first.sizes, tensor.shape(), dim);
     starts.push_back(sizes[dim]);
     sizes[dim] += tensor.shape()[dim];
     recorded = recorded || records({&tensor});

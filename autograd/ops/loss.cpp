@@ -35,11 +35,15 @@ Shape without_classes(const Shape& input) {
 }
 
 void check_index_target(LossNames names, const Tensor& input, const Tensor& target) {
+  const Shape& sizes = input.shape();
+  check<DTypeError>(is_floating_point(target.dtype()) || sizes.ndim() == 0 || !(target.shape() == sizes),
+                    "{}targets {} of type {} have the shape of the {}: class indices are one a row (.argmax(1)); "
+                    "probabilities are floating point (.to(DType::{}))",
+                    MessagePrefix{names.op}, target.shape(), target.dtype(), names.input, input.dtype());
   if (target.dtype() != DType::i64) [[unlikely]] {
     fail<DTypeError>("{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
                      MessagePrefix{names.op}, target.dtype());
   }
-  const Shape& sizes = input.shape();
   if (sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1 || !(target.shape() == without_classes(sizes))) [[unlikely]] {
     const char* more = sizes.ndim() > 2 ? ", ..." : "";
     fail<ShapeError>("{}expected {} [rows, classes{}] and targets [rows{}], got {} and {}", MessagePrefix{names.op},

@@ -50,7 +50,8 @@ Tensor Tensor::matmul(const Tensor& other) const {
   check<ShapeError>(left.ndim() >= 1 && right.ndim() >= 1, "{}expected matrices or vectors, got {} and {}",
                     core::MessagePrefix{"matmul"}, left, right);
   const std::int64_t inner = right[right.ndim() == 1 ? 0 : right.ndim() - 2];
-  check<ShapeError>(left.back() == inner, "{}{} times {}: the inner sizes {} and {} differ",
+  check<ShapeError>(left.back() == inner,
+                    "{}{} times {}: the inner sizes {} and {} differ; is a .transpose(-2, -1) missing?",
                     core::MessagePrefix{"matmul"}, left, right, left.back(), inner);
   if (left.ndim() > 2 && right.ndim() == 2) {  // one matrix for the whole batch: one product
     Shape sizes = left;

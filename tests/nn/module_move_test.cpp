@@ -79,7 +79,8 @@ TEST(ModuleMove, WhatIsRegisteredIsNotAssigned) {
   Mlp a;
   Mlp b;
   EXPECT_EQ(message_of<ConfigError>([&] { a.fc1 = std::move(b.fc1); }),
-            "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one");
+            "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one. "
+            "Copy the values (load_state_dict), or assign the whole parent");
   EXPECT_THROW(a.fc1.weight = std::move(b.fc1.weight), ConfigError);
 }
 

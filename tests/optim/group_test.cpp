@@ -124,7 +124,8 @@ TEST(ParamGroups, MistakesAreNamed) {
   EXPECT_EQ(message_of<ConfigError>([&] { SGD({{.params = all}, {.params = {Tensor()}}}); }),
             "SGD: parameter 0 of group 1 is undefined");
   EXPECT_EQ(message_of<ConfigError>([&] { SGD({{.params = all}, {.params = {leaf() * 2}}}); }),
-            "SGD: parameter 0 of group 1 is the result of an op; only leaves can be optimised");
+            "SGD: parameter 0 of group 1 is the result of an op; only leaves can be optimised, such as a module's "
+            "parameters()");
   EXPECT_EQ(message_of<ConfigError>([&] { SGD({{.params = all, .lr = -1}}); }),
             "SGD: the learning rate must be a number >= 0, got -1");
   EXPECT_EQ(message_of<ConfigError>([&] { RMSprop({{.params = all, .weight_decay = -1}}); }),

@@ -65,7 +65,7 @@ TEST(OptimizerErrors, Parameters) {
             "SGD: the list of parameters is empty (did the model register its layers?)");
   EXPECT_EQ(message_of<ConfigError>([] { SGD({one()[0], Tensor()}); }), "SGD: parameter 1 is undefined");
   EXPECT_EQ(message_of<ConfigError>([] { Adam({one()[0] * 2}); }),
-            "Adam: parameter 0 is the result of an op; only leaves can be optimised");
+            "Adam: parameter 0 is the result of an op; only leaves can be optimised, such as a module's parameters()");
   const nn::Linear layer(2, 2);
   std::vector<Tensor> twice = layer.parameters();
   autograd::set_parameter_name(twice[0], "fc.weight");

@@ -42,9 +42,9 @@ TEST(Item, ReadsThroughAView) { EXPECT_EQ(arange(12).reshape({3, 4})[2][1].item<
 
 TEST(Item, NeedsExactlyOneElement) {
   EXPECT_EQ(message_of<ShapeError>([] { zeros({2, 3}).item(); }),
-            "item: needs exactly one element, the tensor [2, 3] has 6");
+            "item: needs exactly one element, the tensor [2, 3] has 6; reduce it, or use to_vector()");
   EXPECT_EQ(message_of<ShapeError>([] { zeros({0}).item<std::int64_t>(); }),
-            "item: needs exactly one element, the tensor [0] has 0");
+            "item: needs exactly one element, the tensor [0] has 0; reduce it, or use to_vector()");
 }
 
 TEST(ToVector, ReadsAnyLayoutInRowMajorOrder) {

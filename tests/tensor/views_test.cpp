@@ -109,7 +109,8 @@ TEST(Select, DropsADimension) {
   EXPECT_EQ(values(x[1]), (Ints{3, 4, 5}));
   EXPECT_EQ(values(x.select(1, -1)), (Ints{2, 5}));
   EXPECT_EQ(x[0][0].shape(), Shape());
-  EXPECT_EQ(message_of<ShapeError>([&] { x[2]; }), "select: index 2 is out of range for dimension 0 of [2, 3]");
+  EXPECT_EQ(message_of<ShapeError>([&] { x[2]; }),
+            "select: index 2 is out of range for dimension 0 of [2, 3]: expected -2 to 1");
   EXPECT_THROW(x[-3], ShapeError);
   EXPECT_THROW(x.select(0, kMin), ShapeError);
   EXPECT_EQ(message_of<ShapeError>([] { tensor(1.0)[0]; }), "select: a scalar has no dimension to select from");

@@ -1,0 +1,229 @@
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+// The commonest mistakes, in one list: what a user reads. A text says where (layer or parameter by its name), what was
+// expected, what came, and what to do; and it fits on a screen.
+
+namespace tandem {
+namespace {
+
+struct Net : nn::Module<Net> {
+  nn::Linear fc1 = child("fc1", nn::Linear(4, 8));
+  nn::BatchNorm1d norm = child("norm", nn::BatchNorm1d(8));
+  nn::Linear fc2 = child("fc2", nn::Linear(8, 3));
+  Tensor forward(const Tensor& x) const { return fc2(relu(norm(fc1(x)))); }
+};
+
+struct Words : nn::Module<Words> {
+  nn::Embedding table = child("table", nn::Embedding(10, 4));
+  Tensor forward(const Tensor& x) const { return table(x); }
+};
+
+struct Forgetful : nn::Module<Forgetful> {
+  nn::Linear fc{4, 2};
+  Tensor forward(const Tensor& x) const { return fc(x); }
+};
+
+struct Twice : nn::Module<Twice> {
+  nn::Linear a = child("fc", nn::Linear(2, 2));
+  nn::Linear b = child("fc", nn::Linear(2, 2));
+};
+
+// What most of them go wrong with.
+struct Scene {
+  Net net;
+  Words words;
+  Tensor x = randn({5, 4});
+  Tensor labels = tensor({0, 1, 2, 0, 1});
+};
+
+struct Mistake {
+  const char* name;
+  std::function<void(Scene&)> make;
+  const char* text;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+const Mistake kMistakes[] = {
+    {"features", [](Scene& s) { s.net(randn({5, 3})); },
+     "Linear 'fc1': input [5, 3] has 3 features, layer expects 4 (weight [8, 4])"},
+    {"integers_into_a_layer", [](Scene& s) { s.net(randint(0, 9, {5, 4})); },
+     "Linear 'fc1': input is i64, weight f32. Convert the input: x.to(DType::f32)"},
+    {"device", [](Scene& s) { s.net(randn({5, 4}, {.device = "cpu:1"})); },
+     "Linear 'fc1': input is on cpu:1, weight on cpu:0. Move the input: x.to(\"cpu:0\")"},
+    {"batch_of_one", [](Scene& s) { s.net(randn({1, 4})); },
+     "BatchNorm1d 'norm': batch_norm: training needs more than one value per channel, got the input [1, 8]; use a "
+     "larger batch, or evaluation mode"},
+    {"norm_features", [](Scene& s) { s.net.norm(randn({5, 3})); },
+     "BatchNorm1d 'norm': input [5, 3] has 3 features, layer expects 8"},
+    {"word_out_of_range", [](Scene& s) { s.words(tensor({3, 10})); },
+     "Embedding 'table': index 10 at position 1 is outside [0, 10)"},
+    {"float_words", [](Scene& s) { s.words(tensor({3.0, 1.0})); },
+     "Embedding 'table': indices must be i64 or i32, got f32; convert with .to(DType::i64)"},
+    {"forgot_child", [](Scene& s) { Forgetful()(s.x); },
+     "Forgetful: a Linear with parameters is called here but is no child of any module, so it would not be trained. "
+     "Register it: child(\"name\", nn::Linear(...))"},
+    {"ce_class_range", [](Scene& s) { cross_entropy(s.net(s.x), tensor({0, 1, 2, 3, 0})); },
+     "cross_entropy: target 3 in row 3 is not a class index: expected 0 to 2, or -100 (ignore_index)"},
+    {"ce_rows", [](Scene& s) { cross_entropy(s.net(s.x), tensor({0, 1})); },
+     "cross_entropy: expected logits [rows, classes] and targets [rows], got [5, 3] and [2]"},
+    {"ce_one_hot_i64", [](Scene& s) { cross_entropy(s.net(s.x), zeros({5, 3}, {.dtype = DType::i64})); },
+     "cross_entropy: targets [5, 3] of type i64 have the shape of the logits: class indices are one a row "
+     "(.argmax(1)); probabilities are floating point (.to(DType::f32))"},
+    {"mse_broadcast", [](Scene&) { mse_loss(randn({5, 1}), randn({5})); },
+     "mse_loss: input [5, 1] and target [5] differ; reshape one (y.reshape({-1, 1}) for a column)"},
+    {"bce_target", [](Scene&) { binary_cross_entropy_with_logits(randn({5, 1}), randn({5})); },
+     "binary_cross_entropy_with_logits: logits [5, 1] and target [5] differ; reshape one (y.reshape({-1, 1}) for a "
+     "column)"},
+    {"broadcast", [](Scene&) { randn({2, 3}) + randn({2, 4}); },
+     "add: shapes [2, 3] and [2, 4] do not broadcast: sizes 3 and 4 at dimension -1 differ and neither is 1"},
+    {"matmul", [](Scene&) { matmul(randn({2, 3}), randn({2, 3})); },
+     "matmul: [2, 3] times [2, 3]: the inner sizes 3 and 2 differ; is a .transpose(-2, -1) missing?"},
+    {"reshape", [](Scene& s) { s.x.reshape({3, -1}); }, "reshape: [5, 4] with 20 elements cannot become [3, -1]"},
+    {"view_of_t", [](Scene& s) { s.x.t().view({20}); },
+     "view: [4, 5] with strides [1, 4] cannot become [20] without a copy; use reshape() or contiguous()"},
+    {"cat", [](Scene&) { cat({randn({2, 3}), randn({2, 4})}); },
+     "cat: [2, 3] and [2, 4] differ outside dimension 0, where all sizes must be equal"},
+    {"index", [](Scene& s) { s.x[5]; }, "select: index 5 is out of range for dimension 0 of [5, 4]: expected -5 to 4"},
+    {"item", [](Scene& s) { s.x.item(); },
+     "item: needs exactly one element, the tensor [5, 4] has 20; reduce it, or use to_vector()"},
+    {"data_type", [](Scene& s) { s.x.data<double>(); },
+     "data<f64>: the tensor holds f32; convert with .to(DType::f64)"},
+    {"undefined",
+     [](Scene&) {
+       Tensor t;
+       t + 1;
+     },
+     "an undefined tensor was used (a default-constructed Tensor, or a gradient that is not there yet)"},
+    {"backward_vector", [](Scene& s) { s.net(s.x).backward(); },
+     "backward: the tensor [5, 3] is not a scalar; reduce it (.mean(), .sum()) or pass its gradient"},
+    {"backward_twice",
+     [](Scene& s) {
+       Tensor l = s.net(s.x).sum();
+       l.backward();
+       l.backward();
+     },
+     "backward: the graph through 'sum' was freed by an earlier backward(); pass retain_graph=true to the first one, "
+     "or compute the forward pass again"},
+    {"backward_no_grad",
+     [](Scene& s) {
+       Tensor l;
+       {
+         NoGradGuard g;
+         l = s.net(s.x).sum();
+       }
+       l.backward();
+     },
+     "backward: this tensor [] depends on nothing that requires a gradient (was it computed under NoGradGuard, or from "
+     "detached values?)"},
+    {"grad_of_a_result",
+     [](Scene& s) {
+       Tensor h = s.net(s.x);
+       h.sum().backward();
+       h.grad();
+     },
+     "grad: this is the result of 'linear', whose gradient is not kept; call retain_grad() before backward()"},
+    {"inplace_leaf",
+     [](Scene& s) {
+       Tensor w = s.net.fc1.weight;
+       w.mul_(2);
+     },
+     "mul_: parameter 'fc1.weight' [8, 4] requires a gradient and is changed in place; do it under NoGradGuard"},
+    {"inplace_saved",
+     [](Scene& s) {
+       Tensor l = (s.net.fc1(s.x) * s.net.fc1.bias).sum();
+       {
+         NoGradGuard g;
+         Tensor b = s.net.fc1.bias;
+         b.zero_();
+       }
+       l.backward();
+     },
+     "backward of 'mul': parameter 'fc1.bias' [8] that it saved was changed in place since (version 1, now 2). Call "
+     "backward() before changing it, or change a copy (.clone())"},
+    {"inplace_view",
+     [](Scene& s) {
+       Tensor h = s.net(s.x);
+       h[0].zero_();
+     },
+     "zero_: recording a change in place of a view [3] is not supported; build the whole with cat() or stack(), or use "
+     "NoGradGuard"},
+    {"state_dict_of_a_wrapper",
+     [](Scene& s) {
+       StateDict state;
+       for (const auto& [name, value] : s.net.state_dict()) {
+         state.set("module." + name, value);
+       }
+       s.net.load_state_dict(state);
+     },
+     "load_state_dict: the state does not fit Net; nothing was loaded\n"
+     "  all 9 names in the state begin with 'module.', such as 'module.fc1.weight': it is of a model that was wrapped; "
+     "take the prefix off"},
+    {"state_dict_of_another_model",
+     [](Scene& s) {
+       StateDict state;
+       for (const auto& [name, value] : s.net.state_dict()) {
+         state.set(name == "fc2.bias" ? "fc2.bais" : name, name == "fc1.weight" ? zeros({8, 5}) : value);
+       }
+       s.net.load_state_dict(state);
+     },
+     "load_state_dict: the state does not fit Net; nothing was loaded\n"
+     "  shape of 'fc1.weight': the module has [8, 4], the state [8, 5]\n"
+     "  missing: 'fc2.bias'\n"
+     "  unexpected: 'fc2.bais' (is it 'fc2.bias'?)"},
+    {"optimizer_empty", [](Scene&) { optim::SGD sgd(std::vector<Tensor>{}, {.lr = 0.1}); },
+     "SGD: the list of parameters is empty (did the model register its layers?)"},
+    {"optimizer_negative", [](Scene& s) { optim::Adam a(s.net.parameters(), {.lr = -1}); },
+     "Adam: the learning rate must be a number >= 0, got -1"},
+    {"optimizer_result", [](Scene& s) { optim::SGD sgd({s.net(s.x)}, {.lr = 0.1}); },
+     "SGD: parameter 0 is the result of an op; only leaves can be optimised, such as a module's parameters()"},
+    {"shuffle_and_sampler",
+     [](Scene& s) {
+       data::TensorDataset d(s.x, s.labels);
+       data::DataLoader(d, {.shuffle = true, .sampler = std::make_shared<data::SequentialSampler>(d)});
+     },
+     "DataLoader: sampler option is mutually exclusive with shuffle"},
+    {"dataset_sizes", [](Scene&) { data::TensorDataset(randn({4, 2}), randn({5})); },
+     "TensorDataset: x [4, 2] and y [5] must have the same number of rows"},
+    {"assign_child", [](Scene& s) { s.net.fc1 = nn::Linear(4, 8); },
+     "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one. Copy the "
+     "values (load_state_dict), or assign the whole parent"},
+    {"dropout_p", [](Scene&) { nn::Dropout(1.5); }, "Dropout: the probability must be between 0 and 1, got 1.5"},
+    {"no_param", [](Scene& s) { s.net.get_parameter("fc1.wieght"); },
+     "Net: there is no parameter 'fc1.wieght' (is it 'fc1.weight'?)"},
+    {"name_twice", [](Scene&) { Twice(); }, "Twice: the name 'fc' is taken already"},
+    {"sample_out_of_range", [](Scene& s) { data::TensorDataset(s.x, s.labels).get(5); },
+     "TensorDataset: there is no sample 5: expected 0 to 4"},
+    {"dim", [](Scene& s) { softmax(s.x, 2); },
+     "softmax: dimension 2 is out of range for a tensor with 2 dimensions (expected -2 to 1)"},
+    {"layer_norm", [](Scene& s) { nn::LayerNorm(5)(s.x); },
+     "LayerNorm: the last dimensions of the input [5, 4] must be the normalized_shape [5]"},
+};
+
+class CommonMistake : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(CommonMistake, IsExplained) {
+  Scene scene;
+  std::string text = "nothing was thrown";
+  try {
+    GetParam().make(scene);
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(text, GetParam().text);
+  EXPECT_LE(text.size(), 80U * 24U) << "more than a screen";
+}
+
+INSTANTIATE_TEST_SUITE_P(List, CommonMistake, ::testing::ValuesIn(kMistakes),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace tandem
