@@ -11,13 +11,14 @@ Adam::Adam(const std::vector<Tensor>& parameters, const AdamOptions& options)
 Adam::Adam(const std::vector<ParamGroup>& groups, const AdamOptions& options) : Adam("Adam", groups, options, false) {}
 
 Adam::Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOptions& options, bool decoupled)
-    : Optimizer(name, groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.beta1},
+    : Optimizer(name, groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.betas.first},
                 options.amsgrad ? std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}}
                                 : std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}}),
       options_(options),
       decoupled_(decoupled) {
-  check<ConfigError>(options.beta1 >= 0 && options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1,
-                     "{}: betas must be in [0, 1), got {} and {}", name, options.beta1, options.beta2);
+  check<ConfigError>(
+      options.betas.first >= 0 && options.betas.first < 1 && options.betas.second >= 0 && options.betas.second < 1,
+      "{}: betas must be in [0, 1), got {} and {}", name, options.betas.first, options.betas.second);
   check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0,
                      "{}: eps and weight_decay must be >= 0, got {} and {}", name, options.eps, options.weight_decay);
 }
@@ -28,8 +29,7 @@ AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
 AdamW::AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options)
     : Adam("AdamW", groups,
            {.lr = options.lr,
-            .beta1 = options.beta1,
-            .beta2 = options.beta2,
+            .betas = options.betas,
             .eps = options.eps,
             .weight_decay = options.weight_decay,
             .amsgrad = options.amsgrad,
@@ -46,7 +46,7 @@ void Adam::update(const Slice& slice) {
                                 .exp_avg_sq = slice.buffers[1],
                                 .state = &slice.state,
                                 .beta1 = *slice.group->momentum(),
-                                .beta2 = options_.beta2,
+                                .beta2 = options_.betas.second,
                                 .eps = options_.eps,
                                 .weight_decay = slice.group->weight_decay(),
                                 .decoupled = decoupled_,

@@ -1,28 +1,29 @@
 #pragma once
 
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include <tandem/optim/optimizer.h>
 
 namespace tandem::inline v0::optim {
 
-/// PyTorch's names and defaults; betas one by one.
+/// PyTorch's names and defaults.
 struct AdamOptions {
-  double lr = 1e-3;         // learning rate
-  double beta1 = 0.9;       // decay of the mean of gradients; what a group calls its momentum
-  double beta2 = 0.999;     // decay of the mean of their squares
+  double lr = 1e-3;  // learning rate
+  /// Decay of the mean of gradients (what a group calls its momentum), and of the mean of their squares.
+  std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;        // added to the root that is divided by
   double weight_decay = 0;  // added to the gradient
   bool amsgrad = false;     // divide by the largest second moment so far
   bool maximize = false;    // uphill instead
 };
 
-/// PyTorch's names and defaults; betas one by one.
+/// PyTorch's names and defaults.
 struct AdamWOptions {
-  double lr = 1e-3;            // learning rate
-  double beta1 = 0.9;          // decay of the mean of gradients
-  double beta2 = 0.999;        // decay of the mean of their squares
+  double lr = 1e-3;  // learning rate
+  /// Decay of the mean of gradients, and of the mean of their squares.
+  std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;           // added to the root that is divided by
   double weight_decay = 1e-2;  // decoupled: shrinks the parameter by lr * weight_decay
   bool amsgrad = false;        // divide by the largest second moment so far

@@ -27,9 +27,9 @@ struct OneCycleLROptions {
 };
 
 /// Up to max_lr and down to next to nothing, in one cycle; step() after every batch (Smith and Topin,
-/// "Super-convergence", 2019). The rates that the groups had do not count. momentum() of each group (beta1 of Adam)
-/// goes the other way. As PyTorch's, but that the call of step() after the last batch stays at the last rate, where
-/// PyTorch goes one step beyond it.
+/// "Super-convergence", 2019). The rates that the groups had do not count. momentum() of each group (the first of
+/// Adam's betas) goes the other way. As PyTorch's, but that the call of step() after the last batch stays at the last
+/// rate, where PyTorch goes one step beyond it.
 class TANDEM_API OneCycleLR : public LRScheduler {
  public:
   /// Throws ConfigError for options out of range, and for an optimiser without momentum when that is to be cycled.

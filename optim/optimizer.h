@@ -46,7 +46,8 @@ class TANDEM_API Optimizer {
 
   /// A copy of what goes on from step to step, with PyTorch's names: "state.<parameter>.step" (i64),
   /// "state.<parameter>.exp_avg" and so on (shape of the parameter; nothing for one that has never been stepped), and
-  /// for each group "param_groups.<group>.params" (indices, i64), ".lr", ".weight_decay", ".momentum" (beta1 of Adam),
+  /// for each group "param_groups.<group>.params" (indices, i64), ".lr", ".weight_decay", ".momentum" (Adam's first
+  /// beta),
   /// ".initial_lr" (f64). Other options are not in it: they belong to the program.
   StateDict state_dict() const;
   /// Goes on where that left off, to the bit. The groups must be the same; device and floating point type may differ.

@@ -47,7 +47,7 @@ class TANDEM_API Group {
   /// Throws ConfigError unless finite and >= 0.
   void set_weight_decay(double weight_decay);
 
-  /// Momentum of SGD and RMSprop, beta1 of Adam and AdamW; empty for others.
+  /// Momentum of SGD and RMSprop, the first of the betas of Adam and AdamW; empty for others.
   std::optional<double> momentum() const noexcept { return options_.momentum; }
   /// Throws ConfigError unless in [0, 1), and where it would switch momentum on or off: an optimiser without momentum
   /// keeps no buffer for it.

@@ -141,15 +141,15 @@ void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(kernel.logits) + row * classes;
         T* out = static_cast<T*>(kernel.logits_grad) + row * classes;
-        const auto [highest, log_sum] = normalizer[row];
+        const Normalizer<C> by = normalizer[row];
         const C g = grad[kernel.loss_per_row ? row : 0] * scale;
         if (target.ignored(row)) {
           write_row(out, classes, kernel.accumulate, [](std::int64_t) { return C(0); });
         } else if (target.one_class()) {
           const std::int64_t own = target.index(row);
           const C weighted = g * target.weight(own);
-          write_row(out, classes, kernel.accumulate, [&, highest = highest, log_sum = log_sum](std::int64_t c) {
-            return (std::exp(x[c] - highest - log_sum) - (c == own ? C(1) : C(0))) * weighted;
+          write_row(out, classes, kernel.accumulate, [&](std::int64_t c) {
+            return (std::exp(x[c] - by.highest - by.log_sum) - (c == own ? C(1) : C(0))) * weighted;
           });
         } else {
           double sum = 0;
@@ -157,8 +157,8 @@ void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
             sum += static_cast<double>(target.share(row, c));
           }
           const C all = static_cast<C>(sum);
-          write_row(out, classes, kernel.accumulate, [&, highest = highest, log_sum = log_sum](std::int64_t c) {
-            return (all * std::exp(x[c] - highest - log_sum) - target.share(row, c)) * g;
+          write_row(out, classes, kernel.accumulate, [&](std::int64_t c) {
+            return (all * std::exp(x[c] - by.highest - by.log_sum) - target.share(row, c)) * g;
           });
         }
       }
@@ -177,12 +177,10 @@ void run(OnCpu, Context&, const CrossEntropyTargetGrad& kernel) {
     core::parallel_for(kernel.rows, 1 + cpu::kElementChunk / classes, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(kernel.logits) + row * classes;
-        const auto [highest, log_sum] = normalizer[row];
+        const Normalizer<C> by = normalizer[row];
         const C g = grad[kernel.loss_per_row ? row : 0] * scale;
         write_row(static_cast<T*>(kernel.probabilities_grad) + row * classes, classes, kernel.accumulate,
-                  [&, highest = highest, log_sum = log_sum](std::int64_t c) {
-                    return target.weight(c) * (log_sum - (x[c] - highest)) * g;
-                  });
+                  [&](std::int64_t c) { return target.weight(c) * (by.log_sum - (x[c] - by.highest)) * g; });
       }
     });
   });

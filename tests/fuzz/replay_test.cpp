@@ -5,6 +5,7 @@
 #include <ostream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,6 +50,24 @@ TEST_P(Corpus, KeepsThePromises) {
       GetParam().run({std::vector<std::uint8_t>(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length))});
     }
   }
+}
+
+// Where twice the file is much more than the mebibyte beside it.
+std::vector<std::uint8_t> large_file(std::string_view header, std::string_view piece, std::size_t pieces) {
+  std::vector<std::uint8_t> file(header.begin(), header.end());
+  for (std::size_t i = 0; i < pieces; ++i) {
+    file.insert(file.end(), piece.begin(), piece.end());
+  }
+  return file;
+}
+
+TEST(LargeFiles, NeedTwiceTheirSizeAtMost) {
+  constexpr std::size_t kCount = 1U << 20U;
+  const std::string dictionary = "{'descr': '>f4', 'fortran_order': True, 'shape': (1024, 1024), }\n";
+  npy(large_file(std::string("\x93NUMPY\1\0", 8) + static_cast<char>(dictionary.size()) + '\0' + dictionary, "abcd",
+                 kCount));
+  idx(large_file(std::string("\0\0\x0D\2\0\0\4\0\0\0\4\0", 12), "abcd", kCount));
+  csv(large_file("Aa,b,c,d,e,f\n", "1234567.25,2345678.5,3456789.75,4567890.25,5678901.5,6789012.75\n", 60'000));
 }
 
 TEST(MemoryWatch, SeesTheMostThatWasAllocatedAtOnce) {

@@ -50,7 +50,7 @@ std::vector<optim::ParamGroup> make_groups(const json& spec, const std::vector<T
 template <class Optimizer, class Options>
 std::unique_ptr<optim::Optimizer> make_adam(const json& spec, const std::vector<optim::ParamGroup>& groups) {
   const auto betas = spec.value("betas", std::array<double, 2>{0.9, 0.999});
-  Options options{.lr = spec.at("lr"), .beta1 = betas[0], .beta2 = betas[1]};
+  Options options{.lr = spec.at("lr"), .betas = {betas[0], betas[1]}};
   options.eps = spec.value("eps", options.eps);
   options.weight_decay = spec.value("weight_decay", options.weight_decay);
   options.amsgrad = spec.value("amsgrad", false);

@@ -51,10 +51,10 @@ TEST(OptimizerErrors, OptionsOfSgd) {
 }
 
 TEST(OptimizerErrors, OptionsOfAdam) {
-  EXPECT_EQ(message_of<ConfigError>([] { Adam(one(), {.beta1 = 1}); }),
+  EXPECT_EQ(message_of<ConfigError>([] { Adam(one(), {.betas = {1, 0.999}}); }),
             "Adam: betas must be in [0, 1), got 1 and 0.999");
-  EXPECT_THROW(Adam(one(), {.beta2 = -0.1}), ConfigError);
-  EXPECT_THROW(Adam(one(), {.beta2 = kNan}), ConfigError);
+  EXPECT_THROW(Adam(one(), {.betas = {0.9, -0.1}}), ConfigError);
+  EXPECT_THROW(Adam(one(), {.betas = {0.9, kNan}}), ConfigError);
   EXPECT_EQ(message_of<ConfigError>([] { AdamW(one(), {.eps = -1}); }),
             "AdamW: eps and weight_decay must be >= 0, got -1 and 0.01");
   EXPECT_THROW(AdamW(one(), {.weight_decay = kNan}), ConfigError);
