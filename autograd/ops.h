@@ -97,11 +97,22 @@ TANDEM_API Tensor operator<(const Tensor& a, Scalar b);
 TANDEM_API Tensor operator<=(const Tensor& a, Scalar b);
 TANDEM_API Tensor operator>(const Tensor& a, Scalar b);
 TANDEM_API Tensor operator>=(const Tensor& a, Scalar b);
+inline Tensor operator==(Scalar a, const Tensor& b) { return b == a; }
+inline Tensor operator!=(Scalar a, const Tensor& b) { return b != a; }
+inline Tensor operator<(Scalar a, const Tensor& b) { return b > a; }
+inline Tensor operator<=(Scalar a, const Tensor& b) { return b >= a; }
+inline Tensor operator>(Scalar a, const Tensor& b) { return b < a; }
+inline Tensor operator>=(Scalar a, const Tensor& b) { return b <= a; }
 /// Anything but 0 counts as true.
 TANDEM_API Tensor logical_and(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_or(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_xor(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_not(const Tensor& x);
+/// The same for masks. Throws DTypeError unless both are bool.
+TANDEM_API Tensor operator&(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator|(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator^(const Tensor& a, const Tensor& b);
+TANDEM_API Tensor operator~(const Tensor& x);
 TANDEM_API Tensor isnan(const Tensor& x);
 /// a where the bool `condition` holds, else b; all three broadcast. Gradients go where the values came from.
 TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);

@@ -48,14 +48,24 @@ class ClosureNode final : public Node {
   std::optional<Closure> closure_;
 };
 
+/// Throws AutogradError for a tensor without history whose elements another view of them made depend on something.
+void check_up_to_date(const detail::TensorImpl& impl);
+
 /// Whether an op on `inputs` is recorded: grad mode is on and one of them requires grad.
 inline bool records(std::initializer_list<const Tensor*> inputs) {
   if (!core::thread_state().grad_enabled) {
     return false;
   }
   for (const Tensor* input : inputs) {
-    if (input->defined() && input->get()->history) {
+    if (!input->defined()) {
+      continue;
+    }
+    const detail::TensorImpl& impl = *input->get();
+    if (impl.history) {
       return true;
+    }
+    if (impl.view.storage->tracked() && !impl.detached) [[unlikely]] {
+      check_up_to_date(impl);
     }
   }
   return false;

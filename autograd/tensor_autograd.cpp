@@ -34,6 +34,14 @@ HookHandle remover(std::shared_ptr<autograd::HookList<Hook>> hooks, std::uint64_
 
 namespace autograd {
 
+void check_up_to_date(const detail::TensorImpl& impl) {
+  check<AutogradError>(
+      impl.history_version == impl.view.storage->version(),
+      "a tensor {} was changed in place through another view, which was recorded: its gradient would be "
+      "lost here. Make the view after the change, or use detach() for its values",
+      impl.view.sizes);
+}
+
 void Saved::throw_changed(const Gradients& gradients) const {
   const std::string who = leaf_ != nullptr && !leaf_->name.empty() ? "parameter '" + leaf_->name + "'" : "a tensor";
   fail<AutogradError>(

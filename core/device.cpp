@@ -33,6 +33,7 @@ int read_cpu_device_count() {
 }  // namespace
 
 Device::Device(std::string_view text) {
+  constexpr std::size_t kExcerpt = 40;
   const auto colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
   int ordinal = 0;
@@ -40,7 +41,8 @@ Device::Device(std::string_view text) {
       colon == std::string_view::npos ||
       (!text.substr(colon + 1).starts_with('-') && parse_int(text.substr(colon + 1), ordinal) && ordinal <= INT16_MAX);
   check<DeviceError>((kind == "cpu" || kind == "cuda") && index_ok,
-                     "device '{}' is not known; write 'cpu', 'cpu:1', 'cuda' or 'cuda:0'", text);
+                     "device '{}{}' is not known; write 'cpu', 'cpu:1', 'cuda' or 'cuda:0'", text.substr(0, kExcerpt),
+                     text.size() > kExcerpt ? "..." : "");
   type = kind == "cpu" ? DeviceType::cpu : DeviceType::cuda;
   index = static_cast<std::int16_t>(ordinal);
 }

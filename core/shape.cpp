@@ -16,6 +16,11 @@ Shape::Shape(std::span<const std::int64_t> sizes) : ndim_(static_cast<int>(sizes
   std::copy(sizes.begin(), sizes.end(), values_);
 }
 
+int Shape::wrapped(int dim) const {
+  check<ShapeError>(dim < 0 && dim >= -ndim_, "shape {} has no dimension {}", *this, dim);
+  return dim + ndim_;
+}
+
 Shape Shape::filled(int ndim, std::int64_t value) {
   Shape shape;
   for (int i = 0; i < ndim; ++i) {

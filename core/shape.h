@@ -33,9 +33,9 @@ class TANDEM_API Shape {
   std::size_t size() const noexcept { return static_cast<std::size_t>(ndim_); }
   /// No dimensions: a scalar.
   bool empty() const noexcept { return ndim_ == 0; }
-  /// Size of one dimension in [0, ndim()); not checked.
-  std::int64_t operator[](int dim) const noexcept { return values_[dim]; }
-  std::int64_t& operator[](int dim) noexcept { return values_[dim]; }
+  /// Size of one dimension; negative ones count from the end. Throws ShapeError when there is no such dimension.
+  std::int64_t operator[](int dim) const { return values_[place_of(dim)]; }
+  std::int64_t& operator[](int dim) { return values_[place_of(dim)]; }
   /// The sizes in order.
   const std::int64_t* begin() const noexcept { return values_; }
   /// Behind the last size.
@@ -67,6 +67,9 @@ class TANDEM_API Shape {
   }
 
  private:
+  int place_of(int dim) const { return static_cast<unsigned>(dim) < static_cast<unsigned>(ndim_) ? dim : wrapped(dim); }
+  int wrapped(int dim) const;
+
   std::int64_t values_[kMaxDims] = {};
   int ndim_ = 0;
 };

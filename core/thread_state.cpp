@@ -29,7 +29,7 @@ bool same_word(std::string_view type, std::string_view op) {
 std::string message_prefix(const char* op) {
   const ModuleScope* scope = thread_state().scope;
   if (scope == nullptr) {
-    return fmt::format("{}: ", op);
+    return *op == '\0' ? std::string() : fmt::format("{}: ", op);
   }
   std::string prefix =
       *scope->path == '\0' ? fmt::format("{}: ", scope->type) : fmt::format("{} '{}': ", scope->type, scope->path);

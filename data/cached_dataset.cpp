@@ -10,6 +10,15 @@
 
 namespace tandem::inline v0::data {
 
+namespace {
+
+Example copy_of(const Example& sample) {
+  const auto copy = [](const Tensor& part) { return part.defined() ? part.clone() : Tensor(); };
+  return {copy(sample.x), copy(sample.y)};
+}
+
+}  // namespace
+
 CachedDataset::CachedDataset(DatasetHandle dataset)
     : dataset_(std::move(dataset)), cache_(std::make_unique<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
 
@@ -27,7 +36,7 @@ Example CachedDataset::cached(std::int64_t index) const {
   const GeneratorScope scope(generator);
   const Example loaded = dataset_->get(index);
   // Its own memory: a data set may hand out views of what it keeps.
-  Example copy{loaded.x.clone(), loaded.y.clone()};
+  Example copy = copy_of(loaded);
   const std::lock_guard lock(cache_->mutex);
   if (!place) {
     place = std::move(copy);
@@ -38,7 +47,7 @@ Example CachedDataset::cached(std::int64_t index) const {
 Example CachedDataset::get(std::int64_t index) const {
   const NoGradGuard no_grad;
   const Example sample = cached(index);
-  return {sample.x.clone(), sample.y.clone()};
+  return copy_of(sample);
 }
 
 Example CachedDataset::get_batch(std::span<const std::int64_t> indices) const {

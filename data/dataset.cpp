@@ -1,5 +1,6 @@
 #include <tandem/data/dataset.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -16,6 +17,12 @@ namespace {
 // One part of each sample as the rows of a batch.
 Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std::span<const std::int64_t> indices) {
   const Tensor& first = samples[0].*part;
+  const auto is_there = [&](const Example& sample) { return (sample.*part).defined(); };
+  if (std::none_of(samples.begin(), samples.end(), is_there)) {
+    return {};
+  }
+  check<ConfigError>(std::all_of(samples.begin(), samples.end(), is_there),
+                     "DataLoader: some samples of a batch have an x or a y and others have not");
   Shape sizes = first.shape();
   sizes.insert(0, static_cast<std::int64_t>(samples.size()));
   const Tensor batch = empty(sizes, {.dtype = first.dtype(), .device = first.device()});
@@ -60,26 +67,34 @@ DatasetHandle::DatasetHandle(Shared, std::shared_ptr<const Dataset> dataset) : p
   check<ConfigError>(pointer_ != nullptr, "the data set is a null pointer");
 }
 
+void DatasetHandle::check_alive() const {
+  check<ConfigError>(pointer_.use_count() > 0 || !life_.expired(),
+                     "the data set that was handed in is gone; keep it as long as what uses it, or hand it over with "
+                     "std::move or as a shared pointer");
+}
+
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {
-  check<ShapeError>(x_.dim() > 0 && y_.dim() > 0 && x_.size(0) == y_.size(0),
+  check<ShapeError>(x_.dim() > 0 && (!y_.defined() || y_.dim() > 0),
+                    "TensorDataset: a tensor without dimensions has no rows");
+  check<ShapeError>(!y_.defined() || x_.size(0) == y_.size(0),
                     "TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
 }
 
 Example TensorDataset::get(std::int64_t index) const {
   check<ConfigError>(index >= 0 && index < size(), "TensorDataset: there is no sample {}: expected 0 to {}", index,
                      size() - 1);
-  return {x_[index], y_[index]};
+  return {x_[index], y_.defined() ? y_[index] : Tensor()};
 }
 
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
   const NoGradGuard no_grad;
   const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});
-  return {x_.index_select(0, rows), y_.index_select(0, rows.to(y_.device()))};
+  return {x_.index_select(0, rows), y_.defined() ? y_.index_select(0, rows.to(y_.device())) : Tensor()};
 }
 
 TensorDataset TensorDataset::subset(const Tensor& indices) const {
   const NoGradGuard no_grad;
-  return {x_.index_select(0, indices), y_.index_select(0, indices)};
+  return TensorDataset(x_.index_select(0, indices), y_.defined() ? y_.index_select(0, indices) : Tensor());
 }
 
 Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) {

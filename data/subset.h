@@ -15,6 +15,8 @@ namespace tandem::inline v0::data {
 /// Some samples of a data set, in an order of their own; they may repeat. Nothing is copied.
 class TANDEM_API Subset final : public Dataset {
  public:
+  /// For DatasetHandle: a copy will do.
+  using SharesSamples = void;
   /// Throws ConfigError for an index outside [0, dataset.size()).
   Subset(DatasetHandle dataset, std::vector<std::int64_t> indices);
 
@@ -23,7 +25,7 @@ class TANDEM_API Subset final : public Dataset {
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
   /// The whole.
-  const Dataset& dataset() const noexcept { return *dataset_; }
+  const Dataset& dataset() const { return *dataset_; }
   /// Sample i is sample indices()[i] of dataset(): errors count as dataset() does.
   const std::vector<std::int64_t>& indices() const noexcept { return indices_; }
 

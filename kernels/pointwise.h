@@ -26,7 +26,7 @@ enum class PointwiseOp : std::uint8_t {
   clamp,    // min(max(a, s), t); NaN stays NaN
   maximum,  // of a and b; NaN if one of them is
   minimum,
-  equal,       // a == b ? 1 : 0, in the inputs' type
+  equal,       // a == b ? 1 : 0, in the inputs' type; NaN equals NaN
   pow,         // a ** b; integers wrap around
   pow_scalar,  // a ** s
   // The rest is for floating point only.

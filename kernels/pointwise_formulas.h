@@ -77,7 +77,7 @@ inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unus
   if constexpr (op == clamp) return a < s ? (t < s ? t : s) : (a > t ? t : a);
   if constexpr (op == maximum) return a > b || a != a ? a : b;
   if constexpr (op == minimum) return a < b || a != a ? a : b;
-  if constexpr (op == equal) return a == b ? T(1) : T(0);
+  if constexpr (op == equal) return a == b || (a != a && b != b) ? T(1) : T(0);
   if constexpr (op == div) return a / b;
   if constexpr (op == rdiv_scalar) return s / a;
   if constexpr (op == PointwiseOp::pow || op == pow_scalar) {

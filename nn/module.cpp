@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include <tandem/core/check.h>
 #include <tandem/nn/module_state.h>
@@ -54,6 +55,19 @@ bool trains(const ModuleState& state) {
   return any;
 }
 
+// A module is about to be overwritten, member by member: none of its parameters is registered any more.
+void give_up(ModuleState& state) {
+  for (auto* list : {&state.parameters, &state.buffers}) {
+    for (auto& [name, tensor] : *list) {
+      --tensor.unresolved()->registrations;
+    }
+    list->clear();
+  }
+  for (auto& [name, child] : state.children) {
+    give_up(*child);
+  }
+}
+
 const ModuleState& root_of(const ModuleState& state) {
   const ModuleState* root = &state;
   while (root->parent != nullptr) {
@@ -70,10 +84,27 @@ ModuleBase::ModuleBase(const std::type_info& type) : ModuleRef(std::make_shared<
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
   // When a whole module is assigned its base comes first, and with its old state its members lose their parent.
-  check<ConfigError>(state_ == nullptr || state_->parent == nullptr || state_ == other.state_,
-                     "{} '{}' is a registered child and cannot be assigned: its parent would go on with the old one. "
-                     "Copy the values (load_state_dict), or assign the whole parent",
-                     state_ != nullptr ? state_->type : "", state_ != nullptr ? state_->path : "");
+  if (state_ != nullptr && state_->parent != nullptr && state_ != other.state_) {
+    ModuleState& added = other.live_state();
+    check<ConfigError>(added.parent == nullptr,
+                       "{} '{}' cannot be replaced by '{}', which is a child of another module", state_->type,
+                       state_->path, added.path);
+    check<ConfigError>(&root_of(*state_) != &added, "{} '{}' cannot be replaced by a module around it", state_->type,
+                       state_->path);
+    ModuleState* parent = std::exchange(state_->parent, nullptr);
+    const auto place = std::find_if(parent->children.begin(), parent->children.end(),
+                                    [&](const auto& child) { return child.second == state_; });
+    place->second = other.state_;
+    added.parent = parent;
+    added.path = state_->path;
+    refresh_paths(added);
+    for (ModuleState* around = parent; around != nullptr && added.has_parameters; around = around->parent) {
+      around->has_parameters = true;
+    }
+  }
+  if (state_ != nullptr && state_ != other.state_) {
+    give_up(*state_);
+  }
   state_ = std::move(other.state_);
   return *this;
 }

@@ -16,11 +16,11 @@ namespace tandem::inline v0::nn {
 class TANDEM_API ModuleBase : public ModuleRef {
  public:
   ModuleBase(ModuleBase&&) noexcept;
-  /// Throws ConfigError for a registered child: its parent would go on with the old one.
+  /// A registered child is replaced in its tree: `model.head = nn::Linear(512, 10)`. Optimisers built before go on with
+  /// the old parameters. Throws ConfigError when `other` is a child itself.
   ModuleBase& operator=(ModuleBase&& other);
   ModuleBase(const ModuleBase&) = delete;
   ModuleBase& operator=(const ModuleBase&) = delete;
-  ~ModuleBase();
 
   /// Whether it is in training mode; a new module is. Throws ConfigError in the call of a module that train() and
   /// eval() do not reach, because it is registered nowhere.
@@ -28,6 +28,7 @@ class TANDEM_API ModuleBase : public ModuleRef {
 
  protected:
   explicit ModuleBase(const std::type_info& type);
+  ~ModuleBase();  // not virtual: a module is deleted as what it is
 
   /// Registers under `name` and hands back, for members: `Parameter weight = parameter("weight", rand({3, 4}));`.
   /// Names must be unique in a module and hold no dot (ConfigError).
@@ -76,7 +77,8 @@ class Module : public ModuleBase {
     return static_cast<const Derived&>(*this).forward(std::forward<Args>(args)...);
   }
 
- protected:
+ private:
+  friend Derived;  // only of its own type: `struct A : Module<B>` does not compile
   Module() : ModuleBase(typeid(Derived)) {}
 };
 

@@ -49,7 +49,7 @@ class TANDEM_API EMA {
   /// Scopes do not nest (ConfigError).
   class TANDEM_API Scope {
    public:
-    explicit Scope(EMA& ema);
+    [[nodiscard]] explicit Scope(EMA& ema);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

@@ -81,8 +81,9 @@ void StepLR::apply(std::int64_t count) {
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, const MultiStepLROptions& options)
     : LRScheduler(optimizer, "MultiStepLR"), options_(options) {
-  check<ConfigError>(std::is_sorted(options.milestones.begin(), options.milestones.end()) && options.gamma >= 0,
-                     "MultiStepLR: needs milestones that ascend and gamma >= 0, got {} and {}",
+  check<ConfigError>(!options.milestones.empty() &&
+                         std::is_sorted(options.milestones.begin(), options.milestones.end()) && options.gamma >= 0,
+                     "MultiStepLR: needs milestones, which ascend, and gamma >= 0, got [{}] and {}",
                      fmt::join(options.milestones, ", "), options.gamma);
 }
 

@@ -68,7 +68,7 @@ class TANDEM_API LRScheduler {
 
 /// How often the rate drops, and to what part.
 struct StepLROptions {
-  std::int64_t step_size = 1;  // calls of step() from one drop to the next
+  std::int64_t step_size = 0;  // calls of step() from one drop to the next; must be given
   double gamma = 0.1;          // what the rate is multiplied by
 };
 
@@ -134,7 +134,7 @@ class TANDEM_API LinearLR : public LRScheduler {
 
 /// How long the rate falls, and how far.
 struct CosineAnnealingLROptions {
-  std::int64_t T_max = 1;  // calls of step() from the base rate down to eta_min
+  std::int64_t T_max = 0;  // calls of step() from the base rate down to eta_min; must be given
   double eta_min = 0;      // the lowest rate
 };
 

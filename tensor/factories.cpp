@@ -224,6 +224,8 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
                      device);
   check<DTypeError>(options.dtype.value_or(dtype) == dtype, "{}: the elements are {}, not {}; convert with .to()", op,
                     dtype, options.dtype.value_or(dtype));
+  check<DTypeError>(!options.requires_grad || is_floating_point(dtype),
+                    "{}: only floating point tensors have gradients, got {}", op, dtype);
   const bool any = sizes.numel() > 0;
   check<ValueError>(data != nullptr || !any, "{}: null has no room for {}", op, sizes);
   check<ValueError>(reinterpret_cast<std::uintptr_t>(data) % item_size(dtype) == 0,

@@ -32,6 +32,15 @@ constexpr DType default_dtype = std::floating_point<T>  ? DType::f32
 // All digits of it, for an f64 or i64 tensor.
 template <class T>
 using Widest = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+template <class T>
+Widest<T> widest(T value) {
+  if constexpr (std::unsigned_integral<T> && sizeof(T) == 8) {
+    if (value >> 63U != 0) {  // beyond i64
+      throw_inexact(std::uint64_t{value});
+    }
+  }
+  return static_cast<Widest<T>>(value);
+}
 
 template <std::floating_point T>
 double exact(T value) {
@@ -142,10 +151,10 @@ Tensor from_data(std::vector<T>&& values) {
 
 /// A tensor on memory that is someone else's, without a copy: `sizes` elements at `data`, in row-major order, or
 /// `strides` (in elements) apart. The memory must stay until the last tensor that looks there is gone: `deleter` is
-/// then called with `data`, on the thread that let go of it; it must not throw. The tensor writes there, too. What
-/// others write there autograd does not notice. Throws, and calls no deleter, for memory that is null or not aligned
-/// for T (ValueError), strides that don't fit (ShapeError), a dtype in the options that is not T's (DTypeError), a
-/// device whose memory this is not (DeviceError).
+/// then called with `data`, on the thread that let go of it; it must not throw. The tensor writes there, too, until an
+/// optimiser, which packs its parameters, moves it. What others write there autograd does not notice. Throws, and calls
+/// no deleter, for memory that is null or not aligned for T (ValueError), strides that don't fit (ShapeError), a dtype
+/// in the options that is not T's (DTypeError), a device whose memory this is not (DeviceError).
 template <class T>
   requires(!std::is_const_v<T>)
 Tensor from_blob(T* data, const Shape& sizes, const Shape& strides, std::function<void(void*)> deleter,
@@ -176,15 +185,18 @@ template <class T>
   requires std::is_arithmetic_v<T>
 Tensor tensor(std::initializer_list<T> values, TensorOptions options = {}) {
   options.dtype = options.dtype.value_or(detail::default_dtype<T>);
-  return from_data(std::vector<detail::Widest<T>>(values.begin(), values.end()),
-                   {static_cast<std::int64_t>(values.size())}, options);
+  std::vector<detail::Widest<T>> wide;
+  for (const T value : values) {
+    wide.push_back(detail::widest(value));
+  }
+  return from_data(std::move(wide), {static_cast<std::int64_t>(values.size())}, options);
 }
 /// A scalar (no dimensions): tensor(1.5) is f32, tensor(3) is i64.
 template <class T>
   requires std::is_arithmetic_v<T>
 Tensor tensor(T value, TensorOptions options = {}) {
   options.dtype = options.dtype.value_or(detail::default_dtype<T>);
-  const auto wide = static_cast<detail::Widest<T>>(value);
+  const auto wide = detail::widest(value);
   return from_data(std::span(&wide, 1), {}, options);
 }
 

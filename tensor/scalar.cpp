@@ -9,6 +9,9 @@ namespace tandem::inline v0 {
 void detail::throw_inexact(std::int64_t value) {
   fail<ConfigError>("{} is beyond 2^53, what is counted exactly", value);
 }
+void detail::throw_inexact(std::uint64_t value) {
+  fail<ConfigError>("{} is beyond 2^53, what is counted exactly", value);
+}
 
 DType promote_types(DType a, DType b) noexcept {
   if (a == b) {

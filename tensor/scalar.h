@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/dtype.h>
 
@@ -10,14 +11,18 @@ namespace tandem::inline v0 {
 namespace detail {
 
 [[noreturn]] TANDEM_API void throw_inexact(std::int64_t value);
+[[noreturn]] TANDEM_API void throw_inexact(std::uint64_t value);
 
 /// A number on its way to a kernel, as a double.
-constexpr double exact(std::int64_t value) {
-  constexpr std::int64_t kExact = std::int64_t{1} << 53;
-  if (value < -kExact || value > kExact) {
-    throw_inexact(value);
+template <std::integral T>
+constexpr double exact(T value) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  constexpr auto kExact = static_cast<Wide>(std::int64_t{1} << 53);
+  const auto wide = static_cast<Wide>(value);
+  if (wide > kExact || (std::is_signed_v<T> && wide < static_cast<Wide>(-kExact))) {
+    throw_inexact(wide);
   }
-  return static_cast<double>(value);
+  return static_cast<double>(wide);
 }
 
 }  // namespace detail
@@ -31,8 +36,7 @@ class Scalar {
   /// Throws ConfigError for an integer beyond 2^53, which would change.
   template <std::integral T>
   constexpr Scalar(T value)
-      : value_(detail::exact(static_cast<std::int64_t>(value))),
-        kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
+      : value_(detail::exact(value)), kind_(std::same_as<T, bool> ? DType::boolean : DType::i64) {}
 
   /// The number.
   constexpr double value() const noexcept { return value_; }

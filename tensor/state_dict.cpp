@@ -27,4 +27,16 @@ const Tensor& StateDict::at(std::string_view name) const {
   return *found;
 }
 
+bool StateDict::erase(std::string_view name) {
+  return std::erase_if(entries_, [&](const Entry& entry) { return entry.first == name; }) > 0;
+}
+
+StateDict StateDict::clone() const {
+  StateDict copy;
+  for (const auto& [name, value] : entries_) {
+    copy.set(name, value.defined() ? value.detach().clone() : Tensor());
+  }
+  return copy;
+}
+
 }  // namespace tandem::inline v0

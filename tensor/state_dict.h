@@ -22,6 +22,12 @@ class TANDEM_API StateDict {
   const Tensor* find(std::string_view name) const;
   /// Throws ConfigError when there is none.
   const Tensor& at(std::string_view name) const;
+  /// Whether there is one.
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  /// Takes it out; false when there is none.
+  bool erase(std::string_view name);
+  /// The same names with copies of the values: what a model's state was, for later.
+  StateDict clone() const;
 
   /// Number of entries.
   std::size_t size() const noexcept { return entries_.size(); }

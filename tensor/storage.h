@@ -38,7 +38,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   }
   /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
   bool tracked() const noexcept { return tracked_; }
-  void set_tracked() const noexcept { tracked_ = true; }
+  void set_tracked(bool on) const noexcept { tracked_ = on; }
   /// Whether a leaf that requires a gradient has its elements here. Counted, so that it ends with the last of them:
   /// frozen, moved to other memory, or gone.
   bool holds_leaf() const noexcept { return leaves_.load(std::memory_order_relaxed) > 0; }

@@ -40,7 +40,10 @@ void HookHandle::remove() {
 Tensor::Tensor(detail::View view) : impl_(new detail::TensorImpl(std::move(view))) {}
 
 void Tensor::throw_undefined() {
-  fail<ConfigError>("an undefined tensor was used (a default-constructed Tensor, or a gradient that is not there yet)");
+  fail<ConfigError>(
+      "{}an undefined tensor was used (a default-constructed Tensor, a bias that a layer does not have, or a gradient "
+      "that is not there yet)",
+      core::MessagePrefix{""});
 }
 
 std::int64_t Tensor::size(int dim) const {
@@ -111,6 +114,10 @@ template TANDEM_API std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() 
 template TANDEM_API std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;
 template TANDEM_API std::vector<bool> Tensor::to_vector<bool>() const;
 
-Tensor Tensor::detach() const { return Tensor(raw()); }
+Tensor Tensor::detach() const {
+  Tensor constant(raw());
+  constant.get()->detached = true;
+  return constant;
+}
 
 }  // namespace tandem::inline v0

@@ -51,6 +51,7 @@ struct TANDEM_API TensorImpl final : core::RefCounted {
   std::uint32_t output = 0;         // which result of the history's op this is
   std::uint32_t history_version;    // the storage's version when `history` described the value
   bool is_slot = false;             // a parameter or buffer: a replica frame may stand in another tensor
+  bool detached = false;            // by detach(): a constant, whatever becomes of its elements
   std::uint16_t registrations = 0;  // how often modules list this slot
 };
 
@@ -87,6 +88,8 @@ class TANDEM_API Tensor {
   /// x[0].copy_(y) writes the elements.
   Tensor& operator=(const Tensor&) & noexcept = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
+  Tensor& operator=(const Tensor&) && = delete;  // write x[0].copy_(y)
+  Tensor& operator=(Scalar) && = delete;         // write x[0].fill_(y)
 
   // ---- what it is ----
   /// Size of each dimension.
@@ -276,6 +279,14 @@ class TANDEM_API Tensor {
   Tensor min() const { return amin(); }
   Tensor amax(const Shape& dims = {}, bool keepdim = false) const;
   Tensor amin(const Shape& dims = {}, bool keepdim = false) const;
+  template <std::integral Dim>
+  Tensor amax(Dim dim, bool keepdim = false) const {
+    return amax(Shape{static_cast<std::int64_t>(dim)}, keepdim);
+  }
+  template <std::integral Dim>
+  Tensor amin(Dim dim, bool keepdim = false) const {
+    return amin(Shape{static_cast<std::int64_t>(dim)}, keepdim);
+  }
   /// Along one dimension; the first of equal ones gets the gradient. Where they are: argmax(dim).
   template <std::integral Dim>
   Tensor max(Dim dim, bool keepdim = false) const {
@@ -288,13 +299,33 @@ class TANDEM_API Tensor {
   /// Sum of squared distances from the mean over (count - correction); 1 estimates from a sample, 0 is the data's own.
   Tensor var(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
   Tensor std(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  template <std::integral Dim>
+  Tensor var(Dim dim, std::int64_t correction = 1, bool keepdim = false) const {
+    return var(Shape{static_cast<std::int64_t>(dim)}, correction, keepdim);
+  }
+  template <std::integral Dim>
+  Tensor std(Dim dim, std::int64_t correction = 1, bool keepdim = false) const {
+    return std(Shape{static_cast<std::int64_t>(dim)}, correction, keepdim);
+  }
   /// (sum |x|^p)^(1/p); infinity: the largest |x|, 0: how many are not 0. The gradient of a norm of 0 is 0.
   Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
   /// log(sum(exp(x))), without overflow.
   Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
+  template <std::integral Dim>
+  Tensor logsumexp(Dim dim, bool keepdim = false) const {
+    return logsumexp(Shape{static_cast<std::int64_t>(dim)}, keepdim);
+  }
   /// bool: whether some element, or each, is not 0.
-  Tensor any() const;
-  Tensor all() const;
+  Tensor any(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor all(const Shape& dims = {}, bool keepdim = false) const;
+  template <std::integral Dim>
+  Tensor any(Dim dim, bool keepdim = false) const {
+    return any(Shape{static_cast<std::int64_t>(dim)}, keepdim);
+  }
+  template <std::integral Dim>
+  Tensor all(Dim dim, bool keepdim = false) const {
+    return all(Shape{static_cast<std::int64_t>(dim)}, keepdim);
+  }
   /// Sums of the elements so far along a dimension; i64 for integers and bool.
   Tensor cumsum(std::int64_t dim) const;
   /// i64 position of the first maximum or minimum, over everything or along a dimension.

@@ -1,4 +1,5 @@
 #include <tandem/autograd/ops/common.h>
+#include <tandem/tensor/factories.h>
 
 // Arithmetic of two tensors, or a tensor and a number, with broadcasting and type promotion.
 
@@ -119,6 +120,9 @@ Tensor operator+(const Tensor& a, Scalar b) {
   if (widens(a, b)) [[unlikely]] {
     return a.to(b.kind()) + b;
   }
+  if (a.dtype() == DType::boolean) [[unlikely]] {
+    return a + full({}, b.value(), {.dtype = DType::boolean, .device = a.device()});
+  }
   View out = same_result("add", a);
   detail::pointwise(PointwiseOp::add_scalar, out, {&a.raw()}, {b.value()});
   return record("add", std::move(out), {&a}, [] { return [](Gradients& g) { g.deliver(0, g.output(), false); }; });
@@ -130,6 +134,9 @@ Tensor operator*(const Tensor& a, Scalar b) {
   if (widens(a, b)) [[unlikely]] {
     return a.to(b.kind()) * b;
   }
+  if (a.dtype() == DType::boolean) [[unlikely]] {
+    return a * full({}, b.value(), {.dtype = DType::boolean, .device = a.device()});
+  }
   View out = same_result("mul", a);
   detail::pointwise(PointwiseOp::mul_scalar, out, {&a.raw()}, {b.value()});
   return record("mul", std::move(out), {&a}, [&] {
@@ -140,6 +147,9 @@ Tensor operator*(const Tensor& a, Scalar b) {
 Tensor operator/(const Tensor& a, Scalar b) {
   if (!is_floating_point(a.dtype())) [[unlikely]] {
     return as_floating(a) / b;
+  }
+  if (is_reduced_floating_point(a.dtype())) {
+    return (a.to(DType::f32) / b).to(a.dtype());  // the number itself has more than 16 bits
   }
   View out = same_result("div", a);
   const View divisor = scalar_view(b.value(), out);

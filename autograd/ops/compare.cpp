@@ -48,6 +48,19 @@ Tensor logical_and(const Tensor& a, const Tensor& b) { return compare("logical_a
 Tensor logical_or(const Tensor& a, const Tensor& b) { return compare("logical_or", CompareOp::logical_or, a, b); }
 Tensor logical_xor(const Tensor& a, const Tensor& b) { return compare("logical_xor", CompareOp::logical_xor, a, b); }
 Tensor logical_not(const Tensor& x) { return compare(CompareOp::eq, x, 0); }
+namespace {
+
+const Tensor& mask(const char* op, const Tensor& x) {
+  check<DTypeError>(x.dtype() == DType::boolean, "{}: for bool masks only, got {}; compare it: x != 0", op, x.dtype());
+  return x;
+}
+
+}  // namespace
+
+Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(mask("&", a), mask("&", b)); }
+Tensor operator|(const Tensor& a, const Tensor& b) { return logical_or(mask("|", a), mask("|", b)); }
+Tensor operator^(const Tensor& a, const Tensor& b) { return logical_xor(mask("^", a), mask("^", b)); }
+Tensor operator~(const Tensor& x) { return logical_not(mask("~", x)); }
 Tensor isnan(const Tensor& x) { return compare("isnan", CompareOp::ne, x, x); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
@@ -86,6 +99,8 @@ Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
 }
 
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
+  check<DTypeError>(mask.dtype() == DType::boolean, "masked_fill: the mask must be bool, got {}; compare it: mask != 0",
+                    mask.dtype());
   check<DTypeError>(result_type(*this, value) == dtype(), "masked_fill: {} has no place for {}", dtype(),
                     value.value());
   return where(mask, value, *this);

@@ -27,8 +27,9 @@ void check_pair(LossNames names, const Tensor& input, const Tensor& target) {
   check_floating(names.op, input);
   check_same_kind(names.op, input, target);
   if (!(input.shape() == target.shape())) [[unlikely]] {
-    fail<ShapeError>("{}{} {} and target {} differ; reshape one (y.reshape({{-1, 1}}) for a column)",
-                     MessagePrefix{names.op}, names.input, input.shape(), target.shape());
+    fail<ShapeError>("{}{} {} and target {} differ{}", MessagePrefix{names.op}, names.input, input.shape(),
+                     target.shape(),
+                     input.numel() == target.numel() ? "; reshape one (y.reshape({-1, 1}) for a column)" : "");
   }
 }
 

@@ -38,7 +38,7 @@ void take_over(const char* op, Tensor& target, const Tensor& value) {
   detail::TensorImpl& impl = *target.get();
   detail::copy(impl.view, value.raw());
   impl.view.storage->bump_version();
-  impl.view.storage->set_tracked();
+  impl.view.storage->set_tracked(static_cast<bool>(value.get()->history));
   impl.history = value.get()->history;
   impl.output = value.get()->output;
   impl.history_version = impl.view.storage->version();
@@ -63,7 +63,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
                         Tensor (*recorded)(const Tensor&, const Tensor&)) {
   check_same_device(name, target, other);
   const DType dtype = result_type(target, other);
-  check_in_place(name, target, op == PointwiseOp::div ? promote_types(dtype, DType::f16) : dtype);
+  check_in_place(name, target, op == PointwiseOp::div ? as_floating(dtype) : dtype);
   const View& out = target.raw();
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
                     "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
@@ -135,10 +135,6 @@ Tensor& Tensor::mul_(Scalar value) {
   return scalar_in_place("mul_", *this, value, PointwiseOp::mul_scalar,
                          [](const Tensor& a, Scalar b) { return a * b; });
 }
-Tensor& Tensor::div_(Scalar value) {
-  check_in_place("div_", *this, promote_types(dtype(), DType::f16));
-  return div_(full({}, value.value(), {.dtype = dtype(), .device = device()}));
-}
 
 Tensor& Tensor::copy_(const Tensor& source) {
   const View& out = raw();
@@ -190,6 +186,14 @@ Tensor& replace(const char* name, Tensor& target, bool recorded, Op&& op) {
 }
 
 }  // namespace
+
+Tensor& Tensor::div_(Scalar value) {
+  check_in_place("div_", *this, as_floating(dtype()));
+  if (is_reduced_floating_point(dtype())) {
+    return replace("div_", *this, records({this}), [&](const Tensor& x) { return x / value; });
+  }
+  return div_(full({}, value.value(), {.dtype = dtype(), .device = device()}));
+}
 
 Tensor& Tensor::pow_(Scalar exponent) {
   check_in_place("pow_", *this, result_type(*this, exponent));

@@ -90,9 +90,12 @@ std::vector<Tensor> Tensor::split(std::int64_t length, int dim) const {
   check<ConfigError>(length > 0, "split: the parts' length must be at least 1, got {}", length);
   std::vector<Tensor> parts;
   const std::int64_t whole = size(dim);
-  for (std::int64_t start = 0; start < whole || parts.empty(); start += length) {
-    parts.push_back(narrow(dim, start, std::min(length, whole - start)));
-  }
+  std::int64_t rest = whole;
+  do {
+    const std::int64_t part = std::min(length, rest);
+    parts.push_back(narrow(dim, whole - rest, part));
+    rest -= part;
+  } while (rest > 0);
   return parts;
 }
 

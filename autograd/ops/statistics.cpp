@@ -23,7 +23,8 @@ Tensor in_f32(const Tensor& x, Function&& function) {
 double count_of(const char* op, const Tensor& x, const Shape& dims) {
   double count = 1;
   for (const std::int64_t dim : dims) {
-    count *= static_cast<double>(x.shape()[wrap_dim(dim, x.dim(), op)]);
+    const int d = wrap_dim(dim, x.dim(), op);
+    count *= x.dim() == 0 ? 1 : static_cast<double>(x.shape()[d]);
   }
   return dims.empty() ? static_cast<double>(x.numel()) : count;
 }
@@ -62,6 +63,9 @@ Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
     }
     if (std::isinf(p)) {
       const Tensor sizes = x.abs();
+      if (p > 0 && x.numel() == 0) {
+        return sizes.sum(dims, keepdim);
+      }
       return p > 0 ? sizes.amax(dims, keepdim) : sizes.amin(dims, keepdim);
     }
     const Tensor powers = p == 2 ? x * x : x.abs().pow(p);
@@ -83,7 +87,7 @@ Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const {
   });
 }
 
-Tensor Tensor::any() const { return (*this != 0).to(DType::i64).sum() != 0; }
-Tensor Tensor::all() const { return (*this == 0).to(DType::i64).sum() == 0; }
+Tensor Tensor::any(const Shape& dims, bool keepdim) const { return (*this != 0).sum(dims, keepdim) != 0; }
+Tensor Tensor::all(const Shape& dims, bool keepdim) const { return (*this == 0).sum(dims, keepdim) == 0; }
 
 }  // namespace tandem::inline v0

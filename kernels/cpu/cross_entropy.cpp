@@ -17,7 +17,7 @@ namespace {
 template <class T>
 struct Normalizer {
   T highest;
-  T log_sum;  // of exp(x - highest); 0 where highest is infinite
+  T log_sum;  // of exp(x - highest)
 };
 
 // Inlined by force: rows are often short.
@@ -26,9 +26,6 @@ template <class T, class C = ComputeType<T>>
   C highest = x[0];
   for (std::int64_t i = 1; i < size; ++i) {
     highest = std::max<C>(highest, x[i]);
-  }
-  if (std::isinf(highest)) {
-    return {highest, 0};
   }
   double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {

@@ -276,5 +276,26 @@ TEST(InPlace, OverwritingCutsTheGraphAndLeavesOtherUsersAlone) {
   EXPECT_EQ(a.grad().to_vector<double>(), (Values{2, 2, 2}));
 }
 
+TEST(InPlace, AConstantViewOfWhatDependsNowIsNotAConstantAnyMore) {
+  const Tensor w = leaf({3});
+  Tensor x = zeros({3}, {.dtype = DType::f64});
+  const Tensor view = x.view({3});
+  const Tensor values = x.detach();
+  x.add_(w);
+  EXPECT_EQ(message_of<AutogradError>([&] { view.sum(); }),
+            "a tensor [3] was changed in place through another view, which was recorded: its gradient would be lost "
+            "here. Make the view after the change, or use detach() for its values");
+  EXPECT_EQ(values.sum().item(), w.detach().sum().item()) << "detach() stays a constant";
+  Tensor y = zeros({3}, {.dtype = DType::f64});
+  y.unsqueeze(0).add_(w);
+  EXPECT_THROW(y.sum(), AutogradError) << "only the view that was changed has the history";
+  Tensor z = zeros({2, 3}, {.dtype = DType::f64});
+  const Tensor row = z[0];
+  z.copy_(w);
+  EXPECT_THROW(row.sum(), AutogradError);
+  z.zero_();
+  EXPECT_EQ(row.sum().item(), 0) << "it depends on nothing again";
+}
+
 }  // namespace
 }  // namespace tandem

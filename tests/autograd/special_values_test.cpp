@@ -11,7 +11,7 @@
 
 #include "support/message.h"
 
-// What the op matrix (tests/golden/matrix.py) found: values at the ends of a type, and gradients where there is none.
+// Values at the ends of a type, numbers that are none, and gradients where there is no slope.
 
 namespace tandem {
 namespace {
@@ -91,6 +91,50 @@ TEST(PowOfU8, RejectsAnExponentThatWouldWrapAround) {
   EXPECT_EQ(x.pow(255).item<int>(), 0);
   EXPECT_EQ(message_of<ValueError>([&] { x.pow(256); }),
             "pow: the exponent 256 does not fit into u8; convert with .to(DType::i64)");
+}
+
+TEST(SpecialValues, TheMaximumOfAllPassesItsGradientToNaN) {
+  const Tensor x = tensor({1.0 * NAN, 1.0, 2.0}, {.requires_grad = true});
+  x.max().backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 0, 0}));
+}
+
+TEST(SpecialValues, CrossEntropyShowsANumberThatIsNone) {
+  for (const double other : {1.0 * NAN, 0.0}) {
+    const Tensor x = tensor({1.0, other, 1.0 * INFINITY}).reshape({1, 3});
+    EXPECT_TRUE(std::isnan(cross_entropy(x, tensor({0})).item()));
+  }
+}
+
+TEST(SpecialValues, TheVarianceOfOneNumberAlongItsDimensionIsZero) {
+  EXPECT_EQ(tensor(3.0).var({0}, 0).item(), 0);
+  EXPECT_EQ(tensor(3.0).std(-1, 0).item(), 0);
+}
+
+TEST(SpecialValues, ANumberThatDividesSixteenBitsIsNotRoundedFirst) {
+  Tensor x = tensor({100.0}, {.dtype = DType::f16});
+  EXPECT_NEAR((x / 1e6).item(), 1e-4, 1e-6);
+  x.div_(1e6);
+  EXPECT_NEAR(x.item(), 1e-4, 1e-6);
+}
+
+TEST(SpecialValues, NumbersBeyond64BitsAreNotWrapped) {
+  EXPECT_THROW(tensor({2.0}) * SIZE_MAX, ConfigError);
+  EXPECT_THROW(full({1}, SIZE_MAX), ConfigError);
+  EXPECT_THROW(tensor({SIZE_MAX}), ConfigError);
+  EXPECT_THROW(tensor({-1}) == SIZE_MAX, ConfigError);
+}
+
+TEST(SpecialValues, BoolsAndBoolNumbers) {
+  EXPECT_EQ((tensor({true, false}) + true).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ((tensor({true, false}) * true).to_vector<bool>(), (std::vector<bool>{true, false}));
+  const Tensor mask = tensor({true, false});
+  EXPECT_EQ((~mask | (mask & mask)).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ((mask ^ mask).any().item(), 0);
+  EXPECT_THROW(tensor({1, 2}) & mask, DTypeError);
+  EXPECT_EQ((1 < tensor({1, 2})).to_vector<bool>(), (std::vector<bool>{false, true}));
+  EXPECT_EQ((2 == tensor({1, 2})).to_vector<bool>(), (std::vector<bool>{false, true}));
+  EXPECT_EQ(tensor({1, 0, 0, 0}).reshape({2, 2}).any(1).to_vector<bool>(), (std::vector<bool>{true, false}));
 }
 
 }  // namespace

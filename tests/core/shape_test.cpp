@@ -161,5 +161,14 @@ TEST(BroadcastShapes, SaysWhichDimensionDoesNotFit) {
       "sub: shapes [4, 3, 2] and [5, 1, 2] do not broadcast: sizes 4 and 5 at dimension -3 differ and neither is 1");
 }
 
+TEST(Shape, NegativeDimensionsCountFromTheEnd) {
+  const Shape shape{2, 3, 4};
+  EXPECT_EQ(shape[-1], 4);
+  EXPECT_EQ(shape[-3], 2);
+  EXPECT_THROW(shape[3], ShapeError);
+  EXPECT_THROW(shape[-4], ShapeError);
+  EXPECT_THROW(Shape{}[0], ShapeError);
+}
+
 }  // namespace
 }  // namespace tandem

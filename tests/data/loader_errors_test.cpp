@@ -251,5 +251,37 @@ TEST(DataLoader, MayBeLeftAtAnyPoint) {
   }
 }
 
+DataLoader loader_of_a_local_data_set() {
+  const data::TensorDataset local(arange(4).reshape({4, 1}), arange(4));
+  return DataLoader(local, {.batch_size = 2});
+}
+
+TEST(LoaderLifetime, TensorDataSetsAndSubsetsAreKept) {
+  DataLoader loader = loader_of_a_local_data_set();
+  int rows = 0;
+  for (const auto& [x, y] : loader) {
+    rows += static_cast<int>(x.size(0));
+  }
+  EXPECT_EQ(rows, 4);
+}
+
+struct Constant : data::Dataset {
+  std::int64_t size() const override { return 4; }
+  data::Example get(std::int64_t) const override { return {ones({1}), {}}; }
+};
+
+TEST(LoaderLifetime, ABorrowedDataSetThatIsGoneIsAnError) {
+  auto set = std::make_unique<Constant>();
+  DataLoader loader(*set, {.batch_size = 3});
+  for (const auto& [x, y] : loader) {
+    EXPECT_FALSE(y.defined()) << "no answers are fine";
+  }
+  set.reset();
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { loader.begin(); }),
+      "the data set that was handed in is gone; keep it as long as what uses it, or hand it over with std::move or "
+      "as a shared pointer");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -6,6 +6,8 @@
 #include <exception>
 #include <string_view>
 
+#include <unistd.h>
+
 #include <tandem/core/error.h>
 
 #include "fuzz/memory.h"
@@ -17,7 +19,8 @@ namespace tandem::fuzz {
 /// Ends the program unless `kept`: a fuzzer takes that for a crash and keeps the input.
 inline void promise(bool kept, std::string_view what) {
   if (!kept) {
-    std::fprintf(stderr, "a promise was broken: %.*s\n", static_cast<int>(what.size()), what.data());
+    // Not through stderr, which a target may catch.
+    ::dprintf(STDERR_FILENO, "a promise was broken: %.*s\n", static_cast<int>(what.size()), what.data());
     std::abort();
   }
 }

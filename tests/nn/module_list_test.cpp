@@ -126,9 +126,10 @@ TEST(ModuleList, HoldsModelsAndLists) {
   EXPECT_EQ(grid[0][1].path(), "0.1");
 }
 
-TEST(ModuleList, ElementsCannotBeReplaced) {
+TEST(ModuleList, ElementsAreReplacedByOthersThatAreFree) {
   Layers list(nn::Linear(1, 1));
-  EXPECT_THROW(list[0] = nn::Linear(1, 1), ConfigError);
+  list[0] = nn::Linear(1, 3);
+  EXPECT_EQ(list.get_parameter("0.weight").shape(), (Shape{3, 1}));
   Deep model;
   EXPECT_EQ(message_of<ConfigError>([&] { list.push_back(std::move(model.layers[0])); }),
             "ModuleList: child '1' belongs to another module already");

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/parameter.h>
+
 #include <tandem/core/error.h>
 #include <tandem/nn/dropout.h>
 #include <tandem/nn/module.h>
@@ -74,14 +76,50 @@ TEST(ModuleMove, Swap) {
   expect_works(b, of_a);
 }
 
-// The module, its optimiser and its state dict would go on with the old one.
-TEST(ModuleMove, WhatIsRegisteredIsNotAssigned) {
+// A layer takes the place of another, as assigning an attribute does in Python.
+TEST(ModuleMove, AChildIsReplacedInItsTree) {
+  Mlp a;
+  a.fc2 = nn::Linear(8, 5);
+  EXPECT_EQ(a(kInput).size(-1), 5);
+  EXPECT_EQ(a.fc2.path(), "fc2");
+  EXPECT_EQ(a.get_parameter("fc2.weight").shape(), (Shape{5, 8}));
+  EXPECT_EQ(a.named_parameters().size(), 4U);
+  EXPECT_EQ(autograd::parameter_name(a.fc2.weight), "fc2.weight");
+  a(kInput).sum().backward();
+  EXPECT_TRUE(a.fc2.weight.grad().defined());
+  a.eval();
+  EXPECT_FALSE(a.fc2.is_training());
+  nn::Sequential net(nn::Linear(4, 3), nn::ReLU(), nn::Linear(3, 2));
+  net.get<nn::Linear>(2) = nn::Linear(3, 7);
+  EXPECT_EQ(net(kInput).size(-1), 7);
+  EXPECT_EQ(net.get_parameter("2.weight").shape(), (Shape{7, 3}));
+}
+
+TEST(ModuleMove, AChildOfAnotherModuleReplacesNothing) {
   Mlp a;
   Mlp b;
+  const auto output = a(kInput).to_vector<double>();
   EXPECT_EQ(message_of<ConfigError>([&] { a.fc1 = std::move(b.fc1); }),
-            "Linear 'fc1' is a registered child and cannot be assigned: its parent would go on with the old one. "
-            "Copy the values (load_state_dict), or assign the whole parent");
+            "Linear 'fc1' cannot be replaced by 'fc1', which is a child of another module");
+  EXPECT_EQ(a(kInput).to_vector<double>(), output);
   EXPECT_THROW(a.fc1.weight = std::move(b.fc1.weight), ConfigError);
+}
+
+struct Tied : nn::Module<Tied> {
+  nn::Linear a = child("a", nn::Linear(2, 2));
+  nn::Linear b = child("b", nn::Linear(2, 2));
+  Tied() { tie(b.weight, a.weight); }
+  Tensor forward(const Tensor& x) const { return b(a(x)); }
+};
+
+TEST(ModuleMove, AssignmentOfAModelWithTiedWeights) {
+  Tied model;
+  Tied other;
+  const Tensor x = ones({1, 2});
+  const auto output = other(x).to_vector<double>();
+  model = std::move(other);
+  EXPECT_EQ(model(x).to_vector<double>(), output);
+  EXPECT_EQ(model.num_parameters(), 8);
 }
 
 TEST(ModuleMove, OutOfAFunction) {

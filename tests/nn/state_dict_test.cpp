@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/optim/adam.h>
 
@@ -195,6 +196,21 @@ TEST(LoadStateDict, WorksForPackedParametersAndResumesTraining) {
   EXPECT_NE(values_of(model), at_save);
   model.load_state_dict(saved);
   EXPECT_EQ(values_of(model), at_save);
+}
+
+TEST(StateDict, CloneKeepsTheValuesOfItsTime) {
+  Mlp model;
+  StateDict best = model.state_dict().clone();
+  const auto before = model.fc1.weight.to_vector<double>();
+  {
+    const NoGradGuard no_grad;
+    Tensor(model.fc1.weight).zero_();
+  }
+  EXPECT_EQ(best.at("fc1.weight").to_vector<double>(), before);
+  EXPECT_TRUE(best.contains("fc1.bias"));
+  EXPECT_TRUE(best.erase("fc1.bias"));
+  EXPECT_FALSE(best.erase("fc1.bias"));
+  EXPECT_FALSE(best.contains("fc1.bias"));
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ TEST(Schedules, MistakesAreNamed) {
   optim::StepLR a(sgd, {.step_size = 1});
   optim::StepLR b(stranger, {.step_size = 1});
   EXPECT_EQ(message_of<ConfigError>([&] { optim::MultiStepLR(sgd, {.milestones = {3, 1}}); }),
-            "MultiStepLR: needs milestones that ascend and gamma >= 0, got 3, 1 and 0.1");
+            "MultiStepLR: needs milestones, which ascend, and gamma >= 0, got [3, 1] and 0.1");
   EXPECT_EQ(message_of<ConfigError>([&] { optim::ExponentialLR(sgd, {.gamma = -1}); }),
             "ExponentialLR: gamma must be >= 0, got -1");
   EXPECT_EQ(message_of<ConfigError>([&] { optim::LinearLR(sgd, {.start_factor = 0}); }),
@@ -205,6 +205,15 @@ TEST(Schedules, MistakesAreNamed) {
             "ReduceLROnPlateau: factor must be in [0, 1), got 1");
   EXPECT_THROW(optim::ReduceLROnPlateau(sgd, {.patience = -1}), ConfigError);
   EXPECT_THROW(optim::ReduceLROnPlateau(sgd, {.min_lr = std::nan("")}), ConfigError);
+}
+
+TEST(Schedules, WhatMustBeGivenHasNoDefault) {
+  Tensor w = ones({1}).requires_grad_();
+  optim::SGD sgd({w}, {.lr = 0.1});
+  EXPECT_EQ(message_of<ConfigError>([&] { optim::CosineAnnealingLR(sgd, {.eta_min = 0.001}); }),
+            "CosineAnnealingLR: needs T_max >= 1 and eta_min >= 0, got 0 and 0.001");
+  EXPECT_THROW(optim::StepLR(sgd, {.gamma = 0.5}), ConfigError);
+  EXPECT_THROW(optim::MultiStepLR(sgd, {}), ConfigError);
 }
 
 }  // namespace

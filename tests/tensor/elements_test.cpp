@@ -208,8 +208,10 @@ TEST(Undefined, EveryUseButThreeIsAnError) {
       {"mse_loss", [&] { mse_loss(undefined, ones({1})); }},
       {"cross_entropy", [&] { cross_entropy(ones({1, 2}), undefined); }}};
   for (const auto& [name, use] : uses) {
-    EXPECT_EQ(message_of<ConfigError>(use),
-              "an undefined tensor was used (a default-constructed Tensor, or a gradient that is not there yet)")
+    EXPECT_EQ(
+        message_of<ConfigError>(use),
+        "an undefined tensor was used (a default-constructed Tensor, a bias that a layer does not have, or a gradient "
+        "that is not there yet)")
         << name;
   }
 }

@@ -182,5 +182,12 @@ TEST(Randperm, NegativeNumberIsNamed) {
             "randperm: the number of elements is -1, it must not be negative");
 }
 
+TEST(FromBlob, GradientsOfIntegersAreRefusedBeforeTheMemoryIsTaken) {
+  int deleted = 0;
+  std::int64_t memory[2] = {};
+  EXPECT_THROW(from_blob(memory, {2}, [&](void*) { ++deleted; }, {.requires_grad = true}), DTypeError);
+  EXPECT_EQ(deleted, 0);
+}
+
 }  // namespace
 }  // namespace tandem
