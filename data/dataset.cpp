@@ -76,8 +76,9 @@ void DatasetHandle::check_alive() const {
 TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::move(y)) {
   check<ShapeError>(x_.dim() > 0 && (!y_.defined() || y_.dim() > 0),
                     "TensorDataset: a tensor without dimensions has no rows");
-  check<ShapeError>(!y_.defined() || x_.size(0) == y_.size(0),
-                    "TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
+  if (y_.defined() && x_.size(0) != y_.size(0)) {
+    fail<ShapeError>("TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
+  }
 }
 
 Example TensorDataset::get(std::int64_t index) const {

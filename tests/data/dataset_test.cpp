@@ -13,6 +13,7 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/data/loader.h>
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"
@@ -133,6 +134,20 @@ TEST(RandomSplit, AnEmptyPartIsAnError) {
   EXPECT_THROW(random_split(10, 1, 0), ConfigError);
   EXPECT_THROW(random_split(10, -1, 0), ConfigError);
   EXPECT_THROW(random_split(10, std::nan(""), 0), ConfigError);
+}
+
+TEST(TensorDataset, WithoutAnswers) {
+  const data::TensorDataset rows(arange(6).reshape({3, 2}));
+  EXPECT_EQ(rows.size(), 3);
+  EXPECT_FALSE(rows.get(1).y.defined());
+  data::DataLoader loader(rows, {.batch_size = 2, .device = "cpu:1"});
+  for (const auto& [x, y] : loader) {
+    EXPECT_EQ(x.device(), Device("cpu:1"));
+    EXPECT_FALSE(y.defined());
+  }
+  EXPECT_FALSE(rows.subset(tensor({2, 0})).get(0).y.defined());
+  EXPECT_THROW(rows.get(3), ConfigError);
+  EXPECT_THROW(rows.get(-1), ConfigError);
 }
 
 }  // namespace
