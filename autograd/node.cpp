@@ -244,7 +244,7 @@ Leaf* leaf_of(const detail::TensorImpl& impl) noexcept {
 Node* history_of(const detail::TensorImpl& impl, const char* op) {
   auto* node = static_cast<Node*>(impl.history.get());
   const detail::Storage& storage = *impl.view.storage;
-  const bool described = (node != nullptr && !node->is_leaf()) || storage.tracked();
+  const bool described = (node != nullptr && !node->is_leaf()) || (storage.tracked() && !impl.detached);
   if (described && impl.history_version != storage.version()) [[unlikely]] {
     fail<AutogradError>(
         "{}: an input {} was changed in place through another view, or without being recorded, after it was "
