@@ -142,6 +142,7 @@ Tensor from_data(std::vector<T>&& values, const Shape& sizes, const TensorOption
   return detail::from_foreign(
       "from_data", owner->data(), dtype_of<T>, sizes, contiguous_strides(sizes), [owner](void*) {}, options);
 }
+/// The same with one dimension.
 template <class T>
   requires(!std::same_as<T, bool>)
 Tensor from_data(std::vector<T>&& values) {
@@ -161,11 +162,13 @@ Tensor from_blob(T* data, const Shape& sizes, const Shape& strides, std::functio
                  const TensorOptions& options = {}) {
   return detail::from_foreign("from_blob", data, dtype_of<T>, sizes, strides, std::move(deleter), options);
 }
+/// The same for elements in row-major order.
 template <class T>
   requires(!std::is_const_v<T>)
 Tensor from_blob(T* data, const Shape& sizes, std::function<void(void*)> deleter, const TensorOptions& options = {}) {
   return from_blob(data, sizes, contiguous_strides(sizes), std::move(deleter), options);
 }
+/// The same without a deleter: the memory outlives all that looks there.
 template <class T>
   requires(!std::is_const_v<T>)
 Tensor from_blob(T* data, const Shape& sizes, const TensorOptions& options = {}) {
