@@ -70,10 +70,11 @@ case_pkg_config() {
   fi
 }
 
-# compile HEADER: alone, and from the installed tree only.
+# compile HEADER [OPTIONS...]: alone, and from the installed tree only.
 compile() {
   printf '#include <%s>\n' "$1" |
-    "$CXX" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" -x c++ - ||
+    "$CXX" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" "${@:2}" \
+      -x c++ - ||
     fail "<$1> does not compile alone from the installed tree"
 }
 
@@ -81,9 +82,13 @@ case_headers() {
   export -f compile fail
   export prefix CXX
   local headers
-  headers=$(cd "$prefix/include" && find tandem -name '*.h')
+  headers=$(cd "$prefix/include" && find tandem -name '*.h' ! -path tandem/tensor/eigen.h)
   (($(wc -l <<<"$headers") > 40)) || fail "few headers were installed: $headers"
   xargs -P "$(nproc)" -I{} bash -c 'compile {}' <<<"$headers"
+  # The bridge to Eigen is for programs that have Eigen; no other header reaches it.
+  local eigen
+  eigen=$(pkg-config --cflags-only-I eigen3 | sed 's/^-I//; s/ *$//')
+  compile tandem/tensor/eigen.h -isystem "$eigen"
 }
 
 # whole WAY OPTIONS...: with tandem's sources, which are not optimised: that they compile and link is the question. Only
