@@ -33,8 +33,7 @@ void check_recordable(const char* op, const Tensor& target) {
       op, view.sizes);
 }
 
-void take_over(const char* op, Tensor& target, const Tensor& value) {
-  check_recordable(op, target);
+void take_over(Tensor& target, const Tensor& value) {
   detail::TensorImpl& impl = *target.get();
   detail::copy(impl.view, value.raw());
   impl.view.storage->bump_version();
@@ -80,7 +79,7 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
     const bool saves = op == PointwiseOp::mul || op == PointwiseOp::div;
     const Tensor self = saves && other.requires_grad() ? target.clone() : target;
     const Tensor factor = saves && other.raw().storage == out.storage ? other.clone() : other;
-    take_over(name, target, recorded(self, factor));
+    take_over(target, recorded(self, factor));
     return target;
   }
   // Overlapping but not equal memory is read before it is written.
@@ -99,7 +98,7 @@ Tensor& scalar_in_place(const char* name, Tensor& target, Scalar value, Pointwis
   check_in_place(name, target, result_type(target, value));
   if (records({&target})) {
     check_recordable(name, target);
-    take_over(name, target, recorded(target, value));
+    take_over(target, recorded(target, value));
     return target;
   }
   detail::pointwise(op, out, {&out}, {value.value()});
@@ -144,7 +143,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
   if (records({this, &source})) {
     check_recordable("copy_", *this);
-    take_over("copy_", *this, apart.to(dtype()).to(device()).expand(out.sizes));
+    take_over(*this, apart.to(dtype()).to(device()).expand(out.sizes));
     return *this;
   }
   detail::copy(out, apart.raw());
@@ -159,7 +158,7 @@ Tensor& fill_in_place(const char* name, Tensor& target, double value) {
   detail::check_writable(name, out);
   if (records({&target})) {
     check_recordable(name, target);
-    take_over(name, target, full(out.sizes, value, {.dtype = out.dtype, .device = out.device()}));
+    take_over(target, full(out.sizes, value, {.dtype = out.dtype, .device = out.device()}));
     return target;
   }
   detail::fill(out, value);
@@ -181,7 +180,7 @@ Tensor& replace(const char* name, Tensor& target, bool recorded, Op&& op) {
     return target.copy_(op(target));
   }
   check_recordable(name, target);
-  take_over(name, target, op(target.clone()));  // what the op saves is not what is overwritten now
+  take_over(target, op(target.clone()));  // what the op saves is not what is overwritten now
   return target;
 }
 

@@ -10,7 +10,8 @@ namespace tandem::inline v0::autograd {
 void check_in_place(const char* op, const Tensor& target, DType result);
 /// Throws AutogradError unless recording a change of `target` gives right gradients.
 void check_recordable(const char* op, const Tensor& target);
-/// `target` takes over the elements and the history of `value`, which was just computed from it.
-void take_over(const char* op, Tensor& target, const Tensor& value);
+/// `target`, for which check_recordable() passed, takes over the elements and the history of `value`, which was just
+/// computed from it.
+void take_over(Tensor& target, const Tensor& value);
 
 }  // namespace tandem::inline v0::autograd

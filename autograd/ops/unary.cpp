@@ -63,7 +63,7 @@ Tensor& apply_in_place(const char* name, const Function& function, Tensor& x, de
   if (records({&x})) {
     check_recordable(name, x);
     // What is saved must not be what is overwritten now.
-    take_over(name, x, apply(function, function.needs == Needs::input ? x.clone() : x, scalars));
+    take_over(x, apply(function, function.needs == Needs::input ? x.clone() : x, scalars));
     return x;
   }
   detail::pointwise(function.forward, out, {&out}, scalars);
