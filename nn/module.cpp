@@ -57,12 +57,7 @@ bool trains(const ModuleState& state) {
 
 // A module is about to be overwritten, member by member: none of its parameters is registered any more.
 void give_up(ModuleState& state) {
-  for (auto* list : {&state.parameters, &state.buffers}) {
-    for (auto& [name, tensor] : *list) {
-      --tensor.unresolved()->registrations;
-    }
-    list->clear();
-  }
+  state.release_slots();
   for (auto& [name, child] : state.children) {
     give_up(*child);
   }

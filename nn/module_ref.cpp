@@ -18,10 +18,15 @@ ModuleState::~ModuleState() {
   for (auto& [name, state] : children) {
     state->parent = nullptr;
   }
-  for (const auto* list : {&parameters, &buffers}) {
+  release_slots();
+}
+
+void ModuleState::release_slots() noexcept {
+  for (auto* list : {&parameters, &buffers}) {
     for (const auto& [name, tensor] : *list) {
       --tensor.unresolved()->registrations;
     }
+    list->clear();
   }
 }
 

@@ -28,6 +28,9 @@ struct ModuleState {
   ModuleState(const ModuleState&) = delete;
   ModuleState& operator=(const ModuleState&) = delete;
   ~ModuleState();
+
+  /// Its own parameters and buffers are registered here no more.
+  void release_slots() noexcept;
 };
 
 /// "tandem::v0::nn::Linear": "Linear"; template arguments are dropped.
