@@ -6,7 +6,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/cpu/eigen_product.h>
+#include <tandem/kernels/cpu/gemm.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -84,29 +84,40 @@ void small(const Matmul& kernel) {
   }
 }
 
-// The cut depends on the sizes alone. The longer side is cut, so that each chunk packs little more than its share.
+// How many blocks to cut a product into that takes `work` multiply-adds. Eigen's bits depend on the cut, so that must
+// not depend on the number of threads; those of our own product don't, and each block packs some of what others pack.
 template <class T>
-void blocked(const Matmul& kernel) {
-  const std::int64_t work = std::max<std::int64_t>(1, kernel.m * kernel.n * std::max<std::int64_t>(1, kernel.k));
-  const std::int64_t chunks = std::clamp<std::int64_t>(work / kChunkWork, 1, 16);
+std::int64_t block_count(std::int64_t work) {
+  const bool own = std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
+  const std::int64_t most = own ? core::ThreadPool::instance().num_threads() : 16;
+  return std::clamp<std::int64_t>(work / kChunkWork, 1, most);
+}
+
+// The longer side is cut, so that each block packs little more than its share.
+template <class T>
+void blocked(Context& context, const Matmul& kernel) {
+  const std::int64_t blocks = block_count<T>(kernel.m * kernel.n * kernel.k);
   const bool by_rows = kernel.m >= kernel.n;
   const std::int64_t total = by_rows ? kernel.m : kernel.n;
-  const std::int64_t grain = ((total + chunks - 1) / chunks + kRowStep - 1) / kRowStep * kRowStep;
+  const std::int64_t grain = ((total + blocks - 1) / blocks + kRowStep - 1) / kRowStep * kRowStep;
+  const Device device = context.device;
   core::parallel_for(total, grain, [&](std::int64_t begin, std::int64_t end) {
-    if (by_rows) {
-      cpu::eigen_product(T(), kernel, {begin, end - begin, 0, kernel.n});
+    const cpu::OutputBlock block =
+        by_rows ? cpu::OutputBlock{begin, end - begin, 0, kernel.n} : cpu::OutputBlock{0, kernel.m, begin, end - begin};
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(gemm_f32)(kernel, block, context_for(device).scratch);
     } else {
-      cpu::eigen_product(T(), kernel, {0, kernel.m, begin, end - begin});
+      TANDEM_BY_ISA(eigen_product_f64)(kernel, block);
     }
   });
 }
 
 template <class T>
-void product(const Matmul& kernel) {
+void product(Context& context, const Matmul& kernel) {
   if (kernel.m * kernel.n * kernel.k <= kSmall) {
     small<T>(kernel);
   } else {
-    blocked<T>(kernel);
+    blocked<T>(context, kernel);
   }
 }
 
@@ -138,15 +149,15 @@ void product_16_bit(Context& context, const Matmul& kernel) {
       std::int64_t depth = 0;
       do {
         const std::int64_t count = std::min(kDepth, kernel.k - depth);
-        product<float>({.dtype = DType::f32,
-                        .accumulate = depth > 0 ? Accumulate::yes : Accumulate::no,
-                        .m = rows,
-                        .n = cols,
-                        .k = count,
-                        .a = widen<T>(kernel.a, row, rows, depth, count, a),
-                        .b = widen<T>(kernel.b, depth, count, col, cols, b),
-                        .out = sums,
-                        .out_stride = cols});
+        product<float>(context, {.dtype = DType::f32,
+                                 .accumulate = depth > 0 ? Accumulate::yes : Accumulate::no,
+                                 .m = rows,
+                                 .n = cols,
+                                 .k = count,
+                                 .a = widen<T>(kernel.a, row, rows, depth, count, a),
+                                 .b = widen<T>(kernel.b, depth, count, col, cols, b),
+                                 .out = sums,
+                                 .out_stride = cols});
         depth += count;
       } while (depth < kernel.k);
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -169,7 +180,7 @@ void run(OnCpu, Context& context, const Matmul& kernel) {
     if constexpr (is_16_bit<T>) {
       product_16_bit<T>(context, kernel);
     } else {
-      product<T>(kernel);
+      product<T>(context, kernel);
     }
   });
 }

@@ -1,10 +1,12 @@
-#pragma once
-
 #include <Eigen/Core>
 
-#include <tandem/kernels/cpu/eigen_product.h>
+#include <tandem/kernels/cpu/gemm.h>
 
-namespace tandem::inline v0::kernels::cpu {
+// Eigen's blocked product: f64, and f32 where there is no instruction set that our own is written for.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
 
 template <class T>
 void epilogue(const Matmul& kernel, const OutputBlock& block) {
@@ -59,4 +61,12 @@ void eigen_product_of(const Matmul& kernel, const OutputBlock& block) {
   epilogue<T>(kernel, block);
 }
 
-}  // namespace tandem::inline v0::kernels::cpu
+}  // namespace
+
+void eigen_product_f64(const Matmul& kernel, const OutputBlock& block) { eigen_product_of<double>(kernel, block); }
+
+#if !defined(__AVX2__)
+void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena&) { eigen_product_of<float>(kernel, block); }
+#endif
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

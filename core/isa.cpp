@@ -1,0 +1,67 @@
+#include <tandem/core/isa.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/ranges.h>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::core {
+
+namespace {
+
+// The operating system's part (saving the wide registers) is in what __builtin_cpu_supports says.
+bool has(Isa isa) {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  switch (isa) {
+    case Isa::baseline: return true;
+    case Isa::avx2: return avx2;
+    case Isa::avx512:
+      return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vl");
+  }
+#endif
+  return isa == Isa::baseline;
+}
+
+Isa choose() {
+  const std::vector<Isa> available = available_isas();
+  const char* text = std::getenv("TANDEM_CPU_ISA");
+  if (text == nullptr) {
+    return available.back();
+  }
+  const auto named = std::ranges::find(available, std::string_view(text), [](Isa isa) { return to_string(isa); });
+  if (named == available.end()) {
+    std::vector<std::string_view> names;
+    std::ranges::transform(available, std::back_inserter(names), [](Isa isa) { return to_string(isa); });
+    fail<ConfigError>("TANDEM_CPU_ISA='{}': expected one that this machine has: {}", text, fmt::join(names, ", "));
+  }
+  return *named;
+}
+
+}  // namespace
+
+Isa isa() {
+  static const Isa chosen = choose();
+  return chosen;
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> available;
+  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+    if (has(isa)) {
+      available.push_back(isa);
+    }
+  }
+  return available;
+}
+
+const char* to_string(Isa isa) {
+  constexpr const char* kNames[] = {"baseline", "avx2", "avx512"};
+  return kNames[static_cast<std::size_t>(isa)];
+}
+
+}  // namespace tandem::inline v0::core

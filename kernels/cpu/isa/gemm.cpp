@@ -1,0 +1,241 @@
+#include <tandem/kernels/cpu/gemm.h>
+
+#if defined(__AVX2__)
+
+#include <tandem/kernels/cpu/isa/gemm_pack.h>
+
+// Blocks of a product: of the right side what fits in the second-level cache together with a block of the left one.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+// Columns of the right side and rows of the left one that are packed at a time.
+constexpr std::int64_t kBlockCols = 32 * kTileCols;
+constexpr std::int64_t kBlockRows = 12 * kTileRows;
+
+constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// How deep each of the blocks is that a depth is cut into.
+constexpr std::int64_t block_depth(std::int64_t depth) { return up(depth, up(depth, kDepth)); }
+
+struct Left {
+  const float* data;
+  std::int64_t row_stride, depth_stride;  // one of them is 1
+  bool row_major() const { return depth_stride == 1; }
+  std::int64_t stride() const { return row_major() ? row_stride : depth_stride; }
+
+  Left at(std::int64_t row, std::int64_t k) const {
+    return {data + row * row_stride + k * depth_stride, row_stride, depth_stride};
+  }
+};
+
+struct Right {
+  const float* data;
+  std::int64_t depth_stride, col_stride;
+
+  Right at(std::int64_t k, std::int64_t col) const {
+    return {data + k * depth_stride + col * col_stride, depth_stride, col_stride};
+  }
+};
+
+// Whether so many lines, `stride` elements apart, stay close to the processor while they are read side by side: in the
+// first-level cache, where the low 12 bits of an address choose one of 64 sets of 8 to 12 places, and in its table of
+// pages.
+bool stay_close(std::int64_t lines, std::int64_t stride) {
+  constexpr std::int64_t kPage = 4096;
+  const std::int64_t bytes = stride * std::int64_t{sizeof(float)};
+  const std::int64_t step = bytes & -bytes;  // the largest power of two in it
+  return lines * (step < 64 ? 64 : step) <= 4 * kPage && lines * bytes <= 48 * kPage;
+}
+
+struct TileShape {
+  std::int64_t rows, cols;
+};
+
+// Rows of equal height in the fewest tiles: a tile of two rows would leave the arithmetic units idle. A flat tile is
+// wider than a packed panel.
+TileShape tile_shape(std::int64_t rows, std::int64_t cols, bool packed) {
+  if (cols <= kLanes) {
+    return {up(rows, up(rows, kTallRows)), kLanes};
+  }
+  if (rows <= 2 * kFlatRows && !packed) {
+    return {up(rows, up(rows, kFlatRows)), kFlatCols};
+  }
+  return {up(rows, up(rows, kTileRows)), kTileCols};
+}
+
+void pack_left(const Left& left, std::int64_t rows, std::int64_t depth, std::int64_t height, float* to) {
+  if (left.row_major()) {
+    copy_lines(left.data, left.row_stride, rows, depth, to, kLeftStride);
+    return;
+  }
+  for (std::int64_t row = 0; row < rows; row += height) {
+    copy_lines(left.data + row, left.depth_stride, depth, min(height, rows - row), to + row * depth, height);
+  }
+}
+
+struct Output {
+  float* data;
+  std::int64_t stride;
+  Epilogue epilogue;
+
+  Output at(std::int64_t row, std::int64_t col) const {
+    return {data + row * stride + col, stride, epilogue.at(row, col)};
+  }
+};
+
+// The right side of a block: where it lies, or packed to panels of kTileCols columns.
+struct Panels {
+  const float* data;
+  std::int64_t stride;        // from one k to the next
+  std::int64_t panel_stride;  // 0 unless packed
+  bool packed() const { return panel_stride != 0; }
+  const float* at(std::int64_t col) const {
+    return packed() ? data + col / kTileCols * panel_stride + col % kTileCols : data + col;
+  }
+};
+
+// All tiles of one block. The left side is packed to `left_memory` unless that is null.
+void multiply_block(const Left& left, std::int64_t rows, std::int64_t depth, float* left_memory, const Panels& right,
+                    std::int64_t cols, const Output& out) {
+  const auto [height, width] = tile_shape(rows, cols, right.packed());
+  LeftOrder order = left.row_major() ? LeftOrder::by_rows : LeftOrder::by_depth;
+  const float* left_data = left.data;
+  std::int64_t left_step = height * left.row_stride;
+  std::int64_t left_stride = left.stride();
+  if (left_memory != nullptr) {
+    pack_left(left, rows, depth, height, left_memory);
+    order = left.row_major() ? LeftOrder::packed_rows : LeftOrder::by_depth;
+    left_data = left_memory;
+    left_step = height * (left.row_major() ? kLeftStride : depth);
+    left_stride = height;
+  }
+  for (std::int64_t col = 0; col < cols; col += width) {
+    const float* left_tile = left_data;
+    const std::int64_t wide = min(width, cols - col);
+    for (std::int64_t row = 0; row < rows; row += height, left_tile += left_step) {
+      const std::int64_t high = min(height, rows - row);
+      tile_function(high, wide, order)({.depth = depth,
+                                        .left = left_tile,
+                                        .left_stride = left_stride,
+                                        .right = right.at(col),
+                                        .right_stride = right.stride,
+                                        .cols = wide,
+                                        .out = out.data + row * out.stride + col,
+                                        .out_stride = out.stride},
+                                       out.epilogue.at(row, col));
+    }
+  }
+}
+
+// The epilogue of the block of depths that begins at k.
+Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end, std::int64_t depth) {
+  Epilogue part;
+  if (end == depth) {
+    part = whole;
+  }
+  part.add = k > 0 || whole.add;
+  return part;
+}
+
+void multiply_direct(const Left& left, const Right& right, std::int64_t rows, std::int64_t cols, std::int64_t depth,
+                     const Output& out, ScratchArena& scratch) {
+  const std::int64_t deep = block_depth(depth);
+  // Without reuse a copy costs more than it saves; lines that share cache sets make it worth its while.
+  const bool dense = right.col_stride == 1;
+  const bool pack_right = !dense || (rows > 2 * kTileRows && !stay_close(2 * deep, right.depth_stride));
+  const bool pack = cols > kTileCols && !stay_close(left.row_major() ? kTileRows : deep, left.stride());
+  const ScratchScope scope(scratch);
+  const std::int64_t block_rows = min(rows, kBlockRows);
+  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, kBlockCols);
+  float* left_memory =
+      pack ? scratch.allocate_array<float>(static_cast<std::size_t>(block_rows * kLeftStride)) : nullptr;
+  float* right_memory =
+      pack_right ? scratch.allocate_array<float>(static_cast<std::size_t>(block_cols * (deep + kLanes))) : nullptr;
+  for (std::int64_t col = 0; col < cols; col += block_cols) {
+    const std::int64_t here = min(block_cols, cols - col);
+    for (std::int64_t k = 0; k < depth; k += deep) {
+      const std::int64_t count = min(deep, depth - k);
+      const Right from = right.at(k, col);
+      if (pack_right) {
+        dense ? pack_panels(from.data, from.depth_stride, count, here, right_memory)
+              : pack_transposed(from.data, from.col_stride, count, here, right_memory);
+      }
+      const Epilogue epilogue = part_of(out.epilogue, k, k + count, depth);
+      for (std::int64_t row = 0; row < rows; row += block_rows) {
+        Output to = Output{out.data, out.stride, epilogue}.at(row, col);
+        multiply_block(
+            left.at(row, k), min(block_rows, rows - row), count, left_memory,
+            pack_right ? Panels{right_memory, kTileCols, kTileCols * count} : Panels{from.data, from.depth_stride, 0},
+            here, to);
+      }
+    }
+  }
+}
+
+// out^T = right^T left^T: for a wide right side that lies dense along its depth, as weights [out, in] do. Not it has to
+// be transposed but the left side and the outputs, which are smaller when there are few rows.
+void multiply_transposed(const Left& left, const Right& right, std::int64_t rows, std::int64_t cols, std::int64_t depth,
+                         const Output& out, ScratchArena& scratch) {
+  const std::int64_t deep = block_depth(depth);
+  const bool pack = rows > kTileCols && !stay_close(kTileRows, right.col_stride);
+  const ScratchScope scope(scratch);
+  constexpr std::int64_t kRowsAtOnce = 8 * kTileCols;
+  const std::int64_t wide = min(up(rows, kTileCols) * kTileCols, kRowsAtOnce);
+  constexpr std::int64_t kHigh = up(kBlockRows, kLanes) * kLanes;
+  const std::int64_t high = min(cols, kHigh);
+  const std::int64_t sums_stride = wide + kLanes;
+  float* packed = scratch.allocate_array<float>(static_cast<std::size_t>(wide * (depth + kLanes)));
+  float* left_memory = scratch.allocate_array<float>(static_cast<std::size_t>(high * kLeftStride));
+  float* sums = scratch.allocate_array<float>(static_cast<std::size_t>(high * sums_stride));
+  for (std::int64_t row = 0; row < rows; row += wide) {
+    const std::int64_t rows_here = min(wide, rows - row);
+    for (std::int64_t k = 0; k < depth; k += deep) {
+      pack_transposed(left.at(row, k).data, left.row_stride, min(deep, depth - k), rows_here, packed + k * wide);
+    }
+    for (std::int64_t col = 0; col < cols; col += high) {
+      const std::int64_t cols_here = min(high, cols - col);
+      for (std::int64_t k = 0; k < depth; k += deep) {
+        const std::int64_t count = min(deep, depth - k);
+        const Right from = right.at(k, col);
+        multiply_block({from.data, from.col_stride, 1}, cols_here, count, pack ? left_memory : nullptr,
+                       {packed + k * wide, kTileCols, kTileCols * count}, rows_here,
+                       {sums, sums_stride, {.add = k > 0}});
+      }
+      const Output to = out.at(row, col);
+      for (std::int64_t i = 0; i < rows_here; i += kLanes) {
+        for (std::int64_t j = 0; j < cols_here; j += kLanes) {
+          const Mask lanes = first(cols_here - j);
+          transpose_square(sums + j * sums_stride + i, sums_stride, min(kLanes, cols_here - j),
+                           min(kLanes, rows_here - i), [&](std::int64_t r, Vec v) {
+                             finish(to.epilogue, i + r, j, v, lanes, to.data + (i + r) * to.stride + j);
+                           });
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch) {
+  const Left left{static_cast<const float*>(kernel.a.data) + block.row * kernel.a.row_stride, kernel.a.row_stride,
+                  kernel.a.col_stride};
+  const Right right{static_cast<const float*>(kernel.b.data) + block.col * kernel.b.col_stride, kernel.b.row_stride,
+                    kernel.b.col_stride};
+  const Epilogue whole{
+      .add = kernel.accumulate == Accumulate::yes, .relu = kernel.relu, .bias = static_cast<const float*>(kernel.bias)};
+  const Output out = Output{static_cast<float*>(kernel.out), kernel.out_stride, whole}.at(block.row, block.col);
+  const std::int64_t rows = block.rows;
+  const std::int64_t cols = block.cols;
+  // By the sizes of all of the product: when it accumulates, both ways do not round alike.
+  const bool transposes =
+      right.col_stride != 1 && left.row_major() && kernel.m * (kernel.k + kernel.n) < kernel.n * kernel.k;
+  (transposes ? multiply_transposed : multiply_direct)(left, right, rows, cols, kernel.k, out, scratch);
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
+
+#endif

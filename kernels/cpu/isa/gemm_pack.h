@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cpu/isa/gemm_tile.h>
+
+// Copies of the operands in the order in which tiles read them.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+/// `lines` lines of `count` elements, `from_stride` apart, to lines `to_stride` apart.
+inline void copy_lines(const float* from, std::int64_t from_stride, std::int64_t lines, std::int64_t count, float* to,
+                       std::int64_t to_stride) {
+  const std::int64_t whole = count / kLanes * kLanes;
+  const Mask rest = first(count - whole);
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const float* in = from + line * from_stride;
+    float* out = to + line * to_stride;
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+      store(out + i, load(in + i));
+    }
+    if (whole < count) {
+      store(out + whole, load(in + whole, rest), rest);
+    }
+  }
+}
+
+#if defined(__AVX512F__)
+
+/// A square of kLanes x kLanes in registers becomes its transpose.
+TANDEM_SIMD void transpose(Vec (&r)[16]) {
+  Vec t[16];
+  const auto pd = [](Vec v) { return _mm512_castps_pd(v); };
+  const auto ps = [](__m512d v) { return _mm512_castpd_ps(v); };
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = ps(_mm512_unpacklo_pd(pd(t[i]), pd(t[i + 2])));
+    r[i + 1] = ps(_mm512_unpackhi_pd(pd(t[i]), pd(t[i + 2])));
+    r[i + 2] = ps(_mm512_unpacklo_pd(pd(t[i + 1]), pd(t[i + 3])));
+    r[i + 3] = ps(_mm512_unpackhi_pd(pd(t[i + 1]), pd(t[i + 3])));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+#else
+
+TANDEM_SIMD void transpose(Vec (&r)[8]) {
+  Vec t[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+    t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    r[i] = t[i];
+  }
+}
+
+#endif
+
+/// Calls write(c, column c of the square, its lanes being rows) for the first `cols` of `rows` x `cols` elements.
+template <class Write>
+TANDEM_SIMD void transpose_square(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t cols,
+                                  Write&& write) {
+  Vec r[kLanes];
+  const Mask lanes = first(cols);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    r[i] = i < rows ? load(from + i * stride, lanes) : broadcast(0);
+  }
+  transpose(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < cols) {
+      write(i, r[i]);
+    }
+  }
+}
+
+/// A right side that is dense along its depth, element (k, c) at c * stride + k: to panels of kTileCols columns,
+/// (k, c) at k * kTileCols + c, zeros where there are no columns.
+inline void pack_transposed(const float* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
+  for (std::int64_t c = 0; c < cols; c += kLanes) {
+    float* panel = to + c / kTileCols * kTileCols * depth + c % kTileCols;
+    const std::int64_t here = cols - c < kLanes ? cols - c : kLanes;
+    for (std::int64_t k = 0; k < depth; k += kLanes) {
+      transpose_square(from + c * stride + k, stride, here, depth - k < kLanes ? depth - k : kLanes,
+                       [&](std::int64_t i, Vec v) { store(panel + (k + i) * kTileCols, v); });
+    }
+  }
+}
+
+/// The same for one that is dense along its columns, element (k, c) at k * stride + c. It is read in the order in which
+/// it lies, since it may come from main memory.
+inline void pack_panels(const float* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const float* line = from + k * stride;
+    float* out = to + k * kTileCols;
+    std::int64_t c = 0;
+    for (; c + kTileCols <= cols; c += kTileCols, out += kTileCols * depth) {
+      store(out, load(line + c));
+      store(out + kLanes, load(line + c + kLanes));
+    }
+    for (; c < cols; c += kLanes, out += kLanes) {
+      store(out, load(line + c, first(cols - c)));
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

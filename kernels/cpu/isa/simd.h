@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// One register of floats, in the few words that our kernels need, for the instruction set that this is compiled for.
+// + - * / and comparisons are the compiler's own on vector types. Only sources in isa/ include this.
+
+#define TANDEM_SIMD [[gnu::always_inline]] inline
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+#if defined(__AVX512F__)
+
+using Vec = __m512;
+inline constexpr int kLanes = 16;
+using Mask = __mmask16;
+
+TANDEM_SIMD Vec broadcast(float x) { return _mm512_set1_ps(x); }
+TANDEM_SIMD Vec load(const float* p) { return _mm512_loadu_ps(p); }
+TANDEM_SIMD void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+/// The first `count` lanes (0 to kLanes; more count as all).
+TANDEM_SIMD Mask first(std::int64_t count) { return count >= kLanes ? Mask(0xffff) : Mask((1U << count) - 1); }
+/// 0 in the other lanes, whose memory is not touched.
+TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
+TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, mask, v); }
+/// a * b + c, rounded once where the machine can.
+TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+/// The larger; b where one is NaN.
+TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+/// v where condition > 0, else 0.
+TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(condition, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+}
+
+#elif defined(__AVX2__)
+
+using Vec = __m256;
+inline constexpr int kLanes = 8;
+using Mask = __m256i;
+
+TANDEM_SIMD Vec broadcast(float x) { return _mm256_set1_ps(x); }
+TANDEM_SIMD Vec load(const float* p) { return _mm256_loadu_ps(p); }
+TANDEM_SIMD void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
+TANDEM_SIMD Mask first(std::int64_t count) {
+  const int lanes = count >= kLanes ? kLanes : static_cast<int>(count);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask); }
+TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm256_maskstore_ps(p, mask, v); }
+TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
+  return _mm256_and_ps(v, _mm256_cmp_ps(condition, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+
+#else
+
+using Vec = float __attribute__((vector_size(16)));
+inline constexpr int kLanes = 4;
+struct Mask {
+  std::int64_t count;
+};
+
+TANDEM_SIMD Vec broadcast(float x) { return Vec{x, x, x, x}; }
+TANDEM_SIMD Vec load(const float* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+TANDEM_SIMD void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
+TANDEM_SIMD Mask first(std::int64_t count) { return {count >= kLanes ? kLanes : count}; }
+TANDEM_SIMD Vec load(const float* p, Mask mask) {
+  Vec v{};
+  __builtin_memcpy(&v, p, static_cast<std::size_t>(mask.count) * sizeof(float));
+  return v;
+}
+TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
+  __builtin_memcpy(p, &v, static_cast<std::size_t>(mask.count) * sizeof(float));
+}
+TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
+TANDEM_SIMD Vec where_positive(Vec condition, Vec v) { return condition > Vec{} ? v : Vec{}; }
+
+#endif
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

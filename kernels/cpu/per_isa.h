@@ -1,0 +1,41 @@
+#pragma once
+
+#include <array>
+
+#include <tandem/core/isa.h>
+
+// Hot loops are compiled once per instruction set, from the sources in isa/. Each copy lives in a namespace of its own,
+// named by the macro TANDEM_ISA, so that the linker can't take one instruction set's code for another's. For the same
+// reason those sources call no inline function that is not theirs, or one that is always inlined (a test looks).
+
+#if defined(__x86_64__)
+/// Declares what stands in the brackets in the namespace of each instruction set.
+#define TANDEM_FOR_EACH_ISA(...) \
+  namespace baseline {           \
+  __VA_ARGS__                    \
+  }                              \
+  namespace avx2 {               \
+  __VA_ARGS__                    \
+  }                              \
+  namespace avx512 {             \
+  __VA_ARGS__                    \
+  }
+/// The function of that name for the instruction set in use; for code in tandem::kernels.
+#define TANDEM_BY_ISA(name) \
+  ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
+#else
+#define TANDEM_FOR_EACH_ISA(...) \
+  namespace baseline {           \
+  __VA_ARGS__                    \
+  }
+#define TANDEM_BY_ISA(name) (&cpu::baseline::name)
+#endif
+
+namespace tandem::inline v0::kernels::cpu {
+
+template <class Function>
+Function* by_isa(Function* const (&functions)[3]) {
+  return functions[static_cast<int>(core::isa())];
+}
+
+}  // namespace tandem::inline v0::kernels::cpu
