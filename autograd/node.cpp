@@ -212,6 +212,7 @@ Destination Gradients::destination(std::uint32_t i) {
     detail::copy(copy, buffer.view);
     buffer = {std::move(copy), true};
   }
+  buffer.masked = false;
   return {buffer.view, Accumulate::yes};
 }
 

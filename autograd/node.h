@@ -37,6 +37,7 @@ struct Destination {
 struct GradBuffer {
   detail::View view;
   bool owned = false;
+  bool masked = false;  // of a ReLU's result: is 0 already where that is not positive
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -51,7 +52,8 @@ struct Output {
   Shape sizes;
   DType dtype = DType::f32;
   Device device;
-  GradBuffer grad;  // only during a backward pass
+  bool of_relu = false;  // 0 where the gradient of what it was made from is 0
+  GradBuffer grad;       // only during a backward pass
   std::shared_ptr<HookList<TensorHook>> hooks;
   std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
 };
@@ -181,6 +183,16 @@ class Gradients {
   Destination destination(std::uint32_t i);
   /// The same for what is only added to, piece by piece: 0 where nothing is there yet.
   detail::View sum(std::uint32_t i);
+  /// Whether the gradient of input i, a ReLU's result, may be written as 0 where that is 0: nobody looks at it but the
+  /// ReLU's own backward.
+  bool may_mask(std::uint32_t i) const noexcept {
+    const Output& out = target(i);
+    return out.of_relu && !out.hooks && !out.retained;
+  }
+  /// What is now in destination(i) was written so.
+  void set_masked(std::uint32_t i) noexcept { target(i).grad.masked = true; }
+  /// Whether the result's gradient came like that.
+  bool is_masked() const noexcept { return node_.output(0).grad.masked; }
   /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 

@@ -80,6 +80,13 @@ inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t outp
   impl.history_version = impl.view.storage->version();
 }
 
+/// `result`, if it has history, is that of a ReLU, whose backward looks at Gradients::is_masked().
+inline void mark_as_relu(const Tensor& result) {
+  if (result.get()->history) {
+    static_cast<Node*>(result.get()->history.get())->output(0).of_relu = true;
+  }
+}
+
 /// The result of `op` as a tensor, with history if it is recorded. `make_closure()` is called only then and returns
 /// the closure `void(Gradients&)`; closures address inputs by their position in `inputs`.
 template <class MakeClosure>

@@ -15,7 +15,8 @@ struct Matrix {
   std::int64_t col_stride;
 };
 
-/// out[m, n] (+)= a[m, k] b[k, n], then + bias[n] if bias is not null, then max(., 0) if relu.
+/// out[m, n] (+)= a[m, k] b[k, n], then + bias[n] if bias is not null, then max(., 0) if relu, then 0 wherever
+/// relu_mask, laid out as `out`, is not positive: the gradient of what a ReLU gave.
 /// `out` is row-major with row stride `out_stride`, and overlaps nothing. k = 0 gives zeros (plus the epilogue).
 struct Matmul {
   static constexpr const char* kName = "matmul";
@@ -28,11 +29,12 @@ struct Matmul {
   void* out;
   std::int64_t out_stride;
   const void* bias = nullptr;
+  const void* relu_mask = nullptr;
 };
 void run(OnCpu, Context& context, const Matmul& kernel);
 
 /// `matrix` for every position of `batch`: the operands' strides (elements) lead from the first matrix a, b and out to
-/// the others.
+/// the others. No relu_mask.
 struct BatchedMatmul {
   static constexpr const char* kName = "batched_matmul";
   Matmul matrix;

@@ -59,11 +59,11 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   const Shape matrix{in.sizes[0], w.sizes[0]};
   multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
            {.bias = b.defined() ? b.data() : nullptr, .relu = relu});
-  return record(op, out, {&x, &weight, &bias}, [&] {
-    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(), relu,
-            matrix](Gradients& g) {
+  Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
+    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(),
+            x_is_saved = weight.requires_grad(), relu, matrix](Gradients& g) {
       View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix);
-      if (relu) {
+      if (relu && !g.is_masked()) {
         const View y_rows = *detail::try_reshape(y.get(g), matrix);
         const View masked = detail::empty_view(matrix, grad.dtype, grad.device());
         detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &y_rows});
@@ -80,10 +80,20 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
       if (g.wants(0)) {
         const Destination to = g.destination(0);
         const View matrix_w = detail::matrix_like(weight.get(g));
-        multiply(*detail::try_reshape(to.view, {matrix[0], matrix_w.sizes[1]}), grad, matrix_w, to.accumulate);
+        // The mask of the ReLU before, if there is one, in the same pass.
+        const bool mask = g.may_mask(0) && x_is_saved && x.get(g).is_contiguous();
+        multiply(*detail::try_reshape(to.view, {matrix[0], matrix_w.sizes[1]}), grad, matrix_w, to.accumulate,
+                 {.relu_mask = mask ? x.get(g).data() : nullptr});
+        if (mask) {
+          g.set_masked(0);
+        }
       }
     };
   });
+  if (relu) {
+    mark_as_relu(result);
+  }
+  return result;
 }
 
 }  // namespace

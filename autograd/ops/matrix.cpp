@@ -23,7 +23,8 @@ kernels::Matmul product(const View& out, const View& a, const View& b, Accumulat
           .b = matrix_of(b),
           .out = out.data(),
           .out_stride = out.sizes[1],
-          .bias = epilogue.bias};
+          .bias = epilogue.bias,
+          .relu_mask = epilogue.relu_mask};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace tandem::inline v0::autograd {
 struct Epilogue {
   const void* bias = nullptr;
   bool relu = false;
+  const void* relu_mask = nullptr;  // laid out as the result, which is 0 wherever this is not positive
 };
 
 /// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense.

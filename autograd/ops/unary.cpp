@@ -40,12 +40,20 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
           pointwise_gradient(g, 0, op, {&g.output(), &x.get(g)}, scalars);
         };
       });
-    case Needs::result:
-      return record(function.name, out, {&x}, [&] {
+    case Needs::result: {
+      Tensor result = record(function.name, out, {&x}, [&] {
         return [y = Saved(out), op = function.backward, scalars](Gradients& g) {
+          if (g.is_masked()) {
+            return g.deliver(0, g.output(), false);
+          }
           pointwise_gradient(g, 0, op, {&g.output(), &y.get(g)}, scalars);
         };
       });
+      if (function.backward == PointwiseOp::relu_grad) {
+        mark_as_relu(result);
+      }
+      return result;
+    }
     case Needs::no_slope:
       return record(function.name, std::move(out), {&x}, [] { return [](Gradients& g) { g.sum(0); }; });
     case Needs::nothing: break;

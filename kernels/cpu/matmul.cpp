@@ -18,18 +18,23 @@ constexpr std::int64_t kSmall = 4096;
 constexpr std::int64_t kChunkWork = 200'000;
 constexpr std::int64_t kRowStep = 16;
 
-template <class T>
-T finish(const Matmul& kernel, T value, const T& old, std::int64_t column) {
-  value += kernel.accumulate == Accumulate::yes ? old : T(0);
-  value += kernel.bias != nullptr ? static_cast<const T*>(kernel.bias)[column] : T(0);
-  return kernel.relu && value < T(0) ? T(0) : value;
+// What is written at `at`, an offset from the output's beginning, when the sum is `value`. T: stored, C: computed in.
+template <class T, class C = T>
+T finish(const Matmul& kernel, C value, std::int64_t at, std::int64_t column) {
+  value += kernel.accumulate == Accumulate::yes ? C(static_cast<const T*>(kernel.out)[at]) : C(0);
+  value += kernel.bias != nullptr ? C(static_cast<const T*>(kernel.bias)[column]) : C(0);
+  if (kernel.relu_mask != nullptr && !(C(static_cast<const T*>(kernel.relu_mask)[at]) > C(0))) {
+    return T(0);
+  }
+  return kernel.relu && value < C(0) ? T(0) : T(value);
 }
 
 // Each output is a dot product. Four sums at once: an addition's latency is four of its throughput.
 template <class T, class StrideA, class StrideB>
 void small_dots(const Matmul& kernel, StrideA a_stride, StrideB b_stride) {
   for (std::int64_t i = 0; i < kernel.m; ++i) {
-    T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride;
+    const std::int64_t row = i * kernel.out_stride;
+    T* out = static_cast<T*>(kernel.out) + row;
     const T* a = static_cast<const T*>(kernel.a.data) + i * kernel.a.row_stride;
     for (std::int64_t j = 0; j < kernel.n; ++j) {
       const T* b = static_cast<const T*>(kernel.b.data) + j * kernel.b.col_stride;
@@ -43,7 +48,7 @@ void small_dots(const Matmul& kernel, StrideA a_stride, StrideB b_stride) {
       for (; k < kernel.k; ++k) {
         sums[0] += a[k * a_stride] * b[k * b_stride];
       }
-      out[j] = finish(kernel, (sums[0] + sums[1]) + (sums[2] + sums[3]), out[j], j);
+      out[j] = finish<T>(kernel, (sums[0] + sums[1]) + (sums[2] + sums[3]), row + j, j);
     }
   }
 }
@@ -64,9 +69,10 @@ void small_rows(const Matmul& kernel) {
           sums[j] += factor * b[j];
         }
       }
-      T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride + first;
+      const std::int64_t row = i * kernel.out_stride + first;
+      T* out = static_cast<T*>(kernel.out) + row;
       for (std::int64_t j = 0; j < width; ++j) {
-        out[j] = finish(kernel, sums[j], out[j], first + j);
+        out[j] = finish<T>(kernel, sums[j], row + j, first + j);
       }
     }
   }
@@ -161,12 +167,9 @@ void product_16_bit(Context& context, const Matmul& kernel) {
         depth += count;
       } while (depth < kernel.k);
       for (std::int64_t i = 0; i < rows; ++i) {
-        T* out = static_cast<T*>(kernel.out) + (row + i) * kernel.out_stride + col;
+        const std::int64_t begin = (row + i) * kernel.out_stride + col;
         for (std::int64_t j = 0; j < cols; ++j) {
-          float value = sums[i * cols + j];
-          value += kernel.accumulate == Accumulate::yes ? float(out[j]) : 0.0F;
-          value += kernel.bias != nullptr ? float(static_cast<const T*>(kernel.bias)[col + j]) : 0.0F;
-          out[j] = T(kernel.relu && value < 0 ? 0.0F : value);
+          static_cast<T*>(kernel.out)[begin + j] = finish<T>(kernel, sums[i * cols + j], begin + j, col + j);
         }
       }
     }

@@ -69,6 +69,7 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
   const auto* a = static_cast<const float*>(kernel.a.data);
   const auto* b = static_cast<const float*>(kernel.b.data);
   const auto* bias = static_cast<const float*>(kernel.bias);
+  const auto* mask = static_cast<const float*>(kernel.relu_mask);
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     for (std::int64_t j = 0; j < kernel.n; ++j) {
       double& sum = sums[static_cast<std::size_t>(i * kernel.out_stride + j)];
@@ -79,6 +80,7 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
       }
       sum += bias != nullptr ? double{bias[j]} : 0;
       sum = kernel.relu && sum < 0 ? 0 : sum;
+      sum = mask != nullptr && !(mask[i * kernel.out_stride + j] > 0) ? 0 : sum;
     }
   }
   return sums;
@@ -101,8 +103,10 @@ TEST_P(GemmOf, AgreesWithTheDoubleLoopInTheThreePassesOfALayer) {
         Matmul kernel = layer.product(pass);
         std::vector<float> result = test::random_values<float>(rng, kernel.m * kernel.out_stride);
         const std::vector<float> bias = test::random_values<float>(rng, kernel.n);
+        const std::vector<float> mask = test::random_values<float>(rng, kernel.m * kernel.out_stride);
         if (epilogue) {
           kernel.accumulate = Accumulate::yes, kernel.relu = true, kernel.bias = bias.data();
+          kernel.relu_mask = pass == Pass::to_input ? mask.data() : nullptr;
         }
         const std::vector<double> expected = in_doubles(kernel, result);
         kernel.out = result.data();

@@ -11,14 +11,16 @@ namespace {
 template <class T>
 void epilogue(const Matmul& kernel, const OutputBlock& block) {
   const T* bias = static_cast<const T*>(kernel.bias);
-  if (bias == nullptr && !kernel.relu) {
+  const T* mask = static_cast<const T*>(kernel.relu_mask);
+  if (bias == nullptr && !kernel.relu && mask == nullptr) {
     return;
   }
   for (std::int64_t i = block.row; i < block.row + block.rows; ++i) {
     T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride;
     for (std::int64_t j = block.col; j < block.col + block.cols; ++j) {
       const T value = out[j] + (bias != nullptr ? bias[j] : T(0));
-      out[j] = kernel.relu && value < T(0) ? T(0) : value;
+      const bool zero = (kernel.relu && value < T(0)) || (mask != nullptr && !(mask[i * kernel.out_stride + j] > T(0)));
+      out[j] = zero ? T(0) : value;
     }
   }
 }

@@ -225,8 +225,11 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
                   kernel.a.col_stride};
   const Right right{static_cast<const float*>(kernel.b.data) + block.col * kernel.b.col_stride, kernel.b.row_stride,
                     kernel.b.col_stride};
-  const Epilogue whole{
-      .add = kernel.accumulate == Accumulate::yes, .relu = kernel.relu, .bias = static_cast<const float*>(kernel.bias)};
+  const Epilogue whole{.add = kernel.accumulate == Accumulate::yes,
+                       .relu = kernel.relu,
+                       .bias = static_cast<const float*>(kernel.bias),
+                       .mask = static_cast<const float*>(kernel.relu_mask),
+                       .mask_stride = kernel.out_stride};
   const Output out = Output{static_cast<float*>(kernel.out), kernel.out_stride, whole}.at(block.row, block.col);
   const std::int64_t rows = block.rows;
   const std::int64_t cols = block.cols;
