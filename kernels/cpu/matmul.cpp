@@ -12,8 +12,15 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Below this many multiply-adds plain loops beat the packing of a blocked product.
+// Up to so many multiply-adds plain loops beat Eigen's blocked product, and our own.
 constexpr std::int64_t kSmall = 4096;
+constexpr std::int64_t kTiny = 48;
+
+template <class T>
+bool is_own() {
+  return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
+}
+
 // One chunk of output, about 0.4 Mflop at the least: below it two threads are no faster than one.
 constexpr std::int64_t kChunkWork = 200'000;
 constexpr std::int64_t kRowStep = 16;
@@ -94,8 +101,7 @@ void small(const Matmul& kernel) {
 // not depend on the number of threads; those of our own product don't, and each block packs some of what others pack.
 template <class T>
 std::int64_t block_count(std::int64_t work) {
-  const bool own = std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
-  const std::int64_t most = own ? core::ThreadPool::instance().num_threads() : 16;
+  const std::int64_t most = is_own<T>() ? core::ThreadPool::instance().num_threads() : 16;
   return std::clamp<std::int64_t>(work / kChunkWork, 1, most);
 }
 
@@ -120,7 +126,7 @@ void blocked(Context& context, const Matmul& kernel) {
 
 template <class T>
 void product(Context& context, const Matmul& kernel) {
-  if (kernel.m * kernel.n * kernel.k <= kSmall) {
+  if (kernel.m * kernel.n * kernel.k <= (is_own<T>() ? kTiny : kSmall)) {
     small<T>(kernel);
   } else {
     blocked<T>(context, kernel);

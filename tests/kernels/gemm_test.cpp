@@ -88,9 +88,10 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
 
 // Tiles are 14 x 32, 24 x 16 and 8 x 48 (AVX-512) or 6 x 16, 12 x 8 and 4 x 24; blocks are 256 deep, 168 or 72 rows
 // high, 1024 or 512 columns wide. Sizes lie on, below and above these, and powers of two clash in the cache.
-const std::int64_t kLayers[][3] = {{16, 128, 256}, {17, 129, 255}, {15, 70, 49},   {25, 300, 16},  {8, 40, 47},
-                                   {3, 1000, 17},  {1, 513, 33},   {31, 17, 1100}, {1030, 33, 40}, {170, 257, 31},
-                                   {64, 512, 10},  {256, 512, 64}, {40, 1025, 530}};
+const std::int64_t kLayers[][3] = {{16, 128, 256}, {17, 129, 255}, {15, 70, 49},    {25, 300, 16},  {8, 40, 47},
+                                   {3, 1000, 17},  {1, 513, 33},   {31, 17, 1100},  {1030, 33, 40}, {170, 257, 31},
+                                   {64, 512, 10},  {256, 512, 64}, {40, 1025, 530}, {65, 77, 1},    {33, 1, 20},
+                                   {1, 90, 60},    {47, 130, 3},   {5, 3, 2},       {1, 1, 1}};
 
 class GemmOf : public ::testing::TestWithParam<core::Isa> {};
 
@@ -162,7 +163,8 @@ TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
           const std::vector<float> cols = result_of(isa, kernel, {{0, m, 0, n / 3}, {0, m, n / 3, n - n / 3}});
           EXPECT_EQ(whole, rows) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
           EXPECT_EQ(whole, cols) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
-          if (isa == core::Isa::avx512 && accumulate == Accumulate::no) {
+          const bool dots = n <= 3;  // summed by lanes, of which AVX-512 has more
+          if (isa == core::Isa::avx512 && accumulate == Accumulate::no && !dots) {
             EXPECT_EQ(whole, result_of(core::Isa::avx2, kernel, {{0, m, 0, n}}));
           }
         }

@@ -2,7 +2,7 @@
 
 #if defined(__AVX2__)
 
-#include <tandem/kernels/cpu/isa/gemm_pack.h>
+#include <tandem/kernels/cpu/isa/gemm_dots.h>
 
 // Blocks of a product: of the right side what fits in the second-level cache together with a block of the left one.
 
@@ -13,6 +13,8 @@ namespace {
 // Columns of the right side and rows of the left one that are packed at a time.
 constexpr std::int64_t kBlockCols = 32 * kTileCols;
 constexpr std::int64_t kBlockRows = 12 * kTileRows;
+
+constexpr std::int64_t kFewCols = 3;
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -218,6 +220,24 @@ void multiply_transposed(const Left& left, const Right& right, std::int64_t rows
   }
 }
 
+// For few columns, both sides dense along the depth.
+void multiply_dots(const Left& left, const Right& right, std::int64_t rows, std::int64_t cols, std::int64_t depth,
+                   const Output& out) {
+  for (std::int64_t row = 0; row < rows; row += kLanes) {
+    const std::int64_t here = min(kLanes, rows - row);
+    for (std::int64_t col = 0; col < cols; ++col) {
+      alignas(64) float sums[kLanes];
+      const float* a = left.at(row, 0).data;
+      const float* b = right.at(0, col).data;
+      store(sums, here == kLanes ? dots<true>(a, left.row_stride, here, b, depth)
+                                 : dots<false>(a, left.row_stride, here, b, depth));
+      for (std::int64_t r = 0; r < here; ++r) {
+        finish(out.epilogue, row + r, col, broadcast(sums[r]), first(1), out.data + (row + r) * out.stride + col);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch) {
@@ -233,7 +253,20 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
   const Output out = Output{static_cast<float*>(kernel.out), kernel.out_stride, whole}.at(block.row, block.col);
   const std::int64_t rows = block.rows;
   const std::int64_t cols = block.cols;
-  // By the sizes of all of the product: when it accumulates, both ways do not round alike.
+  if (rows == 0 || cols == 0) {
+    return;
+  }
+  // By the sizes of all of the product: the ways do not round alike.
+  if (kernel.n <= kFewCols && left.row_major() && right.depth_stride == 1) {
+    return multiply_dots(left, right, rows, cols, kernel.k, out);
+  }
+  if (kernel.n == 1 && kernel.out_stride == 1 && kernel.bias == nullptr) {  // a vector: its length becomes columns
+    const Left row{right.data, right.col_stride, right.depth_stride};
+    const Right columns{left.data, left.depth_stride, left.row_stride};
+    if (right.depth_stride == 1) {
+      return multiply_direct(row, columns, 1, rows, kernel.k, out, scratch);
+    }
+  }
   const bool transposes =
       right.col_stride != 1 && left.row_major() && kernel.m * (kernel.k + kernel.n) < kernel.n * kernel.k;
   (transposes ? multiply_transposed : multiply_direct)(left, right, rows, cols, kernel.k, out, scratch);
