@@ -15,6 +15,8 @@ constexpr std::int64_t kBlockCols = 32 * kTileCols;
 constexpr std::int64_t kBlockRows = 12 * kTileRows;
 
 constexpr std::int64_t kFewCols = 3;
+// For up to so many rows the right side is passed over so few times that a copy of it costs more than it saves.
+constexpr std::int64_t kFewRows = 28;
 
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -147,7 +149,7 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
   const std::int64_t deep = block_depth(depth);
   // Without reuse a copy costs more than it saves; lines that share cache sets make it worth its while.
   const bool dense = right.col_stride == 1;
-  const bool pack_right = !dense || (rows > 2 * kTileRows && !stay_close(2 * deep, right.depth_stride));
+  const bool pack_right = !dense || (rows > kFewRows && !stay_close(2 * deep, right.depth_stride));
   const bool pack = cols > kTileCols && !stay_close(left.row_major() ? kTileRows : deep, left.stride());
   const ScratchScope scope(scratch);
   const std::int64_t block_rows = min(rows, kBlockRows);
