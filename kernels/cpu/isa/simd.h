@@ -31,6 +31,8 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, ma
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 /// The larger; b where one is NaN.
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+/// The smaller; b where one is NaN.
+TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 /// v where condition > 0, else 0.
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(condition, _mm512_setzero_ps(), _CMP_GT_OQ), v);
@@ -53,6 +55,7 @@ TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, m
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm256_maskstore_ps(p, mask, v); }
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
   return _mm256_and_ps(v, _mm256_cmp_ps(condition, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
@@ -83,8 +86,19 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
 }
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
+TANDEM_SIMD Vec min(Vec a, Vec b) { return a < b ? a : b; }
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) { return condition > Vec{} ? v : Vec{}; }
 
 #endif
+
+/// A register's bits, as whole numbers.
+using Bits = std::int32_t __attribute__((vector_size(sizeof(Vec))));
+
+TANDEM_SIMD Bits bits_of(Vec v) { return reinterpret_cast<Bits>(v); }
+TANDEM_SIMD Vec from_bits(Bits bits) { return reinterpret_cast<Vec>(bits); }
+TANDEM_SIMD Vec to_floats(Bits numbers) { return __builtin_convertvector(numbers, Vec); }
+TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
+/// For v without a sign, or with that one.
+TANDEM_SIMD Vec with_sign_of(Vec sign, Vec v) { return from_bits(bits_of(v) | (bits_of(sign) & ~0x7fffffff)); }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
