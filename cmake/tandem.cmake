@@ -65,7 +65,7 @@ function(tandem_isa_sources layer)
     # Always optimised: a function of the standard library that is not inlined would be shared with other code, and may
     # use instructions that the machine does not have. GCC 12 warns inside its own intrinsics (GCC bug 105593).
     target_compile_options(${target} PRIVATE ${TANDEM_ISA_OPTIONS_${isa}} $<$<CONFIG:Debug>:-O2>
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
     set_property(GLOBAL APPEND PROPERTY TANDEM_ISA_LIBRARIES ${target})
   endforeach()
 endfunction()

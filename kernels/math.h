@@ -26,19 +26,19 @@ using WrappingType = typename Wrapping<T>::type;
 
 // The 16-bit types add, subtract and multiply in f32 and round once, by their conversions.
 template <class T>
-constexpr T wrapping_add(T a, T b) noexcept {
+[[gnu::always_inline]] constexpr T wrapping_add(T a, T b) noexcept {
   using W = detail::WrappingType<T>;
   return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
 }
 
 template <class T>
-constexpr T wrapping_sub(T a, T b) noexcept {
+[[gnu::always_inline]] constexpr T wrapping_sub(T a, T b) noexcept {
   using W = detail::WrappingType<T>;
   return static_cast<T>(static_cast<W>(a) - static_cast<W>(b));
 }
 
 template <class T>
-constexpr T wrapping_mul(T a, T b) noexcept {
+[[gnu::always_inline]] constexpr T wrapping_mul(T a, T b) noexcept {
   using W = detail::WrappingType<T>;
   return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
 }

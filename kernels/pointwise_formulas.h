@@ -7,20 +7,21 @@
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/pointwise.h>
 
-// The formulas of PointwiseOp, once for all backends.
+// The formulas of PointwiseOp, once for all backends. Inlined by force, because CPU kernels compile them for more than
+// one instruction set.
 
 namespace tandem::inline v0::kernels {
 
 namespace formula {
 
 template <class T>
-T sigmoid(T x) {
+[[gnu::always_inline]] inline T sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
 // x ** n by squaring; a negative exponent leaves 1, -1 or 0, as in integer division.
 template <class T>
-T whole_pow(T base, T exponent) {
+[[gnu::always_inline]] inline T whole_pow(T base, T exponent) {
   if constexpr (std::is_signed_v<T>) {
     if (exponent < 0) {
       const bool odd = exponent % 2 != 0;
@@ -37,19 +38,21 @@ T whole_pow(T base, T exponent) {
 
 // Hendrycks and Gimpel, "Gaussian error linear units", 2016: x Phi(x), and the tanh approximation.
 template <class T>
-T normal_cdf(T x) {
+[[gnu::always_inline]] inline T normal_cdf(T x) {
   return T(0.5) * std::erfc(x * T(-1 / std::numbers::sqrt2));  // 1 + erf would cancel far below 0
 }
 template <class T>
-T normal_pdf(T x) {
-  return std::exp(x * x * T(-0.5)) * T(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+inline constexpr T kNormalFactor = T(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);  // 1 / sqrt(2 pi)
+template <class T>
+[[gnu::always_inline]] inline T normal_pdf(T x) {
+  return std::exp(x * x * T(-0.5)) * kNormalFactor<T>;
 }
 template <class T>
 inline constexpr T kGeluScale = T(2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi);  // 2 sqrt(2 / pi)
 template <class T>
 inline constexpr T kGeluCubic = T(0.044715);
 template <class T>
-T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
+[[gnu::always_inline]] inline T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
   return sigmoid(kGeluScale<T> * (x + kGeluCubic<T> * x * x * x));
 }
 
@@ -57,7 +60,8 @@ T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not can
 
 /// T is an integer, float or double.
 template <PointwiseOp op, class T>
-inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s, [[maybe_unused]] T t) {
+[[gnu::always_inline]] inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s,
+                                          [[maybe_unused]] T t) {
   using enum PointwiseOp;
   using namespace formula;
   if constexpr (op == copy) return a;

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_sum.h>
+#include <tandem/kernels/cpu/softmax_rows.h>
 #include <tandem/kernels/softmax_loss.h>
 
 namespace tandem::inline v0::kernels {
@@ -13,25 +15,48 @@ namespace {
 
 // Sums over a row are kept in f64, as those of softmax are.
 
-// What turns a row of logits into log-probabilities: (x - highest) - log_sum.
-template <class T>
-struct Normalizer {
-  T highest;
-  T log_sum;  // of exp(x - highest)
-};
+using cpu::Normalizer;
 
 // Inlined by force: rows are often short.
-template <class T, class C = ComputeType<T>>
-[[gnu::always_inline]] inline Normalizer<C> normalizer_of(const T* x, std::int64_t size) {
-  C highest = x[0];
+template <class T>
+[[gnu::always_inline]] inline Normalizer<T> normalizer_of(const T* x, std::int64_t size) {
+  T highest = x[0];
   for (std::int64_t i = 1; i < size; ++i) {
-    highest = std::max<C>(highest, x[i]);
+    highest = std::max(highest, x[i]);
   }
   double sum = 0;
   for (std::int64_t i = 0; i < size; ++i) {
     sum += static_cast<double>(std::exp(x[i] - highest));
   }
-  return {highest, static_cast<C>(std::log(sum))};
+  return {highest, static_cast<T>(std::log(sum))};
+}
+
+template <class T>
+void widen(const T* in, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = in[i];
+  }
+}
+
+// Those of rows [begin, end); rows of 16-bit elements go through f32's.
+template <class T, class C = ComputeType<T>>
+void normalize(Device device, const T* logits, std::int64_t classes, std::int64_t begin, std::int64_t end,
+               Normalizer<C>* normalizer) {
+  if constexpr (std::is_same_v<T, float>) {
+    TANDEM_BY_ISA(normalize_rows)(logits + begin * classes, end - begin, classes, normalizer + begin);
+  } else if constexpr (std::is_same_v<C, float>) {
+    ScratchArena& scratch = context_for(device).scratch;
+    const ScratchScope scope(scratch);
+    auto* x = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
+    for (std::int64_t row = begin; row < end; ++row) {
+      widen(logits + row * classes, classes, x);
+      TANDEM_BY_ISA(normalize_rows)(x, 1, classes, normalizer + row);
+    }
+  } else {
+    for (std::int64_t row = begin; row < end; ++row) {
+      normalizer[row] = normalizer_of(logits + row * classes, classes);
+    }
+  }
 }
 
 // ClassTarget, read in the type of the logits.
@@ -61,6 +86,13 @@ class Target {
   C share(std::int64_t row, std::int64_t c) const {
     const C p = indices_ == nullptr ? C(probabilities_[row * classes_ + c]) : c == indices_[row] ? C(1) : C(0);
     return weight(c) * (keep_ * p + smooth_);
+  }
+  double sum_of_shares(std::int64_t row) const {
+    double sum = 0;
+    for (std::int64_t c = 0; c < classes_; ++c) {
+      sum += static_cast<double>(share(row, c));
+    }
+    return sum;
   }
 
  private:
@@ -94,6 +126,41 @@ void write_row(T* out, std::int64_t classes, Accumulate accumulate, Value&& valu
   }
 }
 
+// out (+)= (sum(q) * exp(x - highest - log_sum) - q) * g.
+template <class T>
+void vector_gradient(const Target<T>& target, std::int64_t row, const float* x, std::int64_t classes,
+                     Normalizer<float> by, float g, float* out, Accumulate accumulate) {
+  const auto gradient_row = TANDEM_BY_ISA(class_gradient_row);
+  if (target.one_class()) {
+    const std::int64_t own = target.index(row);
+    return gradient_row({x, classes, by, own, g * target.weight(own), out, accumulate});
+  }
+  gradient_row({x, classes, by, -1, static_cast<float>(target.sum_of_shares(row)) * g, out, accumulate});
+  write_row(out, classes, Accumulate::yes, [&](std::int64_t c) { return -(target.share(row, c) * g); });
+}
+
+// Rows of 16-bit elements go through f32's, and are rounded once.
+template <class T, class C = ComputeType<T>>
+void gradient_of_row(Device device, const Target<T>& target, std::int64_t row, const T* x, std::int64_t classes,
+                     Normalizer<C> by, C g, T* out, Accumulate accumulate) {
+  if constexpr (std::is_same_v<T, float>) {
+    vector_gradient(target, row, x, classes, by, g, out, accumulate);
+  } else if constexpr (std::is_same_v<C, float>) {
+    ScratchArena& scratch = context_for(device).scratch;
+    const ScratchScope scope(scratch);
+    auto* wide = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
+    auto* result = scratch.allocate_array<float>(static_cast<std::size_t>(classes));
+    widen(x, classes, wide);
+    vector_gradient(target, row, wide, classes, by, g, result, Accumulate::no);
+    write_row(out, classes, accumulate, [&](std::int64_t c) { return result[c]; });
+  } else {
+    const C all = target.one_class() ? target.weight(target.index(row)) : static_cast<C>(target.sum_of_shares(row));
+    write_row(out, classes, accumulate, [&](std::int64_t c) {
+      return (all * std::exp(x[c] - by.highest - by.log_sum) - target.share(row, c)) * g;
+    });
+  }
+}
+
 }  // namespace
 
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
@@ -105,14 +172,18 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
     const auto* logits = static_cast<const T*>(kernel.logits);
     // loss(row, x, its normalizer) for the rows that are not ignored, with what they count in the mean.
     const auto sum_with = [&](auto&& loss) {
-      cpu::sum_losses<T>(context, kernel, kernel.rows, grain, [&](std::int64_t row) {
-        if (target.ignored(row)) {
-          normalizer[row] = {};
-          return cpu::CountedLoss<C>{};
-        }
-        const T* x = logits + row * kernel.classes;
-        return loss(row, x, normalizer[row] = normalizer_of(x, kernel.classes));
-      });
+      cpu::sum_losses<T>(
+          context, kernel, kernel.rows, grain,
+          [&](std::int64_t row) {
+            if (target.ignored(row)) {
+              normalizer[row] = {};
+              return cpu::CountedLoss<C>{};
+            }
+            return loss(row, logits + row * kernel.classes, normalizer[row]);
+          },
+          [&, device = context.device](std::int64_t begin, std::int64_t end) {
+            normalize(device, logits, kernel.classes, begin, end, normalizer);
+          });
     };
     if (target.one_class() && kernel.target.weight == nullptr) {
       sum_with([&](std::int64_t row, const T* x, const Normalizer<C>& by) {
@@ -126,7 +197,7 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   });
 }
 
-void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
+void run(OnCpu, Context& context, const CrossEntropyGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;
     const Target<T> target(kernel.target, kernel.classes);
@@ -134,29 +205,16 @@ void run(OnCpu, Context&, const CrossEntropyGrad& kernel) {
     const auto* normalizer = static_cast<const Normalizer<C>*>(kernel.normalizer);
     const C scale = *static_cast<const C*>(kernel.scale);
     const std::int64_t classes = kernel.classes;
+    const Device device = context.device;
     core::parallel_for(kernel.rows, cpu::exponential_rows(classes), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const T* x = static_cast<const T*>(kernel.logits) + row * classes;
         T* out = static_cast<T*>(kernel.logits_grad) + row * classes;
-        const Normalizer<C> by = normalizer[row];
         const C g = grad[kernel.loss_per_row ? row : 0] * scale;
         if (target.ignored(row)) {
           write_row(out, classes, kernel.accumulate, [](std::int64_t) { return C(0); });
-        } else if (target.one_class()) {
-          const std::int64_t own = target.index(row);
-          const C weighted = g * target.weight(own);
-          write_row(out, classes, kernel.accumulate, [&](std::int64_t c) {
-            return (std::exp(x[c] - by.highest - by.log_sum) - (c == own ? C(1) : C(0))) * weighted;
-          });
         } else {
-          double sum = 0;
-          for (std::int64_t c = 0; c < classes; ++c) {
-            sum += static_cast<double>(target.share(row, c));
-          }
-          const C all = static_cast<C>(sum);
-          write_row(out, classes, kernel.accumulate, [&](std::int64_t c) {
-            return (all * std::exp(x[c] - by.highest - by.log_sum) - target.share(row, c)) * g;
-          });
+          gradient_of_row(device, target, row, x, classes, normalizer[row], g, out, kernel.accumulate);
         }
       }
     });

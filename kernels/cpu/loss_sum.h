@@ -18,10 +18,16 @@ struct CountedLoss {
   C count = 0;
 };
 
+/// Where a row's loss is all there is to do.
+struct NoPreparation {
+  void operator()(std::int64_t, std::int64_t) const {}
+};
+
 /// `kernel` has loss_per_row, mean, scale and loss, as CrossEntropy describes them; row_loss(row) gives a CountedLoss.
-/// Sums are f64, those of `grain` rows each are added in order.
-template <class T, class Kernel, class RowLoss>
-void sum_losses(Context& context, const Kernel& kernel, std::int64_t rows, std::int64_t grain, RowLoss&& row_loss) {
+/// Sums are f64, those of `grain` rows each are added in order; prepare(begin, end) sees them first.
+template <class T, class Kernel, class RowLoss, class Prepare = NoPreparation>
+void sum_losses(Context& context, const Kernel& kernel, std::int64_t rows, std::int64_t grain, RowLoss&& row_loss,
+                Prepare&& prepare = {}) {
   using C = ComputeType<T>;
   struct Partial {
     double loss = 0;
@@ -31,6 +37,7 @@ void sum_losses(Context& context, const Kernel& kernel, std::int64_t rows, std::
   const std::int64_t chunks = (rows + grain - 1) / grain;
   auto* partial = context.scratch.allocate_array<Partial>(static_cast<std::size_t>(chunks));
   core::parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    prepare(begin, end);
     Partial sum;
     for (std::int64_t row = begin; row < end; ++row) {
       const CountedLoss<C> one = row_loss(row);

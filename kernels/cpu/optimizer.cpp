@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/cpu/optimizer_loops.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -18,12 +20,6 @@ void dispatch_step(DType dtype, const char* op, bool maximize, Body&& body) {
   core::dispatch_floating(dtype, op, [&]<class T>() {
     maximize ? body.template operator()<T, true>() : body.template operator()<T, false>();
   });
-}
-
-// The gradient to go against.
-template <bool kMaximize, class T>
-T downhill(T gradient) {
-  return kMaximize ? -gradient : gradient;
 }
 
 // A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
@@ -38,30 +34,22 @@ T positive(double eps) {
 void run(OnCpu, Context&, const Sgd& kernel) {
   dispatch_step(kernel.dtype, "SGD", kernel.maximize, [&]<class T, bool kMaximize>() {
     using C = ComputeType<T>;
-    T* param = static_cast<T*>(kernel.param);
-    const T* grad = static_cast<const T*>(kernel.grad);
-    T* buffer = static_cast<T*>(kernel.momentum_buffer);
-    const C lr = static_cast<C>(kernel.state->learning_rate);
-    const C momentum = static_cast<C>(kernel.momentum);
-    const C decay = static_cast<C>(kernel.weight_decay);
     const bool first = kernel.state->step == 1;
-    const C keep = first ? C(0) : momentum;
-    const C take = first ? C(1) : static_cast<C>(1 - kernel.dampening);
+    const C momentum = static_cast<C>(kernel.momentum);
+    const cpu::SgdLoop<T> loop{.param = static_cast<T*>(kernel.param),
+                               .grad = static_cast<const T*>(kernel.grad),
+                               .buffer = static_cast<T*>(kernel.momentum_buffer),
+                               .lr = static_cast<C>(kernel.state->learning_rate),
+                               .decay = static_cast<C>(kernel.weight_decay),
+                               .keep = first ? C(0) : momentum,
+                               .take = first ? C(1) : static_cast<C>(1 - kernel.dampening),
+                               .ahead = kernel.nesterov ? momentum : C(1),
+                               .now = kernel.nesterov ? C(1) : C(0)};
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
-      if (buffer == nullptr) {
-#pragma GCC ivdep
-        for (std::int64_t i = begin; i < end; ++i) {
-          param[i] = T(param[i] - lr * (downhill<kMaximize>(C(grad[i])) + decay * param[i]));
-        }
-        return;
-      }
-      const C ahead = kernel.nesterov ? momentum : C(1);
-      const C now = kernel.nesterov ? C(1) : C(0);
-#pragma GCC ivdep
-      for (std::int64_t i = begin; i < end; ++i) {
-        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
-        buffer[i] = T(keep * buffer[i] + take * g);
-        param[i] = T(param[i] - lr * (now * g + ahead * buffer[i]));
+      if constexpr (std::is_same_v<T, float>) {
+        TANDEM_BY_ISA(sgd_f32)(loop, kMaximize, begin, end);
+      } else {
+        loop.template run<kMaximize>(begin, end);
       }
     });
   });
@@ -70,45 +58,28 @@ void run(OnCpu, Context&, const Sgd& kernel) {
 void run(OnCpu, Context&, const Adam& kernel) {
   dispatch_step(kernel.dtype, "Adam", kernel.maximize, [&]<class T, bool kMaximize>() {
     using C = ComputeType<T>;
-    T* param = static_cast<T*>(kernel.param);
-    const T* grad = static_cast<const T*>(kernel.grad);
-    T* m = static_cast<T*>(kernel.exp_avg);
-    T* v = static_cast<T*>(kernel.exp_avg_sq);
     const double lr = kernel.state->learning_rate;
     const auto step = static_cast<double>(kernel.state->step);
     const double correction1 = 1 - std::pow(kernel.beta1, step);
-    const C step_size = static_cast<C>(lr / correction1);
-    const C root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step)));
-    const C beta1 = static_cast<C>(kernel.beta1);
-    const C beta2 = static_cast<C>(kernel.beta2);
-    const C rest1 = static_cast<C>(1 - kernel.beta1);
-    const C rest2 = static_cast<C>(1 - kernel.beta2);
-    const C eps = positive<C>(kernel.eps);
-    const C shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1);
-    const C decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay);
-    // Moments and parameter of element i; `second(v)` is the second moment that divides.
-    const auto update = [=](std::int64_t i, auto&& second) {
-      const C p = param[i] * shrink;
-      const C g = downhill<kMaximize>(C(grad[i])) + decay * p;
-      m[i] = T(beta1 * m[i] + rest1 * g);
-      v[i] = T(beta2 * v[i] + rest2 * g * g);
-      param[i] = T(p - step_size * m[i] / (std::sqrt(second(C(v[i]))) * root2 + eps));
-    };
-    T* largest = static_cast<T*>(kernel.max_exp_avg_sq);
+    const cpu::AdamLoop<T> loop{.param = static_cast<T*>(kernel.param),
+                                .grad = static_cast<const T*>(kernel.grad),
+                                .m = static_cast<T*>(kernel.exp_avg),
+                                .v = static_cast<T*>(kernel.exp_avg_sq),
+                                .largest = static_cast<T*>(kernel.max_exp_avg_sq),
+                                .step_size = static_cast<C>(lr / correction1),
+                                .root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step))),
+                                .beta1 = static_cast<C>(kernel.beta1),
+                                .beta2 = static_cast<C>(kernel.beta2),
+                                .rest1 = static_cast<C>(1 - kernel.beta1),
+                                .rest2 = static_cast<C>(1 - kernel.beta2),
+                                .eps = positive<C>(kernel.eps),
+                                .shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1),
+                                .decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay)};
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
-      if (largest == nullptr) {
-#pragma GCC ivdep
-        for (std::int64_t i = begin; i < end; ++i) {
-          update(i, [](C now) { return now; });
-        }
-        return;
-      }
-#pragma GCC ivdep
-      for (std::int64_t i = begin; i < end; ++i) {
-        update(i, [=](C now) {
-          largest[i] = now <= C(largest[i]) ? largest[i] : T(now);  // NaN comes through
-          return C(largest[i]);
-        });
+      if constexpr (std::is_same_v<T, float>) {
+        TANDEM_BY_ISA(adam_f32)(loop, kMaximize, begin, end);
+      } else {
+        loop.template run<kMaximize>(begin, end);
       }
     });
   });
@@ -131,7 +102,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
     const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
+        const C g = cpu::downhill<kMaximize>(C(grad[i])) + decay * param[i];
         C variance = alpha * square[i] + rest * g * g;
         square[i] = T(variance);
         if constexpr (kCentered) {
@@ -172,7 +143,7 @@ void run(OnCpu, Context&, const Adagrad& kernel) {
     core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        const C g = downhill<kMaximize>(C(grad[i])) + decay * param[i];
+        const C g = cpu::downhill<kMaximize>(C(grad[i])) + decay * param[i];
         sum[i] = T(sum[i] + g * g);
         param[i] = T(param[i] - lr * g / (std::sqrt(C(sum[i])) + eps));
       }

@@ -3,7 +3,7 @@
 namespace tandem::inline v0::kernels::cpu {
 
 PointwiseRow<float> pointwise_row(float, PointwiseOp op, Accumulate accumulate) {
-  return row_from_table<float, PointwiseOp::count_>(op, accumulate);
+  return TANDEM_BY_ISA(pointwise_row)(op, accumulate);
 }
 
 }  // namespace tandem::inline v0::kernels::cpu

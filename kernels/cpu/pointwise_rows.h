@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <utility>
 
+#include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/pointwise_formulas.h>
 
-// Internal: one row of a Pointwise kernel. Compiled once per element type, in units of their own.
+// Internal: one row of a Pointwise kernel. Compiled once per element type, in units of their own; f32's once per
+// instruction set.
 
 namespace tandem::inline v0::kernels::cpu {
 
@@ -16,6 +18,9 @@ template <class T>
 using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::int64_t (&stride)[3],
                               T s, T t, std::int64_t count);
 
+TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate accumulate);
+                    PointwiseRow<float> pointwise_math_row(PointwiseOp op, Accumulate accumulate);)
+
 /// Null where the type does not have that op.
 PointwiseRow<float> pointwise_row(float, PointwiseOp op, Accumulate accumulate);
 PointwiseRow<double> pointwise_row(double, PointwiseOp op, Accumulate accumulate);
@@ -23,13 +28,36 @@ PointwiseRow<std::int64_t> pointwise_row(std::int64_t, PointwiseOp op, Accumulat
 PointwiseRow<std::int32_t> pointwise_row(std::int32_t, PointwiseOp op, Accumulate accumulate);
 PointwiseRow<std::uint8_t> pointwise_row(std::uint8_t, PointwiseOp op, Accumulate accumulate);
 
-// The strides are compile-time constants on the paths that matter, so that GCC vectorises them; `ivdep` is true because
-// operands are disjoint or exactly equal.
-template <PointwiseOp op, class T, bool kAccumulate>
-void row_of(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::int64_t (&stride)[3], T s, T t,
-            std::int64_t count) {
+/// Whether f32 has a vector formula for that op (pointwise_math_row): where an exponential or a logarithm is in it.
+[[gnu::always_inline]] constexpr bool is_vector_math(PointwiseOp op) {
+  switch (op) {
+    case PointwiseOp::exp:
+    case PointwiseOp::expm1:
+    case PointwiseOp::log:
+    case PointwiseOp::log1p:
+    case PointwiseOp::tanh:
+    case PointwiseOp::sigmoid:
+    case PointwiseOp::silu:
+    case PointwiseOp::gelu:
+    case PointwiseOp::gelu_tanh:
+    case PointwiseOp::softplus:
+    case PointwiseOp::elu:
+    case PointwiseOp::silu_grad:
+    case PointwiseOp::gelu_grad:
+    case PointwiseOp::gelu_tanh_grad:
+    case PointwiseOp::softplus_grad:
+    case PointwiseOp::elu_grad: return true;
+    default: return false;
+  }
+}
+
+// The strides are compile-time constants on the paths that matter (for all ops, with kEveryOp), so that GCC vectorises
+// them; `ivdep` is true because operands are disjoint or exactly equal. Inlined by force: see per_isa.h.
+template <PointwiseOp op, class T, bool kAccumulate, bool kEveryOp = false>
+[[gnu::always_inline]] inline void row_of(T* out, std::int64_t out_stride, const T* const (&in)[3],
+                                          const std::int64_t (&stride)[3], T s, T t, std::int64_t count) {
   constexpr int kArity = arity(op);
-  const auto body = [&](auto so, auto sa, auto sb, auto sc) {
+  const auto body = [&](auto so, auto sa, auto sb, auto sc) __attribute__((always_inline)) {
     const T* a = in[0];
     const T* b = kArity > 1 ? in[1] : a;
     const T* c = kArity > 2 ? in[2] : a;
@@ -42,7 +70,7 @@ void row_of(T* out, std::int64_t out_stride, const T* const (&in)[3], const std:
   };
   constexpr std::integral_constant<std::int64_t, 1> one;
   constexpr std::integral_constant<std::int64_t, 0> zero;
-  if constexpr (is_cheap(op)) {
+  if constexpr (kEveryOp || is_cheap(op)) {
     const bool a_dense = out_stride == 1 && stride[0] == 1;
     const bool c_dense = kArity < 3 || stride[2] == 1;
     if (a_dense && c_dense && (kArity < 2 || stride[1] == 1)) {

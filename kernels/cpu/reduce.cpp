@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/cpu/column_sums.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/math.h>
 
@@ -13,10 +14,11 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kBlock = 512;                 // elements summed before their sum joins the others
-constexpr int kLanes = 8;                            // independent sums inside a block: what a vector unit does at once
-constexpr std::int64_t kRowBlock = kBlock / kLanes;  // rows, likewise: as many additions in a row as a lane has
-constexpr std::int64_t kSumChunk = 65536;            // elements of one long sum per chunk
+constexpr std::int64_t kBlock = 512;          // elements summed before their sum joins the others
+constexpr int kLanes = 8;                     // independent sums inside a block: what a vector unit does at once
+using cpu::kRowBlock;                         // rows, likewise
+static_assert(kRowBlock == kBlock / kLanes);  // as many additions in a row as a lane has
+constexpr std::int64_t kSumChunk = 65536;     // elements of one long sum per chunk
 
 // Sums of floating point are gathered in f64 across blocks; integers in their own type.
 template <class T>
@@ -84,6 +86,17 @@ void sum_columns(const Reduce& kernel) {
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
   const std::int64_t grain = rows * kColumns < kSumChunk ? std::max(columns, kColumns) : kColumns;
   core::parallel_for(columns, grain, [&](std::int64_t begin, std::int64_t end) {
+    if constexpr (std::is_same_v<T, float>) {
+      const std::int64_t out_stride = kernel.out.strides[0];
+      return TANDEM_BY_ISA(sum_columns_f32)({.in = kernel.in.as<float>() + begin,
+                                             .rows = rows,
+                                             .columns = end - begin,
+                                             .row_stride = row_stride,
+                                             .out = kernel.out.as<float>() + begin * out_stride,
+                                             .out_stride = out_stride,
+                                             .scale = kernel.scale,
+                                             .accumulate = kernel.accumulate});
+    }
     for (std::int64_t first = begin; first < end; first += kColumns) {
       const std::int64_t width = std::min(kColumns, end - first);
       Total<T> totals[kColumns] = {};

@@ -7,6 +7,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/cpu/softmax_rows.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -73,9 +74,44 @@ void for_each_softmax_row(std::int64_t outer, std::int64_t size, std::int64_t in
   });
 }
 
+// f32 has vectors: along a row that is dense, or else across neighbouring rows.
+void softmax_f32(const Softmax& kernel) {
+  const auto* in = static_cast<const float*>(kernel.in);
+  auto* out = static_cast<float*>(kernel.out);
+  const auto row = TANDEM_BY_ISA(softmax_row);
+  const auto columns = TANDEM_BY_ISA(softmax_columns);
+  const std::int64_t size = kernel.size;
+  const std::int64_t inner = kernel.inner;
+  core::parallel_for(kernel.outer * inner, cpu::exponential_rows(size), [&](std::int64_t begin, std::int64_t end) {
+    if (inner == 1) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        row(in + i * size, out + i * size, size, kernel.log);
+      }
+      return;
+    }
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t count = std::min(end - i, inner - i % inner);
+      const std::int64_t at = i / inner * size * inner + i % inner;
+      columns(in + at, out + at, size, inner, count, kernel.log);
+      i += count;
+    }
+  });
+}
+
+void softmax_grad_f32(const SoftmaxGrad& kernel) {
+  const auto row = TANDEM_BY_ISA(softmax_grad_row);
+  for_each_softmax_row(kernel.outer, kernel.size, 1, [&](std::int64_t at) {
+    row(static_cast<const float*>(kernel.grad) + at, static_cast<const float*>(kernel.out) + at,
+        static_cast<float*>(kernel.in_grad) + at, kernel.size, kernel.log, kernel.accumulate);
+  });
+}
+
 }  // namespace
 
 void run(OnCpu, Context&, const Softmax& kernel) {
+  if (kernel.dtype == DType::f32 && kernel.size > 0) {
+    return softmax_f32(kernel);
+  }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
     for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
       softmax_row(static_cast<const T*>(kernel.in) + at, static_cast<T*>(kernel.out) + at, kernel.inner, kernel.size,
@@ -85,6 +121,9 @@ void run(OnCpu, Context&, const Softmax& kernel) {
 }
 
 void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
+  if (kernel.dtype == DType::f32 && kernel.inner == 1) {
+    return softmax_grad_f32(kernel);
+  }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
     for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
       softmax_grad_row(kernel, static_cast<const T*>(kernel.grad) + at, static_cast<const T*>(kernel.out) + at,

@@ -31,6 +31,8 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, ma
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 /// The larger; b where one is NaN.
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+/// The smaller; b where one is NaN.
+TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 /// v where condition > 0, else 0.
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(condition, _mm512_setzero_ps(), _CMP_GT_OQ), v);
@@ -53,6 +55,7 @@ TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, m
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm256_maskstore_ps(p, mask, v); }
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
   return _mm256_and_ps(v, _mm256_cmp_ps(condition, _mm256_setzero_ps(), _CMP_GT_OQ));
 }
@@ -83,8 +86,86 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
 }
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
+TANDEM_SIMD Vec min(Vec a, Vec b) { return a < b ? a : b; }
 TANDEM_SIMD Vec where_positive(Vec condition, Vec v) { return condition > Vec{} ? v : Vec{}; }
 
 #endif
+
+/// A register's bits, as whole numbers.
+using Bits = std::int32_t __attribute__((vector_size(sizeof(Vec))));
+
+TANDEM_SIMD Bits bits_of(Vec v) { return reinterpret_cast<Bits>(v); }
+TANDEM_SIMD Vec from_bits(Bits bits) { return reinterpret_cast<Vec>(bits); }
+TANDEM_SIMD Vec to_floats(Bits numbers) { return __builtin_convertvector(numbers, Vec); }
+TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
+/// For v without a sign, or with that one.
+TANDEM_SIMD Vec with_sign_of(Vec sign, Vec v) { return from_bits(bits_of(v) | (bits_of(sign) & ~0x7fffffff)); }
+
+/// The lane's numbers: 0, 1, 2, ...
+TANDEM_SIMD Bits lane_numbers() {
+  Bits numbers{};
+#pragma GCC unroll 16
+  for (int lane = 0; lane < kLanes; ++lane) {
+    numbers[lane] = lane;
+  }
+  return numbers;
+}
+/// v in the first `count` lanes, other in the rest.
+TANDEM_SIMD Vec first_of(Vec v, std::int64_t count, Vec other) {
+  return lane_numbers() < static_cast<std::int32_t>(count < kLanes ? count : kLanes) ? v : other;
+}
+
+/// The largest of the lanes.
+TANDEM_SIMD float largest_lane(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(v);
+#else
+  float largest = v[0];
+#pragma GCC unroll 8
+  for (int lane = 1; lane < kLanes; ++lane) {
+    largest = v[lane] > largest ? v[lane] : largest;
+  }
+  return largest;
+#endif
+}
+
+/// A sum in f64 of registers of floats.
+class Doubles {
+ public:
+#if defined(__AVX512F__)
+  TANDEM_SIMD void add(Vec v) {
+    low_ = low_ + _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+    high_ = high_ + _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+  }
+  TANDEM_SIMD double total() const { return _mm512_reduce_add_pd(low_ + high_); }
+
+ private:
+  __m512d low_ = _mm512_setzero_pd();
+  __m512d high_ = _mm512_setzero_pd();
+#elif defined(__AVX2__)
+  TANDEM_SIMD void add(Vec v) {
+    low_ = low_ + _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+    high_ = high_ + _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+  }
+  TANDEM_SIMD double total() const {
+    const __m256d sum = low_ + high_;
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+
+ private:
+  __m256d low_ = _mm256_setzero_pd();
+  __m256d high_ = _mm256_setzero_pd();
+#else
+  TANDEM_SIMD void add(Vec v) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      lanes_[lane] += static_cast<double>(v[lane]);
+    }
+  }
+  TANDEM_SIMD double total() const { return (lanes_[0] + lanes_[1]) + (lanes_[2] + lanes_[3]); }
+
+ private:
+  double lanes_[kLanes] = {};
+#endif
+};
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

@@ -1,0 +1,213 @@
+#include <tandem/kernels/cpu/isa/vector_math.h>
+#include <tandem/kernels/cpu/softmax_rows.h>
+
+// Exponentials of a row are summed to nearly twice the digits of a float: among 10^5 classes a sum of floats would lose
+// three, and the loss of a row that is right with certainty is the logarithm of a sum just above 1.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+// Numbers between 0 and 1. The sum starts at 1, so that it is never the smaller summand, and what an addition rounds
+// away is known exactly (Dekker, 1971).
+class SumOfPowers {
+ public:
+  TANDEM_SIMD void add(Vec power) {
+    const Vec next = sum_ + power;
+    rest_ = rest_ + (power - (next - sum_));
+    sum_ = next;
+  }
+  TANDEM_SIMD double total() const {
+    Doubles all;
+    all.add(sum_ - broadcast(1));  // exact while the sum is below 2^24
+    all.add(rest_);
+    return all.total();
+  }
+  // Lane by lane.
+  TANDEM_SIMD Vec lanes() const { return (sum_ - broadcast(1)) + rest_; }
+  TANDEM_SIMD Vec rest_of_lanes() const { return rest_ - (lanes() - (sum_ - broadcast(1))); }
+
+ private:
+  Vec sum_ = broadcast(1);
+  Vec rest_ = Vec{};
+};
+
+TANDEM_SIMD float highest_of(const float* x, std::int64_t size) {
+  const Vec least = broadcast(-kInfinity);
+  Vec highest[4] = {least, least, least, least};
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      highest[k] = max(highest[k], load(x + i + k * kLanes));
+    }
+  }
+  for (; i + kLanes <= size; i += kLanes) {
+    highest[0] = max(highest[0], load(x + i));
+  }
+  if (i < size) {
+    highest[1] = max(highest[1], first_of(load(x + i, first(size - i)), size - i, least));
+  }
+  return largest_lane(max(max(highest[0], highest[1]), max(highest[2], highest[3])));
+}
+
+// The sum of exp(x - highest), each of which visit(i, count, power) sees, in registers of `count` that count.
+template <class Visit>
+TANDEM_SIMD double sum_of_powers(const float* x, std::int64_t size, float highest, Visit&& visit) {
+  const Vec all = broadcast(highest);
+  const auto last = [&](std::int64_t i) __attribute__((always_inline)) {
+    const Vec power = first_of(exp_below_one(load(x + i, first(size - i)) - all), size - i, Vec{});
+    visit(i, size - i, power);
+    return power;
+  };
+  if (size <= kLanes) {
+    Doubles sum;
+    sum.add(last(0));
+    return sum.total();
+  }
+  SumOfPowers sum;
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const Vec power = exp_below_one(load(x + i) - all);
+    visit(i, std::int64_t{kLanes}, power);
+    sum.add(power);
+  }
+  if (i < size) {
+    sum.add(last(i));
+  }
+  return sum.total();
+}
+
+struct Ignore {
+  TANDEM_SIMD void operator()(std::int64_t, std::int64_t, Vec) const {}
+};
+
+struct Pair {
+  float high, low;
+};
+
+TANDEM_SIMD Pair pair_of(double value) {
+  const auto high = static_cast<float>(value);
+  return {high, static_cast<float>(value - static_cast<double>(high))};
+}
+
+TANDEM_SIMD void write(float* out, std::int64_t count, Vec value, Accumulate accumulate) {
+  if (count >= kLanes) {
+    store(out, accumulate == Accumulate::yes ? load(out) + value : value);
+  } else {
+    const Mask mask = first(count);
+    store(out, accumulate == Accumulate::yes ? load(out, mask) + value : value, mask);
+  }
+}
+
+// body(i, count, the elements of x there), along a row.
+template <class Body>
+TANDEM_SIMD void for_each_register(const float* x, std::int64_t size, Body&& body) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    body(i, std::int64_t{kLanes}, load(x + i));
+  }
+  if (i < size) {
+    body(i, size - i, load(x + i, first(size - i)));
+  }
+}
+
+}  // namespace
+
+// The logarithms of as many rows as a register has lanes are taken at once.
+void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes, Normalizer<float>* normalizer) {
+  for (std::int64_t begin = 0; begin < rows; begin += kLanes) {
+    const std::int64_t count = rows - begin < kLanes ? rows - begin : kLanes;
+    float high[kLanes] = {};
+    float low[kLanes] = {};
+    for (std::int64_t k = 0; k < count; ++k) {
+      const float* x = logits + (begin + k) * classes;
+      const float highest = highest_of(x, classes);
+      const Pair sum = pair_of(sum_of_powers(x, classes, highest, Ignore()));
+      normalizer[begin + k].highest = highest;
+      high[k] = sum.high;
+      low[k] = sum.low;
+    }
+    store(high, log_of_pair(load(high), load(low)));
+    for (std::int64_t k = 0; k < count; ++k) {
+      normalizer[begin + k].log_sum = high[k];
+    }
+  }
+}
+
+void class_gradient_row(const ClassGradientRow& row) {
+  const Vec highest = broadcast(row.by.highest);
+  const Vec log_sum = broadcast(row.by.log_sum);
+  const Vec factor = broadcast(row.factor);
+  for_each_register(row.x, row.classes, [&](std::int64_t i, std::int64_t count, Vec x) __attribute__((always_inline)) {
+    Vec value = exp_below_one(x - highest - log_sum);
+    const std::int64_t own = row.own - i;
+    if (own >= 0 && own < kLanes) {
+      value = value - (lane_numbers() == static_cast<std::int32_t>(own) ? broadcast(1) : Vec{});
+    }
+    write(row.out + i, count, value * factor, row.accumulate);
+  });
+}
+
+void softmax_row(const float* in, float* out, std::int64_t size, bool log) {
+  const float highest = highest_of(in, size);
+  if (log) {
+    const Pair sum = pair_of(sum_of_powers(in, size, highest, Ignore()));
+    const Vec log_sum = log_of_pair(broadcast(sum.high), broadcast(sum.low));
+    for_each_register(in, size, [&](std::int64_t i, std::int64_t count, Vec x) __attribute__((always_inline)) {
+      write(out + i, count, (x - broadcast(highest)) - log_sum, Accumulate::no);
+    });
+    return;
+  }
+  const double sum = sum_of_powers(in, size, highest,
+                                   [&](std::int64_t i, std::int64_t count, Vec power) __attribute__((always_inline)) {
+                                     write(out + i, count, power, Accumulate::no);
+                                   });
+  const Vec factor = broadcast(static_cast<float>(1 / sum));
+  for_each_register(out, size, [&](std::int64_t i, std::int64_t count, Vec power) __attribute__((always_inline)) {
+    write(out + i, count, power * factor, Accumulate::no);
+  });
+}
+
+void softmax_grad_row(const float* grad, const float* y, float* out, std::int64_t size, bool log,
+                      Accumulate accumulate) {
+  Doubles total;
+  for_each_register(grad, size, [&](std::int64_t i, std::int64_t count, Vec g) __attribute__((always_inline)) {
+    total.add(log ? g : g * load(y + i, first(count)));
+  });
+  const Vec sum = broadcast(static_cast<float>(total.total()));
+  for_each_register(grad, size, [&](std::int64_t i, std::int64_t count, Vec g) __attribute__((always_inline)) {
+    const Vec of_y = load(y + i, first(count));
+    write(out + i, count, log ? g - exp_below_one(of_y) * sum : of_y * (g - sum), accumulate);
+  });
+}
+
+void softmax_columns(const float* in, float* out, std::int64_t size, std::int64_t stride, std::int64_t columns,
+                     bool log) {
+  for (std::int64_t column = 0; column < columns; column += kLanes) {
+    const std::int64_t count = columns - column < kLanes ? columns - column : kLanes;
+    const Mask mask = first(count);
+    const float* x = in + column;
+    float* y = out + column;
+    Vec highest = load(x, mask);
+    for (std::int64_t i = 1; i < size; ++i) {
+      highest = max(highest, load(x + i * stride, mask));
+    }
+    SumOfPowers sum;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const Vec power = exp_below_one(load(x + i * stride, mask) - highest);
+      sum.add(power);
+      if (!log) {
+        store(y + i * stride, power, mask);
+      }
+    }
+    const Vec log_sum = log_of_pair(sum.lanes(), sum.rest_of_lanes());
+    const Vec factor = broadcast(1) / sum.lanes();
+    for (std::int64_t i = 0; i < size; ++i) {
+      store(y + i * stride,
+            log ? (load(x + i * stride, mask) - highest) - log_sum : load(y + i * stride, mask) * factor, mask);
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

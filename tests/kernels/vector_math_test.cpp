@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/kernels/cpu/pointwise_rows.h>
+
+// The f32 rows of Pointwise of every instruction set that this machine has: how far their functions are from the exact
+// ones, and that a result depends neither on where an element stands nor on the strides.
+
+namespace tandem::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+cpu::PointwiseRow<float> row_on(core::Isa isa, PointwiseOp op, Accumulate accumulate = Accumulate::no) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case core::Isa::baseline: break;
+    case core::Isa::avx2: return cpu::avx2::pointwise_row(op, accumulate);
+    case core::Isa::avx512: return cpu::avx512::pointwise_row(op, accumulate);
+  }
+#endif
+  return cpu::baseline::pointwise_row(op, accumulate);
+}
+
+std::vector<float> values_of(core::Isa isa, PointwiseOp op, const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  row_on(isa, op)(y.data(), 1, {x.data(), x.data(), x.data()}, {1, 1, 1}, 0, 0, static_cast<std::int64_t>(x.size()));
+  return y;
+}
+
+// |got - exact| in units of the last place of a float that is near `exact`.
+double ulps(float got, double exact) {
+  if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) && std::isnan(got) ? 0 : kInf;
+  if (static_cast<double>(got) == exact) return 0;
+  int exponent = 0;
+  std::frexp(exact, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent - 24, -149));
+  const double largest = std::numeric_limits<float>::max();
+  if (std::isinf(got)) return std::abs(exact) > largest ? 0 : (largest - std::abs(exact)) / unit + 1;
+  return std::abs(static_cast<double>(got) - exact) / unit;
+}
+
+double logistic(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
+
+struct Function {
+  PointwiseOp op;
+  const char* name;
+  double (*exact)(double);
+  double most_ulps;
+};
+
+const Function kFunctions[] = {
+    {PointwiseOp::exp, "exp", [](double x) { return std::exp(x); }, 1.5},
+    {PointwiseOp::expm1, "expm1", [](double x) { return std::expm1(x); }, 2},
+    {PointwiseOp::log, "log", [](double x) { return std::log(x); }, 1},
+    {PointwiseOp::log1p, "log1p", [](double x) { return std::log1p(x); }, 1},
+    {PointwiseOp::tanh, "tanh", [](double x) { return std::tanh(x); }, 2},
+    {PointwiseOp::sigmoid, "sigmoid", [](double x) { return logistic(x); }, 2},
+};
+
+class VectorMathOf : public ::testing::TestWithParam<core::Isa> {};
+
+// Every 4099th float of all: of each exponent some 2000.
+TEST_P(VectorMathOf, IsWithinTwoUnitsInTheLastPlace) {
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 4099) {
+    x.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  for (const Function& function : kFunctions) {
+    const std::vector<float> y = values_of(GetParam(), function.op, x);
+    double worst = 0;
+    float at = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double error = ulps(y[i], function.exact(x[i]));
+      if (error > worst) worst = error, at = x[i];
+    }
+    EXPECT_LE(worst, function.most_ulps) << function.name << " at " << at;
+  }
+}
+
+TEST_P(VectorMathOf, IsRightAtTheEndsOfItsDomain) {
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> x{0.0F, -0.0F, kInf, -kInf, kNaN, -1.0F, 1.0F, kSmallest, -kSmallest, 88.72283F, 88.73F};
+  const auto expect = [&](PointwiseOp op, const std::vector<float>& expected) {
+    const std::vector<float> y = values_of(GetParam(), op, x);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(y[i])) << "op " << static_cast<int>(op) << " of " << x[i] << " is " << y[i];
+      } else {
+        EXPECT_EQ(y[i], expected[i]) << "op " << static_cast<int>(op) << " of " << x[i];
+        EXPECT_EQ(std::signbit(y[i]), std::signbit(expected[i])) << "op " << static_cast<int>(op) << " of " << x[i];
+      }
+    }
+  };
+  expect(PointwiseOp::exp, {1, 1, kInf, 0, kNaN, 0.36787945F, 2.7182817F, 1, 1, std::exp(88.72283F), kInf});
+  expect(PointwiseOp::expm1, {0, -0.0F, kInf, -1, kNaN});
+  expect(PointwiseOp::log, {-kInf, -kInf, kInf, kNaN, kNaN, kNaN, 0, -103.27893F, kNaN});
+  expect(PointwiseOp::log1p, {0, -0.0F, kInf, kNaN, kNaN, -kInf, 0.6931472F, kSmallest, -kSmallest});
+  expect(PointwiseOp::tanh, {0, -0.0F, 1, -1, kNaN, -0.7615942F, 0.7615942F, kSmallest, -kSmallest, 1, 1});
+  expect(PointwiseOp::sigmoid, {0.5F, 0.5F, 1, 0, kNaN});
+  EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-103.9F})[0], kSmallest) << "underflow is gradual";
+  EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-104.0F})[0], 0);
+}
+
+// Far below 0 its factor Phi(x) has all its digits, too, as long as it is no denormal number.
+TEST_P(VectorMathOf, GeluKeepsItsDigitsInTheLowerTail) {
+  std::vector<float> x;
+  for (int i = 0; i < 20000; ++i) {
+    x.push_back(-12.8F + 0.001F * static_cast<float>(i));
+  }
+  const std::vector<float> y = values_of(GetParam(), PointwiseOp::gelu, x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double exact = double{x[i]} * std::erfc(-double{x[i]} / std::sqrt(2.0)) / 2;
+    ASSERT_LE(ulps(y[i], exact), 6) << x[i];
+  }
+}
+
+// The same 64 elements as one row, and cut anywhere, with gaps, against the direction, as broadcast neighbours.
+TEST_P(VectorMathOf, AResultDependsOnItsElementAlone) {
+  constexpr std::int64_t kCount = 64;
+  std::vector<float> g, x;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    g.push_back(0.37F * static_cast<float>(i % 7) - 0.8F);
+    x.push_back(0.13F * static_cast<float>(i) - 4.1F);
+  }
+  for (int k = 0; k < static_cast<int>(PointwiseOp::count_); ++k) {
+    const auto op = static_cast<PointwiseOp>(k);
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+      const auto row = row_on(GetParam(), op, accumulate);
+      const float* const a = arity(op) == 1 ? x.data() : g.data();
+      const std::vector<float> old(kCount, 0.25F);
+      const auto same = [](float p, float q) {
+        return std::bit_cast<std::uint32_t>(p) == std::bit_cast<std::uint32_t>(q);
+      };
+      std::vector<float> whole = old;
+      row(whole.data(), 1, {a, x.data(), x.data()}, {1, 1, 1}, 0.75F, 1.5F, kCount);
+      for (std::int64_t i = 0; i < kCount; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        std::vector<float> part = old;
+        row(part.data(), 1, {a + i, x.data() + i, x.data() + i}, {1, 1, 1}, 0.75F, 1.5F, kCount - i);
+        ASSERT_TRUE(same(part[0], whole[at]) || std::isnan(whole[at])) << "op " << k << " from " << i;
+        row(part.data() + 1, 1, {a + i, x.data() + i, x.data() + i}, {0, 0, 0}, 0.75F, 1.5F, kCount - 1);
+        if (accumulate == Accumulate::no) {
+          ASSERT_TRUE(same(part[1], whole[at]) || std::isnan(whole[at])) << "op " << k << " broadcast from " << i;
+        }
+      }
+      std::vector<float> spread(2 * kCount, 0.25F);
+      const std::int64_t end = kCount - 1;
+      row(spread.data(), 2, {a + end, x.data() + end, x.data() + end}, {-1, -1, -1}, 0.75F, 1.5F, kCount);
+      for (std::int64_t i = 0; i < kCount; ++i) {
+        const float expected = whole[static_cast<std::size_t>(end - i)];
+        ASSERT_TRUE(same(spread[static_cast<std::size_t>(2 * i)], expected) || std::isnan(expected)) << "op " << k;
+        ASSERT_EQ(spread[static_cast<std::size_t>(2 * i + 1)], 0.25F) << "op " << k << ": a gap";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, VectorMathOf, ::testing::ValuesIn(core::available_isas()),
+                         [](const auto& isa) { return core::to_string(isa.param); });
+
+// What is no vector formula is plain arithmetic: the same bits for every instruction set.
+TEST(PointwiseRows, PlainArithmeticIsTheSameForEveryInstructionSet) {
+  std::vector<float> a, b;
+  for (int i = 0; i < 1003; ++i) {
+    a.push_back(0.0137F * static_cast<float>(i) - 6.1F);
+    b.push_back(7.3F - 0.0171F * static_cast<float>(i));
+  }
+  const auto count = static_cast<std::int64_t>(a.size());
+  for (int k = 0; k < static_cast<int>(PointwiseOp::count_); ++k) {
+    const auto op = static_cast<PointwiseOp>(k);
+    if (cpu::is_vector_math(op)) continue;
+    std::vector<float> expected(a.size());
+    for (const core::Isa isa : core::available_isas()) {
+      std::vector<float> out(a.size());
+      row_on(isa, op)(out.data(), 1, {a.data(), b.data(), a.data()}, {1, 1, 1}, 0.75F, 1.5F, count);
+      if (isa == core::Isa::baseline) expected = out;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        ASSERT_TRUE(out[i] == expected[i] || (std::isnan(out[i]) && std::isnan(expected[i])))
+            << "op " << k << " at " << i << " on " << core::to_string(isa);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels
