@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "step/step.h"
+
+namespace bench {
+
+/// How long two ways of training take, block by block in turn.
+struct Pairs {
+  std::vector<double> step_us;   // of each block, per step
+  std::vector<double> floor_us;  // of the block beside it
+  std::vector<double> ratios;    // of each pair
+  std::int64_t steps_per_block = 0;
+  std::int64_t disturbed = 0;  // pairs in which a thread of ours had to wait for a core
+  bool clean = true;           // and those are left out
+};
+
+/// Takes turns: a block of equal steps each, so that what slows the machine down slows both. A pair in which the
+/// process waited for a core for more than 1 % of the time is left out; where 4 * `blocks` pairs don't hold enough
+/// others, all count.
+Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
+
+double median(std::vector<double> values);
+
+/// Where the median of what the values are drawn from lies, with 95 % confidence: two of the values, chosen by the
+/// binomial distribution alone.
+std::pair<double, double> median_interval(std::vector<double> values);
+
+}  // namespace bench
