@@ -108,8 +108,8 @@ void print_table(const Options& options, const Spec& spec, const Pairs& pairs, d
   fmt::print("{:<10}{:>12.2f} us per step\n", "floor", median(pairs.floor_us));
   fmt::print("{:<10}{:>12.3f} (95 %: {:.3f} to {:.3f})\n", "ratio", median(pairs.ratios), low, high);
   fmt::print("{:<10}{:>12.6f} after {} steps, both\n", "loss", loss, options.check_steps);
-  fmt::print("{} pairs of blocks of {} steps; {} disturbed ones {}\n", pairs.ratios.size(), pairs.steps_per_block,
-             pairs.disturbed, pairs.clean ? "left out" : "among them");
+  fmt::print("{} pairs of blocks of {} steps, {} of them disturbed by other programs; {} left out\n",
+             pairs.ratios.size(), pairs.steps_per_block, pairs.disturbed, pairs.left_out);
 }
 
 tandem::telemetry::Fields result_of(const Options& options, const Spec& spec, const Pairs& pairs, double loss,
@@ -130,7 +130,7 @@ tandem::telemetry::Fields result_of(const Options& options, const Spec& spec, co
           {"interval", std::vector<double>{low, high}},
           {"blocks", std::int64_t{std::ssize(pairs.ratios)}},
           {"disturbed", pairs.disturbed},
-          {"clean", pairs.clean},
+          {"left_out", pairs.left_out},
           {"steps_per_block", pairs.steps_per_block},
           {"check_steps", options.check_steps},
           {"loss_after_steps", loss},

@@ -12,7 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The step before the first one that counts finds the caches as the other way of training left them.
 double seconds_of(Step& step, std::int64_t steps) {
+  step.run(1);
   const auto start = Clock::now();
   step.run(steps);
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -50,37 +52,38 @@ std::int64_t steps_for(Step& floor, double block_seconds) {
 }  // namespace
 
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds) {
-  Pairs clean;
-  clean.steps_per_block = steps_for(floor, block_seconds);
-  step.run(clean.steps_per_block);
-  Pairs all = clean;
-  const auto add = [&](Pairs& pairs, double step_seconds, double floor_seconds) {
-    const auto steps = static_cast<double>(pairs.steps_per_block);
-    pairs.step_us.push_back(step_seconds * 1e6 / steps);
-    pairs.floor_us.push_back(floor_seconds * 1e6 / steps);
-    pairs.ratios.push_back(step_seconds / floor_seconds);
+  struct Pair {
+    double step, floor, waited;
   };
-  for (std::int64_t pair = 0; pair < 4 * blocks && std::ssize(clean.ratios) < blocks; ++pair) {
+  std::vector<Pair> pairs;
+  Pairs result;
+  result.steps_per_block = steps_for(floor, block_seconds);
+  const auto undisturbed = [](const Pair& pair) { return pair.waited < 0.01 * (pair.step + pair.floor); };
+  while (std::ranges::count_if(pairs, undisturbed) < blocks && std::ssize(pairs) < 4 * blocks) {
     const double waited = waited_seconds();
-    const bool floor_first = pair % 2 == 1;
-    double floor_seconds = floor_first ? seconds_of(floor, clean.steps_per_block) : 0;
-    const double step_seconds = seconds_of(step, clean.steps_per_block);
+    Pair pair{};
+    const bool floor_first = pairs.size() % 2 == 1;
+    if (floor_first) {
+      pair.floor = seconds_of(floor, result.steps_per_block);
+    }
+    pair.step = seconds_of(step, result.steps_per_block);
     if (!floor_first) {
-      floor_seconds = seconds_of(floor, clean.steps_per_block);
+      pair.floor = seconds_of(floor, result.steps_per_block);
     }
-    add(all, step_seconds, floor_seconds);
-    if (waited_seconds() - waited < 0.01 * (step_seconds + floor_seconds)) {
-      add(clean, step_seconds, floor_seconds);
-    } else {
-      ++clean.disturbed;
-    }
+    pair.waited = waited_seconds() - waited;
+    pairs.push_back(pair);
   }
-  if (std::ssize(clean.ratios) >= blocks) {
-    return clean;
+  result.left_out = std::ssize(pairs) - blocks;
+  std::ranges::sort(pairs, {}, [](const Pair& pair) { return pair.waited / (pair.step + pair.floor); });
+  pairs.resize(static_cast<std::size_t>(blocks));
+  result.disturbed = blocks - std::ranges::count_if(pairs, undisturbed);
+  const double us = 1e6 / static_cast<double>(result.steps_per_block);
+  for (const Pair& pair : pairs) {
+    result.step_us.push_back(pair.step * us);
+    result.floor_us.push_back(pair.floor * us);
+    result.ratios.push_back(pair.step / pair.floor);
   }
-  all.disturbed = clean.disturbed;
-  all.clean = false;
-  return all;
+  return result;
 }
 
 double median(std::vector<double> values) {

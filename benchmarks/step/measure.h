@@ -14,13 +14,13 @@ struct Pairs {
   std::vector<double> floor_us;  // of the block beside it
   std::vector<double> ratios;    // of each pair
   std::int64_t steps_per_block = 0;
-  std::int64_t disturbed = 0;  // pairs in which a thread of ours had to wait for a core
-  bool clean = true;           // and those are left out
+  std::int64_t left_out = 0;   // pairs in which our threads had to wait for a core for longer than in these
+  std::int64_t disturbed = 0;  // of these pairs, those in which they waited for more than 1 % of the time
 };
 
-/// Takes turns: a block of equal steps each, so that what slows the machine down slows both. A pair in which the
-/// process waited for a core for more than 1 % of the time is left out; where 4 * `blocks` pairs don't hold enough
-/// others, all count.
+/// Takes turns: a block of equal steps each, after one that does not count, so that what slows the machine down slows
+/// both. Goes on until `blocks` pairs were not disturbed by other programs, at most for 4 * `blocks`, and returns the
+/// `blocks` that were disturbed the least.
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
 
 double median(std::vector<double> values);
