@@ -51,14 +51,6 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// An argument as errors show it: on one line, and not all of a long one.
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 80;
-  std::string line(text.substr(0, kMost));
-  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  return text.size() > kMost ? line + "..." : line;
-}
-
 std::string read_choice(const char* flag, const std::string& text, const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
     const std::vector<std::string> first(choices.begin(), choices.end() - 1);

@@ -1,5 +1,6 @@
 #include "command_line/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +15,13 @@
 namespace cli {
 
 void narrate(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 80;
+  std::string line(text.substr(0, kMost));
+  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return text.size() > kMost ? line + "..." : line;
+}
 
 void print_result_json(const tandem::telemetry::Fields& result) {
   fmt::print("{}\n", tandem::telemetry::to_json(result));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <tandem/telemetry/fields.h>
 
@@ -11,6 +12,9 @@ namespace cli {
 
 /// Writes a line to stderr. That it cannot be written is no reason to fail.
 void narrate(const std::string& line);
+
+/// What a user gave, as errors show it: on one line, and not all of a long text.
+std::string shown(std::string_view text);
 
 /// One JSON object on a line of its own on stdout; NaN and infinities become null.
 void print_result_json(const tandem::telemetry::Fields& result);
