@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a training step costs on this machine's CPU, beside its floor, PyTorch and libtorch. `./dev bench cpu` builds
-# and calls it. usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."]
+# and calls it. usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
 # PyTorch is measured if $PYTHON (default python3) imports torch; libtorch, if benchmarks/peers was built (peers/CMakeLists.txt).
 set -euo pipefail
 
@@ -11,6 +11,7 @@ out=$build/../bench
 rounds=3
 names="linear small mnist large"
 counts="1 2"
+blocks=30
 python=${PYTHON:-python3}
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -21,12 +22,13 @@ die() {
 
 while (($#)); do
   case $1 in
-    --out | --rounds | --cases | --threads) [[ -n ${2:-} ]] || die "$1: a value must follow" ;;&
+    --out | --rounds | --cases | --threads | --blocks) [[ -n ${2:-} ]] || die "$1: a value must follow" ;;&
     --out) out=$2 ;;
     --rounds) rounds=$2 ;;
     --cases) names=$2 ;;
     --threads) counts=$2 ;;
-    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --cases \"linear small mnist large\", --threads \"1 2\"" ;;
+    --blocks) blocks=$2 ;;
+    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large\" and --threads \"1 2\"" ;;
   esac
   shift 2
 done
@@ -78,7 +80,7 @@ for ((round = 1; round <= rounds; ++round)); do
   for name in $names; do
     for threads in $counts; do
       [[ $name != linear || $threads == 1 ]] || continue # too small to share
-      read -r -a flags <<<"$(flags_of "$name") --threads $threads"
+      read -r -a flags <<<"$(flags_of "$name") --threads $threads --blocks $blocks"
       say "round $round of $rounds: $name, $threads threads"
       measure "$build/bin/step_bench" "${flags[@]}" --json --export "$data" 2>/dev/null
       if [[ -n $has_pytorch ]]; then

@@ -128,6 +128,7 @@ tandem::telemetry::Fields result_of(const Options& options, const Spec& spec, co
           {"floor_us", median(pairs.floor_us)},
           {"ratio", median(pairs.ratios)},
           {"interval", std::vector<double>{low, high}},
+          {"clock", options.threads == 1 ? "cpu" : "wall"},
           {"blocks", std::int64_t{std::ssize(pairs.ratios)}},
           {"disturbed", pairs.disturbed},
           {"left_out", pairs.left_out},

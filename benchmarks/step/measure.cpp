@@ -1,23 +1,31 @@
 #include "step/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+
+#include <time.h>
+
+#include <tandem/core/thread_pool.h>
 
 namespace bench {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// With one thread the processor time is the time of the step, and other programs add nothing to it.
+double now(bool one_thread) {
+  timespec time{};
+  ::clock_gettime(one_thread ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 // The step before the first one that counts finds the caches as the other way of training left them.
-double seconds_of(Step& step, std::int64_t steps) {
+double seconds_of(Step& step, std::int64_t steps, bool one_thread) {
   step.run(1);
-  const auto start = Clock::now();
+  const double start = now(one_thread);
   step.run(steps);
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return now(one_thread) - start;
 }
 
 // How long this process's threads have waited for a core so far; 0 where the system does not say.
@@ -35,10 +43,10 @@ double waited_seconds() {
   return sum;
 }
 
-std::int64_t steps_for(Step& floor, double block_seconds) {
+std::int64_t steps_for(Step& floor, double block_seconds, bool one_thread) {
   std::int64_t steps = 1;
   for (;;) {
-    const double seconds = seconds_of(floor, steps);
+    const double seconds = seconds_of(floor, steps, one_thread);
     if (seconds >= block_seconds) {
       return steps;
     }
@@ -57,18 +65,19 @@ Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seco
   };
   std::vector<Pair> pairs;
   Pairs result;
-  result.steps_per_block = steps_for(floor, block_seconds);
+  const bool one_thread = tandem::num_threads() == 1;
+  result.steps_per_block = steps_for(floor, block_seconds, one_thread);
   const auto undisturbed = [](const Pair& pair) { return pair.waited < 0.01 * (pair.step + pair.floor); };
   while (std::ranges::count_if(pairs, undisturbed) < blocks && std::ssize(pairs) < 4 * blocks) {
     const double waited = waited_seconds();
     Pair pair{};
     const bool floor_first = pairs.size() % 2 == 1;
     if (floor_first) {
-      pair.floor = seconds_of(floor, result.steps_per_block);
+      pair.floor = seconds_of(floor, result.steps_per_block, one_thread);
     }
-    pair.step = seconds_of(step, result.steps_per_block);
+    pair.step = seconds_of(step, result.steps_per_block, one_thread);
     if (!floor_first) {
-      pair.floor = seconds_of(floor, result.steps_per_block);
+      pair.floor = seconds_of(floor, result.steps_per_block, one_thread);
     }
     pair.waited = waited_seconds() - waited;
     pairs.push_back(pair);

@@ -19,8 +19,8 @@ struct Pairs {
 };
 
 /// Takes turns: a block of equal steps each, after one that does not count, so that what slows the machine down slows
-/// both. Goes on until `blocks` pairs were not disturbed by other programs, at most for 4 * `blocks`, and returns the
-/// `blocks` that were disturbed the least.
+/// both. In processor time where there is one thread, else by the clock on the wall. Goes on until `blocks` pairs were
+/// not disturbed by other programs, at most for 4 * `blocks`, and returns the `blocks` that were disturbed the least.
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
 
 double median(std::vector<double> values);

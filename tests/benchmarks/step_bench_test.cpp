@@ -62,7 +62,7 @@ TEST_F(StepBench, PrintsOneObjectAndBothLossesAgree) {
     const double loss = result.at("loss_after_steps");
     EXPECT_NEAR(loss, result.at("floor_loss_after_steps"), 1e-4 * loss);
     for (const char* name : {"loss", "batch", "optimizer", "momentum", "lr", "threads", "disturbed", "left_out",
-                             "steps_per_block", "check_steps", "cpu"}) {
+                             "clock", "steps_per_block", "check_steps", "cpu"}) {
       EXPECT_TRUE(result.contains(name)) << name;
     }
   }
