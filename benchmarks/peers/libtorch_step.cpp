@@ -24,8 +24,8 @@ namespace {
 using Flags = std::map<std::string, std::string>;
 
 Flags read_flags(int argc, char** argv) {
-  Flags flags{{"--loss", "ce"},    {"--momentum", "0"}, {"--threads", "1"},      {"--blocks", "30"},
-              {"--block-ms", "5"}, {"--lr", "0"},       {"--check-steps", "50"}, {"--setting", "default"}};
+  Flags flags{{"--loss", "ce"},     {"--momentum", "0"}, {"--threads", "1"},      {"--blocks", "30"},
+              {"--block-ms", "20"}, {"--lr", "0"},       {"--check-steps", "50"}, {"--setting", "default"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     flags[argv[i]] = argv[i + 1];
   }

@@ -25,7 +25,7 @@ def arguments():
     parser.add_argument("--lr", type=float, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=30)
-    parser.add_argument("--block-ms", type=float, default=5)
+    parser.add_argument("--block-ms", type=float, default=20)
     parser.add_argument("--check-steps", type=int, default=50)
     parser.add_argument("--implementation", choices=["default", "foreach", "fused"], default="default",
                         help="of the optimizer")

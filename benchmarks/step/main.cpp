@@ -32,7 +32,7 @@ struct Options {
   int threads = 1;
   std::string mode = "eager";
   std::int64_t blocks = 30;
-  double block_ms = 5;
+  double block_ms = 20;
   std::int64_t check_steps = 50;
   std::string folder;
   bool json = false;

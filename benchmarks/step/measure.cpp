@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include <time.h>
 
@@ -65,13 +66,14 @@ Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seco
   };
   std::vector<Pair> pairs;
   Pairs result;
+  std::minstd_rand order(20);  // not in turn: what else runs on a machine comes in turns, too
   const bool one_thread = tandem::num_threads() == 1;
   result.steps_per_block = steps_for(floor, block_seconds, one_thread);
   const auto undisturbed = [](const Pair& pair) { return pair.waited < 0.01 * (pair.step + pair.floor); };
   while (std::ranges::count_if(pairs, undisturbed) < blocks && std::ssize(pairs) < 4 * blocks) {
     const double waited = waited_seconds();
     Pair pair{};
-    const bool floor_first = pairs.size() % 2 == 1;
+    const bool floor_first = order() % 2 == 1;
     if (floor_first) {
       pair.floor = seconds_of(floor, result.steps_per_block, one_thread);
     }

@@ -18,9 +18,10 @@ struct Pairs {
   std::int64_t disturbed = 0;  // of these pairs, those in which they waited for more than 1 % of the time
 };
 
-/// Takes turns: a block of equal steps each, after one that does not count, so that what slows the machine down slows
-/// both. In processor time where there is one thread, else by the clock on the wall. Goes on until `blocks` pairs were
-/// not disturbed by other programs, at most for 4 * `blocks`, and returns the `blocks` that were disturbed the least.
+/// One block of equal steps each to a pair, in either order, after a step that does not count, so that what slows the
+/// machine down slows both. In processor time where there is one thread, else by the clock on the wall. Goes on until
+/// `blocks` pairs were not disturbed by other programs, at most for 4 * `blocks`, and returns the `blocks` that were
+/// disturbed the least.
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
 
 double median(std::vector<double> values);
