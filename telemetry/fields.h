@@ -11,7 +11,7 @@ namespace tandem::inline v0::telemetry {
 
 /// What a field of a JSON object can hold. JSON has no NaN and no infinity: such a double is written
 /// as null. Text that is not UTF-8 is written with U+FFFD in place of the bad bytes.
-using FieldValue = std::variant<bool, std::int64_t, double, std::string>;
+using FieldValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
 
 /// One name and value of a JSON object.
 struct Field {

@@ -1,16 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include "command_line/command_line.h"
+#include "command_line/program.h"
 
-#include <tandem/telemetry/fields.h>
-
-// The command line of the samples. Results go to stdout, everything else to stderr.
-// Exit codes: 0 done, 1 failed, 2 wrong command line.
+// The command line of the samples; how it talks is in tools/command_line.
 
 namespace example {
 
@@ -34,31 +31,19 @@ struct CommonOptions {
 /// parse().
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data);
 
-// Flags of a sample's own, with the same manners: the default in --help, and a wrong value is refused with what was
-// expected. `target` holds the default and must outlive parse().
-/// A finite number from `low` to `high`; infinity for `high` sets no limit.
-void add_number(CLI::App& app, const char* flag, const char* type, const char* description, double& target, double low,
-                double high);
-/// One of `choices`.
-void add_choice(CLI::App& app, const char* flag, const char* description, std::string& target,
-                std::vector<std::string> choices);
-/// Text that is not empty.
-void add_text(CLI::App& app, const char* flag, const char* type, const char* description, std::string& target);
-
-/// Parses, having added --help and --version. Returns the exit code when the program is to end: 0 after help
-/// or version on stdout, 2 after one line on stderr that says what is wrong. When a flag comes twice, the last counts.
-/// `app` needs a name; its footer is where the Examples section goes.
-std::optional<int> parse(CLI::App& app, int argc, const char* const* argv);
-
-/// Writes a line to stderr. That it cannot be written is no reason to fail.
-void narrate(const std::string& line);
-
-/// One JSON object on a line of its own on stdout; NaN and infinities become null.
-void print_result_json(const tandem::telemetry::Fields& result);
-
-/// Runs `program` as the whole of main(). What it throws becomes "error: <text>" on stderr and exit code 1, and so does
-/// output that could not be written: a full disk must not look like success. Where the program was started without one
-/// of its standard streams, no file that it opens takes that place.
-int run_main(int argc, char** argv, int (*program)(int argc, char** argv));
+// What the samples take from the command line of all programs.
+using cli::add_choice;
+using cli::add_number;
+using cli::add_path;
+using cli::add_text;
+using cli::add_value;
+using cli::add_whole;
+using cli::narrate;
+using cli::parse;
+using cli::print_result_json;
+using cli::read_number;
+using cli::read_whole;
+using cli::refuse;
+using cli::run_main;
 
 }  // namespace example

@@ -6,14 +6,18 @@
 
 #include <gtest/gtest.h>
 
-#include "process.h"
 #include "record.h"
+#include "support/process.h"
 #include "support/temp_dir.h"
 
 // What the tests of the samples share. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
 
 namespace example {
 
+using tandem::test::lines_of;
+using tandem::test::Outcome;
+using tandem::test::run_program;
+using tandem::test::Stream;
 using Arguments = std::vector<std::string>;
 
 /// A test that runs samples in a folder of its own.

@@ -1,4 +1,4 @@
-#include "process.h"
+#include "support/process.h"
 
 #include <csignal>
 #include <sstream>
@@ -11,7 +11,7 @@
 
 #include "support/temp_dir.h"
 
-namespace example {
+namespace tandem::test {
 
 namespace {
 
@@ -54,7 +54,7 @@ void redirect(int fd, Stream stream, const std::string& file) {
 
 Outcome run_program(const std::string& program, const std::vector<std::string>& arguments, const std::string& folder,
                     Stream out, Stream err) {
-  const tandem::test::TempDir captured;
+  const TempDir captured;
   const pid_t child = ::fork();
   if (child == 0) {
     become(program, arguments, folder, out, err, captured.path());
@@ -67,8 +67,8 @@ Outcome run_program(const std::string& program, const std::vector<std::string>& 
   } else {
     outcome.signal = WTERMSIG(status);
   }
-  outcome.out = tandem::test::read_text(captured.file("out"));
-  outcome.err = tandem::test::read_text(captured.file("err"));
+  outcome.out = read_text(captured.file("out"));
+  outcome.err = read_text(captured.file("err"));
   return outcome;
 }
 
@@ -81,4 +81,4 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-}  // namespace example
+}  // namespace tandem::test

@@ -5,7 +5,7 @@
 
 // Running a program as a user does, and what it leaves behind.
 
-namespace example {
+namespace tandem::test {
 
 struct Outcome {
   int exit_code = -1;  ///< -1 when a signal ended it
@@ -28,4 +28,4 @@ Outcome run_program(const std::string& program, const std::vector<std::string>& 
 /// The lines of a text, without their ends.
 std::vector<std::string> lines_of(const std::string& text);
 
-}  // namespace example
+}  // namespace tandem::test

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# What a training step costs on this machine's CPU, beside its floor, PyTorch and libtorch. `./dev bench cpu` builds
+# and calls it. usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
+# PyTorch is measured if $PYTHON (default python3) imports torch; libtorch, if benchmarks/peers was built (peers/CMakeLists.txt).
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+build=$(cd "${1:?the build folder is missing}" && pwd -P)
+shift
+out=$build/../bench
+rounds=3
+names="linear small mnist large"
+counts="1 2"
+blocks=30
+python=${PYTHON:-python3}
+
+say() { printf '==> %s\n' "$*" >&2; }
+die() {
+  printf 'bench cpu: %s\n' "$*" >&2
+  exit 2
+}
+
+while (($#)); do
+  case $1 in
+    --out | --rounds | --cases | --threads | --blocks) [[ -n ${2:-} ]] || die "$1: a value must follow" ;;&
+    --out) out=$2 ;;
+    --rounds) rounds=$2 ;;
+    --cases) names=$2 ;;
+    --threads) counts=$2 ;;
+    --blocks) blocks=$2 ;;
+    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large\" and --threads \"1 2\"" ;;
+  esac
+  shift 2
+done
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || die "--rounds: expected a whole number from 1, got '$rounds'"
+
+flags_of() {
+  case $1 in
+    linear) echo "--model 10-1 --loss mse --batch 32 --optimizer sgd" ;;
+    small) echo "--model 128-256-128-10 --loss ce --batch 16 --optimizer sgd" ;;
+    mnist) echo "--model 784-512-512-10 --loss ce --batch 128 --optimizer adam" ;;
+    large) echo "--model 1024-4096-4096-1000 --loss ce --batch 256 --optimizer sgd --momentum 0.9" ;;
+    *) die "--cases: there is no case '$1'; they are linear small mnist large" ;;
+  esac
+}
+for name in $names; do flags_of "$name" >/dev/null; done
+
+# Settings that make a peer slower (or faster) than a user would find it: OPENBLAS_CORETYPE=Haswell halves OpenBLAS.
+while read -r name; do
+  case $name in
+    OPENBLAS_* | GOTO_* | OMP_* | KMP_* | MKL_* | BLIS_* | ATEN_* | MALLOC_* | LD_PRELOAD)
+      say "unset $name (was '${!name}')"
+      unset "$name"
+      ;;
+  esac
+done < <(compgen -e)
+tuned=(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592) # glibc keeps what is freed
+
+has_pytorch=
+if "$python" -c 'import numpy, torch' 2>/dev/null; then
+  has_pytorch=1
+  say "PyTorch $("$python" -c 'import torch; print(torch.__version__)')"
+else
+  say "no PyTorch: $python does not import torch and numpy (PYTHON=... names another)"
+fi
+libtorch=$build/peers/libtorch_step
+[[ -x $libtorch ]] && say "libtorch: $libtorch" || say "no libtorch: $libtorch is not built"
+
+mkdir -p "$out"
+out=$(cd "$out" && pwd -P)
+lines=$out/cpu.jsonl
+data=$(mktemp -d)
+trap 'rm -rf "$data"' EXIT
+: >"$lines"
+
+# measure PROGRAM ARGUMENTS...: one line more in the results.
+measure() { "$@" >>"$lines" || die "failed: $*"; }
+
+for ((round = 1; round <= rounds; ++round)); do
+  for name in $names; do
+    for threads in $counts; do
+      [[ $name != linear || $threads == 1 ]] || continue # too small to share
+      read -r -a flags <<<"$(flags_of "$name") --threads $threads --blocks $blocks"
+      say "round $round of $rounds: $name, $threads threads"
+      measure "$build/bin/step_bench" "${flags[@]}" --json --export "$data" 2>/dev/null
+      if [[ -n $has_pytorch ]]; then
+        peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data")
+        measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
+        measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned --implementation fused
+      fi
+      if [[ -x $libtorch ]]; then
+        peer=("$libtorch" "${flags[@]}" --data "$data")
+        measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
+        measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned
+      fi
+    done
+  done
+done
+"$build/bin/bench_report" --lines "$lines" --out "$out"

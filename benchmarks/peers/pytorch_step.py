@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""PyTorch's eager training step on the data and weights that `step_bench --export` wrote.
+
+Takes step_bench's flags and prints one JSON object as it does: us_per_step is the median of blocks of equal steps.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import numpy
+import torch
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="folder that step_bench --export wrote")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--loss", choices=["ce", "mse"], default="ce")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--optimizer", choices=["sgd", "adam"], required=True)
+    parser.add_argument("--momentum", type=float, default=0)
+    parser.add_argument("--lr", type=float, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=30)
+    parser.add_argument("--block-ms", type=float, default=20)
+    parser.add_argument("--check-steps", type=int, default=50)
+    parser.add_argument("--implementation", choices=["default", "foreach", "fused"], default="default",
+                        help="of the optimizer")
+    parser.add_argument("--setting", default="default", help="a name for the environment, for the report")
+    return parser.parse_args()
+
+
+def make_model(options):
+    load = lambda name: torch.from_numpy(numpy.load(os.path.join(options.data, name + ".npy")))
+    sizes = [int(size) for size in options.model.split("-")]
+    layers = []
+    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+        layer = torch.nn.Linear(inputs, outputs)
+        with torch.no_grad():
+            layer.weight.copy_(load(f"weight_{i}"))
+            layer.bias.copy_(load(f"bias_{i}"))
+        layers += [layer] if i + 2 == len(sizes) else [layer, torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers), load("x"), load("y")
+
+
+def make_optimizer(options, parameters):
+    more = {} if options.implementation == "default" else {options.implementation: True}
+    if options.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=options.lr or 1e-4, **more)
+    return torch.optim.SGD(parameters, lr=options.lr or 1e-3, momentum=options.momentum, **more)
+
+
+def waited_seconds():
+    """How long this process's threads have waited for a core: a block in which that grew was disturbed."""
+    total = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/schedstat") as file:
+                total += int(file.read().split()[1])
+        except OSError:
+            pass
+    return total * 1e-9
+
+
+def main():
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    model, x, y = make_model(options)
+    optimizer = make_optimizer(options, model.parameters())
+    loss_function = torch.nn.MSELoss() if options.loss == "mse" else torch.nn.CrossEntropyLoss()
+
+    # As step_bench: with one thread, other programs add nothing to the processor time.
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+
+    def run(steps):
+        for _ in range(steps):
+            optimizer.zero_grad(set_to_none=True)
+            loss = loss_function(model(x), y)
+            loss.backward()
+            optimizer.step()
+        return loss
+
+    def timed(steps):
+        start = clock()
+        run(steps)
+        return clock() - start
+
+    loss = run(options.check_steps).item()
+    steps = 1
+    while (seconds := timed(steps)) < options.block_ms * 1e-4:
+        steps *= 4
+    steps = max(1, round(steps * options.block_ms * 1e-3 / seconds))
+    blocks = []  # (share of the time for which our threads waited for a core, seconds of a step)
+    while sum(share < 0.01 for share, _ in blocks) < options.blocks and len(blocks) < 4 * options.blocks:
+        waited = waited_seconds()
+        seconds = timed(steps)
+        blocks.append(((waited_seconds() - waited) / seconds, seconds / steps))
+    used = sorted(blocks)[:options.blocks]
+    print(json.dumps({
+        "engine": "pytorch", "setting": options.setting, "implementation": options.implementation,
+        "version": torch.__version__, "model": options.model, "loss": options.loss, "batch": options.batch,
+        "optimizer": options.optimizer, "momentum": options.momentum, "threads": options.threads,
+        "us_per_step": statistics.median(seconds for _, seconds in used) * 1e6, "blocks": len(used),
+        "disturbed": sum(share >= 0.01 for share, _ in used), "left_out": len(blocks) - len(used),
+        "check_steps": options.check_steps, "loss_after_steps": loss}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+// How near a training step is to the time that its arithmetic takes: the engine and plain loops, in one process, on the
+// same numbers, block by block in turn.
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/isa.h>
+#include <tandem/core/thread_pool.h>
+
+#include "command_line/command_line.h"
+#include "command_line/machine.h"
+#include "command_line/program.h"
+#include "step/measure.h"
+#include "step/step.h"
+
+namespace {
+
+using namespace bench;
+
+struct Options {
+  std::string model = "784-512-512-10";
+  std::string loss = "ce";
+  std::int64_t batch = 128;
+  std::string optimizer = "adam";
+  double momentum = 0;
+  double lr = 0;  // 0: the optimizer's own
+  int threads = 1;
+  std::string mode = "eager";
+  std::int64_t blocks = 30;
+  double block_ms = 20;
+  std::int64_t check_steps = 50;
+  std::string folder;
+  bool json = false;
+};
+
+std::vector<std::string> mode_names() {
+  std::vector<std::string> names;
+  for (const Mode& mode : modes()) {
+    names.emplace_back(mode.name);
+  }
+  return names;
+}
+
+void add_options(CLI::App& app, Options& options) {
+  cli::add_value(app, "--model", "N-N-...", "Inputs, hidden layers and outputs", options.model,
+                 [&options](const std::string& text) {
+                   if (parse_sizes(text).empty()) {
+                     cli::refuse("--model", "two or more sizes from 1 to 1000000 with '-' between them", text);
+                   }
+                   options.model = text;
+                 });
+  cli::add_choice(app, "--loss", "ce (classes) or mse", options.loss, {"ce", "mse"});
+  cli::add_whole<std::int64_t>(app, "--batch", "Rows in the batch", options.batch, 1, 1'000'000);
+  cli::add_choice(app, "--optimizer", "sgd or adam", options.optimizer, {"sgd", "adam"});
+  cli::add_number(app, "--momentum", "M", "Momentum of sgd", options.momentum, 0, 1);
+  cli::add_number(app, "--lr", "RATE", "Learning rate; 0: 1e-3 for sgd, 1e-4 for adam", options.lr, 0,
+                  std::numeric_limits<double>::infinity());
+  cli::add_whole(app, "--threads", "Compute threads", options.threads, 1, 256);
+  cli::add_choice(app, "--mode", "How the engine takes the step", options.mode, mode_names());
+  cli::add_whole<std::int64_t>(app, "--blocks", "Pairs of blocks to time", options.blocks, 2, 100'000);
+  cli::add_number(app, "--block-ms", "MS", "Length of a block; one step is the least", options.block_ms, 0, 60'000);
+  cli::add_whole<std::int64_t>(app, "--check-steps", "Steps after which the losses are compared", options.check_steps,
+                               1, 1'000'000);
+  cli::add_path(app, "--export", "Write data and weights there as NPY files", options.folder);
+  app.add_flag("--json", options.json, "Print one JSON object instead of a table");
+  app.footer(
+      "Examples:\n"
+      "  step_bench --model 10-1 --loss mse --batch 32 --optimizer sgd\n"
+      "  step_bench --model 784-512-512-10 --batch 128 --threads 2 --json\n"
+      "  step_bench --model 512-4096-100 --batch 256 --optimizer sgd --momentum 0.9");
+}
+
+Spec spec_of(const Options& options) {
+  const Rule rule = options.optimizer == "adam" ? Rule::adam : Rule::sgd;
+  return {.sizes = parse_sizes(options.model),
+          .loss = options.loss == "mse" ? Loss::mse : Loss::cross_entropy,
+          .batch = options.batch,
+          .rule = rule,
+          .momentum = options.momentum,
+          .lr = options.lr > 0       ? options.lr
+                : rule == Rule::adam ? 1e-4
+                                     : 1e-3};
+}
+
+// Speed without equal numbers would be a bug. Adam divides by the size of a gradient: where that is all rounding, so is
+// its step.
+void require_equal(const Options& options, double loss, double floor_loss) {
+  const double tolerance = options.optimizer == "adam" ? 1e-4 : 1e-5;
+  if (!(std::abs(loss - floor_loss) <= tolerance * std::abs(floor_loss))) {
+    throw tandem::ValueError(fmt::format(
+        "after {} steps the loss in mode {} is {:.9g} and the floor's {:.9g}: expected the same to {}. One of the two "
+        "does not do what it is timed for",
+        options.check_steps, options.mode, loss, floor_loss, tolerance));
+  }
+}
+
+void print_table(const Options& options, const Spec& spec, const Pairs& pairs, double loss) {
+  const auto [low, high] = median_interval(pairs.ratios);
+  fmt::print("{}, {}, batch {}, {}{}, lr {}; {} thread{}, {}\n", options.model, options.loss, options.batch,
+             options.optimizer, spec.momentum != 0 ? fmt::format(" with momentum {}", spec.momentum) : "", spec.lr,
+             options.threads, options.threads == 1 ? "" : "s", tandem::core::to_string(tandem::core::isa()));
+  fmt::print("{:<10}{:>12.2f} us per step\n", options.mode, median(pairs.step_us));
+  fmt::print("{:<10}{:>12.2f} us per step\n", "floor", median(pairs.floor_us));
+  fmt::print("{:<10}{:>12.3f} (95 %: {:.3f} to {:.3f})\n", "ratio", median(pairs.ratios), low, high);
+  fmt::print("{:<10}{:>12.6f} after {} steps, both\n", "loss", loss, options.check_steps);
+  fmt::print("{} pairs of blocks of {} steps, {} of them disturbed by other programs; {} left out\n",
+             pairs.ratios.size(), pairs.steps_per_block, pairs.disturbed, pairs.left_out);
+}
+
+tandem::telemetry::Fields result_of(const Options& options, const Spec& spec, const Pairs& pairs, double loss,
+                                    double floor_loss) {
+  const auto [low, high] = median_interval(pairs.ratios);
+  return {{"engine", "tandem"},
+          {"mode", options.mode},
+          {"model", options.model},
+          {"loss", options.loss},
+          {"batch", options.batch},
+          {"optimizer", options.optimizer},
+          {"momentum", spec.momentum},
+          {"lr", spec.lr},
+          {"threads", std::int64_t{options.threads}},
+          {"us_per_step", median(pairs.step_us)},
+          {"floor_us", median(pairs.floor_us)},
+          {"ratio", median(pairs.ratios)},
+          {"interval", std::vector<double>{low, high}},
+          {"clock", options.threads == 1 ? "cpu" : "wall"},
+          {"blocks", std::int64_t{std::ssize(pairs.ratios)}},
+          {"disturbed", pairs.disturbed},
+          {"left_out", pairs.left_out},
+          {"steps_per_block", pairs.steps_per_block},
+          {"check_steps", options.check_steps},
+          {"loss_after_steps", loss},
+          {"floor_loss_after_steps", floor_loss},
+          {"isa", tandem::core::to_string(tandem::core::isa())},
+          {"cpu", cli::cpu_model()}};
+}
+
+int step_bench(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times a training step against the same step as plain loops.", "step_bench");
+  add_options(app, options);
+  if (const auto code = cli::parse(app, argc, argv)) {
+    return *code;
+  }
+  tandem::set_num_threads(options.threads);
+  const Spec spec = spec_of(options);
+  const Problem problem = make_problem(spec);
+  if (!options.folder.empty()) {
+    export_problem(problem, options.folder);
+    cli::narrate("data and weights are in " + options.folder);
+  }
+  std::unique_ptr<Step> step;
+  for (const Mode& mode : modes()) {
+    if (options.mode == mode.name) {
+      step = mode.make(problem);
+    }
+  }
+  const std::unique_ptr<Step> floor = make_floor(problem);
+  cli::narrate(fmt::format("comparing the losses of {} steps", options.check_steps));
+  step->run(options.check_steps);
+  floor->run(options.check_steps);
+  const double loss = step->loss();
+  const double floor_loss = floor->loss();
+  require_equal(options, loss, floor_loss);
+  cli::narrate(fmt::format("timing {} pairs of blocks", options.blocks));
+  const Pairs pairs = time_pairs(*step, *floor, options.blocks, options.block_ms * 1e-3);
+  if (options.json) {
+    cli::print_result_json(result_of(options, spec, pairs, loss, floor_loss));
+  } else {
+    print_table(options, spec, pairs, loss);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return cli::run_main(argc, argv, step_bench); }

@@ -1,0 +1,112 @@
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/cuda.h>
+#include <tandem/core/isa.h>
+
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace tandem::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class TandemTool : public ::testing::Test {
+ protected:
+  Outcome run(const std::vector<std::string>& arguments) const {
+    return run_program(TANDEM_TOOL, arguments, dir_.path());
+  }
+  nlohmann::json info() const {
+    const Outcome outcome = run({"info", "--json"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(lines_of(outcome.out).size(), 1U);
+    return nlohmann::json::parse(outcome.out);
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(TandemTool, InfoSaysWhatThereIs) {
+  const nlohmann::json facts = info();
+  EXPECT_EQ(facts.at("version"), TANDEM_VERSION);
+  EXPECT_EQ(facts.at("isa"), core::to_string(core::isa()));
+  EXPECT_THAT(facts.at("isas"), Contains("baseline"));
+  EXPECT_THAT(facts.at("dtypes"), Contains("bf16"));
+  EXPECT_EQ(facts.at("dtypes").size(), 8U);
+  EXPECT_GE(facts.at("cores"), 1);
+  EXPECT_GE(facts.at("cpu_devices"), 1);
+  EXPECT_GT(facts.at("memory_bytes"), facts.at("free_memory_bytes"));
+  EXPECT_EQ(facts.at("cuda_devices").size(), static_cast<std::size_t>(cuda::device_count()));
+  EXPECT_TRUE(cuda::is_available() || facts.at("why_no_cuda") != "");
+  EXPECT_NE(facts.at("cpu"), "");
+}
+
+TEST_F(TandemTool, InfoFollowsTheEnvironment) {
+  ::setenv("TANDEM_CPU_ISA", "baseline", 1);
+  ::setenv("TANDEM_NUM_THREADS", "3", 1);
+  ::setenv("TANDEM_CPU_DEVICES", "5", 1);
+  const nlohmann::json facts = info();
+  ::unsetenv("TANDEM_CPU_ISA");
+  ::unsetenv("TANDEM_NUM_THREADS");
+  ::unsetenv("TANDEM_CPU_DEVICES");
+  EXPECT_EQ(facts.at("isa"), "baseline");
+  EXPECT_EQ(facts.at("matmul_f32"), "Eigen, baseline");
+  EXPECT_EQ(facts.at("threads"), 3);
+  EXPECT_EQ(facts.at("cpu_devices"), 5);
+}
+
+TEST_F(TandemTool, InfoFitsOnAScreen) {
+  const Outcome outcome = run({"info"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_THAT(outcome.out, StartsWith("tandem    " TANDEM_VERSION ", "));
+  for (const char* name : {"\ncpu ", "\nisa ", "\nmatmul ", "\ndevices ", "\ndtypes ", "\nmemory "}) {
+    EXPECT_THAT(outcome.out, HasSubstr(name));
+  }
+  EXPECT_LE(lines_of(outcome.out).size(), 24U);
+}
+
+TEST_F(TandemTool, AWrongInstructionSetIsNamed) {
+  ::setenv("TANDEM_CPU_ISA", "avx9", 1);
+  const Outcome outcome = run({"info"});
+  ::unsetenv("TANDEM_CPU_ISA");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, StartsWith("error: TANDEM_CPU_ISA='avx9': expected one that this machine has: baseline"));
+}
+
+TEST_F(TandemTool, HelpHasExamples) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"}, {"-h"}, {"info", "--help"}}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  "));
+    for (const std::string& line : lines_of(outcome.out)) {
+      EXPECT_LE(line.size(), 80U) << line;
+    }
+  }
+  EXPECT_EQ(run({"--version"}).out, "tandem " TANDEM_VERSION "\n");
+}
+
+TEST_F(TandemTool, WrongUseIsOneLineAndExitCodeTwo) {
+  const auto error_of = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  EXPECT_EQ(error_of({}), "error: a command must follow; tandem --help lists them\n");
+  EXPECT_EQ(error_of({"inf"}), "error: unknown command inf; did you mean info?\n");
+  EXPECT_EQ(error_of({"train"}), "error: unknown command train; tandem --help lists the commands\n");
+  EXPECT_EQ(error_of({"--jsn"}), "error: unknown flag --jsn; tandem --help lists the commands\n");
+  EXPECT_EQ(error_of({"info", "--jsn"}), "error: unknown flag --jsn; did you mean --json?\n");
+  EXPECT_EQ(error_of({"info", "cpu"}), "error: unexpected argument 'cpu'\n");
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+// The commands of the program `tandem`. Each is a main() of its own: argv[0] is its name.
+
+namespace tool {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(int argc, const char* const* argv);
+};
+
+/// tandem info: what this build can do on this machine.
+int info(int argc, const char* const* argv);
+
+inline const std::vector<Command>& commands() {
+  static const std::vector<Command> all{{"info", "What this build can do on this machine", info}};
+  return all;
+}
+
+}  // namespace tool

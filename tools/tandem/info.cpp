@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/cuda.h>
+#include <tandem/core/device.h>
+#include <tandem/core/dtype.h>
+#include <tandem/core/error.h>
+#include <tandem/core/isa.h>
+#include <tandem/core/thread_pool.h>
+
+#include "command_line/command_line.h"
+#include "command_line/machine.h"
+#include "command_line/program.h"
+#include "tandem/commands.h"
+
+namespace tool {
+
+namespace {
+
+using namespace tandem;
+
+struct Product {
+  std::string f32;    // 16-bit types too: they are widened
+  std::string other;  // f64
+};
+
+// As kernels/cpu/matmul.cpp chooses.
+Product matrix_product() {
+  const std::string isa = core::to_string(core::isa());
+  const std::string eigen = fmt::format("Eigen, {}", isa);
+  return {core::isa() == core::Isa::baseline ? eigen : fmt::format("own, {}", isa), eigen};
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  std::ranges::transform(core::available_isas(), std::back_inserter(names),
+                         [](core::Isa isa) { return core::to_string(isa); });
+  return names;
+}
+
+std::vector<std::string> dtypes() {
+  std::vector<std::string> names;
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    names.emplace_back(name(dtype));
+  }
+  return names;
+}
+
+std::vector<std::string> cuda_devices() {
+  std::vector<std::string> names;
+  for (int i = 0; i < cuda::device_count(); ++i) {
+    names.push_back(fmt::format("cuda:{} {}", i, cuda::device_name(i)));
+  }
+  return names;
+}
+
+// Why nothing can be computed on a GPU; empty where it can.
+std::string why_no_cuda() {
+  try {
+    if (cuda::is_available()) {
+      require_available(Device("cuda"));
+    } else {
+      cuda::device_name(0);
+    }
+  } catch (const DeviceError& e) {
+    const std::string text = e.what();  // "device 'cuda:0': this build ..."
+    return text.substr(text.find(": ") + 2);
+  }
+  return {};
+}
+
+std::int64_t memory_bytes(int pages) { return std::int64_t{::sysconf(pages)} * ::sysconf(_SC_PAGESIZE); }
+
+std::int64_t cores() { return ::sysconf(_SC_NPROCESSORS_ONLN); }
+
+void print_json() {
+  const Product product = matrix_product();
+  cli::print_result_json({{"version", TANDEM_VERSION},
+                          {"compiler", TANDEM_COMPILER},
+                          {"cpu", cli::cpu_model()},
+                          {"cores", cores()},
+                          {"threads", std::int64_t{num_threads()}},
+                          {"isa", core::to_string(core::isa())},
+                          {"isas", available_isas()},
+                          {"cpu_devices", std::int64_t{cpu_device_count()}},
+                          {"cuda_devices", cuda_devices()},
+                          {"why_no_cuda", why_no_cuda()},
+                          {"matmul_f32", product.f32},
+                          {"matmul_f64", product.other},
+                          {"dtypes", dtypes()},
+                          {"memory_bytes", memory_bytes(_SC_PHYS_PAGES)},
+                          {"free_memory_bytes", memory_bytes(_SC_AVPHYS_PAGES)}});
+}
+
+void print_line(const char* name, const std::string& text) { fmt::print("{:<10}{}\n", name, text); }
+
+void print_table() {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  const Product product = matrix_product();
+  print_line("tandem", fmt::format("{}, {}", TANDEM_VERSION, TANDEM_COMPILER));
+  print_line("cpu", fmt::format("{}; {} cores, {} threads used (TANDEM_NUM_THREADS)", cli::cpu_model(), cores(),
+                                num_threads()));
+  print_line("isa", fmt::format("{}, of {} (TANDEM_CPU_ISA)", core::to_string(core::isa()),
+                                fmt::join(available_isas(), ", ")));
+  print_line("matmul", fmt::format("f32, f16, bf16: {}; f64: {}", product.f32, product.other));
+  print_line("devices", fmt::format("cpu:0 to cpu:{}, logical (TANDEM_CPU_DEVICES)", cpu_device_count() - 1));
+  for (const std::string& gpu : cuda_devices()) {
+    print_line("", gpu);
+  }
+  if (const std::string why = why_no_cuda(); !why.empty()) {
+    print_line("cuda", fmt::format("{}{}", cuda::is_available() ? "" : "none: ", why));
+  }
+  print_line("dtypes", fmt::format("{}", fmt::join(dtypes(), ", ")));
+  print_line("memory",
+             fmt::format("{:.1f} GiB, {:.1f} GiB free", static_cast<double>(memory_bytes(_SC_PHYS_PAGES)) / kGiB,
+                         static_cast<double>(memory_bytes(_SC_AVPHYS_PAGES)) / kGiB));
+}
+
+}  // namespace
+
+int info(int argc, const char* const* argv) {
+  bool json = false;
+  CLI::App app("Prints what this build of tandem can do on this machine.", "tandem info");
+  app.add_flag("--json", json, "Print one JSON object");
+  app.footer(
+      "Examples:\n"
+      "  tandem info\n"
+      "  TANDEM_CPU_ISA=avx2 tandem info      with a lower instruction set\n"
+      "  tandem info --json | jq .threads");
+  if (const auto code = cli::parse(app, argc, argv)) {
+    return *code;
+  }
+  json ? print_json() : print_table();
+  return 0;
+}
+
+}  // namespace tool
