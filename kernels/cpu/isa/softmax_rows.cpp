@@ -82,6 +82,25 @@ struct Ignore {
   TANDEM_SIMD void operator()(std::int64_t, std::int64_t, Vec) const {}
 };
 
+struct RowSum {
+  float highest;
+  double sum;
+};
+
+// In one register: what is behind its end is -inf, whose power is 0.
+TANDEM_SIMD RowSum sum_of_short_row(const float* x, std::int64_t size) {
+  const Vec row = first_of(load(x, first(size)), size, broadcast(-kInfinity));
+  const float highest = largest_lane(row);
+  Doubles sum;
+  sum.add(exp_below_one(row - broadcast(highest)));
+  return {highest, sum.total()};
+}
+
+TANDEM_SIMD RowSum sum_of_long_row(const float* x, std::int64_t size) {
+  const float highest = highest_of(x, size);
+  return {highest, sum_of_powers(x, size, highest, Ignore())};
+}
+
 struct Pair {
   float high, low;
 };
@@ -122,9 +141,9 @@ void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes
     float low[kLanes] = {};
     for (std::int64_t k = 0; k < count; ++k) {
       const float* x = logits + (begin + k) * classes;
-      const float highest = highest_of(x, classes);
-      const Pair sum = pair_of(sum_of_powers(x, classes, highest, Ignore()));
-      normalizer[begin + k].highest = highest;
+      const RowSum row = classes <= kLanes ? sum_of_short_row(x, classes) : sum_of_long_row(x, classes);
+      const Pair sum = pair_of(row.sum);
+      normalizer[begin + k].highest = row.highest;
       high[k] = sum.high;
       low[k] = sum.low;
     }
@@ -135,18 +154,23 @@ void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes
   }
 }
 
-void class_gradient_row(const ClassGradientRow& row) {
+void class_gradient_row(const ClassGradientRow& arguments) {
+  const ClassGradientRow row = arguments;  // which the stores below can't reach
   const Vec highest = broadcast(row.by.highest);
   const Vec log_sum = broadcast(row.by.log_sum);
   const Vec factor = broadcast(row.factor);
-  for_each_register(row.x, row.classes, [&](std::int64_t i, std::int64_t count, Vec x) __attribute__((always_inline)) {
-    Vec value = exp_below_one(x - highest - log_sum);
-    const std::int64_t own = row.own - i;
-    if (own >= 0 && own < kLanes) {
-      value = value - (lane_numbers() == static_cast<std::int32_t>(own) ? broadcast(1) : Vec{});
-    }
-    write(row.out + i, count, value * factor, row.accumulate);
-  });
+  const auto fill = [&](Accumulate accumulate) __attribute__((always_inline)) {
+    for_each_register(row.x, row.classes,
+                      [&](std::int64_t i, std::int64_t count, Vec x) __attribute__((always_inline)) {
+                        Vec value = exp_below_one(x - highest - log_sum);
+                        const std::int64_t own = row.own - i;
+                        if (own >= 0 && own < kLanes) {
+                          value = value - (lane_numbers() == static_cast<std::int32_t>(own) ? broadcast(1) : Vec{});
+                        }
+                        write(row.out + i, count, value * factor, accumulate);
+                      });
+  };
+  row.accumulate == Accumulate::yes ? fill(Accumulate::yes) : fill(Accumulate::no);
 }
 
 void softmax_row(const float* in, float* out, std::int64_t size, bool log) {
