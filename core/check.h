@@ -35,7 +35,7 @@ T written(const T& value) {
 }
 template <class T>
 const T& written(const T& value) {
-  return value;
+  return value;  // NOLINT(bugprone-return-const-ref-from-parameter): used up at once, in fail()
 }
 
 }  // namespace core
