@@ -125,7 +125,7 @@ inline Tensor softmax(const Tensor& x, int dim) { return x.softmax(dim); }
 inline Tensor log_softmax(const Tensor& x, int dim) { return x.log_softmax(dim); }
 
 // ---- joining ----
-/// Along an existing dimension; all other sizes are equal.
+/// Along an existing dimension; all other sizes are equal. Different types are promoted, here and in stack().
 TANDEM_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
 /// Along a new dimension; all sizes are equal.
 TANDEM_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
@@ -160,7 +160,8 @@ TANDEM_API Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const 
 enum class Reduction : std::uint8_t { none, mean, sum };
 
 /// (input - target)^2. Here as in the losses below, shapes must be equal: broadcasting [n] against [n, 1] is a
-/// well-known silent mistake. Gradients go to input and target. The mean of nothing is NaN.
+/// well-known silent mistake. Gradients go to input and target. The mean of nothing is NaN. Two types are promoted as
+/// in arithmetic where PyTorch does so: here, in l1_loss (but bools) and in smooth_l1_loss. The others want one type.
 TANDEM_API Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
 /// |input - target|; its gradient is 0 where they are equal.
 TANDEM_API Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);

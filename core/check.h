@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <source_location>
 #include <type_traits>
 #include <utility>
@@ -25,17 +26,33 @@ struct LocatedFormat {
       : text(t), where(w) {}
 };
 
+namespace core {
+
+/// What a message writes: numbers by printable(), all else as it is.
+template <std::floating_point T>
+T written(const T& value) {
+  return printable(value);
+}
+template <class T>
+const T& written(const T& value) {
+  return value;  // NOLINT(bugprone-return-const-ref-from-parameter): used up at once, in fail()
+}
+
+}  // namespace core
+
 /// Throws E with the formatted message. Out of line and cold, so that checks cost their branch and no more.
 template <class E, class... Args>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
-  throw E(fmt::format(format.text, std::forward<Args>(args)...), format.where);
+[[noreturn, gnu::cold, gnu::noinline]] void fail(LocatedFormat<std::type_identity_t<Args>...> format,
+                                                 const Args&... args) {
+  const auto text = [&](const auto&... plain) { return fmt::vformat(format.text, fmt::make_format_args(plain...)); };
+  throw E(text(core::written(args)...), format.where);
 }
 
 /// check<ShapeError>(a == b, "add: shapes {} and {} do not broadcast", a, b);
 template <class E, class... Args>
 inline void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
   if (!ok) [[unlikely]] {
-    fail<E, Args...>(format, std::forward<Args>(args)...);
+    fail<E, Args...>(format, args...);
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <concepts>
+#include <limits>
 #include <string>
 
 #include <fmt/format.h>
@@ -11,6 +13,16 @@
 
 // Internal: how fmt writes tandem's values, so that a check hands them over as they are and pays nothing unless it
 // fails.
+
+namespace tandem::inline v0::core {
+
+/// A number as it is to be written: a NaN without the sign, which means nothing and which x86 gives to 0 / 0.
+template <std::floating_point T>
+T printable(T value) {
+  return value != value ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+}  // namespace tandem::inline v0::core
 
 template <>
 struct fmt::formatter<tandem::Shape> : fmt::formatter<std::string> {

@@ -92,6 +92,14 @@ int wrap_dim(std::int64_t dim, int ndim, const char* op) {
   return static_cast<int>(dim < 0 ? dim + limit : dim);
 }
 
+int wrap_new_dim(std::int64_t dim, int ndim, const char* op) {
+  if (dim < -ndim - 1 || dim > ndim) [[unlikely]] {
+    fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {})", op, dim,
+                     ndim, -ndim - 1, ndim);
+  }
+  return static_cast<int>(dim < 0 ? dim + ndim + 1 : dim);
+}
+
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
   if (a == b) {
     return a;

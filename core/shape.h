@@ -85,6 +85,9 @@ TANDEM_API Shape contiguous_strides(const Shape& sizes);
 /// A dimension counted from the end becomes one counted from the front. Throws ShapeError naming `op`.
 TANDEM_API int wrap_dim(std::int64_t dim, int ndim, const char* op);
 
+/// The same for the place of a new dimension among `ndim`: 0 to ndim, or -1 - ndim to -1.
+TANDEM_API int wrap_new_dim(std::int64_t dim, int ndim, const char* op);
+
 /// The shape two operands broadcast to (NumPy's rule). Throws ShapeError naming `op` and both shapes.
 TANDEM_API Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 

@@ -23,7 +23,8 @@ CachedDataset::CachedDataset(DatasetHandle dataset)
     : dataset_(std::move(dataset)), cache_(std::make_unique<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
 
 Example CachedDataset::cached(std::int64_t index) const {
-  std::optional<Example>& place = cache_->samples.at(static_cast<std::size_t>(index));
+  check_sample("CachedDataset", index, size());
+  std::optional<Example>& place = cache_->samples[static_cast<std::size_t>(index)];
   {
     const std::lock_guard lock(cache_->mutex);
     if (place) {

@@ -35,6 +35,8 @@ Categories::Categories(std::vector<std::string> names, Unseen unseen)
     check<ConfigError>(different.insert(name).second, "Categories: the name {} is used twice", excerpt(name, kExcerpt));
   }
   if (unseen_ == Unseen::other) {
+    check<ConfigError>(!different.contains("(other)"),
+                       "Categories: the name '(other)' is used twice: Unseen::other adds it for all other texts");
     names_.emplace_back("(other)");
   }
 }

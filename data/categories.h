@@ -28,7 +28,8 @@ struct CategoriesOptions {
 /// training part, or state them.
 class TANDEM_API Categories {
  public:
-  /// In the order of their indices: {"small", "medium", "large"}. Throws ConfigError for no name, or one used twice.
+  /// In the order of their indices: {"small", "medium", "large"}. Throws ConfigError for no name, or one used twice:
+  /// "(other)" is one of them under Unseen::other.
   explicit Categories(std::vector<std::string> names, Unseen unseen = Unseen::error);
   /// The different texts of a column, sorted by bytes; under Missing::keep_nan, "" stands for missing. With `rows`,
   /// only those are looked at. Throws ConfigError for a numeric column (CsvOptions::text_columns makes it one of texts)

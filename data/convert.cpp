@@ -6,7 +6,7 @@
 namespace tandem::inline v0::data {
 
 Tensor to_tensor(const IdxArray& array) {
-  return detail::from_memory(array.bytes.data(), array.bytes.size() / item_size(array.dtype), array.dtype,
+  return detail::from_memory("to_tensor", array.bytes.data(), array.bytes.size() / item_size(array.dtype), array.dtype,
                              Shape(array.sizes), {});
 }
 

@@ -14,15 +14,29 @@ namespace tandem::inline v0::data {
 
 namespace {
 
+// What messages call sample `i` of a batch.
+std::int64_t name_of(std::size_t i, std::span<const std::int64_t> indices) {
+  return indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
+}
+
+// Whether the samples have a y; each has an x.
+bool check_parts(std::span<const Example> samples, std::span<const std::int64_t> indices) {
+  const auto has_y = [](const Example& sample) { return sample.y.defined(); };
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    check<ConfigError>(samples[i].x.defined(), "DataLoader: sample {} has no x", name_of(i, indices));
+  }
+  const auto with = std::find_if(samples.begin(), samples.end(), has_y);
+  const auto without = std::find_if_not(samples.begin(), samples.end(), has_y);
+  check<ConfigError>(with == samples.end() || without == samples.end(),
+                     "DataLoader: sample {} has no y, and sample {} has one; all samples of a batch need one, or none",
+                     name_of(static_cast<std::size_t>(without - samples.begin()), indices),
+                     name_of(static_cast<std::size_t>(with - samples.begin()), indices));
+  return with != samples.end();
+}
+
 // One part of each sample as the rows of a batch.
 Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std::span<const std::int64_t> indices) {
   const Tensor& first = samples[0].*part;
-  const auto is_there = [&](const Example& sample) { return (sample.*part).defined(); };
-  if (std::none_of(samples.begin(), samples.end(), is_there)) {
-    return {};
-  }
-  check<ConfigError>(std::all_of(samples.begin(), samples.end(), is_there),
-                     "DataLoader: some samples of a batch have an x or a y and others have not");
   Shape sizes = first.shape();
   sizes.insert(0, static_cast<std::int64_t>(samples.size()));
   const Tensor batch = empty(sizes, {.dtype = first.dtype(), .device = first.device()});
@@ -31,8 +45,7 @@ Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std:
     if (row.shape() != first.shape() || row.dtype() != first.dtype()) {
       fail<ShapeError>(
           "DataLoader: the samples of a batch must be of one kind, got {} {} (sample {}) and {} {} (sample {})",
-          first.dtype(), first.shape(), indices.empty() ? 0 : indices[0], row.dtype(), row.shape(),
-          indices.empty() ? static_cast<std::int64_t>(i) : indices[i]);
+          first.dtype(), first.shape(), name_of(0, indices), row.dtype(), row.shape(), name_of(i, indices));
     }
     batch[static_cast<std::int64_t>(i)].copy_(row);
   }
@@ -44,7 +57,8 @@ Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std:
 Example default_collate(std::span<const Example> samples, std::span<const std::int64_t> indices) {
   const NoGradGuard no_grad;
   check<ConfigError>(!samples.empty(), "default_collate: there are no samples to make a batch of");
-  return {stack_rows(samples, &Example::x, indices), stack_rows(samples, &Example::y, indices)};
+  const bool answered = check_parts(samples, indices);
+  return {stack_rows(samples, &Example::x, indices), answered ? stack_rows(samples, &Example::y, indices) : Tensor()};
 }
 
 Example Dataset::load(std::int64_t index) const {
@@ -82,8 +96,7 @@ TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::mov
 }
 
 Example TensorDataset::get(std::int64_t index) const {
-  check<ConfigError>(index >= 0 && index < size(), "TensorDataset: there is no sample {}: expected 0 to {}", index,
-                     size() - 1);
+  check_sample("TensorDataset", index, size());
   return {x_[index], y_.defined() ? y_[index] : Tensor()};
 }
 
@@ -100,8 +113,13 @@ TensorDataset TensorDataset::subset(const Tensor& indices) const {
 
 Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) {
   const auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(size) * test_fraction));
-  check<ConfigError>(test_fraction > 0 && test_fraction < 1 && test >= 1 && test < size,
-                     "random_split: {} of {} rows for the test part leave one of the parts empty", test_fraction, size);
+  constexpr const char* kShare = "it is a share of the rows, between 0 and 1";
+  check<ConfigError>(test_fraction > 0 && test >= 1,
+                     "random_split: test_fraction {} leaves no rows of {} for the test; {}", test_fraction, size,
+                     kShare);
+  check<ConfigError>(test_fraction < 1 && test < size,
+                     "random_split: test_fraction {} leaves no rows of {} for training; {}", test_fraction, size,
+                     kShare);
   Generator generator(seed);
   const GeneratorScope scope(generator);
   const Tensor order = randperm(size);

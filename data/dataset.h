@@ -45,7 +45,8 @@ class TANDEM_API Dataset {
 };
 
 /// Samples of one shape and element type, stacked along a new first dimension. Throws ShapeError that names two samples
-/// which differ, by `indices` where they are given, else by their places.
+/// which differ, by `indices` where they are given, else by their places; so does ConfigError for a sample without x,
+/// or one without y beside one with.
 TANDEM_API Example default_collate(std::span<const Example> samples, std::span<const std::int64_t> indices = {});
 
 /// How loaders and data sets hold a data set: keeps a temporary, what a shared pointer points to, and a copy of an

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,9 @@ std::string_view recognise(std::string_view head);
 
 /// True when the first bytes are printable ASCII, as in CSV files.
 bool looks_like_text(std::string_view head);
+
+/// Throws ConfigError unless a data set of `size` samples has sample `index`; `what` is its type.
+void check_sample(const char* what, std::int64_t index, std::int64_t size);
 
 /// Inside a catch: throws what was caught on, with the line "while <doing>". What is not tandem's becomes a
 /// tandem::Error with the same text, and the original nested inside.

@@ -106,6 +106,7 @@ Tensor load_npy(const std::string& path, const NpyOptions& options) {
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {
+  check<ConfigError>(tensor.defined(), "save_npy: '{}': the tensor is undefined", path);
   const Tensor dense = tensor.detach().to("cpu").contiguous();
   const std::string header = npy_header(dense.dtype(), dense.shape());
   const std::size_t bytes = static_cast<std::size_t>(dense.numel()) * item_size(dense.dtype());

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/format.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/tensor/factories.h>
 
@@ -35,7 +36,8 @@ Subset::Subset(DatasetHandle dataset, std::vector<std::int64_t> indices)
 }
 
 Example Subset::get(std::int64_t index) const {
-  const std::int64_t behind = indices_.at(static_cast<std::size_t>(index));
+  check_sample("Subset", index, size());
+  const std::int64_t behind = indices_[static_cast<std::size_t>(index)];
   try {
     return dataset_->get(behind);
   } catch (...) {
@@ -46,7 +48,8 @@ Example Subset::get(std::int64_t index) const {
 Example Subset::get_batch(std::span<const std::int64_t> indices) const {
   std::vector<std::int64_t> behind;
   for (const std::int64_t index : indices) {
-    behind.push_back(indices_.at(static_cast<std::size_t>(index)));
+    check_sample("Subset", index, size());
+    behind.push_back(indices_[static_cast<std::size_t>(index)]);
   }
   return dataset_->get_batch(behind);
 }
@@ -77,12 +80,14 @@ std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector
   constexpr double kRounding = 1e-9;
   double sum = 0;
   bool each_fits = true;
+  std::vector<double> written;
   for (const double fraction : fractions) {
     each_fits = each_fits && fraction >= 0 && fraction <= 1;
     sum += fraction;
+    written.push_back(core::printable(fraction));
   }
   check<ConfigError>(each_fits && std::abs(sum - 1) < kRounding,
-                     "random_split: fractions [{}] must be from 0 to 1 and add up to 1", fmt::join(fractions, ", "));
+                     "random_split: fractions [{}] must be from 0 to 1 and add up to 1", fmt::join(written, ", "));
   std::vector<std::int64_t> lengths;
   for (const double fraction : fractions) {
     lengths.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(dataset->size()) * fraction)));

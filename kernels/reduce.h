@@ -8,16 +8,18 @@
 
 namespace tandem::inline v0::kernels {
 
-enum class ReduceOp : std::uint8_t { sum, max, min };
+enum class ReduceOp : std::uint8_t { sum, nonzero, max, min };
 
-/// For every position of `kept`, op over all positions of `reduced`, times `scale` (sum only; 1/count for a mean).
+/// For every position of `kept`, op over all positions of `reduced`, times `scale` (sum of floating point only; 1/count
+/// for a mean). `out` is of the type of `in`, but i64 for sums of integers and bools, which wrap around, and for
+/// nonzero, the number of elements that are not 0.
 /// Sums run in fixed blocks whose partial sums are combined in order, so they neither depend on the number of threads
 /// nor lose digits in long rows. max and min return NaN if there is one.
 /// `in` has strides along kept, `in_reduced` along reduced; data pointers are equal.
 struct Reduce {
   static constexpr const char* kName = "reduce";
   ReduceOp op;
-  DType dtype;
+  DType dtype;  // of in
   Accumulate accumulate = Accumulate::no;
   Loop kept;
   Loop reduced;

@@ -47,6 +47,14 @@ void check_name(const ModuleState& state, const std::string& name) {
                      "{}: the name '{}' is taken already", state.type, name);
 }
 
+// What a slot can be made of.
+void check_value(const ModuleState& state, const char* what, const std::string& name, const Tensor& value) {
+  check<ConfigError>(value.defined(), "{}: {} '{}' is undefined", state.type, what, name);
+  check<ConfigError>(value.is_leaf(),
+                     "{}: {} '{}' is the result of an op, expected a plain tensor; call detach() first", state.type,
+                     what, name);
+}
+
 // Whether some parameter of the tree asks for a gradient.
 bool trains(const ModuleState& state) {
   bool any = false;
@@ -107,6 +115,11 @@ ModuleBase::~ModuleBase() = default;
 
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_name(live_state(), name);
+  check_value(live_state(), "parameter", name, value);
+  check<DTypeError>(is_floating_point(value.dtype()),
+                    "{}: parameter '{}' is {} {}, only floating point has gradients; convert with .to(DType::f32), or "
+                    "make it a buffer()",
+                    live_state().type, name, value.dtype(), value.shape());
   Parameter made(std::move(value));
   ++made.unresolved()->registrations;
   live_state().parameters.emplace_back(name, made);
@@ -119,6 +132,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
 
 Buffer ModuleBase::buffer(const std::string& name, Tensor value) {
   check_name(live_state(), name);
+  check_value(live_state(), "buffer", name, value);
   Buffer made(std::move(value));
   ++made.unresolved()->registrations;
   live_state().buffers.emplace_back(name, made);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <typeinfo>
@@ -10,6 +11,22 @@
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::nn {
+
+template <class Derived>
+class Module;
+
+namespace detail {
+// The type that a module says it is. Declared only.
+template <class Derived>
+const Derived* named_by(const Module<Derived>* module);
+}  // namespace detail
+
+/// A module that is what it says: `struct Net : nn::Module<Net>`, or what derives from one. `struct A : nn::Module<B>`
+/// is not: calling it would run B::forward on something that is no B. Children must be such ones.
+template <class M>
+concept OwnModule = requires(const M* module) {
+  { module } -> std::convertible_to<decltype(detail::named_by(module))>;
+};
 
 /// What all modules are: a named tree of parameters, buffers and children. Move-only: a copy would silently tie
 /// weights. Derive from Module<YourType>, not from this.
@@ -38,6 +55,7 @@ class TANDEM_API ModuleBase : public ModuleRef {
   /// For members: `nn::Linear fc1 = child("fc1", nn::Linear(64, 256));`.
   template <class M>
   M child(const std::string& name, M module) {
+    static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
     adopt(name, module);
     return module;
   }
@@ -66,20 +84,22 @@ class TANDEM_API ModuleBase : public ModuleRef {
 };
 
 /// Base of every layer and model: `struct Mlp : nn::Module<Mlp> { ...; Tensor forward(const Tensor& x) const; };`.
-/// Calling the module opens its scope and calls forward, which may have any signature and is const.
+/// Calling the module opens its scope and calls forward, which may have any signature and is const. Without
+/// constructors of its own it is made with braces, `Mlp model{}`, or without.
 template <class Derived>
 class Module : public ModuleBase {
  public:
+  // Public, for an aggregate's base is made by whoever writes the braces.
+  Module() : ModuleBase(typeid(Derived)) {
+    static_assert(OwnModule<Derived>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
+  }
+
   /// forward(args...) within this module's scope.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
     const CallScope scope(*this);
     return static_cast<const Derived&>(*this).forward(std::forward<Args>(args)...);
   }
-
- private:
-  friend Derived;  // only of its own type: `struct A : Module<B>` does not compile
-  Module() : ModuleBase(typeid(Derived)) {}
 };
 
 }  // namespace tandem::inline v0::nn

@@ -67,6 +67,7 @@ class ModuleList : public Module<ModuleList<M>> {
 
   /// One more at the end; the element.
   M& push_back(M module) {
+    static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
     auto held = std::make_unique<M>(std::move(module));
     this->adopt(std::to_string(size()), *held);
     modules_.push_back(std::move(held));

@@ -16,7 +16,7 @@ namespace tandem::inline v0::nn {
 
 /// A module that makes one tensor of one tensor.
 template <class M>
-concept Layer = std::derived_from<M, ModuleBase> && requires(const M& module, const Tensor& x) {
+concept Layer = OwnModule<M> && requires(const M& module, const Tensor& x) {
   { module(x) } -> std::convertible_to<Tensor>;
 };
 

@@ -30,8 +30,9 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
                        "EMA: parameter {} is {}; only floating point can be "
                        "averaged",
                        i, parameters[i].dtype());
-    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "EMA: parameter {} '{}' appears twice", i,
-                       autograd::parameter_name(parameters[i]));
+    const std::string name = autograd::parameter_name(parameters[i]);
+    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "EMA: parameter {}{} appears twice", i,
+                       name.empty() ? name : fmt::format(" '{}'", name));
     averages_.push_back(copy_of(parameters[i]));
   }
 }

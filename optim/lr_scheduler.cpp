@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/format.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 
@@ -53,7 +54,8 @@ LRScheduler::Restore LRScheduler::read(StateReader& reader, const std::string& p
   const auto note_bad = [&](const char* name, const std::vector<double>& values) {
     for (const double value : values) {
       if (!std::isfinite(value) || value < 0) {
-        reader.note(fmt::format("value of '{}{}': a rate must be a number >= 0, got {}", prefix, name, value));
+        reader.note(
+            fmt::format("value of '{}{}': a rate must be a number >= 0, got {}", prefix, name, core::printable(value)));
       }
     }
   };

@@ -22,6 +22,12 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
   return result;
 }
 
+// " 'fc.weight'", or nothing where there is no name.
+std::string quoted_name(const Tensor& parameter) {
+  const std::string name = autograd::parameter_name(parameter);
+  return name.empty() ? name : fmt::format(" '{}'", name);
+}
+
 }  // namespace
 
 Optimizer::~Optimizer() = default;
@@ -46,10 +52,10 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
           "{}: parameter {}{} is the result of an op; only leaves can be optimised, such as a module's parameters()",
           name, i, where());
       const auto [found, added] = group_of.emplace(parameter.unresolved(), g);
-      check<ConfigError>(added || found->second != g, "{}: parameter {}{} '{}' appears twice", name, i, where(),
-                         autograd::parameter_name(parameter));
-      check<ConfigError>(added, "{}: parameter {} of group {} '{}' is in group {} already", name, i, g,
-                         autograd::parameter_name(parameter), found->second);
+      check<ConfigError>(added || found->second != g, "{}: parameter {}{}{} appears twice", name, i, where(),
+                         quoted_name(parameter));
+      check<ConfigError>(added, "{}: parameter {} of group {}{} is in group {} already", name, i, g,
+                         quoted_name(parameter), found->second);
       parameters_.push_back(parameter);
     }
     Group& group = groups_.emplace_back(name, groups[g].params, options);

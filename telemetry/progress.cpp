@@ -14,6 +14,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/core/format.h>
 #include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {
@@ -154,7 +155,7 @@ std::string Progress::Impl::value_text() const {
   for (const Shown& shown : values) {
     text += text.empty() ? "" : "  ";
     text += shown.is_text ? fmt::format("{} {}", shown.name, shown.text)
-                          : fmt::format("{} {:.4g}", shown.name, shown.number);
+                          : fmt::format("{} {:.4g}", shown.name, core::printable(shown.number));
   }
   return clean_text(text);
 }

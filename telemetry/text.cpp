@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/format.h>
+
 namespace tandem::inline v0::telemetry {
 
 namespace {
@@ -88,7 +90,7 @@ std::string_view fit_columns(std::string_view clean, int limit) {
 
 std::string short_number(double value) {
   if (!(value >= 999.5 && value < 1e15)) {
-    return fmt::format("{:.3g}", value);
+    return fmt::format("{:.3g}", core::printable(value));
   }
   const double unit = std::pow(10.0, std::floor(std::log10(value)) - 2);
   std::string digits = fmt::format("{:.0f}", std::round(value / unit) * unit);

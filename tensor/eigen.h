@@ -52,10 +52,12 @@ EigenMatrixMap<const T> eigen_matrix(const Tensor& x) {
   detail::check_dims("eigen_matrix", x, 2);
   return detail::map_matrix(x.data<T>(), x);
 }
-/// The same for writing; bumps the version, so that autograd notices.
+/// The same for writing; bumps the version, so that autograd notices. Throws ShapeError for an expanded tensor, several
+/// of whose elements share memory.
 template <class T>
 EigenMatrixMap<T> mutable_eigen_matrix(Tensor& x) {
   detail::check_dims("mutable_eigen_matrix", x, 2);
+  detail::check_writable("mutable_eigen_matrix", x.raw());
   return detail::map_matrix(x.mutable_data<T>(), x);
 }
 /// A tensor [size] for reading, as a column. Errors as above.
@@ -64,10 +66,11 @@ EigenVectorMap<const T> eigen_vector(const Tensor& x) {
   detail::check_dims("eigen_vector", x, 1);
   return detail::map_vector(x.data<T>(), x);
 }
-/// The same for writing; bumps the version.
+/// The same for writing; bumps the version. Errors as above.
 template <class T>
 EigenVectorMap<T> mutable_eigen_vector(Tensor& x) {
   detail::check_dims("mutable_eigen_vector", x, 1);
+  detail::check_writable("mutable_eigen_vector", x.raw());
   return detail::map_vector(x.mutable_data<T>(), x);
 }
 

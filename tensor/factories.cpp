@@ -1,12 +1,16 @@
 #include <tandem/tensor/factories.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/dispatch.h>
+#include <tandem/kernels/math.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
@@ -16,9 +20,43 @@ namespace tandem::inline v0 {
 
 namespace {
 
-Tensor make(const Shape& sizes, const TensorOptions& options) {
+void check_sizes(const char* op, const Shape& sizes) {
+  check<ShapeError>(std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size >= 0; }),
+                    "{}: shape {} has a negative size", op, sizes);
+}
+
+Tensor make(const char* op, const Shape& sizes, const TensorOptions& options) {
+  check_sizes(op, sizes);
   return Tensor(detail::empty_view(sizes, options.dtype.value_or(DType::f32),
                                    options.device.value_or(core::thread_state().device)));
+}
+
+void check_fits(const char* op, DType dtype, double value) {
+  check<DTypeError>(detail::fits(dtype, value), "{}: {} does not fit into {}", op, value, dtype);
+}
+
+// Whether an element of type Out can hold `value`.
+template <class Out, class In>
+bool holds(In value) {
+  if constexpr (!std::is_integral_v<Out> || std::is_same_v<Out, bool> || std::is_same_v<In, bool>) {
+    return true;
+  } else if constexpr (std::is_integral_v<In>) {
+    return std::in_range<Out>(value);
+  } else {
+    return detail::fits(dtype_of<Out>, static_cast<double>(static_cast<ComputeType<In>>(value)));
+  }
+}
+
+// out = in, converted as a copy is. Throws at the first value that Out does not hold.
+template <class Out, class In>
+void convert_all(const char* op, const Shape& sizes, Out* out, const In* in, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!holds<Out>(in[i])) [[unlikely]] {
+      fail<DTypeError>("{}: {} does not fit into {}{}", op, static_cast<ComputeType<In>>(in[i]), dtype_of<Out>,
+                       sizes.empty() ? "" : fmt::format(" (element {})", i));
+    }
+    out[i] = kernels::convert<Out>(in[i]);
+  }
 }
 
 Tensor finish(Tensor tensor, const TensorOptions& options) {
@@ -26,6 +64,12 @@ Tensor finish(Tensor tensor, const TensorOptions& options) {
     tensor.requires_grad_();
   }
   return tensor;
+}
+
+Tensor filled(const char* op, const Shape& sizes, double value, const TensorOptions& options) {
+  Tensor tensor = make(op, sizes, options);
+  detail::fill(tensor.raw(), value);
+  return finish(std::move(tensor), options);
 }
 
 void draw(const Tensor& tensor, kernels::Distribution distribution, double low, double high) {
@@ -77,16 +121,14 @@ void require_no_history(const Tensor& tensor, const char* op) {
 
 }  // namespace
 
-Tensor empty(const Shape& sizes, const TensorOptions& options) { return finish(make(sizes, options), options); }
-
-Tensor full(const Shape& sizes, double value, const TensorOptions& options) {
-  Tensor tensor = make(sizes, options);
-  detail::fill(tensor.raw(), value);
-  return finish(std::move(tensor), options);
+Tensor empty(const Shape& sizes, const TensorOptions& options) {
+  return finish(make("empty", sizes, options), options);
 }
-
-Tensor zeros(const Shape& sizes, const TensorOptions& options) { return full(sizes, 0.0, options); }
-Tensor ones(const Shape& sizes, const TensorOptions& options) { return full(sizes, 1.0, options); }
+Tensor full(const Shape& sizes, double value, const TensorOptions& options) {
+  return filled("full", sizes, value, options);
+}
+Tensor zeros(const Shape& sizes, const TensorOptions& options) { return filled("zeros", sizes, 0, options); }
+Tensor ones(const Shape& sizes, const TensorOptions& options) { return filled("ones", sizes, 1, options); }
 
 Tensor empty_like(const Tensor& tensor) {
   return empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
@@ -111,8 +153,12 @@ Tensor randn_like(const Tensor& tensor) {
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options) {
   check<ConfigError>(steps >= 0, "linspace: the number of steps is {}, it must not be negative", steps);
   check<ConfigError>(std::isfinite(start) && std::isfinite(end), "linspace: {} to {} must be finite", start, end);
-  Tensor tensor = make({steps}, options);
+  Tensor tensor = make("linspace", {steps}, options);
   check<DTypeError>(tensor.dtype() != DType::boolean, "linspace: not defined for bool");
+  if (steps > 0) {
+    check_fits("linspace", tensor.dtype(), start);
+    check_fits("linspace", tensor.dtype(), steps > 1 ? end : start);
+  }
   kernels::launch(detail::context_of(tensor.raw()),
                   kernels::Linspace{
                       .dtype = tensor.dtype(), .out = tensor.raw().data(), .count = steps, .start = start, .end = end});
@@ -120,7 +166,7 @@ Tensor linspace(double start, double end, std::int64_t steps, const TensorOption
 }
 
 Tensor eye(std::int64_t n, const TensorOptions& options) {
-  Tensor tensor = make({n, n}, options);
+  Tensor tensor = make("eye", {n, n}, options);
   detail::fill(tensor.raw(), 0);
   detail::View diagonal = tensor.raw();
   diagonal.sizes = {n};
@@ -130,14 +176,14 @@ Tensor eye(std::int64_t n, const TensorOptions& options) {
 }
 
 Tensor rand(const Shape& sizes, const TensorOptions& options) {
-  Tensor tensor = make(sizes, options);
+  Tensor tensor = make("rand", sizes, options);
   require_floating(tensor, "rand");
   draw(tensor, kernels::Distribution::uniform, 0, 1);
   return finish(std::move(tensor), options);
 }
 
 Tensor randn(const Shape& sizes, const TensorOptions& options) {
-  Tensor tensor = make(sizes, options);
+  Tensor tensor = make("randn", sizes, options);
   require_floating(tensor, "randn");
   draw(tensor, kernels::Distribution::normal, 0, 1);
   return finish(std::move(tensor), options);
@@ -150,7 +196,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
   const auto [lowest, highest] = whole_range(dtype);
   check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw",
                      low, high, lowest, highest, dtype);
-  Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
+  Tensor tensor = make("randint", sizes, {.dtype = dtype, .device = options.device});
   draw(tensor, kernels::Distribution::integer, static_cast<double>(low), static_cast<double>(high));
   return finish(std::move(tensor), options);
 }
@@ -202,7 +248,11 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
   const double steps = std::ceil((end - start) / step);
   check<ConfigError>(steps < 0x1p62, "arange: {} to {} by {} has too many elements", start, end, step);
   const auto count = static_cast<std::int64_t>(steps);
-  Tensor tensor = make({count}, options);
+  Tensor tensor = make("arange", {count}, options);
+  if (count > 0) {
+    check_fits("arange", tensor.dtype(), start);
+    check_fits("arange", tensor.dtype(), start + static_cast<double>(count - 1) * step);
+  }
   kernels::launch(
       detail::context_of(tensor.raw()),
       kernels::Arange{
@@ -211,6 +261,7 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
 }
 
 void check_count(const char* op, const Shape& sizes, std::size_t count) {
+  check_sizes(op, sizes);
   const std::int64_t numel = sizes.numel();
   check<ShapeError>(static_cast<std::size_t>(numel) == count, "{}: shape {} has {} elements, got {} values", op, sizes,
                     numel, count);
@@ -218,6 +269,7 @@ void check_count(const char* op, const Shape& sizes, std::size_t count) {
 
 Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
                     std::function<void(void*)> deleter, const TensorOptions& options) {
+  check_sizes(op, sizes);
   const Device device = options.device.value_or(core::thread_state().device);
   check<DeviceError>(device.type == DeviceType::cpu,
                      "{}: the memory is the host's, not that of {}; copy it there with .to(\"{}\")", op, device,
@@ -250,16 +302,30 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
   return finish(Tensor(std::move(view)), options);
 }
 
-Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
-  check_count("from_data", sizes, count);
-  Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
-  if (count > 0) {
-    std::memcpy(tensor.raw().data(), data, count * item_size(dtype));
+Tensor from_memory(const char* op, const void* data, std::size_t count, DType dtype, const Shape& sizes,
+                   const TensorOptions& options) {
+  check_count(op, sizes, count);
+  Tensor tensor = make(op, sizes, {.dtype = options.dtype.value_or(dtype), .device = options.device});
+  void* to = tensor.raw().data();
+  if (tensor.dtype() == dtype) {
+    if (count > 0) {
+      std::memcpy(to, data, count * item_size(dtype));
+    }
+    return finish(std::move(tensor), options);
   }
-  if (options.dtype.has_value()) {
-    tensor = tensor.to(*options.dtype);
-  }
+  core::dispatch_any(dtype, [&]<class In>() {
+    core::dispatch_any(tensor.dtype(), [&]<class Out>() {
+      convert_all(op, sizes, static_cast<Out*>(to), static_cast<const In*>(data), count);
+    });
+  });
   return finish(std::move(tensor), options);
+}
+
+Tensor from_bools(const std::vector<bool>& values, const Shape& sizes, const TensorOptions& options) {
+  check_count("from_data", sizes, values.size());
+  Tensor flags = make("from_data", sizes, {.dtype = DType::boolean, .device = options.device});
+  std::copy(values.begin(), values.end(), static_cast<bool*>(flags.raw().data()));
+  return finish(options.dtype ? flags.to(*options.dtype) : std::move(flags), options);
 }
 
 }  // namespace detail

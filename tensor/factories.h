@@ -51,8 +51,9 @@ TANDEM_API Tensor arange(double start, double end, double step, const TensorOpti
 TANDEM_API void check_count(const char* op, const Shape& sizes, std::size_t count);
 TANDEM_API Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
                                std::function<void(void*)> deleter, const TensorOptions& options);
-TANDEM_API Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes,
+TANDEM_API Tensor from_memory(const char* op, const void* data, std::size_t count, DType dtype, const Shape& sizes,
                               const TensorOptions& options);
+TANDEM_API Tensor from_bools(const std::vector<bool>& values, const Shape& sizes, const TensorOptions& options);
 
 }  // namespace detail
 
@@ -83,7 +84,7 @@ TANDEM_API Tensor rand_like(const Tensor& tensor);
 /// Standard normal, with the shape, dtype and device of `tensor`.
 TANDEM_API Tensor randn_like(const Tensor& tensor);
 /// start, start + step, ... below end (above, for a negative step). i64 when all three are integers, else f32. Throws
-/// ConfigError for a step that never gets there.
+/// ConfigError for a step that never gets there, DTypeError for a value that an integer type does not hold.
 template <class Start, class End, class Step>
   requires std::is_arithmetic_v<Start> && std::is_arithmetic_v<End> && std::is_arithmetic_v<Step>
 Tensor arange(Start start, End end, Step step, TensorOptions options = {}) {
@@ -101,7 +102,8 @@ template <class End>
 Tensor arange(End end, const TensorOptions& options = {}) {
   return arange(0, end, 1, options);
 }
-/// `steps` numbers from start to end, both included, equally far apart; f32 by default. One step is start alone.
+/// `steps` numbers from start to end, both included, equally far apart; f32 by default. One step is start alone. Throws
+/// DTypeError for a value that an integer type does not hold.
 TANDEM_API Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 /// The identity matrix [n, n].
 TANDEM_API Tensor eye(std::int64_t n, const TensorOptions& options = {});
@@ -116,15 +118,21 @@ TANDEM_API Tensor randint(std::int64_t low, std::int64_t high, const Shape& size
 TANDEM_API Tensor randperm(std::int64_t n);
 
 /// A tensor with a copy of `values`, in row-major order, of `sizes`; of the values' own element type unless options say
-/// another. Throws ShapeError unless their number fits.
+/// another. Throws ShapeError unless their number fits, DTypeError for a value that an integer type does not hold.
 template <class T>
 Tensor from_data(std::span<const T> values, const Shape& sizes, const TensorOptions& options = {}) {
-  return detail::from_memory(values.data(), values.size(), dtype_of<T>, sizes, options);
+  return detail::from_memory("from_data", values.data(), values.size(), dtype_of<T>, sizes, options);
 }
 template <class T>
 Tensor from_data(const std::vector<T>& values, const Shape& sizes, const TensorOptions& options = {}) {
   return from_data(std::span<const T>(values), sizes, options);
 }
+/// Of flags, such as to_vector<bool>() gives.
+template <std::same_as<bool> T>
+Tensor from_data(const std::vector<T>& values, const Shape& sizes, const TensorOptions& options = {}) {
+  return detail::from_bools(values, sizes, options);
+}
+/// The same with one dimension.
 template <class T>
 Tensor from_data(const std::vector<T>& values) {
   return from_data(values, {static_cast<std::int64_t>(values.size())});
@@ -183,7 +191,7 @@ Tensor from_blob(std::span<T> values, const Shape& sizes, const TensorOptions& o
 }
 
 /// tensor({1.5, 2.0}) is f32, tensor({1, 2}) is i64, tensor({true}) is bool, as in PyTorch. One dimension; reshape for
-/// more.
+/// more. Throws DTypeError for a value that an integer type does not hold.
 template <class T>
   requires std::is_arithmetic_v<T>
 Tensor tensor(std::initializer_list<T> values, TensorOptions options = {}) {
@@ -192,7 +200,8 @@ Tensor tensor(std::initializer_list<T> values, TensorOptions options = {}) {
   for (const T value : values) {
     wide.push_back(detail::widest(value));
   }
-  return from_data(std::move(wide), {static_cast<std::int64_t>(values.size())}, options);
+  return detail::from_memory("tensor", wide.data(), wide.size(), dtype_of<detail::Widest<T>>,
+                             {static_cast<std::int64_t>(wide.size())}, options);
 }
 /// A scalar (no dimensions): tensor(1.5) is f32, tensor(3) is i64.
 template <class T>
@@ -200,7 +209,7 @@ template <class T>
 Tensor tensor(T value, TensorOptions options = {}) {
   options.dtype = options.dtype.value_or(detail::default_dtype<T>);
   const auto wide = detail::widest(value);
-  return from_data(std::span(&wide, 1), {}, options);
+  return detail::from_memory("tensor", &wide, 1, dtype_of<detail::Widest<T>>, {}, options);
 }
 
 }  // namespace tandem::inline v0

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/dispatch.h>
+#include <tandem/core/format.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/tensor.h>
 
@@ -40,7 +41,7 @@ std::string write(const View& scalar, const Style& style) {
   if (!is_floating_point(scalar.dtype)) {
     return fmt::format("{}", value_of<std::int64_t>(scalar));
   }
-  const double value = value_of<double>(scalar);
+  const double value = core::printable(value_of<double>(scalar));
   if (!std::isfinite(value)) {
     return fmt::format("{}", value);
   }

@@ -1,5 +1,6 @@
 #include <tandem/tensor/raw.h>
 
+#include <cassert>
 #include <cmath>
 
 #include <tandem/core/check.h>
@@ -46,17 +47,6 @@ Operand operand(const View& view, const Shape& sizes) {
   return result;
 }
 
-void check_writable(const char* op, const View& out) {
-  for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
-    check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
-                      "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
-                      out.sizes);
-  }
-}
-
-namespace {
-
-// Whether a cast from `value` is defined; the fraction is dropped.
 bool fits(DType dtype, double value) {
   switch (dtype) {
     case DType::i64: return value >= -0x1p63 && value < 0x1p63;
@@ -65,8 +55,6 @@ bool fits(DType dtype, double value) {
     default: return true;
   }
 }
-
-}  // namespace
 
 void fill(const View& out, double value) {
   check<DTypeError>(fits(out.dtype, value), "fill: {} does not fit into {}", value, out.dtype);
@@ -165,6 +153,7 @@ void where(const View& out, const View& condition, const View& a, const View& b)
 }
 
 void sum_to(const View& out, const View& in, Accumulate accumulate) {
+  assert(is_floating_point(out.dtype) && in.dtype == out.dtype);
   if (out.sizes == in.sizes) {
     copy(out, in, accumulate);
     return;

@@ -21,8 +21,8 @@ kernels::Loop loop_over(const Shape& sizes);
 /// `view` along the dimensions of `sizes`, to which it broadcasts.
 kernels::Operand operand(const View& view, const Shape& sizes);
 
-/// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
-void check_writable(const char* op, const View& out);
+/// Whether an element of that type can hold `value`, whose fraction integers drop.
+bool fits(DType dtype, double value);
 
 void fill(const View& out, double value);
 /// out = in or out += in; broadcasts and converts; devices may differ.

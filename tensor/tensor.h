@@ -183,9 +183,12 @@ class TANDEM_API Tensor {
   void zero_grad() const;
   /// Keeps the gradient of a result of an op as well.
   void retain_grad() const;
-  /// fn sees the complete gradient of this tensor and may return another (or an undefined tensor: unchanged).
+  /// fn sees the complete gradient of this tensor and may return another (or an undefined tensor: unchanged). The
+  /// tensor keeps fn: an fn that captures the tensor itself by value keeps it for ever, a cycle that nothing frees.
+  /// Capture a detach(), or remove() the hook.
   HookHandle register_hook(std::function<Tensor(const Tensor& grad)> fn) const;
-  /// fn runs when this leaf's gradient of one backward pass is complete and in place.
+  /// fn runs when this leaf's gradient of one backward pass is complete and in place. It is handed the leaf: capturing
+  /// it by value would be a cycle, as above.
   HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& leaf)> fn) const;
 
   // ---- views: same elements, other geometry. Differentiable ----
@@ -200,6 +203,7 @@ class TANDEM_API Tensor {
   Tensor permute(const Shape& order) const;
   /// Elements start, start + step, ... below end; negative bounds count from the end, bounds beyond are clipped.
   Tensor slice(int dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  /// `length` elements from start on; a negative start counts from the end.
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
   /// One index of a dimension, which goes away.
   Tensor select(int dim, std::int64_t index) const;
@@ -210,13 +214,13 @@ class TANDEM_API Tensor {
   Tensor squeeze() const;
   Tensor unsqueeze(int dim) const;
   /// Parts along a dimension, as views: of `length` each (the last may be shorter), of these lengths, or `chunks` of
-  /// equal length (fewer, and the last shorter, where they don't go in).
+  /// equal length (fewer, and the last shorter, where they don't go in; of nothing, as many empty ones).
   std::vector<Tensor> split(std::int64_t length, int dim = 0) const;
   std::vector<Tensor> split(const std::vector<std::int64_t>& lengths, int dim = 0) const;
   std::vector<Tensor> chunk(std::int64_t chunks, int dim = 0) const;
 
   // ---- by index: copies. Differentiable ----
-  /// Rows `index` (i64, may repeat) along a dimension.
+  /// Rows `index` (i64 or i32, may repeat) along a dimension; an index without dimensions is one row.
   Tensor index_select(int dim, const Tensor& index) const;
   /// out[i][j] = x[index[i][j]][j] for dim 0, x[i][index[i][j]] for dim 1, and so on. `index` (i64) has as many
   /// dimensions as x and no larger sizes but along `dim`.
@@ -253,7 +257,7 @@ class TANDEM_API Tensor {
   Tensor relu() const;
   Tensor tanh() const;
   Tensor sigmoid() const;
-  /// `value` where the bool `mask`, which broadcasts, holds.
+  /// `value` where the bool `mask`, which broadcasts, holds; 1 and 0 go into a bool tensor, too.
   Tensor masked_fill(const Tensor& mask, Scalar value) const;
   /// [m, k] x [k, n], [k] x [k, n], [m, k] x [k] or [k] x [k].
   Tensor matmul(const Tensor& other) const;

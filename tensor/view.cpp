@@ -18,6 +18,14 @@ bool View::is_contiguous() const noexcept {
   return true;
 }
 
+void check_writable(const char* op, const View& out) {
+  for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
+    check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
+                      "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
+                      out.sizes);
+  }
+}
+
 View permute(const View& view, const Shape& order) {
   const int ndim = view.sizes.ndim();
   check<ShapeError>(order.ndim() == ndim, "permute: the order {} has {} entries, the tensor {} dimensions", order,
@@ -50,12 +58,12 @@ View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, 
   check<ShapeError>(view.sizes.ndim() > 0, "narrow: a scalar has no dimension to narrow");
   dim = wrap_dim(dim, view.sizes.ndim(), "narrow");
   const std::int64_t size = view.sizes[dim];
-  const bool fits = step >= 1 && length >= 0 && start >= 0 && start <= size &&
-                    (length == 0 || length - 1 <= (size - 1 - start) / step) && (length == 0 || start < size);
-  check<ShapeError>(fits, "narrow: start {}, length {}, step {} leave dimension {} of {}", start, length, step, dim,
-                    view.sizes);
+  const std::int64_t first = start < 0 ? start + size : start;
+  const bool fits = step >= 1 && length >= 0 && first >= 0 && first <= size &&
+                    (length == 0 || length - 1 <= (size - 1 - first) / step) && (length == 0 || first < size);
+  check<ShapeError>(fits, "narrow: start {} and length {} leave dimension {} of {}", start, length, dim, view.sizes);
   View result = view;
-  result.offset += start * view.strides[dim];
+  result.offset += first * view.strides[dim];
   result.sizes[dim] = length;
   if (length > 1) {  // else nothing is stepped over, however far
     result.strides[dim] *= step;
@@ -88,7 +96,7 @@ View squeeze(const View& view, int dim) {
 }
 
 View unsqueeze(const View& view, int dim) {
-  dim = wrap_dim(dim, view.sizes.ndim() + 1, "unsqueeze");
+  dim = wrap_new_dim(dim, view.sizes.ndim(), "unsqueeze");
   View result = view;
   const std::int64_t stride = dim < view.sizes.ndim() ? view.sizes[dim] * view.strides[dim] : 1;
   result.sizes.insert(dim, 1);

@@ -31,10 +31,13 @@ struct View {
   TANDEM_API bool is_contiguous() const noexcept;
 };
 
+/// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
+TANDEM_API void check_writable(const char* op, const View& out);
+
 // Geometry. Each throws ShapeError naming its arguments when they do not fit, and shares the storage.
 TANDEM_API View permute(const View& view, const Shape& order);
 TANDEM_API View transpose(const View& view, int dim0, int dim1);
-/// Elements start, start + step, ... of `length` along `dim`.
+/// Elements start, start + step, ... of `length` along `dim`; a negative start counts from the end.
 TANDEM_API View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, std::int64_t step = 1);
 TANDEM_API View select(const View& view, int dim, std::int64_t index);
 TANDEM_API View squeeze(const View& view, int dim);

@@ -20,10 +20,14 @@ Tensor compare(const char* name, CompareOp op, const Tensor& a, const Tensor& b)
   return Tensor(out);
 }
 
+bool is_bool(double value) { return value == 0 || value == 1; }
+
 Tensor compare(CompareOp op, const Tensor& a, Scalar b) {
-  const Tensor x = a.detach().to(result_type(a, b));
-  // Beside integers of few bits a number may be out of their range: compare in 64.
-  const Tensor wide = is_floating_point(x.dtype()) ? x : x.to(DType::i64);
+  // In the tensor's own type if it has that number; integers of few bits are compared in 64 where it is out of range.
+  const bool flag = a.dtype() == DType::boolean && is_bool(b.value());
+  const Tensor x = flag ? a.detach() : a.detach().to(result_type(a, b));
+  const bool held = flag || is_floating_point(x.dtype()) || detail::fits(x.dtype(), b.value());
+  const Tensor wide = held ? x : x.to(DType::i64);
   const View out = detail::empty_view(a.shape(), DType::boolean, a.device());
   detail::compare(op, out, wide.raw(), scalar_view(b.value(), wide.raw()));
   return Tensor(out);
@@ -101,9 +105,10 @@ Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
   check<DTypeError>(mask.dtype() == DType::boolean, "masked_fill: the mask must be bool, got {}; compare it: mask != 0",
                     mask.dtype());
-  check<DTypeError>(result_type(*this, value) == dtype(), "masked_fill: {} has no place for {}", dtype(),
+  const bool flag = dtype() == DType::boolean && is_bool(value.value());
+  check<DTypeError>(flag || result_type(*this, value) == dtype(), "masked_fill: {} has no place for {}", dtype(),
                     value.value());
-  return where(mask, value, *this);
+  return where(mask, flag ? Scalar(value.value() != 0) : value, *this);
 }
 
 }  // namespace tandem::inline v0

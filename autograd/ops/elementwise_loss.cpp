@@ -60,6 +60,14 @@ double scale_of(Reduction reduction, std::int64_t count) {
   return count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1 / static_cast<double>(count);
 }
 
+// In the type that both have together, where PyTorch's loss takes two types (its others don't: `loss` refuses them).
+template <class Loss>
+Tensor promoted(LossNames names, const Tensor& input, const Tensor& target, Loss&& loss) {
+  check_same_device(names.op, input, target);
+  const DType dtype = result_type(input, target);
+  return loss(input.to(dtype), target.to(dtype));
+}
+
 Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const Tensor& target, const How& how) {
   check_pair(names, input, target);
   const View x = detail::contiguous(input.raw());
@@ -130,17 +138,29 @@ void check_probabilities(LossNames names, const Tensor& input) {
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return elementwise_loss({"mse_loss", "input"}, LossOp::squared, input, target, {.reduction = reduction});
+  constexpr LossNames kNames{"mse_loss", "input"};
+  return promoted(kNames, input, target, [&](const Tensor& x, const Tensor& y) {
+    return elementwise_loss(kNames, LossOp::squared, x, y, {.reduction = reduction});
+  });
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return elementwise_loss({"l1_loss", "input"}, LossOp::absolute, input, target, {.reduction = reduction});
+  constexpr LossNames kNames{"l1_loss", "input"};
+  if (input.dtype() == DType::boolean || target.dtype() == DType::boolean) {
+    check_pair(kNames, input, target);  // bools are not subtracted
+  }
+  return promoted(kNames, input, target, [&](const Tensor& x, const Tensor& y) {
+    return elementwise_loss(kNames, LossOp::absolute, x, y, {.reduction = reduction});
+  });
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
   check<ConfigError>(beta >= 0, "{}beta must not be negative, got {}", MessagePrefix{"smooth_l1_loss"}, beta);
-  return elementwise_loss({"smooth_l1_loss", "input"}, beta == 0 ? LossOp::absolute : LossOp::smooth_l1, input, target,
-                          {.reduction = reduction, .threshold = beta});
+  constexpr LossNames kNames{"smooth_l1_loss", "input"};
+  return promoted(kNames, input, target, [&](const Tensor& x, const Tensor& y) {
+    return elementwise_loss(kNames, beta == 0 ? LossOp::absolute : LossOp::smooth_l1, x, y,
+                            {.reduction = reduction, .threshold = beta});
+  });
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {

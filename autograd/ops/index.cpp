@@ -60,11 +60,12 @@ void index_add_to(const View& out, const AroundDim& around, const View& index, c
 Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");
   dim = wrap_dim(dim, this->dim(), "index_select");
-  check<DTypeError>(index.dtype() == DType::i64, "index_select: the index must be i64, got {}", index.dtype());
-  check<ShapeError>(index.dim() == 1, "index_select: the index must have one dimension, got {}", index.shape());
+  check<DTypeError>(index.dtype() == DType::i64 || index.dtype() == DType::i32,
+                    "index_select: the index must be i64 or i32, got {}", index.dtype());
+  check<ShapeError>(index.dim() <= 1, "index_select: the index must have at most one dimension, got {}", index.shape());
   check<DeviceError>(index.device() == device(), "index_select: the tensor is on {}, the index on {}", device(),
                      index.device());
-  const View rows = detail::contiguous(index.raw());
+  const View rows = detail::contiguous(index.to(DType::i64).raw());
   const auto* values = static_cast<const std::int64_t*>(rows.data());
   const std::int64_t size = shape()[dim];
   check_in_range("index_select", rows, size);

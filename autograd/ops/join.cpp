@@ -10,7 +10,29 @@ using namespace autograd;
 
 namespace {
 
-// `op` is the name that messages and the graph get: cat, or stack.
+void check_defined(const char* op, const std::vector<Tensor>& tensors) {
+  check<ShapeError>(!tensors.empty(), "{}: there is nothing to join", op);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    check<ConfigError>(tensors[i].defined(), "{}: tensor {} is undefined", op, i);
+  }
+}
+
+// In the type that they have together. Shapes, with or without dimensions, have no say, as in PyTorch.
+std::vector<Tensor> promoted(const char* op, const std::vector<Tensor>& tensors) {
+  DType dtype = tensors[0].dtype();
+  for (const Tensor& tensor : tensors) {
+    check_same_device(op, tensors[0], tensor);
+    dtype = promote_types(dtype, tensor.dtype());
+  }
+  std::vector<Tensor> result;
+  result.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) {
+    result.push_back(tensor.to(dtype));
+  }
+  return result;
+}
+
+// `op` is the name that messages and the graph get: cat, or stack. The tensors are of one type, on one device.
 Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
   const View& first = tensors[0].raw();
   Shape sizes = first.sizes;
@@ -18,7 +40,6 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
   sizes[dim] = 0;
   bool recorded = false;
   for (const Tensor& tensor : tensors) {
-    check_same_kind(op, tensors[0], tensor);
     Shape expected = tensor.shape();
     if (expected.ndim() == sizes.ndim()) {
       expected[dim] = sizes[dim];
@@ -52,20 +73,19 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
 }  // namespace
 
 Tensor cat(const std::vector<Tensor>& tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "cat: there is nothing to join");
+  check_defined("cat", tensors);
   check<ShapeError>(tensors[0].dim() > 0, "cat: scalars cannot be joined; use stack()");
-  return join("cat", tensors, wrap_dim(dim, tensors[0].dim(), "cat"));
+  return join("cat", promoted("cat", tensors), wrap_dim(dim, tensors[0].dim(), "cat"));
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int dim) {
-  check<ShapeError>(!tensors.empty(), "stack: there is nothing to join");
-  dim = wrap_dim(dim, tensors[0].dim() + 1, "stack");
-  std::vector<Tensor> rows;
-  rows.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) {
-    check<ShapeError>(tensor.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
-                      tensor.shape());
-    rows.push_back(tensor.unsqueeze(dim));
+  check_defined("stack", tensors);
+  dim = wrap_new_dim(dim, tensors[0].dim(), "stack");
+  std::vector<Tensor> rows = promoted("stack", tensors);
+  for (Tensor& row : rows) {
+    check<ShapeError>(row.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
+                      row.shape());
+    row = row.unsqueeze(dim);
   }
   return join("stack", rows, dim);
 }
@@ -102,6 +122,9 @@ std::vector<Tensor> Tensor::split(std::int64_t length, int dim) const {
 std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
   check<ConfigError>(chunks > 0, "chunk: needs at least 1 chunk, got {}", chunks);
   const std::int64_t whole = size(wrap_dim(dim, this->dim(), "chunk"));
+  if (whole == 0) {  // as many parts as were asked for, as in PyTorch
+    return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
+  }
   return split(std::max<std::int64_t>(1, whole / chunks + (whole % chunks != 0 ? 1 : 0)), dim);
 }
 

@@ -46,8 +46,14 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
   }
   if (sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1 || !(target.shape() == without_classes(sizes))) [[unlikely]] {
     const char* more = sizes.ndim() > 2 ? ", ..." : "";
-    fail<ShapeError>("{}expected {} [rows, classes{}] and targets [rows{}], got {} and {}", MessagePrefix{names.op},
-                     names.input, more, more, sizes, target.shape());
+    Shape column = sizes;  // of indices that keep the dimension of the classes
+    if (sizes.ndim() > 1) {
+      column[class_dim(sizes)] = 1;
+    }
+    const bool is_column = sizes.ndim() > 1 && target.shape() == column;
+    fail<ShapeError>("{}expected {} [rows, classes{}] and targets [rows{}], got {} and {}{}", MessagePrefix{names.op},
+                     names.input, more, more, sizes, target.shape(),
+                     is_column ? "; take the dimension of 1 away: y.squeeze(1)" : "");
   }
   check_target_device(names, input, target);
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <tandem/autograd/ops/common.h>
 #include <tandem/autograd/ops/matrix.h>
 
@@ -19,6 +21,17 @@ Shape batch_of(const Shape& sizes) {
     batch.push_back(sizes[dim]);
   }
   return batch;
+}
+
+bool broadcast(const Shape& a, const Shape& b) {
+  for (int i = 1; i <= std::min(a.ndim(), b.ndim()); ++i) {
+    const std::int64_t x = a[a.ndim() - i];
+    const std::int64_t y = b[b.ndim() - i];
+    if (x != y && x != 1 && y != 1) {
+      return false;
+    }
+  }
+  return true;
 }
 
 View swapped(const View& view) { return detail::transpose(view, view.sizes.ndim() - 2, view.sizes.ndim() - 1); }
@@ -64,6 +77,9 @@ Tensor Tensor::matmul(const Tensor& other) const {
   }
   const View a = as_left(raw());
   const View b = as_right(other.raw());
+  check<ShapeError>(broadcast(batch_of(a.sizes), batch_of(b.sizes)),
+                    "{}{} times {}: the batches {} and {} do not broadcast", core::MessagePrefix{"matmul"}, left, right,
+                    batch_of(a.sizes), batch_of(b.sizes));
   Shape full = broadcast_shapes(batch_of(a.sizes), batch_of(b.sizes), "matmul");
   Shape sizes = full;
   full.push_back(a.sizes[a.sizes.ndim() - 2]);

@@ -67,15 +67,11 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
 
 // Sums of integers and bools are i64, as in PyTorch; means need floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
-  if (!is_floating_point(x.dtype())) {
-    check<DTypeError>(!mean, "{}: needs floating point, got {}; convert with .to(DType::f32)", op, x.dtype());
-    if (x.dtype() != DType::i64) {
-      return sum_like(op, x.to(DType::i64), dims, keepdim, mean);
-    }
-  }
+  check<DTypeError>(!mean || is_floating_point(x.dtype()),
+                    "{}: needs floating point, got {}; convert with .to(DType::f32)", op, x.dtype());
   const View& in = x.raw();
   const Plan plan = plan_for(op, in.sizes, dims.empty() ? all_dims(x.dim()) : dims, keepdim);
-  View out = detail::empty_view(plan.result, in.dtype, in.device());
+  View out = detail::empty_view(plan.result, is_floating_point(in.dtype) ? in.dtype : DType::i64, in.device());
   const double scale = mean ? 1.0 / static_cast<double>(plan.count) : 1.0;
   if (out.numel() > 0) {
     kernels::Reduce kernel = kernel_for(kernels::ReduceOp::sum, in, out, plan);
@@ -92,6 +88,22 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
   });
 }
 
+// For each result, how many of its elements are not 0.
+struct Count {
+  Tensor nonzero;
+  std::int64_t of;
+};
+
+Count count_nonzero(const char* op, const Tensor& x, const Shape& dims, bool keepdim) {
+  const View& in = x.raw();
+  const Plan plan = plan_for(op, in.sizes, dims.empty() ? all_dims(x.dim()) : dims, keepdim);
+  View out = detail::empty_view(plan.result, DType::i64, in.device());
+  if (out.numel() > 0) {
+    kernels::launch(detail::context_of(out), kernel_for(kernels::ReduceOp::nonzero, in, out, plan));
+  }
+  return {Tensor(std::move(out)), plan.count};
+}
+
 struct Extreme {
   View values;
   View indices;  // i64; undefined unless asked for
@@ -100,11 +112,6 @@ struct Extreme {
 
 // `positions`: over one dimension, or over all, which then count as one.
 Extreme find_extreme(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max, bool positions) {
-  if (x.dtype() == DType::boolean) {
-    Extreme of_bytes = find_extreme(op, x.to(DType::u8), dims, keepdim, max, positions);
-    of_bytes.values = Tensor(of_bytes.values).to(DType::boolean).raw();
-    return of_bytes;
-  }
   const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
   Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
   const Plan& plan = result.plan;
@@ -171,6 +178,14 @@ Tensor Tensor::sum() const { return sum_like("sum", *this, {}, false, false); }
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return sum_like("sum", *this, dims, keepdim, false); }
 Tensor Tensor::mean() const { return sum_like("mean", *this, {}, false, true); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return sum_like("mean", *this, dims, keepdim, true); }
+
+Tensor Tensor::any(const Shape& dims, bool keepdim) const {
+  return count_nonzero("any", *this, dims, keepdim).nonzero != 0;
+}
+Tensor Tensor::all(const Shape& dims, bool keepdim) const {
+  const Count count = count_nonzero("all", *this, dims, keepdim);
+  return count.nonzero == count.of;
+}
 
 Tensor Tensor::amax(const Shape& dims, bool keepdim) const { return extreme_value("amax", *this, dims, keepdim, true); }
 Tensor Tensor::amin(const Shape& dims, bool keepdim) const {

@@ -23,12 +23,9 @@ void run_cumsum(const AroundDim& around, const View& in, const Destination& to, 
 }  // namespace
 
 Tensor Tensor::cumsum(std::int64_t dim) const {
-  if (!is_floating_point(dtype()) && dtype() != DType::i64) {
-    return to(DType::i64).cumsum(dim);  // as sums are
-  }
   const View in = detail::contiguous(raw());
   const AroundDim around(in.sizes, wrap_dim(dim, in.sizes.ndim(), "cumsum"));
-  View out = detail::empty_view(in.sizes, in.dtype, in.device());
+  View out = detail::empty_view(in.sizes, is_floating_point(in.dtype) ? in.dtype : DType::i64, in.device());
   run_cumsum(around, in, {out, Accumulate::no}, false);
   return record("cumsum", std::move(out), {this}, [&] {
     return [around](Gradients& g) { run_cumsum(around, detail::contiguous(g.output()), g.destination(0), true); };

@@ -87,7 +87,4 @@ Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const {
   });
 }
 
-Tensor Tensor::any(const Shape& dims, bool keepdim) const { return (*this != 0).sum(dims, keepdim) != 0; }
-Tensor Tensor::all(const Shape& dims, bool keepdim) const { return (*this == 0).sum(dims, keepdim) == 0; }
-
 }  // namespace tandem::inline v0

@@ -20,65 +20,80 @@ using cpu::kRowBlock;                         // rows, likewise
 static_assert(kRowBlock == kBlock / kLanes);  // as many additions in a row as a lane has
 constexpr std::int64_t kSumChunk = 65536;     // elements of one long sum per chunk
 
-// Sums of floating point are gathered in f64 across blocks; integers in their own type.
-template <class T>
-using Total = std::conditional_t<std::is_integral_v<T>, T, double>;
+// How elements of type T are added up, or those that are not 0 are counted: in lanes within a block, where narrow
+// integers don't overflow, the blocks in a total, and that becomes the result.
+template <class T, bool kCount>
+struct Sum {
+  static constexpr bool kWhole = kCount || std::is_integral_v<T>;
+  using Lane = std::conditional_t<!kWhole, ComputeType<T>,
+                                  std::conditional_t<kCount || sizeof(T) == 1, std::uint32_t, std::int64_t>>;
+  using Total = std::conditional_t<kWhole, std::int64_t, double>;
+  using Out = std::conditional_t<kWhole, std::int64_t, T>;
 
-template <class T>
-Total<T> sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
-  Total<T> total = 0;
+  static Lane add(Lane sum, T value) {
+    if constexpr (kCount) {
+      return sum + (static_cast<ComputeType<T>>(value) != 0 ? 1 : 0);
+    } else {
+      return wrapping_add<Lane>(sum, value);
+    }
+  }
+};
+
+template <class S, class T>
+typename S::Total sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
+  typename S::Total total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const std::int64_t end = std::min(begin + kBlock, count);
-    ComputeType<T> lanes[kLanes] = {};
+    typename S::Lane lanes[kLanes] = {};
     std::int64_t i = begin;
     if (stride == 1) {
       for (; i + kLanes <= end; i += kLanes) {
         for (int lane = 0; lane < kLanes; ++lane) {
-          lanes[lane] = wrapping_add<ComputeType<T>>(lanes[lane], in[i + lane]);
+          lanes[lane] = S::add(lanes[lane], in[i + lane]);
         }
       }
     }
     for (int lane = 0; i < end; ++i, lane = (lane + 1) % kLanes) {
-      lanes[lane] = wrapping_add<ComputeType<T>>(lanes[lane], in[i * stride]);
+      lanes[lane] = S::add(lanes[lane], in[i * stride]);
     }
     for (const auto lane : lanes) {
-      total = wrapping_add(total, static_cast<Total<T>>(lane));
+      total = wrapping_add(total, static_cast<typename S::Total>(lane));
     }
   }
   return total;
 }
 
 // Sum over positions [begin, end) of the reduced loop.
-template <class T>
-Total<T> sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std::int64_t end) {
+template <class S, class T>
+typename S::Total sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std::int64_t end) {
   const int last = kernel.reduced.ndim - 1;
   const std::int64_t row = kernel.reduced.sizes[last];
   const std::int64_t stride = kernel.in_reduced.strides[last];
-  Total<T> total = 0;
+  typename S::Total total = 0;
   for (std::int64_t position = begin; position < end;) {
     const std::int64_t count = std::min(end - position, row - position % row);
     total = wrapping_add(
-        total, sum_strided(base + offset_at(kernel.reduced, kernel.in_reduced.strides, position), stride, count));
+        total, sum_strided<S>(base + offset_at(kernel.reduced, kernel.in_reduced.strides, position), stride, count));
     position += count;
   }
   return total;
 }
 
-template <class T>
-void store(const Reduce& kernel, T* out, Total<T> total) {
-  using C = ComputeType<T>;
+template <class S>
+void store(const Reduce& kernel, typename S::Out* out, typename S::Total total) {
+  using C = ComputeType<typename S::Out>;
   C value;
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (S::kWhole) {
     value = total;
   } else {
     value = static_cast<C>(total * kernel.scale);
   }
-  *out = T(kernel.accumulate == Accumulate::yes ? wrapping_add<C>(*out, value) : value);
+  *out = typename S::Out(kernel.accumulate == Accumulate::yes ? wrapping_add<C>(*out, value) : value);
 }
 
 // Sums over the outer dimension of a matrix whose rows are dense (a bias gradient): rows are added to a row of sums,
 // in blocks, so that memory is read in order.
-template <class T>
+template <class S, class T>
 void sum_columns(const Reduce& kernel) {
   constexpr std::int64_t kColumns = 256;  // columns per chunk: the sums stay in registers or L1
   const std::int64_t columns = kernel.kept.sizes[0];
@@ -99,52 +114,53 @@ void sum_columns(const Reduce& kernel) {
     }
     for (std::int64_t first = begin; first < end; first += kColumns) {
       const std::int64_t width = std::min(kColumns, end - first);
-      Total<T> totals[kColumns] = {};
+      typename S::Total totals[kColumns] = {};
       for (std::int64_t block = 0; block < rows; block += kRowBlock) {
-        ComputeType<T> sums[kColumns] = {};
+        typename S::Lane sums[kColumns] = {};
         for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
-          const T* in = kernel.in.as<T>() + r * row_stride + first;
+          const T* in = kernel.in.as<const T>() + r * row_stride + first;
           for (std::int64_t c = 0; c < width; ++c) {
-            sums[c] = wrapping_add<ComputeType<T>>(sums[c], in[c]);
+            sums[c] = S::add(sums[c], in[c]);
           }
         }
         for (std::int64_t c = 0; c < width; ++c) {
-          totals[c] = wrapping_add(totals[c], static_cast<Total<T>>(sums[c]));
+          totals[c] = wrapping_add(totals[c], static_cast<typename S::Total>(sums[c]));
         }
       }
       for (std::int64_t c = 0; c < width; ++c) {
-        store<T>(kernel, kernel.out.as<T>() + (first + c) * kernel.out.strides[0], totals[c]);
+        store<S>(kernel, kernel.out.as<typename S::Out>() + (first + c) * kernel.out.strides[0], totals[c]);
       }
     }
   });
 }
 
-template <class T>
+template <class T, bool kCount>
 void sum(Context& context, const Reduce& kernel) {
+  using S = Sum<T, kCount>;
   const std::int64_t outputs = kernel.kept.numel();
   const std::int64_t length = kernel.reduced.numel();
   if (kernel.kept.ndim == 1 && kernel.reduced.ndim == 1 && kernel.in.strides[0] == 1 && outputs > 1 && length > 0) {
-    return sum_columns<T>(kernel);
+    return sum_columns<S, T>(kernel);
   }
   if (outputs == 1 && length > kSumChunk) {
     const ScratchScope scope(context.scratch);
     const std::int64_t chunks = (length + kSumChunk - 1) / kSumChunk;
-    auto* partial = context.scratch.allocate_array<Total<T>>(static_cast<std::size_t>(chunks));
+    auto* partial = context.scratch.allocate_array<typename S::Total>(static_cast<std::size_t>(chunks));
     core::parallel_for(length, kSumChunk, [&](std::int64_t begin, std::int64_t end) {
-      partial[begin / kSumChunk] = sum_range(kernel, kernel.in.as<const T>(), begin, end);
+      partial[begin / kSumChunk] = sum_range<S>(kernel, kernel.in.as<const T>(), begin, end);
     });
-    Total<T> total = 0;
+    typename S::Total total = 0;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       total = wrapping_add(total, partial[chunk]);
     }
-    return store<T>(kernel, kernel.out.as<T>(), total);
+    return store<S>(kernel, kernel.out.as<typename S::Out>(), total);
   }
   const std::int64_t grain = 1 + kSumChunk / (length + 16);
   core::parallel_for(outputs, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t position = begin; position < end; ++position) {
       const T* base = kernel.in.as<const T>() + offset_at(kernel.kept, kernel.in.strides, position);
-      store<T>(kernel, kernel.out.as<T>() + offset_at(kernel.kept, kernel.out.strides, position),
-               sum_range(kernel, base, 0, length));
+      store<S>(kernel, kernel.out.as<typename S::Out>() + offset_at(kernel.kept, kernel.out.strides, position),
+               sum_range<S>(kernel, base, 0, length));
     }
   });
 }
@@ -181,12 +197,11 @@ void extreme(const Reduce& kernel) {
 
 void run(OnCpu, Context& context, const Reduce& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, bool>) {
-      switch (kernel.op) {
-        case ReduceOp::sum: return sum<T>(context, kernel);
-        case ReduceOp::max: return extreme<T, true>(kernel);
-        case ReduceOp::min: return extreme<T, false>(kernel);
-      }
+    switch (kernel.op) {
+      case ReduceOp::sum: return sum<T, false>(context, kernel);
+      case ReduceOp::nonzero: return sum<T, true>(context, kernel);
+      case ReduceOp::max: return extreme<T, true>(kernel);
+      case ReduceOp::min: return extreme<T, false>(kernel);
     }
   });
 }

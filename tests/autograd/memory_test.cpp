@@ -111,5 +111,32 @@ TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
   EXPECT_LE(held() - before, 3u * 4 * kLarge) << "the gradient, y, and change";
 }
 
+// What `work` had from the system at most; blocks of this size are kept when they are free again.
+template <class Work>
+std::size_t bytes_for(Work work) {
+  empty_cpu_cache();
+  const std::size_t before = cpu_memory_stats().system_bytes;
+  work();
+  return cpu_memory_stats().system_bytes - before;
+}
+
+TEST(Memory, ReductionsOfNarrowTypesMakeNoWideCopy) {
+  if (!kCached) {
+    GTEST_SKIP() << "the address sanitizer's build caches nothing";
+  }
+  constexpr std::int64_t kCount = 1 << 24;
+  constexpr std::size_t kLittle = 1 << 20;
+  for (const DType dtype : {DType::u8, DType::boolean, DType::i32}) {
+    const Tensor x = ones({kCount / 4, 4}, {.dtype = dtype});
+    EXPECT_LE(bytes_for([&] { EXPECT_EQ(x.sum().item(), kCount); }), kLittle) << dtype;
+    EXPECT_LE(bytes_for([&] { EXPECT_EQ(x.sum(0)[3].item(), kCount / 4); }), kLittle) << dtype;
+    EXPECT_LE(bytes_for([&] { EXPECT_TRUE(x.any().item<bool>()); }), kLittle) << dtype;
+    EXPECT_LE(bytes_for([&] { EXPECT_TRUE(x.all().item<bool>()); }), kLittle) << dtype;
+    EXPECT_LE(bytes_for([&] { EXPECT_FALSE((x == 0).any().item<bool>()); }), 2 * kCount) << "the comparison's result";
+    const std::size_t sums = bytes_for([&] { EXPECT_EQ(x.cumsum(0)[-1][0].item(), kCount / 4); });
+    EXPECT_LE(sums, 8 * kCount + 8 * kCount / 4 + kLittle) << dtype << ": the result and nothing else";
+  }
+}
+
 }  // namespace
 }  // namespace tandem

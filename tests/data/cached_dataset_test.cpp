@@ -119,5 +119,13 @@ TEST(CachedDataset, AFailedSampleIsTriedAgain) {
   EXPECT_EQ(epoch(loader), count_to(4));
 }
 
+TEST(CachedDataset, AnIndexThatIsNotThereIsAnErrorLikeThatOfOtherDataSets) {
+  const CachedDataset cached(Numbers(7));
+  EXPECT_EQ(message_of<ConfigError>([&] { cached.get(9); }), "CachedDataset: there is no sample 9: expected 0 to 6");
+  EXPECT_EQ(message_of<ConfigError>([&] { cached.get(-1); }), "CachedDataset: there is no sample -1: expected 0 to 6");
+  EXPECT_EQ(message_of<ConfigError>([&] { cached.get_batch(Indices{0, 7}); }),
+            "CachedDataset: there is no sample 7: expected 0 to 6\n  while loading sample 7");
+}
+
 }  // namespace
 }  // namespace tandem

@@ -52,10 +52,6 @@ TEST(Categories, UnseenTextsCanBeACategoryOfTheirOwn) {
   const OneHot column = kinds.encode(sizes(), "size");
   EXPECT_THAT(column.categories, ElementsAre("small", "large", "(other)"));
   EXPECT_THAT(column.indices, ElementsAre(1, 0, 2, 0));
-  EXPECT_THAT(Categories({"(other)"}, Unseen::other)
-                  .encode(parse("a\n(other)\nx\n", {.header = data::Header::yes}), "a")
-                  .indices,
-              ElementsAre(0, 1));
 }
 
 TEST(Categories, AreFittedOnTheRowsGiven) {
@@ -97,6 +93,12 @@ TEST(Categories, WrongUseIsAnError) {
   EXPECT_EQ(message_of<IoError>([] { Categories::of(sizes(), "size", {.max_categories = 2}); }),
             "a.csv: column 'size' has more than 2 different texts, too many for one-hot; the first text is 'large' in "
             "line 2, column 1");
+}
+
+TEST(Categories, TheNameOfTheOthersIsTakenWhereThereAreOthers) {
+  EXPECT_EQ(message_of<ConfigError>([] { Categories({"a", "(other)"}, Unseen::other); }),
+            "Categories: the name '(other)' is used twice: Unseen::other adds it for all other texts");
+  EXPECT_EQ(Categories({"a", "(other)"}).size(), 2);
 }
 
 }  // namespace

@@ -126,8 +126,9 @@ TEST(RandomSplit, DependsOnTheSeedAlone) {
 }
 
 TEST(RandomSplit, AnEmptyPartIsAnError) {
-  EXPECT_EQ(message_of<ConfigError>([] { random_split(3, 0.1, 0); }),
-            "random_split: 0.1 of 3 rows for the test part leave one of the parts empty");
+  EXPECT_EQ(
+      message_of<ConfigError>([] { random_split(3, 0.1, 0); }),
+      "random_split: test_fraction 0.1 leaves no rows of 3 for the test; it is a share of the rows, between 0 and 1");
   EXPECT_THROW(random_split(3, 0.9, 0), ConfigError);
   EXPECT_THROW(random_split(0, 0.5, 0), ConfigError);
   EXPECT_THROW(random_split(10, 0, 0), ConfigError);

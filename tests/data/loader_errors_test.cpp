@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/data/cached_dataset.h>
 #include <tandem/data/subset.h>
 
 #include "numbers.h"
@@ -281,6 +282,37 @@ TEST(LoaderLifetime, ABorrowedDataSetThatIsGoneIsAnError) {
       message_of<ConfigError>([&] { loader.begin(); }),
       "the data set that was handed in is gone; keep it as long as what uses it, or hand it over with std::move or "
       "as a shared pointer");
+}
+
+// Some samples lack a part.
+class Partial : public Numbers {
+ public:
+  Partial(std::int64_t size, std::set<std::int64_t> without_x, std::set<std::int64_t> without_y)
+      : Numbers(size), without_x_(std::move(without_x)), without_y_(std::move(without_y)) {}
+  Example get(std::int64_t index) const override {
+    Example sample = Numbers::get(index);
+    return {without_x_.contains(index) ? Tensor() : sample.x, without_y_.contains(index) ? Tensor() : sample.y};
+  }
+
+ private:
+  std::set<std::int64_t> without_x_, without_y_;
+};
+
+TEST(DataLoaderErrors, ASampleThatLacksAPartIsNamed) {
+  for (const int workers : {0, 2}) {
+    for (const std::int64_t size : {1, 3, 8}) {
+      DataLoader loader(Partial(8, {5}, {}), {.batch_size = size, .num_workers = workers});
+      EXPECT_EQ(message_of<ConfigError>([&] { epoch(loader); }), "DataLoader: sample 5 has no x");
+    }
+    DataLoader answers(Partial(8, {}, {5}), {.batch_size = 8, .num_workers = workers});
+    EXPECT_EQ(message_of<ConfigError>([&] { epoch(answers); }),
+              "DataLoader: sample 5 has no y, and sample 0 has one; all samples of a batch need one, or none");
+    DataLoader first(Partial(8, {}, {0}), {.batch_size = 8, .num_workers = workers});
+    EXPECT_EQ(message_of<ConfigError>([&] { epoch(first); }),
+              "DataLoader: sample 0 has no y, and sample 1 has one; all samples of a batch need one, or none");
+    DataLoader cached(data::CachedDataset(Partial(8, {5}, {})), {.batch_size = 4, .num_workers = workers});
+    EXPECT_EQ(message_of<ConfigError>([&] { epoch(cached); }), "DataLoader: sample 5 has no x");
+  }
 }
 
 }  // namespace

@@ -115,5 +115,14 @@ TEST(RandomSplitOfADataSet, LengthsMustAddUp) {
   EXPECT_THROW(random_split(numbers, {std::nan("")}), ConfigError);
 }
 
+TEST(Subset, AnIndexThatIsNotThereIsAnErrorLikeThatOfOtherDataSets) {
+  const Subset subset(Numbers(10), {1, 7});
+  EXPECT_EQ(message_of<ConfigError>([&] { subset.get(2); }), "Subset: there is no sample 2: expected 0 to 1");
+  EXPECT_EQ(message_of<ConfigError>([&] { subset.get_batch(Indices{0, -1}); }),
+            "Subset: there is no sample -1: expected 0 to 1");
+  EXPECT_EQ(message_of<ConfigError>([&] { Subset(Numbers(3), {}).get(0); }),
+            "Subset: there is no sample 0: the data set is empty");
+}
+
 }  // namespace
 }  // namespace tandem

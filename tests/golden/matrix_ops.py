@@ -145,7 +145,7 @@ for name in ("sign", "sign_", "abs", "abs_"):
 # What tandem rejects with a DTypeError though PyTorch computes: products, logsumexp, losses and tables of integers; sign,
 # clamp and scattered sums of bools.
 REJECTED = {"i64 i32 u8": ["matmul", "linear", "linear_relu", "logsumexp", "l1_loss", "embedding"],
-            "bool": "logsumexp sign sign_ clamp embedding scatter_add scatter_add_ masked_fill masked_fill_".split()}
+            "bool": "logsumexp sign sign_ clamp embedding scatter_add scatter_add_".split()}
 # What it computes though PyTorch rejects: activations of integers and bools, as f32; subtracting a number from bools;
 # the place of the first true one.
 ALSO = {"i64 i32 u8 bool": "silu gelu leaky_relu elu softplus".split(), "bool": "sub argmax argmin".split()}

@@ -63,6 +63,22 @@ TEST(CumSumKernel, EqualsTheNaiveLoop) {
   }
 }
 
+TEST(CumSumKernel, OfNarrowIntegersIsWide) {
+  const std::vector<std::uint8_t> bytes(600, 255);
+  std::vector<std::int64_t> sums(600);
+  launch(test::cpu(),
+         CumSum{.dtype = DType::u8, .outer = 2, .size = 100, .inner = 3, .in = bytes.data(), .out = sums.data()});
+  EXPECT_EQ(sums[299], 25'500);
+  EXPECT_EQ(sums[302], 255);
+  bool flags[600];
+  for (int i = 0; i < 600; ++i) {
+    flags[i] = i % 2 == 0;
+  }
+  launch(test::cpu(),
+         CumSum{.dtype = DType::boolean, .outer = 1, .size = 600, .inner = 1, .in = flags, .out = sums.data()});
+  EXPECT_EQ(sums[599], 300);
+}
+
 TEST(CumSumKernel, KeepsTheDigitsOfLongRowsAndRoundsOnce) {
   const std::vector<float> in(1'000'000, 0.1F);
   std::vector<float> out(in.size());

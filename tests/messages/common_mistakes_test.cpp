@@ -1,4 +1,5 @@
 #include <functional>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -34,6 +35,11 @@ struct Forgetful : nn::Module<Forgetful> {
 struct Twice : nn::Module<Twice> {
   nn::Linear a = child("fc", nn::Linear(2, 2));
   nn::Linear b = child("fc", nn::Linear(2, 2));
+};
+
+struct Holds : nn::Module<Holds> {
+  explicit Holds(const Tensor& value) : p(parameter("p", value)) {}
+  Parameter p;
 };
 
 // What most of them go wrong with.
@@ -208,6 +214,41 @@ const Mistake kMistakes[] = {
      "TensorDataset: there is no sample 5: expected 0 to 4"},
     {"dim", [](Scene& s) { softmax(s.x, 2); },
      "softmax: dimension 2 is out of range for a tensor with 2 dimensions (expected -2 to 1)"},
+    {"new_dim", [](Scene& s) { s.x.unsqueeze(3); },
+     "unsqueeze: dimension 3 is out of range for a tensor with 2 dimensions (expected -3 to 2)"},
+    {"matmul_batches", [](Scene&) { matmul(randn({2, 2, 3}), randn({3, 3, 2})); },
+     "matmul: [2, 2, 3] times [3, 3, 2]: the batches [2] and [3] do not broadcast"},
+    {"cat_undefined", [](Scene& s) { cat({s.x, Tensor()}); }, "cat: tensor 1 is undefined"},
+    {"stack_undefined", [](Scene& s) { stack({Tensor(), s.x}); }, "stack: tensor 0 is undefined"},
+    {"ce_column", [](Scene& s) { cross_entropy(s.net(s.x), s.labels.reshape({5, 1})); },
+     "cross_entropy: expected logits [rows, classes] and targets [rows], got [5, 3] and [5, 1]; take the dimension of "
+     "1 "
+     "away: y.squeeze(1)"},
+    {"save_undefined", [](Scene&) { data::save_npy("f", Tensor()); }, "save_npy: 'f': the tensor is undefined"},
+    {"parameter_of_integers", [](Scene&) { Holds(tensor({1, 2})); },
+     "Holds: parameter 'p' is i64 [2], only floating point has gradients; convert with .to(DType::f32), or make it a "
+     "buffer()"},
+    {"parameter_undefined", [](Scene&) { Holds{Tensor()}; }, "Holds: parameter 'p' is undefined"},
+    {"parameter_of_a_result", [](Scene& s) { Holds(s.net.fc1.weight * 2); },
+     "Holds: parameter 'p' is the result of an op, expected a plain tensor; call detach() first"},
+    {"optimizer_twice",
+     [](Scene&) {
+       const Tensor w = randn({2}, {.requires_grad = true});
+       optim::SGD sgd({w, w}, {.lr = 0.1});
+     },
+     "SGD: parameter 1 appears twice"},
+    {"split_fraction", [](Scene&) { data::random_split(10, 1.0, 1); },
+     "random_split: test_fraction 1 leaves no rows of 10 for training; it is a share of the rows, between 0 and 1"},
+    {"split_nothing", [](Scene&) { data::random_split(3, 0.1, 1); },
+     "random_split: test_fraction 0.1 leaves no rows of 3 for the test; it is a share of the rows, between 0 and 1"},
+    {"gradient_norm_nan",
+     [](Scene&) {
+       const Tensor w = zeros({2}, {.requires_grad = true});
+       w.backward(tensor({-std::numeric_limits<float>::quiet_NaN(), 1.0F}));
+       optim::clip_grad_norm_({w}, 1, 2, true);
+     },
+     "clip_grad_norm_: the norm of the gradients is nan, not finite; nothing was scaled. Look for what overflows, or "
+     "lower the learning rate"},
     {"layer_norm", [](Scene& s) { nn::LayerNorm(5)(s.x); },
      "LayerNorm: the last dimensions of the input [5, 4] must be the normalized_shape [5]"},
 };

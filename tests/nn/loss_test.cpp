@@ -180,5 +180,36 @@ TEST(Loss, TheMeanOfNothingIsNanAndTheSumIsZero) {
   EXPECT_EQ(mse_loss(zeros({0}), zeros({0}), Reduction::sum).item(), 0);
 }
 
+// What PyTorch 2 gives; the other losses want one type there, too.
+TEST(Regression, TypesArePromotedWherePyTorchPromotes) {
+  const Tensor x = tensor({0.5, 0.25}, {.requires_grad = true});
+  using Loss = Tensor (*)(const Tensor&, const Tensor&);
+  struct Case {
+    Loss loss;
+    double value;
+    Values gradient;
+  };
+  const Case cases[] = {
+      {[](const Tensor& a, const Tensor& b) { return mse_loss(a, b); }, 0.15625, {-0.5, 0.25}},
+      {[](const Tensor& a, const Tensor& b) { return l1_loss(a, b); }, 0.375, {-0.5, 0.5}},
+      {[](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b); }, 0.078125, {-0.25, 0.125}},
+  };
+  for (const Case& c : cases) {
+    for (const DType dtype : {DType::i64, DType::u8, DType::f64, DType::bf16}) {
+      x.zero_grad();
+      const Tensor loss = c.loss(x, tensor({1, 0}, {.dtype = dtype}));
+      EXPECT_EQ(loss.dtype(), dtype == DType::f64 ? DType::f64 : DType::f32);
+      EXPECT_EQ(loss.item(), c.value);
+      loss.backward();
+      EXPECT_EQ(x.grad().dtype(), DType::f32);
+      EXPECT_EQ(x.grad().to_vector<double>(), c.gradient);
+    }
+    EXPECT_EQ(c.loss(tensor({1, 0}), x).item(), c.value) << "either may be the one of integers";
+  }
+  EXPECT_EQ(mse_loss(x, tensor({true, false})).item(), 0.15625);
+  EXPECT_EQ(message_of<DTypeError>([&] { l1_loss(x, tensor({true, false})); }),
+            "l1_loss: expected one dtype, got f32 [2] and bool [2]; convert one with .to(DType::f32)");
+}
+
 }  // namespace
 }  // namespace tandem

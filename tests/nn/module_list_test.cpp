@@ -174,5 +174,30 @@ TEST(NamedSequential, GivesItsLayersWithTheirType) {
   EXPECT_EQ(message_of<ConfigError>([&] { net.get<nn::Linear>(2); }), "Sequential: there is no module 2, it holds 2");
 }
 
+// No constructor of its own: an aggregate.
+struct Plain : nn::Module<Plain> {
+  nn::Linear fc = child("fc", nn::Linear(2, 2));
+  Tensor forward(const Tensor& x) const { return fc(x); }
+};
+
+TEST(Module, WithoutConstructorsIsMadeWithBraces) {
+  Plain model{};
+  EXPECT_THAT(names_of(model.named_parameters()), ElementsAre("fc.weight", "fc.bias"));
+  EXPECT_EQ(Plain{}(zeros({3, 2})).shape(), (Shape{3, 2}));
+  const nn::ModuleList<Plain> list(Plain{}, Plain{});
+  EXPECT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[1].fc.path(), "1.fc");
+  EXPECT_EQ(nn::Sequential(Plain{}, nn::ReLU(), Plain{}).size(), 3U);
+}
+
+struct Further : Plain {};
+struct Stranger : nn::Module<Plain> {
+  Tensor forward(const Tensor& x) const { return x; }
+};
+static_assert(nn::OwnModule<Plain> && nn::OwnModule<Further> && nn::OwnModule<nn::Linear>);
+static_assert(nn::OwnModule<nn::ModuleList<Plain>> && nn::OwnModule<nn::Sequential>);
+static_assert(!nn::OwnModule<Stranger>, "its call would run Plain::forward on something else");
+static_assert(!nn::Layer<Stranger>);
+
 }  // namespace
 }  // namespace tandem

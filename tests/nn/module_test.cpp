@@ -141,7 +141,7 @@ TEST(ModuleRegistration, ParametersMustBePlainFloatingTensors) {
   EXPECT_THROW(Wrong(tensor({1, 2})), DTypeError);
   const Tensor leaf = zeros({2}, {.requires_grad = true});
   EXPECT_EQ(message_of<ConfigError>([&] { Wrong(leaf * 2); }),
-            "Parameter: expected a plain tensor, got the result of an op; call detach() first");
+            "Wrong: parameter 'weight' is the result of an op, expected a plain tensor; call detach() first");
   EXPECT_THROW(Wrong{Tensor()}, ConfigError);
 }
 

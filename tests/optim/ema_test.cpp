@@ -144,7 +144,7 @@ TEST(EMA, WrongUseIsAnError) {
   EXPECT_EQ(message_of<ConfigError>([&] { EMA(std::vector<Tensor>{}); }),
             "EMA: the list of parameters is empty (did the model register its layers?)");
   EXPECT_EQ(message_of<ConfigError>([&] { EMA({p, Tensor()}); }), "EMA: parameter 1 is undefined");
-  EXPECT_EQ(message_of<ConfigError>([&] { EMA({p, p}); }), "EMA: parameter 1 '' appears twice");
+  EXPECT_EQ(message_of<ConfigError>([&] { EMA({p, p}); }), "EMA: parameter 1 appears twice");
   EXPECT_EQ(message_of<ConfigError>([&] { EMA({p, arange(3)}); }),
             "EMA: parameter 1 is i64; only floating point can be averaged");
   EMA ema({p});

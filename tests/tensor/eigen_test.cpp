@@ -88,5 +88,21 @@ TEST(EigenBridge, WrongDimensionsAndTypesAreNamed) {
             "data<f64>: the tensor holds f32; convert with .to(DType::f64)");
 }
 
+TEST(EigenBridge, AnExpandedTensorIsNotForWriting) {
+  Tensor x = ones({2}).expand({3, 2});
+  const std::uint32_t version = x.version();
+  EXPECT_EQ(message_of<ShapeError>([&] { mutable_eigen_matrix<float>(x); }),
+            "mutable_eigen_matrix: the tensor [3, 2] is expanded, several of its elements share memory; call .clone() "
+            "first");
+  Tensor v = ones({}).expand({4});
+  EXPECT_EQ(message_of<ShapeError>([&] { mutable_eigen_vector<float>(v); }),
+            "mutable_eigen_vector: the tensor [4] is expanded, several of its elements share memory; call .clone() "
+            "first");
+  EXPECT_EQ(x.version(), version);
+  Tensor one = ones({1}).expand({1, 1});
+  mutable_eigen_matrix<float>(one)(0, 0) = 3;
+  EXPECT_EQ(one.item(), 3);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -103,7 +103,7 @@ TEST(Factories, EmptyShapesHaveNoElements) {
 }
 
 TEST(Factories, RefuseImpossibleShapes) {
-  EXPECT_EQ(message_of<ShapeError>([] { zeros({2, -1}); }), "shape [2, -1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { zeros({2, -1}); }), "zeros: shape [2, -1] has a negative size");
   EXPECT_THROW(zeros({kBig, 8}), ShapeError);
   EXPECT_THROW(zeros({1, 1, 1, 1, 1, 1, 1, 1, 1}), ShapeError);
 }
@@ -223,6 +223,70 @@ TEST(FromData, NeedsAsManyValuesAsElements) {
   EXPECT_THROW(from_data(Floats{}, {}), ShapeError);
   EXPECT_THROW(from_data(Floats{1}, {-1}), ShapeError);
   EXPECT_THROW(from_data(Floats{}, {kBig, 8}), ShapeError);
+}
+
+TEST(TensorFromValues, ANumberThatAnIntegerTypeDoesNotHoldIsRefused) {
+  EXPECT_EQ(message_of<DTypeError>([] { tensor({7, 300}, {.dtype = DType::u8}); }),
+            "tensor: 300 does not fit into u8 (element 1)");
+  EXPECT_EQ(message_of<DTypeError>([] { tensor(-1, {.dtype = DType::u8}); }), "tensor: -1 does not fit into u8");
+  EXPECT_EQ(message_of<DTypeError>([] { tensor({3'000'000'000}, {.dtype = DType::i32}); }),
+            "tensor: 3000000000 does not fit into i32 (element 0)");
+  EXPECT_EQ(message_of<DTypeError>([] { tensor(NAN, {.dtype = DType::i64}); }), "tensor: nan does not fit into i64");
+  EXPECT_THROW(tensor({1e30}, {.dtype = DType::i64}), DTypeError);
+  EXPECT_EQ(tensor({0.0, 255.9}, {.dtype = DType::u8}).to_vector<std::int64_t>(), (Ints{0, 255}));
+  EXPECT_EQ(tensor({INT32_MIN, INT32_MAX}, {.dtype = DType::i32}).to_vector<std::int64_t>(),
+            (Ints{INT32_MIN, INT32_MAX}));
+  EXPECT_TRUE(tensor(300, {.dtype = DType::boolean}).item<bool>());
+}
+
+TEST(FromData, ANumberThatAnIntegerTypeDoesNotHoldIsRefused) {
+  EXPECT_EQ(message_of<DTypeError>([] { from_data(std::vector<int>{300}, {1}, {.dtype = DType::u8}); }),
+            "from_data: 300 does not fit into u8 (element 0)");
+  const Ints values{1, 2, -1};
+  EXPECT_EQ(message_of<DTypeError>([&] { from_data(values, {3}, {.dtype = DType::u8}); }),
+            "from_data: -1 does not fit into u8 (element 2)");
+  EXPECT_EQ(message_of<DTypeError>([] { from_data(Floats{1, -INFINITY}, {2}, {.dtype = DType::i32}); }),
+            "from_data: -inf does not fit into i32 (element 1)");
+  EXPECT_EQ(from_data(Floats{-0.5F, 1.5F}, {2}, {.dtype = DType::i64}).to_vector<std::int64_t>(), (Ints{0, 1}));
+  EXPECT_EQ(from_data(std::vector<std::uint8_t>{0, 200}, {2}, {.dtype = DType::f32}).to_vector<float>(),
+            (Floats{0, 200}));
+  EXPECT_TRUE(from_data(std::vector<double>{1}, {1}, {.dtype = DType::f32, .requires_grad = true}).is_leaf());
+}
+
+TEST(Linspace, ANumberThatAnIntegerTypeDoesNotHoldIsRefused) {
+  EXPECT_EQ(message_of<DTypeError>([] { linspace(0, 300, 2, {.dtype = DType::u8}); }),
+            "linspace: 300 does not fit into u8");
+  EXPECT_EQ(message_of<DTypeError>([] { linspace(-1, 5, 2, {.dtype = DType::u8}); }),
+            "linspace: -1 does not fit into u8");
+  EXPECT_EQ(linspace(300, 0, 0, {.dtype = DType::u8}).numel(), 0);
+}
+
+TEST(Arange, ANumberThatAnIntegerTypeDoesNotHoldIsRefused) {
+  EXPECT_EQ(message_of<DTypeError>([] { arange(250, 260, 2, {.dtype = DType::u8}); }),
+            "arange: 258 does not fit into u8");
+  EXPECT_THROW(arange(0, -2, -1, {.dtype = DType::u8}), DTypeError);
+  EXPECT_EQ(arange(256, {.dtype = DType::u8}).numel(), 256);
+}
+
+TEST(FromData, TakesAVectorOfBools) {
+  const std::vector<bool> flags{true, false, false, true};
+  const Tensor mask = from_data(flags, {2, 2});
+  EXPECT_EQ(mask.dtype(), DType::boolean);
+  EXPECT_EQ(mask.to_vector<bool>(), flags);
+  EXPECT_EQ(from_data(mask.to_vector<bool>()).shape(), (Shape{4}));
+  EXPECT_EQ(from_data(flags, {4}, {.dtype = DType::f32}).to_vector<float>(), (Floats{1, 0, 0, 1}));
+  EXPECT_TRUE(from_data(std::vector<bool>{true}, {}, {.dtype = DType::f64, .requires_grad = true}).requires_grad());
+  EXPECT_THROW(from_data(flags, {3}), ShapeError);
+}
+
+TEST(Factories, AShapeThatCannotBeNamesTheFunction) {
+  EXPECT_EQ(message_of<ShapeError>([] { full({-1}, 2); }), "full: shape [-1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { ones({2, -3}); }), "ones: shape [2, -3] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { empty({-1}); }), "empty: shape [-1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { rand({-1}); }), "rand: shape [-1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { randn({-1}); }), "randn: shape [-1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { randint(0, 2, {-1}); }), "randint: shape [-1] has a negative size");
+  EXPECT_EQ(message_of<ShapeError>([] { eye(-1); }), "eye: shape [-1, -1] has a negative size");
 }
 
 }  // namespace

@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/core/error.h>
 #include <tandem/tensor/factories.h>
+
+#include "support/message.h"
 
 // As PyTorch and NumPy users expect to read tensors.
 
@@ -171,6 +174,24 @@ TEST(Print, GoesToStreams) {
   std::ostringstream out;
   out << tensor({1.0, 2.0}) << '\n' << Tensor();
   EXPECT_EQ(out.str(), "tensor([1., 2.])\ntensor(undefined)");
+}
+
+// What x86 makes of 0 / 0 has the sign bit.
+TEST(Print, NaNHasNoSign) {
+  const Tensor x = tensor({-kNaN, kNaN});
+  EXPECT_EQ(text(x), "tensor([nan, nan])");
+  EXPECT_EQ(text(x.to(DType::bf16)), "tensor([nan, nan], dtype=bf16)");
+  EXPECT_EQ(text(tensor({-std::numeric_limits<double>::quiet_NaN()}, {.dtype = DType::f64})),
+            "tensor([nan], dtype=f64)");
+}
+
+TEST(Messages, NaNHasNoSign) {
+  using test::message_of;
+  const double minus_nan = -std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(message_of<DTypeError>([&] { full({1}, minus_nan, {.dtype = DType::i32}); }),
+            "fill: nan does not fit into i32");
+  EXPECT_EQ(message_of<ValueError>([&] { tensor(-kNaN).item<std::int64_t>(); }),
+            message_of<ValueError>([&] { tensor(kNaN).item<std::int64_t>(); }));
 }
 
 }  // namespace

@@ -109,5 +109,36 @@ TEST(Where, TakesFromEither) {
             "masked_fill: i64 has no place for 0.5");
 }
 
+TEST(Where, ABoolTakesTheNumbersThatAreBools) {
+  const Tensor x = tensor({true, false, false});
+  const Tensor mask = tensor({true, true, false});
+  EXPECT_EQ(x.masked_fill(mask, 1).to_vector<bool>(), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(x.masked_fill(mask, 0.0).to_vector<bool>(), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(x.masked_fill(mask, 1).dtype(), boolean);
+  EXPECT_EQ(x.clone().masked_fill_(mask, 1).to_vector<bool>(), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(message_of<DTypeError>([&] { x.masked_fill(mask, 2); }), "masked_fill: bool has no place for 2");
+}
+
+TEST(Join, TypesArePromoted) {
+  const Tensor whole = tensor({1, 2});
+  const Tensor real = tensor({0.5, 1.5});
+  EXPECT_EQ(cat({whole, real}).dtype(), f32);
+  EXPECT_EQ(cat({whole, real}).to_vector<float>(), (std::vector<float>{1, 2, 0.5, 1.5}));
+  EXPECT_EQ(cat({real, whole, tensor({2.0}, {.dtype = f64})}).dtype(), f64);
+  EXPECT_EQ(cat({tensor({1}, {.dtype = u8}), tensor({true})}).dtype(), u8);
+  EXPECT_EQ(cat({real.to(bf16), real.to(f16)}).dtype(), f32);
+  EXPECT_EQ(stack({tensor(1), tensor(1.5)}).to_vector<float>(), (std::vector<float>{1, 1.5}));
+  EXPECT_EQ(stack({whole, real.to(f64)}).dtype(), f64);
+}
+
+TEST(Join, GradientsComeBackInTheirOwnType) {
+  const Tensor narrow = ones({2}, {.dtype = bf16, .requires_grad = true});
+  const Tensor wide = ones({2}, {.dtype = f64, .requires_grad = true});
+  (cat({narrow, tensor({7}), wide}) * tensor({1.0, 2.0, 3.0, 4.0, 5.0})).sum().backward();
+  EXPECT_EQ(narrow.grad().dtype(), bf16);
+  EXPECT_EQ(narrow.grad().to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(wide.grad().to_vector<double>(), (std::vector<double>{4, 5}));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -95,7 +95,7 @@ TEST(Narrow, StaysInside) {
   EXPECT_EQ(values(x.narrow(1, 2, 1)), (Ints{2, 5, 8, 11}));
   EXPECT_EQ(x.narrow(0, 4, 0).shape(), (Shape{0, 3}));
   EXPECT_EQ(message_of<ShapeError>([&] { x.narrow(0, 3, 2); }),
-            "narrow: start 3, length 2, step 1 leave dimension 0 of [4, 3]");
+            "narrow: start 3 and length 2 leave dimension 0 of [4, 3]");
   EXPECT_THROW(x.narrow(0, -1, 2), ShapeError);
   EXPECT_THROW(x.narrow(0, 0, -1), ShapeError);
   EXPECT_THROW(x.narrow(0, 1, kMax), ShapeError);
@@ -241,6 +241,50 @@ TEST(Clone, IsDenseAndApart) {
   EXPECT_TRUE(y.is_contiguous());
   y.mutable_data<std::int64_t>()[0] = 50;
   EXPECT_EQ(values(x), (Ints{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Narrow, CountsFromTheEnd) {
+  const Tensor x = counted({5});
+  EXPECT_EQ(values(x.narrow(0, -2, 2)), (Ints{3, 4}));
+  EXPECT_EQ(values(x.narrow(0, -5, 5)), (Ints{0, 1, 2, 3, 4}));
+  EXPECT_EQ(message_of<ShapeError>([&] { x.narrow(0, -2, 3); }),
+            "narrow: start -2 and length 3 leave dimension 0 of [5]");
+  EXPECT_THROW(x.narrow(0, -6, 1), ShapeError);
+  EXPECT_THROW(x.narrow(0, kMin, 1), ShapeError);
+  const Tensor leaf = zeros({5}, {.requires_grad = true});
+  leaf.narrow(0, -2, 1).sum().backward();
+  EXPECT_EQ(leaf.grad().to_vector<float>(), (std::vector<float>{0, 0, 0, 1, 0}));
+}
+
+TEST(Unsqueeze, ErrorsNameTheDimensionsThatThereAre) {
+  EXPECT_EQ(message_of<ShapeError>([] { zeros({1, 1, 1}).unsqueeze(4); }),
+            "unsqueeze: dimension 4 is out of range for a tensor with 3 dimensions (expected -4 to 3)");
+  EXPECT_EQ(message_of<ShapeError>([] { tensor(1.0).unsqueeze(1); }),
+            "unsqueeze: dimension 1 is out of range for a tensor with 0 dimensions (expected -1 to 0)");
+  EXPECT_EQ(message_of<ShapeError>([] { stack({zeros({2}), zeros({2})}, 2); }),
+            "stack: dimension 2 is out of range for a tensor with 1 dimensions (expected -2 to 1)");
+}
+
+TEST(IndexSelect, TakesAnIndexWithoutDimensionsAndOneOf32Bits) {
+  const Tensor x = counted({3, 2});
+  EXPECT_EQ(x.index_select(0, tensor(2)).shape(), (Shape{1, 2}));
+  EXPECT_EQ(values(x.index_select(0, tensor(2))), (Ints{4, 5}));
+  EXPECT_EQ(values(x.index_select(1, tensor({1, 0}, {.dtype = DType::i32}))), (Ints{1, 0, 3, 2, 5, 4}));
+  const Tensor leaf = zeros({3}, {.requires_grad = true});
+  leaf.index_select(0, tensor(1, {.dtype = DType::i32})).sum().backward();
+  EXPECT_EQ(leaf.grad().to_vector<float>(), (std::vector<float>{0, 1, 0}));
+  EXPECT_EQ(message_of<DTypeError>([&] { x.index_select(0, tensor({1}, {.dtype = DType::u8})); }),
+            "index_select: the index must be i64 or i32, got u8");
+  EXPECT_EQ(message_of<ShapeError>([&] { x.index_select(0, tensor({1}).reshape({1, 1})); }),
+            "index_select: the index must have at most one dimension, got [1, 1]");
+}
+
+TEST(Chunk, OfNothingIsAsManyEmptyParts) {
+  const std::vector<Tensor> parts = empty({0}).chunk(2);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[1].shape(), (Shape{0}));
+  EXPECT_EQ(empty({2, 0}).chunk(3, 1).size(), 3U);
+  EXPECT_EQ(empty({0}).split(2).size(), 1U);
 }
 
 }  // namespace
