@@ -47,12 +47,15 @@ struct Right {
 // Whether so many lines, `stride` elements apart, stay close to the processor while they are read side by side: in the
 // first-level cache, where the low 12 bits of an address choose one of 64 sets of 8 to 12 places, and in its table of
 // pages.
-bool stay_close(std::int64_t lines, std::int64_t stride) {
+bool stay_close(std::int64_t lines, std::int64_t stride, std::int64_t places = 4) {
   constexpr std::int64_t kPage = 4096;
   const std::int64_t bytes = stride * std::int64_t{sizeof(float)};
   const std::int64_t step = bytes & -bytes;  // the largest power of two in it
-  return lines * (step < 64 ? 64 : step) <= 4 * kPage && lines * bytes <= 48 * kPage;
+  return lines * (step < 64 ? 64 : step) <= places * kPage && lines * bytes <= 48 * kPage;
 }
+
+// The rows of a tile, of which each line is read in one go and then not again: it may share its set with more others.
+bool rows_stay_close(std::int64_t stride) { return stay_close(kTileRows, stride, 7); }
 
 struct TileShape {
   std::int64_t rows, cols;
@@ -150,7 +153,8 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
   // Without reuse a copy costs more than it saves; lines that share cache sets make it worth its while.
   const bool dense = right.col_stride == 1;
   const bool pack_right = !dense || (rows > kFewRows && !stay_close(2 * deep, right.depth_stride));
-  const bool pack = cols > kTileCols && !stay_close(left.row_major() ? kTileRows : deep, left.stride());
+  const bool pack =
+      cols > kTileCols && !(left.row_major() ? rows_stay_close(left.row_stride) : stay_close(deep, left.depth_stride));
   const ScratchScope scope(scratch);
   const std::int64_t block_rows = min(rows, kBlockRows);
   const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, kBlockCols);
@@ -184,7 +188,7 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
 void multiply_transposed(const Left& left, const Right& right, std::int64_t rows, std::int64_t cols, std::int64_t depth,
                          const Output& out, ScratchArena& scratch) {
   const std::int64_t deep = block_depth(depth);
-  const bool pack = rows > kTileCols && !stay_close(kTileRows, right.col_stride);
+  const bool pack = rows > kTileCols && !rows_stay_close(right.col_stride);
   const ScratchScope scope(scratch);
   constexpr std::int64_t kRowsAtOnce = 8 * kTileCols;
   const std::int64_t wide = min(up(rows, kTileCols) * kTileCols, kRowsAtOnce);
