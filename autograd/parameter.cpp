@@ -78,6 +78,7 @@ void set_parameter_name(const Tensor& tensor, std::string name) {
 }
 
 void replace_elements(const Tensor& slot, const Tensor& value) {
+  detail::note_step_change();
   detail::TensorImpl& impl = *slot.unresolved();
   if (Leaf* leaf = any_leaf_of(impl); leaf != nullptr) {
     leaf->move_elements(value.raw());

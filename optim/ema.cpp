@@ -9,6 +9,7 @@
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -36,8 +37,14 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
   }
 }
 
+EMA::~EMA() { detail::note_step_change(); }  // a captured step may call it
+
 void EMA::update() {
   check<ConfigError>(!applied_, "EMA: update() within a Scope: the parameters are the averages there");
+  detail::host_work("EMA::update", [this] { add_to_averages(); });
+}
+
+void EMA::add_to_averages() {
   const NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];

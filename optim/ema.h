@@ -29,6 +29,7 @@ class TANDEM_API EMA {
   /// Parameters (and floating point buffers) whose averages begin as their present values. Throws ConfigError for an
   /// empty list, undefined or repeated tensors, those that are not floating point, and unless decay is in [0, 1].
   explicit EMA(const std::vector<Tensor>& parameters, const EMAOptions& options = {});
+  ~EMA();
   EMA(const EMA&) = delete;  // a Scope refers to it
   EMA& operator=(const EMA&) = delete;
 
@@ -60,6 +61,8 @@ class TANDEM_API EMA {
   };
 
  private:
+  void add_to_averages();
+
   std::vector<Tensor> parameters_;
   std::vector<Tensor> averages_;
   double decay_;

@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -18,9 +19,13 @@ LRScheduler::LRScheduler(Optimizer& optimizer, const char* name) : optimizer_(op
   }
 }
 
+LRScheduler::~LRScheduler() { detail::note_step_change(); }  // a captured step may call it
+
 void LRScheduler::step() {
-  apply(count_ + 1);
-  ++count_;
+  detail::host_work("LRScheduler::step", [this] {
+    apply(count_ + 1);
+    ++count_;
+  });
 }
 
 std::vector<double> LRScheduler::last_lrs() const {

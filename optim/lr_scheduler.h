@@ -17,7 +17,7 @@ namespace tandem::inline v0::optim {
 /// that are both stepped the last one counts; see SequentialLR. The optimiser must outlive it.
 class TANDEM_API LRScheduler {
  public:
-  virtual ~LRScheduler() = default;
+  virtual ~LRScheduler();
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 

@@ -7,6 +7,7 @@
 #include <tandem/core/check.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -24,7 +25,7 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-Optimizer::~Optimizer() = default;
+Optimizer::~Optimizer() { detail::note_step_change(); }  // a captured step would call it
 
 Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
                      std::vector<BufferKind> buffers)
@@ -94,6 +95,7 @@ std::int64_t Optimizer::steps_of(const Member& member) const {
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
 // get gradients than before or when the module moved; then what was kept moves along.
 void Optimizer::cut() {
+  detail::note_step_change();
   for (Member& member : members_) {
     member.steps = steps_of(member);
     member.in_slice = false;
@@ -161,16 +163,19 @@ void Optimizer::step() {
   if (layout_changed()) {
     cut();
   }
-  for (const auto& slice : slices_) {
-    slice->state.step += 1;
-    slice->state.learning_rate = slice->group->lr();
-    update(*slice);
-  }
-  for (const Member& member : members_) {
-    if (member.in_slice) {
-      member.parameter.unresolved()->view.storage->bump_version();
+  // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
+  detail::host_work("Optimizer::step", [this] {
+    for (const auto& slice : slices_) {
+      slice->state.step += 1;
+      slice->state.learning_rate = slice->group->lr();
+      update(*slice);
     }
-  }
+    for (const Member& member : members_) {
+      if (member.in_slice) {
+        member.parameter.unresolved()->view.storage->bump_version();
+      }
+    }
+  });
 }
 
 }  // namespace tandem::inline v0::optim

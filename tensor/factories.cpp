@@ -11,6 +11,7 @@
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0 {
 
@@ -157,6 +158,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
 
 Tensor randperm(std::int64_t n) {
   check<ConfigError>(n >= 0, "randperm: the number of elements is {}, it must not be negative", n);
+  detail::note_host_access("randperm");
   Tensor order = arange(n);
   if (n < 2) {
     return order;
@@ -252,6 +254,7 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
 
 Tensor from_memory(const void* data, std::size_t count, DType dtype, const Shape& sizes, const TensorOptions& options) {
   check_count("from_data", sizes, count);
+  detail::note_host_access("from_data");
   Tensor tensor = make(sizes, {.dtype = dtype, .device = options.device});
   if (count > 0) {
     std::memcpy(tensor.raw().data(), data, count * item_size(dtype));

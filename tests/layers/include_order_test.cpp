@@ -32,6 +32,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude{
     {"optim", {"core", "kernels", "tensor", "autograd"}},
     {"data", {"core", "kernels", "tensor"}},
     {"telemetry", {"core"}},
+    {"graph", {"core", "kernels", "tensor", "autograd"}},
 };
 
 std::string at(const SourceFile& file, const Include& include) { return fmt::format("{}:{}", file.path, include.line); }
