@@ -136,6 +136,15 @@ class Leaf final : public Node {
       recorder->on_leaf(const_cast<Leaf&>(*this), forget);
     }
   }
+  /// Its gradient moves, or its hooks change.
+  void note_change() const noexcept {
+    if (tensor != nullptr) {
+      detail::note_step_change(*tensor->view.storage);
+    }
+    if (grad_.defined()) {
+      detail::note_step_change(*grad_.raw().storage);
+    }
+  }
   /// What a captured step leaves: a gradient, or none.
   void set_fresh(bool fresh) noexcept { fresh_ = fresh; }
   void set_grad(Tensor grad);

@@ -183,8 +183,8 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
   capture.epoch = detail::step_epoch();
   ++stats.recorded;
   ++capture.runs;
-  const bool settled = epoch == capture.epoch;
-  if (recording.comparison().equal() && settled) {
+  const bool elsewhere = epoch != capture.epoch && !recording.changed();  // by another thread: try again
+  if (recording.comparison().equal() && !recording.changed() && !elsewhere) {
     capture.trace = {};
     capture.replay = std::make_unique<Replay>(std::move(recorded), std::move(arena), capture.outputs);
     ++stats.captures;
@@ -194,12 +194,13 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
     return;
   }
   capture.trace = std::move(recorded->trace);
+  capture.runs = elsewhere ? 1 : capture.runs;
   check<CaptureError>(capture.runs < kMostRuns,
                       "captured step: {} runs, and no two in a row did the same: {}. It cannot be captured; call the "
                       "function itself",
                       capture.runs,
-                      settled ? recording.comparison().difference()
-                              : "the step moves or freezes parameters, switches a mode or registers hooks");
+                      recording.changed() ? "the step moves or freezes parameters, switches a mode or registers hooks"
+                                          : recording.comparison().difference());
 }
 
 StepRunner::StepRunner(const CaptureOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -224,8 +225,8 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
     return capture->outputs;
   }
   // The function may call reset().
-  const auto self = std::find_if(impl.captures.begin(), impl.captures.end(),
-                                 [&](const auto& held) { return held.get() == capture; });
+  const auto self =
+      std::find_if(impl.captures.begin(), impl.captures.end(), [&](const auto& held) { return held.get() == capture; });
   const std::shared_ptr<Capture> kept = *self;
   try {
     impl.record(*capture, body);

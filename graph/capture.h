@@ -24,13 +24,13 @@ struct CaptureOptions {
 
 /// What a captured step did so far.
 struct CaptureStats {
-  std::uint64_t recorded = 0;         // calls that ran the function
-  std::uint64_t replayed = 0;         // calls that did not
-  std::uint64_t captures = 0;         // how often a recording was finished
-  std::size_t launches = 0;           // of the last capture
-  std::size_t arena_bytes = 0;        // of the last capture: memory of all tensors that the step makes
-  std::size_t temporary_bytes = 0;    // the same without sharing
-  std::string last_reason = "first";  // why the function was last run: "first call", or what had changed
+  std::uint64_t recorded = 0;       // calls that ran the function
+  std::uint64_t replayed = 0;       // calls that did not
+  std::uint64_t captures = 0;       // how often a recording was finished
+  std::size_t launches = 0;         // of the last capture
+  std::size_t arena_bytes = 0;      // of the last capture: memory of all tensors that the step makes
+  std::size_t temporary_bytes = 0;  // the same without sharing
+  std::string last_reason = "";     // why recording last began: "first call", or what had changed
 };
 
 /// What a captured step does that does not depend on the type of its function.
@@ -39,15 +39,19 @@ class TANDEM_API StepRunner {
   /// The function, for handles of its inputs.
   using Body = core::FunctionRef<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 
+  /// Throws ConfigError unless max_captures >= 1.
   explicit StepRunner(const CaptureOptions& options);
   ~StepRunner();
   StepRunner(StepRunner&&) noexcept;
   StepRunner& operator=(StepRunner&&) noexcept;
 
-  /// The results, valid until the next call.
+  /// One step: `body`, or its recorded launches. The results, valid until the next call. Throws as CapturedStep's call.
   std::span<const Tensor> run(std::span<const Tensor* const> inputs, Body body);
+  /// See CapturedStep.
   const CaptureStats& stats() const noexcept;
+  /// See CapturedStep.
   std::span<const Tensor> inputs() const noexcept;
+  /// See CapturedStep.
   void reset() noexcept;
 
  private:
@@ -59,6 +63,7 @@ class TANDEM_API StepRunner {
 template <class Function>
 class CapturedStep {
  public:
+  /// See capture(). Throws ConfigError unless max_captures >= 1.
   explicit CapturedStep(Function function, const CaptureOptions& options = {})
       : function_(std::move(function)), runner_(options) {}
 
@@ -136,8 +141,8 @@ class CapturedStep {
 ///   between steps. A number that was different in two recorded runs is an error.
 /// - Whether parameters have a gradient when the step begins is part of what is recorded: gradients may be accumulated
 ///   over several steps.
-/// - A parameter that was moved, frozen or thawed, train() and eval(), a hook, another seed, or a tensor replaced that
-///   the function reads make the next call record again; stats().last_reason says so.
+/// - train() and eval() are recorded apart. A parameter that was moved, frozen or thawed, a hook, another seed, or a
+///   tensor replaced that the function reads make the next call record again; stats().last_reason says so.
 /// - CaptureError, naming the call: item(), to_vector(), data(), span(), printing, from_data() and what else reads or
 ///   writes elements on the host; nonzero() and masked_select(), whose shapes depend on values; work on another thread;
 ///   a captured step inside a captured step; a step that does not come to do the same twice. A tensor that is replaced

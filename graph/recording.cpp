@@ -170,6 +170,7 @@ void Recording::on_use(const detail::Storage& storage) noexcept {
   if (!own_thread()) {
     foreign_ = foreign_ || own;
   } else if (!own && held_.emplace(&storage, recorded_->held.size()).second) {
+    storage.watch();
     recorded_->held.push_back({core::Ref<detail::Storage>(const_cast<detail::Storage*>(&storage)), storage.version()});
   }
 }

@@ -113,6 +113,8 @@ class Recording final : public kernels::LaunchObserver,
 
   /// Once, after the scope. Throws CaptureError if another thread took part.
   std::unique_ptr<Recorded> finish();
+  /// Whether the step itself moved or froze parameters, switched a mode, and so on.
+  bool changed() const noexcept { return changed_; }
   /// Whether this run was the same as the one before.
   const Comparison& comparison() const noexcept { return comparison_; }
 
@@ -123,6 +125,7 @@ class Recording final : public kernels::LaunchObserver,
   void on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) override;
   void on_leaf(autograd::Leaf& leaf, bool forget) override;
   void on_flag(const bool& flag) override;
+  void on_step_change() noexcept override { changed_ = true; }
   void on_host_work(const char* name, std::function<void()> work) override;
 
  private:
@@ -145,6 +148,7 @@ class Recording final : public kernels::LaunchObserver,
   std::mutex mutex_;  // tensors may be let go on other threads
   bool open_ = false;
   std::atomic<bool> foreign_{false};
+  std::atomic<bool> changed_{false};
   Comparison comparison_;
   std::size_t allocations_ = 0;
   std::map<std::uintptr_t, Live> live_;  // by address

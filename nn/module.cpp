@@ -8,7 +8,6 @@
 
 #include <tandem/core/check.h>
 #include <tandem/nn/module_state.h>
-#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::nn {
 
@@ -162,8 +161,8 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   };
   replace(replace, live_state());
   check<ConfigError>(found, "{}: tie: the first parameter is not one of this module", live_state().type);
+  tandem::detail::note_step_change(*slot.unresolved()->view.storage);
   static_cast<Tensor&>(slot) = other;
-  tandem::detail::note_step_change();
 }
 
 void ModuleBase::describe(std::string options) { live_state().description = std::move(options); }
@@ -177,7 +176,7 @@ bool ModuleBase::is_training() const {
                      "{}a {} is called here but is no child of any module, so train() and eval() do not reach it. "
                      "Register it: child(\"name\", nn::{}(...))",
                      core::MessagePrefix{""}, state.type, state.type);
-  return tandem::detail::read_flag(state.training);
+  return state.training.get();
 }
 
 void ModuleBase::check_registered() const {

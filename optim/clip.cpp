@@ -76,11 +76,10 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
     });
   }
   for (const ParameterRun& run : runs) {
-    kernels::launch(kernels::context_for(device), kernels::ClipByNorm{.dtype = run.dtype,
-                                                                      .count = run.numel,
-                                                                      .values = run.gradients,
-                                                                      .norm = value,
-                                                                      .max_norm = max_norm});
+    kernels::launch(
+        kernels::context_for(device),
+        kernels::ClipByNorm{
+            .dtype = run.dtype, .count = run.numel, .values = run.gradients, .norm = value, .max_norm = max_norm});
   }
   mark_changed(parameters);
   return norm;

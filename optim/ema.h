@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem::inline v0 {
+namespace detail {
+class Watched;
+}
+namespace optim {
 
 /// How fast the average follows.
 struct EMAOptions {
@@ -29,7 +34,6 @@ class TANDEM_API EMA {
   /// Parameters (and floating point buffers) whose averages begin as their present values. Throws ConfigError for an
   /// empty list, undefined or repeated tensors, those that are not floating point, and unless decay is in [0, 1].
   explicit EMA(const std::vector<Tensor>& parameters, const EMAOptions& options = {});
-  ~EMA();
   EMA(const EMA&) = delete;  // a Scope refers to it
   EMA& operator=(const EMA&) = delete;
 
@@ -63,6 +67,7 @@ class TANDEM_API EMA {
  private:
   void add_to_averages();
 
+  std::shared_ptr<detail::Watched> watched_;  // by captured steps
   std::vector<Tensor> parameters_;
   std::vector<Tensor> averages_;
   double decay_;
@@ -70,4 +75,5 @@ class TANDEM_API EMA {
   bool applied_ = false;
 };
 
-}  // namespace tandem::inline v0::optim
+}  // namespace optim
+}  // namespace tandem::inline v0

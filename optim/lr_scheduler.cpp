@@ -12,16 +12,16 @@
 
 namespace tandem::inline v0::optim {
 
-LRScheduler::LRScheduler(Optimizer& optimizer, const char* name) : optimizer_(optimizer), name_(name) {
+LRScheduler::LRScheduler(Optimizer& optimizer, const char* name)
+    : watched_(std::make_shared<detail::Watched>()), optimizer_(optimizer), name_(name) {
   for (Group& group : optimizer.param_groups()) {
     group.fix_initial_lr();
     bases_.push_back(group.initial_lr());
   }
 }
 
-LRScheduler::~LRScheduler() { detail::note_step_change(); }  // a captured step may call it
-
 void LRScheduler::step() {
+  watched_->watch();
   detail::host_work("LRScheduler::step", [this] {
     apply(count_ + 1);
     ++count_;

@@ -25,11 +25,11 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-Optimizer::~Optimizer() { detail::note_step_change(); }  // a captured step would call it
+Optimizer::~Optimizer() = default;
 
 Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
                      std::vector<BufferKind> buffers)
-    : name_(name), buffers_(std::move(buffers)) {
+    : watched_(std::make_shared<detail::Watched>()), name_(name), buffers_(std::move(buffers)) {
   constexpr const char* kHint = "(did the model register its layers?)";
   const bool one = groups.size() == 1;
   check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()), "{}: the list of parameters is empty {}",
@@ -95,7 +95,7 @@ std::int64_t Optimizer::steps_of(const Member& member) const {
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
 // get gradients than before or when the module moved; then what was kept moves along.
 void Optimizer::cut() {
-  detail::note_step_change();
+  watched_->changed();
   for (Member& member : members_) {
     member.steps = steps_of(member);
     member.in_slice = false;
@@ -164,6 +164,7 @@ void Optimizer::step() {
     cut();
   }
   // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
+  watched_->watch();
   detail::host_work("Optimizer::step", [this] {
     for (const auto& slice : slices_) {
       slice->state.step += 1;

@@ -13,7 +13,11 @@
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem::inline v0 {
+namespace detail {
+class Watched;
+}
+namespace optim {
 
 /// Base of the optimisers. Takes leaves that require a gradient (others are passed over), packs them into a
 /// ParameterStore, and updates whole stretches of it in one pass each. A parameter without a gradient is left alone by
@@ -82,6 +86,7 @@ class TANDEM_API Optimizer {
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
   std::int64_t steps_of(const Member& member) const;
 
+  std::shared_ptr<detail::Watched> watched_;  // by captured steps
   const char* name_;
   std::vector<BufferKind> buffers_;
   std::vector<Group> groups_;  // never resized: slices refer to its elements
@@ -90,4 +95,5 @@ class TANDEM_API Optimizer {
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state: it must stay where it is
 };
 
-}  // namespace tandem::inline v0::optim
+}  // namespace optim
+}  // namespace tandem::inline v0

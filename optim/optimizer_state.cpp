@@ -129,7 +129,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].set_options(options[g]);
   }
-  detail::note_step_change();
+  watched_->changed();
   slices_.clear();  // the next step cuts them anew, of what is loaded
   for (Member& member : members_) {
     member.in_slice = false;

@@ -59,6 +59,11 @@ void throw_host_access(const char* call) {
 }
 
 std::uint64_t step_epoch() noexcept { return epoch.load(std::memory_order_relaxed); }
-void note_step_change() noexcept { epoch.fetch_add(1, std::memory_order_relaxed); }
+void note_step_change() noexcept {
+  epoch.fetch_add(1, std::memory_order_relaxed);
+  if (StepRecorder* recorder = step_recorder(); recorder != nullptr) {
+    recorder->on_step_change();
+  }
+}
 
 }  // namespace tandem::inline v0::detail

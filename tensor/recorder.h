@@ -32,8 +32,10 @@ class StepRecorder {
   virtual void on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) = 0;
   /// The step is about to look whether a leaf has a gradient, or (`forget`) to make it have none.
   virtual void on_leaf(autograd::Leaf& leaf, bool forget) = 0;
-  /// What the step does depends on `flag`, a setting of an object that calls note_step_change() when it goes.
+  /// What the step does depends on `flag`, which calls note_step_change() when it goes.
   virtual void on_flag(const bool& flag) = 0;
+  /// The step itself changed what decides what it does.
+  virtual void on_step_change() noexcept = 0;
   /// Runs `work` now, unrecorded, and again in each replay.
   virtual void on_host_work(const char* name, std::function<void()> work) = 0;
 
@@ -67,8 +69,39 @@ inline void note_host_access(const char* call) {
   }
 }
 
-/// Work of the host that belongs to a step (checks of values, counts): done now, and again in each replay. What it
-/// refers to must stay where it is, or note_step_change() be called when it goes.
+/// Grows when what a captured step does may have changed: a parameter was moved or frozen, a hook registered, an
+/// optimiser gone.
+TANDEM_API std::uint64_t step_epoch() noexcept;
+/// Makes captured steps record anew.
+TANDEM_API void note_step_change() noexcept;
+/// The same if a captured step uses what lies there.
+inline void note_step_change(const Storage& storage) noexcept {
+  if (storage.watched()) {
+    note_step_change();
+  }
+}
+
+/// A member of what captured steps may refer to: once they do, they record anew when it changes or goes.
+class Watched {
+ public:
+  Watched() = default;
+  ~Watched() { changed(); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  void watch() noexcept { watched_ = watched_ || step_recorder() != nullptr; }
+  void changed() const noexcept {
+    if (watched_) {
+      note_step_change();
+    }
+  }
+
+ private:
+  bool watched_ = false;
+};
+
+/// Work of the host that belongs to a step (checks of values, counts): done now, and again in each replay. An object
+/// that it refers to must have a Watched that watches.
 template <class Work>
 void host_work(const char* name, const Work& work) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
@@ -78,18 +111,28 @@ void host_work(const char* name, const Work& work) {
   work();
 }
 
-/// Reads a setting that decides what a step does.
-inline bool read_flag(const bool& flag) {
-  if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_flag(flag);
+/// A setting that decides what a step does.
+class WatchedFlag {
+ public:
+  explicit WatchedFlag(bool value) noexcept : value_(value) {}
+  bool get() const {
+    if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
+      life_.watch();
+      recorder->on_flag(value_);
+    }
+    return value_;
   }
-  return flag;
-}
+  void set(bool value) noexcept {
+    if (StepRecorder* recorder = step_recorder(); recorder != nullptr && value != value_) [[unlikely]] {
+      recorder->on_step_change();  // a replay would not
+    }
+    value_ = value;
+  }
 
-/// Grows when what a step does may have changed: a parameter was moved or frozen, a hook registered, an optimiser gone.
-TANDEM_API std::uint64_t step_epoch() noexcept;
-/// Makes captured steps record anew.
-TANDEM_API void note_step_change() noexcept;
+ private:
+  bool value_;
+  mutable Watched life_;
+};
 
 }  // namespace detail
 }  // namespace tandem::inline v0

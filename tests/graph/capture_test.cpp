@@ -242,6 +242,43 @@ TEST(Capture, AnObserverSeesEachReplayedLaunch) {
   EXPECT_EQ(recorder.names(), std::vector<std::string>(8, "pointwise"));
 }
 
+TEST(Capture, PlainLeavesWithAnUpdateByHand) {
+  const auto train = [](bool captured) {
+    Tensor w = full({3}, 0.5, {.requires_grad = true});
+    const auto body = [&](const Tensor& x) {
+      w.zero_grad();
+      Tensor loss = (w * x - 1).pow(2).sum();
+      loss.backward();
+      const NoGradGuard no_grad;
+      w.sub_(w.grad() * 0.05);
+      return loss;
+    };
+    auto step = graph::capture(body);
+    std::vector<double> losses;
+    for (int i = 0; i < 20; ++i) {
+      const Tensor x = full({3}, 1 + 0.1 * i);
+      losses.push_back((captured ? step(x) : body(x)).item());
+    }
+    losses.push_back(w[0].item());
+    EXPECT_EQ(step.stats().captures, captured ? 1u : 0u);
+    return losses;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
+TEST(Capture, LeavesAndHooksMadeByTheStep) {
+  auto step = graph::capture([](const Tensor& x) {
+    const Tensor z = x.detach().requires_grad_();
+    const Tensor square = z * z;
+    square.register_hook([](const Tensor& grad) { return grad * 10; });
+    square.sum().backward();
+    return z.grad();
+  });
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(step(full({2}, i * 1.0))[1].item(), 20 * i);
+  EXPECT_EQ(step.stats().recorded, 2u);
+}
+
 TEST(Capture, AnExceptionLeavesEverythingUsable) {
   nn::Linear layer(2, 2);
   optim::SGD sgd(layer.parameters(), {.lr = 0.1});

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -280,6 +281,21 @@ TEST(CapturedTraining, WithParametersThatThaw) {
     return setup;
   });
   EXPECT_EQ(stats.captures, 2u);
+}
+
+TEST(CapturedTraining, OnSeveralThreadsAtOnce) {
+  const Make make = [] { return with_adam(nn::Sequential(nn::Linear(20, 33), nn::Dropout(0.3), nn::Linear(33, 7))); };
+  const Result eager = train(make, {16}, false);
+  std::vector<std::future<Result>> runs;
+  for (int i = 0; i < 3; ++i) {
+    runs.push_back(std::async(std::launch::async, [&] { return train(make, {16}, true); }));
+  }
+  for (std::future<Result>& run : runs) {
+    const Result captured = run.get();
+    EXPECT_EQ(captured.losses, eager.losses);
+    EXPECT_EQ(captured.weights, eager.weights);
+    EXPECT_EQ(captured.states, eager.states);
+  }
 }
 
 TEST(CapturedTraining, GoesOnFromALoadedState) {
