@@ -7,11 +7,11 @@
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
-namespace detail {
+namespace tandem::inline v0::detail {
 class Watched;
 }
-namespace optim {
+
+namespace tandem::inline v0::optim {
 
 /// How fast the average follows.
 struct EMAOptions {
@@ -75,5 +75,4 @@ class TANDEM_API EMA {
   bool applied_ = false;
 };
 
-}  // namespace optim
-}  // namespace tandem::inline v0
+}  // namespace tandem::inline v0::optim

@@ -13,11 +13,11 @@
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
-namespace detail {
+namespace tandem::inline v0::detail {
 class Watched;
 }
-namespace optim {
+
+namespace tandem::inline v0::optim {
 
 /// Base of the optimisers. Takes leaves that require a gradient (others are passed over), packs them into a
 /// ParameterStore, and updates whole stretches of it in one pass each. A parameter without a gradient is left alone by
@@ -95,5 +95,4 @@ class TANDEM_API Optimizer {
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state: it must stay where it is
 };
 
-}  // namespace optim
-}  // namespace tandem::inline v0
+}  // namespace tandem::inline v0::optim

@@ -8,8 +8,8 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/tensor/raw.h>
-#include <tandem/tensor/tensor.h>
 #include <tandem/tensor/recorder.h>
+#include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0 {
 

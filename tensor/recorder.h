@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -89,15 +90,19 @@ class Watched {
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
 
-  void watch() noexcept { watched_ = watched_ || step_recorder() != nullptr; }
+  void watch() noexcept {
+    if (step_recorder() != nullptr) [[unlikely]] {
+      watched_.store(true, std::memory_order_relaxed);
+    }
+  }
   void changed() const noexcept {
-    if (watched_) {
+    if (watched_.load(std::memory_order_relaxed)) {
       note_step_change();
     }
   }
 
  private:
-  bool watched_ = false;
+  std::atomic<bool> watched_{false};
 };
 
 /// Work of the host that belongs to a step (checks of values, counts): done now, and again in each replay. An object
