@@ -90,6 +90,9 @@ Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
   set_leaf_depth();
   describe_output(0, t.view);
   t.view.storage->add_leaf();
+  if (detail::step_recorder() == nullptr) {  // a step may make leaves of its own
+    detail::note_step_change(*t.view.storage);
+  }
 }
 
 void Leaf::tensor_gone() noexcept {
@@ -100,17 +103,20 @@ void Leaf::tensor_gone() noexcept {
 }
 
 void Leaf::freeze() noexcept {
+  detail::note_step_change(*tensor->view.storage);
   frozen_ = true;
   fresh_ = false;
   tensor->view.storage->remove_leaf();
 }
 
 void Leaf::thaw() noexcept {
+  detail::note_step_change(*tensor->view.storage);
   frozen_ = false;
   tensor->view.storage->add_leaf();
 }
 
 void Leaf::move_elements(detail::View to) noexcept {
+  detail::note_step_change(*tensor->view.storage);
   if (!frozen_) {
     tensor->view.storage->remove_leaf();
     to.storage->add_leaf();
@@ -132,6 +138,7 @@ void Leaf::set_grad(Tensor grad) {  // NOLINT(performance-unnecessary-value-para
 }
 
 void Leaf::set_home(detail::View home) {
+  note_change();
   if (fresh_) {
     detail::copy(home, grad_.raw());
   }
@@ -143,6 +150,7 @@ void Leaf::set_home(detail::View home) {
 }
 
 void Leaf::reset() {
+  note_change();
   next_generation();
   describe_output(0, tensor->view);
   grad_ = Tensor();
@@ -152,6 +160,7 @@ void Leaf::reset() {
 }
 
 Destination Leaf::destination() {
+  note_use(false);
   const Output& out = output(0);
   touched_ = true;
   if (!grad_.defined()) {

@@ -10,6 +10,7 @@
 
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/kernels/launch.h>
+#include <tandem/tensor/recorder.h>
 #include <tandem/tensor/tensor.h>
 
 // Internal: the recorded graph. A Node is one op (or one leaf); its edges lead to the nodes that made its inputs.
@@ -121,10 +122,33 @@ class Leaf final : public Node {
   bool released() const noexcept override { return false; }
 
   /// The gradient, if it is there and not stale.
-  Tensor grad() const { return fresh_ ? grad_ : Tensor(); }
+  Tensor grad() const {
+    note_use(false);
+    return fresh_ ? grad_ : Tensor();
+  }
   const detail::View& raw_grad() const { return grad_.raw(); }
   bool fresh() const noexcept { return fresh_; }
-  void set_stale() noexcept { fresh_ = false; }
+  void set_stale() {
+    note_use(true);
+    fresh_ = false;
+  }
+  /// The step that is being recorded depends on whether there is a gradient, or forgets it.
+  void note_use(bool forget) const {
+    if (detail::StepRecorder* recorder = detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+      recorder->on_leaf(const_cast<Leaf&>(*this), forget);
+    }
+  }
+  /// Its gradient moves, or its hooks change.
+  void note_change() const noexcept {
+    if (tensor != nullptr) {
+      detail::note_step_change(*tensor->view.storage);
+    }
+    if (grad_.defined()) {
+      detail::note_step_change(*grad_.raw().storage);
+    }
+  }
+  /// What a captured step leaves: a gradient, or none.
+  void set_fresh(bool fresh) noexcept { fresh_ = fresh; }
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
   void set_home(detail::View home);

@@ -79,6 +79,7 @@ void set_parameter_name(const Tensor& tensor, std::string name) {
 
 void replace_elements(const Tensor& slot, const Tensor& value) {
   detail::TensorImpl& impl = *slot.unresolved();
+  detail::note_step_change(*impl.view.storage);
   if (Leaf* leaf = any_leaf_of(impl); leaf != nullptr) {
     leaf->move_elements(value.raw());
     leaf->reset();

@@ -88,6 +88,9 @@ ParameterRun single_run(const Tensor& parameter, std::size_t index) {
   const TensorImpl& impl = *parameter.unresolved();
   ParameterRun run{index, index + 1, -1, impl.view.dtype, impl.view.device(), nullptr, nullptr};
   autograd::Leaf* leaf = autograd::leaf_of(impl);
+  if (leaf != nullptr) {
+    leaf->note_use(false);
+  }
   if (leaf == nullptr || !leaf->fresh()) {
     return run;
   }

@@ -25,9 +25,13 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
 }
 
 template <class Hook>
-HookHandle remover(std::shared_ptr<autograd::HookList<Hook>> hooks, std::uint64_t id) {
-  return HookHandle(
-      [hooks = std::move(hooks), id] { std::erase_if(*hooks, [id](const auto& entry) { return entry.first == id; }); });
+HookHandle remover(std::shared_ptr<autograd::HookList<Hook>> hooks, std::uint64_t id, core::Ref<autograd::Leaf> leaf) {
+  return HookHandle([hooks = std::move(hooks), id, leaf = std::move(leaf)] {
+    if (leaf) {
+      leaf->note_change();
+    }
+    std::erase_if(*hooks, [id](const auto& entry) { return entry.first == id; });
+  });
 }
 
 }  // namespace
@@ -139,18 +143,24 @@ HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> fn) const 
   if (!output.hooks) {
     output.hooks = std::make_shared<autograd::HookList<autograd::TensorHook>>();
   }
+  core::Ref<autograd::Leaf> leaf(autograd::leaf_of(*get()));
+  if (leaf) {
+    leaf->note_change();
+  }
   const std::uint64_t id = next_hook_id();
   output.hooks->emplace_back(id, std::move(fn));
-  return remover(output.hooks, id);
+  return remover(output.hooks, id, std::move(leaf));
 }
 
 HookHandle Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> fn) const {
   autograd::Leaf* leaf = autograd::leaf_of(*get());
   check<AutogradError>(leaf != nullptr,
                        "register_post_accumulate_grad_hook: only leaves that require a gradient accumulate one");
+  leaf->note_change();
   const std::uint64_t id = next_hook_id();
   leaf->post_hooks.emplace_back(id, std::move(fn));
   return HookHandle([leaf = core::Ref<autograd::Leaf>(leaf), id] {
+    leaf->note_change();
     std::erase_if(leaf->post_hooks, [id](const auto& entry) { return entry.first == id; });
   });
 }

@@ -66,6 +66,11 @@ class TANDEM_API ConfigError : public Error {
  public:
   using Error::Error;
 };
+/// What a captured step (graph::capture) cannot do.
+class TANDEM_API CaptureError : public Error {
+ public:
+  using Error::Error;
+};
 /// A value that no op can use: a class index out of range, a loss that is not finite.
 class TANDEM_API ValueError : public Error {
  public:

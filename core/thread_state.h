@@ -12,6 +12,9 @@ class Generator;
 namespace kernels {
 class LaunchObserver;
 }
+namespace detail {
+class StepRecorder;
+}
 
 namespace core {
 
@@ -28,6 +31,7 @@ struct ThreadState {
   const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages
   const Frame* frame = nullptr;                 // innermost replica frame: what parameter slots mean here
   kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
+  detail::StepRecorder* recorder = nullptr;     // sees what else a captured step must know, while it is recorded
 };
 
 /// The calling thread's state. Exported, so that a program and a shared libtandem have one and the same.

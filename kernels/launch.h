@@ -29,6 +29,13 @@ struct Context {
 /// The calling thread's context for `device`.
 TANDEM_API Context& context_for(Device device);
 
+/// Whether equal launches have equal bytes: bytes between the fields of a record's arguments are zero.
+#if __has_builtin(__builtin_clear_padding)
+inline constexpr bool kPaddingIsZero = true;
+#else
+inline constexpr bool kPaddingIsZero = false;
+#endif
+
 /// One launch as data: `replay(context, args)` runs it again.
 struct LaunchRecord {
   const char* name;
@@ -51,7 +58,11 @@ template <class Kernel>
 void launch(Context& context, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel's arguments are plain data");
   if (LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
-    observer->on_launch(context, {Kernel::kName, &kernel, sizeof(Kernel), [](Context& c, const void* args) {
+    Kernel args_of_record = kernel;
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&args_of_record);
+#endif
+    observer->on_launch(context, {Kernel::kName, &args_of_record, sizeof(Kernel), [](Context& c, const void* args) {
                                     run(OnCpu{}, c, *static_cast<const Kernel*>(args));
                                   }});
   }

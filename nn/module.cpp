@@ -175,6 +175,7 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   };
   replace(replace, live_state());
   check<ConfigError>(found, "{}: tie: the first parameter is not one of this module", live_state().type);
+  tandem::detail::note_step_change(*slot.unresolved()->view.storage);
   static_cast<Tensor&>(slot) = other;
 }
 
@@ -189,7 +190,7 @@ bool ModuleBase::is_training() const {
                      "{}a {} is called here but is no child of any module, so train() and eval() do not reach it. "
                      "Register it: child(\"name\", nn::{}(...))",
                      core::MessagePrefix{""}, state.type, state.type);
-  return state.training;
+  return state.training.get();
 }
 
 void ModuleBase::check_registered() const {

@@ -118,7 +118,7 @@ ModuleState& ModuleRef::live_state() const {
 const std::string& ModuleRef::type_name() const { return live_state().type; }
 const std::string& ModuleRef::path() const { return live_state().path; }
 const std::string& ModuleRef::description() const { return live_state().description; }
-bool ModuleRef::is_training() const { return live_state().training; }
+bool ModuleRef::is_training() const { return live_state().training.get(); }
 
 NamedTensors ModuleRef::named_parameters(bool recurse) const { return unique_slots(live_state(), true, recurse); }
 NamedTensors ModuleRef::named_buffers(bool recurse) const { return unique_slots(live_state(), false, recurse); }
@@ -191,7 +191,7 @@ std::int64_t ModuleRef::num_bytes() const {
 
 void ModuleRef::train(bool on) {
   const auto set = [on](const auto& self, ModuleState& state) -> void {
-    state.training = on;
+    state.training.set(on);
     for (auto& [name, child] : state.children) {
       self(self, *child);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tandem/nn/module_ref.h>
+#include <tandem/tensor/recorder.h>
 
 // Internal: what a tree of modules is made of.
 
@@ -18,7 +19,7 @@ struct ModuleState {
   std::string path;
   std::string description;  // its options, as they are printed
   ModuleState* parent = nullptr;
-  bool training = true;
+  tandem::detail::WatchedFlag training{true};
   bool has_parameters = false;  // here or below
   NamedTensors parameters;
   NamedTensors buffers;

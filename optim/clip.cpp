@@ -7,6 +7,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -28,7 +29,7 @@ void mark_changed(const std::vector<Tensor>& parameters) {
 // The norm of all of them, f64 on `device`.
 Tensor total_norm(const std::vector<ParameterRun>& runs, Device device, double norm_type) {
   Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
-  auto* total = gathered.mutable_data<double>();
+  auto* total = static_cast<double*>(gathered.raw().data());
   for (const ParameterRun& run : runs) {
     check<DeviceError>(run.device == device,
                        "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time", device,
@@ -65,16 +66,20 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   const Device device = parameters[0].device();
   const std::vector<ParameterRun> runs = all_gradients(parameters);
   const Tensor norm = total_norm(runs, device, norm_type);
-  check<ValueError>(!error_if_nonfinite || std::isfinite(norm.item()),
-                    "clip_grad_norm_: the norm of the gradients is {}, not finite; nothing was scaled. Look for what "
-                    "overflows, or lower the learning rate",
-                    error_if_nonfinite ? norm.item() : 0);
+  const auto* value = static_cast<const double*>(norm.raw().data());
+  if (error_if_nonfinite) {
+    detail::host_work("clip_grad_norm_", [value] {
+      check<ValueError>(std::isfinite(*value),
+                        "clip_grad_norm_: the norm of the gradients is {}, not finite; nothing was scaled. Look for "
+                        "what overflows, or lower the learning rate",
+                        *value);
+    });
+  }
   for (const ParameterRun& run : runs) {
-    kernels::launch(kernels::context_for(device), kernels::ClipByNorm{.dtype = run.dtype,
-                                                                      .count = run.numel,
-                                                                      .values = run.gradients,
-                                                                      .norm = norm.data<double>(),
-                                                                      .max_norm = max_norm});
+    kernels::launch(
+        kernels::context_for(device),
+        kernels::ClipByNorm{
+            .dtype = run.dtype, .count = run.numel, .values = run.gradients, .norm = value, .max_norm = max_norm});
   }
   mark_changed(parameters);
   return norm;

@@ -9,6 +9,7 @@
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -20,7 +21,7 @@ Tensor copy_of(const Tensor& tensor) { return tensor.detach().clone(); }
 }  // namespace
 
 EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
-    : parameters_(parameters), decay_(options.decay) {
+    : watched_(std::make_shared<detail::Watched>()), parameters_(parameters), decay_(options.decay) {
   check<ConfigError>(decay_ >= 0 && decay_ <= 1, "EMA: decay must be in [0, 1], got {}", decay_);
   check<ConfigError>(!parameters.empty(), "EMA: the list of parameters is empty (did the model register its layers?)");
   std::unordered_set<const void*> seen;
@@ -39,6 +40,11 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
 
 void EMA::update() {
   check<ConfigError>(!applied_, "EMA: update() within a Scope: the parameters are the averages there");
+  watched_->watch();
+  detail::host_work("EMA::update", [this] { add_to_averages(); });
+}
+
+void EMA::add_to_averages() {
   const NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];

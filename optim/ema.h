@@ -1,10 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::detail {
+class Watched;
+}
 
 namespace tandem::inline v0::optim {
 
@@ -60,6 +65,9 @@ class TANDEM_API EMA {
   };
 
  private:
+  void add_to_averages();
+
+  std::shared_ptr<detail::Watched> watched_;  // by captured steps
   std::vector<Tensor> parameters_;
   std::vector<Tensor> averages_;
   double decay_;

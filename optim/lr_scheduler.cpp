@@ -9,10 +9,12 @@
 #include <tandem/core/format.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
-LRScheduler::LRScheduler(Optimizer& optimizer, const char* name) : optimizer_(optimizer), name_(name) {
+LRScheduler::LRScheduler(Optimizer& optimizer, const char* name)
+    : watched_(std::make_shared<detail::Watched>()), optimizer_(optimizer), name_(name) {
   for (Group& group : optimizer.param_groups()) {
     group.fix_initial_lr();
     bases_.push_back(group.initial_lr());
@@ -20,8 +22,11 @@ LRScheduler::LRScheduler(Optimizer& optimizer, const char* name) : optimizer_(op
 }
 
 void LRScheduler::step() {
-  apply(count_ + 1);
-  ++count_;
+  watched_->watch();
+  detail::host_work("LRScheduler::step", [this] {
+    apply(count_ + 1);
+    ++count_;
+  });
 }
 
 std::vector<double> LRScheduler::last_lrs() const {

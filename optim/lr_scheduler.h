@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ class TANDEM_API LRScheduler {
   virtual Restore read(class StateReader& reader, const std::string& prefix);
 
  private:
+  std::shared_ptr<detail::Watched> watched_;  // by captured steps
   Optimizer& optimizer_;
   const char* name_;
   std::vector<double> bases_;

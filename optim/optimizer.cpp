@@ -7,6 +7,7 @@
 #include <tandem/core/check.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -34,7 +35,7 @@ Optimizer::~Optimizer() = default;
 
 Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
                      std::vector<BufferKind> buffers)
-    : name_(name), buffers_(std::move(buffers)) {
+    : watched_(std::make_shared<detail::Watched>()), name_(name), buffers_(std::move(buffers)) {
   constexpr const char* kHint = "(did the model register its layers?)";
   const bool one = groups.size() == 1;
   check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()), "{}: the list of parameters is empty {}",
@@ -100,6 +101,7 @@ std::int64_t Optimizer::steps_of(const Member& member) const {
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
 // get gradients than before or when the module moved; then what was kept moves along.
 void Optimizer::cut() {
+  watched_->changed();
   for (Member& member : members_) {
     member.steps = steps_of(member);
     member.in_slice = false;
@@ -167,16 +169,20 @@ void Optimizer::step() {
   if (layout_changed()) {
     cut();
   }
-  for (const auto& slice : slices_) {
-    slice->state.step += 1;
-    slice->state.learning_rate = slice->group->lr();
-    update(*slice);
-  }
-  for (const Member& member : members_) {
-    if (member.in_slice) {
-      member.parameter.unresolved()->view.storage->bump_version();
+  // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
+  watched_->watch();
+  detail::host_work("Optimizer::step", [this] {
+    for (const auto& slice : slices_) {
+      slice->state.step += 1;
+      slice->state.learning_rate = slice->group->lr();
+      update(*slice);
     }
-  }
+    for (const Member& member : members_) {
+      if (member.in_slice) {
+        member.parameter.unresolved()->view.storage->bump_version();
+      }
+    }
+  });
 }
 
 }  // namespace tandem::inline v0::optim

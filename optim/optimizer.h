@@ -13,6 +13,10 @@
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
+namespace tandem::inline v0::detail {
+class Watched;
+}
+
 namespace tandem::inline v0::optim {
 
 /// Base of the optimisers. Takes leaves that require a gradient (others are passed over), packs them into a
@@ -82,6 +86,7 @@ class TANDEM_API Optimizer {
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
   std::int64_t steps_of(const Member& member) const;
 
+  std::shared_ptr<detail::Watched> watched_;  // by captured steps
   const char* name_;
   std::vector<BufferKind> buffers_;
   std::vector<Group> groups_;  // never resized: slices refer to its elements

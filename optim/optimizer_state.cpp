@@ -7,6 +7,7 @@
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
 
@@ -128,6 +129,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].set_options(options[g]);
   }
+  watched_->changed();
   slices_.clear();  // the next step cuts them anew, of what is loaded
   for (Member& member : members_) {
     member.in_slice = false;

@@ -15,6 +15,7 @@
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0 {
 
@@ -203,6 +204,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
 
 Tensor randperm(std::int64_t n) {
   check<ConfigError>(n >= 0, "randperm: the number of elements is {}, it must not be negative", n);
+  detail::note_host_access("randperm");
   Tensor order = arange(n);
   if (n < 2) {
     return order;
@@ -305,6 +307,7 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
 Tensor from_memory(const char* op, const void* data, std::size_t count, DType dtype, const Shape& sizes,
                    const TensorOptions& options) {
   check_count(op, sizes, count);
+  detail::note_host_access(op);
   Tensor tensor = make(op, sizes, {.dtype = options.dtype.value_or(dtype), .device = options.device});
   void* to = tensor.raw().data();
   if (tensor.dtype() == dtype) {

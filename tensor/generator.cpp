@@ -1,8 +1,24 @@
 #include <tandem/tensor/generator.h>
 
 #include <tandem/core/thread_state.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0 {
+
+Generator::~Generator() {
+  if (recorded_) {
+    detail::note_step_change();
+  }
+}
+
+std::uint64_t Generator::reserve(std::uint64_t blocks) {
+  const std::uint64_t first = reserve_blocks(blocks);
+  if (detail::StepRecorder* recorder = detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+    recorded_ = true;
+    recorder->on_draw(*this, first, blocks);
+  }
+  return first;
+}
 
 void Generator::manual_seed(std::uint64_t seed) noexcept {
   seed_ = seed;

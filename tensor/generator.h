@@ -14,6 +14,9 @@ namespace tandem::inline v0 {
 class TANDEM_API Generator {
  public:
   explicit Generator(std::uint64_t seed = 0) noexcept : seed_(seed) {}
+  ~Generator();
+  Generator(const Generator&) = delete;  // a generator has one place in its sequence
+  Generator& operator=(const Generator&) = delete;
 
   /// Restarts at the beginning of `seed`'s sequence.
   void manual_seed(std::uint64_t seed) noexcept;
@@ -24,11 +27,22 @@ class TANDEM_API Generator {
   /// Goes on from that position.
   void set_offset(std::uint64_t offset) noexcept { offset_.store(offset, std::memory_order_relaxed); }
   /// Takes `blocks` of the counter and returns where they begin.
-  std::uint64_t reserve(std::uint64_t blocks) noexcept { return offset_.fetch_add(blocks, std::memory_order_relaxed); }
+  std::uint64_t reserve(std::uint64_t blocks);
   /// What a captured step adds to the position of its draws.
   const kernels::StepState* state() const noexcept { return &state_; }
+  /// A captured step runs again: takes `blocks` of the counter, and until end_replay() the draws that were recorded
+  /// from position `recorded` on come from there.
+  void begin_replay(std::uint64_t recorded, std::uint64_t blocks) noexcept {
+    state_.random_offset = reserve_blocks(blocks) - recorded;
+  }
+  void end_replay() noexcept { state_.random_offset = 0; }
 
  private:
+  std::uint64_t reserve_blocks(std::uint64_t blocks) noexcept {
+    return offset_.fetch_add(blocks, std::memory_order_relaxed);
+  }
+
+  bool recorded_ = false;  // a captured step may refer to it
   std::uint64_t seed_;
   std::atomic<std::uint64_t> offset_{0};
   kernels::StepState state_;

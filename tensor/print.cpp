@@ -9,6 +9,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/format.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0 {
@@ -137,6 +138,7 @@ std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) {
     return "tensor(undefined)";
   }
+  detail::note_host_access("to_string");
   const View& view = tensor.raw();
   const std::int64_t numel = view.numel();
   Printer printer{.shortened = numel > kThreshold, .style = {}};

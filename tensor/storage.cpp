@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {
 
@@ -15,6 +16,9 @@ using Deleter = std::function<void(void*)>;
 
 core::Ref<Storage> Storage::allocate(std::size_t bytes, Device device) {
   require_available(device);
+  if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
+    return recorder->allocate(bytes, device);
+  }
   auto* block = static_cast<std::byte*>(cpu_allocate(kHeader + bytes));
   return core::Ref<Storage>(new (block) Storage(block + kHeader, bytes, device, nullptr));
 }

@@ -39,6 +39,12 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
   bool tracked() const noexcept { return tracked_; }
   void set_tracked(bool on) const noexcept { tracked_ = on; }
+  /// A captured step uses it: moving or freezing what lies here is its business (note_step_change).
+  bool watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
+  void watch() const noexcept { watched_.store(true, std::memory_order_relaxed); }
+  /// Made by a step that is being recorded.
+  bool recorded() const noexcept { return recorded_.load(std::memory_order_relaxed); }
+  void set_recorded(bool on) const noexcept { recorded_.store(on, std::memory_order_relaxed); }
   /// Whether a leaf that requires a gradient has its elements here. Counted, so that it ends with the last of them:
   /// frozen, moved to other memory, or gone.
   bool holds_leaf() const noexcept { return leaves_.load(std::memory_order_relaxed) > 0; }
@@ -52,6 +58,8 @@ class TANDEM_API Storage final : public core::RefCounted {
 
   mutable std::atomic<std::uint32_t> version_{0};
   mutable bool tracked_ = false;
+  mutable std::atomic<bool> recorded_{false};
+  mutable std::atomic<bool> watched_{false};
   bool adopted_ = false;  // the deleter lies behind the header
   mutable std::atomic<std::uint32_t> leaves_{0};
   Device device_;

@@ -11,6 +11,7 @@
 #include <tandem/kernels/math.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0 {
 
@@ -52,6 +53,7 @@ std::int64_t Tensor::size(int dim) const {
 }
 
 const void* Tensor::checked_data(DType expected) const {
+  detail::note_host_access("data");
   check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", expected,
                     dtype(), expected);
   return raw().data();
@@ -64,6 +66,7 @@ const void* Tensor::checked_dense(DType expected) const {
 }
 
 double Tensor::item_double() const {
+  detail::note_host_access("item");
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
@@ -72,6 +75,7 @@ double Tensor::item_double() const {
 }
 
 std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
+  detail::note_host_access("item");
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
@@ -94,6 +98,7 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  detail::note_host_access("to_vector");
   const detail::View dense = detail::contiguous(raw());
   std::vector<T> values(static_cast<std::size_t>(numel()));
   core::dispatch_any(dtype(), [&]<class From>() {

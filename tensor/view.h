@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -9,6 +10,11 @@
 #include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::detail {
+
+/// How many threads record a step at the moment (recorder.h).
+TANDEM_API extern std::atomic<int> recorders_at_work;
+/// Tells them that the elements of `storage` are used.
+TANDEM_API void note_use(const Storage& storage) noexcept;
 
 /// Where a tensor's elements are: storage and geometry, no history. The raw currency below autograd.
 struct View {
@@ -20,7 +26,12 @@ struct View {
 
   bool defined() const noexcept { return static_cast<bool>(storage); }
   Device device() const noexcept { return storage->device(); }
-  void* data() const noexcept { return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype)); }
+  void* data() const noexcept {
+    if (recorders_at_work.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      note_use(*storage);
+    }
+    return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
+  }
   std::int64_t numel() const noexcept {
     std::uint64_t count = 1;  // may wrap around before a size of 0 is met
     for (const std::int64_t size : sizes) {

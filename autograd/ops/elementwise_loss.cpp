@@ -124,14 +124,16 @@ void check_probabilities(LossNames names, const Tensor& input) {
     using C = ComputeType<T>;
     const T* values = static_cast<const T*>(x.data());
     const std::int64_t count = x.numel();
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
-        fail<ValueError>(
-            "{}element {} of the {} is {}, expected a probability between 0 and 1; for logits use "
-            "binary_cross_entropy_with_logits",
-            MessagePrefix{names.op}, i, names.input, C(values[i]));
+    detail::host_work(names.op, [=] {
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
+          fail<ValueError>(
+              "{}element {} of the {} is {}, expected a probability between 0 and 1; for logits use "
+              "binary_cross_entropy_with_logits",
+              MessagePrefix{names.op}, i, names.input, C(values[i]));
+        }
       }
-    }
+    });
   });
 }
 

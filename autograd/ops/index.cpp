@@ -34,10 +34,12 @@ namespace autograd {
 
 void check_in_range(const char* op, const View& index, std::int64_t end) {
   const auto* values = static_cast<const std::int64_t*>(index.data());
-  for (std::int64_t i = 0; i < index.numel(); ++i) {
-    check<ValueError>(values[i] >= 0 && values[i] < end, "{}index {} at position {} is outside [0, {})",
-                      core::MessagePrefix{op}, values[i], i, end);
-  }
+  detail::host_work(op, [=, count = index.numel()] {
+    for (std::int64_t i = 0; i < count; ++i) {
+      check<ValueError>(values[i] >= 0 && values[i] < end, "{}index {} at position {} is outside [0, {})",
+                        core::MessagePrefix{op}, values[i], i, end);
+    }
+  });
 }
 
 void index_add_to(const View& out, const AroundDim& around, const View& index, const View& in, std::int64_t skip) {
@@ -199,6 +201,7 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
 }
 
 Tensor Tensor::nonzero() const {
+  detail::note_host_access("nonzero");
   const View hits = detail::contiguous((*this != 0).raw());
   const bool* hit = static_cast<const bool*>(hits.data());
   std::vector<std::int64_t> positions;
@@ -219,6 +222,7 @@ Tensor Tensor::nonzero() const {
 }
 
 Tensor Tensor::masked_select(const Tensor& mask) const {
+  detail::note_host_access("masked_select");
   check<DTypeError>(mask.dtype() == DType::boolean,
                     "masked_select: the mask must be bool, got {}; compare it: mask != 0", mask.dtype());
   check_same_device("masked_select", *this, mask);

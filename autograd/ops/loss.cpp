@@ -78,12 +78,14 @@ std::string position_of(std::int64_t at, const Shape& sizes) {
 void check_indices(LossNames names, const View& indices, std::int64_t classes, std::int64_t ignore_index) {
   const auto* values = static_cast<const std::int64_t*>(indices.data());
   const std::int64_t count = indices.numel();
-  for (std::int64_t i = 0; i < count; ++i) {
-    if ((values[i] < 0 || values[i] >= classes) && values[i] != ignore_index) [[unlikely]] {
-      fail<ValueError>("{}target {} in {} is not a class index: expected 0 to {}, or {} (ignore_index)",
-                       MessagePrefix{names.op}, values[i], position_of(i, indices.sizes), classes - 1, ignore_index);
+  detail::host_work(names.op, [=, sizes = indices.sizes] {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if ((values[i] < 0 || values[i] >= classes) && values[i] != ignore_index) [[unlikely]] {
+        fail<ValueError>("{}target {} in {} is not a class index: expected 0 to {}, or {} (ignore_index)",
+                         MessagePrefix{names.op}, values[i], position_of(i, sizes), classes - 1, ignore_index);
+      }
     }
-  }
+  });
 }
 
 std::optional<View> class_weight(LossNames names, const Tensor& input, const Tensor& weight) {

@@ -56,6 +56,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::int64_t>::max());
   add_path(app, "--out", "Run folder, new or empty; when not given, one under runs/", options.out);
+  app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
 }

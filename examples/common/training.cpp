@@ -12,6 +12,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
+#include <tandem/graph/capture.h>
 #include <tandem/nn/dropout.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/lr_scheduler.h>
@@ -95,6 +96,14 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
   data::DataLoader loader(train_, {.batch_size = options_.batch_size, .shuffle = true, .device = device});
   telemetry::Progress progress({.total = train_.size(), .unit = unit_, .enabled = !options_.quiet});
   optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = loader.size() * options_.epochs});
+  const auto step = [&](const Tensor& x, const Tensor& y) {
+    optimizer_->zero_grad();
+    Tensor loss = loss_fn_(model_(x), y);
+    loss.backward();
+    optimizer_->step();
+    return loss;
+  };
+  auto captured_step = graph::capture(step);
   double total_seconds = 0;
   for (std::int64_t epoch = 1; epoch <= options_.epochs; ++epoch) {
     progress.start_epoch(epoch, options_.epochs);
@@ -104,16 +113,12 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
     std::int64_t batch = 0;
     for (const auto& [x, y] : loader) {
       ++batch;
-      optimizer_->zero_grad();
-      const Tensor loss = loss_fn_(model_(x), y);
-      const double value = loss.item();
+      const double value = (options_.captured ? captured_step(x, y) : step(x, y)).item();
       if (!std::isfinite(value)) {
         fail<ValueError>("the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
                          std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
                          divergence_cure(options_));
       }
-      loss.backward();
-      optimizer_->step();
       if (cosine_) {
         schedule.step();
       }

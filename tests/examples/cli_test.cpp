@@ -111,10 +111,28 @@ TEST(Cli, DeviceThatIsNotThereIsRefused) {
 }
 
 TEST(Cli, EveryFlagArrives) {
-  const Outcome outcome = run(
-      {"--data",   "d",      "--epochs", "010",   "--batch-size=7", "--lr", "1e-2",   "--optimizer",         "sgd",
-       "--hidden", "5,6",    "--device", "cpu:1", "--threads",      "3",    "--seed", "9223372036854775807", "--out",
-       "o",        "--json", "--quiet"});
+  const Outcome outcome = run({"--data",
+                               "d",
+                               "--epochs",
+                               "010",
+                               "--batch-size=7",
+                               "--lr",
+                               "1e-2",
+                               "--optimizer",
+                               "sgd",
+                               "--hidden",
+                               "5,6",
+                               "--device",
+                               "cpu:1",
+                               "--threads",
+                               "3",
+                               "--seed",
+                               "9223372036854775807",
+                               "--out",
+                               "o",
+                               "--json",
+                               "--quiet",
+                               "--captured"});
   EXPECT_EQ(outcome.exit_code, std::nullopt) << outcome.err;
   const CommonOptions& options = outcome.options;
   EXPECT_EQ(options.data, "d");
@@ -129,6 +147,7 @@ TEST(Cli, EveryFlagArrives) {
   EXPECT_EQ(options.out, "o");
   EXPECT_TRUE(options.json);
   EXPECT_TRUE(options.quiet);
+  EXPECT_TRUE(options.captured);
 }
 
 TEST(Cli, NoFlagsKeepTheSamplesDefaults) {

@@ -39,6 +39,8 @@ TEST_P(Reproducible, SameSeedSameNumbers) {
   EXPECT_EQ(run({"--seed", "3", "--device", "cpu:1"}), first);
 }
 
+TEST_P(Reproducible, CapturedStepsGiveTheSameNumbers) { EXPECT_EQ(run({"--captured"}), run({})); }
+
 TEST_P(Reproducible, AnotherSeedOtherNumbers) {
   EXPECT_NE(run({"--seed", "1"})[0].at("train_loss"), run({"--seed", "2"})[0].at("train_loss"));
 }

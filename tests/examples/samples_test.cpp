@@ -38,7 +38,7 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   EXPECT_EQ(outcome.err, "");
   for (const char* flag :
        {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME", "--hidden N,N,...",
-        "--device NAME", "--threads N", "--seed N", "--out PATH", "--json", "--quiet", "--help"}) {
+        "--device NAME", "--threads N", "--seed N", "--out PATH", "--captured", "--json", "--quiet", "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));

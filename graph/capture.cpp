@@ -1,0 +1,249 @@
+#include <tandem/graph/capture.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <tandem/core/check.h>
+#include <tandem/graph/replay.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::graph {
+
+namespace {
+
+constexpr int kMostRuns = 6;                             // until two in a row must have been the same
+constexpr std::int64_t kSmall = std::int64_t{16} << 10;  // bytes that are not worth a launch
+constexpr const char* kOther = "inputs of other sizes, types or devices, another mode, or other gradients present";
+constexpr const char* kChanged =
+    "a parameter was moved or frozen, a module or optimiser changed or gone, or a hook registered";
+
+/// One way in which the step is called: its recording, finished or under way.
+struct Capture {
+  // What must hold for it to be the right one.
+  bool grad_enabled;
+  Device device;
+  Generator* generator;
+  const core::Frame* frame;
+  std::vector<Tensor> slots;
+  std::vector<LeafState> leaves;
+  std::vector<Flag> flags;
+  std::uint64_t epoch = 0;  // when it was last run: if that has changed, nothing here can be relied upon
+
+  Trace trace;  // of the last run, until the step is captured
+  int runs = 0;
+  std::unique_ptr<Replay> replay;
+  std::vector<Tensor> outputs;
+  std::uint64_t last_used = 0;
+
+  explicit Capture(std::span<const Tensor* const> inputs) {
+    const core::ThreadState& state = core::thread_state();
+    grad_enabled = state.grad_enabled;
+    device = state.device;
+    generator = state.generator;
+    frame = state.frame;
+    for (const Tensor* input : inputs) {
+      slots.emplace_back(detail::empty_view(input->shape(), input->dtype(), input->device()));
+    }
+  }
+
+  bool fits(std::span<const Tensor* const> inputs) const {
+    const core::ThreadState& state = core::thread_state();
+    if (grad_enabled != state.grad_enabled || !(device == state.device) || generator != state.generator ||
+        frame != state.frame || slots.size() != inputs.size()) {
+      return false;
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const detail::View& slot = slots[i].raw();
+      const detail::View& input = inputs[i]->raw();
+      if (!(slot.sizes == input.sizes) || slot.dtype != input.dtype || !(slot.device() == input.device())) {
+        return false;
+      }
+    }
+    return std::all_of(
+               leaves.begin(), leaves.end(),
+               [](const LeafState& known) { return known.any_before || known.leaf->fresh() == known.fresh_before; }) &&
+           std::all_of(flags.begin(), flags.end(), [](const Flag& known) { return *known.flag == known.value; });
+  }
+
+  /// Null if it can be used; else what has changed since.
+  const char* stale() const {
+    if (epoch != detail::step_epoch()) {
+      return kChanged;
+    }
+    return replay ? replay->stale() : nullptr;
+  }
+
+  void copy_in(std::span<const Tensor* const> inputs) const {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const detail::View& to = slots[i].raw();
+      const detail::View& from = inputs[i]->raw();
+      if (to.data() == from.data()) {
+        continue;
+      }
+      const auto bytes = to.numel() * static_cast<std::int64_t>(item_size(to.dtype));
+      if (bytes <= kSmall && from.is_contiguous()) {
+        std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+      } else {
+        detail::copy(to, from);
+      }
+      to.storage->bump_version();
+    }
+  }
+};
+
+void check_inputs(std::span<const Tensor* const> inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check<ConfigError>(!inputs[i]->requires_grad(),
+                       "captured step: input {} {} requires a gradient, but inputs are copied and no gradient flows "
+                       "back; pass it with .detach(), or use it in the function without passing it",
+                       i, inputs[i]->shape());
+  }
+}
+
+}  // namespace
+
+struct StepRunner::Impl {
+  CaptureOptions options;
+  CaptureStats stats;
+  std::vector<std::shared_ptr<Capture>> captures;
+  Capture* last = nullptr;
+  std::uint64_t calls = 0;
+
+  void forget(const Capture* capture) {
+    last = last == capture ? nullptr : last;
+    std::erase_if(captures, [&](const auto& held) { return held.get() == capture; });
+  }
+
+  Capture& find(std::span<const Tensor* const> inputs) {
+    if (last != nullptr && last->stale() == nullptr && last->fits(inputs)) {
+      return *last;
+    }
+    last = nullptr;
+    const char* reason = calls == 0 ? "first call" : kOther;
+    std::erase_if(captures, [&](const auto& capture) {
+      const char* changed = capture->stale();
+      reason = changed != nullptr ? changed : reason;
+      return changed != nullptr;
+    });
+    const auto found =
+        std::find_if(captures.begin(), captures.end(), [&](const auto& capture) { return capture->fits(inputs); });
+    if (found != captures.end()) {
+      return *(last = found->get());
+    }
+    stats.last_reason = reason;
+    return add(inputs);
+  }
+
+  Capture& add(std::span<const Tensor* const> inputs) {
+    auto fresh = std::make_shared<Capture>(inputs);
+    if (captures.size() >= static_cast<std::size_t>(options.max_captures)) {
+      const auto oldest = std::min_element(captures.begin(), captures.end(),
+                                           [](const auto& a, const auto& b) { return a->last_used < b->last_used; });
+      captures.erase(oldest);
+    }
+    captures.push_back(std::move(fresh));
+    return *(last = captures.back().get());
+  }
+
+  void record(Capture& capture, Body body);
+  void finish(Capture& capture, Recording& recording, std::shared_ptr<const Arena> arena, std::uint64_t epoch);
+};
+
+// One run of the function, which is a step like any other.
+void StepRunner::Impl::record(Capture& capture, Body body) {
+  std::shared_ptr<const Arena> arena;
+  if (capture.runs > 0) {
+    Plan plan = make_plan(capture.trace);
+    core::Ref<detail::Storage> memory = detail::Storage::allocate(plan.bytes, Device());
+    arena = std::make_shared<const Arena>(Arena{std::move(plan), std::move(memory)});
+  }
+  const auto recording = std::make_shared<Recording>(capture.runs > 0 ? &capture.trace : nullptr, arena);
+  const std::uint64_t epoch = detail::step_epoch();
+  std::vector<Tensor> outputs;
+  {
+    const Recording::Scope scope(*recording);
+    std::vector<Tensor> slots;
+    for (const Tensor& slot : capture.slots) {
+      slots.emplace_back(slot.raw());  // a handle of its own: what the function makes of it ends with it
+    }
+    outputs = body(slots);
+    for (Tensor& output : outputs) {
+      output = output.defined() ? output.detach() : output;
+    }
+  }
+  capture.outputs = std::move(outputs);
+  finish(capture, *recording, std::move(arena), epoch);
+}
+
+void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::shared_ptr<const Arena> arena,
+                              std::uint64_t epoch) {
+  std::unique_ptr<Recorded> recorded = recording.finish();
+  capture.leaves = recorded->leaves;
+  capture.flags = recorded->flags;
+  capture.epoch = detail::step_epoch();
+  ++stats.recorded;
+  ++capture.runs;
+  const bool elsewhere = epoch != capture.epoch && !recording.changed();  // by another thread: try again
+  if (recording.comparison().equal() && !recording.changed() && !elsewhere) {
+    capture.trace = {};
+    capture.replay = std::make_unique<Replay>(std::move(recorded), std::move(arena), capture.outputs);
+    ++stats.captures;
+    stats.launches = capture.replay->launches();
+    stats.arena_bytes = capture.replay->plan().bytes;
+    stats.temporary_bytes = capture.replay->plan().requested;
+    return;
+  }
+  capture.trace = std::move(recorded->trace);
+  capture.runs = elsewhere ? 1 : capture.runs;
+  check<CaptureError>(capture.runs < kMostRuns,
+                      "captured step: {} runs, and no two in a row did the same: {}. It cannot be captured; call the "
+                      "function itself",
+                      capture.runs,
+                      recording.changed() ? "the step moves or freezes parameters, switches a mode or registers hooks"
+                                          : recording.comparison().difference());
+}
+
+StepRunner::StepRunner(const CaptureOptions& options) : impl_(std::make_unique<Impl>()) {
+  check<ConfigError>(options.max_captures >= 1, "capture: max_captures must be >= 1, got {}", options.max_captures);
+  impl_->options = options;
+}
+StepRunner::~StepRunner() = default;
+StepRunner::StepRunner(StepRunner&&) noexcept = default;
+StepRunner& StepRunner::operator=(StepRunner&&) noexcept = default;
+
+std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, Body body) {
+  Impl& impl = *impl_;
+  check<CaptureError>(detail::step_recorder() == nullptr,
+                      "captured step: called inside another captured step; call the function itself there");
+  check_inputs(inputs);
+  Capture* const capture = &impl.find(inputs);
+  capture->last_used = ++impl.calls;
+  capture->copy_in(inputs);
+  if (capture->replay) {
+    capture->replay->run();
+    ++impl.stats.replayed;
+    return capture->outputs;
+  }
+  // The function may call reset().
+  const auto self =
+      std::find_if(impl.captures.begin(), impl.captures.end(), [&](const auto& held) { return held.get() == capture; });
+  const std::shared_ptr<Capture> kept = *self;
+  try {
+    impl.record(*capture, body);
+  } catch (...) {
+    impl.forget(capture);
+    throw;
+  }
+  return capture->outputs;
+}
+
+const CaptureStats& StepRunner::stats() const noexcept { return impl_->stats; }
+std::span<const Tensor> StepRunner::inputs() const noexcept {
+  return impl_->last != nullptr ? std::span<const Tensor>(impl_->last->slots) : std::span<const Tensor>();
+}
+void StepRunner::reset() noexcept {
+  impl_->captures.clear();
+  impl_->last = nullptr;
+}
+
+}  // namespace tandem::inline v0::graph

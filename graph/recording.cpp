@@ -1,0 +1,235 @@
+#include <tandem/graph/recording.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <tandem/core/check.h>
+#include <tandem/tensor/cpu_allocator.h>
+
+namespace tandem::inline v0::graph {
+
+namespace {
+
+std::uint64_t code_of(Device device) {
+  return (static_cast<std::uint64_t>(device.type) << 32) | static_cast<std::uint16_t>(device.index);
+}
+
+}  // namespace
+
+Recording::Scope::Scope(Recording& recording)
+    : recording_(recording), state_(core::thread_state()), recorder_(recording) {
+  recording.outer_ = core::thread_state().observer;
+  recording.open_ = true;
+  core::thread_state().observer = &recording;
+}
+
+Recording::Scope::~Scope() {
+  core::thread_state().observer = recording_.outer_;
+  recording_.close();
+}
+
+void Recording::close() noexcept {
+  const std::lock_guard lock(mutex_);
+  open_ = false;
+  for (const auto& [address, live] : live_) {
+    live.storage->set_recorded(false);
+  }
+  live_.clear();
+}
+
+std::unique_ptr<Recorded> Recording::finish() {
+  check<CaptureError>(!foreign_,
+                      "captured step: another thread used a tensor of the step while it was recorded; only what one "
+                      "thread does is recorded. Leave such work outside the captured function");
+  comparison_.end(recorded_->trace);
+  // A leaf that nobody else has was made by the step itself.
+  std::erase_if(recorded_->leaves,
+                [](const LeafState& state) { return state.leaf->tensor == nullptr || state.leaf->is_unique(); });
+  for (LeafState& state : recorded_->leaves) {
+    state.fresh_after = state.leaf->fresh();
+  }
+  for (const Held& held : recorded_->held) {
+    if (held.storage->is_unique()) {
+      comparison_.differ(
+          fmt::format("the step read a tensor of {} bytes from before it and replaced it or let it go; what goes on "
+                      "from step to step must be written in place: state.copy_(...), total.add_(...)",
+                      held.storage->bytes()));
+    }
+  }
+  arena_.reset();
+  held_.clear();
+  leaves_.clear();
+  return std::move(recorded_);
+}
+
+void Recording::throw_foreign(const std::string& what) {
+  foreign_ = true;
+  fail<CaptureError>(
+      "captured step: {} on another thread than that of the step; only what one thread does is recorded. Leave such "
+      "work outside the captured function",
+      what);
+}
+
+void Recording::add(const Event& event) {
+  recorded_->trace.events.push_back(event);
+  comparison_.add(recorded_->trace);
+}
+
+const Recording::Live* Recording::live_at(std::uint64_t address) const {
+  auto after = live_.upper_bound(address);
+  if (after == live_.begin()) {
+    return nullptr;
+  }
+  const auto& [begin, live] = *--after;
+  return address < live.end ? &live : nullptr;
+}
+
+Word Recording::word_of(std::uint64_t value) const {
+  auto after = live_.upper_bound(value);
+  if (after == live_.begin()) {
+    return {value};
+  }
+  const auto& [begin, live] = *--after;
+  return value < live.end ? Word{value - begin, static_cast<std::uint32_t>(live.index + 1)} : Word{value};
+}
+
+void Recording::on_launch(kernels::Context& context, const kernels::LaunchRecord& record) {
+  if (!own_thread()) [[unlikely]] {
+    throw_foreign(fmt::format("'{}' was launched", record.name));
+  }
+  if (outer_ != nullptr) {
+    outer_->on_launch(context, record);
+  }
+  const std::lock_guard lock(mutex_);
+  std::vector<std::byte>& args = recorded_->args;
+  const std::size_t first = (args.size() + kArgsAlignment - 1) / kArgsAlignment * kArgsAlignment;
+  args.resize(first + record.args_bytes);
+  std::memcpy(args.data() + first, record.args, record.args_bytes);
+  recorded_->ops.push_back({record.name, record.replay, context.device, first, record.args_bytes});
+
+  std::vector<Word>& words = recorded_->trace.words;
+  const std::size_t first_word = words.size();
+  for (std::size_t at = 0; at < record.args_bytes; at += sizeof(std::uint64_t)) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, args.data() + first + at, std::min(sizeof(value), record.args_bytes - at));
+    words.push_back(word_of(value));
+  }
+  add({.kind = Event::Kind::launch,
+       .name = record.name,
+       .identity = reinterpret_cast<const void*>(record.replay),
+       .place = code_of(context.device),
+       .first_word = first_word,
+       .words = words.size() - first_word});
+}
+
+core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device) {
+  if (!own_thread()) [[unlikely]] {
+    throw_foreign("a tensor was made");
+  }
+  const std::lock_guard lock(mutex_);
+  const std::size_t index = allocations_++;
+  add({.kind = Event::Kind::allocate, .number = bytes, .place = code_of(device)});
+  core::Ref<detail::Storage> storage;
+  if (comparison_.equal()) {
+    std::byte* data = arena_->memory->data() + arena_->plan.offsets[index];
+    storage = detail::Storage::adopt(
+        data, bytes, device,
+        [self = shared_from_this(), arena = arena_, index](void* memory) { self->on_free(memory, index); });
+  } else {
+    struct Give {
+      std::size_t bytes;
+      void operator()(void* memory) const noexcept { detail::cpu_free(memory, bytes); }
+    };
+    std::unique_ptr<void, Give> memory(detail::cpu_allocate(bytes), Give{bytes});
+    storage =
+        detail::Storage::adopt(memory.get(), bytes, device, [self = shared_from_this(), index, bytes](void* data) {
+          self->on_free(data, index);
+          detail::cpu_free(data, bytes);
+        });
+    static_cast<void>(memory.release());
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
+  live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});
+  storage->set_recorded(true);
+  return storage;
+}
+
+void Recording::on_free(const void* data, std::size_t index) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!open_) {
+    return;
+  }
+  foreign_ = foreign_ || !own_thread();
+  live_.erase(reinterpret_cast<std::uintptr_t>(data));
+  add({.kind = Event::Kind::free, .number = index});
+}
+
+void Recording::on_use(const detail::Storage& storage) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool own = live_at(reinterpret_cast<std::uintptr_t>(storage.data())) != nullptr;
+  if (!own_thread()) {
+    foreign_ = foreign_ || own;
+  } else if (!own && held_.emplace(&storage, recorded_->held.size()).second) {
+    storage.watch();
+    recorded_->held.push_back({core::Ref<detail::Storage>(const_cast<detail::Storage*>(&storage)), storage.version()});
+  }
+}
+
+void Recording::on_foreign_use(const detail::Storage& storage) noexcept {
+  const std::lock_guard lock(mutex_);
+  foreign_ = foreign_ || live_at(reinterpret_cast<std::uintptr_t>(storage.data())) != nullptr;
+}
+
+void Recording::on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) {
+  if (!own_thread()) [[unlikely]] {
+    throw_foreign("random numbers were drawn");
+  }
+  const std::lock_guard lock(mutex_);
+  add({.kind = Event::Kind::draw, .identity = &generator, .number = blocks, .place = first});
+  for (Draws& draws : recorded_->draws) {
+    if (draws.generator == &generator && draws.seed == generator.seed()) {
+      draws.end = first + blocks;
+      return;
+    }
+  }
+  recorded_->draws.push_back({&generator, generator.seed(), first, first + blocks});
+}
+
+void Recording::on_leaf(autograd::Leaf& leaf, bool forget) {
+  const std::lock_guard lock(mutex_);
+  if (leaves_.emplace(&leaf, recorded_->leaves.size()).second) {
+    recorded_->leaves.push_back({core::Ref<autograd::Leaf>(&leaf), leaf.fresh(), forget, false});
+  }
+}
+
+void Recording::on_flag(const bool& flag) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Flag>& flags = recorded_->flags;
+  if (std::none_of(flags.begin(), flags.end(), [&](const Flag& known) { return known.flag == &flag; })) {
+    flags.push_back({&flag, flag});
+  }
+}
+
+void Recording::on_host_work(const char* name, std::function<void()> work) {
+  if (!own_thread()) [[unlikely]] {
+    throw_foreign(fmt::format("'{}' was done", name));
+  }
+  HostWork& kept = recorded_->works.emplace_back(HostWork{std::move(work)});
+  core::ThreadState state = core::thread_state();
+  if (state.scope != nullptr) {
+    kept.in_module = true;
+    kept.path = state.scope->path;
+    kept.type = state.scope->type;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    recorded_->ops.push_back({name, nullptr, state.device, recorded_->works.size() - 1, 0});
+    add({.kind = Event::Kind::work, .name = name});
+  }
+  state.observer = outer_;
+  state.recorder = nullptr;
+  const core::ThreadStateScope unrecorded(state);
+  kept.run();
+}
+
+}  // namespace tandem::inline v0::graph

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/graph/trace.h>
+#include <tandem/kernels/launch.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tensor/recorder.h>
+#include <tandem/tensor/storage.h>
+
+// Internal: one run of a step, seen from below.
+
+namespace tandem::inline v0::graph {
+
+/// Work of the host, and the module in which it was done, for its messages.
+struct HostWork {
+  std::function<void()> run;
+  bool in_module = false;
+  std::string path{};
+  std::string type{};
+};
+
+/// A launch, or work of the host.
+struct RecordedOp {
+  const char* name;
+  void (*replay)(kernels::Context&, const void*);  // null: work
+  Device device;
+  std::size_t args;   // offset in Recorded::args; for work the index in Recorded::works
+  std::size_t bytes;  // of the arguments
+};
+
+/// A leaf on whose gradient's presence the step depends, or which it changes.
+struct LeafState {
+  core::Ref<autograd::Leaf> leaf;
+  bool fresh_before;  // had a gradient
+  bool any_before;    // the step forgets the gradient first: whether there was one makes no difference
+  bool fresh_after;
+};
+
+/// Memory that was there before the step and that it uses.
+struct Held {
+  core::Ref<detail::Storage> storage;
+  std::uint32_t version;  // at first use
+};
+
+/// A setting that the step looked at.
+struct Flag {
+  const bool* flag;
+  bool value;
+};
+
+/// Draws from one generator.
+struct Draws {
+  Generator* generator;
+  std::uint64_t seed;
+  std::uint64_t first;
+  std::uint64_t end;
+};
+
+/// All that a run yields.
+struct Recorded {
+  Trace trace;
+  std::vector<RecordedOp> ops;
+  std::vector<std::byte> args;
+  std::vector<HostWork> works;
+  std::vector<LeafState> leaves;
+  std::vector<Flag> flags;
+  std::vector<Held> held;
+  std::vector<Draws> draws;
+};
+
+/// Where the tensors of a step lie while it is replayed.
+struct Arena {
+  Plan plan;
+  core::Ref<detail::Storage> memory;
+};
+
+/// Records what the thread that made it does while a Scope is open. Compares with an earlier run; as long as they are
+/// equal, tensors are placed in the arena, at their places in the replay. Tensors of the step keep it alive.
+class Recording final : public kernels::LaunchObserver,
+                        public detail::StepRecorder,
+                        public std::enable_shared_from_this<Recording> {
+ public:
+  static constexpr std::size_t kArgsAlignment = 64;
+
+  /// Both or none: an earlier run, which must outlive the scope, and memory for its plan.
+  Recording(const Trace* before, std::shared_ptr<const Arena> arena)
+      : arena_(std::move(arena)), comparison_(before), recorded_(std::make_unique<Recorded>()) {}
+
+  class Scope {
+   public:
+    [[nodiscard]] explicit Scope(Recording& recording);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Recording& recording_;
+    core::ThreadStateScope state_;
+    detail::RecorderScope recorder_;
+  };
+
+  /// Once, after the scope. Throws CaptureError if another thread took part.
+  std::unique_ptr<Recorded> finish();
+  /// Whether the step itself moved or froze parameters, switched a mode, and so on.
+  bool changed() const noexcept { return changed_; }
+  /// Whether this run was the same as the one before.
+  const Comparison& comparison() const noexcept { return comparison_; }
+
+  void on_launch(kernels::Context& context, const kernels::LaunchRecord& record) override;
+  core::Ref<detail::Storage> allocate(std::size_t bytes, Device device) override;
+  void on_use(const detail::Storage& storage) noexcept override;
+  void on_foreign_use(const detail::Storage& storage) noexcept override;
+  void on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) override;
+  void on_leaf(autograd::Leaf& leaf, bool forget) override;
+  void on_flag(const bool& flag) override;
+  void on_step_change() noexcept override { changed_ = true; }
+  void on_host_work(const char* name, std::function<void()> work) override;
+
+ private:
+  struct Live {
+    std::uintptr_t end;
+    std::size_t index;
+    const detail::Storage* storage;
+  };
+  bool own_thread() const noexcept { return std::this_thread::get_id() == thread_; }
+  [[noreturn]] void throw_foreign(const std::string& what);
+  void add(const Event& event);
+  void close() noexcept;
+  void on_free(const void* data, std::size_t index) noexcept;
+  const Live* live_at(std::uint64_t address) const;
+  Word word_of(std::uint64_t value) const;
+
+  std::thread::id thread_ = std::this_thread::get_id();
+  kernels::LaunchObserver* outer_ = nullptr;
+  std::shared_ptr<const Arena> arena_;
+  std::mutex mutex_;  // tensors may be let go on other threads
+  bool open_ = false;
+  std::atomic<bool> foreign_{false};
+  std::atomic<bool> changed_{false};
+  Comparison comparison_;
+  std::size_t allocations_ = 0;
+  std::map<std::uintptr_t, Live> live_;  // by address
+  std::unordered_map<const detail::Storage*, std::size_t> held_;
+  std::unordered_map<const autograd::Leaf*, std::size_t> leaves_;
+  std::unique_ptr<Recorded> recorded_;
+};
+
+}  // namespace tandem::inline v0::graph

@@ -1,0 +1,135 @@
+#include <tandem/graph/replay.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tandem::inline v0::graph {
+
+namespace {
+
+// Messages of work in a module name it.
+class ModuleNameScope {
+ public:
+  explicit ModuleNameScope(const HostWork& work)
+      : scope_{work.path.c_str(), work.type.c_str(), nullptr}, saved_(core::thread_state().scope) {
+    core::thread_state().scope = work.in_module ? &scope_ : nullptr;
+  }
+  ~ModuleNameScope() { core::thread_state().scope = saved_; }
+  ModuleNameScope(const ModuleNameScope&) = delete;
+  ModuleNameScope& operator=(const ModuleNameScope&) = delete;
+
+ private:
+  core::ModuleScope scope_;
+  const core::ModuleScope* saved_;
+};
+
+void run_work(kernels::Context&, const void* args) {
+  const auto& work = *static_cast<const HostWork*>(args);
+  const ModuleNameScope scope(work);
+  work.run();
+}
+
+}  // namespace
+
+// Moves the generators on, so that the recorded draws are the next ones.
+class Replay::DrawScope {
+ public:
+  explicit DrawScope(const std::vector<Draws>& draws) noexcept : draws_(draws) {
+    for (const Draws& draw : draws) {
+      draw.generator->begin_replay(draw.first, draw.end - draw.first);
+    }
+  }
+  ~DrawScope() {
+    for (const Draws& draw : draws_) {
+      draw.generator->end_replay();
+    }
+  }
+  DrawScope(const DrawScope&) = delete;
+  DrawScope& operator=(const DrawScope&) = delete;
+
+ private:
+  const std::vector<Draws>& draws_;
+};
+
+Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> arena, std::span<const Tensor> outputs)
+    : recorded_(std::move(recorded)), arena_(std::move(arena)) {
+  args_ = detail::Storage::allocate(recorded_->args.size(), Device());
+  std::memcpy(args_->data(), recorded_->args.data(), recorded_->args.size());
+  recorded_->args = {};
+  recorded_->trace = {};
+  ops_.reserve(recorded_->ops.size());
+  const RecordedOp* first = nullptr;
+  for (const RecordedOp& op : recorded_->ops) {
+    if (op.replay == nullptr) {
+      ops_.push_back({run_work, &recorded_->works[op.args]});
+      continue;
+    }
+    first = first == nullptr ? &op : first;
+    one_device_ = one_device_ && op.device == first->device;
+    device_ = op.device;
+    ops_.push_back({op.replay, args_->data() + op.args});
+  }
+  for (const Held& held : recorded_->held) {
+    if (held.storage->version() != held.version) {
+      changed_.push_back(held.storage);
+    }
+  }
+  for (const Tensor& output : outputs) {
+    if (!output.defined()) {
+      continue;
+    }
+    const core::Ref<detail::Storage>& storage = output.raw().storage;
+    if (std::find(changed_.begin(), changed_.end(), storage) == changed_.end()) {
+      changed_.push_back(storage);
+    }
+  }
+}
+
+const char* Replay::stale() const {
+  for (const Held& held : recorded_->held) {
+    if (held.storage->is_unique()) {
+      return "a tensor that the step reads was replaced or let go";
+    }
+  }
+  for (const Draws& draws : recorded_->draws) {
+    if (draws.seed != draws.generator->seed()) {
+      return "a generator was seeded anew";
+    }
+  }
+  return nullptr;
+}
+
+void Replay::run() const {
+  const DrawScope draws(recorded_->draws);
+  if (kernels::LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
+    run_observed(*observer);
+  } else if (one_device_) {
+    kernels::Context& context = kernels::context_for(device_);
+    for (const Op& op : ops_) {
+      op.run(context, op.args);
+    }
+  } else {
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
+    }
+  }
+  for (const LeafState& state : recorded_->leaves) {
+    state.leaf->set_fresh(state.fresh_after);
+  }
+  for (const core::Ref<detail::Storage>& storage : changed_) {
+    storage->bump_version();
+  }
+}
+
+void Replay::run_observed(kernels::LaunchObserver& observer) const {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const RecordedOp& op = recorded_->ops[i];
+    kernels::Context& context = kernels::context_for(op.device);
+    if (op.replay != nullptr) {
+      observer.on_launch(context, {op.name, ops_[i].args, op.bytes, op.replay});
+    }
+    ops_[i].run(context, ops_[i].args);
+  }
+}
+
+}  // namespace tandem::inline v0::graph

@@ -1,0 +1,69 @@
+#include <tandem/tensor/recorder.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::detail {
+
+constinit std::atomic<int> recorders_at_work{0};
+
+namespace {
+
+constinit std::atomic<std::uint64_t> epoch{0};
+
+struct Recorders {
+  std::mutex mutex;
+  std::vector<StepRecorder*> all;
+};
+
+Recorders& recorders() {
+  static auto* list = new Recorders;  // outlives every thread
+  return *list;
+}
+
+}  // namespace
+
+RecorderScope::RecorderScope(StepRecorder& recorder) : recorder_(recorder) {
+  const std::lock_guard lock(recorders().mutex);
+  recorders().all.push_back(&recorder);
+  recorders_at_work.fetch_add(1, std::memory_order_relaxed);
+  core::thread_state().recorder = &recorder;
+}
+
+RecorderScope::~RecorderScope() {
+  core::thread_state().recorder = nullptr;
+  const std::lock_guard lock(recorders().mutex);
+  recorders_at_work.fetch_sub(1, std::memory_order_relaxed);
+  std::erase(recorders().all, &recorder_);
+}
+
+void note_use(const Storage& storage) noexcept {
+  if (StepRecorder* recorder = core::thread_state().recorder; recorder != nullptr) {
+    recorder->on_use(storage);
+  } else if (storage.recorded()) {
+    const std::lock_guard lock(recorders().mutex);
+    for (StepRecorder* other : recorders().all) {
+      other->on_foreign_use(storage);
+    }
+  }
+}
+
+void throw_host_access(const char* call) {
+  fail<CaptureError>(
+      "{}a captured step cannot read or write elements on the host, a replay would not do it again. Return the tensor "
+      "and look at it after the step; make constants before it",
+      core::MessagePrefix{call});
+}
+
+std::uint64_t step_epoch() noexcept { return epoch.load(std::memory_order_relaxed); }
+void note_step_change() noexcept {
+  epoch.fetch_add(1, std::memory_order_relaxed);
+  if (StepRecorder* recorder = step_recorder(); recorder != nullptr) {
+    recorder->on_step_change();
+  }
+}
+
+}  // namespace tandem::inline v0::detail
