@@ -326,6 +326,7 @@ Tensor from_memory(const char* op, const void* data, std::size_t count, DType dt
 
 Tensor from_bools(const std::vector<bool>& values, const Shape& sizes, const TensorOptions& options) {
   check_count("from_data", sizes, values.size());
+  note_host_access("from_data");
   Tensor flags = make("from_data", sizes, {.dtype = DType::boolean, .device = options.device});
   std::copy(values.begin(), values.end(), static_cast<bool*>(flags.raw().data()));
   return finish(options.dtype ? flags.to(*options.dtype) : std::move(flags), options);

@@ -101,7 +101,7 @@ void sum_columns(const Reduce& kernel) {
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
   const std::int64_t grain = rows * kColumns < kSumChunk ? std::max(columns, kColumns) : kColumns;
   core::parallel_for(columns, grain, [&](std::int64_t begin, std::int64_t end) {
-    if constexpr (std::is_same_v<T, float>) {
+    if constexpr (std::is_same_v<S, Sum<float, false>>) {
       const std::int64_t out_stride = kernel.out.strides[0];
       return TANDEM_BY_ISA(sum_columns_f32)({.in = kernel.in.as<float>() + begin,
                                              .rows = rows,

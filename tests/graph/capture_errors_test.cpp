@@ -54,7 +54,7 @@ TEST(CaptureErrors, HostAccessIsNamed) {
               return x;
             }),
             std::string("to_string") + kHost);
-  EXPECT_EQ(refused([](const Tensor& x) { return x + tensor(2.0); }), std::string("from_data") + kHost);
+  EXPECT_EQ(refused([](const Tensor& x) { return x + tensor(2.0); }), std::string("tensor") + kHost);
   EXPECT_EQ(refused([](const Tensor& x) { return x.nonzero(); }), std::string("nonzero") + kHost);
   EXPECT_EQ(refused([](const Tensor& x) { return x.masked_select(x > 0); }), std::string("masked_select") + kHost);
   EXPECT_EQ(refused([](const Tensor&) { return randperm(5); }), std::string("randperm") + kHost);
