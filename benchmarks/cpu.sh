@@ -82,7 +82,9 @@ for ((round = 1; round <= rounds; ++round)); do
       [[ $name != linear || $threads == 1 ]] || continue # too small to share
       read -r -a flags <<<"$(flags_of "$name") --threads $threads --blocks $blocks"
       say "round $round of $rounds: $name, $threads threads"
-      measure "$build/bin/step_bench" "${flags[@]}" --json --export "$data" 2>/dev/null
+      for mode in eager captured; do
+        measure "$build/bin/step_bench" "${flags[@]}" --mode "$mode" --json --export "$data" 2>/dev/null
+      done
       if [[ -n $has_pytorch ]]; then
         peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default

@@ -21,6 +21,8 @@ class Step {
 
 /// The engine, as a user writes a step.
 std::unique_ptr<Step> make_eager(const Problem& problem);
+/// The same, recorded once and replayed.
+std::unique_ptr<Step> make_captured(const Problem& problem);
 
 /// Plain loops and this build's matrix product, without autograd, on buffers that exist: what a step cannot be faster
 /// than, as long as gradients are written out.
@@ -32,7 +34,7 @@ struct Mode {
   std::unique_ptr<Step> (*make)(const Problem& problem);
 };
 inline const std::vector<Mode>& modes() {
-  static const std::vector<Mode> all{{"eager", make_eager}};
+  static const std::vector<Mode> all{{"eager", make_eager}, {"captured", make_captured}};
   return all;
 }
 

@@ -47,23 +47,26 @@ const std::vector<std::vector<std::string>> kCases{
 };
 
 TEST_F(StepBench, PrintsOneObjectAndBothLossesAgree) {
-  for (const auto& arguments : kCases) {
-    SCOPED_TRACE(arguments[1]);
-    const nlohmann::json result = json(arguments);
-    EXPECT_EQ(result.at("engine"), "tandem");
-    EXPECT_EQ(result.at("mode"), "eager");
-    EXPECT_EQ(result.at("model"), arguments[1]);
-    EXPECT_GT(result.at("us_per_step"), 0);
-    EXPECT_GT(result.at("floor_us"), 0);
-    EXPECT_LE(result.at("interval").at(0), result.at("ratio"));
-    EXPECT_GE(result.at("interval").at(1), result.at("ratio"));
-    EXPECT_EQ(result.at("blocks"), 3);
-    EXPECT_EQ(result.at("isa"), core::to_string(core::isa()));
-    const double loss = result.at("loss_after_steps");
-    EXPECT_NEAR(loss, result.at("floor_loss_after_steps"), 1e-4 * loss);
-    for (const char* name : {"loss", "batch", "optimizer", "momentum", "lr", "threads", "disturbed", "left_out",
-                             "clock", "steps_per_block", "check_steps", "cpu"}) {
-      EXPECT_TRUE(result.contains(name)) << name;
+  for (const std::string mode : {"eager", "captured"}) {
+    for (auto arguments : kCases) {
+      SCOPED_TRACE(mode + " " + arguments[1]);
+      arguments.insert(arguments.end(), {"--mode", mode});
+      const nlohmann::json result = json(arguments);
+      EXPECT_EQ(result.at("engine"), "tandem");
+      EXPECT_EQ(result.at("mode"), mode);
+      EXPECT_EQ(result.at("model"), arguments[1]);
+      EXPECT_GT(result.at("us_per_step"), 0);
+      EXPECT_GT(result.at("floor_us"), 0);
+      EXPECT_LE(result.at("interval").at(0), result.at("ratio"));
+      EXPECT_GE(result.at("interval").at(1), result.at("ratio"));
+      EXPECT_EQ(result.at("blocks"), 3);
+      EXPECT_EQ(result.at("isa"), core::to_string(core::isa()));
+      const double loss = result.at("loss_after_steps");
+      EXPECT_NEAR(loss, result.at("floor_loss_after_steps"), 1e-4 * loss);
+      for (const char* name : {"loss", "batch", "optimizer", "momentum", "lr", "threads", "disturbed", "left_out",
+                               "clock", "steps_per_block", "check_steps", "cpu"}) {
+        EXPECT_TRUE(result.contains(name)) << name;
+      }
     }
   }
 }
@@ -106,7 +109,7 @@ TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
   }
   EXPECT_EQ(error_of({"--optimizer", "lion"}), "error: --optimizer: expected sgd or adam, got 'lion'\n");
   EXPECT_EQ(error_of({"--thread", "2"}), "error: unknown flag --thread; did you mean --threads?\n");
-  EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager"));
+  EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager or captured"));
 }
 
 TEST_F(StepBench, HelpFitsOnAScreen) {

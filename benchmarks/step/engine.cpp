@@ -10,6 +10,7 @@ namespace {
 
 using namespace tandem;
 
+// As a user writes it, and what a captured step is made of.
 class EagerStep final : public Step {
  public:
   explicit EagerStep(const Problem& problem) : x_(problem.x), y_(problem.y), mse_(problem.spec.loss == Loss::mse) {
@@ -34,15 +35,22 @@ class EagerStep final : public Step {
 
   void run(std::int64_t steps) override {
     for (std::int64_t i = 0; i < steps; ++i) {
-      optimizer_->zero_grad();
-      const Tensor out = model_(x_);
-      loss_ = mse_ ? nn::mse_loss(out, y_) : nn::cross_entropy(out, y_);
-      loss_.backward();
-      optimizer_->step();
+      loss_ = take(x_, y_);
     }
   }
 
   double loss() const override { return loss_.item(); }
+
+  Tensor take(const Tensor& x, const Tensor& y) {
+    optimizer_->zero_grad();
+    const Tensor out = model_(x);
+    Tensor loss = mse_ ? nn::mse_loss(out, y) : nn::cross_entropy(out, y);
+    loss.backward();
+    optimizer_->step();
+    return loss;
+  }
+  const Tensor& x() const { return x_; }
+  const Tensor& y() const { return y_; }
 
  private:
   Tensor x_;
@@ -53,8 +61,33 @@ class EagerStep final : public Step {
   Tensor loss_;
 };
 
+// The batch is copied to the places of its inputs in each step, as in training.
+class CapturedStep final : public Step {
+ public:
+  explicit CapturedStep(const Problem& problem) : eager_(problem), step_(Take{&eager_}) {}
+
+  void run(std::int64_t steps) override {
+    for (std::int64_t i = 0; i < steps; ++i) {
+      loss_ = step_(eager_.x(), eager_.y());
+    }
+  }
+
+  double loss() const override { return loss_.item(); }
+
+ private:
+  struct Take {
+    EagerStep* eager;
+    Tensor operator()(const Tensor& x, const Tensor& y) const { return eager->take(x, y); }
+  };
+
+  EagerStep eager_;
+  graph::CapturedStep<Take> step_;
+  Tensor loss_;
+};
+
 }  // namespace
 
 std::unique_ptr<Step> make_eager(const Problem& problem) { return std::make_unique<EagerStep>(problem); }
+std::unique_ptr<Step> make_captured(const Problem& problem) { return std::make_unique<CapturedStep>(problem); }
 
 }  // namespace bench
