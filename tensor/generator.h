@@ -35,6 +35,7 @@ class TANDEM_API Generator {
   void begin_replay(std::uint64_t recorded, std::uint64_t blocks) noexcept {
     state_.random_offset = reserve_blocks(blocks) - recorded;
   }
+  /// The replay is over: draws come from where the counter stands.
   void end_replay() noexcept { state_.random_offset = 0; }
 
  private:
