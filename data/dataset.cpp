@@ -27,10 +27,11 @@ bool check_parts(std::span<const Example> samples, std::span<const std::int64_t>
   }
   const auto with = std::find_if(samples.begin(), samples.end(), has_y);
   const auto without = std::find_if_not(samples.begin(), samples.end(), has_y);
-  check<ConfigError>(with == samples.end() || without == samples.end(),
-                     "DataLoader: sample {} has no y, and sample {} has one; all samples of a batch need one, or none",
-                     name_of(static_cast<std::size_t>(without - samples.begin()), indices),
-                     name_of(static_cast<std::size_t>(with - samples.begin()), indices));
+  if (with != samples.end() && without != samples.end()) {
+    fail<ConfigError>("DataLoader: sample {} has no y, and sample {} has one; all samples of a batch need one, or none",
+                      name_of(static_cast<std::size_t>(without - samples.begin()), indices),
+                      name_of(static_cast<std::size_t>(with - samples.begin()), indices));
+  }
   return with != samples.end();
 }
 
