@@ -60,8 +60,8 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
            {.bias = b.defined() ? b.data() : nullptr, .relu = relu});
   Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
-    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(),
-            x_is_saved = weight.requires_grad(), relu, matrix](Gradients& g) {
+    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(), relu,
+            matrix](Gradients& g) {
       View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix);
       if (relu && !g.is_masked()) {
         const View y_rows = *detail::try_reshape(y.get(g), matrix);
@@ -80,8 +80,8 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
       if (g.wants(0)) {
         const Destination to = g.destination(0);
         const View matrix_w = detail::matrix_like(weight.get(g));
-        // The mask of the ReLU before, if there is one, in the same pass.
-        const bool mask = g.may_mask(0) && x_is_saved && x.get(g).is_contiguous();
+        // The mask of the ReLU before, if there is one and x was saved, in the same pass.
+        const bool mask = g.may_mask(0) && g.wants(1) && x.get(g).is_contiguous();
         multiply(*detail::try_reshape(to.view, {matrix[0], matrix_w.sizes[1]}), grad, matrix_w, to.accumulate,
                  {.relu_mask = mask ? x.get(g).data() : nullptr});
         if (mask) {

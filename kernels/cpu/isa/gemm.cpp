@@ -266,12 +266,11 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
   if (kernel.n <= kFewCols && left.row_major() && right.depth_stride == 1) {
     return multiply_dots(left, right, rows, cols, kernel.k, out);
   }
-  if (kernel.n == 1 && kernel.out_stride == 1 && kernel.bias == nullptr) {  // a vector: its length becomes columns
+  // A vector: its length becomes columns.
+  if (kernel.n == 1 && kernel.out_stride == 1 && kernel.bias == nullptr && right.depth_stride == 1) {
     const Left row{right.data, right.col_stride, right.depth_stride};
     const Right columns{left.data, left.depth_stride, left.row_stride};
-    if (right.depth_stride == 1) {
-      return multiply_direct(row, columns, 1, rows, kernel.k, out, scratch);
-    }
+    return multiply_direct(row, columns, 1, rows, kernel.k, out, scratch);
   }
   const bool transposes =
       right.col_stride != 1 && left.row_major() && kernel.m * (kernel.k + kernel.n) < kernel.n * kernel.k;
