@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -15,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <time.h>
-
 #include <torch/torch.h>
+
+#include "step/clock.h"
 
 namespace {
 
@@ -62,27 +61,7 @@ std::vector<std::int64_t> sizes_of(const std::string& model) {
   return sizes;
 }
 
-// How long this process's threads have waited for a core: a block in which that grew was disturbed.
-double waited_seconds() {
-  double sum = 0;
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream file(task.path() / "schedstat");
-    double ran = 0;
-    double waited = 0;
-    if (file >> ran >> waited) {
-      sum += waited * 1e-9;
-    }
-  }
-  return sum;
-}
-
-// As step_bench: with one thread, other programs add nothing to the processor time.
-double now() {
-  timespec time{};
-  ::clock_gettime(torch::get_num_threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+double now() { return bench::now(torch::get_num_threads() == 1); }
 
 class Training {
  public:
@@ -154,9 +133,9 @@ void measure(const Flags& flags) {
   std::vector<std::pair<double, double>> samples;  // share of the time for which our threads waited; seconds of a step
   std::size_t clean = 0;
   while (clean < blocks && samples.size() < 4 * blocks) {
-    const double waited = waited_seconds();
+    const double waited = bench::waited_seconds();
     const double time = training.run(steps);
-    samples.emplace_back((waited_seconds() - waited) / time, time / static_cast<double>(steps));
+    samples.emplace_back((bench::waited_seconds() - waited) / time, time / static_cast<double>(steps));
     clean += samples.back().first < 0.01 ? 1 : 0;
   }
   std::sort(samples.begin(), samples.end());

@@ -2,24 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <random>
 
-#include <time.h>
-
 #include <tandem/core/thread_pool.h>
+
+#include "step/clock.h"
 
 namespace bench {
 
 namespace {
-
-// With one thread the processor time is the time of the step, and other programs add nothing to it.
-double now(bool one_thread) {
-  timespec time{};
-  ::clock_gettime(one_thread ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // The step before the first one that counts finds the caches as the other way of training left them.
 double seconds_of(Step& step, std::int64_t steps, bool one_thread) {
@@ -27,21 +18,6 @@ double seconds_of(Step& step, std::int64_t steps, bool one_thread) {
   const double start = now(one_thread);
   step.run(steps);
   return now(one_thread) - start;
-}
-
-// How long this process's threads have waited for a core so far; 0 where the system does not say.
-double waited_seconds() {
-  double sum = 0;
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream file(task.path() / "schedstat");
-    double ran = 0;
-    double waited = 0;
-    if (file >> ran >> waited) {
-      sum += waited * 1e-9;
-    }
-  }
-  return sum;
 }
 
 std::int64_t steps_for(Step& floor, double block_seconds, bool one_thread) {
