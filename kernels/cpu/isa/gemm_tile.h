@@ -25,7 +25,7 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// What is done with a tile's sums: [+ old] [+ bias] [max 0] [0 where mask <= 0]. Pointers are those of the tile.
+/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0]. Pointers are those of the first row and column.
 struct Epilogue {
   bool add = false;
   bool relu = false;
@@ -68,6 +68,7 @@ enum class LeftOrder : unsigned char {
 };
 
 struct Tile {
+  std::int64_t row, col;  // where the epilogue counts from
   std::int64_t depth;
   const float* left;
   std::int64_t left_stride;
@@ -93,7 +94,8 @@ TANDEM_SIMD float in_row(const char* const (&from_rows)[4], std::int64_t s1, std
                                           const float* sums, std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c = 0; c < tile.cols; c += kLanes) {
-      finish(epilogue, r, c, load(sums + r * stride + c), first(tile.cols - c), tile.out + r * tile.out_stride + c);
+      finish(epilogue, tile.row + r, tile.col + c, load(sums + r * stride + c), first(tile.cols - c),
+             tile.out + r * tile.out_stride + c);
     }
   }
 }
