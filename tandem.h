@@ -9,6 +9,7 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/helper.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/cached_dataset.h>
 #include <tandem/data/categories.h>

@@ -8,7 +8,7 @@
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/thread_pool.h>
+#include <tandem/core/helper.h>
 #include <tandem/tensor/raw.h>
 
 // The backward pass. The calling thread runs its own graph; helpers exist only for further devices of that graph.

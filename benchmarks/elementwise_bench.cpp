@@ -125,17 +125,9 @@ void cross_entropy_and_gradient(benchmark::State& state) {
                              .target = {.indices = indices.data()},
                              .normalizer = normalizer.data(),
                              .scale = &scale,
-                             .loss = &loss};
-  const CrossEntropyGrad backward{.dtype = DType::f32,
-                                  .loss_per_row = false,
-                                  .rows = rows,
-                                  .classes = classes,
-                                  .logits = logits.data(),
-                                  .target = forward.target,
-                                  .normalizer = normalizer.data(),
-                                  .scale = &scale,
-                                  .grad = &one,
-                                  .logits_grad = gradient.data()};
+                             .loss = &loss,
+                             .logits_grad = gradient.data()};
+  const CrossEntropyRescale backward{.count = rows * classes, .grad = &one, .logits_grad = gradient.data()};
   compare(
       state, "Gelem/s", static_cast<double>(rows * classes),
       [&] {

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cores.h>
+#include <tandem/core/pool_caller.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
@@ -21,8 +24,15 @@ namespace core {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
 constexpr int kMaxThreads = 256;
-constexpr int kSpins = 4000;  // about 20-40 us of pause instructions: the order of one wake-up
+// Several times what a wake-up costs on a virtual machine: the time between two ops of a step is shorter.
+constexpr Clock::duration kPatience = microseconds(200);
+// A thread that called within this time is counted as busy, and how many there are is looked up that often.
+constexpr Clock::duration kRecent = microseconds(1000);
+constexpr Clock::duration kRecount = microseconds(50);
 
 thread_local bool inside_chunk = false;
 
@@ -34,12 +44,34 @@ void pause() noexcept {
 #endif
 }
 
-int hardware_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+// Waits for `done` without giving up the core; false when that takes longer than `patience`.
+template <class Done>
+bool spin_until(Clock::duration patience, const Done& done) {
+  constexpr int kLooks = 64;  // from one look at the clock to the next: some microseconds
+  const auto look = [&] {
+    for (int i = 0; i < kLooks; ++i) {
+      if (done()) {
+        return true;
+      }
+      pause();
+    }
+    return false;
+  };
+  if (look()) {
+    return true;
+  }
+  for (const auto end = Clock::now() + patience; Clock::now() < end;) {
+    if (look()) {
+      return true;
+    }
+  }
+  return false;
+}
 
 int initial_threads() {
   const char* text = std::getenv("TANDEM_NUM_THREADS");
   if (text == nullptr) {
-    return std::min(hardware_threads(), kMaxThreads);
+    return std::min(available_cores(), kMaxThreads);
   }
   int count = 0;
   const char* end = text + std::strlen(text);
@@ -49,35 +81,27 @@ int initial_threads() {
   return count;
 }
 
-/// One call of for_each_chunk; lives on its caller's stack until no worker looks at it.
-struct Job {
-  FunctionRef<void(std::int64_t)> body;
-  std::int64_t chunks;
-  const ThreadState state;  // a copy: the caller's own chunks may change theirs while a worker comes in late
+// A calling thread's place in the list of all. Places are kept for later threads when theirs ends.
+struct Place {
+  PoolCaller call;
+  Place* next = nullptr;
+  // When its thread last was in a call: kInside now, kNever for one that is to be had.
+  std::atomic<Clock::rep> active{kInside};
+  // Only its own thread looks at these.
+  int busy_callers = 1;
+  Clock::time_point counted;
 
-  Job(FunctionRef<void(std::int64_t)> b, std::int64_t c, const ThreadState& s) : body(b), chunks(c), state(s) {}
+  static constexpr Clock::rep kInside = std::numeric_limits<Clock::rep>::max();
+  static constexpr Clock::rep kNever = std::numeric_limits<Clock::rep>::min();
+};
 
-  std::atomic<std::int64_t> next{0};
-  int visitors = 0;  // workers inside, guarded by the pool's mutex
-  std::mutex error_mutex;
-  std::int64_t error_chunk = -1;
-  std::exception_ptr error;
+constinit thread_local Place* own_place = nullptr;
 
-  void work() {
-    for (;;) {
-      const std::int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= chunks) {
-        return;
-      }
-      try {
-        body(chunk);
-      } catch (...) {
-        const std::lock_guard lock(error_mutex);
-        if (error_chunk < 0 || chunk < error_chunk) {
-          error_chunk = chunk;
-          error = std::current_exception();
-        }
-      }
+struct GiveBackPlace {
+  ~GiveBackPlace() {
+    if (own_place != nullptr) {
+      own_place->active.store(Place::kNever, std::memory_order_release);
+      own_place = nullptr;
     }
   }
 };
@@ -85,60 +109,124 @@ struct Job {
 }  // namespace
 
 struct ThreadPool::Impl {
-  std::mutex mutex;
-  std::condition_variable work_arrived;
-  std::condition_variable visitor_left;
-  std::vector<Job*> jobs;
-  std::atomic<std::uint32_t> generation{0};  // bumped with every new job, watched by spinning workers
-  std::atomic<int> callers{0};
-  std::vector<std::jthread> workers;
+  std::atomic<Place*> places{nullptr};       // grows at its head, nothing ever leaves it
+  std::atomic<std::uint32_t> generation{0};  // bumped with every new call, watched by spinning workers
+  std::atomic<int> parked{0};
   std::atomic<int> threads{1};
+  std::atomic<bool> stopping{false};
+  std::mutex parking;  // around the two waits below
+  std::condition_variable call_arrived;
+  std::condition_variable visitors_left;
+  std::vector<std::jthread> workers;
   std::mutex resizing;  // one thread at a time changes `workers`
-  bool stopping = false;
-  const int cores = hardware_threads();
+  const int cores = available_cores();
+
+  Place& place() {
+    if (own_place == nullptr) {
+      own_place = claim_place();
+      static thread_local GiveBackPlace give_back;
+    }
+    return *own_place;
+  }
+
+  Place* claim_place() {
+    for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+      Clock::rep never = Place::kNever;
+      if (place->active.compare_exchange_strong(never, Place::kInside, std::memory_order_acquire)) {
+        return place;
+      }
+    }
+    auto* place = new Place;
+    place->next = places.load(std::memory_order_relaxed);
+    while (!places.compare_exchange_weak(place->next, place, std::memory_order_release)) {
+    }
+    return place;
+  }
+
+  // Threads that are in a call or were a moment ago, `own` counted whatever it does.
+  int count_busy(const Place* own) const {
+    const Clock::rep since = (Clock::now() - kRecent).time_since_epoch().count();
+    int busy = 0;
+    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+      busy += place == own || place->active.load(std::memory_order_relaxed) >= since ? 1 : 0;
+    }
+    return busy;
+  }
+
+  int busy_callers(Place& own) const {
+    if (own.next == nullptr && places.load(std::memory_order_relaxed) == &own) {
+      return 1;
+    }
+    const auto now = Clock::now();
+    if (now - own.counted > kRecount) {
+      own.counted = now;
+      own.busy_callers = count_busy(&own);
+    }
+    return own.busy_callers;
+  }
+
+  // Spinning is for those who do not take a core from somebody who computes.
+  Clock::duration patience(int busy) const {
+    return threads.load(std::memory_order_relaxed) - 1 + busy <= cores ? kPatience : Clock::duration(0);
+  }
+
+  bool help_someone() {
+    for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+      PoolCaller& call = place->call;
+      if (call.enter()) {
+        {
+          const ThreadStateScope carried(call.state());
+          call.work(call.claim());
+        }
+        if (call.leave()) {
+          const std::lock_guard lock(parking);
+          visitors_left.notify_all();
+        }
+        return true;
+      }
+    }
+    return false;
+  }
 
   void run_worker() {
     inside_chunk = true;
-    std::unique_lock lock(mutex);
-    std::uint32_t seen = generation.load(std::memory_order_relaxed);
     for (;;) {
-      if (stopping) {
+      const std::uint32_t seen = generation.load();
+      const auto has_news = [&] { return generation.load() != seen; };
+      if (stopping.load(std::memory_order_relaxed)) {
         return;
       }
-      if (Job* job = pick(); job != nullptr) {
-        ++job->visitors;
-        lock.unlock();
-        {
-          const ThreadStateScope carried(job->state);
-          job->work();
-        }
-        lock.lock();
-        if (--job->visitors == 0) {
-          visitor_left.notify_all();
-        }
-        continue;
-      }
-      seen = generation.load(std::memory_order_relaxed);
-      lock.unlock();
-      if (threads.load(std::memory_order_relaxed) - 1 + callers.load(std::memory_order_relaxed) <= cores) {
-        for (int i = 0; i < kSpins && generation.load(std::memory_order_acquire) == seen; ++i) {
-          pause();
-        }
-      }
-      lock.lock();
-      if (!stopping && generation.load(std::memory_order_relaxed) == seen) {
-        work_arrived.wait(lock, [&] { return stopping || generation.load(std::memory_order_relaxed) != seen; });
+      if (!help_someone() && !spin_until(patience(count_busy(nullptr)), has_news)) {
+        std::unique_lock lock(parking);
+        ++parked;
+        call_arrived.wait(lock, has_news);
+        --parked;
       }
     }
   }
 
-  Job* pick() {
-    for (Job* job : jobs) {
-      if (job->next.load(std::memory_order_relaxed) < job->chunks) {
-        return job;
+  // A worker that parks counts itself before it looks at the generation, we look at the count after we changed it: one
+  // of us sees the other.
+  void announce(int wanted) {
+    ++generation;
+    if (parked.load() > 0) {
+      {
+        const std::lock_guard lock(parking);
+      }
+      for (int i = 0; i < wanted; ++i) {
+        call_arrived.notify_one();
       }
     }
-    return nullptr;
+  }
+
+  void wait_for_visitors(PoolCaller& call, Clock::duration patience) {
+    if (spin_until(patience, [&] { return call.is_empty(); })) {
+      return;
+    }
+    std::unique_lock lock(parking);
+    call.fall_asleep();
+    visitors_left.wait(lock, [&] { return call.is_empty(); });
+    call.wake_up();
   }
 
   void start(int count) {
@@ -149,14 +237,19 @@ struct ThreadPool::Impl {
   }
 
   void stop() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-      ++generation;
-    }
-    work_arrived.notify_all();
+    stopping = true;
+    announce(kMaxThreads);
     workers.clear();
     stopping = false;
+  }
+
+  bool is_running() const {
+    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+      if (place->active.load(std::memory_order_relaxed) == Place::kInside) {
+        return true;
+      }
+    }
+    return false;
   }
 };
 
@@ -175,7 +268,7 @@ int ThreadPool::num_threads() const noexcept { return impl_->threads.load(std::m
 void ThreadPool::set_num_threads(int count) {
   check<ConfigError>(count >= 1 && count <= kMaxThreads, "set_num_threads: expected 1 to {}, got {}", kMaxThreads,
                      count);
-  check<ConfigError>(!inside_chunk && impl_->callers.load() == 0,
+  check<ConfigError>(!inside_chunk && !impl_->is_running(),
                      "set_num_threads: called while an op is running; call it between ops");
   const std::lock_guard lock(impl_->resizing);
   if (count != num_threads()) {
@@ -185,147 +278,32 @@ void ThreadPool::set_num_threads(int count) {
 }
 
 void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body) {
-  if (chunks == 1 || inside_chunk || num_threads() == 1) {
+  const int threads = num_threads();
+  if (chunks <= 1 || inside_chunk || threads == 1) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       body(chunk);
     }
     return;
   }
   Impl& pool = *impl_;
-  pool.callers.fetch_add(1, std::memory_order_relaxed);
-  Job job(body, chunks, thread_state());
-  {
-    const std::lock_guard lock(pool.mutex);
-    pool.jobs.push_back(&job);
-    pool.generation.fetch_add(1, std::memory_order_release);
-  }
-  pool.work_arrived.notify_all();
+  Place& own = pool.place();
+  own.active.store(Place::kInside, std::memory_order_relaxed);
+  const int busy = pool.busy_callers(own);
+  const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, std::max(1, threads / busy))) - 1;
 
+  own.call.open(body, chunks, helpers);
+  if (helpers > 0) {
+    pool.announce(helpers);
+  }
   inside_chunk = true;
-  job.work();
+  own.call.work(0);
   inside_chunk = false;
+  own.call.close();
+  pool.wait_for_visitors(own.call, pool.patience(busy));
 
-  // All chunks are claimed; those still running are a chunk's work away from their end. Spin first: it is short.
-  std::unique_lock lock(pool.mutex);
-  std::erase(pool.jobs, &job);
-  for (int i = 0; i < kSpins && job.visitors > 0; ++i) {
-    lock.unlock();
-    pause();
-    lock.lock();
-  }
-  pool.visitor_left.wait(lock, [&] { return job.visitors == 0; });
-  lock.unlock();
-  pool.callers.fetch_sub(1, std::memory_order_relaxed);
-  if (job.error) {
-    std::rethrow_exception(job.error);
-  }
-}
-
-// ---- helpers ----
-
-/// One reusable thread. `task` and `done` are guarded by the mutex.
-struct Helper::Slot {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::function<void()> task;
-  ThreadState state;
-  bool busy = false;
-  bool stopping = false;
-  std::exception_ptr error;
-  std::jthread thread;
-
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [&] { return stopping || task; });
-      if (stopping) {
-        return;
-      }
-      auto work = std::exchange(task, nullptr);
-      lock.unlock();
-      std::exception_ptr failure;
-      try {
-        const ThreadStateScope carried(state);
-        work();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      work = nullptr;  // what the task holds goes before anyone is told that it is over
-      lock.lock();
-      error = failure;
-      busy = false;
-      changed.notify_all();
-    }
-  }
-
-  ~Slot() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    changed.notify_all();
-  }
-
-  // Threads that wait for their next task.
-  struct Idle {
-    std::mutex mutex;
-    std::vector<std::shared_ptr<Slot>> slots;
-  };
-  static Idle& idle() {
-    static auto& list = *new Idle;  // never destroyed, like the pool
-    return list;
-  }
-};
-
-Helper::Helper(std::function<void()> task) {
-  check<ConfigError>(static_cast<bool>(task), "Helper: the task is empty");
-  Slot::Idle& idle = Slot::idle();
-  {
-    const std::lock_guard lock(idle.mutex);
-    if (!idle.slots.empty()) {
-      slot_ = std::move(idle.slots.back());
-      idle.slots.pop_back();
-    }
-  }
-  if (!slot_) {
-    slot_ = std::make_shared<Slot>();
-    slot_->thread = std::jthread([slot = slot_.get()] { slot->run(); });
-  }
-  {
-    const std::lock_guard lock(slot_->mutex);
-    slot_->state = thread_state();
-    slot_->task = std::move(task);
-    slot_->busy = true;
-  }
-  slot_->changed.notify_all();
-}
-
-Helper::Helper(Helper&&) noexcept = default;
-
-void Helper::join() {
-  if (!slot_) {
-    return;
-  }
-  std::exception_ptr error;
-  {
-    std::unique_lock lock(slot_->mutex);
-    slot_->changed.wait(lock, [&] { return !slot_->busy; });
-    error = std::exchange(slot_->error, nullptr);
-  }
-  {
-    Slot::Idle& idle = Slot::idle();
-    const std::lock_guard lock(idle.mutex);
-    idle.slots.push_back(std::move(slot_));
-  }
-  if (error) {
+  own.active.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  if (const std::exception_ptr error = own.call.take_error()) {
     std::rethrow_exception(error);
-  }
-}
-
-Helper::~Helper() {
-  try {
-    join();
-  } catch (...) {  // the owner is already on its way out with an earlier error
   }
 }
 

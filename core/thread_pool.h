@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include <tandem/core/export.h>
@@ -19,9 +18,10 @@ namespace core {
 /// The one pool of compute threads in the process.
 ///
 /// Work is cut into chunks by its *size*, never by the number of threads, and chunks are combined in their order: so
-/// results are the same bits for any number of threads. Chunks are claimed one by one; several callers may be in
-/// for_each_chunk at once (replica threads) and share the workers. Idle workers spin for a moment while the process
-/// has no more busy threads than cores, then park: on a virtual machine a wake-up costs more than a small step.
+/// results are the same bits for any number of threads. Chunks are claimed one by one. Several threads may call at once
+/// (replicas): each gets its share of the threads, and none of them helpers when there are as many callers as threads.
+/// Idle workers spin for a moment while the process has no more busy threads than cores, then park: on a virtual
+/// machine a wake-up costs more than a small step.
 class TANDEM_API ThreadPool {
  public:
   /// The one of this process, made at the first call.
@@ -62,24 +62,6 @@ inline void parallel_for(std::int64_t total, std::int64_t grain, FunctionRef<voi
     body(begin, begin + grain < total ? begin + grain : total);
   });
 }
-
-/// A thread that runs one long task beside the caller and may block (the further devices of a backward pass). Unlike
-/// chunks, tasks are guaranteed a thread each. Threads are kept for the next Helper. The caller's ThreadState is
-/// carried over. join() rethrows what the task threw; the destructor joins and swallows.
-class TANDEM_API Helper {
- public:
-  explicit Helper(std::function<void()> task);
-  ~Helper();
-  Helper(Helper&&) noexcept;
-  Helper& operator=(Helper&&) = delete;
-
-  /// Waits for the task; rethrows what it threw.
-  void join();
-
- private:
-  struct Slot;
-  std::shared_ptr<Slot> slot_;
-};
 
 }  // namespace core
 }  // namespace tandem::inline v0

@@ -45,7 +45,7 @@ struct ClassTarget {
 /// backward pass each row's highest logit and log(sum(exp(logits - highest))), since their sum would lose the digits
 /// behind large logits. And either each row's loss (loss_per_row), or the losses' sum times `scale`, which it writes
 /// too: 1, or for the mean 1 / the sum of the weights of the classes in `indices` (NaN where that is 0), or 1 / rows
-/// for probabilities.
+/// for probabilities. Where can_prepare(), it may also write the gradient of the logits for a loss whose gradient is 1.
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
   DType dtype;
@@ -54,11 +54,28 @@ struct CrossEntropy {
   std::int64_t rows, classes;
   const void* logits;
   ClassTarget target;
-  void* normalizer;  // [rows, 2], in the type that `dtype` computes in
-  void* scale;       // [1], in the same type; 1 with loss_per_row
-  void* loss;        // [rows] or [1]
+  void* normalizer;             // [rows, 2], in the type that `dtype` computes in
+  void* scale;                  // [1], in the same type; 1 with loss_per_row
+  void* loss;                   // [rows] or [1]
+  void* logits_grad = nullptr;  // [rows, classes], or null
+
+  /// Whether the gradient is at hand in the forward pass: the usual case, in which it saves all exponentials of the
+  /// backward pass.
+  static bool can_prepare(DType dtype, bool loss_per_row, const ClassTarget& target) {
+    return dtype == DType::f32 && !loss_per_row && target.indices != nullptr && target.weight == nullptr &&
+           target.label_smoothing == 0;
+  }
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);
+
+/// logits_grad *= g, for the gradient that CrossEntropy wrote; where g is 1, nothing is done.
+struct CrossEntropyRescale {
+  static constexpr const char* kName = "cross_entropy_rescale";
+  std::int64_t count;
+  const float* grad;  // [1]
+  float* logits_grad;
+};
+void run(OnCpu, Context& context, const CrossEntropyRescale& kernel);
 
 /// logits_grad (+)= (sum(q) * softmax(logits) - q) * g * scale; g has one element, or one per row.
 struct CrossEntropyGrad {

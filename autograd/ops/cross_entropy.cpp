@@ -72,6 +72,12 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   const auto scale_in = [rows](const View& v) {
     return static_cast<std::byte*>(v.data()) + 2 * rows * static_cast<std::int64_t>(item_size(v.dtype));
   };
+  const kernels::ClassTarget shares = class_target(probabilities, y, data_of(weight), options);
+  // Softmax, loss and gradient in one pass.
+  View prepared;
+  if (kernels::CrossEntropy::can_prepare(x.dtype, per_row, shares) && records({&logits})) {
+    prepared = detail::empty_view(x.sizes, x.dtype, x.device());
+  }
   kernels::launch(detail::context_of(x),
                   kernels::CrossEntropy{.dtype = x.dtype,
                                         .loss_per_row = per_row,
@@ -79,16 +85,28 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
                                         .rows = rows,
                                         .classes = classes,
                                         .logits = x.data(),
-                                        .target = class_target(probabilities, y, data_of(weight), options),
+                                        .target = shares,
                                         .normalizer = normalizer.data(),
                                         .scale = scale_in(normalizer),
-                                        .loss = loss.data()});
+                                        .loss = loss.data(),
+                                        .logits_grad = prepared.defined() ? prepared.data() : nullptr});
   return record("cross_entropy", std::move(loss), {&logits, &target}, [&] {
     return [logits = Saved(x), target = Saved(y), weight = SavedWeight(weight), normalizer = Saved(normalizer),
-            ignore_index = options.ignore_index, label_smoothing = options.label_smoothing, probabilities, per_row,
-            rows, classes, scale_in](Gradients& g) {
+            prepared = std::move(prepared), ignore_index = options.ignore_index,
+            label_smoothing = options.label_smoothing, probabilities, per_row, rows, classes,
+            scale_in](Gradients& g) mutable {
       const View grad = detail::contiguous(g.output());
       const View& z = logits.get(g);
+      if (prepared.defined()) {  // a second pass over a retained graph takes the way below
+        const View gradient = std::move(prepared);
+        prepared = View();
+        kernels::launch(detail::context_of(z),
+                        kernels::CrossEntropyRescale{.count = rows * classes,
+                                                     .grad = static_cast<const float*>(grad.data()),
+                                                     .logits_grad = static_cast<float*>(gradient.data())});
+        g.deliver(0, gradient, true);
+        return;
+      }
       const View& n = normalizer.get(g);
       const kernels::ClassTarget wanted =
           class_target(probabilities, target.get(g), weight.data(g),

@@ -163,6 +163,18 @@ void gradient_of_row(Device device, const Target<T>& target, std::int64_t row, c
 
 }  // namespace
 
+// That by which the losses of rows are multiplied, where each counts as 1 or is ignored.
+double scale_of(const CrossEntropy& kernel) {
+  if (!kernel.mean) {
+    return 1;
+  }
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < kernel.rows; ++row) {
+    count += kernel.target.indices[row] != kernel.target.ignore_index ? 1 : 0;
+  }
+  return 1 / static_cast<double>(count);  // where it is 0, all rows are ignored and nobody looks
+}
+
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;
@@ -170,6 +182,8 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
     auto* normalizer = static_cast<Normalizer<C>*>(kernel.normalizer);
     const std::int64_t grain = cpu::exponential_rows(kernel.classes);
     const auto* logits = static_cast<const T*>(kernel.logits);
+    auto* gradient = static_cast<float*>(kernel.logits_grad);
+    const float factor = gradient != nullptr ? static_cast<float>(scale_of(kernel)) : 0;
     // loss(row, x, its normalizer) for the rows that are not ignored, with what they count in the mean.
     const auto sum_with = [&](auto&& loss) {
       cpu::sum_losses<T>(
@@ -182,6 +196,20 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
             return loss(row, logits + row * kernel.classes, normalizer[row]);
           },
           [&, device = context.device](std::int64_t begin, std::int64_t end) {
+            if constexpr (std::is_same_v<T, float>) {
+              if (gradient != nullptr) {
+                TANDEM_BY_ISA(normalize_with_gradient)
+                ({.logits = logits + begin * kernel.classes,
+                  .indices = kernel.target.indices + begin,
+                  .ignore_index = kernel.target.ignore_index,
+                  .rows = end - begin,
+                  .classes = kernel.classes,
+                  .normalizer = normalizer + begin,
+                  .factor = factor,
+                  .gradient = gradient + begin * kernel.classes});
+                return;
+              }
+            }
             normalize(device, logits, kernel.classes, begin, end, normalizer);
           });
     };
@@ -218,6 +246,18 @@ void run(OnCpu, Context& context, const CrossEntropyGrad& kernel) {
         }
       }
     });
+  });
+}
+
+void run(OnCpu, Context&, const CrossEntropyRescale& kernel) {
+  const float g = *kernel.grad;
+  if (g == 1) {
+    return;
+  }
+  core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      kernel.logits_grad[i] *= g;
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/helper.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 

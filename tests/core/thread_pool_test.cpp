@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/cores.h>
 #include <tandem/core/error.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
@@ -257,6 +258,59 @@ TEST(SetNumThreads, IsSafeWhileOthersWork) {
   stop = true;
   masters.clear();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST(Cores, AreNoMoreThanTheQuotaOfTheControlGroup) {
+  EXPECT_EQ(cores_of_quota("200000 100000"), 2);
+  EXPECT_EQ(cores_of_quota("150000 100000"), 2);
+  EXPECT_EQ(cores_of_quota("1000 100000"), 1);
+  for (const char* none : {"max 100000", "-1 100000", "", "200000", "200000 0", "x y", " "}) {
+    EXPECT_EQ(cores_of_quota(none), 0) << none;
+  }
+  EXPECT_GE(available_cores(), 1);
+  EXPECT_LE(available_cores(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Two replicas on two threads would only wait for helpers that have no core.
+TEST(SeveralCallers, GetNoHelpersWhenThereAreAsManyAsThreads) {
+  const ThreadCount scope(2);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  std::atomic<int> inside{0};
+  std::atomic<int> helped{0};
+  std::atomic<bool> stop{false};
+  const auto call = [&] {
+    while (!stop) {
+      const auto own = std::this_thread::get_id();
+      pool().for_each_chunk(4, [&](std::int64_t) { helped += std::this_thread::get_id() != own ? 1 : 0; });
+      ++inside;
+    }
+  };
+  std::jthread first(call);
+  std::jthread second(call);
+  const auto calls = [&](int count) {
+    for (inside = 0; inside < count && std::chrono::steady_clock::now() < deadline;) {
+      std::this_thread::yield();
+    }
+  };
+  calls(2000);  // both have been seen
+  helped = 0;
+  calls(2000);
+  const int few = helped;
+  stop = true;
+  first.join();
+  second.join();
+  // One of the two may have been off its core for so long that it did not count for a moment.
+  EXPECT_LT(few, 2000);
+  // Alone again, a caller has its helpers back.
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::atomic<int> arrived{0};
+  pool().for_each_chunk(2, [&](std::int64_t) {
+    for (++arrived; arrived < 2 && std::chrono::steady_clock::now() < deadline;) {
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(arrived, 2);
+  EXPECT_LT(std::chrono::steady_clock::now(), deadline);
 }
 
 void exit_with_threads(const char* text) {

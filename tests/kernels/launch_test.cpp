@@ -9,6 +9,7 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/core/helper.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/scratch.h>

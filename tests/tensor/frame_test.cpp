@@ -8,7 +8,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/thread_pool.h>
+#include <tandem/core/helper.h>
 #include <tandem/nn/linear.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/frame.h>

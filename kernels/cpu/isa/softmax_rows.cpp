@@ -80,6 +80,7 @@ TANDEM_SIMD double sum_of_powers(const float* x, std::int64_t size, float highes
 
 struct Ignore {
   TANDEM_SIMD void operator()(std::int64_t, std::int64_t, Vec) const {}
+  TANDEM_SIMD void finish(double) const {}
 };
 
 struct RowSum {
@@ -87,18 +88,22 @@ struct RowSum {
   double sum;
 };
 
-// In one register: what is behind its end is -inf, whose power is 0.
-TANDEM_SIMD RowSum sum_of_short_row(const float* x, std::int64_t size) {
+// In one register, whose powers visit() sees: what is behind its end is -inf, whose power is 0.
+template <class Visit>
+TANDEM_SIMD RowSum sum_of_short_row(const float* x, std::int64_t size, Visit&& visit) {
   const Vec row = first_of(load(x, first(size)), size, broadcast(-kInfinity));
   const float highest = largest_lane(row);
+  const Vec power = exp_below_one(row - broadcast(highest));
+  visit(std::int64_t{0}, size, power);
   Doubles sum;
-  sum.add(exp_below_one(row - broadcast(highest)));
+  sum.add(power);
   return {highest, sum.total()};
 }
 
-TANDEM_SIMD RowSum sum_of_long_row(const float* x, std::int64_t size) {
+template <class Visit>
+TANDEM_SIMD RowSum sum_of_long_row(const float* x, std::int64_t size, Visit&& visit) {
   const float highest = highest_of(x, size);
-  return {highest, sum_of_powers(x, size, highest, Ignore())};
+  return {highest, sum_of_powers(x, size, highest, visit)};
 }
 
 struct Pair {
@@ -133,15 +138,23 @@ TANDEM_SIMD void for_each_register(const float* x, std::int64_t size, Body&& bod
 
 }  // namespace
 
-// The logarithms of as many rows as a register has lanes are taken at once.
-void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes, Normalizer<float>* normalizer) {
+namespace {
+
+// The logarithms of as many rows as a register has lanes are taken at once. visitor_of(row) sees the row's powers, and
+// then their sum.
+template <class VisitorOf>
+TANDEM_SIMD void normalize(const float* logits, std::int64_t rows, std::int64_t classes, Normalizer<float>* normalizer,
+                           VisitorOf&& visitor_of) {
   for (std::int64_t begin = 0; begin < rows; begin += kLanes) {
     const std::int64_t count = rows - begin < kLanes ? rows - begin : kLanes;
     float high[kLanes] = {};
     float low[kLanes] = {};
     for (std::int64_t k = 0; k < count; ++k) {
       const float* x = logits + (begin + k) * classes;
-      const RowSum row = classes <= kLanes ? sum_of_short_row(x, classes) : sum_of_long_row(x, classes);
+      auto visitor = visitor_of(begin + k);
+      const RowSum row =
+          classes <= kLanes ? sum_of_short_row(x, classes, visitor) : sum_of_long_row(x, classes, visitor);
+      visitor.finish(row.sum);
       const Pair sum = pair_of(row.sum);
       normalizer[begin + k].highest = row.highest;
       high[k] = sum.high;
@@ -152,6 +165,63 @@ void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes
       normalizer[begin + k].log_sum = high[k];
     }
   }
+}
+
+// Writes a row's gradient: (power / sum - [c == own]) * factor.
+class RowGradient {
+ public:
+  TANDEM_SIMD RowGradient(const ClassRows& rows, std::int64_t row)
+      : out_(rows.gradient + row * rows.classes),
+        classes_(rows.classes),
+        own_(rows.indices[row]),
+        factor_(rows.factor),
+        ignored_(own_ == rows.ignore_index) {}
+
+  TANDEM_SIMD void operator()(std::int64_t i, std::int64_t count, Vec power) {
+    last_ = power;
+    if (classes_ > kLanes) {
+      write(out_ + i, count, power, Accumulate::no);
+    }
+  }
+  TANDEM_SIMD void finish(double sum) const {
+    const auto part = static_cast<float>(1 / sum);
+    if (ignored_) {
+      for_each_register(out_, classes_, [&](std::int64_t i, std::int64_t count, Vec) __attribute__((always_inline)) {
+        write(out_ + i, count, Vec{}, Accumulate::no);
+      });
+    } else if (classes_ <= kLanes) {
+      const Vec p = last_ * broadcast(part);
+      const Vec rest = p - (lane_numbers() == static_cast<std::int32_t>(own_) ? broadcast(1) : Vec{});
+      write(out_, classes_, rest * broadcast(factor_), Accumulate::no);
+    } else {
+      const float own = (out_[own_] * part - 1) * factor_;
+      const Vec scale = broadcast(part * factor_);
+      for_each_register(out_, classes_, [&](std::int64_t i, std::int64_t count, Vec p) __attribute__((always_inline)) {
+        write(out_ + i, count, p * scale, Accumulate::no);
+      });
+      out_[own_] = own;
+    }
+  }
+
+ private:
+  float* out_;
+  std::int64_t classes_;
+  std::int64_t own_;
+  float factor_;
+  bool ignored_;
+  Vec last_ = Vec{};
+};
+
+}  // namespace
+
+void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes, Normalizer<float>* normalizer) {
+  normalize(logits, rows, classes, normalizer, [](std::int64_t) { return Ignore(); });
+}
+
+void normalize_with_gradient(const ClassRows& arguments) {
+  const ClassRows rows = arguments;  // which the stores below can't reach
+  normalize(rows.logits, rows.rows, rows.classes, rows.normalizer,
+            [&](std::int64_t row) { return RowGradient(rows, row); });
 }
 
 void class_gradient_row(const ClassGradientRow& arguments) {

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <tandem/core/function_ref.h>
+#include <tandem/core/thread_state.h>
+
+namespace tandem::inline v0::core {
+
+using ChunkBody = FunctionRef<void(std::int64_t)>;
+
+/// A thread that hands out chunks, and the call that it is in. Never freed, so that a worker may come in late: it finds
+/// a closed gate, or the next call's chunks.
+class PoolCaller {
+ public:
+  /// Opens the gate to at most `helpers` workers. Chunk 0 is the caller's: see work().
+  void open(ChunkBody body, std::int64_t chunks, int helpers) {
+    body_.emplace(body);
+    chunks_ = chunks;
+    most_visitors_ = static_cast<std::uint32_t>(helpers);
+    state_ = thread_state();
+    next_.store(1, std::memory_order_relaxed);
+    gate_.store(kOpen, std::memory_order_release);
+  }
+
+  /// Runs `first`, then chunks that nobody has claimed until none is left.
+  void work(std::int64_t first) {
+    for (std::int64_t chunk = first; chunk < chunks_; chunk = claim()) {
+      try {
+        (*body_)(chunk);
+      } catch (...) {
+        const std::lock_guard lock(error_mutex_);
+        if (!error_ || chunk < error_chunk_) {
+          error_chunk_ = chunk;
+          error_ = std::current_exception();
+        }
+      }
+    }
+  }
+  std::int64_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// A worker comes in, unless the gate is closed, the helpers are complete, or nothing is left to do.
+  bool enter() {
+    std::uint32_t gate = gate_.load(std::memory_order_acquire);
+    while ((gate & kOpen) != 0 && (gate & kVisitors) < most_visitors_.load(std::memory_order_relaxed) &&
+           next_.load(std::memory_order_relaxed) < chunks_.load(std::memory_order_relaxed)) {
+      if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  /// What the visitor's chunks run under: a copy made in open(), since the caller's own chunks may change theirs.
+  const ThreadState& state() const { return state_; }
+  /// The visitor goes. True when the caller has to be woken.
+  bool leave() { return gate_.fetch_sub(1, std::memory_order_acq_rel) == (kAsleep | 1); }
+
+  /// Lets nobody in any more.
+  void close() { gate_.fetch_and(~kOpen, std::memory_order_relaxed); }
+  /// True when all who came in have left.
+  bool is_empty() const { return (gate_.load(std::memory_order_acquire) & kVisitors) == 0; }
+  /// From here on the last visitor's leave() says that the caller sleeps.
+  void fall_asleep() { gate_.fetch_or(kAsleep, std::memory_order_acq_rel); }
+  void wake_up() { gate_.fetch_and(~kAsleep, std::memory_order_relaxed); }
+
+  /// What the lowest failing chunk threw, once.
+  std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
+
+ private:
+  static constexpr std::uint32_t kOpen = 1U << 31;
+  static constexpr std::uint32_t kAsleep = 1U << 30;
+  static constexpr std::uint32_t kVisitors = kAsleep - 1;
+
+  // The first two lines are what a worker reads to take part, the first is written by all.
+  alignas(64) std::atomic<std::uint32_t> gate_{0};
+  std::atomic<std::uint32_t> most_visitors_{0};
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<std::int64_t> chunks_{0};
+  std::optional<ChunkBody> body_;
+  alignas(64) ThreadState state_;
+  std::mutex error_mutex_;
+  std::int64_t error_chunk_ = 0;
+  std::exception_ptr error_;
+};
+
+}  // namespace tandem::inline v0::core
