@@ -18,19 +18,26 @@ using ChunkBody = FunctionRef<void(std::int64_t)>;
 /// a closed gate, or the next call's chunks.
 class PoolCaller {
  public:
-  /// Opens the gate to at most `helpers` workers. Chunk 0 is the caller's: see work().
+  /// More are not handed out.
+  static constexpr std::int64_t kMostChunks = (std::int64_t{1} << 31) - 1;
+
+  /// Opens the gate to at most `helpers` workers.
   void open(ChunkBody body, std::int64_t chunks, int helpers) {
     body_.emplace(body);
-    chunks_ = chunks;
-    most_visitors_ = static_cast<std::uint32_t>(helpers);
+    most_visitors_.store(static_cast<std::uint32_t>(helpers), std::memory_order_relaxed);
     state_ = thread_state();
-    next_.store(1, std::memory_order_relaxed);
+    unclaimed_.store(static_cast<std::uint64_t>(chunks) << 32, std::memory_order_relaxed);
     gate_.store(kOpen, std::memory_order_release);
   }
 
-  /// Runs `first`, then chunks that nobody has claimed until none is left.
-  void work(std::int64_t first) {
-    for (std::int64_t chunk = first; chunk < chunks_; chunk = claim()) {
+  /// Runs chunks until none is left. The caller takes the first of them, helpers the last: so with two threads each
+  /// has the same half of a tensor in every op, and what it wrote there is still in its cache.
+  void work(bool from_the_back) {
+    for (;;) {
+      const std::int64_t chunk = claim(from_the_back);
+      if (chunk < 0) {
+        return;
+      }
       try {
         (*body_)(chunk);
       } catch (...) {
@@ -42,13 +49,12 @@ class PoolCaller {
       }
     }
   }
-  std::int64_t claim() { return next_.fetch_add(1, std::memory_order_relaxed); }
 
   /// A worker comes in, unless the gate is closed, the helpers are complete, or nothing is left to do.
   bool enter() {
     std::uint32_t gate = gate_.load(std::memory_order_acquire);
     while ((gate & kOpen) != 0 && (gate & kVisitors) < most_visitors_.load(std::memory_order_relaxed) &&
-           next_.load(std::memory_order_relaxed) < chunks_.load(std::memory_order_relaxed)) {
+           !is_empty(unclaimed_.load(std::memory_order_relaxed))) {
       if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) {
         return true;
       }
@@ -63,7 +69,7 @@ class PoolCaller {
   /// Lets nobody in any more.
   void close() { gate_.fetch_and(~kOpen, std::memory_order_relaxed); }
   /// True when all who came in have left.
-  bool is_empty() const { return (gate_.load(std::memory_order_acquire) & kVisitors) == 0; }
+  bool is_deserted() const { return (gate_.load(std::memory_order_acquire) & kVisitors) == 0; }
   /// From here on the last visitor's leave() says that the caller sleeps.
   void fall_asleep() { gate_.fetch_or(kAsleep, std::memory_order_acq_rel); }
   void wake_up() { gate_.fetch_and(~kAsleep, std::memory_order_relaxed); }
@@ -76,11 +82,24 @@ class PoolCaller {
   static constexpr std::uint32_t kAsleep = 1U << 30;
   static constexpr std::uint32_t kVisitors = kAsleep - 1;
 
+  static bool is_empty(std::uint64_t range) { return static_cast<std::uint32_t>(range) >= range >> 32; }
+
+  // -1 when none is left.
+  std::int64_t claim(bool from_the_back) {
+    std::uint64_t range = unclaimed_.load(std::memory_order_relaxed);
+    while (!is_empty(range)) {
+      const std::uint64_t rest = from_the_back ? range - (std::uint64_t{1} << 32) : range + 1;
+      if (unclaimed_.compare_exchange_weak(range, rest, std::memory_order_relaxed)) {
+        return static_cast<std::int64_t>(from_the_back ? rest >> 32 : range & 0xffffffffU);
+      }
+    }
+    return -1;
+  }
+
   // The first two lines are what a worker reads to take part, the first is written by all.
   alignas(64) std::atomic<std::uint32_t> gate_{0};
   std::atomic<std::uint32_t> most_visitors_{0};
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<std::int64_t> chunks_{0};
+  std::atomic<std::uint64_t> unclaimed_{0};  // begin in the low half, end in the high one
   std::optional<ChunkBody> body_;
   alignas(64) ThreadState state_;
   std::mutex error_mutex_;

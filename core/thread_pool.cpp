@@ -165,6 +165,8 @@ struct ThreadPool::Impl {
     return own.busy_callers;
   }
 
+  int share(Place& own) const { return std::max(1, threads.load(std::memory_order_relaxed) / busy_callers(own)); }
+
   // Spinning is for those who do not take a core from somebody who computes.
   Clock::duration patience(int busy) const {
     return threads.load(std::memory_order_relaxed) - 1 + busy <= cores ? kPatience : Clock::duration(0);
@@ -176,7 +178,7 @@ struct ThreadPool::Impl {
       if (call.enter()) {
         {
           const ThreadStateScope carried(call.state());
-          call.work(call.claim());
+          call.work(true);
         }
         if (call.leave()) {
           const std::lock_guard lock(parking);
@@ -220,12 +222,12 @@ struct ThreadPool::Impl {
   }
 
   void wait_for_visitors(PoolCaller& call, Clock::duration patience) {
-    if (spin_until(patience, [&] { return call.is_empty(); })) {
+    if (spin_until(patience, [&] { return call.is_deserted(); })) {
       return;
     }
     std::unique_lock lock(parking);
     call.fall_asleep();
-    visitors_left.wait(lock, [&] { return call.is_empty(); });
+    visitors_left.wait(lock, [&] { return call.is_deserted(); });
     call.wake_up();
   }
 
@@ -277,9 +279,10 @@ void ThreadPool::set_num_threads(int count) {
   }
 }
 
+int ThreadPool::share() noexcept { return inside_chunk || num_threads() == 1 ? 1 : impl_->share(impl_->place()); }
+
 void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body) {
-  const int threads = num_threads();
-  if (chunks <= 1 || inside_chunk || threads == 1) {
+  if (chunks <= 0 || chunks > PoolCaller::kMostChunks || inside_chunk || num_threads() == 1) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       body(chunk);
     }
@@ -288,18 +291,17 @@ void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64
   Impl& pool = *impl_;
   Place& own = pool.place();
   own.active.store(Place::kInside, std::memory_order_relaxed);
-  const int busy = pool.busy_callers(own);
-  const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, std::max(1, threads / busy))) - 1;
+  const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, pool.share(own))) - 1;
 
   own.call.open(body, chunks, helpers);
   if (helpers > 0) {
     pool.announce(helpers);
   }
   inside_chunk = true;
-  own.call.work(0);
+  own.call.work(false);
   inside_chunk = false;
   own.call.close();
-  pool.wait_for_visitors(own.call, pool.patience(busy));
+  pool.wait_for_visitors(own.call, pool.patience(own.busy_callers));
 
   own.active.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (const std::exception_ptr error = own.call.take_error()) {

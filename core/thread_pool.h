@@ -28,11 +28,14 @@ class TANDEM_API ThreadPool {
   static ThreadPool& instance();
 
   /// body(k) for every k in [0, chunks), the caller taking part. Returns when all are done; rethrows the exception
-  /// of the lowest failing chunk. Called from inside a chunk it runs in that thread alone.
+  /// of the lowest failing chunk. Called from inside a chunk it runs in that thread alone. One chunk, too, is worth a
+  /// call if it takes long: its caller counts as busy meanwhile.
   void for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body);
 
   /// See tandem::num_threads().
   int num_threads() const noexcept;
+  /// How many of them a call from this thread would get now. For work whose result does not depend on how it is cut.
+  int share() noexcept;
   /// See tandem::set_num_threads(). Throws ConfigError while an op is running.
   void set_num_threads(int count);
 

@@ -11,6 +11,10 @@
 
 namespace tandem::inline v0::kernels {
 
+/// Fewer elements than these a CPU updates on one thread: what they cost less on two is spent on moving them to the
+/// caches of those that use them next.
+inline constexpr std::int64_t kSharedUpdate = 131072;
+
 /// g += weight_decay * p;  with momentum: b = momentum * b + (1 - dampening) * g (b = g at step 1),
 /// g = nesterov ? g + momentum * b : b;  p -= lr * g.   Sutskever et al., 2013, as PyTorch writes it.
 struct Sgd {

@@ -5,6 +5,7 @@
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
@@ -27,6 +28,13 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
 std::string quoted_name(const Tensor& parameter) {
   const std::string name = autograd::parameter_name(parameter);
   return name.empty() ? name : fmt::format(" '{}'", name);
+}
+
+// A large parameter on a CPU is a slice of its own: cut alone, it is updated by the threads that multiply by its parts
+// (what one core wrote is dear to another). Small ones are cheaper together.
+bool is_shared_out(const Tensor& parameter) {
+  const detail::View& elements = parameter.unresolved()->view;
+  return elements.device().type == DeviceType::cpu && elements.numel() >= kernels::kSharedUpdate;
 }
 
 }  // namespace
@@ -118,7 +126,8 @@ void Optimizer::cut() {
 
   std::vector<std::unique_ptr<Slice>> slices;
   const auto alike = [&](std::size_t i, std::size_t j) {
-    return members_[i].steps == members_[j].steps && members_[i].group == members_[j].group;
+    return members_[i].steps == members_[j].steps && members_[i].group == members_[j].group &&
+           !is_shared_out(members_[i].parameter) && !is_shared_out(members_[j].parameter);
   };
   for (const ParameterRun& run : gradient_runs(sorted, alike)) {
     const Member& first = members_[run.first];

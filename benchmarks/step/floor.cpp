@@ -216,13 +216,26 @@ class FloorStep final : public Step {
       rate = static_cast<float>(spec_.lr / (1 - std::pow(0.9, t)));
       scale = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, t)));
     }
-    shared_out(count_, kShare, [&](std::int64_t begin, std::int64_t end) {
+    const auto part = [&](std::int64_t begin, std::int64_t end) {
       if (spec_.rule == Rule::adam) {
         loops_.adam(params_, grads_, first_, second_, rate, scale, begin, end);
       } else if (spec_.momentum != 0) {
         loops_.momentum(params_, grads_, first_, lr, static_cast<float>(spec_.momentum), begin, end);
       } else {
         loops_.sgd(params_, grads_, lr, begin, end);
+      }
+    };
+    // Each thread updates the rows that it multiplies by.
+    const std::int64_t threads = count_ < 8 * kShare ? 1 : tandem::num_threads();
+    tandem::core::ThreadPool::instance().for_each_chunk(threads, [&](std::int64_t thread) {
+      for (const Layer& l : layers_) {
+        const auto border = [&](std::int64_t t) {
+          return l.w - params_ + std::min(l.out, (l.out + 15) / 16 * t / threads * 16) * l.in;
+        };
+        part(border(thread), border(thread + 1));
+        if (thread == 0) {
+          part(l.b - params_, l.b - params_ + l.out);
+        }
       }
     });
   }

@@ -21,9 +21,13 @@ bool is_own() {
   return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
 }
 
-// One chunk of output, about 0.4 Mflop at the least: below it two threads are no faster than one.
-constexpr std::int64_t kChunkWork = 200'000;
+// One chunk of output, 1 Mflop at the least: below it a second thread costs more than it saves, mostly for what was
+// written by the one and is read by the other (docs/cpu-performance.md).
+constexpr std::int64_t kChunkWork = 500'000;
 constexpr std::int64_t kRowStep = 16;
+// A weight's gradient of so many rows is cut by rows even if there are more columns: then each thread writes the part
+// of the weight that it multiplies by in the forward pass.
+constexpr std::int64_t kRowsEnough = 64;
 
 // What is written at `at`, an offset from the output's beginning, when the sum is `value`. T: stored, C: computed in.
 template <class T, class C = T>
@@ -98,22 +102,21 @@ void small(const Matmul& kernel) {
 }
 
 // How many blocks to cut a product into that takes `work` multiply-adds. Eigen's bits depend on the cut, so that must
-// not depend on the number of threads; those of our own product don't, and each block packs some of what others pack.
+// not depend on who is there to help; those of our own product don't, and each block packs some of what others pack.
 template <class T>
 std::int64_t block_count(std::int64_t work) {
-  const std::int64_t most = is_own<T>() ? core::ThreadPool::instance().num_threads() : 16;
+  const std::int64_t most = is_own<T>() ? core::ThreadPool::instance().share() : 16;
   return std::clamp<std::int64_t>(work / kChunkWork, 1, most);
 }
 
-// The longer side is cut, so that each block packs little more than its share.
+// The longer side is cut, so that each block packs little more than its share. A product with a transposed left side is
+// the gradient of a weight.
 template <class T>
 void blocked(Context& context, const Matmul& kernel) {
-  const std::int64_t blocks = block_count<T>(kernel.m * kernel.n * kernel.k);
-  const bool by_rows = kernel.m >= kernel.n;
+  const bool by_rows = kernel.m >= kernel.n || (kernel.a.col_stride != 1 && kernel.m >= kRowsEnough);
   const std::int64_t total = by_rows ? kernel.m : kernel.n;
-  const std::int64_t grain = ((total + blocks - 1) / blocks + kRowStep - 1) / kRowStep * kRowStep;
   const Device device = context.device;
-  core::parallel_for(total, grain, [&](std::int64_t begin, std::int64_t end) {
+  const auto multiply = [&](std::int64_t begin, std::int64_t end) {
     const cpu::OutputBlock block =
         by_rows ? cpu::OutputBlock{begin, end - begin, 0, kernel.n} : cpu::OutputBlock{0, kernel.m, begin, end - begin};
     if constexpr (std::is_same_v<T, float>) {
@@ -121,6 +124,16 @@ void blocked(Context& context, const Matmul& kernel) {
     } else {
       TANDEM_BY_ISA(eigen_product_f64)(kernel, block);
     }
+  };
+  const std::int64_t work = kernel.m * kernel.n * kernel.k;
+  if (work < 2 * kChunkWork) {
+    return multiply(0, total);
+  }
+  const std::int64_t steps = (total + kRowStep - 1) / kRowStep;
+  const std::int64_t blocks = std::min(block_count<T>(work), steps);
+  core::ThreadPool::instance().for_each_chunk(blocks, [&](std::int64_t block) {
+    const auto border = [&](std::int64_t before) { return std::min(total, steps * before / blocks * kRowStep); };
+    multiply(border(block), border(block + 1));
   });
 }
 

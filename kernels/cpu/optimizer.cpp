@@ -22,6 +22,8 @@ void dispatch_step(DType dtype, const char* op, bool maximize, Body&& body) {
   });
 }
 
+std::int64_t grain_of(std::int64_t count) { return count < kSharedUpdate ? count : cpu::kElementChunk; }
+
 // A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
 // a ParameterStore. The smallest normal number is lost in the root of any other second moment.
 template <class T>
@@ -45,7 +47,7 @@ void run(OnCpu, Context&, const Sgd& kernel) {
                                .take = first ? C(1) : static_cast<C>(1 - kernel.dampening),
                                .ahead = kernel.nesterov ? momentum : C(1),
                                .now = kernel.nesterov ? C(1) : C(0)};
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         TANDEM_BY_ISA(sgd_f32)(loop, kMaximize, begin, end);
       } else {
@@ -75,7 +77,7 @@ void run(OnCpu, Context&, const Adam& kernel) {
                                 .eps = positive<C>(kernel.eps),
                                 .shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1),
                                 .decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay)};
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         TANDEM_BY_ISA(adam_f32)(loop, kMaximize, begin, end);
       } else {
@@ -118,7 +120,7 @@ void run(OnCpu, Context&, const RmsProp& kernel) {
         param[i] = T(param[i] - lr * step);
       }
     };
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       if (mean == nullptr) {
         buffer == nullptr ? update.template operator()<false, false>(begin, end)
                           : update.template operator()<false, true>(begin, end);
@@ -140,7 +142,7 @@ void run(OnCpu, Context&, const Adagrad& kernel) {
     const C lr = static_cast<C>(kernel.state->learning_rate / (1 + steps_before * kernel.lr_decay));
     const C eps = positive<C>(kernel.eps);
     const C decay = static_cast<C>(kernel.weight_decay);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
         const C g = cpu::downhill<kMaximize>(C(grad[i])) + decay * param[i];
@@ -158,7 +160,7 @@ void run(OnCpu, Context&, const MovingAverage& kernel) {
     const T* values = static_cast<const T*>(kernel.values);
     const C decay = static_cast<C>(kernel.decay);
     const C rest = static_cast<C>(1 - kernel.decay);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
         average[i] = T(decay * average[i] + rest * values[i]);
