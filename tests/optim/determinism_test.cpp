@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
+#include "kernels/recorder.h"
 #include "support/thread_count.h"
 
 // The same seed gives the same bits, for any number of threads.
@@ -29,9 +31,9 @@ using Make = std::function<std::unique_ptr<optim::Optimizer>(const std::vector<T
 std::vector<Values> train(int threads, const Make& make) {
   const test::ThreadCount count(threads);
   manual_seed(9);
-  const nn::Sequential model(nn::Linear(300, 257), nn::ReLU(), nn::Dropout(0.25), nn::Linear(257, 10));
+  const nn::Sequential model(nn::Linear(520, 257), nn::ReLU(), nn::Dropout(0.25), nn::Linear(257, 10));
   const auto optimizer = make(model.parameters());
-  const Tensor x = randn({600, 300});
+  const Tensor x = randn({600, 520});
   const Tensor y = randint(0, 10, {600});
   std::vector<Values> all;
   for (int step = 0; step < 4; ++step) {
@@ -79,6 +81,20 @@ TEST(Determinism, AdagradInGroups) {
     const std::vector<optim::ParamGroup> groups{{.params = {p[0], p[3]}}, {.params = {p[1], p[2]}, .lr = 0.1}};
     return std::make_unique<optim::Adagrad>(groups);
   });
+}
+
+// What is large is updated alone, so that threads can keep to the parts of it that they multiply by; the rest together.
+TEST(LargeParameters, AreUpdatedAlone) {
+  const nn::Sequential model(nn::Linear(520, 257), nn::ReLU(), nn::Linear(257, 30), nn::ReLU(), nn::Linear(30, 10));
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  model(randn({8, 520})).sum().backward();
+  test::Recorder recorder;
+  {
+    const test::ObserverScope scope(&recorder);
+    sgd.step();
+  }
+  const auto names = recorder.names();
+  EXPECT_EQ(std::count(names.begin(), names.end(), "sgd"), 2);
 }
 
 }  // namespace
