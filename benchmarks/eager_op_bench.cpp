@@ -14,7 +14,7 @@ using namespace tandem;
 template <class Op>
 void measure(benchmark::State& state, bool recorded, Op op) {
   Tensor x = full({1}, 1.5);
-  Tensor y = full({1}, 0.5);
+  const Tensor y = full({1}, 0.5);
   x.requires_grad_(recorded);
   for ([[maybe_unused]] auto _ : state) {
     Tensor result = op(x, y);
@@ -31,7 +31,7 @@ void add_op(const char* name, Op op) {
 }
 
 void backward_of_mul(benchmark::State& state) {
-  Tensor x = full({1}, 1.5).requires_grad_();
+  const Tensor x = full({1}, 1.5).requires_grad_();
   const Tensor y = full({1}, 0.5);
   for ([[maybe_unused]] auto _ : state) {
     (x * y).backward();
@@ -42,7 +42,7 @@ BENCHMARK(backward_of_mul)->Name("mul/recorded+backward");
 
 void floor_of_one(benchmark::State& state) {
   float x = 1.5F;
-  float y = 0.5F;
+  const float y = 0.5F;
   for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(x);
     float product = x * y;

@@ -20,7 +20,7 @@ void fork_join(benchmark::State& state) {
   set_num_threads(static_cast<int>(state.range(0)));
   auto& pool = core::ThreadPool::instance();
   std::atomic<int> sink{0};
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     pool.for_each_chunk(state.range(0), [&](std::int64_t chunk) {
       if (chunk < 0) {
         ++sink;
@@ -45,14 +45,14 @@ void replicas(benchmark::State& state, std::int64_t in, std::int64_t hidden, std
   }
   static std::mutex making;  // the random numbers come from one generator
   std::unique_lock lock(making);
-  Mlp model(in, hidden);
+  const Mlp model(in, hidden);
   optim::SGD sgd(model.parameters(), {.lr = 1e-3});
   const Tensor x = randn({batch, in});
   const Tensor y = randint(0, 10, {batch});
   lock.unlock();
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     sgd.zero_grad();
-    Tensor loss = nn::cross_entropy(model(x), y);
+    const Tensor loss = nn::cross_entropy(model(x), y);
     loss.backward();
     sgd.step();
   }

@@ -124,7 +124,7 @@ struct ThreadPool::Impl {
   Place& place() {
     if (own_place == nullptr) {
       own_place = claim_place();
-      static thread_local GiveBackPlace give_back;
+      static thread_local const GiveBackPlace give_back;
     }
     return *own_place;
   }
@@ -160,7 +160,7 @@ struct ThreadPool::Impl {
     const auto now = Clock::now();
     if (now - own.counted > kRecount) {
       own.counted = now;
-      own.busy_callers = count_busy(&own);
+      own.busy_callers = std::max(1, count_busy(&own));
     }
     return own.busy_callers;
   }

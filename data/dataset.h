@@ -38,7 +38,7 @@ class TANDEM_API Dataset {
   struct Life {
     Life() : token(std::make_shared<const char>()) {}
     Life(const Life&) : Life() {}
-    Life& operator=(const Life&) noexcept { return *this; }
+    Life& operator=(const Life&) noexcept { return *this; }  // NOLINT(bugprone-unhandled-self-assignment)
     std::shared_ptr<const char> token;
   };
   Life life_;

@@ -163,6 +163,7 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
   {
     const Recording::Scope scope(*recording);
     std::vector<Tensor> slots;
+    slots.reserve(capture.slots.size());
     for (const Tensor& slot : capture.slots) {
       slots.emplace_back(slot.raw());  // a handle of its own: what the function makes of it ends with it
     }
@@ -227,7 +228,7 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
   // The function may call reset().
   const auto self =
       std::find_if(impl.captures.begin(), impl.captures.end(), [&](const auto& held) { return held.get() == capture; });
-  const std::shared_ptr<Capture> kept = *self;
+  const std::shared_ptr<Capture> kept = *self;  // NOLINT(performance-unnecessary-copy-initialization)
   try {
     impl.record(*capture, body);
   } catch (...) {

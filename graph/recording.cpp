@@ -146,7 +146,7 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
           self->on_free(data, index);
           detail::cpu_free(data, bytes);
         });
-    static_cast<void>(memory.release());
+    static_cast<void>(memory.release());  // NOLINT(bugprone-unused-return-value): the storage has it
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
   live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});

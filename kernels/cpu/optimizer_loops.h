@@ -71,11 +71,10 @@ struct AdamLoop {
       const C g = downhill<kMaximize>(C(grad[i])) + decay * p;
       m[i] = T(beta1 * m[i] + rest1 * g);
       v[i] = T(beta2 * v[i] + rest2 * g * g);
-      C second = C(v[i]);
       if constexpr (kLargest) {
-        largest[i] = second <= C(largest[i]) ? largest[i] : T(second);  // NaN comes through
-        second = C(largest[i]);
+        largest[i] = C(v[i]) <= C(largest[i]) ? largest[i] : v[i];  // NaN comes through
       }
+      const C second = C(kLargest ? largest[i] : v[i]);
       param[i] = T(p - step_size * m[i] / (std::sqrt(second) * root2 + eps));
     }
   }

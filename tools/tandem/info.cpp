@@ -55,8 +55,10 @@ std::vector<std::string> dtypes() {
 }
 
 std::vector<std::string> cuda_devices() {
+  const int count = cuda::device_count();
   std::vector<std::string> names;
-  for (int i = 0; i < cuda::device_count(); ++i) {
+  names.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
     names.push_back(fmt::format("cuda:{} {}", i, cuda::device_name(i)));
   }
   return names;

@@ -177,7 +177,7 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
       }
       const Epilogue epilogue = part_of(out.epilogue, k, k + count, depth);
       for (std::int64_t row = 0; row < rows; row += block_rows) {
-        Output to = Output{out.data, out.stride, epilogue}.at(row, col);
+        const Output to = Output{out.data, out.stride, epilogue}.at(row, col);
         multiply_block(
             left.at(row, k), min(block_rows, rows - row), count, left_memory,
             pack_right ? Panels{right_memory, kTileCols, kTileCols * count} : Panels{from.data, from.depth_stride, 0},
