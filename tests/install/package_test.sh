@@ -50,9 +50,9 @@ cmake_minimum_required(VERSION 3.24)
 project(version LANGUAGES CXX)
 find_package(tandem ${WANTED} CONFIG REQUIRED)
 CMAKE
-  quietly cmake -S "$wanted" -B "$wanted/0.1" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=0.1
+  quietly cmake -S "$wanted" -B "$wanted/0.1" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=0.1
   for version in 0.0 0.2 1.0; do
-    ! cmake -S "$wanted" -B "$wanted/$version" -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=$version >"$output" 2>&1 ||
+    ! cmake -S "$wanted" -B "$wanted/$version" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DWANTED=$version >"$output" 2>&1 ||
       fail "find_package(tandem $version) took another version"
     grep -q "considered but not accepted" "$output" || { cat "$output" && fail "another error"; }
   done
