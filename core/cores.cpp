@@ -6,6 +6,11 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace tandem::inline v0::core {
 
@@ -43,6 +48,19 @@ int cores_of_control_groups() {
   return least;
 }
 
+// Those this process may run on; hardware_concurrency() counts all that are online.
+int cores_of_affinity_mask() {
+#if defined(__linux__)
+  for (std::size_t sets = 1; sets <= 64; sets *= 2) {  // a kernel for more cores than fit refuses
+    std::vector<cpu_set_t> mask(sets);
+    if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
+      return CPU_COUNT_S(sets * sizeof(cpu_set_t), mask.data());
+    }
+  }
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
 }  // namespace
 
 int cores_of_quota(std::string_view text) {
@@ -62,7 +80,7 @@ int cores_of_quota(std::string_view text) {
 }
 
 int available_cores() {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::max(1, cores_of_affinity_mask());
   const int limit = cores_of_control_groups();
   return limit == 0 ? cores : std::min(cores, limit);
 }

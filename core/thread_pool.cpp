@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -85,26 +86,30 @@ int initial_threads() {
 struct Place {
   PoolCaller call;
   Place* next = nullptr;
-  // When its thread last was in a call: kInside now, kNever for one that is to be had.
-  std::atomic<Clock::rep> active{kInside};
-  // Only its own thread looks at these.
+  // When its thread last was in a call: kInside now, kIdle if it was not yet, kFree for one that is to be had.
+  std::atomic<Clock::rep> active{kIdle};
+  // Only its own thread looks at these: the callers that are busy, and how many of them stand before it in the list.
   int busy_callers = 1;
+  int rank = 0;
   Clock::time_point counted;
 
   static constexpr Clock::rep kInside = std::numeric_limits<Clock::rep>::max();
-  static constexpr Clock::rep kNever = std::numeric_limits<Clock::rep>::min();
+  static constexpr Clock::rep kFree = std::numeric_limits<Clock::rep>::min();
+  static constexpr Clock::rep kIdle = kFree + 1;
 };
 
 constinit thread_local Place* own_place = nullptr;
+constinit thread_local bool thread_ends = false;
 
 struct GiveBackPlace {
   ~GiveBackPlace() {
-    if (own_place != nullptr) {
-      own_place->active.store(Place::kNever, std::memory_order_release);
-      own_place = nullptr;
-    }
+    thread_ends = true;
+    own_place->active.store(Place::kFree, std::memory_order_release);
   }
 };
+
+// Whether the calling thread has to do all of its chunks itself: it is in one, or its place is given back.
+bool works_alone() { return inside_chunk || thread_ends; }
 
 }  // namespace
 
@@ -131,8 +136,8 @@ struct ThreadPool::Impl {
 
   Place* claim_place() {
     for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      Clock::rep never = Place::kNever;
-      if (place->active.compare_exchange_strong(never, Place::kInside, std::memory_order_acquire)) {
+      Clock::rep free = Place::kFree;
+      if (place->active.compare_exchange_strong(free, Place::kIdle, std::memory_order_acquire)) {
         return place;
       }
     }
@@ -143,29 +148,48 @@ struct ThreadPool::Impl {
     return place;
   }
 
-  // Threads that are in a call or were a moment ago, `own` counted whatever it does.
-  int count_busy(const Place* own) const {
-    const Clock::rep since = (Clock::now() - kRecent).time_since_epoch().count();
+  static bool is_busy(const Place& place, Clock::time_point now) {
+    return place.active.load(std::memory_order_relaxed) >= (now - kRecent).time_since_epoch().count();
+  }
+
+  // Threads that are in a call or were a moment ago.
+  int count_busy() const {
+    const auto now = Clock::now();
     int busy = 0;
     for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      busy += place == own || place->active.load(std::memory_order_relaxed) >= since ? 1 : 0;
+      busy += is_busy(*place, now) ? 1 : 0;
     }
     return busy;
   }
 
-  int busy_callers(Place& own) const {
+  // How many callers there are, `own` counted whatever it does.
+  void look_around(Place& own) const {
     if (own.next == nullptr && places.load(std::memory_order_relaxed) == &own) {
-      return 1;
+      own.busy_callers = 1;
+      own.rank = 0;
+      return;
     }
     const auto now = Clock::now();
-    if (now - own.counted > kRecount) {
-      own.counted = now;
-      own.busy_callers = std::max(1, count_busy(&own));
+    if (now - own.counted <= kRecount) {
+      return;
     }
-    return own.busy_callers;
+    own.counted = now;
+    own.busy_callers = 0;
+    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+      if (place == &own) {
+        own.rank = own.busy_callers;
+      }
+      own.busy_callers += place == &own || is_busy(*place, now) ? 1 : 0;
+    }
   }
 
-  int share(Place& own) const { return std::max(1, threads.load(std::memory_order_relaxed) / busy_callers(own)); }
+  // Its part of the threads; the first callers get what does not divide.
+  int share(Place& own) const {
+    look_around(own);
+    const int all = threads.load(std::memory_order_relaxed);
+    const int busy = std::max(1, own.busy_callers);
+    return std::max(1, all / busy + (own.rank < all % busy ? 1 : 0));
+  }
 
   // Spinning is for those who do not take a core from somebody who computes.
   Clock::duration patience(int busy) const {
@@ -198,7 +222,7 @@ struct ThreadPool::Impl {
       if (stopping.load(std::memory_order_relaxed)) {
         return;
       }
-      if (!help_someone() && !spin_until(patience(count_busy(nullptr)), has_news)) {
+      if (!help_someone() && !spin_until(patience(count_busy()), has_news)) {
         std::unique_lock lock(parking);
         ++parked;
         call_arrived.wait(lock, has_news);
@@ -231,11 +255,22 @@ struct ThreadPool::Impl {
     call.wake_up();
   }
 
+  // Throws ConfigError, and goes on with one thread, where the system refuses so many.
   void start(int count) {
-    threads = count;
-    for (int i = 1; i < count; ++i) {
-      workers.emplace_back([this] { run_worker(); });
+    threads = 1;
+    try {
+      for (int i = 1; i < count; ++i) {
+        workers.emplace_back([this] { run_worker(); });
+      }
+    } catch (const std::system_error& error) {
+      const std::size_t started = workers.size() + 1;
+      stop();
+      fail<ConfigError>(
+          "{} compute threads: the system refuses more than {} ({}); ask for fewer by set_num_threads() or "
+          "TANDEM_NUM_THREADS",
+          count, started, error.what());
     }
+    threads = count;
   }
 
   void stop() {
@@ -279,10 +314,10 @@ void ThreadPool::set_num_threads(int count) {
   }
 }
 
-int ThreadPool::share() noexcept { return inside_chunk || num_threads() == 1 ? 1 : impl_->share(impl_->place()); }
+int ThreadPool::share() { return works_alone() || num_threads() == 1 ? 1 : impl_->share(impl_->place()); }
 
 void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body) {
-  if (chunks <= 0 || chunks > PoolCaller::kMostChunks || inside_chunk || num_threads() == 1) {
+  if (chunks <= 0 || chunks > PoolCaller::kMostChunks || works_alone() || num_threads() == 1) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       body(chunk);
     }

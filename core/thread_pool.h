@@ -35,7 +35,7 @@ class TANDEM_API ThreadPool {
   /// See tandem::num_threads().
   int num_threads() const noexcept;
   /// How many of them a call from this thread would get now. For work whose result does not depend on how it is cut.
-  int share() noexcept;
+  int share();
   /// See tandem::set_num_threads(). Throws ConfigError while an op is running.
   void set_num_threads(int count);
 

@@ -5,18 +5,49 @@
 
 #include <tandem/core/check.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace tandem::inline v0::kernels {
 
 namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kFirstBlock = std::size_t{64} << 10;
+// Behind each allocation, under AddressSanitizer: what is written behind one's end is not the neighbour's beginning.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kRedZone = 64;
+#else
+constexpr std::size_t kRedZone = 0;
+#endif
+
+void forbid([[maybe_unused]] std::byte* memory, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(memory, bytes);
+#endif
+}
+void permit([[maybe_unused]] std::byte* memory, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(memory, bytes);
+#endif
+}
 }  // namespace
+
+#if defined(__SANITIZE_ADDRESS__)
+void ScratchArena::close_rest() noexcept {
+  for (std::size_t block = block_; block < blocks_.size(); ++block) {
+    const std::size_t used = block == block_ ? used_ : 0;
+    forbid(blocks_[block].memory.get() + used, blocks_[block].bytes - used);
+  }
+}
+#endif
 
 void ScratchArena::Free::operator()(std::byte* memory) const noexcept { std::free(memory); }
 
 void* ScratchArena::allocate(std::size_t bytes) {
   check<OutOfMemory>(bytes <= kCeiling, "kernel workspace: asked for {} bytes, the ceiling is {}", bytes, kCeiling);
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t wanted_bytes = bytes;
+  bytes = std::min(kCeiling, (bytes + kAlignment - 1) / kAlignment * kAlignment + kRedZone);
   std::size_t block = block_;
   std::size_t used = used_;
   while (block < blocks_.size() && used + bytes > blocks_[block].bytes) {
@@ -38,11 +69,13 @@ void* ScratchArena::allocate(std::size_t bytes) {
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
     check<OutOfMemory>(memory != nullptr, "kernel workspace: the system has no {} bytes", size);
     blocks_.push_back({std::unique_ptr<std::byte, Free>(memory), size});
+    forbid(memory, size);
     total_ += size;
   }
   block_ = block;
   used_ = used;
-  void* result = blocks_[block_].memory.get() + used_;
+  std::byte* result = blocks_[block_].memory.get() + used_;
+  permit(result, wanted_bytes);
   used_ += bytes;
   return result;
 }

@@ -31,6 +31,13 @@ class TANDEM_API ScratchArena {
     std::unique_ptr<std::byte, Free> memory;
     std::size_t bytes = 0;
   };
+  // Under AddressSanitizer what is not given out cannot be touched.
+#if defined(__SANITIZE_ADDRESS__)
+  void close_rest() noexcept;
+#else
+  void close_rest() noexcept {}
+#endif
+
   std::vector<Block> blocks_;  // a block that is too small is followed by a larger one, never moved
   std::size_t block_ = 0;
   std::size_t used_ = 0;
@@ -44,6 +51,7 @@ class ScratchScope {
   ~ScratchScope() {
     arena_.block_ = block_;
     arena_.used_ = used_;
+    arena_.close_rest();
   }
   ScratchScope(const ScratchScope&) = delete;
   ScratchScope& operator=(const ScratchScope&) = delete;

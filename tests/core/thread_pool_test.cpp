@@ -10,6 +10,11 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/resource.h>
+#endif
+
 #include <gtest/gtest.h>
 
 #include <tandem/core/cores.h>
@@ -230,6 +235,29 @@ TEST(SetNumThreads, IsRefusedInsideAnOp) {
   }
 }
 
+TEST(SetNumThreads, WorksAfterALookAtOnesShare) {
+  const ThreadCount scope(2);
+  std::jthread([] {
+    EXPECT_GE(pool().share(), 1);
+    EXPECT_NO_THROW(set_num_threads(3));
+  }).join();
+}
+
+// Of which there may be many, one after the other.
+TEST(Pool, ThreadsThatComputeAtTheirVeryEndLeaveNothingBehind) {
+  const ThreadCount scope(2);
+  struct Late {
+    std::vector<int> counts = visits(5);  // before the pool's own mark of this thread: destroyed after it
+    ~Late() { EXPECT_EQ(visits(5), std::vector<int>(5, 1)); }
+  };
+  for (int i = 0; i < 50; ++i) {
+    std::jthread([] {
+      thread_local const Late late;
+      EXPECT_EQ(late.counts.size(), 5u);
+    }).join();
+  }
+}
+
 // Between the ops of one thread another may be anywhere: the call either takes effect or throws.
 TEST(SetNumThreads, IsSafeWhileOthersWork) {
   const ThreadCount restore(2);
@@ -267,6 +295,22 @@ TEST(Cores, AreNoMoreThanTheQuotaOfTheControlGroup) {
   for (const char* none : {"max 100000", "-1 100000", "", "200000", "200000 0", "x y", " "}) {
     EXPECT_EQ(cores_of_quota(none), 0) << none;
   }
+#if defined(__linux__)
+  cpu_set_t own;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  EXPECT_LE(available_cores(), CPU_COUNT(&own));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0; CPU_COUNT(&one) == 0; ++core) {
+    if (CPU_ISSET(core, &own)) {
+      CPU_SET(core, &one);
+    }
+  }
+  std::jthread([&] {
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    EXPECT_EQ(available_cores(), 1);
+  }).join();
+#endif
   EXPECT_GE(available_cores(), 1);
   EXPECT_LE(available_cores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -322,6 +366,28 @@ void exit_with_threads(const char* text) {
     std::_Exit(99);
   }
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// What a stack of 8 MiB each asks for is refused; the pool says so and goes on with one thread.
+void exit_without_memory_for_threads() {
+  set_num_threads(1);
+  const rlimit limit{std::size_t{300} << 20, std::size_t{300} << 20};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    set_num_threads(200);
+    std::_Exit(98);
+  } catch (const ConfigError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(num_threads());
+  }
+}
+
+TEST(NumThreadsDeathTest, MoreThanTheSystemGivesIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_without_memory_for_threads(), ::testing::ExitedWithCode(1),
+              "200 compute threads: the system refuses more than [0-9]+");
+}
+#endif
 
 // Read once, when the pool is made: a fresh process is needed.
 TEST(NumThreadsDeathTest, ComeFromTheEnvironment) {

@@ -1,5 +1,6 @@
 #include <tandem/kernels/cpu/gemm.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -16,8 +17,8 @@ namespace {
 
 using test::Rng;
 
-void gemm_on(core::Isa isa, const Matmul& kernel, const cpu::OutputBlock& block) {
-  ScratchArena& scratch = test::cpu().scratch;
+void gemm_on(core::Isa isa, const Matmul& kernel, const cpu::OutputBlock& block,
+             ScratchArena& scratch = test::cpu().scratch) {
 #if defined(__x86_64__)
   switch (isa) {
     case core::Isa::baseline: return cpu::baseline::gemm_f32(kernel, block, scratch);
@@ -133,6 +134,46 @@ TEST_P(GemmOf, NotANumberIsSeenAndReluKeepsIt) {
   }
 }
 
+// What is packed of one side may not reach into the other's copy, which lies behind it in a workspace that is warm.
+TEST_P(GemmOf, BlocksOfAnyHeightLeaveTheOtherSideAlone) {
+  Rng rng(9);
+  const Layer layer(rng, 256, 100, 400);  // rows that are packed, as deep as a block
+  Matmul kernel = layer.product(Pass::to_weight);
+  std::vector<float> result(static_cast<std::size_t>(kernel.m * kernel.out_stride));
+  kernel.out = result.data();
+  const std::vector<double> expected = in_doubles(kernel, result);
+  ScratchArena scratch;
+  {
+    const ScratchScope scope(scratch);
+    scratch.allocate(std::size_t{4} << 20);  // one block, in which neighbours touch
+  }
+  for (std::int64_t rows = 1; rows <= 200; ++rows) {
+    std::fill(result.begin(), result.end(), 0.0F);
+    for (std::int64_t row = 0; row < kernel.m; row += rows) {
+      gemm_on(GetParam(), kernel, {row, std::min(rows, kernel.m - row), 0, kernel.n}, scratch);
+    }
+    ASSERT_LE(test::difference(result, expected, std::sqrt(256.0) / 3), 2e-6) << rows << " rows";
+  }
+}
+
+TEST_P(GemmOf, DepthIsNotLimitedByTheWorkspace) {
+  Rng rng(11);
+  const std::int64_t batch = 256, in = 270'000, out = 300;
+  const std::vector<float> ones(static_cast<std::size_t>(out * in), 1.0F);
+  std::vector<float> result(static_cast<std::size_t>(batch * out));
+  gemm_on(GetParam(),
+          {.dtype = DType::f32,
+           .m = batch,
+           .n = out,
+           .k = in,
+           .a = {ones.data(), in, 1},
+           .b = {ones.data(), 1, in},
+           .out = result.data(),
+           .out_stride = out},
+          {0, batch, 0, 2});
+  EXPECT_EQ(result[0], static_cast<float>(in));
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, GemmOf, ::testing::ValuesIn(core::available_isas()),
                          [](const auto& isa) { return core::to_string(isa.param); });
 
@@ -145,8 +186,8 @@ std::vector<float> result_of(core::Isa isa, Matmul kernel, const std::vector<cpu
   return result;
 }
 
-// Each output is one chain of fused multiply-adds, whatever the tiles: so any number of threads gives the same bits,
-// and so does AVX2 for AVX-512.
+// For more than three columns each output is one chain of fused multiply-adds per block of depths, whatever the tiles:
+// so any number of threads gives the same bits, and so does AVX2 for AVX-512.
 TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
   Rng rng(7);
   for (const core::Isa isa : core::available_isas()) {

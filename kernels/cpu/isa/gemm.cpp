@@ -15,6 +15,8 @@ constexpr std::int64_t kBlockCols = 32 * kTileCols;
 constexpr std::int64_t kBlockRows = 12 * kTileRows;
 
 constexpr std::int64_t kFewCols = 3;
+// The transposed way keeps the left side packed for all of the depth: up to 8 * kTileCols columns, here 16 MiB.
+constexpr std::int64_t kDeepest = 16384;
 // For up to so many rows the right side is passed over so few times that a copy of it costs more than it saves.
 constexpr std::int64_t kFewRows = 28;
 
@@ -81,6 +83,12 @@ void pack_left(const Left& left, std::int64_t rows, std::int64_t depth, std::int
   for (std::int64_t row = 0; row < rows; row += height) {
     copy_lines(left.data + row, left.depth_stride, depth, min(height, rows - row), to + row * depth, height);
   }
+}
+
+// Floats that pack_left() writes at most for so many rows: tiles by depth are as deep as kDepth and of equal height, so
+// the last of them may stand over.
+constexpr std::size_t left_size(std::int64_t rows) {
+  return static_cast<std::size_t>((rows + kTallRows) * kLeftStride);
 }
 
 struct Output {
@@ -162,8 +170,7 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
   const ScratchScope scope(scratch);
   const std::int64_t block_rows = min(rows, kBlockRows);
   const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, kBlockCols);
-  float* left_memory =
-      pack ? scratch.allocate_array<float>(static_cast<std::size_t>(block_rows * kLeftStride)) : nullptr;
+  float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
   float* right_memory =
       pack_right ? scratch.allocate_array<float>(static_cast<std::size_t>(block_cols * (deep + kLanes))) : nullptr;
   for (std::int64_t col = 0; col < cols; col += block_cols) {
@@ -200,7 +207,7 @@ void multiply_transposed(const Left& left, const Right& right, std::int64_t rows
   const std::int64_t high = min(cols, kHigh);
   const std::int64_t sums_stride = wide + kLanes;
   float* packed = scratch.allocate_array<float>(static_cast<std::size_t>(wide * (depth + kLanes)));
-  float* left_memory = scratch.allocate_array<float>(static_cast<std::size_t>(high * kLeftStride));
+  float* left_memory = scratch.allocate_array<float>(left_size(high));
   float* sums = scratch.allocate_array<float>(static_cast<std::size_t>(high * sums_stride));
   for (std::int64_t row = 0; row < rows; row += wide) {
     const std::int64_t rows_here = min(wide, rows - row);
@@ -276,8 +283,8 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
     const Right columns{left.data, left.depth_stride, left.row_stride};
     return multiply_direct(row, columns, 1, rows, kernel.k, out, scratch);
   }
-  const bool transposes =
-      right.col_stride != 1 && left.row_major() && kernel.m * (kernel.k + kernel.n) < kernel.n * kernel.k;
+  const bool transposes = right.col_stride != 1 && left.row_major() &&
+                          kernel.m * (kernel.k + kernel.n) < kernel.n * kernel.k && kernel.k <= kDeepest;
   (transposes ? multiply_transposed : multiply_direct)(left, right, rows, cols, kernel.k, out, scratch);
 }
 

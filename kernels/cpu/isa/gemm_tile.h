@@ -7,8 +7,8 @@
 #include <tandem/kernels/cpu/isa/simd.h>
 
 // The innermost loop of a product: a tile of outputs stays in registers while the depth runs. Each output is one chain
-// of fused multiply-adds in the order of the depth, wherever the tiles' borders fall: so how the work is cut changes no
-// bit of the result.
+// of fused multiply-adds per kDepth of the depth, in its order, wherever the tiles' borders fall: so how the work is cut
+// changes no bit of the result.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
