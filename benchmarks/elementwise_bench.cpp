@@ -18,6 +18,7 @@
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/kernels/pointwise.h>
+#include <tandem/kernels/prepared_gradient.h>
 #include <tandem/kernels/reduce.h>
 #include <tandem/kernels/softmax_loss.h>
 #include <tandem/tandem.h>
@@ -127,7 +128,7 @@ void cross_entropy_and_gradient(benchmark::State& state) {
                              .scale = &scale,
                              .loss = &loss,
                              .logits_grad = gradient.data()};
-  const CrossEntropyRescale backward{.count = rows * classes, .grad = &one, .logits_grad = gradient.data()};
+  const RescaleGradient backward{.count = rows * classes, .grad = &one, .gradient = gradient.data()};
   compare(
       state, "Gelem/s", static_cast<double>(rows * classes),
       [&] {

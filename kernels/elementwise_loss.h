@@ -18,7 +18,7 @@ enum class LossOp : std::uint8_t {
 };
 
 /// Over `count` dense elements: each loss (loss_per_element), or their sum times `scale`. The weights are read by the
-/// binary ones alone.
+/// binary ones alone. Where can_prepare(), it may also write the gradient of the input for a loss whose gradient is 1.
 struct ElementwiseLoss {
   static constexpr const char* kName = "elementwise_loss";
   LossOp op;
@@ -32,6 +32,13 @@ struct ElementwiseLoss {
   const void* weight = nullptr;      // [count], factors of the losses; 1 where there are none
   const void* pos_weight = nullptr;  // [count], likewise
   void* loss;
+  void* input_grad = nullptr;  // [count], or null
+
+  /// Whether the forward pass is to write the gradient: where there is so much that reading all of it again costs more.
+  static bool can_prepare(LossOp op, DType dtype, bool loss_per_element, std::int64_t count) {
+    return dtype == DType::f32 && !loss_per_element && count >= 16384 && op != LossOp::binary &&
+           op != LossOp::binary_logits;
+  }
 };
 void run(OnCpu, Context& context, const ElementwiseLoss& kernel);
 

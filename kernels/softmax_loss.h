@@ -68,15 +68,6 @@ struct CrossEntropy {
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);
 
-/// logits_grad *= g, for the gradient that CrossEntropy wrote; where g is 1, nothing is done.
-struct CrossEntropyRescale {
-  static constexpr const char* kName = "cross_entropy_rescale";
-  std::int64_t count;
-  const float* grad;  // [1]
-  float* logits_grad;
-};
-void run(OnCpu, Context& context, const CrossEntropyRescale& kernel);
-
 /// logits_grad (+)= (sum(q) * softmax(logits) - q) * g * scale; g has one element, or one per row.
 struct CrossEntropyGrad {
   static constexpr const char* kName = "cross_entropy_grad";

@@ -74,22 +74,21 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   };
   const kernels::ClassTarget shares = class_target(probabilities, y, data_of(weight), options);
   // Softmax, loss and gradient in one pass.
-  View prepared;
+  PreparedGradient prepared;
   if (kernels::CrossEntropy::can_prepare(x.dtype, per_row, shares) && records({&logits})) {
-    prepared = detail::empty_view(x.sizes, x.dtype, x.device());
+    prepared = PreparedGradient(x);
   }
-  kernels::launch(detail::context_of(x),
-                  kernels::CrossEntropy{.dtype = x.dtype,
-                                        .loss_per_row = per_row,
-                                        .mean = options.reduction == Reduction::mean,
-                                        .rows = rows,
-                                        .classes = classes,
-                                        .logits = x.data(),
-                                        .target = shares,
-                                        .normalizer = normalizer.data(),
-                                        .scale = scale_in(normalizer),
-                                        .loss = loss.data(),
-                                        .logits_grad = prepared.defined() ? prepared.data() : nullptr});
+  kernels::launch(detail::context_of(x), kernels::CrossEntropy{.dtype = x.dtype,
+                                                               .loss_per_row = per_row,
+                                                               .mean = options.reduction == Reduction::mean,
+                                                               .rows = rows,
+                                                               .classes = classes,
+                                                               .logits = x.data(),
+                                                               .target = shares,
+                                                               .normalizer = normalizer.data(),
+                                                               .scale = scale_in(normalizer),
+                                                               .loss = loss.data(),
+                                                               .logits_grad = prepared.data()});
   return record("cross_entropy", std::move(loss), {&logits, &target}, [&] {
     return [logits = Saved(x), target = Saved(y), weight = SavedWeight(weight), normalizer = Saved(normalizer),
             prepared = std::move(prepared), ignore_index = options.ignore_index,
@@ -97,14 +96,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
             scale_in](Gradients& g) mutable {
       const View grad = detail::contiguous(g.output());
       const View& z = logits.get(g);
-      if (prepared.defined()) {  // a second pass over a retained graph takes the way below
-        const View gradient = std::move(prepared);
-        prepared = View();
-        kernels::launch(detail::context_of(z),
-                        kernels::CrossEntropyRescale{.count = rows * classes,
-                                                     .grad = static_cast<const float*>(grad.data()),
-                                                     .logits_grad = static_cast<float*>(gradient.data())});
-        g.deliver(0, gradient, true);
+      if (prepared.deliver(g, grad)) {
         return;
       }
       const View& n = normalizer.get(g);

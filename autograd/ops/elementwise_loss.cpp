@@ -78,6 +78,12 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
   const std::int64_t count = x.numel();
   const double scale = scale_of(how.reduction, count);
   View loss = detail::empty_view(per_element ? x.sizes : Shape{}, x.dtype, x.device());
+  // Loss and gradient in one pass.
+  PreparedGradient prepared;
+  if (kernels::ElementwiseLoss::can_prepare(op, x.dtype, per_element, count) && records({&input}) &&
+      !target.requires_grad()) {
+    prepared = PreparedGradient(x);
+  }
   kernels::launch(detail::context_of(x), kernels::ElementwiseLoss{.op = op,
                                                                   .dtype = x.dtype,
                                                                   .loss_per_element = per_element,
@@ -88,11 +94,17 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
                                                                   .target = t.data(),
                                                                   .weight = data_of(weight),
                                                                   .pos_weight = data_of(pos_weight),
-                                                                  .loss = loss.data()});
+                                                                  .loss = loss.data(),
+                                                                  .input_grad = prepared.data()});
   return record(names.op, std::move(loss), {&input, &target}, [&] {
-    return [x = Saved(x), t = Saved(t), weight = SavedWeight(weight), pos_weight = SavedWeight(pos_weight), op,
-            per_element, scale, threshold = how.threshold, count](Gradients& g) {
+    return [x = Saved(x), t = Saved(t), weight = SavedWeight(weight), pos_weight = SavedWeight(pos_weight),
+            prepared = std::move(prepared), op, per_element, scale, threshold = how.threshold,
+            count](Gradients& g) mutable {
       const View grad = detail::contiguous(g.output());
+      static_cast<void>(x.get(g)), static_cast<void>(t.get(g));
+      if (prepared.deliver(g, grad)) {
+        return;
+      }
       for (const std::uint32_t i : {0u, 1u}) {
         if (!g.wants(i)) {
           continue;

@@ -1,10 +1,26 @@
 #include <tandem/autograd/ops/loss.h>
 
 #include <string>
+#include <utility>
+
+#include <tandem/kernels/prepared_gradient.h>
 
 namespace tandem::inline v0::autograd {
 
 using core::MessagePrefix;
+
+bool PreparedGradient::deliver(Gradients& gradients, const View& grad) {
+  if (!view_.defined()) {
+    return false;
+  }
+  const View gradient = std::exchange(view_, View());
+  kernels::launch(detail::context_of(gradient),
+                  kernels::RescaleGradient{.count = gradient.numel(),
+                                           .grad = static_cast<const float*>(grad.data()),
+                                           .gradient = static_cast<float*>(gradient.data())});
+  gradients.deliver(0, gradient, true);
+  return true;
+}
 
 void check_target_device(LossNames names, const Tensor& input, const Tensor& target) {
   if (!(input.device() == target.device())) [[unlikely]] {

@@ -36,6 +36,22 @@ std::optional<View> class_weight(LossNames names, const Tensor& input, const Ten
 /// For a kernel: null where there is no weight.
 inline const void* data_of(const std::optional<View>& weight) { return weight ? weight->data() : nullptr; }
 
+/// The gradient of a loss's input that the forward pass has written for a loss whose own gradient is 1.
+class PreparedGradient {
+ public:
+  PreparedGradient() = default;
+  /// Memory for a gradient like `input`, dense.
+  explicit PreparedGradient(const View& input) : view_(detail::empty_view(input.sizes, input.dtype, input.device())) {}
+
+  /// For a kernel: null where there is none.
+  void* data() const { return view_.defined() ? view_.data() : nullptr; }
+  /// Hands it over as input 0's, once: a second pass over a retained graph has to compute it. False: there is none.
+  bool deliver(Gradients& gradients, const View& grad);
+
+ private:
+  View view_;
+};
+
 /// A weight kept for the backward pass; small where there is none, which is usual.
 class SavedWeight {
  public:

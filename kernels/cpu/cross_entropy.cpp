@@ -249,18 +249,6 @@ void run(OnCpu, Context& context, const CrossEntropyGrad& kernel) {
   });
 }
 
-void run(OnCpu, Context&, const CrossEntropyRescale& kernel) {
-  const float g = *kernel.grad;
-  if (g == 1) {
-    return;
-  }
-  core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      kernel.logits_grad[i] *= g;
-    }
-  });
-}
-
 void run(OnCpu, Context&, const CrossEntropyTargetGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;

@@ -1,5 +1,7 @@
 #include <tandem/kernels/elementwise_loss.h>
 
+#include <algorithm>
+
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
@@ -61,19 +63,24 @@ class Elements {
   C threshold_;
 };
 
-// With eight independent f64 chains, in a fixed order.
-template <LossOp op, class T>
-double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end) {
+// With eight independent f64 chains, in a fixed order. follow(begin, end) sees each stretch while it is at hand.
+template <LossOp op, class T, class Follow>
+double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end, const Follow& follow) {
   constexpr int kLanes = 8;
+  constexpr std::int64_t kStretch = 128 * kLanes;
   double lanes[kLanes] = {};
-  std::int64_t i = begin;
-  for (; i + kLanes <= end; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += static_cast<double>(elements.loss(i + lane));
+  for (std::int64_t first = begin; first < end; first += kStretch) {
+    const std::int64_t last = std::min(end, first + kStretch);
+    std::int64_t i = first;
+    for (; i + kLanes <= last; i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] += static_cast<double>(elements.loss(i + lane));
+      }
     }
-  }
-  for (int lane = 0; i < end; ++i, ++lane) {
-    lanes[lane] += static_cast<double>(elements.loss(i));
+    for (int lane = 0; i < last; ++i, ++lane) {
+      lanes[lane] += static_cast<double>(elements.loss(i));
+    }
+    follow(first, last);
   }
   double sum = 0;
   for (const double lane : lanes) {
@@ -101,7 +108,17 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
     const std::int64_t chunks = (kernel.count + kChunk - 1) / kChunk;
     auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
     core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
-      partial[begin / kChunk] = sum_of_losses(elements, begin, end);
+      double& sum = partial[begin / kChunk];
+      if (T* gradient = static_cast<T*>(kernel.input_grad); gradient != nullptr) {
+        const auto scale = static_cast<ComputeType<T>>(kernel.scale);
+        sum = sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
+          for (std::int64_t i = first; i < last; ++i) {
+            gradient[i] = T(elements.input_grad(i) * scale);
+          }
+        });
+      } else {
+        sum = sum_of_losses(elements, begin, end, [](std::int64_t, std::int64_t) {});
+      }
     });
     double total = 0;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {

@@ -147,7 +147,7 @@ TEST(CrossEntropyGradient, TakesNoExponentialsInTheBackwardPass) {
     const test::ObserverScope scope(&recorder);
     loss.backward();
   }
-  EXPECT_EQ(recorder.names(), (std::vector<std::string>{"fill", "cross_entropy_rescale"}));
+  EXPECT_EQ(recorder.names(), (std::vector<std::string>{"fill", "rescale_gradient"}));
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
     step();
   }
   EXPECT_THAT(recorder.names(),
-              IsSupersetOf({"fill", "matmul", "dropout", "cross_entropy", "cross_entropy_rescale", "dropout_grad",
+              IsSupersetOf({"fill", "matmul", "dropout", "cross_entropy", "rescale_gradient", "dropout_grad",
                             "pointwise", "reduce", "squared_norm", "clip_by_norm", Kernel::kName}));
   const std::uint64_t blocks = generator.offset() - blocks_before;
   const auto weights = values_of(parameters);
