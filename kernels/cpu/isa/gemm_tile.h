@@ -7,8 +7,8 @@
 #include <tandem/kernels/cpu/isa/simd.h>
 
 // The innermost loop of a product: a tile of outputs stays in registers while the depth runs. Each output is one chain
-// of fused multiply-adds per kDepth of the depth, in its order, wherever the tiles' borders fall: so how the work is cut
-// changes no bit of the result.
+// of fused multiply-adds per kDepth of the depth, in its order, wherever the tiles' borders fall: so how the work is
+// cut changes no bit of the result.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -25,7 +25,8 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0]. Pointers are those of the first row and column.
+/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0]. Pointers are those of the first row and
+/// column.
 struct Epilogue {
   bool add = false;
   bool relu = false;
