@@ -161,8 +161,6 @@ void gradient_of_row(Device device, const Target<T>& target, std::int64_t row, c
   }
 }
 
-}  // namespace
-
 // That by which the losses of rows are multiplied, where each counts as 1 or is ignored.
 double scale_of(const CrossEntropy& kernel) {
   if (!kernel.mean) {
@@ -174,6 +172,8 @@ double scale_of(const CrossEntropy& kernel) {
   }
   return 1 / static_cast<double>(count);  // where it is 0, all rows are ignored and nobody looks
 }
+
+}  // namespace
 
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {

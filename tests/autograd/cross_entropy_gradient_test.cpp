@@ -142,12 +142,8 @@ TEST(CrossEntropyGradient, ReachesLogitsOfAnyLayout) {
 TEST(CrossEntropyGradient, TakesNoExponentialsInTheBackwardPass) {
   Batch batch(4, 6, false);
   Tensor loss = batch.loss();
-  test::Recorder recorder;
-  {
-    const test::ObserverScope scope(&recorder);
-    loss.backward();
-  }
-  EXPECT_EQ(recorder.names(), (std::vector<std::string>{"fill", "rescale_gradient"}));
+  const std::vector<std::string> names = test::launches_of([&] { loss.backward(); });
+  EXPECT_EQ(names, (std::vector<std::string>{"fill", "rescale_gradient"}));
 }
 
 }  // namespace

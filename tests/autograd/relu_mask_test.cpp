@@ -14,13 +14,7 @@
 namespace tandem {
 namespace {
 
-template <class Body>
-std::vector<std::string> launches_of(Body&& body) {
-  test::Recorder recorder;
-  const test::ObserverScope scope(&recorder);
-  body();
-  return recorder.names();
-}
+using test::launches_of;
 
 struct Net {
   Tensor x = randn({5, 7}), w1 = randn({6, 7}), b1 = randn({6}), w2 = randn({3, 6}), b2 = randn({3});

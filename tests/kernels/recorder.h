@@ -59,4 +59,13 @@ class ObserverScope {
   kernels::LaunchObserver* saved_;
 };
 
+/// The names of what `body` launches, in order.
+template <class Body>
+std::vector<std::string> launches_of(Body&& body) {
+  Recorder recorder;
+  const ObserverScope scope(&recorder);
+  body();
+  return recorder.names();
+}
+
 }  // namespace tandem::test
