@@ -1,9 +1,15 @@
 # Decides whether this build has CUDA. Sets TANDEM_CUDA_ENABLED and, where it is on, TANDEM_CUDA_LINK: what a layer
-# with CUDA code links. C++ code sees the macro TANDEM_CUDA=1 in the layers that define it, and nowhere else.
+# with CUDA code links. C++ code sees TANDEM_WITH_CUDA, 0 or 1, from <tandem/build.h>.
+#
+# EMULATED is for tests on machines without a GPU: the same sources, kernels included, compiled for the CPU against
+# tests/emulated_gpu, which stands in for CUDA's libraries. It needs the toolkit's headers alone.
 
-set(TANDEM_CUDA "AUTO" CACHE STRING "CUDA support: AUTO (when a toolkit is found), ON (required) or OFF")
-set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(TANDEM_CUDA "AUTO" CACHE STRING "CUDA support: AUTO (when a toolkit is found), ON (required), OFF, or EMULATED")
+set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
+set(TANDEM_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;120" CACHE STRING
+  "GPUs to compile for: compute capabilities as of CMAKE_CUDA_ARCHITECTURES; one without -real also stays as PTX")
 set(TANDEM_CUDA_MINIMUM 12.6)
+set(TANDEM_CUDA_EMULATED OFF)
 
 set(TANDEM_CUDA_ENABLED OFF)
 set(TANDEM_CUDA_LINK "")
@@ -11,8 +17,8 @@ set(TANDEM_CUDA_LINK "")
 string(TOUPPER "${TANDEM_CUDA}" tandem_cuda_wanted)
 if(tandem_cuda_wanted STREQUAL "OFF")
   message(STATUS "CUDA: off (TANDEM_CUDA=OFF)")
-elseif(NOT tandem_cuda_wanted MATCHES "^(AUTO|ON)$")
-  message(FATAL_ERROR "TANDEM_CUDA='${TANDEM_CUDA}': expected AUTO, ON or OFF")
+elseif(NOT tandem_cuda_wanted MATCHES "^(AUTO|ON|EMULATED)$")
+  message(FATAL_ERROR "TANDEM_CUDA='${TANDEM_CUDA}': expected AUTO, ON, OFF or EMULATED")
 else()
   find_package(CUDAToolkit QUIET)
   if(NOT CUDAToolkit_FOUND)
@@ -20,7 +26,7 @@ else()
   elseif(CUDAToolkit_VERSION VERSION_LESS TANDEM_CUDA_MINIMUM)
     string(CONCAT tandem_cuda_problem "the toolkit found (${CUDAToolkit_BIN_DIR}) has version ${CUDAToolkit_VERSION}, "
       "${TANDEM_CUDA_MINIMUM} or newer is needed")
-  elseif(NOT TARGET CUDA::cudart_static)
+  elseif(NOT TARGET CUDA::cudart_static AND NOT tandem_cuda_wanted STREQUAL "EMULATED")
     set(tandem_cuda_problem "the toolkit found (${CUDAToolkit_BIN_DIR}) has no libcudart_static.a")
   else()
     set(tandem_cuda_problem "")
@@ -39,6 +45,45 @@ else()
   endif()
 endif()
 
-if(TANDEM_CUDA_ENABLED)
+if(TANDEM_CUDA_ENABLED AND tandem_cuda_wanted STREQUAL "EMULATED")
+  set(TANDEM_CUDA_EMULATED ON)
+  message(STATUS "CUDA: emulated, for tests: kernels run on the CPU")
+  add_subdirectory(tests/emulated_gpu)
+  set(TANDEM_CUDA_LINK tandem_emulated_gpu)
+elseif(TANDEM_CUDA_ENABLED)
   set(TANDEM_CUDA_LINK CUDA::cudart_static)
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES "${TANDEM_CUDA_ARCHITECTURES}")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # linked by hand, as every other library
+  if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
+  enable_language(CUDA)
 endif()
+
+# What C++ code may ask about this build.
+set(TANDEM_WITH_CUDA 0)
+if(TANDEM_CUDA_ENABLED)
+  set(TANDEM_WITH_CUDA 1)
+endif()
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/include/tandem/build.h" @ONLY CONTENT [[
+#pragma once
+
+/// 1 where tandem was built with CUDA, else 0.
+#define TANDEM_WITH_CUDA @TANDEM_WITH_CUDA@
+]])
+
+# tandem_cuda_sources(<layer> <sources...>): .cu files of a layer, for the GPUs chosen, or for the emulated one.
+function(tandem_cuda_sources layer)
+  if(NOT TANDEM_CUDA_ENABLED)
+    return()
+  endif()
+  target_sources(tandem_${layer} PRIVATE ${ARGN})
+  if(TANDEM_CUDA_EMULATED)
+    # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn.
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
+      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-pedantic;-Wno-unknown-pragmas")
+  endif()
+endfunction()

@@ -13,6 +13,7 @@ foreach(header ${headers})
   get_filename_component(folder "tandem/${header}" DIRECTORY)
   install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
 endforeach()
+install(FILES "${TANDEM_INCLUDE_DIR}/tandem/build.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tandem")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 # What a program must link besides us. A shared libtandem has all of that inside or names it itself.

@@ -17,7 +17,11 @@ function(tandem_compile_options target)
     # No fast-math. sqrt must not set errno, or loops with it do not vectorise; contraction is off so that the same
     # source gives the same bits whether or not the target has FMA (kernels that want FMA write it).
     $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>
-    $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>)
+    $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>
+    # CMake before 3.25.2 says nothing of the standard to nvcc. -Xptxas -v: registers and spills, in the build log.
+    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr --extended-lambda -Xptxas=-v -lineinfo
+      -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden>
+    $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CUDA>>:-Werror=all-warnings>)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
 endfunction()

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
 
 namespace tandem::inline v0 {
 
@@ -60,8 +61,13 @@ void require_available(Device device) {
   if (device == Device()) {
     return;
   }
-  check<DeviceError>(device.type == DeviceType::cpu,
-                     "device '{}': this version of tandem computes on the CPU only; use 'cpu'", to_string(device));
+  if (device.type == DeviceType::cuda) {
+    const int count = cuda::device_count();
+    check<DeviceError>(count > 0, "device '{}': {}; use 'cpu'", to_string(device), cuda::why_unavailable());
+    check<DeviceError>(device.index >= 0 && device.index < count, "device '{}': there are {} GPUs, cuda:0 to cuda:{}",
+                       to_string(device), count, count - 1);
+    return;
+  }
   check<DeviceError>(device.index >= 0 && device.index < cpu_device_count(),
                      "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more",
                      to_string(device), cpu_device_count(), cpu_device_count() - 1);

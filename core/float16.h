@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tandem/core/host_device.h>
+
 namespace tandem::inline v0 {
 
 // The 16-bit floating point types are for storage: arithmetic is f32's, by the implicit conversion, and the result is
@@ -14,11 +16,15 @@ namespace tandem::inline v0 {
 class BFloat16 {
  public:
   BFloat16() = default;
-  constexpr explicit BFloat16(float value) noexcept {
+  TANDEM_HD constexpr explicit BFloat16(float value) noexcept {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits_) : "f"(value));
+#else
     const auto from = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (from + 0x7FFF + ((from >> 16) & 1)) >> 16;
     const std::uint32_t quiet = (from >> 16) | 0x40;  // rounding could turn a NaN into infinity
     bits_ = static_cast<std::uint16_t>((from & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
+#endif
   }
   /// The value; exact.
   constexpr operator float() const noexcept { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
@@ -40,7 +46,10 @@ class BFloat16 {
 class Half {
  public:
   Half() = default;
-  constexpr explicit Half(float value) noexcept {
+  TANDEM_HD constexpr explicit Half(float value) noexcept {
+#if defined(__CUDA_ARCH__)
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits_) : "f"(value));
+#else
     const auto from = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t magnitude = from & 0x7FFFFFFF;
     // Normal: the exponent is moved from bias 127 to 15, then 13 bits are rounded off. A carry into the exponent is
@@ -52,15 +61,22 @@ class Half {
     const std::uint32_t special = magnitude > kInfinity32 ? 0x7E00 : 0x7C00;
     const std::uint32_t finite = magnitude < (113u << 23) ? subnormal : normal;
     bits_ = static_cast<std::uint16_t>((magnitude >= (143u << 23) ? special : finite) | ((from >> 16) & 0x8000));
+#endif
   }
   /// The value; exact.
-  constexpr operator float() const noexcept {
+  TANDEM_HD constexpr operator float() const noexcept {
+#if defined(__CUDA_ARCH__)
+    float value = 0;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits_));
+    return value;
+#else
     const std::uint32_t magnitude = bits_ & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
     const float subnormal = static_cast<float>(magnitude) * 0x1p-24F;
     const std::uint32_t special = (magnitude << 13) | kInfinity32;
     const std::uint32_t finite = magnitude < 0x400 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
     return std::bit_cast<float>((magnitude >= 0x7C00 ? special : finite) | ((bits_ & 0x8000u) << 16));
+#endif
   }
 
   /// The number with these bits.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <tandem/core/device.h>
@@ -16,16 +18,32 @@ namespace detail {
 class StepRecorder;
 }
 
+namespace cuda {
+class StreamScope;
+}
+
 namespace core {
 
 struct ModuleScope;
 class Frame;
+
+/// What memory is asked for, in the account of a device.
+enum class MemoryUse : std::uint8_t {
+  other,  // activations, inputs, results
+  parameters,
+  gradients,
+  optimizer,
+};
+/// How many there are.
+inline constexpr std::size_t kMemoryUses = 4;
 
 /// Everything a thread carries that changes what an op does or says. Plain values and borrowed pointers: capturing is
 /// a copy, restoring is ThreadStateScope, and whatever runs work on another thread (pool, backward helpers, loader)
 /// does exactly that. A new per-thread setting belongs here and nowhere else.
 struct ThreadState {
   Device device;                                // where factories place new tensors
+  const cuda::StreamScope* stream = nullptr;    // innermost choice of a GPU's stream
+  MemoryUse memory_use = MemoryUse::other;      // what new memory counts as
   bool grad_enabled = true;                     // off under NoGradGuard
   Generator* generator = nullptr;               // null: the process's default generator
   const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages

@@ -41,6 +41,7 @@ struct ElementwiseLoss {
   }
 };
 void run(OnCpu, Context& context, const ElementwiseLoss& kernel);
+void run(OnCuda, Context& context, const ElementwiseLoss& kernel);
 
 /// result (+)= the loss's derivative by the input, or by the target (of_target), * g * scale; g has one element, or
 /// one per element.
@@ -62,5 +63,6 @@ struct ElementwiseLossGrad {
   void* result;
 };
 void run(OnCpu, Context& context, const ElementwiseLossGrad& kernel);
+void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <type_traits>
 
+#include <tandem/build.h>
 #include <tandem/core/device.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/scratch.h>
@@ -19,11 +21,17 @@ struct OnCuda {};
 /// Whether a result replaces what is at its destination or is added to it (beta 0 or 1).
 enum class Accumulate : unsigned char { no, yes };
 
+/// What kernels of a GPU keep for a thread, known to them alone.
+struct GpuState {
+  virtual ~GpuState() = default;
+};
+
 /// What a kernel runs with, one per thread and device.
 struct Context {
   Device device;
   ScratchArena scratch;
   bool deterministic = true;
+  std::unique_ptr<GpuState> gpu_state{};
 };
 
 /// The calling thread's context for `device`.
@@ -53,6 +61,20 @@ class LaunchObserver {
   ~LaunchObserver() = default;
 };
 
+/// `kernel` on the context's device.
+template <class Kernel>
+void run_on_device(Context& context, const Kernel& kernel) {
+#if TANDEM_WITH_CUDA
+  if constexpr (requires { run(OnCuda{}, context, kernel); }) {
+    if (context.device.type == DeviceType::cuda) {
+      run(OnCuda{}, context, kernel);
+      return;
+    }
+  }
+#endif
+  run(OnCpu{}, context, kernel);
+}
+
 /// The only way in which a kernel is run.
 template <class Kernel>
 void launch(Context& context, const Kernel& kernel) {
@@ -63,10 +85,10 @@ void launch(Context& context, const Kernel& kernel) {
     __builtin_clear_padding(&args_of_record);
 #endif
     observer->on_launch(context, {Kernel::kName, &args_of_record, sizeof(Kernel), [](Context& c, const void* args) {
-                                    run(OnCpu{}, c, *static_cast<const Kernel*>(args));
+                                    run_on_device(c, *static_cast<const Kernel*>(args));
                                   }});
   }
-  run(OnCpu{}, context, kernel);
+  run_on_device(context, kernel);
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <tandem/core/host_device.h>
 #include <tandem/kernels/elementwise_loss.h>
 
 // The formulas of LossOp and their derivatives, once for all backends. T is float or double.
@@ -10,7 +11,7 @@
 namespace tandem::inline v0::kernels {
 
 /// Whether the losses are functions of x - t alone: these read no weights.
-constexpr bool of_difference(LossOp op) { return op < LossOp::binary; }
+TANDEM_HD constexpr bool of_difference(LossOp op) { return op < LossOp::binary; }
 
 /// What a formula reads besides the elements.
 template <class T>
@@ -29,7 +30,7 @@ inline constexpr double kLeastVariance = 1e-12;
 template <class T>
 struct Softplus {
   T of_x, of_minus_x;
-  explicit Softplus(T x) {
+  TANDEM_HD explicit Softplus(T x) {
     const T tail = std::log1p(std::exp(-std::abs(x)));
     of_x = std::max(x, T(0)) + tail;
     of_minus_x = std::max(-x, T(0)) + tail;
@@ -40,7 +41,7 @@ struct Softplus {
 
 /// The loss of one element; x and t as in LossOp.
 template <LossOp op, class T>
-inline T loss(T x, T t, LossFactors<T> by) {
+TANDEM_HD inline T loss(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   const T d = x - t;
   const T size = std::abs(d);
@@ -63,7 +64,7 @@ inline T loss(T x, T t, LossFactors<T> by) {
 
 /// Its derivative by x; 0 in the middle of a kink.
 template <LossOp op, class T>
-inline T loss_input_grad(T x, T t, LossFactors<T> by) {
+TANDEM_HD inline T loss_input_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   const T d = x - t;
   const T sign = d > T(0) ? T(1) : d < T(0) ? T(-1) : d;  // NaN stays NaN
@@ -82,7 +83,7 @@ inline T loss_input_grad(T x, T t, LossFactors<T> by) {
 
 /// And by t.
 template <LossOp op, class T>
-inline T loss_target_grad(T x, T t, LossFactors<T> by) {
+TANDEM_HD inline T loss_target_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   if constexpr (of_difference(op)) return -loss_input_grad<op>(x, t, by);
   if constexpr (op == binary) {

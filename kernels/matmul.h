@@ -32,6 +32,7 @@ struct Matmul {
   const void* relu_mask = nullptr;
 };
 void run(OnCpu, Context& context, const Matmul& kernel);
+void run(OnCuda, Context& context, const Matmul& kernel);
 
 /// `matrix` for every position of `batch`: the operands' strides (elements) lead from the first matrix a, b and out to
 /// the others. No relu_mask.
@@ -44,5 +45,6 @@ struct BatchedMatmul {
   Operand out;
 };
 void run(OnCpu, Context& context, const BatchedMatmul& kernel);
+void run(OnCuda, Context& context, const BatchedMatmul& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -15,6 +15,7 @@ struct Fill {
   double value = 0;
 };
 void run(OnCpu, Context& context, const Fill& kernel);
+void run(OnCuda, Context& context, const Fill& kernel);
 
 /// out[i] = start + i * step over `count` dense elements.
 struct Arange {
@@ -26,6 +27,7 @@ struct Arange {
   double step;
 };
 void run(OnCpu, Context& context, const Arange& kernel);
+void run(OnCuda, Context& context, const Arange& kernel);
 
 /// `count` dense elements from start to end, both included, equally far apart; counted from the nearer end, so that
 /// both are exact.
@@ -38,6 +40,7 @@ struct Linspace {
   double end;
 };
 void run(OnCpu, Context& context, const Linspace& kernel);
+void run(OnCuda, Context& context, const Linspace& kernel);
 
 /// out = in, converted from in_dtype to out_dtype as convert() in math.h does, or out += in.
 /// No overlap.
@@ -51,6 +54,7 @@ struct Copy {
   Operand in;
 };
 void run(OnCpu, Context& context, const Copy& kernel);
+void run(OnCuda, Context& context, const Copy& kernel);
 
 /// Along the middle dimension of a dense [outer, size, inner] input: out[o, i, :] = in[o, index[i], :], for a dense
 /// [outer, count, inner] output. Indices are in range. Elements are moved as bytes.
@@ -63,6 +67,7 @@ struct IndexSelect {
   std::int64_t inner_bytes;
 };
 void run(OnCpu, Context& context, const IndexSelect& kernel);
+void run(OnCuda, Context& context, const IndexSelect& kernel);
 
 /// Its gradient: out[o, index[i], :] += in[o, i, :] in the order of i, but where index[i] is `skip`. `out` is dense
 /// [outer, size, inner].
@@ -76,6 +81,7 @@ struct IndexAdd {
   std::int64_t skip = -1;
 };
 void run(OnCpu, Context& context, const IndexAdd& kernel);
+void run(OnCuda, Context& context, const IndexAdd& kernel);
 
 /// out[p] = in[p, but index[p] along one dimension] for every position p of `loop`: `in` has stride 0 along that
 /// dimension in the loop, and `dim_stride` (elements) is what it really has there. Indices are in range.
@@ -89,6 +95,7 @@ struct Gather {
   Operand in;
 };
 void run(OnCpu, Context& context, const Gather& kernel);
+void run(OnCuda, Context& context, const Gather& kernel);
 
 /// The other way round: out[p, but index[p] along one dimension] += in[p]. The loop's last dimension is that one, which
 /// is walked in order: sums of repeated indices don't depend on timing.
@@ -102,5 +109,6 @@ struct ScatterAdd {
   Operand in;
 };
 void run(OnCpu, Context& context, const ScatterAdd& kernel);
+void run(OnCuda, Context& context, const ScatterAdd& kernel);
 
 }  // namespace tandem::inline v0::kernels

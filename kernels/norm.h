@@ -28,6 +28,7 @@ struct LayerNorm {
   void* out;
 };
 void run(OnCpu, Context& context, const LayerNorm& kernel);
+void run(OnCuda, Context& context, const LayerNorm& kernel);
 
 /// With x the normalised input and h = grad * weight: in_grad (+)= rstd * (h - mean(h) - x * mean(h * x)) over each
 /// row; weight_grad (+)= sum(grad * x) and bias_grad (+)= sum(grad) over all rows. What is null is not computed; `in`
@@ -48,6 +49,7 @@ struct LayerNormGrad {
   Accumulate accumulate_bias = Accumulate::no;
 };
 void run(OnCpu, Context& context, const LayerNormGrad& kernel);
+void run(OnCuda, Context& context, const LayerNormGrad& kernel);
 
 /// out = (in - mean) * rstd * weight + bias for each channel of a dense [outer, channels, inner] input. In training
 /// with the mean and the biased variance of the values, and running = (1 - momentum) * running + momentum * value, the
@@ -69,6 +71,7 @@ struct BatchNorm {
   void* out;
 };
 void run(OnCpu, Context& context, const BatchNorm& kernel);
+void run(OnCuda, Context& context, const BatchNorm& kernel);
 
 /// With x the normalised input, over each channel: weight_grad (+)= sum(grad * x), bias_grad (+)= sum(grad), and
 /// in_grad (+)= rstd * weight * (grad - mean(grad) - x * mean(grad * x)) in training, rstd * weight * grad else. What
@@ -90,5 +93,6 @@ struct BatchNormGrad {
   Accumulate accumulate_bias = Accumulate::no;
 };
 void run(OnCpu, Context& context, const BatchNormGrad& kernel);
+void run(OnCuda, Context& context, const BatchNormGrad& kernel);
 
 }  // namespace tandem::inline v0::kernels

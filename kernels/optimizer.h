@@ -30,6 +30,7 @@ struct Sgd {
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const Sgd& kernel);
+void run(OnCuda, Context& context, const Sgd& kernel);
 
 /// Kingma and Ba, 2015, with bias correction; weight decay is added to the gradient, or, decoupled (AdamW, Loshchilov
 /// and Hutter, 2019), shrinks the parameter by lr * weight_decay first. With max_exp_avg_sq (AMSGrad; Reddi, Kale and
@@ -49,6 +50,7 @@ struct Adam {
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const Adam& kernel);
+void run(OnCuda, Context& context, const Adam& kernel);
 
 /// g += weight_decay * p;  s = alpha * s + (1 - alpha) * g^2;  v = s, or, centered, the variance s - m^2 with
 /// m = alpha * m + (1 - alpha) * g;  d = g / (sqrt(v) + eps), with momentum b = momentum * b + d and d = b;
@@ -67,6 +69,7 @@ struct RmsProp {
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const RmsProp& kernel);
+void run(OnCuda, Context& context, const RmsProp& kernel);
 
 /// g += weight_decay * p;  s += g^2;  p -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps).
 /// Duchi, Hazan and Singer, 2011.
@@ -82,6 +85,7 @@ struct Adagrad {
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const Adagrad& kernel);
+void run(OnCuda, Context& context, const Adagrad& kernel);
 
 /// average = decay * average + (1 - decay) * values.
 struct MovingAverage {
@@ -93,6 +97,7 @@ struct MovingAverage {
   double decay;
 };
 void run(OnCpu, Context& context, const MovingAverage& kernel);
+void run(OnCuda, Context& context, const MovingAverage& kernel);
 
 /// *total (+)= sum of squares, in f64, in a fixed order.
 struct SquaredNorm {
@@ -104,6 +109,7 @@ struct SquaredNorm {
   double* total;
 };
 void run(OnCpu, Context& context, const SquaredNorm& kernel);
+void run(OnCuda, Context& context, const SquaredNorm& kernel);
 
 /// *total (+)= sum of |value|^power, in f64, in a fixed order; for an infinite power the largest |value|, that at
 /// *total included when it accumulates; NaN if one of them is.
@@ -117,6 +123,7 @@ struct PowerNorm {
   double power;
 };
 void run(OnCpu, Context& context, const PowerNorm& kernel);
+void run(OnCuda, Context& context, const PowerNorm& kernel);
 
 /// values *= min(1, max_norm / (*norm + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when the norm is not
 /// a number: the gaps of a ParameterStore are never written again.
@@ -129,6 +136,7 @@ struct ClipByNorm {
   double max_norm;
 };
 void run(OnCpu, Context& context, const ClipByNorm& kernel);
+void run(OnCuda, Context& context, const ClipByNorm& kernel);
 
 /// values = max(-limit, min(values, limit)); NaN stays.
 struct ClipByValue {
@@ -139,5 +147,6 @@ struct ClipByValue {
   double limit;
 };
 void run(OnCpu, Context& context, const ClipByValue& kernel);
+void run(OnCuda, Context& context, const ClipByValue& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -95,6 +95,7 @@ struct Pointwise {
   double t = 0;
 };
 void run(OnCpu, Context& context, const Pointwise& kernel);
+void run(OnCuda, Context& context, const Pointwise& kernel);
 
 enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor };
 
@@ -109,6 +110,7 @@ struct Compare {
   Operand b;
 };
 void run(OnCpu, Context& context, const Compare& kernel);
+void run(OnCuda, Context& context, const Compare& kernel);
 
 /// out = condition ? a : b; a, b and out have elements of `item_size` bytes.
 struct Where {
@@ -121,5 +123,6 @@ struct Where {
   Operand b;
 };
 void run(OnCpu, Context& context, const Where& kernel);
+void run(OnCuda, Context& context, const Where& kernel);
 
 }  // namespace tandem::inline v0::kernels

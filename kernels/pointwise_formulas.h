@@ -4,6 +4,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include <tandem/core/host_device.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/pointwise.h>
 
@@ -15,13 +16,13 @@ namespace tandem::inline v0::kernels {
 namespace formula {
 
 template <class T>
-[[gnu::always_inline]] inline T sigmoid(T x) {
+[[gnu::always_inline]] TANDEM_HD inline T sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
 // x ** n by squaring; a negative exponent leaves 1, -1 or 0, as in integer division.
 template <class T>
-[[gnu::always_inline]] inline T whole_pow(T base, T exponent) {
+[[gnu::always_inline]] TANDEM_HD inline T whole_pow(T base, T exponent) {
   if constexpr (std::is_signed_v<T>) {
     if (exponent < 0) {
       const bool odd = exponent % 2 != 0;
@@ -38,13 +39,13 @@ template <class T>
 
 // Hendrycks and Gimpel, "Gaussian error linear units", 2016: x Phi(x), and the tanh approximation.
 template <class T>
-[[gnu::always_inline]] inline T normal_cdf(T x) {
+[[gnu::always_inline]] TANDEM_HD inline T normal_cdf(T x) {
   return T(0.5) * std::erfc(x * T(-1 / std::numbers::sqrt2));  // 1 + erf would cancel far below 0
 }
 template <class T>
 inline constexpr T kNormalFactor = T(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);  // 1 / sqrt(2 pi)
 template <class T>
-[[gnu::always_inline]] inline T normal_pdf(T x) {
+[[gnu::always_inline]] TANDEM_HD inline T normal_pdf(T x) {
   return std::exp(x * x * T(-0.5)) * kNormalFactor<T>;
 }
 template <class T>
@@ -52,7 +53,7 @@ inline constexpr T kGeluScale = T(2 * std::numbers::sqrt2 * std::numbers::inv_sq
 template <class T>
 inline constexpr T kGeluCubic = T(0.044715);
 template <class T>
-[[gnu::always_inline]] inline T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
+[[gnu::always_inline]] TANDEM_HD inline T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
   return sigmoid(kGeluScale<T> * (x + kGeluCubic<T> * x * x * x));
 }
 
@@ -60,7 +61,7 @@ template <class T>
 
 /// T is an integer, float or double.
 template <PointwiseOp op, class T>
-[[gnu::always_inline]] inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s,
+[[gnu::always_inline]] TANDEM_HD inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s,
                                           [[maybe_unused]] T t) {
   using enum PointwiseOp;
   using namespace formula;
@@ -141,7 +142,7 @@ template <PointwiseOp op, class T>
 }
 
 /// How many inputs an op reads; the others are not touched.
-constexpr int arity(PointwiseOp op) {
+TANDEM_HD constexpr int arity(PointwiseOp op) {
   using enum PointwiseOp;
   switch (op) {
     case extreme_grad:

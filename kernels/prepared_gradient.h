@@ -14,5 +14,6 @@ struct RescaleGradient {
   float* gradient;    // [count], dense
 };
 void run(OnCpu, Context& context, const RescaleGradient& kernel);
+void run(OnCuda, Context& context, const RescaleGradient& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -29,6 +29,7 @@ struct RandomFill {
   const StepState* state;
 };
 void run(OnCpu, Context& context, const RandomFill& kernel);
+void run(OnCuda, Context& context, const RandomFill& kernel);
 
 /// Inverted dropout (Srivastava et al., 2014): mask[i] = keep with probability 1 - p, out = in * mask / (1 - p), over
 /// `count` dense elements. Element i takes number i % 4 of block state->random_offset + offset + i / 4; the call uses
@@ -46,6 +47,7 @@ struct Dropout {
   const StepState* state;
 };
 void run(OnCpu, Context& context, const Dropout& kernel);
+void run(OnCuda, Context& context, const Dropout& kernel);
 
 /// in_grad (+)= g * mask / (1 - p).
 struct DropoutGrad {
@@ -59,5 +61,6 @@ struct DropoutGrad {
   void* in_grad;
 };
 void run(OnCpu, Context& context, const DropoutGrad& kernel);
+void run(OnCuda, Context& context, const DropoutGrad& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -32,5 +32,6 @@ struct Reduce {
   std::int64_t* indices = nullptr;
 };
 void run(OnCpu, Context& context, const Reduce& kernel);
+void run(OnCuda, Context& context, const Reduce& kernel);
 
 }  // namespace tandem::inline v0::kernels

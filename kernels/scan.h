@@ -20,5 +20,6 @@ struct CumSum {
   void* out;
 };
 void run(OnCpu, Context& context, const CumSum& kernel);
+void run(OnCuda, Context& context, const CumSum& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -17,6 +17,7 @@ struct Softmax {
   void* out;
 };
 void run(OnCpu, Context& context, const Softmax& kernel);
+void run(OnCuda, Context& context, const Softmax& kernel);
 
 /// softmax:     in_grad (+)= y * (g - sum(g * y));   log-softmax: in_grad (+)= g - exp(y) * sum(g).
 struct SoftmaxGrad {
@@ -30,6 +31,7 @@ struct SoftmaxGrad {
   void* in_grad;
 };
 void run(OnCpu, Context& context, const SoftmaxGrad& kernel);
+void run(OnCuda, Context& context, const SoftmaxGrad& kernel);
 
 /// What cross-entropy compares a row of logits with: shares q_c = weight_c ((1 - s) p_c + s / classes), s the label
 /// smoothing. p is a row of `probabilities`, or 1 for the class in `indices` and 0 for the others.
@@ -67,6 +69,7 @@ struct CrossEntropy {
   }
 };
 void run(OnCpu, Context& context, const CrossEntropy& kernel);
+void run(OnCuda, Context& context, const CrossEntropy& kernel);
 
 /// logits_grad (+)= (sum(q) * softmax(logits) - q) * g * scale; g has one element, or one per row.
 struct CrossEntropyGrad {
@@ -83,6 +86,7 @@ struct CrossEntropyGrad {
   void* logits_grad;
 };
 void run(OnCpu, Context& context, const CrossEntropyGrad& kernel);
+void run(OnCuda, Context& context, const CrossEntropyGrad& kernel);
 
 /// probabilities_grad (+)= -weight * (1 - label_smoothing) * log_softmax(logits) * g * scale.
 struct CrossEntropyTargetGrad {
@@ -99,6 +103,7 @@ struct CrossEntropyTargetGrad {
   void* probabilities_grad;
 };
 void run(OnCpu, Context& context, const CrossEntropyTargetGrad& kernel);
+void run(OnCuda, Context& context, const CrossEntropyTargetGrad& kernel);
 
 /// -weight[index] * log_probs[outer, index, inner] for an index per (outer, inner): each, or their sum times `scale`,
 /// as in CrossEntropy. An index is in [0, classes) or ignore_index.
@@ -116,6 +121,7 @@ struct NegativeLogLikelihood {
   void* loss;   // [outer, inner] or [1]
 };
 void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel);
+void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel);
 
 /// log_probs_grad (+)= -weight[index] * g * scale at each index, 0 elsewhere; g has one element, or one per index.
 struct NegativeLogLikelihoodGrad {
@@ -132,5 +138,6 @@ struct NegativeLogLikelihoodGrad {
   void* log_probs_grad;
 };
 void run(OnCpu, Context& context, const NegativeLogLikelihoodGrad& kernel);
+void run(OnCuda, Context& context, const NegativeLogLikelihoodGrad& kernel);
 
 }  // namespace tandem::inline v0::kernels

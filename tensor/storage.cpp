@@ -6,6 +6,9 @@
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/recorder.h>
 
+#include <tandem/build.h>
+#include <tandem/tensor/cuda_allocator.h>
+
 namespace tandem::inline v0::detail {
 
 namespace {
@@ -19,9 +22,32 @@ core::Ref<Storage> Storage::allocate(std::size_t bytes, Device device) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
     return recorder->allocate(bytes, device);
   }
+#if TANDEM_WITH_CUDA
+  if (device.type == DeviceType::cuda) {
+    CudaBlock* memory = cuda_allocate(bytes, device);
+    auto* block = static_cast<std::byte*>(cpu_allocate(kHeader));
+    core::Ref<Storage> storage(new (block) Storage(cuda_data(memory), bytes, device, nullptr));
+    storage->cuda_block_ = memory;
+    return storage;
+  }
+#endif
   auto* block = static_cast<std::byte*>(cpu_allocate(kHeader + bytes));
   return core::Ref<Storage>(new (block) Storage(block + kHeader, bytes, device, nullptr));
 }
+
+#if TANDEM_WITH_CUDA
+void Storage::note_stream() const {
+  const Storage* owner = this;
+  while (owner->parent_) {
+    owner = owner->parent_.get();
+  }
+  if (owner->cuda_block_ != nullptr) {
+    cuda_note_stream(owner->cuda_block_);
+  }
+}
+#else
+void Storage::note_stream() const {}
+#endif
 
 core::Ref<Storage> Storage::segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes) {
   auto* block = static_cast<std::byte*>(cpu_allocate(kHeader));
@@ -49,6 +75,10 @@ void Storage::destroy(const Storage* storage) noexcept {
     }
     deleter->~Deleter();
     bytes += sizeof(Deleter);
+  } else if (storage->cuda_block_ != nullptr) {
+#if TANDEM_WITH_CUDA
+    cuda_free(storage->cuda_block_);
+#endif
   } else if (!storage->parent_) {
     bytes += storage->bytes_;
   }

@@ -11,6 +11,8 @@
 
 namespace tandem::inline v0::detail {
 
+struct CudaBlock;
+
 /// A range of memory that tensors look into: the unit that has one version. Normally it owns its memory (header and
 /// data are one block); a *segment* is a part of another storage with a version of its own, so that parameters packed
 /// into one allocation are still told apart.
@@ -49,6 +51,8 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// frozen, moved to other memory, or gone.
   bool holds_leaf() const noexcept { return leaves_.load(std::memory_order_relaxed) > 0; }
   void add_leaf() const noexcept { leaves_.fetch_add(1, std::memory_order_relaxed); }
+  /// A GPU's memory: the calling thread's current stream works with it, and it may not be the one that it was made on.
+  void note_stream() const;
   void remove_leaf() const noexcept { leaves_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
@@ -66,6 +70,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   std::byte* data_;
   std::size_t bytes_;
   core::Ref<Storage> parent_;
+  CudaBlock* cuda_block_ = nullptr;  // a GPU's memory that is its own
 };
 
 }  // namespace tandem::inline v0::detail

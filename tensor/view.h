@@ -7,6 +7,7 @@
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
 #include <tandem/core/shape.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::detail {
@@ -29,6 +30,9 @@ struct View {
   void* data() const noexcept {
     if (recorders_at_work.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       note_use(*storage);
+    }
+    if (storage->device().type == DeviceType::cuda && core::thread_state().stream != nullptr) [[unlikely]] {
+      storage->note_stream();
     }
     return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
   }

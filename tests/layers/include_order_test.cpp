@@ -21,6 +21,7 @@ using Problems = std::vector<std::string>;
 using Rule = std::function<void(const SourceTree&, Problems&)>;
 
 constexpr int kMaxLines = 600;
+constexpr std::string_view kBuildHeader = "build.h";  // made by configure; below all layers
 
 // Below each layer: nn and optim don't know each other, data stops at tensors, telemetry needs no tensor.
 const std::map<std::string, std::set<std::string>> kMayInclude{
@@ -65,7 +66,7 @@ void includes_point_downwards(const SourceTree& tree, Problems& problems) {
             fmt::format("{}: \"{}\": inside a layer write <tandem/{}/...>, so that it reads the same "
                         "everywhere",
                         at(file, include), include.path, from));
-      } else if (!to.empty() && to != from && !allowed.contains(to)) {
+      } else if (!to.empty() && to != from && to != kBuildHeader && !allowed.contains(to)) {
         problems.push_back(fmt::format("{}: <{}>: {} may include only {}; move the code down, or pass in what it needs",
                                        at(file, include), include.path, from,
                                        allowed.empty() ? "itself" : fmt::format("{}", fmt::join(allowed, ", "))));
@@ -87,7 +88,7 @@ void public_headers_reach_only_public_and_standard_headers(const SourceTree& tre
   for (const SourceFile& file : tree.files) {
     if (!exposed.contains(file.path)) continue;
     for (const Include& include : file.includes) {
-      if (is_standard(include)) continue;
+      if (is_standard(include) || included_layer(include) == kBuildHeader) continue;
       if (included_layer(include).empty()) {
         problems.push_back(
             fmt::format("{}: <{}>: a public header reaches no third-party or system header; include it "

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/core/cuda/fault.h>
+#include <tandem/core/cuda_stream.h>
+
+// Internal: what the process keeps of each GPU.
+
+namespace tandem::inline v0::cuda {
+
+/// One GPU in use. Made at first use, kept to the end of the process.
+struct Gpu {
+  int index;
+  int multiprocessors;
+  int capability;  // 90 for 9.0
+  Stream stream;   // the default one
+  Fault* fault;    // host memory that kernels write to
+};
+
+/// Throws DeviceError if there is no such GPU, or this build has no code for it.
+TANDEM_API const Gpu& gpu(int index);
+
+/// The handle of the calling thread's stream.
+TANDEM_API CUstream_st* current_handle(const Gpu& gpu) noexcept;
+
+/// Blocks until `stream` has done its work; throws what that ran into.
+TANDEM_API void synchronize(const Gpu& gpu, CUstream_st* stream);
+
+}  // namespace tandem::inline v0::cuda

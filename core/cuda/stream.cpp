@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/runtime.h>
+#include <tandem/core/thread_state.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+void require_gpu(Device device) {
+  check<DeviceError>(device.type == DeviceType::cuda, "cuda::Stream: '{}' is not a GPU", to_string(device));
+  require_available(device);
+}
+
+}  // namespace
+
+// ---- events ----
+
+struct Event::Impl {
+  Device device;
+  bool timing;
+  cudaEvent_t handle = nullptr;
+  ~Impl() {
+    if (handle != nullptr) {
+      cudaEventDestroy(handle);
+    }
+  }
+};
+
+Event::Event(Device device, bool timing) : impl_(std::make_shared<Impl>(Impl{device, timing})) {
+  require_gpu(device);
+  const GpuScope scope(device.index);
+  require(cudaEventCreateWithFlags(&impl_->handle, timing ? cudaEventDefault : cudaEventDisableTiming),
+          "cudaEventCreateWithFlags");
+}
+
+void Event::record(const Stream& stream) {
+  check<DeviceError>(stream.device() == device(), "cuda::Event::record: the event is of {}, the stream of {}",
+                     to_string(device()), to_string(stream.device()));
+  const GpuScope scope(device().index);
+  require(cudaEventRecord(impl_->handle, stream.handle()), "cudaEventRecord");
+}
+
+bool Event::query() const {
+  const cudaError_t status = cudaEventQuery(impl_->handle);
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  require(status, "cudaEventQuery");
+  return true;
+}
+
+void Event::synchronize() const {
+  require(cudaEventSynchronize(impl_->handle), "cudaEventSynchronize");
+  throw_fault(*gpu(device().index).fault, device().index);
+}
+
+double Event::elapsed_time(const Event& end) const {
+  check<ConfigError>(impl_->timing && end.impl_->timing,
+                     "cuda::Event::elapsed_time: needs events made for it, Event(device, true)");
+  end.synchronize();
+  float milliseconds = 0;
+  require(cudaEventElapsedTime(&milliseconds, impl_->handle, end.impl_->handle), "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+Device Event::device() const noexcept { return impl_->device; }
+CUevent_st* Event::handle() const noexcept { return impl_->handle; }
+
+// ---- streams ----
+
+struct Stream::Impl {
+  Device device;
+  cudaStream_t handle = nullptr;
+  ~Impl() {
+    if (handle != nullptr) {
+      cudaStreamDestroy(handle);
+    }
+  }
+};
+
+Stream::Stream(Device device, int priority) : impl_(std::make_shared<Impl>(Impl{device})) {
+  require_gpu(device);
+  const GpuScope scope(device.index);
+  int least = 0;
+  int greatest = 0;
+  require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  require(cudaStreamCreateWithPriority(&impl_->handle, cudaStreamNonBlocking, std::clamp(priority, greatest, least)),
+          "cudaStreamCreateWithPriority");
+}
+
+Device Stream::device() const noexcept { return impl_->device; }
+CUstream_st* Stream::handle() const noexcept { return impl_->handle; }
+
+bool Stream::query() const {
+  const cudaError_t status = cudaStreamQuery(impl_->handle);
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  require(status, "cudaStreamQuery");
+  return true;
+}
+
+void Stream::synchronize() const { cuda::synchronize(gpu(device().index), impl_->handle); }
+
+Event Stream::record_event() const {
+  Event event(device());
+  event.record(*this);
+  return event;
+}
+
+void Stream::wait_event(const Event& event) const {
+  const GpuScope scope(device().index);
+  require(cudaStreamWaitEvent(impl_->handle, event.handle(), 0), "cudaStreamWaitEvent");
+}
+
+void Stream::wait_stream(const Stream& other) const { wait_event(other.record_event()); }
+
+Stream default_stream(Device device) {
+  require_gpu(device);
+  return gpu(device.index).stream;
+}
+
+Stream current_stream(Device device) {
+  require_gpu(device);
+  for (const StreamScope* scope = core::thread_state().stream; scope != nullptr; scope = scope->outer()) {
+    if (scope->stream().device() == device) {
+      return scope->stream();
+    }
+  }
+  return gpu(device.index).stream;
+}
+
+void synchronize(Device device) {
+  require_gpu(device);
+  const GpuScope scope(device.index);
+  require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  throw_fault(*gpu(device.index).fault, device.index);
+}
+
+StreamScope::StreamScope(Stream stream) noexcept
+    : stream_(std::move(stream)), outer_(std::exchange(core::thread_state().stream, this)) {}
+StreamScope::~StreamScope() { core::thread_state().stream = outer_; }
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,27 @@
+#include <tandem/kernels/pointwise.h>
+
+#include <type_traits>
+
+#include <tandem/core/check.h>
+#include <tandem/core/dispatch.h>
+#include <tandem/kernels/cuda/pointwise_table.h>
+#include <tandem/kernels/cuda/queue.h>
+
+namespace tandem::inline v0::kernels {
+
+void run(OnCuda, Context& context, const Pointwise& kernel) {
+  const Queue queue(context);
+  core::dispatch_any(kernel.dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, bool>) {
+      fail<DTypeError>("arithmetic on bool is not defined; convert with .to(DType::i64)");
+    } else if constexpr (std::is_integral_v<T>) {
+      check<DTypeError>(kernel.op <= kLastIntegerPointwise,
+                        "this operation needs floating point, got {}; convert with .to(DType::f32)", kernel.dtype);
+      gpu::integer_launcher<T>(kernel.op)(queue, kernel);
+    } else {
+      (kernel.op < gpu::kSecondHalf ? gpu::functions_launcher<T> : gpu::gradients_launcher<T>)(kernel.op)(queue, kernel);
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,240 @@
+#include <tandem/tensor/cuda_allocator.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/runtime.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/tensor/cuda/account.h>
+
+// A cache per stream over the driver's stream-ordered pool. Nothing here waits for the GPU, but for running out.
+
+namespace tandem::inline v0 {
+
+namespace detail {
+
+struct CudaBlock {
+  std::byte* data;
+  std::size_t bytes;  // of its class
+  int gpu;
+  core::MemoryUse use;
+  cuda::Stream stream;                      // in whose order it is given out
+  std::vector<cuda::Stream> other_streams;  // that work with it, too
+};
+
+}  // namespace detail
+
+namespace cuda {
+
+namespace {
+
+using detail::CudaBlock;
+
+constexpr std::size_t kGranularity = 256;
+constexpr int kMostGpus = 64;
+
+// Multiples of 256 bytes, then four classes per doubling: at most a quarter is lost to rounding.
+std::size_t class_bytes(std::size_t bytes) {
+  bytes = std::max(bytes, std::size_t{1});
+  if (bytes <= 4 * kGranularity) {
+    return (bytes + kGranularity - 1) / kGranularity * kGranularity;
+  }
+  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+// Blocks that were freed on one stream, by class.
+struct StreamCache {
+  Stream stream;  // kept alive: the blocks are in its order
+  std::unordered_map<std::size_t, std::vector<std::unique_ptr<CudaBlock>>> free;
+};
+
+class GpuAllocator {
+ public:
+  explicit GpuAllocator(const Gpu& gpu) : gpu_(gpu) {
+    const GpuScope scope(gpu.index);
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, {gpu.index}};
+    require(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
+    std::uint64_t keep_all = UINT64_MAX;
+    require(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
+    // Or the driver would order streams that have nothing to do with each other, where nobody sees it.
+    int off = 0;
+    require(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off),
+            "cudaMemPoolSetAttribute");
+  }
+
+  CudaBlock* allocate(std::size_t asked, const Stream& stream) {
+    const std::size_t bytes = class_bytes(asked);
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<CudaBlock> block = from_cache(bytes, stream);
+    if (!block) {
+      block = from_driver(asked, bytes, stream);
+    }
+    block->use = core::thread_state().memory_use;
+    account_.add(block->bytes, block->use);
+    return block.release();
+  }
+
+  void free(std::unique_ptr<CudaBlock> block) {
+    const std::lock_guard lock(mutex_);
+    account_.remove(block->bytes, block->use);
+    // In the order of its own stream: that stream goes on when the others are through with the block.
+    for (const Stream& other : block->other_streams) {
+      block->stream.wait_stream(other);
+    }
+    block->other_streams.clear();
+    account_.cached += block->bytes;
+    StreamCache& cache = cache_of(block->stream);
+    cache.free[block->bytes].push_back(std::move(block));
+  }
+
+  void empty_cache() {
+    const std::lock_guard lock(mutex_);
+    release_cached();
+  }
+
+  MemoryStats stats() {
+    const GpuScope scope(gpu_.index);
+    MemoryStats stats;
+    require(cudaMemGetInfo(&stats.free, &stats.total), "cudaMemGetInfo");
+    const std::lock_guard lock(mutex_);
+    account_.write(stats);
+    return stats;
+  }
+
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    account_.peak = account_.in_use;
+  }
+
+ private:
+  StreamCache& cache_of(const Stream& stream) {
+    return caches_.try_emplace(stream.handle(), StreamCache{stream, {}}).first->second;
+  }
+
+  std::unique_ptr<CudaBlock> from_cache(std::size_t bytes, const Stream& stream) {
+    auto& free = cache_of(stream).free;
+    const auto found = free.find(bytes);
+    if (found == free.end() || found->second.empty()) {
+      return nullptr;
+    }
+    std::unique_ptr<CudaBlock> block = std::move(found->second.back());
+    found->second.pop_back();
+    account_.cached -= bytes;
+    return block;
+  }
+
+  std::unique_ptr<CudaBlock> from_driver(std::size_t asked, std::size_t bytes, const Stream& stream) {
+    auto block = std::make_unique<CudaBlock>(CudaBlock{nullptr, bytes, gpu_.index, {}, stream, {}});
+    if (!try_driver(*block)) {
+      release_cached();
+      if (!try_driver(*block)) {
+        std::size_t free = 0;
+        std::size_t total = 0;
+        require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+        account_.fail(gpu_.index, asked, free, total);
+      }
+    }
+    ++account_.allocations;
+    return block;
+  }
+
+  bool try_driver(CudaBlock& block) {
+    const GpuScope scope(gpu_.index);
+    void* memory = nullptr;
+    const cudaError_t status = cudaMallocFromPoolAsync(&memory, block.bytes, pool_, block.stream.handle());
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return false;
+    }
+    require(status, "cudaMallocFromPoolAsync");
+    block.data = static_cast<std::byte*>(memory);
+    return true;
+  }
+
+  void release_cached() {
+    const GpuScope scope(gpu_.index);
+    for (auto& [handle, cache] : caches_) {
+      for (auto& [bytes, blocks] : cache.free) {
+        for (const std::unique_ptr<CudaBlock>& block : blocks) {
+          require(cudaFreeAsync(block->data, handle), "cudaFreeAsync");
+        }
+      }
+    }
+    for (auto& [handle, cache] : caches_) {
+      require(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
+    }
+    caches_.clear();
+    account_.cached = 0;
+    require(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
+  }
+
+  const Gpu& gpu_;
+  cudaMemPool_t pool_ = nullptr;
+  std::mutex mutex_;
+  Account account_;
+  std::unordered_map<CUstream_st*, StreamCache> caches_;
+};
+
+GpuAllocator& allocator(int index) {
+  struct Slot {
+    std::once_flag once;
+    GpuAllocator* allocator = nullptr;  // outlives every thread and static tensor
+  };
+  static auto* slots = new std::array<Slot, kMostGpus>;
+  Slot& slot = (*slots)[static_cast<std::size_t>(index)];
+  std::call_once(slot.once, [&] { slot.allocator = new GpuAllocator(gpu(index)); });
+  return *slot.allocator;
+}
+
+GpuAllocator& checked_allocator(const char* call, Device device) {
+  check<DeviceError>(device.type == DeviceType::cuda, "{}: '{}' is not a GPU", call, to_string(device));
+  require_available(device);
+  return allocator(device.index);
+}
+
+}  // namespace
+
+MemoryStats memory_stats(Device device) { return checked_allocator("cuda::memory_stats", device).stats(); }
+void reset_peak_memory_stats(Device device) { checked_allocator("cuda::reset_peak_memory_stats", device).reset_peak(); }
+void empty_cache(Device device) { checked_allocator("cuda::empty_cache", device).empty_cache(); }
+
+}  // namespace cuda
+
+namespace detail {
+
+CudaBlock* cuda_allocate(std::size_t bytes, Device device) {
+  return cuda::allocator(device.index).allocate(bytes, cuda::current_stream(device));
+}
+
+std::byte* cuda_data(const CudaBlock* block) noexcept { return block->data; }
+
+void cuda_free(CudaBlock* block) noexcept {
+  try {
+    cuda::allocator(block->gpu).free(std::unique_ptr<CudaBlock>(block));
+  } catch (const Error&) {
+    // The process ends, or the GPU is lost and every other call says so: the memory is gone with it.
+  }
+}
+
+void cuda_note_stream(CudaBlock* block) {
+  cuda::Stream stream = cuda::current_stream(Device(DeviceType::cuda, block->gpu));
+  auto& others = block->other_streams;
+  if (!(stream == block->stream) && std::find(others.begin(), others.end(), stream) == others.end()) {
+    others.push_back(std::move(stream));
+  }
+}
+
+}  // namespace detail
+
+}  // namespace tandem::inline v0
