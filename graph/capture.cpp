@@ -81,7 +81,7 @@ struct Capture {
         continue;
       }
       const auto bytes = to.numel() * static_cast<std::int64_t>(item_size(to.dtype));
-      if (bytes <= kSmall && from.is_contiguous()) {
+      if (bytes <= kSmall && from.is_contiguous() && to.device().type == DeviceType::cpu) {
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
       } else {
         detail::copy(to, from);
