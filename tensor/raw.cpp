@@ -6,6 +6,7 @@
 #include <tandem/core/check.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/reduce.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {
 
@@ -72,6 +73,9 @@ bool on_gpu(const View& view) { return view.device().type == DeviceType::cuda; }
 
 // Between dense views of one type, of which at least one is on a GPU.
 void transfer(const View& out, const View& in) {
+  if (!on_gpu(out) || !on_gpu(in)) {
+    note_host_access("to");
+  }
   const kernels::Transfer kernel{.out_device = out.device(),
                                  .in_device = in.device(),
                                  .out = out.data(),
