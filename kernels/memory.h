@@ -65,6 +65,7 @@ struct Transfer {
   void* out;
   const void* in;
   std::int64_t bytes;
+  bool wait = true;  // else the host's memory is left alone until the stream has got here: it is page-locked
 };
 void run(OnCpu, Context& context, const Transfer& kernel);
 void run(OnCuda, Context& context, const Transfer& kernel);

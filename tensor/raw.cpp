@@ -6,6 +6,7 @@
 #include <tandem/core/check.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/reduce.h>
+#include <tandem/tensor/pinned.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {
@@ -72,7 +73,7 @@ namespace {
 bool on_gpu(const View& view) { return view.device().type == DeviceType::cuda; }
 
 // Between dense views of one type, of which at least one is on a GPU.
-void transfer(const View& out, const View& in) {
+void transfer(const View& out, const View& in, bool wait = true) {
   if (!on_gpu(out) || !on_gpu(in)) {
     note_host_access("to");
   }
@@ -80,7 +81,8 @@ void transfer(const View& out, const View& in) {
                                  .in_device = in.device(),
                                  .out = out.data(),
                                  .in = in.data(),
-                                 .bytes = out.numel() * static_cast<std::int64_t>(item_size(out.dtype))};
+                                 .bytes = out.numel() * static_cast<std::int64_t>(item_size(out.dtype)),
+                                 .wait = wait && (on_gpu(in) || is_pinned(in.data()))};
   if (kernel.bytes > 0) {
     kernels::launch(context_of(on_gpu(out) ? out : in), kernel);
   }
@@ -121,6 +123,18 @@ void copy(const View& out, const View& in, Accumulate accumulate) {
   if (kernel.loop.numel() > 0) {
     kernels::launch(context_of(out), kernel);
   }
+}
+
+void copy_without_waiting(const View& out, const View& in) {
+  const View& host = on_gpu(out) ? in : out;
+  const View& there = on_gpu(out) ? out : in;
+  if (on_gpu(host) || !on_gpu(there) || out.dtype != in.dtype || !(out.sizes == in.sizes) || !out.is_contiguous() ||
+      !in.is_contiguous() || !is_pinned(host.data())) {
+    copy(out, in);
+    return;
+  }
+  transfer(out, in, false);
+  note_pinned_use(host.data(), cuda::current_stream(there.device()));
 }
 
 View on_host(const View& view) {

@@ -31,7 +31,8 @@ void run(OnCuda, Context& context, const Transfer& kernel) {
   cuda::require(cudaMemcpyAsync(kernel.out, kernel.in, static_cast<std::size_t>(kernel.bytes),
                                 to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, queue.stream()),
                 "cudaMemcpyAsync");
-  if (to_host) {
+  // From page-locked memory the call returns before anything was read.
+  if (kernel.wait) {
     cuda::synchronize(queue.gpu(), queue.stream());
   }
 }
