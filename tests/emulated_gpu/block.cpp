@@ -447,6 +447,7 @@ std::uint64_t seed() {
 cudaError_t run_kernel(const Launch& launch) {
   if (runner == nullptr) {
     runner = std::make_unique<Runner>();
+    provide_signal_stack();
   }
   return runner->run(launch);
 }
@@ -459,6 +460,10 @@ std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int 
 }
 void yield() { running().yield(); }
 void fail_kernel(cudaError_t error, const char* why) { running().fail(error, why); }
+void assertion_failed(const char* condition, const char* file, unsigned line, const char*) {
+  fmt::print(stderr, "emulated GPU: {}:{}: assertion failed: {}\n", file, line, condition);
+  fail_kernel(cudaErrorAssert, "an assertion failed");
+}
 
 }  // namespace detail
 

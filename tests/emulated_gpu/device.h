@@ -36,8 +36,9 @@
 
 // A failed assertion ends the kernel with cudaErrorAssert instead of the program. <cassert> is included above, and
 // declares the function only once.
-#define __assert_fail(condition, file, line, function) \
-  ::emulated_gpu::detail::fail_kernel(cudaErrorAssert, file ": assertion failed: " condition)
+#if !defined(NDEBUG)
+#define __assert_fail ::emulated_gpu::detail::assertion_failed
+#endif
 
 inline constexpr int warpSize = 32;
 

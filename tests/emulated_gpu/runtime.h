@@ -159,7 +159,7 @@ cudaError_t call(const Function& function) {
 // Handles SIGSEGV in device memory and in guard pages with a message; to be called before the first arena is used.
 void install_fault_handler();
 
-// The readable name of a function of this process.
-std::string symbol_name(const void* function);
+// The readable name of a function of this process. With the mutex held.
+const std::string& symbol_name(const void* function);
 
 }  // namespace emulated_gpu::detail
