@@ -178,8 +178,13 @@ cudaError_t cudaMalloc(void** memory, size_t size) {
     if (size == 0) {
       return cudaSuccess;
     }
-    *memory = allocate(runtime, lock, runtime.current(), size, nullptr);
-    return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+    Device& device = runtime.current();
+    *memory = allocate(runtime, lock, device, size, nullptr);
+    if (*memory == nullptr) {
+      return cudaErrorMemoryAllocation;
+    }
+    device.arena.spoil(*memory);
+    return cudaSuccess;
   });
 }
 
