@@ -106,6 +106,9 @@ class Runner {
  private:
   const Launch* launch_ = nullptr;
   std::vector<Thread> threads_;
+  // Of each warp, lanes as bits: what is looked at most often.
+  std::array<unsigned, kWarp> meeting_{};  // those that wait for others of their warp
+  std::array<unsigned, kWarp> left_{};     // those that have left the kernel
   Order order_{1, 0};
   unsigned count_ = 0;
   unsigned next_ = 0;  // the first thread, in order_, that has not begun
@@ -176,6 +179,8 @@ cudaError_t Runner::run(const Launch& launch) {
 
 void Runner::run_block() {
   threads_.assign(count_, Thread());
+  meeting_.fill(0);
+  left_.fill(0);
   order_ = Order(count_, random());
   next_ = 0;
   ended_ = 0;
@@ -248,12 +253,14 @@ void Runner::end() {
   if (!at_barrier_.empty()) {
     die(fmt::format("barrier divergence: this thread left the kernel while others wait at a barrier.{}", waiters()));
   }
-  const unsigned first = self_ / kWarp * kWarp;
-  for (unsigned t = first; t < std::min(first + kWarp, count_); ++t) {
-    if (threads_[t].state == Thread::State::kInWarp && (threads_[t].mask >> (self_ - first) & 1) != 0) {
-      die(fmt::format("this thread left the kernel while {} waits for it in {} (mask {:#010x}) at {}:{}", name(t),
-                      name_of(threads_[t].kind), threads_[t].mask, threads_[t].where.file_name(),
-                      threads_[t].where.line()));
+  const unsigned lane = 1U << (self_ % kWarp);
+  left_[self_ / kWarp] |= lane;
+  for (unsigned rest = meeting_[self_ / kWarp]; rest != 0; rest &= rest - 1) {
+    const unsigned waiting = self_ / kWarp * kWarp + static_cast<unsigned>(std::countr_zero(rest));
+    const Thread& other = threads_[waiting];
+    if ((other.mask & lane) != 0) {
+      die(fmt::format("this thread left the kernel while {} waits for it in {} (mask {:#010x}) at {}:{}", name(waiting),
+                      name_of(other.kind), other.mask, other.where.file_name(), other.where.line()));
     }
   }
 }
@@ -317,11 +324,11 @@ std::uint64_t Runner::warp(Warp kind, unsigned mask, std::uint64_t value, int la
   if (width < 1 || width > static_cast<int>(kWarp) || !std::has_single_bit(static_cast<unsigned>(width))) {
     wrong(fmt::format("width {} is not a power of two up to 32", width));
   }
-  for (unsigned i = 0; i < lanes; ++i) {
-    if ((mask >> i & 1) != 0 && threads_[first + i].state == Thread::State::kEnded) {
-      wrong(fmt::format("the mask names {}, which has left the kernel", name(first + i)));
-    }
+  if (const unsigned gone = mask & left_[self_ / kWarp]; gone != 0) {
+    wrong(fmt::format("the mask names {}, which has left the kernel",
+                      name(first + static_cast<unsigned>(std::countr_zero(gone)))));
   }
+  meeting_[self_ / kWarp] |= 1U << (self_ - first);
   self.state = Thread::State::kInWarp;
   self.where = where;
   self.kind = kind;
@@ -338,10 +345,13 @@ std::uint64_t Runner::warp(Warp kind, unsigned mask, std::uint64_t value, int la
 }
 
 bool Runner::meeting_complete(unsigned first, unsigned mask) {
+  if ((mask & ~meeting_[first / kWarp]) != 0) {
+    return false;
+  }
   const Thread& self = threads_[self_];
   for (unsigned rest = mask; rest != 0; rest &= rest - 1) {
     const Thread& other = threads_[first + static_cast<unsigned>(std::countr_zero(rest))];
-    if (other.state != Thread::State::kInWarp || other.mask != mask || other.kind != self.kind) {
+    if (other.mask != mask || other.kind != self.kind) {
       return false;
     }
   }
@@ -382,6 +392,7 @@ void Runner::conclude_meeting(unsigned first, unsigned mask) {
   if (seed() != 0) {
     std::shuffle(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(other_count), random_);
   }
+  meeting_[first / kWarp] &= ~mask;
   threads_[self_].state = Thread::State::kReady;
   for (std::size_t i = 0; i < other_count; ++i) {
     threads_[others[i]].state = Thread::State::kReady;
