@@ -1,7 +1,5 @@
 #include "block.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,6 +11,8 @@
 #include <numeric>
 #include <random>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "emulated_gpu.h"
 #include "fiber.h"

@@ -5,8 +5,6 @@
 // Dynamic shared memory comes from emulated_gpu::dynamic_shared(). Functions that wait take the place of their call, so
 // that threads of a block which meet at different barriers are reported.
 
-#include <cuda_runtime.h>
-
 #include <cassert>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +12,8 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+
+#include <cuda_runtime.h>
 
 #include "device_runtime.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstddef>
 #include <functional>
+
+#include <cuda_runtime.h>
 
 // What tests and emulated libraries may ask of the emulated GPU, beyond the CUDA runtime's functions.
 
