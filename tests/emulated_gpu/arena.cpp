@@ -1,12 +1,13 @@
 #include "arena.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <new>
+
+#include <fmt/format.h>
 
 #include "report.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 #include <functional>
 #include <source_location>
+
+#include <cuda_runtime.h>
 
 // What device.h calls in the library.
 

@@ -2,6 +2,8 @@
 #include <cassert>
 #include <numeric>
 
+#include <cuda_bf16.h>
+
 #include "test_support.h"
 
 namespace {
@@ -191,6 +193,36 @@ TEST(Order, ShowsAMissingBarrier) {
   EXPECT_CUDA(launch(stream, 1, 64, 0, forgetful, sum.data()));
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_NE(sum.values()[0], 64);
+}
+
+TEST(Launch, TellsAboutKernels) {
+  int blocks = 0;
+  EXPECT_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, places, 256, 0));
+  EXPECT_EQ(blocks, 8);
+  EXPECT_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, places, 256, 100 << 10));
+  EXPECT_EQ(blocks, 2);
+  cudaFuncAttributes attributes{};
+  EXPECT_CUDA(cudaFuncGetAttributes(&attributes, places));
+  EXPECT_EQ(attributes.maxThreadsPerBlock, 1024);
+}
+
+// 2-byte values travel, too.
+__global__ void exchange_halves(const __nv_bfloat16* x, __nv_bfloat16* y) {
+  __shared__ __align__(16) __nv_bfloat16 copy[32];
+  copy[threadIdx.x] = __float2bfloat16(2.0F * __bfloat162float(__ldg(x + threadIdx.x)));
+  __syncthreads();
+  y[threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFU, copy[threadIdx.x], 1);
+}
+
+TEST(Warp, ExchangesHalves) {
+  std::vector<__nv_bfloat16> values(32, __float2bfloat16(1.0F));
+  values[5] = __float2bfloat16(5.0F);
+  const Array<__nv_bfloat16> x(values);
+  const Array<__nv_bfloat16> y(32);
+  const Stream stream;
+  EXPECT_CUDA(launch(stream, 1, 32, 0, exchange_halves, x.data(), y.data()));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_EQ(__bfloat162float(y.values()[4]), 10.0F);
 }
 
 struct Sums {

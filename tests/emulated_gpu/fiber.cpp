@@ -6,7 +6,8 @@
 #include <cstring>
 #include <new>
 
-#if !defined(__x86_64__)
+// EMULATED_GPU_UCONTEXT takes the portable way on x86-64, too.
+#if !defined(__x86_64__) || defined(EMULATED_GPU_UCONTEXT)
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -44,7 +45,7 @@ thread_local Home home;
 
 }  // namespace
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(EMULATED_GPU_UCONTEXT)
 
 // Saves what a call must preserve, and takes the other stack. Floating-point modes are everybody's.
 extern "C" void emulated_gpu_switch(void** from, void* to);
@@ -101,8 +102,9 @@ void* new_context(char* stack, void (*entry)()) {
 }
 void delete_context(void* context) { delete static_cast<ucontext_t*>(context); }
 void switch_context(void** from, void* to) {
+  static thread_local ucontext_t own;  // the OS thread's
   if (*from == nullptr) {
-    *from = new ucontext_t;  // the OS thread's own, once
+    *from = &own;
   }
   swapcontext(static_cast<ucontext_t*>(*from), static_cast<ucontext_t*>(to));
 }

@@ -1,11 +1,12 @@
 #include "report.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+
+#include <fmt/format.h>
 
 #include "block.h"
 #include "fiber.h"

@@ -1,7 +1,6 @@
 #include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,6 +9,8 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "runtime.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cuda_runtime.h>
-#include <gtest/gtest.h>
-
 #include <utility>
 #include <vector>
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
 
 #include "emulated_gpu.h"
 

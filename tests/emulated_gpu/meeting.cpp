@@ -1,35 +1,19 @@
-#include "block.h"
-
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <vector>
 
-#include "emulated_gpu.h"
-#include "fiber.h"
+#include <fmt/format.h>
+
 #include "report.h"
+#include "runner.h"
 
-constinit thread_local uint3 threadIdx{};
-constinit thread_local uint3 blockIdx{};
-constinit thread_local dim3 blockDim{};
-constinit thread_local dim3 gridDim{};
+// Barriers and warps.
 
-namespace emulated_gpu {
-
-namespace detail {
+namespace emulated_gpu::detail {
 
 namespace {
 
-constexpr unsigned kWarp = 32;
 constexpr std::uint64_t kGarbage = 0xFBFBFBFBFBFBFBFBU;  // what a lane outside of the mask would have given
 
 const char* name_of(Barrier kind) {
@@ -52,200 +36,7 @@ const char* name_of(Warp kind) {
   }
 }
 
-// i -> (factor * i + start) mod count, which visits everything once.
-class Order {
- public:
-  Order(std::uint64_t count, std::uint64_t random) : count_(count) {
-    if (random != 0 && count > 1) {
-      start_ = random % count;
-      factor_ = 1 + (random >> 32) % (count - 1);
-      while (std::gcd(factor_, count) != 1) {
-        ++factor_;
-      }
-    }
-  }
-  std::uint64_t operator()(std::uint64_t i) const {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>((static_cast<Wide>(factor_) * i + start_) % count_);
-  }
-
- private:
-  std::uint64_t count_;
-  std::uint64_t start_ = 0;
-  std::uint64_t factor_ = 1;
-};
-
-struct Thread {
-  enum class State { kReady, kAtBarrier, kInWarp, kEnded };
-  State state = State::kReady;
-  Fiber* fiber = nullptr;
-  Location where;
-  // Of a warp's meeting:
-  Warp kind = Warp::kSync;
-  unsigned mask = 0;
-  int lane = 0;
-  int width = 0;
-  std::uint64_t value = 0;
-  std::uint64_t result = 0;
-};
-
-// Runs blocks, and keeps its fibers from one to the next.
-class Runner {
- public:
-  cudaError_t run(const Launch& launch);
-
-  int barrier(Barrier kind, int predicate, const Location& where);
-  std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where);
-  void yield();
-  [[noreturn]] void fail(cudaError_t error, const char* why);
-  void* dynamic_shared() { return dynamic_; }
-  std::string place() const;
-  bool active() const { return launch_ != nullptr; }
-  void work();
-
- private:
-  const Launch* launch_ = nullptr;
-  std::vector<Thread> threads_;
-  // Of each warp, lanes as bits: what is looked at most often.
-  std::array<unsigned, kWarp> meeting_{};  // those that wait for others of their warp
-  std::array<unsigned, kWarp> left_{};     // those that have left the kernel
-  Order order_{1, 0};
-  unsigned count_ = 0;
-  unsigned next_ = 0;  // the first thread, in order_, that has not begun
-  unsigned ended_ = 0;
-  unsigned self_ = 0;
-  std::deque<unsigned> ready_;
-  std::vector<unsigned> at_barrier_;
-  Barrier barrier_kind_ = Barrier::kPlain;
-  int barrier_sum_ = 0;
-  int barrier_result_ = 0;
-  bool finished_work_ = false;  // the fiber that came back last has nothing more to do
-  cudaError_t error_ = cudaSuccess;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> idle_;
-  std::unique_ptr<char[]> dynamic_storage_;
-  void* dynamic_ = nullptr;
-  std::minstd_rand random_;
-
-  void run_block();
-  void enter(unsigned thread);
-  void wait();
-  void end();
-  std::uint64_t random() { return seed() == 0 ? 0 : (static_cast<std::uint64_t>(random_()) << 32) | random_(); }
-  bool meeting_complete(unsigned first, unsigned mask);
-  void conclude_meeting(unsigned first, unsigned mask);
-  std::string name(unsigned thread) const;
-  [[noreturn]] void die(const std::string& what) const;
-  std::string waiters() const;
-};
-
-thread_local std::unique_ptr<Runner> runner;
-
-void fiber_main() {
-  for (;;) {
-    runner->work();
-    Fiber::suspend();
-  }
-}
-
-cudaError_t Runner::run(const Launch& launch) {
-  launch_ = &launch;
-  error_ = cudaSuccess;
-  random_.seed(static_cast<std::minstd_rand::result_type>(seed() + 1));
-  gridDim = launch.grid;
-  blockDim = launch.block;
-  count_ = launch.block.x * launch.block.y * launch.block.z;
-  // Garbage from one byte past its end on is caught by the address sanitizer: no slack behind it.
-  constexpr std::size_t kAlign = 256;
-  dynamic_storage_.reset(new char[launch.dynamic_shared + kAlign]);
-  dynamic_ = dynamic_storage_.get();
-  std::size_t space = launch.dynamic_shared + kAlign;
-  std::align(kAlign, launch.dynamic_shared, dynamic_, space);
-  const std::uint64_t blocks =
-      static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z);
-  const Order order(blocks, random());
-  for (std::uint64_t i = 0; i < blocks && error_ == cudaSuccess; ++i) {
-    const std::uint64_t block = order(i);
-    blockIdx.x = static_cast<unsigned>(block % launch.grid.x);
-    blockIdx.y = static_cast<unsigned>(block / launch.grid.x % launch.grid.y);
-    blockIdx.z = static_cast<unsigned>(block / launch.grid.x / launch.grid.y);
-    std::memset(dynamic_, 0xFB, launch.dynamic_shared);
-    run_block();
-  }
-  launch_ = nullptr;
-  dynamic_storage_.reset();
-  return error_;
-}
-
-void Runner::run_block() {
-  threads_.assign(count_, Thread());
-  meeting_.fill(0);
-  left_.fill(0);
-  order_ = Order(count_, random());
-  next_ = 0;
-  ended_ = 0;
-  while (error_ == cudaSuccess) {
-    Fiber* fiber = nullptr;
-    if (next_ < count_) {
-      if (idle_.empty()) {
-        fibers_.push_back(std::make_unique<Fiber>(&fiber_main));
-        idle_.push_back(fibers_.back().get());
-      }
-      fiber = idle_.back();
-      idle_.pop_back();
-    } else if (!ready_.empty()) {
-      fiber = threads_[ready_.front()].fiber;
-      enter(ready_.front());
-      ready_.pop_front();
-    } else {
-      break;
-    }
-    finished_work_ = false;
-    fiber->resume();
-    if (finished_work_) {
-      idle_.push_back(fiber);
-    }
-  }
-  if (error_ != cudaSuccess) {
-    for (const auto& fiber : fibers_) {
-      if (std::find(idle_.begin(), idle_.end(), fiber.get()) == idle_.end()) {
-        fiber->restart();
-        idle_.push_back(fiber.get());
-      }
-    }
-    ready_.clear();
-    at_barrier_.clear();
-  } else if (ended_ != count_) {
-    die(fmt::format("deadlock: {} of {} threads wait, and none can go on.{}", count_ - ended_, count_, waiters()));
-  }
-}
-
-// On a fiber: runs threads until one waits, and when that has gone on to its end, the next.
-void Runner::work() {
-  while (next_ < count_) {
-    enter(static_cast<unsigned>(order_(next_++)));
-    launch_->body();
-    end();
-  }
-  finished_work_ = true;
-}
-
-void Runner::enter(unsigned thread) {
-  self_ = thread;
-  threadIdx.x = thread % blockDim.x;
-  threadIdx.y = thread / blockDim.x % blockDim.y;
-  threadIdx.z = thread / blockDim.x / blockDim.y;
-}
-
-void Runner::wait() {
-  threads_[self_].fiber = Fiber::current();
-  Fiber::suspend();
-}
-
-void Runner::yield() {
-  ready_.push_back(self_);
-  wait();
-}
+}  // namespace
 
 void Runner::end() {
   threads_[self_].state = Thread::State::kEnded;
@@ -400,13 +191,6 @@ void Runner::conclude_meeting(unsigned first, unsigned mask) {
   }
 }
 
-void Runner::fail(cudaError_t error, const char* why) {
-  fmt::print(stderr, "emulated GPU: {}: {}\n", place(), why);
-  error_ = error;
-  Fiber::suspend();  // for good
-  std::abort();
-}
-
 std::string Runner::name(unsigned thread) const {
   return fmt::format("thread ({},{},{})", thread % blockDim.x, thread / blockDim.x % blockDim.y,
                      thread / blockDim.x / blockDim.y);
@@ -438,46 +222,4 @@ std::string Runner::waiters() const {
 
 void Runner::die(const std::string& what) const { report_and_abort(place() + ": " + what); }
 
-Runner& running() {
-  if (runner == nullptr || !runner->active()) {
-    report_and_abort("a function of device code was called outside of a kernel");
-  }
-  return *runner;
-}
-
-}  // namespace
-
-std::uint64_t seed() {
-  static const std::uint64_t value = [] {
-    const char* text = std::getenv("EMULATED_GPU_SEED");
-    return text == nullptr ? std::uint64_t{1} : std::strtoull(text, nullptr, 10);
-  }();
-  return value;
-}
-
-cudaError_t run_kernel(const Launch& launch) {
-  if (runner == nullptr) {
-    runner = std::make_unique<Runner>();
-    provide_signal_stack();
-  }
-  return runner->run(launch);
-}
-
-std::string place_in_kernel() { return runner != nullptr && runner->active() ? runner->place() : std::string(); }
-
-int barrier(Barrier kind, int predicate, const Location& where) { return running().barrier(kind, predicate, where); }
-std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where) {
-  return running().warp(kind, mask, value, lane, width, where);
-}
-void yield() { running().yield(); }
-void fail_kernel(cudaError_t error, const char* why) { running().fail(error, why); }
-void assertion_failed(const char* condition, const char* file, unsigned line, const char*) {
-  fmt::print(stderr, "emulated GPU: {}:{}: assertion failed: {}\n", file, line, condition);
-  fail_kernel(cudaErrorAssert, "an assertion failed");
-}
-
-}  // namespace detail
-
-void* dynamic_shared() { return detail::running().dynamic_shared(); }
-
-}  // namespace emulated_gpu
+}  // namespace emulated_gpu::detail
