@@ -61,6 +61,32 @@ __device__ __forceinline__ T block_reduce(T value, Op op) {
   return value;
 }
 
+/// The same of each `group` neighbouring threads, a power of 2 and at most a block's `kThreads`.
+template <int kThreads, class T, class Op>
+__device__ __forceinline__ T group_reduce(T value, int group, Op op) {
+  for (int mask = 1; mask < group && mask < kWarpThreads; mask *= 2) {
+    const T other = shuffle_xor(value, mask);
+    value = (threadIdx.x & static_cast<unsigned>(mask)) == 0 ? op(value, other) : op(other, value);
+  }
+  if (kThreads > kWarpThreads && group > kWarpThreads) {
+    alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
+    T* of_warps = reinterpret_cast<T*>(memory);
+    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    __syncthreads();
+    if (threadIdx.x % kWarpThreads == 0) {
+      of_warps[warp] = value;
+    }
+    __syncthreads();
+    const int warps = group / kWarpThreads;
+    const int first = warp / warps * warps;
+    value = of_warps[first];
+    for (int i = 1; i < warps; ++i) {
+      value = op(value, of_warps[first + i]);
+    }
+  }
+  return value;
+}
+
 struct Plus {
   template <class T>
   __device__ __forceinline__ T operator()(T a, T b) const {
