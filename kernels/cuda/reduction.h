@@ -54,7 +54,7 @@ __device__ __forceinline__ void finish(const Source& source, const ReductionPlan
 }
 
 template <class Source, int V>
-__global__ void __launch_bounds__(kThreads) rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
+__global__ void __launch_bounds__(kThreads, 2) rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
   using Lane = typename Source::Lane;
   using Total = typename Source::Total;
   const int group = plan.across;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void combine_down(typename Source::Total (&totals)[V]
 }
 
 template <class Source, int V>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     columns(Source source, ReductionPlan plan, typename Source::Total* partial) {
   using Lane = typename Source::Lane;
   using Total = typename Source::Total;
