@@ -22,6 +22,10 @@ core::Ref<Storage> Storage::allocate(std::size_t bytes, Device device) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
     return recorder->allocate(bytes, device);
   }
+  return allocate_unrecorded(bytes, device);
+}
+
+core::Ref<Storage> Storage::allocate_unrecorded(std::size_t bytes, [[maybe_unused]] Device device) {
 #if TANDEM_WITH_CUDA
   if (device.type == DeviceType::cuda) {
     CudaBlock* memory = cuda_allocate(bytes, device);

@@ -20,6 +20,8 @@ class TANDEM_API Storage final : public core::RefCounted {
  public:
   /// Uninitialised memory of `bytes` on `device`.
   static core::Ref<Storage> allocate(std::size_t bytes, Device device);
+  /// The same, no matter who records.
+  static core::Ref<Storage> allocate_unrecorded(std::size_t bytes, Device device);
   /// `bytes` at `offset` of `parent`, which is kept alive.
   static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
   /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there
