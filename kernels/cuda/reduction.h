@@ -54,7 +54,8 @@ __device__ __forceinline__ void finish(const Source& source, const ReductionPlan
 }
 
 template <class Source, int V>
-__global__ void __launch_bounds__(kThreads, 2) rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
+__global__ void __launch_bounds__(kThreads, 2)
+    rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
   using Lane = typename Source::Lane;
   using Total = typename Source::Total;
   const int group = plan.across;
@@ -227,16 +228,22 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace reduction
 
-/// The source over a problem, in packs of up to kWide where they fit.
+/// The source over a problem, in packs of up to kWide where they fit. The first `reserved` bytes of the workspace are
+/// left alone.
 template <int kWide, class Source>
-void reduce(const Queue& queue, const char* name, const Source& source, const ReductionProblem& problem) {
+void reduce(const Queue& queue, const char* name, const Source& source, const ReductionProblem& problem,
+            std::size_t reserved = 0) {
   using Total = typename Source::Total;
   const ReductionPlan plan(queue, problem, kWide);
   if (plan.outputs == 0) {
     return;
   }
-  Total* partial =
-      plan.parts > 1 ? queue.workspace_array<Total>(static_cast<std::int64_t>(plan.parts) * plan.outputs) : nullptr;
+  Total* partial = nullptr;
+  if (plan.parts > 1) {
+    const std::size_t skipped = (reserved + 255) / 256 * 256;
+    const auto totals = static_cast<std::size_t>(plan.parts) * static_cast<std::size_t>(plan.outputs);
+    partial = reinterpret_cast<Total*>(static_cast<char*>(queue.workspace(skipped + totals * sizeof(Total))) + skipped);
+  }
   const dim3 blocks(plan.blocks, static_cast<unsigned>(plan.parts));
   const auto launch = [&](auto* kernel) {
     queue.launch(name, blocks, reduction::kThreads, 0, kernel, source, plan, partial);

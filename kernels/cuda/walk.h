@@ -3,8 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include <cuda_runtime.h>
-
+#include <tandem/core/host_device.h>
 #include <tandem/kernels/cuda/geometry.h>
 #include <tandem/kernels/loop.h>
 
@@ -31,13 +30,21 @@ class WideDivider {
     }
     magic_ = quotient + 1;
   }
-  __device__ __forceinline__ std::int64_t quotient(std::int64_t value) const {
+  TANDEM_HD std::int64_t quotient(std::int64_t value) const noexcept {
     const auto dividend = static_cast<std::uint64_t>(value);
-    return static_cast<std::int64_t>((__umul64hi(dividend, magic_) + dividend) >> shift_);
+    return static_cast<std::int64_t>((upper_half(dividend, magic_) + dividend) >> shift_);
   }
-  __device__ __forceinline__ std::int64_t divisor() const { return static_cast<std::int64_t>(divisor_); }
+  TANDEM_HD std::int64_t divisor() const noexcept { return static_cast<std::int64_t>(divisor_); }
 
  private:
+  // Of a product's 128 bits.
+  TANDEM_HD static std::uint64_t upper_half(std::uint64_t a, std::uint64_t b) noexcept {
+    constexpr std::uint64_t kLow = 0xFFFF'FFFF;
+    const std::uint64_t middle = (a & kLow) * (b & kLow) / (kLow + 1) + (a >> 32) * (b & kLow);
+    const std::uint64_t other = (middle & kLow) + (a & kLow) * (b >> 32);
+    return (a >> 32) * (b >> 32) + (middle >> 32) + (other >> 32);
+  }
+
   std::uint64_t divisor_ = 1;
   std::uint64_t magic_ = 1;
   std::uint32_t shift_ = 0;
@@ -62,7 +69,7 @@ class Walk {
   }
 
   /// Elements from the first to that at a row-major `position`.
-  __device__ __forceinline__ std::int64_t offset(std::int64_t position) const noexcept {
+  TANDEM_HD std::int64_t offset(std::int64_t position) const noexcept {
     std::int64_t offset = 0;
     const int last = ndim_ - 1;
     if (small_) {
