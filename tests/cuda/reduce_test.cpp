@@ -82,13 +82,13 @@ void compare_any(Rng& rng, const Shape& sizes, std::uint64_t mask, ReduceOp op, 
   const Shape kept = part(sizes, mask, false);
   const Layout out_layout = test::random_layout(rng, kept, false);
   const std::vector<Out> out(static_cast<std::size_t>(out_layout.extent), Out(5));
-  Reduce kernel{.op = op,
-                .dtype = dtype_of<T>,
-                .accumulate = op != ReduceOp::max && op != ReduceOp::min && rng() % 2 == 0 ? Accumulate::yes
-                                                                                              : Accumulate::no,
-                .kept = test::loop_of(kept),
-                .reduced = test::loop_of(part(sizes, mask, true)),
-                .scale = op == ReduceOp::sum && !kWhole ? 0.5 : 1};
+  Reduce kernel{
+      .op = op,
+      .dtype = dtype_of<T>,
+      .accumulate = op != ReduceOp::max && op != ReduceOp::min && rng() % 2 == 0 ? Accumulate::yes : Accumulate::no,
+      .kept = test::loop_of(kept),
+      .reduced = test::loop_of(part(sizes, mask, true)),
+      .scale = op == ReduceOp::sum && !kWhole ? 0.5 : 1};
   std::vector<T> none(1);
   std::vector<Out> nowhere(1);
   kernel.out = test::operand_of(nowhere, {out_layout.strides});
@@ -114,7 +114,8 @@ TYPED_TEST(GpuReduceOf, EqualsTheCpuOverAnyDimensions) {
   using T = TypeParam;
   Rng rng(5);
   std::vector<Shape> shapes = test::awkward_shapes();
-  shapes.insert(shapes.end(), {{40, 64}, {64, 40}, {3000, 24}, {9, 50, 16}, {16, 5, 8}, {33, 1000}, {1024, 33}, {6, 3}});
+  shapes.insert(shapes.end(),
+                {{40, 64}, {64, 40}, {3000, 24}, {9, 50, 16}, {16, 5, 8}, {33, 1000}, {1024, 33}, {6, 3}});
   for (const Shape& sizes : shapes) {
     const std::uint64_t masks = std::uint64_t{1} << std::min(sizes.ndim(), 4);
     for (std::uint64_t mask = 0; mask < masks; ++mask) {
