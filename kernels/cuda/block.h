@@ -1,0 +1,106 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+// Internal: what the threads of a warp or block make of their values together. Blocks have one dimension and a multiple
+// of 32 threads, all of which call; orders are fixed, so results are too.
+
+namespace tandem::inline v0::kernels {
+
+inline constexpr int kWarpThreads = 32;
+inline constexpr std::uint32_t kWholeWarp = 0xFFFF'FFFF;
+
+/// The value of lane (this lane ^ mask), of a type made of 4-byte words.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(const T& value, int mask) {
+  static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+  struct Words {
+    std::uint32_t words[sizeof(T) / sizeof(std::uint32_t)];
+  };
+  Words moved = std::bit_cast<Words>(value);
+#pragma unroll
+  for (std::uint32_t& word : moved.words) {
+    word = __shfl_xor_sync(kWholeWarp, word, mask);
+  }
+  return std::bit_cast<T>(moved);
+}
+
+/// What the values of `kLanes` neighbouring lanes, a power of 2, become by op(T, T), which is associative up to
+/// rounding: the same in each of these lanes. Of a whole warp by default.
+template <int kLanes = kWarpThreads, class T, class Op>
+__device__ __forceinline__ T warp_reduce(T value, Op op) {
+#pragma unroll
+  for (int mask = 1; mask < kLanes; mask *= 2) {
+    const T other = shuffle_xor(value, mask);
+    value = (threadIdx.x & static_cast<unsigned>(mask)) == 0 ? op(value, other) : op(other, value);
+  }
+  return value;
+}
+
+/// The same of all of a block's `kThreads` threads, in each of them.
+template <int kThreads, class T, class Op>
+__device__ __forceinline__ T block_reduce(T value, Op op) {
+  static_assert(kThreads % kWarpThreads == 0);
+  value = warp_reduce(value, op);
+  if constexpr (kThreads > kWarpThreads) {
+    alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
+    T* of_warps = reinterpret_cast<T*>(memory);
+    __syncthreads();  // what an earlier call has left there was read
+    if (threadIdx.x % kWarpThreads == 0) {
+      of_warps[threadIdx.x / kWarpThreads] = value;
+    }
+    __syncthreads();
+    value = of_warps[0];
+    for (int warp = 1; warp < kThreads / kWarpThreads; ++warp) {
+      value = op(value, of_warps[warp]);
+    }
+  }
+  return value;
+}
+
+/// The same of each `group` neighbouring threads, a power of 2 and at most a block's `kThreads`.
+template <int kThreads, class T, class Op>
+__device__ __forceinline__ T group_reduce(T value, int group, Op op) {
+  for (int mask = 1; mask < group && mask < kWarpThreads; mask *= 2) {
+    const T other = shuffle_xor(value, mask);
+    value = (threadIdx.x & static_cast<unsigned>(mask)) == 0 ? op(value, other) : op(other, value);
+  }
+  if (kThreads > kWarpThreads && group > kWarpThreads) {
+    alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
+    T* of_warps = reinterpret_cast<T*>(memory);
+    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    __syncthreads();
+    if (threadIdx.x % kWarpThreads == 0) {
+      of_warps[warp] = value;
+    }
+    __syncthreads();
+    const int warps = group / kWarpThreads;
+    const int first = warp / warps * warps;
+    value = of_warps[first];
+    for (int i = 1; i < warps; ++i) {
+      value = op(value, of_warps[first + i]);
+    }
+  }
+  return value;
+}
+
+struct Plus {
+  template <class T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+template <int kLanes = kWarpThreads, class T>
+__device__ __forceinline__ T warp_sum(T value) {
+  return warp_reduce<kLanes>(value, Plus());
+}
+template <int kThreads, class T>
+__device__ __forceinline__ T block_sum(T value) {
+  return block_reduce<kThreads>(value, Plus());
+}
+
+}  // namespace tandem::inline v0::kernels
