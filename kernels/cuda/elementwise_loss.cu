@@ -3,7 +3,7 @@
 #include <tandem/kernels/cuda/fault.h>
 #include <tandem/kernels/cuda/sums.h>
 
-// The sum of losses writes the gradient beside it, where that is wanted: one pass, and up to 16384 elements one launch.
+// The sum of losses writes the gradient beside it, where that is wanted: one pass, and up to 8192 elements one launch.
 
 namespace tandem::inline v0::kernels {
 

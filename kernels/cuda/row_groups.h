@@ -32,6 +32,7 @@ inline int lanes_for(std::int64_t size) noexcept {
 template <int kBlock>
 struct Group {
   static constexpr int kThreads = kBlock == 0 ? kLaneThreads : kBlock;
+  static constexpr int kBlocks = 512 / kThreads;  // that must fit at once; without it, registers are spilt for more
   int size, rank;
 
   __device__ explicit Group(int lanes)

@@ -20,7 +20,7 @@ struct SoftmaxArguments {
 };
 
 template <int kBlock, class T>
-__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads) softmax(SoftmaxArguments<T> by, rows::Plan plan) {
+__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks) softmax(SoftmaxArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
   const rows::Group<kBlock> group(plan.lanes);
   group.for_each(by.rows, [&](std::int64_t row, bool there) {

@@ -20,7 +20,7 @@ struct SoftmaxGradArguments {
 };
 
 template <int kBlock, class T>
-__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads)
+__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
     softmax_grad(SoftmaxGradArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
   const rows::Group<kBlock> group(plan.lanes);

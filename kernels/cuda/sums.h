@@ -14,7 +14,7 @@ namespace tandem::inline v0::kernels::sums {
 
 inline constexpr int kThreads = flat::kThreads;
 inline constexpr int kMostBlocks = 1024;  // all of them are on an H200 at once
-inline constexpr std::int64_t kOneBlock = 16384;  // elements that one block is quick enough for
+inline constexpr std::int64_t kOneBlock = 8192;  // elements that one block is quick enough for
 
 /// Blocks for `elements`, of which each is to have `per_block` or more.
 inline unsigned int blocks_for(std::int64_t elements, std::int64_t per_block) noexcept {
