@@ -13,11 +13,11 @@ namespace tandem::inline v0::kernels {
 /// The block's, aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
-#if defined(EMULATED_GPU)
-  return static_cast<T*>(emulated_gpu::dynamic_shared());
-#else
+#if defined(__CUDACC__)
   extern __shared__ __align__(16) unsigned char memory[];
   return reinterpret_cast<T*>(memory);
+#else
+  return static_cast<T*>(emulated_gpu::dynamic_shared());
 #endif
 }
 
