@@ -41,6 +41,7 @@ struct ClassTarget {
   const void* weight = nullptr;           // [classes]; 1 where there is none
   std::int64_t ignore_index = -100;       // a row with this index has neither loss nor gradient
   double label_smoothing = 0;
+  const char* op = "cross_entropy";  // whose indices these are, for a message: a literal
 };
 
 /// Cross-entropy of dense logits [rows, classes]: a row's loss is -sum(q * log_softmax(logits)). Writes for the
@@ -119,6 +120,7 @@ struct NegativeLogLikelihood {
   std::int64_t ignore_index;
   void* scale;  // [1], in the type that `dtype` computes in
   void* loss;   // [outer, inner] or [1]
+  const char* op = "nll_loss";  // whose indices these are, for a message: a literal
 };
 void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel);
 void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel);

@@ -49,7 +49,8 @@ kernels::ClassTarget class_target(bool probabilities, const View& target, const 
           .probabilities = probabilities ? target.data() : nullptr,
           .weight = weight,
           .ignore_index = options.ignore_index,
-          .label_smoothing = options.label_smoothing};
+          .label_smoothing = options.label_smoothing,
+          .op = kNames.op};
 }
 
 // Of logits and probabilities whose last dimension are the classes.

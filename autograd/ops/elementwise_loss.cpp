@@ -131,6 +131,9 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
 
 // Throws ValueError naming the first element that is no probability.
 void check_probabilities(LossNames names, const Tensor& input) {
+  if (input.device().type != DeviceType::cpu) {
+    return;  // the kernel of a GPU looks itself: the host would have to wait for it
+  }
   const View x = detail::contiguous(input.raw());
   core::dispatch_floating(x.dtype, names.op, [&]<class T>() {
     using C = ComputeType<T>;

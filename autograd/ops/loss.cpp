@@ -92,6 +92,9 @@ std::string position_of(std::int64_t at, const Shape& sizes) {
 }  // namespace
 
 void check_indices(LossNames names, const View& indices, std::int64_t classes, std::int64_t ignore_index) {
+  if (indices.device().type != DeviceType::cpu) {
+    return;  // the kernel of a GPU looks itself: the host would have to wait for it
+  }
   const auto* values = static_cast<const std::int64_t*>(indices.data());
   const std::int64_t count = indices.numel();
   detail::host_work(names.op, [=, sizes = indices.sizes] {

@@ -34,7 +34,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
                                                  .weight = data_of(weight),
                                                  .ignore_index = options.ignore_index,
                                                  .scale = scale.data(),
-                                                 .loss = loss.data()});
+                                                 .loss = loss.data(),
+                                                 .op = kNames.op});
   return record("nll_loss", std::move(loss), {&log_probs}, [&] {
     return [indices = Saved(indices), weight = SavedWeight(weight), scale = Saved(scale), around, per_row,
             ignore_index = options.ignore_index](Gradients& g) {

@@ -4,6 +4,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/class_shares.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_sum.h>
 #include <tandem/kernels/cpu/softmax_rows.h>
@@ -59,56 +60,9 @@ void normalize(Device device, const T* logits, std::int64_t classes, std::int64_
   }
 }
 
-// ClassTarget, read in the type of the logits.
-template <class T>
-class Target {
- public:
-  using C = ComputeType<T>;
-
-  Target(const ClassTarget& target, std::int64_t classes)
-      : indices_(target.indices),
-        probabilities_(static_cast<const T*>(target.probabilities)),
-        weight_(static_cast<const T*>(target.weight)),
-        ignore_index_(target.ignore_index),
-        classes_(classes),
-        keep_(static_cast<C>(1 - target.label_smoothing)),
-        smooth_(static_cast<C>(target.label_smoothing / static_cast<double>(classes))),
-        one_class_(target.indices != nullptr && target.label_smoothing == 0) {}
-
-  bool ignored(std::int64_t row) const { return indices_ != nullptr && indices_[row] == ignore_index_; }
-  // Whether all of a row's share is in one class: the usual case, for which there are shorter loops.
-  bool one_class() const { return one_class_; }
-  std::int64_t index(std::int64_t row) const { return indices_[row]; }
-  C weight(std::int64_t c) const { return weight_ != nullptr ? C(weight_[c]) : C(1); }
-  // What a row adds to that by which the mean divides.
-  C counts(std::int64_t row) const { return indices_ != nullptr ? weight(indices_[row]) : C(1); }
-  C keep() const { return keep_; }
-  C share(std::int64_t row, std::int64_t c) const {
-    const C p = indices_ == nullptr ? C(probabilities_[row * classes_ + c]) : c == indices_[row] ? C(1) : C(0);
-    return weight(c) * (keep_ * p + smooth_);
-  }
-  double sum_of_shares(std::int64_t row) const {
-    double sum = 0;
-    for (std::int64_t c = 0; c < classes_; ++c) {
-      sum += static_cast<double>(share(row, c));
-    }
-    return sum;
-  }
-
- private:
-  const std::int64_t* indices_;
-  const T* probabilities_;
-  const T* weight_;
-  std::int64_t ignore_index_;
-  std::int64_t classes_;
-  C keep_;
-  C smooth_;
-  bool one_class_;
-};
-
 // A class without a share adds nothing, even if its logit is -inf.
 template <class T, class C = ComputeType<T>>
-C loss_of_shares(const Target<T>& target, std::int64_t row, const T* x, std::int64_t classes,
+C loss_of_shares(const ClassShares<T>& target, std::int64_t row, const T* x, std::int64_t classes,
                  Normalizer<C> normalizer) {
   double sum = 0;
   for (std::int64_t c = 0; c < classes; ++c) {
@@ -128,7 +82,7 @@ void write_row(T* out, std::int64_t classes, Accumulate accumulate, Value&& valu
 
 // out (+)= (sum(q) * exp(x - highest - log_sum) - q) * g.
 template <class T>
-void vector_gradient(const Target<T>& target, std::int64_t row, const float* x, std::int64_t classes,
+void vector_gradient(const ClassShares<T>& target, std::int64_t row, const float* x, std::int64_t classes,
                      Normalizer<float> by, float g, float* out, Accumulate accumulate) {
   const auto gradient_row = TANDEM_BY_ISA(class_gradient_row);
   if (target.one_class()) {
@@ -141,7 +95,7 @@ void vector_gradient(const Target<T>& target, std::int64_t row, const float* x, 
 
 // Rows of 16-bit elements go through f32's, and are rounded once.
 template <class T, class C = ComputeType<T>>
-void gradient_of_row(Device device, const Target<T>& target, std::int64_t row, const T* x, std::int64_t classes,
+void gradient_of_row(Device device, const ClassShares<T>& target, std::int64_t row, const T* x, std::int64_t classes,
                      Normalizer<C> by, C g, T* out, Accumulate accumulate) {
   if constexpr (std::is_same_v<T, float>) {
     vector_gradient(target, row, x, classes, by, g, out, accumulate);
@@ -178,7 +132,7 @@ double scale_of(const CrossEntropy& kernel) {
 void run(OnCpu, Context& context, const CrossEntropy& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;
-    const Target<T> target(kernel.target, kernel.classes);
+    const ClassShares<T> target(kernel.target, kernel.classes);
     auto* normalizer = static_cast<Normalizer<C>*>(kernel.normalizer);
     const std::int64_t grain = cpu::exponential_rows(kernel.classes);
     const auto* logits = static_cast<const T*>(kernel.logits);
@@ -228,7 +182,7 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
 void run(OnCpu, Context& context, const CrossEntropyGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;
-    const Target<T> target(kernel.target, kernel.classes);
+    const ClassShares<T> target(kernel.target, kernel.classes);
     const T* grad = static_cast<const T*>(kernel.grad);
     const auto* normalizer = static_cast<const Normalizer<C>*>(kernel.normalizer);
     const C scale = *static_cast<const C*>(kernel.scale);
@@ -252,7 +206,7 @@ void run(OnCpu, Context& context, const CrossEntropyGrad& kernel) {
 void run(OnCpu, Context&, const CrossEntropyTargetGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "cross_entropy", [&]<class T>() {
     using C = ComputeType<T>;
-    const Target<T> target(kernel.target, kernel.classes);
+    const ClassShares<T> target(kernel.target, kernel.classes);
     const T* grad = static_cast<const T*>(kernel.grad);
     const auto* normalizer = static_cast<const Normalizer<C>*>(kernel.normalizer);
     const C scale = *static_cast<const C*>(kernel.scale) * target.keep();

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/cpu/per_isa.h>
+#include <tandem/kernels/optimizer_formulas.h>
 
 // The loops of Sgd and Adam, which f32 has once per instruction set; the bits are the same for all. Inlined by force:
 // see per_isa.h.
@@ -24,7 +24,7 @@ struct SgdLoop {
   T* param;
   const T* grad;
   T* buffer;  // null without momentum
-  C lr, decay, keep, take, ahead, now;
+  formula::SgdFactors<C> factors;
 
   template <bool kMaximize>
   [[gnu::always_inline]] inline void run(std::int64_t begin, std::int64_t end) const {
@@ -32,15 +32,13 @@ struct SgdLoop {
     if (by.buffer == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
-        by.param[i] = T(by.param[i] - by.lr * (downhill<kMaximize>(C(by.grad[i])) + by.decay * by.param[i]));
+        formula::sgd(by.factors, downhill<kMaximize>(C(by.grad[i])), by.param[i]);
       }
       return;
     }
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) {
-      const C g = downhill<kMaximize>(C(by.grad[i])) + by.decay * by.param[i];
-      by.buffer[i] = T(by.keep * by.buffer[i] + by.take * g);
-      by.param[i] = T(by.param[i] - by.lr * (by.now * g + by.ahead * by.buffer[i]));
+      formula::sgd(by.factors, downhill<kMaximize>(C(by.grad[i])), by.param[i], by.buffer[i]);
     }
   }
 };
@@ -54,7 +52,7 @@ struct AdamLoop {
   T* m;
   T* v;
   T* largest;  // null without AMSGrad
-  C step_size, root2, beta1, beta2, rest1, rest2, eps, shrink, decay;
+  formula::AdamFactors<C> factors;
 
   template <bool kMaximize>
   [[gnu::always_inline]] inline void run(std::int64_t begin, std::int64_t end) const {
@@ -65,17 +63,10 @@ struct AdamLoop {
 
   template <bool kMaximize, bool kLargest>
   [[gnu::always_inline]] inline void steps(std::int64_t begin, std::int64_t end) const {
+    T* const maximum = kLargest ? largest : v;
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) {
-      const C p = param[i] * shrink;
-      const C g = downhill<kMaximize>(C(grad[i])) + decay * p;
-      m[i] = T(beta1 * m[i] + rest1 * g);
-      v[i] = T(beta2 * v[i] + rest2 * g * g);
-      if constexpr (kLargest) {
-        largest[i] = C(v[i]) <= C(largest[i]) ? largest[i] : v[i];  // NaN comes through
-      }
-      const C second = C(kLargest ? largest[i] : v[i]);
-      param[i] = T(p - step_size * m[i] / (std::sqrt(second) * root2 + eps));
+      formula::adam<kLargest>(factors, downhill<kMaximize>(C(grad[i])), param[i], m[i], v[i], maximum[i]);
     }
   }
 };

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tandem/core/float16.h>
+#include <tandem/kernels/cuda/fault.h>
+#include <tandem/kernels/cuda/sums.h>
+
+// Internal: what the losses over classes share.
+
+namespace tandem::inline v0::kernels {
+
+/// Of rows: their losses' sum, and that by which the mean divides.
+struct CountedSum {
+  double loss = 0;
+  double count = 0;
+
+  friend TANDEM_HD CountedSum operator+(CountedSum a, CountedSum b) { return {a.loss + b.loss, a.count + b.count}; }
+};
+
+/// A class index that is none.
+__device__ inline void report_target(cuda::Fault* fault, const char* op, std::int64_t row, std::int64_t index,
+                                     std::int64_t classes, std::int64_t ignore_index) {
+  report(fault, {.kind = cuda::FaultKind::target,
+                 .op = op,
+                 .position = row,
+                 .value = index,
+                 .end = classes,
+                 .ignored = ignore_index});
+}
+
+/// Writes the loss of all rows and its scale, as CrossEntropy describes them.
+template <class T>
+struct FinishLoss {
+  using C = ComputeType<T>;
+  bool loss_per_row, mean;
+  T* loss;
+  C* scale;
+
+  template <class Kernel>
+  explicit FinishLoss(const Kernel& kernel)
+      : loss_per_row(kernel.loss_per_row),
+        mean(kernel.mean),
+        loss(static_cast<T*>(kernel.loss)),
+        scale(static_cast<C*>(kernel.scale)) {}
+
+  __device__ double scale_of(double count) const {
+    return loss_per_row || !mean ? 1 : count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1 / count;
+  }
+  __device__ void operator()(const CountedSum& total) const {
+    const double by = scale_of(total.count);
+    if (!loss_per_row) {
+      *loss = T(static_cast<C>(total.loss * by));
+    }
+    *scale = static_cast<C>(by);
+  }
+};
+
+}  // namespace tandem::inline v0::kernels

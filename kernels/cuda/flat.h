@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cuda/block.h>
+#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/queue.h>
+
+// Internal: kernels over dense arrays of one type and length: element i of each is read, computed with, and written back
+// where it has changed. 16-byte packs, several of each array under way in a thread; every value is moved once.
+//
+// A functor has
+//   using Element                     what the arrays hold
+//   static constexpr int kArrays      how many there are
+//   static constexpr unsigned kWritten   bit k: array k is written
+//   Element* arrays[kArrays]          null for one that is absent
+//   bool reads(int k) const           whether array k is there and read
+//   auto factors() const              what a thread keeps over its elements; called by all threads of a block
+//   bool idle(const Factors&) const   whether nothing is to be done
+//   void update(Factors&, Element (&x)[kArrays], int64_t i) const   element i of each array, in place
+
+namespace tandem::inline v0::kernels::flat {
+
+inline constexpr int kThreads = 256;
+
+/// What most functors are made of.
+template <class T, int kCount, unsigned kMask>
+struct Arrays {
+  using Element = T;
+  static constexpr int kArrays = kCount;
+  static constexpr unsigned kWritten = kMask;
+  T* arrays[kCount];
+
+  __device__ bool reads(int k) const { return arrays[k] != nullptr; }
+  template <class Factors>
+  __device__ bool idle(const Factors&) const {
+    return false;
+  }
+};
+
+/// An array that is only read.
+template <class T>
+T* input(const void* array) noexcept {
+  return static_cast<T*>(const_cast<void*>(array));
+}
+
+template <int V, class F>
+__device__ __forceinline__ void read(const F& f, std::int64_t pack, Pack<typename F::Element, V> (&x)[F::kArrays]) {
+  using P = Pack<typename F::Element, V>;
+#pragma unroll
+  for (int k = 0; k < F::kArrays; ++k) {
+    x[k] = f.reads(k) ? reinterpret_cast<const P*>(f.arrays[k])[pack] : P{};
+  }
+}
+
+template <int V, class F, class Factors>
+__device__ __forceinline__ void update(const F& f, Factors& by, std::int64_t pack,
+                                       Pack<typename F::Element, V> (&x)[F::kArrays]) {
+  using T = typename F::Element;
+#pragma unroll
+  for (int v = 0; v < V; ++v) {
+    T element[F::kArrays];
+#pragma unroll
+    for (int k = 0; k < F::kArrays; ++k) {
+      element[k] = x[k].values[v];
+    }
+    f.update(by, element, pack * V + v);
+#pragma unroll
+    for (int k = 0; k < F::kArrays; ++k) {
+      x[k].values[v] = element[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < F::kArrays; ++k) {
+    if ((F::kWritten >> k & 1) != 0 && f.arrays[k] != nullptr) {
+      reinterpret_cast<Pack<T, V>*>(f.arrays[k])[pack] = x[k];
+    }
+  }
+}
+
+/// All elements, by all threads of a grid.
+template <int V, class F, class Factors>
+__device__ __forceinline__ void visit(const F& f, Factors& by, std::int64_t count) {
+  constexpr int kUnroll = (F::kArrays <= 2 ? 4 : 2) / (V > 4 ? 2 : 1);  // what registers have room for
+  using T = typename F::Element;
+  const std::int64_t packs = count / V;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  for (std::int64_t first = thread; first < packs; first += kUnroll * threads) {
+    Pack<T, V> x[kUnroll][F::kArrays];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {  // all reads first, so that they are under way together
+      if (first + u * threads < packs) {
+        read<V>(f, first + u * threads, x[u]);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * threads < packs) {
+        update<V>(f, by, first + u * threads, x[u]);
+      }
+    }
+  }
+  if (V > 1 && thread < count - packs * V) {  // what does not fill a pack
+    Pack<T, 1> x[F::kArrays];
+    read<1>(f, packs * V + thread, x);
+    update<1>(f, by, packs * V + thread, x);
+  }
+}
+
+template <int V, class F>
+__global__ void __launch_bounds__(kThreads) walk(F f, std::int64_t count) {
+  auto by = f.factors();
+  if (!f.idle(by)) {
+    visit<V>(f, by, count);
+  }
+}
+
+template <class F>
+bool aligned(const F& f) noexcept {
+  for (const auto* array : f.arrays) {
+    if (reinterpret_cast<std::uintptr_t>(array) % 16 != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <class F>
+inline constexpr int kWide = 16 / static_cast<int>(sizeof(typename F::Element));
+
+/// f over `count` elements.
+template <class F>
+void for_each(const Queue& queue, const char* name, const F& f, std::int64_t count) {
+  if (count <= 0) {
+    return;
+  }
+  const bool wide = aligned(f);
+  const std::int64_t packs = wide ? (count + kWide<F> - 1) / kWide<F> : count;
+  queue.launch(name, queue.blocks_for(packs, 2 * kThreads), kThreads, 0, wide ? walk<kWide<F>, F> : walk<1, F>, f,
+               count);
+}
+
+}  // namespace tandem::inline v0::kernels::flat

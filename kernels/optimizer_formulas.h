@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <tandem/core/host_device.h>
+#include <tandem/kernels/optimizer.h>
+
+// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the gradient
+// to go against. The factors are what the elements of a step share. Inlined by force: the loops around them are vectors.
+
+namespace tandem::inline v0::kernels::formula {
+
+// A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
+// a ParameterStore. The smallest normal number is lost in the root of any other second moment.
+template <class C>
+TANDEM_HD C positive(double eps) {
+  return std::max(static_cast<C>(eps), std::numeric_limits<C>::min());
+}
+
+template <class C>
+struct SgdFactors {
+  C lr, decay, keep, take, ahead, now;
+};
+template <class C>
+TANDEM_HD SgdFactors<C> factors(const Sgd& kernel, const StepState& state) {
+  const bool first = state.step == 1;
+  const C momentum = static_cast<C>(kernel.momentum);
+  return {.lr = static_cast<C>(state.learning_rate),
+          .decay = static_cast<C>(kernel.weight_decay),
+          .keep = first ? C(0) : momentum,
+          .take = first ? C(1) : static_cast<C>(1 - kernel.dampening),
+          .ahead = kernel.nesterov ? momentum : C(1),
+          .now = kernel.nesterov ? C(1) : C(0)};
+}
+template <class T, class C>
+[[gnu::always_inline]] TANDEM_HD inline void sgd(const SgdFactors<C>& by, C g, T& param) {
+  param = T(param - by.lr * (g + by.decay * param));
+}
+template <class T, class C>
+[[gnu::always_inline]] TANDEM_HD inline void sgd(const SgdFactors<C>& by, C g, T& param, T& buffer) {
+  g = g + by.decay * param;
+  buffer = T(by.keep * buffer + by.take * g);
+  param = T(param - by.lr * (by.now * g + by.ahead * buffer));
+}
+
+template <class C>
+struct AdamFactors {
+  C step_size, root2, beta1, beta2, rest1, rest2, eps, shrink, decay;
+};
+template <class C>
+TANDEM_HD AdamFactors<C> factors(const Adam& kernel, const StepState& state) {
+  const double lr = state.learning_rate;
+  const auto step = static_cast<double>(state.step);
+  return {.step_size = static_cast<C>(lr / (1 - std::pow(kernel.beta1, step))),
+          .root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step))),
+          .beta1 = static_cast<C>(kernel.beta1),
+          .beta2 = static_cast<C>(kernel.beta2),
+          .rest1 = static_cast<C>(1 - kernel.beta1),
+          .rest2 = static_cast<C>(1 - kernel.beta2),
+          .eps = positive<C>(kernel.eps),
+          .shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1),
+          .decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay)};
+}
+/// m and v are exp_avg and exp_avg_sq; `largest` is max_exp_avg_sq, of no use without kLargest.
+template <bool kLargest, class T, class C>
+[[gnu::always_inline]] TANDEM_HD inline void adam(const AdamFactors<C>& by, C g, T& param, T& m, T& v, T& largest) {
+  const C p = param * by.shrink;
+  g = g + by.decay * p;
+  m = T(by.beta1 * m + by.rest1 * g);
+  v = T(by.beta2 * v + by.rest2 * g * g);
+  if constexpr (kLargest) {
+    largest = C(v) <= C(largest) ? largest : v;  // NaN comes through
+  }
+  const C second = C(kLargest ? largest : v);
+  param = T(p - by.step_size * m / (std::sqrt(second) * by.root2 + by.eps));
+}
+
+template <class C>
+struct RmsPropFactors {
+  C lr, alpha, rest, eps, decay, momentum;
+};
+template <class C>
+TANDEM_HD RmsPropFactors<C> factors(const RmsProp& kernel, const StepState& state) {
+  return {.lr = static_cast<C>(state.learning_rate),
+          .alpha = static_cast<C>(kernel.alpha),
+          .rest = static_cast<C>(1 - kernel.alpha),
+          .eps = positive<C>(kernel.eps),
+          .decay = static_cast<C>(kernel.weight_decay),
+          .momentum = static_cast<C>(kernel.momentum)};
+}
+/// `mean` and `buffer` are grad_avg and momentum_buffer, of no use without kCentered and kMomentum.
+template <bool kCentered, bool kMomentum, class T, class C>
+[[gnu::always_inline]] TANDEM_HD inline void rms_prop(const RmsPropFactors<C>& by, C g, T& param, T& square, T& mean,
+                                                      T& buffer) {
+  g = g + by.decay * param;
+  C variance = by.alpha * square + by.rest * g * g;
+  square = T(variance);
+  if constexpr (kCentered) {
+    mean = T(by.alpha * mean + by.rest * g);
+    variance -= mean * mean;
+    variance = variance < C(0) ? C(0) : variance;  // by rounding; the root would be no number
+  }
+  C step = g / (std::sqrt(variance) + by.eps);
+  if constexpr (kMomentum) {
+    step = by.momentum * buffer + step;
+    buffer = T(step);
+  }
+  param = T(param - by.lr * step);
+}
+
+template <class C>
+struct AdagradFactors {
+  C lr, eps, decay;
+};
+template <class C>
+TANDEM_HD AdagradFactors<C> factors(const Adagrad& kernel, const StepState& state) {
+  const auto steps_before = static_cast<double>(state.step - 1);
+  return {.lr = static_cast<C>(state.learning_rate / (1 + steps_before * kernel.lr_decay)),
+          .eps = positive<C>(kernel.eps),
+          .decay = static_cast<C>(kernel.weight_decay)};
+}
+template <class T, class C>
+[[gnu::always_inline]] TANDEM_HD inline void adagrad(const AdagradFactors<C>& by, C g, T& param, T& sum) {
+  g = g + by.decay * param;
+  sum = T(sum + g * g);
+  param = T(param - by.lr * g / (std::sqrt(C(sum)) + by.eps));
+}
+
+}  // namespace tandem::inline v0::kernels::formula

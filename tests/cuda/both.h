@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tandem/core/dtype.h>
+
+#include "cuda/device_array.h"
+#include "kernels/arrays.h"
+
+// Arrays that a kernel of the CPU and one of a GPU work on, each on its own copy.
+
+namespace tandem::test {
+
+/// `body.operator()<T>()` for every floating type.
+template <class Body>
+void for_floating_types(Body&& body) {
+  body.template operator()<float>();
+  body.template operator()<double>();
+  body.template operator()<BFloat16>();
+  body.template operator()<Half>();
+}
+
+/// How near two kernels in T must come to each other.
+template <class T>
+constexpr double rounding() {
+  return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, Half> ? 1e-3 : 8e-3;
+}
+
+/// Values on both sides; on the GPU `offset` elements behind an aligned address.
+template <class T>
+class Both {
+ public:
+  explicit Both(std::vector<T> values, std::size_t offset = 0) : host_(std::move(values)), device_(host_, offset) {}
+
+  T* host() { return host_.data(); }
+  T* device() { return device_.data(); }
+  const std::vector<T>& values() const { return host_; }
+  /// How far the GPU's values are from the CPU's.
+  double distance(double least_scale = 0) const {
+    const std::vector<T> got = device_.download();
+    std::vector<double> a(got.begin(), got.end());
+    std::vector<double> b(host_.begin(), host_.end());
+    return difference(a, b, least_scale);
+  }
+
+ private:
+  std::vector<T> host_;
+  DeviceArray<T> device_;
+};
+
+/// `count` values from [low, high).
+template <class T>
+std::vector<T> values_between(Rng& rng, std::int64_t count, double low = -1, double high = 1) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (T& value : values) {
+    value = static_cast<T>(static_cast<ComputeType<T>>(real_between(rng, low, high)));
+  }
+  return values;
+}
+
+}  // namespace tandem::test

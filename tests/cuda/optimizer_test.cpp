@@ -1,0 +1,217 @@
+#include <tandem/kernels/optimizer.h>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cuda/both.h"
+
+namespace tandem::kernels {
+namespace {
+
+using test::Both;
+using test::Rng;
+using test::values_between;
+
+constexpr std::int64_t kCounts[] = {0, 1, 7, 1000, 4099, 70001};
+
+// body.operator()<T>(count, offset of the first array) for types, lengths, and pointers that are not aligned.
+template <class Body>
+void for_arrays(Body&& body) {
+  test::for_floating_types([&]<class T>() {
+    for (const std::int64_t count : kCounts) {
+      for (const std::size_t offset : {std::size_t{0}, std::size_t{1}}) {
+        SCOPED_TRACE(fmt::format("{}, {} elements, offset {}", dtype_of<T>, count, offset));
+        body.template operator()<T>(count, offset);
+      }
+    }
+  });
+}
+
+template <class T>
+std::vector<T> gradient(Rng& rng, std::int64_t count) {
+  auto values = values_between<T>(rng, count);
+  for (std::size_t i = 0; i < values.size(); i += 5) {
+    values[i] = T(0);  // gaps
+  }
+  return values;
+}
+
+TEST(CudaOptimizer, SgdStepsAsTheCpuDoes) {
+  TANDEM_NEEDS_GPU();
+  Rng rng(1);
+  for_arrays([&]<class T>(std::int64_t count, std::size_t offset) {
+    for (const bool momentum : {false, true}) {
+      for (const std::int64_t step : {1, 4}) {
+        for (const bool maximize : {false, true}) {
+          Both<T> param(values_between<T>(rng, count), offset);
+          Both<T> grad(gradient<T>(rng, count));
+          Both<T> buffer(values_between<T>(rng, count));
+          const StepState state{.learning_rate = 0.1, .step = step};
+          Sgd kernel{.dtype = dtype_of<T>,
+                     .count = count,
+                     .param = param.host(),
+                     .grad = grad.host(),
+                     .momentum_buffer = momentum ? buffer.host() : nullptr,
+                     .state = &state,
+                     .momentum = 0.9,
+                     .dampening = maximize ? 0.25 : 0,
+                     .weight_decay = 0.01,
+                     .nesterov = !maximize,
+                     .maximize = maximize};
+          launch(test::cpu(), kernel);
+          kernel.param = param.device();
+          kernel.grad = grad.device();
+          kernel.momentum_buffer = momentum ? buffer.device() : nullptr;
+          launch(test::gpu(), kernel);
+          ASSERT_LE(param.distance(), test::rounding<T>());
+          ASSERT_LE(buffer.distance(), test::rounding<T>());
+        }
+      }
+    }
+  });
+}
+
+TEST(CudaOptimizer, AdamStepsAsTheCpuDoes) {
+  TANDEM_NEEDS_GPU();
+  Rng rng(2);
+  for_arrays([&]<class T>(std::int64_t count, std::size_t offset) {
+    for (const bool largest : {false, true}) {
+      for (const bool decoupled : {false, true}) {
+        Both<T> param(values_between<T>(rng, count));
+        Both<T> grad(gradient<T>(rng, count), offset);
+        Both<T> m(values_between<T>(rng, count));
+        Both<T> v(values_between<T>(rng, count, 0.1, 1));
+        Both<T> most(values_between<T>(rng, count, 0.1, 1));
+        const StepState state{.learning_rate = 0.01, .step = 3};
+        Adam kernel{.dtype = dtype_of<T>,
+                    .count = count,
+                    .param = param.host(),
+                    .grad = grad.host(),
+                    .exp_avg = m.host(),
+                    .exp_avg_sq = v.host(),
+                    .state = &state,
+                    .beta1 = 0.9,
+                    .beta2 = 0.999,
+                    .eps = 1e-8,
+                    .weight_decay = 0.01,
+                    .decoupled = decoupled,
+                    .max_exp_avg_sq = largest ? most.host() : nullptr,
+                    .maximize = decoupled};
+        launch(test::cpu(), kernel);
+        kernel.param = param.device();
+        kernel.grad = grad.device();
+        kernel.exp_avg = m.device();
+        kernel.exp_avg_sq = v.device();
+        kernel.max_exp_avg_sq = largest ? most.device() : nullptr;
+        launch(test::gpu(), kernel);
+        ASSERT_LE(param.distance(), test::rounding<T>());
+        ASSERT_LE(m.distance(), test::rounding<T>());
+        ASSERT_LE(v.distance(), test::rounding<T>());
+        ASSERT_LE(most.distance(), test::rounding<T>());
+      }
+    }
+  });
+}
+
+TEST(CudaOptimizer, AdamLeavesGapsAlone) {
+  TANDEM_NEEDS_GPU();
+  Both<float> zeros(std::vector<float>(100, 0.F));
+  Both<float> grad(std::vector<float>(100, 0.F));
+  Both<float> m(std::vector<float>(100, 0.F));
+  Both<float> v(std::vector<float>(100, 0.F));
+  const StepState state{.learning_rate = 0.01, .step = 1};
+  launch(test::gpu(), Adam{.dtype = DType::f32,
+                           .count = 100,
+                           .param = zeros.device(),
+                           .grad = grad.device(),
+                           .exp_avg = m.device(),
+                           .exp_avg_sq = v.device(),
+                           .state = &state,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 0,
+                           .weight_decay = 0,
+                           .decoupled = false});
+  EXPECT_EQ(zeros.distance(), 0);
+}
+
+TEST(CudaOptimizer, RmsPropStepsAsTheCpuDoes) {
+  TANDEM_NEEDS_GPU();
+  Rng rng(3);
+  for_arrays([&]<class T>(std::int64_t count, std::size_t offset) {
+    for (const bool centered : {false, true}) {
+      for (const bool momentum : {false, true}) {
+        Both<T> param(values_between<T>(rng, count));
+        Both<T> grad(gradient<T>(rng, count));
+        Both<T> square(values_between<T>(rng, count, 0.5, 1), offset);
+        Both<T> mean(values_between<T>(rng, count, -0.1, 0.1));
+        Both<T> buffer(values_between<T>(rng, count));
+        const StepState state{.learning_rate = 0.01, .step = 3};
+        RmsProp kernel{.dtype = dtype_of<T>,
+                       .count = count,
+                       .param = param.host(),
+                       .grad = grad.host(),
+                       .square_avg = square.host(),
+                       .grad_avg = centered ? mean.host() : nullptr,
+                       .momentum_buffer = momentum ? buffer.host() : nullptr,
+                       .state = &state,
+                       .alpha = 0.99,
+                       .eps = 1e-8,
+                       .weight_decay = 0.01,
+                       .momentum = 0.9,
+                       .maximize = momentum};
+        launch(test::cpu(), kernel);
+        kernel.param = param.device();
+        kernel.grad = grad.device();
+        kernel.square_avg = square.device();
+        kernel.grad_avg = centered ? mean.device() : nullptr;
+        kernel.momentum_buffer = momentum ? buffer.device() : nullptr;
+        launch(test::gpu(), kernel);
+        ASSERT_LE(param.distance(), test::rounding<T>());
+        ASSERT_LE(square.distance(), test::rounding<T>());
+        ASSERT_LE(mean.distance(), test::rounding<T>());
+        ASSERT_LE(buffer.distance(), test::rounding<T>());
+      }
+    }
+  });
+}
+
+TEST(CudaOptimizer, AdagradAndMovingAverageAgreeWithTheCpu) {
+  TANDEM_NEEDS_GPU();
+  Rng rng(4);
+  for_arrays([&]<class T>(std::int64_t count, std::size_t offset) {
+    Both<T> param(values_between<T>(rng, count), offset);
+    Both<T> grad(gradient<T>(rng, count), offset);
+    Both<T> sum(values_between<T>(rng, count, 0, 1), offset);
+    const StepState state{.learning_rate = 0.1, .step = 5};
+    Adagrad kernel{.dtype = dtype_of<T>,
+                   .count = count,
+                   .param = param.host(),
+                   .grad = grad.host(),
+                   .sum = sum.host(),
+                   .state = &state,
+                   .lr_decay = 0.1,
+                   .eps = 1e-10,
+                   .weight_decay = 0.01,
+                   .maximize = offset == 1};
+    launch(test::cpu(), kernel);
+    kernel.param = param.device();
+    kernel.grad = grad.device();
+    kernel.sum = sum.device();
+    launch(test::gpu(), kernel);
+    ASSERT_LE(param.distance(), test::rounding<T>());
+    ASSERT_LE(sum.distance(), test::rounding<T>());
+
+    MovingAverage average{
+        .dtype = dtype_of<T>, .count = count, .average = sum.host(), .values = param.host(), .decay = 0.75};
+    launch(test::cpu(), average);
+    average.average = sum.device();
+    average.values = param.device();
+    launch(test::gpu(), average);
+    ASSERT_LE(sum.distance(), 2 * test::rounding<T>());
+  });
+}
+
+}  // namespace
+}  // namespace tandem::kernels
