@@ -94,8 +94,9 @@ void run(OnCuda, Context& context, const Fill& kernel) {
   const Queue queue(context);
   for_any(kernel.dtype, [&]<class T>() {
     using Item = typename ItemOf<sizeof(T)>::type;
-    for_each(queue, Fill::kName, FillFunctor<Item>{kernel.out.as<Item>(), std::bit_cast<Item>(convert<T>(kernel.value))},
-             kernel.loop, {kernel.out.strides});
+    for_each(queue, Fill::kName,
+             FillFunctor<Item>{kernel.out.as<Item>(), std::bit_cast<Item>(convert<T>(kernel.value))}, kernel.loop,
+             {kernel.out.strides});
   });
 }
 
