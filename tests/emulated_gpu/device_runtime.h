@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <source_location>
+
+#include <cuda_runtime.h>
+
+// What device.h calls in the library.
+
+namespace emulated_gpu {
+
+/// The block's dynamic shared memory, 256-byte aligned: in place of `extern __shared__`, which C++ cannot express.
+void* dynamic_shared();
+
+namespace detail {
+
+using Location = std::source_location;
+
+enum class Barrier { kPlain, kCount, kAnd, kOr };
+// All threads of the block meet here; how many had a non-zero predicate, or whether all or any had.
+int barrier(Barrier kind, int predicate, const Location& where);
+
+enum class Warp { kSync, kShuffle, kShuffleXor, kShuffleUp, kShuffleDown, kBallot };
+// The lanes of `mask` meet here. A shuffle gives the value of the lane that `lane` and `width` choose.
+std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where);
+
+// Lets others of the block go first.
+void yield();
+// The kernel fails with this error.
+[[noreturn]] void fail_kernel(cudaError_t error, const char* why);
+[[noreturn]] void assertion_failed(const char* condition, const char* file, unsigned line, const char* function);
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
+
+}  // namespace detail
+
+}  // namespace emulated_gpu
+
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;

@@ -1,0 +1,257 @@
+#include "runtime.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "block.h"
+#include "capture.h"
+#include "report.h"
+
+namespace emulated_gpu::detail {
+
+namespace {
+
+constexpr std::size_t kMaxQueued = 1024;
+
+thread_local bool inside_task = false;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::size_t memory_size() {
+  const char* text = std::getenv("EMULATED_GPU_MEMORY");
+  if (text == nullptr) {
+    return std::size_t{1} << 30;
+  }
+  char* end = nullptr;
+  std::size_t size = std::strtoull(text, &end, 10);
+  switch (*end) {
+    case 'k':
+    case 'K':
+      size <<= 10;
+      ++end;
+      break;
+    case 'm':
+    case 'M':
+      size <<= 20;
+      ++end;
+      break;
+    case 'g':
+    case 'G':
+      size <<= 30;
+      ++end;
+      break;
+    default: break;
+  }
+  if (size == 0 || *end != '\0') {
+    report_and_abort(
+        fmt::format("EMULATED_GPU_MEMORY='{}': expected a number of bytes, with k, M or G behind it", text));
+  }
+  return size;
+}
+
+int device_count() {
+  constexpr int kMaxDevices = 16;
+  const char* text = std::getenv("EMULATED_GPU_COUNT");
+  if (text == nullptr) {
+    return 2;
+  }
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (end == text || *end != '\0' || count < 0 || count > kMaxDevices) {
+    report_and_abort(fmt::format("EMULATED_GPU_COUNT='{}': expected a number up to {}", text, kMaxDevices));
+  }
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+unsigned Device::reach() const {
+  unsigned mask = 1U << index;
+  for (const int peer : peers) {
+    mask |= 1U << peer;
+  }
+  return mask;
+}
+
+bool in_task() { return inside_task; }
+
+cudaError_t remember(cudaError_t error) {
+  if (error != cudaSuccess) {
+    last_error = error;
+  }
+  return error;
+}
+
+Runtime& Runtime::get() {
+  static Runtime* const runtime = new Runtime;  // for ever: threads and static objects may end later
+  return *runtime;
+}
+
+Runtime::Runtime() : random_(static_cast<std::minstd_rand::result_type>(seed() + 1)) {
+  const std::size_t memory = memory_size();
+  const int count = device_count();
+  for (int i = 0; i < count; ++i) {
+    devices.push_back(std::make_unique<Device>(i, memory));
+  }
+  install_fault_handler();
+}
+
+Device& Runtime::current() { return *devices.at(static_cast<std::size_t>(current_device)); }
+
+Device* Runtime::device_of(const void* address) {
+  for (const auto& device : devices) {
+    if (device->arena.contains(address)) {
+      return device.get();
+    }
+  }
+  return nullptr;
+}
+
+cudaError_t Runtime::check(cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    fmt::print(stderr, "emulated GPU: the default stream was used; create one\n");
+    return cudaErrorNotSupported;
+  }
+  for (const auto& device : devices) {
+    for (const auto& known : device->streams) {
+      if (known.get() == stream) {
+        return cudaSuccess;
+      }
+    }
+  }
+  return cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t Runtime::check(cudaEvent_t event) {
+  const bool known = std::any_of(events.begin(), events.end(), [event](const auto& e) { return e.get() == event; });
+  return known ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+std::size_t Runtime::random(std::size_t count) { return seed() == 0 ? 0 : random_() % count; }
+
+cudaError_t Runtime::submit(Lock& lock, CUstream_st& stream, Task task) {
+  if (stream.capture != nullptr) {
+    return add_node(stream, std::move(task));
+  }
+  if (sticky != cudaSuccess) {
+    return sticky;
+  }
+  stream.queue.push_back(std::move(task));
+  while (stream.queue.size() > kMaxQueued) {
+    run_front(lock, stream);
+  }
+  return cudaSuccess;
+}
+
+void Runtime::run_front(Lock& lock, CUstream_st& stream) {
+  Device& device = *stream.device;
+  changed_.wait(lock, [&device] { return !device.busy; });
+  if (stream.queue.empty()) {
+    return;
+  }
+  if (const auto& marker = stream.queue.front().wait; marker != nullptr && !marker->done) {
+    run_front(lock, *marker->stream);
+    return;
+  }
+  Task task = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  device.busy = true;
+  stream.running = true;
+  const cudaError_t error = execute(lock, task);
+  stream.running = false;
+  device.busy = false;
+  if (task.record != nullptr) {
+    task.record->done = true;
+    task.record->seconds = now();
+  }
+  if (error != cudaSuccess) {
+    sticky = error;
+    drop_tasks();
+  }
+  changed_.notify_all();
+}
+
+cudaError_t Runtime::execute(Lock& lock, Task& task) {
+  if (!task.run) {
+    return cudaSuccess;
+  }
+  if (task.type == cudaGraphNodeTypeKernel && planned_error != cudaSuccess &&
+      task.name.find(planned_kernel) != std::string::npos) {
+    return std::exchange(planned_error, cudaSuccess);
+  }
+  const auto for_devices = [&](void (Arena::*change)()) {
+    for (const auto& device : devices) {
+      if ((task.devices >> device->index & 1U) != 0) {
+        (device->arena.*change)();
+      }
+    }
+  };
+  for_devices(&Arena::open);
+  if (!task.locked) {
+    lock.unlock();
+  }
+  const bool outer = std::exchange(inside_task, true);
+  const cudaError_t error = task.run();
+  inside_task = outer;
+  if (!task.locked) {
+    lock.lock();
+  }
+  for_devices(&Arena::close);
+  return error;
+}
+
+cudaError_t Runtime::run_now(Lock& lock, Task task) {
+  const cudaError_t error = execute(lock, task);
+  if (error != cudaSuccess) {
+    sticky = error;
+    drop_tasks();
+  }
+  return error;
+}
+
+void Runtime::finish(Lock& lock, CUstream_st& stream) {
+  while (!stream.queue.empty() || stream.running) {
+    run_front(lock, stream);
+  }
+}
+
+void Runtime::finish(Lock& lock, Device& device) {
+  for (;;) {
+    std::vector<CUstream_st*> pending;
+    for (const auto& stream : device.streams) {
+      if (!stream->queue.empty() || stream->running) {
+        pending.push_back(stream.get());
+      }
+    }
+    if (pending.empty()) {
+      return;
+    }
+    run_front(lock, *pending[random(pending.size())]);
+  }
+}
+
+void Runtime::finish(Lock& lock, const std::shared_ptr<Marker>& marker) {
+  while (!marker->done) {
+    run_front(lock, *marker->stream);
+  }
+}
+
+void Runtime::drop_tasks() {
+  for (const auto& device : devices) {
+    for (const auto& stream : device->streams) {
+      for (const Task& task : stream->queue) {
+        if (task.record != nullptr) {
+          task.record->done = true;
+        }
+      }
+      stream->queue.clear();
+    }
+  }
+}
+
+}  // namespace emulated_gpu::detail
