@@ -12,20 +12,14 @@ namespace tandem::inline v0::autograd {
 
 namespace {
 
-// Calls body(position, pointer) for every element of a tensor, in row-major order.
-template <class Body>
-void for_each_element(const Tensor& tensor, Body&& body) {
-  const detail::View& view = tensor.raw();
-  const std::int64_t count = view.numel();
-  for (std::int64_t position = 0; position < count; ++position) {
-    std::int64_t rest = position;
-    std::int64_t offset = 0;
-    for (int dim = view.sizes.ndim() - 1; dim >= 0; --dim) {
-      offset += rest % view.sizes[dim] * view.strides[dim];
-      rest /= view.sizes[dim];
-    }
-    body(position, static_cast<double*>(view.data()) + offset);
+// The element at a row-major position, wherever the tensor is.
+detail::View element_at(const detail::View& view, std::int64_t position) {
+  detail::View element = view;
+  for (int dim = view.sizes.ndim() - 1; dim >= 0; --dim) {
+    element = detail::select(element, dim, position % view.sizes[dim]);
+    position /= view.sizes[dim];
   }
+  return element;
 }
 
 }  // namespace
@@ -58,19 +52,21 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
                                              ? grad.to_vector<double>()
                                              : std::vector<double>(static_cast<std::size_t>(inputs[k].numel()), 0.0);
     const NoGradGuard no_grad;
-    for_each_element(inputs[k], [&](std::int64_t position, double* value) {
-      const double original = *value;
-      *value = original + options.eps;
+    const std::vector<double> values = inputs[k].to_vector<double>();
+    for (std::int64_t position = 0; position < inputs[k].numel(); ++position) {
+      const detail::View element = element_at(inputs[k].raw(), position);
+      const double original = values[static_cast<std::size_t>(position)];
+      detail::fill(element, original + options.eps);
       const double above = scalar().item();
-      *value = original - options.eps;
+      detail::fill(element, original - options.eps);
       const double below = scalar().item();
-      *value = original;
+      detail::fill(element, original);
       const double numeric = (above - below) / (2 * options.eps);
       const double got = analytic[static_cast<std::size_t>(position)];
       check<AutogradError>(std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric),
                            "gradcheck: input {} {}, element {}: backward gives {}, differences give {}", k,
                            inputs[k].shape(), position, got, numeric);
-    });
+    }
   }
 }
 

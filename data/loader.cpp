@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda_stream.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/tensor/factories.h>
@@ -36,6 +39,14 @@ std::string list(std::span<const std::int64_t> indices) {
 std::uint64_t draw_seed() {
   Generator& generator = current_generator();
   return derive(generator.seed(), -1, static_cast<std::int64_t>(generator.reserve(1)));
+}
+
+// One for all loaders: memory is kept by stream.
+cuda::Stream copy_stream_of(Device device) {
+  static std::mutex mutex;
+  static auto& streams = *new std::map<int, cuda::Stream>;  // outlives every loader
+  const std::lock_guard lock(mutex);
+  return streams.try_emplace(device.index, device).first->second;
 }
 
 }  // namespace
@@ -66,6 +77,7 @@ struct DataLoader::Pass {
         batches(num_batches),
         order(std::move(indices)) {}
 
+  std::optional<cuda::Stream> copy_stream{};  // where batches go to a GPU
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Place> places;
@@ -82,10 +94,23 @@ struct DataLoader::Pass {
     Example example = options.collate_fn ? collate(indices) : get_batch(indices);
     if (options.device) {
       for (Tensor* part : {&example.x, &example.y}) {
-        *part = part->defined() ? part->to(*options.device) : Tensor();  // a collate_fn may leave one out
+        if (part->defined()) {  // a collate_fn may leave one out
+          *part = copy_stream && part->device().type == DeviceType::cpu ? part->pin_memory() : part->to(*options.device);
+        }
       }
     }
     return example;
+  }
+
+  // To a GPU on a stream of its own, while that still computes; what the caller does with the batch waits for it.
+  void send(Example& example) const {
+    {
+      const cuda::StreamScope scope(*copy_stream);
+      for (Tensor* part : {&example.x, &example.y}) {
+        *part = part->defined() ? part->to(*options.device, true) : Tensor();
+      }
+    }
+    cuda::current_stream(*options.device).wait_stream(*copy_stream);
   }
 
   Example get_batch(std::span<const std::int64_t> indices) const {
@@ -111,6 +136,9 @@ struct DataLoader::Pass {
   }
 
   void start() {
+    if (options.device && options.device->type == DeviceType::cuda) {
+      copy_stream = copy_stream_of(*options.device);
+    }
     if (options.num_workers == 0) {
       return;
     }
@@ -243,6 +271,9 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
     current_ = {};
   } else {
     current_ = pass_->next();
+    if (pass_->copy_stream) {
+      pass_->send(current_);
+    }
   }
   return *this;
 }

@@ -81,7 +81,7 @@ struct Capture {
         continue;
       }
       const auto bytes = to.numel() * static_cast<std::int64_t>(item_size(to.dtype));
-      if (bytes <= kSmall && from.is_contiguous()) {
+      if (bytes <= kSmall && from.is_contiguous() && to.device().type == DeviceType::cpu) {
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
       } else {
         detail::copy(to, from);
@@ -153,9 +153,7 @@ struct StepRunner::Impl {
 void StepRunner::Impl::record(Capture& capture, Body body) {
   std::shared_ptr<const Arena> arena;
   if (capture.runs > 0) {
-    Plan plan = make_plan(capture.trace);
-    core::Ref<detail::Storage> memory = detail::Storage::allocate(plan.bytes, Device());
-    arena = std::make_shared<const Arena>(Arena{std::move(plan), std::move(memory)});
+    arena = std::make_shared<const Arena>(make_plan(capture.trace));
   }
   const auto recording = std::make_shared<Recording>(capture.runs > 0 ? &capture.trace : nullptr, arena);
   const std::uint64_t epoch = detail::step_epoch();
@@ -192,6 +190,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
     stats.launches = capture.replay->launches();
     stats.arena_bytes = capture.replay->plan().bytes;
     stats.temporary_bytes = capture.replay->plan().requested;
+    stats.gpu_graph = capture.replay->is_gpu_graph();
     return;
   }
   capture.trace = std::move(recorded->trace);

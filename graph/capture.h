@@ -30,6 +30,7 @@ struct CaptureStats {
   std::size_t launches = 0;         // of the last capture
   std::size_t arena_bytes = 0;      // of the last capture: memory of all tensors that the step makes
   std::size_t temporary_bytes = 0;  // the same without sharing
+  bool gpu_graph = false;           // whether the last capture is one graph of a GPU, which replays with one launch
   std::string last_reason = "";     // why recording last began: "first call", or what had changed
 };
 

@@ -8,13 +8,11 @@
 
 namespace tandem::inline v0::graph {
 
-namespace {
-
-std::uint64_t code_of(Device device) {
-  return (static_cast<std::uint64_t>(device.type) << 32) | static_cast<std::uint16_t>(device.index);
+Arena::Arena(Plan of) : plan(std::move(of)) {
+  for (const Plan::Block& block : plan.blocks) {
+    memory.push_back(detail::Storage::allocate(block.bytes, device_at(block.place)));
+  }
 }
-
-}  // namespace
 
 Recording::Scope::Scope(Recording& recording)
     : recording_(recording), state_(core::thread_state()), recorder_(recording) {
@@ -117,7 +115,7 @@ void Recording::on_launch(kernels::Context& context, const kernels::LaunchRecord
   add({.kind = Event::Kind::launch,
        .name = record.name,
        .identity = reinterpret_cast<const void*>(record.replay),
-       .place = code_of(context.device),
+       .place = place_of(context.device),
        .first_word = first_word,
        .words = words.size() - first_word});
 }
@@ -128,25 +126,19 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
   }
   const std::lock_guard lock(mutex_);
   const std::size_t index = allocations_++;
-  add({.kind = Event::Kind::allocate, .number = bytes, .place = code_of(device)});
+  add({.kind = Event::Kind::allocate, .number = bytes, .place = place_of(device)});
   core::Ref<detail::Storage> storage;
   if (comparison_.equal()) {
-    std::byte* data = arena_->memory->data() + arena_->plan.offsets[index];
     storage = detail::Storage::adopt(
-        data, bytes, device,
+        arena_->place(index), bytes, device,
         [self = shared_from_this(), arena = arena_, index](void* memory) { self->on_free(memory, index); });
   } else {
-    struct Give {
-      std::size_t bytes;
-      void operator()(void* memory) const noexcept { detail::cpu_free(memory, bytes); }
-    };
-    std::unique_ptr<void, Give> memory(detail::cpu_allocate(bytes), Give{bytes});
-    storage =
-        detail::Storage::adopt(memory.get(), bytes, device, [self = shared_from_this(), index, bytes](void* data) {
-          self->on_free(data, index);
-          detail::cpu_free(data, bytes);
-        });
-    static_cast<void>(memory.release());  // NOLINT(bugprone-unused-return-value): the storage has it
+    core::Ref<detail::Storage> memory = detail::Storage::allocate_unrecorded(bytes, device);
+    std::byte* data = memory->data();
+    storage = detail::Storage::adopt(data, bytes, device,
+                                     [self = shared_from_this(), index, memory = std::move(memory)](void* first) {
+                                       self->on_free(first, index);
+                                     });
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
   live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});

@@ -83,7 +83,10 @@ struct Recorded {
 /// Where the tensors of a step lie while it is replayed.
 struct Arena {
   Plan plan;
-  core::Ref<detail::Storage> memory;
+  std::vector<core::Ref<detail::Storage>> memory;  // by block of the plan
+
+  explicit Arena(Plan of);
+  std::byte* place(std::size_t allocation) const { return memory[plan.block[allocation]]->data() + plan.offsets[allocation]; }
 };
 
 /// Records what the thread that made it does while a Scope is open. Compares with an earlier run; as long as they are

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include <tandem/build.h>
+#include <tandem/kernels/memory.h>
+
 namespace tandem::inline v0::graph {
 
 namespace {
@@ -23,11 +26,11 @@ class ModuleNameScope {
   const core::ModuleScope* saved_;
 };
 
-void run_work(kernels::Context&, const void* args) {
-  const auto& work = *static_cast<const HostWork*>(args);
+void run_work(const HostWork& work) {
   const ModuleNameScope scope(work);
   work.run();
 }
+void run_work_op(kernels::Context&, const void* args) { run_work(*static_cast<const HostWork*>(args)); }
 
 }  // namespace
 
@@ -61,7 +64,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
   const RecordedOp* first = nullptr;
   for (const RecordedOp& op : recorded_->ops) {
     if (op.replay == nullptr) {
-      ops_.push_back({run_work, &recorded_->works[op.args]});
+      ops_.push_back({run_work_op, &recorded_->works[op.args]});
       continue;
     }
     first = first == nullptr ? &op : first;
@@ -83,6 +86,28 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
       changed_.push_back(storage);
     }
   }
+#if TANDEM_WITH_CUDA
+  if (fits_gpu_graph()) {
+    gpu_graph_ = GpuGraph::capture(device_, [&](GpuGraph::NoteWorks note) {
+      std::size_t works = 0;
+      kernels::Context& context = kernels::context_for(device_);
+      for (std::size_t i = 0; i < ops_.size(); ++i) {
+        if (recorded_->ops[i].replay == nullptr) {
+          note(++works);
+        } else {
+          ops_[i].run(context, ops_[i].args);
+        }
+      }
+    });
+  }
+#endif
+}
+
+// Launches of one GPU, and nothing that goes to another device.
+bool Replay::fits_gpu_graph() const {
+  const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(),
+                                  [](const RecordedOp& op) { return op.name == kernels::Transfer::kName; });
+  return one_device_ && device_.type == DeviceType::cuda && !copies;
 }
 
 const char* Replay::stale() const {
@@ -103,15 +128,10 @@ void Replay::run() const {
   const DrawScope draws(recorded_->draws);
   if (kernels::LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
     run_observed(*observer);
-  } else if (one_device_) {
-    kernels::Context& context = kernels::context_for(device_);
-    for (const Op& op : ops_) {
-      op.run(context, op.args);
-    }
+  } else if (gpu_graph_ != nullptr && gpu_graph_->on_current_stream()) {
+    run_gpu_graph();
   } else {
-    for (std::size_t i = 0; i < ops_.size(); ++i) {
-      ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
-    }
+    run_ops();
   }
   for (const LeafState& state : recorded_->leaves) {
     state.leaf->set_fresh(state.fresh_after);
@@ -119,6 +139,29 @@ void Replay::run() const {
   for (const core::Ref<detail::Storage>& storage : changed_) {
     storage->bump_version();
   }
+}
+
+void Replay::run_ops() const {
+  if (one_device_) {
+    kernels::Context& context = kernels::context_for(device_);
+    for (const Op& op : ops_) {
+      op.run(context, op.args);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
+  }
+}
+
+// The host's work comes first. What it changes for launches in the middle is kept as it was there.
+void Replay::run_gpu_graph() const {
+  gpu_graph_->note_works(0);
+  for (std::size_t i = 0; i < recorded_->works.size(); ++i) {
+    run_work(recorded_->works[i]);
+    gpu_graph_->note_works(i + 1);
+  }
+  gpu_graph_->launch();
 }
 
 void Replay::run_observed(kernels::LaunchObserver& observer) const {

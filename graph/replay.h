@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include <tandem/graph/gpu_graph.h>
 #include <tandem/graph/recording.h>
 #include <tandem/tensor/tensor.h>
 
@@ -25,6 +26,8 @@ class Replay {
 
   std::size_t launches() const noexcept { return ops_.size() - recorded_->works.size(); }
   const Plan& plan() const noexcept { return arena_->plan; }
+  /// Whether all of it is one graph of a GPU.
+  bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }
 
  private:
   struct Op {
@@ -32,7 +35,10 @@ class Replay {
     const void* args;
   };
   class DrawScope;
+  void run_ops() const;
+  void run_gpu_graph() const;
   void run_observed(kernels::LaunchObserver& observer) const;
+  bool fits_gpu_graph() const;
 
   std::unique_ptr<Recorded> recorded_;
   std::shared_ptr<const Arena> arena_;
@@ -41,6 +47,7 @@ class Replay {
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;
+  std::unique_ptr<GpuGraph> gpu_graph_;
 };
 
 }  // namespace tandem::inline v0::graph

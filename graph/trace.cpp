@@ -79,6 +79,29 @@ void Comparison::end(const Trace& now) {
   }
 }
 
+std::uint64_t place_of(Device device) noexcept {
+  return (static_cast<std::uint64_t>(device.type) << 32) | static_cast<std::uint16_t>(device.index);
+}
+
+Device device_at(std::uint64_t place) noexcept {
+  return {static_cast<DeviceType>(place >> 32), static_cast<std::int16_t>(place)};
+}
+
+namespace {
+
+// Which of the plan's blocks is of that device; a new one at its first allocation.
+std::size_t block_at(Plan& plan, std::uint64_t place) {
+  const auto found =
+      std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Plan::Block& b) { return b.place == place; });
+  if (found != plan.blocks.end()) {
+    return static_cast<std::size_t>(found - plan.blocks.begin());
+  }
+  plan.blocks.push_back({place, 0});
+  return plan.blocks.size() - 1;
+}
+
+}  // namespace
+
 Plan make_plan(const Trace& trace) {
   struct Block {
     std::size_t bytes;
@@ -91,7 +114,10 @@ Plan make_plan(const Trace& trace) {
     const Event& event = trace.events[time];
     if (event.kind == Event::Kind::allocate) {
       const std::size_t bytes = std::max<std::size_t>(event.number, 1);
-      blocks.push_back({(bytes + Plan::kAlignment - 1) / Plan::kAlignment * Plan::kAlignment, time});
+      const bool on_gpu = device_at(event.place).type == DeviceType::cuda;
+      const std::size_t alignment = on_gpu ? Plan::kGpuAlignment : Plan::kAlignment;
+      blocks.push_back({(bytes + alignment - 1) / alignment * alignment, time});
+      plan.block.push_back(block_at(plan, event.place));
       plan.requested += blocks.back().bytes;
     } else if (event.kind == Event::Kind::free) {
       blocks[event.number].to = time;
@@ -108,17 +134,22 @@ Plan make_plan(const Trace& trace) {
     const Block& block = blocks[index];
     std::size_t offset = 0;
     for (const std::size_t other : placed) {
-      const bool together = blocks[other].from < block.to && block.from < blocks[other].to;
+      const bool together =
+          plan.block[other] == plan.block[index] && blocks[other].from < block.to && block.from < blocks[other].to;
       if (together && plan.offsets[other] < offset + block.bytes) {
         offset = std::max(offset, plan.offsets[other] + blocks[other].bytes);
       }
     }
     plan.offsets[index] = offset;
-    plan.bytes = std::max(plan.bytes, offset + block.bytes);
+    std::size_t& size = plan.blocks[plan.block[index]].bytes;
+    size = std::max(size, offset + block.bytes);
     const auto behind =
         std::upper_bound(placed.begin(), placed.end(), offset,
                          [&](std::size_t value, std::size_t other) { return value < plan.offsets[other]; });
     placed.insert(behind, index);
+  }
+  for (const Plan::Block& block : plan.blocks) {
+    plan.bytes += block.bytes;
   }
   return plan;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <tandem/core/device.h>
+
 // Internal: what a step did, in a form in which two runs can be compared.
 
 namespace tandem::inline v0::graph {
@@ -65,11 +67,23 @@ class Comparison {
   std::optional<std::string> difference_;
 };
 
-/// Where each allocation of a trace lies in one block of memory. Those that are never in use together share bytes.
+/// Event::place of a device, and back.
+std::uint64_t place_of(Device device) noexcept;
+Device device_at(std::uint64_t place) noexcept;
+
+/// Where each allocation of a trace lies in one block of memory for each device. Those that are never in use together
+/// share bytes.
 struct Plan {
   static constexpr std::size_t kAlignment = 64;
-  std::vector<std::size_t> offsets;  // by number of the allocation
-  std::size_t bytes = 0;             // of the block
+  static constexpr std::size_t kGpuAlignment = 256;
+  struct Block {
+    std::uint64_t place;
+    std::size_t bytes;
+  };
+  std::vector<Block> blocks;
+  std::vector<std::size_t> block;    // by number of the allocation: which of them
+  std::vector<std::size_t> offsets;  // by number of the allocation: where in it
+  std::size_t bytes = 0;             // of all blocks
   std::size_t requested = 0;         // of all allocations together
 };
 Plan make_plan(const Trace& trace);

@@ -25,13 +25,15 @@ enum class Accumulate : unsigned char { no, yes };
 struct GpuState {
   virtual ~GpuState() = default;
 };
+struct StepSlots;
 
 /// What a kernel runs with, one per thread and device.
 struct Context {
   Device device;
   ScratchArena scratch;
   bool deterministic = true;
-  std::unique_ptr<GpuState> gpu_state{};
+  std::shared_ptr<GpuState> gpu_state{};
+  StepSlots* step_slots = nullptr;  // while a step is captured into a graph of a GPU
 };
 
 /// The calling thread's context for `device`.

@@ -56,6 +56,20 @@ struct Copy {
 void run(OnCpu, Context& context, const Copy& kernel);
 void run(OnCuda, Context& context, const Copy& kernel);
 
+/// `bytes` from one device to another, of which at least one is a GPU; launched on the GPU, the one that receives if
+/// both are. From the host it returns once `in` may be changed, to the host once `out` is there.
+struct Transfer {
+  static constexpr const char* kName = "transfer";
+  Device out_device;
+  Device in_device;
+  void* out;
+  const void* in;
+  std::int64_t bytes;
+  bool wait = true;  // else the host's memory is left alone until the stream has got here: it is page-locked
+};
+void run(OnCpu, Context& context, const Transfer& kernel);
+void run(OnCuda, Context& context, const Transfer& kernel);
+
 // Indices have been looked at before a kernel runs on a CPU. Nobody can have done so on a GPU: there the kernels of the
 // rest of this file do, report one out of range as `op`'s (a literal), and leave its elements out.
 

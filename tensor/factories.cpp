@@ -205,9 +205,10 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const Te
 Tensor randperm(std::int64_t n) {
   check<ConfigError>(n >= 0, "randperm: the number of elements is {}, it must not be negative", n);
   detail::note_host_access("randperm");
-  Tensor order = arange(n);
+  const Device device = core::thread_state().device;
+  Tensor order = arange(n, {.device = Device()});
   if (n < 2) {
-    return order;
+    return order.to(device);
   }
   Generator& generator = current_generator();
   const std::uint64_t base = generator.reserve(static_cast<std::uint64_t>(n));
@@ -216,7 +217,7 @@ Tensor randperm(std::int64_t n) {
     const auto block = kernels::philox(generator.seed(), base + static_cast<std::uint64_t>(i));
     std::swap(values[i], values[kernels::bounded(block[0], block[1], static_cast<std::uint64_t>(i) + 1)]);
   }
-  return order;
+  return order.to(device);
 }
 
 Tensor& Tensor::uniform_(double low, double high) {
@@ -308,7 +309,13 @@ Tensor from_memory(const char* op, const void* data, std::size_t count, DType dt
                    const TensorOptions& options) {
   check_count(op, sizes, count);
   detail::note_host_access(op);
-  Tensor tensor = make(op, sizes, {.dtype = options.dtype.value_or(dtype), .device = options.device});
+  const Device device = options.device.value_or(core::thread_state().device);
+  if (device.type == DeviceType::cuda) {
+    View there = empty_view(sizes, options.dtype.value_or(dtype), device);
+    copy(there, from_memory(op, data, count, dtype, sizes, {.dtype = options.dtype, .device = Device()}).raw());
+    return finish(Tensor(std::move(there)), options);
+  }
+  Tensor tensor = make(op, sizes, {.dtype = options.dtype.value_or(dtype), .device = device});
   void* to = tensor.raw().data();
   if (tensor.dtype() == dtype) {
     if (count > 0) {
@@ -327,8 +334,9 @@ Tensor from_memory(const char* op, const void* data, std::size_t count, DType dt
 Tensor from_bools(const std::vector<bool>& values, const Shape& sizes, const TensorOptions& options) {
   check_count("from_data", sizes, values.size());
   note_host_access("from_data");
-  Tensor flags = make("from_data", sizes, {.dtype = DType::boolean, .device = options.device});
+  Tensor flags = make("from_data", sizes, {.dtype = DType::boolean, .device = Device()});
   std::copy(values.begin(), values.end(), static_cast<bool*>(flags.raw().data()));
+  flags = flags.to(options.device.value_or(core::thread_state().device));
   return finish(options.dtype ? flags.to(*options.dtype) : std::move(flags), options);
 }
 

@@ -139,7 +139,7 @@ std::string to_string(const Tensor& tensor) {
     return "tensor(undefined)";
   }
   detail::note_host_access("to_string");
-  const View& view = tensor.raw();
+  const View view = detail::on_host(tensor.raw());
   const std::int64_t numel = view.numel();
   Printer printer{.shortened = numel > kThreshold, .style = {}};
   std::string& text = printer.text;
@@ -152,8 +152,8 @@ std::string to_string(const Tensor& tensor) {
   if (view.dtype != DType::f32 && view.dtype != DType::i64 && view.dtype != DType::boolean) {
     text += fmt::format(", dtype={}", name(view.dtype));
   }
-  if (view.device() != Device()) {
-    text += fmt::format(", device={}", to_string(view.device()));
+  if (tensor.device() != Device()) {
+    text += fmt::format(", device={}", to_string(tensor.device()));
   }
   if (tensor.requires_grad()) {
     text += ", requires_grad=true";

@@ -6,6 +6,8 @@
 #include <tandem/core/check.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/reduce.h>
+#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {
 
@@ -66,7 +68,51 @@ void fill(const View& out, double value) {
   }
 }
 
+namespace {
+
+bool on_gpu(const View& view) { return view.device().type == DeviceType::cuda; }
+
+// Between dense views of one type, of which at least one is on a GPU.
+void transfer(const View& out, const View& in, bool wait = true) {
+  if (!on_gpu(out) || !on_gpu(in)) {
+    note_host_access("to");
+  }
+  const kernels::Transfer kernel{.out_device = out.device(),
+                                 .in_device = in.device(),
+                                 .out = out.data(),
+                                 .in = in.data(),
+                                 .bytes = out.numel() * static_cast<std::int64_t>(item_size(out.dtype)),
+                                 .wait = wait && (on_gpu(in) || is_pinned(in.data()))};
+  if (kernel.bytes > 0) {
+    kernels::launch(context_of(on_gpu(out) ? out : in), kernel);
+  }
+}
+
+// To or from a GPU. Dense bytes travel; types, strides and sums are the business of a GPU that has a part in it.
+void copy_across(const View& out, const View& in, Accumulate accumulate) {
+  if (in.dtype != out.dtype && on_gpu(in)) {
+    const View converted = empty_view(in.sizes, out.dtype, in.device());
+    copy(converted, in);
+    copy_across(out, converted, accumulate);
+    return;
+  }
+  const View dense = contiguous(in);
+  if (accumulate == Accumulate::no && in.dtype == out.dtype && in.sizes == out.sizes && out.is_contiguous()) {
+    transfer(out, dense);
+    return;
+  }
+  const View arrived = empty_view(in.sizes, in.dtype, out.device());
+  transfer(arrived, dense);
+  copy(out, arrived, accumulate);
+}
+
+}  // namespace
+
 void copy(const View& out, const View& in, Accumulate accumulate) {
+  if (!(out.device() == in.device()) && (on_gpu(out) || on_gpu(in))) {
+    copy_across(out, in, accumulate);
+    return;
+  }
   kernels::Copy kernel{.in_dtype = in.dtype,
                        .out_dtype = out.dtype,
                        .accumulate = accumulate,
@@ -77,6 +123,27 @@ void copy(const View& out, const View& in, Accumulate accumulate) {
   if (kernel.loop.numel() > 0) {
     kernels::launch(context_of(out), kernel);
   }
+}
+
+void copy_without_waiting(const View& out, const View& in) {
+  const View& host = on_gpu(out) ? in : out;
+  const View& there = on_gpu(out) ? out : in;
+  if (on_gpu(host) || !on_gpu(there) || out.dtype != in.dtype || !(out.sizes == in.sizes) || !out.is_contiguous() ||
+      !in.is_contiguous() || !is_pinned(host.data())) {
+    copy(out, in);
+    return;
+  }
+  transfer(out, in, false);
+  note_pinned_use(host.data(), cuda::current_stream(there.device()));
+}
+
+View on_host(const View& view) {
+  if (!on_gpu(view)) {
+    return view;
+  }
+  View host = empty_view(view.sizes, view.dtype, Device());
+  copy(host, view);
+  return host;
 }
 
 View contiguous(const View& view) {

@@ -27,6 +27,10 @@ bool fits(DType dtype, double value);
 void fill(const View& out, double value);
 /// out = in or out += in; broadcasts and converts; devices may differ.
 void copy(const View& out, const View& in, kernels::Accumulate accumulate = kernels::Accumulate::no);
+/// The same as copy(), but between a GPU and page-locked host memory it only queues the copy.
+void copy_without_waiting(const View& out, const View& in);
+/// `view` itself where the host can read it, else a dense copy of it: waits for the GPU.
+View on_host(const View& view);
 /// `view` itself when dense, else a dense copy.
 View contiguous(const View& view);
 /// The scalars s and t of a PointwiseOp.

@@ -22,12 +22,17 @@ core::Ref<Storage> Storage::allocate(std::size_t bytes, Device device) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
     return recorder->allocate(bytes, device);
   }
+  return allocate_unrecorded(bytes, device);
+}
+
+core::Ref<Storage> Storage::allocate_unrecorded(std::size_t bytes, [[maybe_unused]] Device device) {
 #if TANDEM_WITH_CUDA
   if (device.type == DeviceType::cuda) {
     CudaBlock* memory = cuda_allocate(bytes, device);
     auto* block = static_cast<std::byte*>(cpu_allocate(kHeader));
     core::Ref<Storage> storage(new (block) Storage(cuda_data(memory), bytes, device, nullptr));
     storage->cuda_block_ = memory;
+    storage->own_stream_ = core::thread_state().stream != nullptr;
     return storage;
   }
 #endif
@@ -53,7 +58,10 @@ core::Ref<Storage> Storage::segment(core::Ref<Storage> parent, std::size_t offse
   auto* block = static_cast<std::byte*>(cpu_allocate(kHeader));
   std::byte* data = parent->data() + offset;
   const Device device = parent->device();
-  return core::Ref<Storage>(new (block) Storage(data, bytes, device, std::move(parent)));
+  const bool own_stream = parent->own_stream_;
+  core::Ref<Storage> segment(new (block) Storage(data, bytes, device, std::move(parent)));
+  segment->own_stream_ = own_stream;
+  return segment;
 }
 
 core::Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter) {

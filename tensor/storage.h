@@ -20,6 +20,8 @@ class TANDEM_API Storage final : public core::RefCounted {
  public:
   /// Uninitialised memory of `bytes` on `device`.
   static core::Ref<Storage> allocate(std::size_t bytes, Device device);
+  /// The same, no matter who records.
+  static core::Ref<Storage> allocate_unrecorded(std::size_t bytes, Device device);
   /// `bytes` at `offset` of `parent`, which is kept alive.
   static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
   /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there
@@ -51,6 +53,8 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// frozen, moved to other memory, or gone.
   bool holds_leaf() const noexcept { return leaves_.load(std::memory_order_relaxed) > 0; }
   void add_leaf() const noexcept { leaves_.fetch_add(1, std::memory_order_relaxed); }
+  /// A GPU's memory: whether it was made on another stream than the default one.
+  bool on_own_stream() const noexcept { return own_stream_; }
   /// A GPU's memory: the calling thread's current stream works with it, and it may not be the one that it was made on.
   void note_stream() const;
   void remove_leaf() const noexcept { leaves_.fetch_sub(1, std::memory_order_relaxed); }
@@ -64,6 +68,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   mutable bool tracked_ = false;
   mutable std::atomic<bool> recorded_{false};
   mutable std::atomic<bool> watched_{false};
+  bool own_stream_ = false;
   bool adopted_ = false;  // the deleter lies behind the header
   mutable std::atomic<std::uint32_t> leaves_{0};
   Device device_;

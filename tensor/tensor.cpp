@@ -56,6 +56,10 @@ const void* Tensor::checked_data(DType expected) const {
   detail::note_host_access("data");
   check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", expected,
                     dtype(), expected);
+  check<DeviceError>(device().type == DeviceType::cpu,
+                     "data: the elements are on {}, where the host cannot read or write them; copy the tensor with "
+                     ".to(\"cpu\")",
+                     device());
   return raw().data();
 }
 
@@ -70,8 +74,9 @@ double Tensor::item_double() const {
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
+  const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(),
-                            [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw().data())); });
+                            [&]<class T>() { return static_cast<double>(*static_cast<const T*>(host.data())); });
 }
 
 std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
@@ -79,8 +84,9 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
+  const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(), [&]<class T>() {
-    const ComputeType<T> value = *static_cast<const T*>(raw().data());
+    const ComputeType<T> value = *static_cast<const T*>(host.data());
     bool fits = true;
     if constexpr (std::is_same_v<T, bool>) {
       return std::int64_t{value};
@@ -99,7 +105,7 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   detail::note_host_access("to_vector");
-  const detail::View dense = detail::contiguous(raw());
+  const detail::View dense = detail::contiguous(detail::on_host(raw()));
   std::vector<T> values(static_cast<std::size_t>(numel()));
   core::dispatch_any(dtype(), [&]<class From>() {
     const From* from = static_cast<const From*>(dense.data());

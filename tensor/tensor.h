@@ -153,8 +153,15 @@ class TANDEM_API Tensor {
   // ---- conversions ----
   /// Elements converted as a C++ cast does; the same tensor when nothing changes. Differentiable between f32 and f64.
   Tensor to(DType dtype) const;
-  /// A copy on `device`; the same tensor when it is there already. Differentiable.
-  Tensor to(Device device) const;
+  /// A copy on `device`; the same tensor when it is there already. Differentiable. With `non_blocking` a copy between a
+  /// GPU and pinned memory is only queued on the current stream: until that has got there, leave the source as it is,
+  /// and don't read a result on the host.
+  Tensor to(Device device, bool non_blocking = false) const;
+  /// A dense copy in page-locked host memory, which a GPU copies to and from by itself; the same tensor when it is
+  /// there already. No gradient flows through it. Throws DeviceError without a GPU, or for a tensor on one.
+  Tensor pin_memory() const;
+  /// Whether the elements are in page-locked host memory.
+  bool is_pinned() const;
   /// The same tensor if it is contiguous, else a dense copy. Differentiable.
   Tensor contiguous() const;
   /// A dense copy. Differentiable.

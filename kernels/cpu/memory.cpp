@@ -95,4 +95,8 @@ void run(OnCpu, Context&, const Copy& kernel) {
   });
 }
 
+void run(OnCpu, Context&, const Transfer& kernel) {
+  std::memcpy(kernel.out, kernel.in, static_cast<std::size_t>(kernel.bytes));
+}
+
 }  // namespace tandem::inline v0::kernels

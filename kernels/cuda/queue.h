@@ -25,6 +25,7 @@ class Queue {
   const cuda::Gpu& gpu() const noexcept { return gpu_; }
   CUstream_st* stream() const noexcept { return stream_; }
   cuda::Fault* fault() const noexcept { return gpu_.fault; }
+  StepSlots* step_slots() const noexcept { return context_.step_slots; }
   /// Blocks of a grid whose threads walk over all elements: enough to fill the GPU, not more than there is work.
   unsigned int blocks_for(std::int64_t items, int items_per_block) const noexcept {
     const std::int64_t wanted = (items + items_per_block - 1) / items_per_block;

@@ -1,23 +1,50 @@
 #pragma once
 
-#include <tandem/kernels/cuda/queue.h>
+#include <cstdint>
+#include <vector>
+
+#include <tandem/core/host_device.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/kernels/step_state.h>
 
 // Internal: how a kernel of a GPU gets the scalars that change from step to step.
 
 namespace tandem::inline v0::kernels {
 
+class Queue;
+
 /// By value for a step that is launched once; a captured one reads them from the GPU's memory, where they move on.
 struct StepArgument {
   StepState value;
   const StepState* device;
 
-  __device__ StepState get() const { return device != nullptr ? *device : value; }
+  TANDEM_HD StepState get() const { return device != nullptr ? *device : value; }
+};
+
+/// Where the states of a captured step lie on its GPU, while it is captured. A state that the host changes within the
+/// step has a place for each of its values.
+struct StepSlots {
+  static constexpr std::size_t kMost = 128;
+  struct Slot {
+    const StepState* host;
+    std::size_t works;  // of the step's host work, what was done before
+  };
+  StepState* device = nullptr;  // [kMost]
+  std::vector<Slot> slots{};
+  std::size_t works = 0;
+
+  /// The place for `host` as it is now. Throws CaptureError beyond kMost.
+  const StepState* place(const StepState* host);
 };
 
 /// `state` is host memory; null stands for one that never moves.
-inline StepArgument step_argument(const Queue&, const StepState* state) {
-  return {.value = state != nullptr ? *state : StepState{}, .device = nullptr};
-}
+StepArgument step_argument(const Queue& queue, const StepState* state);
+
+/// device[i] = values[i], before the next launch of the stream: a step's states, as arguments of a kernel.
+struct StepValues {
+  std::int64_t count;
+  StepState values[StepSlots::kMost];
+};
+void write_states(const Queue& queue, StepState* device, const StepValues& values);
 
 }  // namespace tandem::inline v0::kernels

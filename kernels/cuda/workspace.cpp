@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kSmallest = std::size_t{1} << 20;
 
-/// Scratch memory of one thread on one GPU. Blocks are kept: a captured step has their addresses.
+/// Scratch memory of one thread on one GPU. Blocks are kept: a captured step has their addresses, and a share of this.
 struct Workspace final : GpuState {
   struct Block {
     CUstream_st* stream;
@@ -22,7 +22,8 @@ struct Workspace final : GpuState {
   };
   std::vector<Block> blocks;
 
-  // At the end of its thread. What was queued is done first: memory goes in the order of the stream.
+  // At the end of its thread and of the steps that it captured. What was queued is done first: memory goes in the order
+  // of the stream.
   ~Workspace() override {
     for (const Block& block : blocks) {
       cudaFreeAsync(block.memory, block.stream);
@@ -34,7 +35,7 @@ struct Workspace final : GpuState {
 
 void* Queue::workspace(std::size_t bytes) const {
   if (!context_.gpu_state) {
-    context_.gpu_state = std::make_unique<Workspace>();
+    context_.gpu_state = std::make_shared<Workspace>();
   }
   auto& blocks = static_cast<Workspace&>(*context_.gpu_state).blocks;
   for (const Workspace::Block& block : blocks) {

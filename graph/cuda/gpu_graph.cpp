@@ -1,0 +1,100 @@
+#include <tandem/graph/gpu_graph.h>
+
+#include <cstddef>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/runtime.h>
+#include <tandem/kernels/cuda/queue.h>
+#include <tandem/kernels/cuda/step.h>
+#include <tandem/tensor/storage.h>
+
+namespace tandem::inline v0::graph {
+
+namespace {
+
+class CapturedGraph final : public GpuGraph {
+ public:
+  explicit CapturedGraph(Device device)
+      : device_(device),
+        stream_(cuda::current_stream(device_)),
+        states_(detail::Storage::allocate_unrecorded(kernels::StepSlots::kMost * sizeof(kernels::StepState), device_)) {
+  }
+
+  void capture(core::FunctionRef<void(NoteWorks)> launches) {
+    kernels::Context& context = kernels::context_for(device_);
+    const cuda::GpuScope scope(device_.index);
+    slots_.device = reinterpret_cast<kernels::StepState*>(states_->data());
+    record(context, launches);
+    workspace_ = context.gpu_state;
+    cuda::require(cudaGraphInstantiate(&executable_, graph_, cudaGraphInstantiateFlagUseNodePriority),
+                  "cudaGraphInstantiate");
+    cuda::require(cudaGraphUpload(executable_, stream_.handle()), "cudaGraphUpload");
+    values_.count = static_cast<std::int64_t>(slots_.slots.size());
+  }
+
+  ~CapturedGraph() override {
+    if (executable_ != nullptr) {
+      cudaGraphExecDestroy(executable_);
+    }
+    if (graph_ != nullptr) {
+      cudaGraphDestroy(graph_);
+    }
+  }
+
+  void note_works(std::size_t works) override {
+    for (std::size_t i = 0; i < slots_.slots.size(); ++i) {
+      if (slots_.slots[i].works == works) {
+        values_.values[i] = *slots_.slots[i].host;
+      }
+    }
+  }
+
+  void launch() override {
+    kernels::Context& context = kernels::context_for(device_);
+    const kernels::Queue queue(context);
+    if (values_.count > 0) {
+      kernels::write_states(queue, slots_.device, values_);
+    }
+    cuda::note_launch("captured step");
+    cuda::require(cudaGraphLaunch(executable_, stream_.handle()), "cudaGraphLaunch");
+  }
+
+  bool on_current_stream() const override { return cuda::current_stream(device_) == stream_; }
+
+ private:
+  void record(kernels::Context& context, core::FunctionRef<void(NoteWorks)> launches) {
+    cuda::require(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    kernels::StepSlots* const outer = std::exchange(context.step_slots, &slots_);
+    try {
+      launches([&](std::size_t works) { slots_.works = works; });
+    } catch (...) {
+      context.step_slots = outer;
+      cudaStreamEndCapture(stream_.handle(), &graph_);
+      cudaGetLastError();
+      throw;
+    }
+    context.step_slots = outer;
+    cuda::require(cudaStreamEndCapture(stream_.handle(), &graph_), "cudaStreamEndCapture");
+  }
+
+  Device device_;
+  cuda::Stream stream_;
+  core::Ref<detail::Storage> states_;
+  kernels::StepSlots slots_;
+  kernels::StepValues values_{};
+  std::shared_ptr<kernels::GpuState> workspace_;  // its addresses are in the graph
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuGraph> GpuGraph::capture(Device device, core::FunctionRef<void(NoteWorks)> launches) {
+  auto graph = std::make_unique<CapturedGraph>(device);
+  graph->capture(launches);
+  return graph;
+}
+
+}  // namespace tandem::inline v0::graph

@@ -1,0 +1,145 @@
+#include <tandem/kernels/matmul.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include <tandem/core/check.h>
+#include <tandem/core/precision.h>
+#include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/cuda/matmul/planner.h>
+#include <tandem/kernels/cuda/queue.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+using gpu::Fused;
+using gpu::Plan;
+using gpu::PlanKey;
+using gpu::Planner;
+using gpu::ProductArguments;
+
+// What follows each other in a batch, in elements.
+struct Batch {
+  std::int64_t count = 1;
+  std::int64_t a_step = 0, b_step = 0, d_step = 0;
+};
+
+bool is_16_bit_type(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+
+// The library's ReLU turns NaN into 0 and would hide that a model is broken. Who asks for 16 bits or TF32 asks for
+// speed, and sees NaN in the gradients; f32 and f64 are exact in this, too.
+Fused wanted(const Matmul& product, bool tf32) {
+  if (product.dtype == DType::f64) {
+    return Fused::nothing;
+  }
+  const bool relu = product.relu && (tf32 || is_16_bit_type(product.dtype));
+  return product.bias != nullptr ? (relu ? Fused::relu_bias : Fused::bias) : (relu ? Fused::relu : Fused::nothing);
+}
+
+PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
+  const bool tf32 = product.dtype == DType::f32 && get_float32_matmul_precision() != "highest";
+  const auto transposed = [](const Matrix& matrix) { return matrix.col_stride != 1; };
+  const auto leading = [&](const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
+    // A single row or column has any stride; cuBLASLt wants what dense memory would have.
+    return transposed(matrix) ? std::max(matrix.col_stride, rows) : std::max(matrix.row_stride, columns);
+  };
+  PlanKey key{};
+  key.m = product.m;
+  key.n = product.n;
+  key.k = product.k;
+  key.lda = leading(product.a, product.m, product.k);
+  key.ldb = leading(product.b, product.k, product.n);
+  key.ldd = std::max(product.out_stride, product.n);
+  key.batch = batch.count;
+  key.a_step = batch.a_step;
+  key.b_step = batch.b_step;
+  key.d_step = batch.d_step;
+  key.type = static_cast<std::int32_t>(product.dtype);
+  key.a_transposed = transposed(product.a) ? 1 : 0;
+  key.b_transposed = transposed(product.b) ? 1 : 0;
+  key.fused = static_cast<std::int32_t>(wanted(product, tf32));
+  key.accumulate = product.accumulate == Accumulate::yes ? 1 : 0;
+  key.tf32 = tf32 ? 1 : 0;
+  const auto bytes = static_cast<std::int64_t>(item_size(product.dtype));
+  key.a_align = gpu::alignment_of(product.a.data, batch.a_step * bytes);
+  key.b_align = gpu::alignment_of(product.b.data, batch.b_step * bytes);
+  key.d_align = gpu::alignment_of(product.out, batch.d_step * bytes);
+  key.bias_align = gpu::alignment_of(product.bias);
+  key.deterministic = deterministic ? 1 : 0;
+  return key;
+}
+
+// The product, and whatever of its end the library does not do.
+void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
+  PlanKey key = key_of(product, batch, deterministic);
+  ProductArguments arguments{
+      .a = product.a.data, .b = product.b.data, .out = product.out, .bias = product.bias};
+  Planner& planner = Planner::of(queue);
+  const Plan* plan = planner.find(queue, key, arguments);
+  if (plan == nullptr && key.fused != static_cast<std::int32_t>(Fused::nothing)) {
+    key.fused = static_cast<std::int32_t>(Fused::nothing);
+    plan = planner.find(queue, key, arguments);
+  }
+  check<DeviceError>(plan != nullptr, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
+                     product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
+  const auto fused = static_cast<Fused>(key.fused);
+  const bool bias_done = fused == Fused::bias || fused == Fused::relu_bias;
+  const bool relu_done = fused == Fused::relu || fused == Fused::relu_bias;
+  arguments.bias = bias_done ? product.bias : nullptr;
+  planner.start(queue, key, *plan, arguments);
+
+  Matmul rest = product;
+  rest.bias = bias_done ? nullptr : product.bias;
+  rest.relu = product.relu && !relu_done;
+  if (rest.bias != nullptr || rest.relu || rest.relu_mask != nullptr) {
+    gpu::finish_product(queue, rest, false);
+  }
+}
+
+void multiply_or_clear(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  if (product.k == 0) {
+    gpu::finish_product(queue, product, true);
+    return;
+  }
+  multiply(queue, product, batch, deterministic);
+}
+
+}  // namespace
+
+void run(OnCuda, Context& context, const Matmul& kernel) {
+  const Queue queue(context);
+  multiply_or_clear(queue, kernel, {}, context.deterministic);
+}
+
+// The innermost dimension of the batch goes to the library as one product, the others are walked here.
+void run(OnCuda, Context& context, const BatchedMatmul& kernel) {
+  const Queue queue(context);
+  const auto bytes = static_cast<std::int64_t>(item_size(kernel.matrix.dtype));
+  const int last = kernel.batch.ndim - 1;
+  const bool plain = kernel.matrix.bias == nullptr && !kernel.matrix.relu && kernel.matrix.k > 0;
+  const bool together = plain && kernel.batch.sizes[last] <= INT32_MAX;
+  Loop outer = kernel.batch;
+  Batch batch;
+  if (together) {
+    outer.ndim = last;
+    batch = {kernel.batch.sizes[last], kernel.a.strides[last], kernel.b.strides[last], kernel.out.strides[last]};
+  }
+  const auto moved = [&](const Operand& operand, const void* first, std::int64_t position) {
+    const std::int64_t offset = offset_at(outer, operand.strides, position);
+    return static_cast<std::byte*>(const_cast<void*>(first)) + offset * bytes;
+  };
+  const std::int64_t count = outer.numel();
+  for (std::int64_t position = 0; position < count; ++position) {
+    Matmul one = kernel.matrix;
+    one.a.data = moved(kernel.a, one.a.data, position);
+    one.b.data = moved(kernel.b, one.b.data, position);
+    one.out = moved(kernel.out, one.out, position);
+    multiply_or_clear(queue, one, batch, context.deterministic);
+  }
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,130 @@
+#include <tandem/kernels/cuda/matmul/plan.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::kernels::gpu {
+
+namespace {
+
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr std::size_t kMostCandidates = 32;
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
+  }
+}
+
+template <class T>
+void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t what, T value) {
+  require(cublasLtMatmulDescSetAttribute(&operation, what, &value, sizeof(value)), "cublasLtMatmulDescSetAttribute");
+}
+
+template <class T>
+void set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceAttributes_t what, T value) {
+  require(cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+}
+
+void describe_matrix(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                     std::int64_t stride, std::int64_t batch, std::int64_t step) {
+  require(cublasLtMatrixLayoutInit(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
+                                   stride),
+          "cublasLtMatrixLayoutInit");
+  if (batch > 1) {
+    const auto count = static_cast<std::int32_t>(batch);
+    require(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
+            "cublasLtMatrixLayoutSetAttribute");
+    require(cublasLtMatrixLayoutSetAttribute(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof(step)),
+            "cublasLtMatrixLayoutSetAttribute");
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Fused fused) {
+  switch (fused) {
+    case Fused::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Fused::relu: return CUBLASLT_EPILOGUE_RELU;
+    case Fused::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Fused::nothing: break;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+cublasComputeType_t compute_type(const PlanKey& key) {
+  const auto type = static_cast<DType>(key.type);
+  if (type == DType::f64) {
+    return CUBLAS_COMPUTE_64F;
+  }
+  return type == DType::f32 && key.tf32 != 0 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+}  // namespace
+
+void throw_status(cublasStatus_t status, const char* call) {
+  fail<DeviceError>("cuBLASLt: {} ({}), from {}", cublasLtGetStatusString(status), cublasLtGetStatusName(status), call);
+}
+
+Plan describe(const PlanKey& key) {
+  Plan plan{};
+  const auto type = type_of(static_cast<DType>(key.type));
+  require(cublasLtMatmulDescInit(&plan.operation, compute_type(key), type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescInit");
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(static_cast<Fused>(key.fused)));
+  const auto [b_rows, b_columns] = key.b_transposed != 0 ? std::pair(key.k, key.n) : std::pair(key.n, key.k);
+  const auto [a_rows, a_columns] = key.a_transposed != 0 ? std::pair(key.m, key.k) : std::pair(key.k, key.m);
+  describe_matrix(plan.first, type, b_rows, b_columns, key.ldb, key.batch, key.b_step);
+  describe_matrix(plan.second, type, a_rows, a_columns, key.lda, key.batch, key.a_step);
+  describe_matrix(plan.result, type, key.n, key.m, key.ldd, key.batch, key.d_step);
+  return plan;
+}
+
+std::size_t candidates_for(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, Candidate* found,
+                           std::size_t most) {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  require(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b_align));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a_align));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.d_align));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.d_align));
+  if (key.deterministic != 0) {
+    // Sums of a split k that are added in place are added in the order in which blocks come.
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE));
+  }
+  // The bias's alignment is read from its address, which is not followed: any of that alignment will do.
+  if (key.fused == static_cast<int>(Fused::bias) || key.fused == static_cast<int>(Fused::relu_bias)) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key.bias_align)));
+  }
+  struct Result {  // a name for the library's unnamed struct
+    cublasLtMatmulHeuristicResult_t value;
+  };
+  std::vector<Result> results(std::min(most, kMostCandidates));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result, &preference,
+      static_cast<int>(results.size()), &results[0].value, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    return 0;
+  }
+  require(status, "cublasLtMatmulAlgoGetHeuristic");
+  std::size_t kept = 0;
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)].value;
+    if (result.state == CUBLAS_STATUS_SUCCESS) {
+      found[kept++] = {result.algo, result.workspaceSize};
+    }
+  }
+  return kept;
+}
+
+}  // namespace tandem::inline v0::kernels::gpu
