@@ -84,6 +84,6 @@ function(tandem_cuda_sources layer)
   if(TANDEM_CUDA_EMULATED)
     # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn.
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-pedantic;-Wno-unknown-pragmas")
+      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-pedantic;-Wno-unknown-pragmas;-Wno-maybe-uninitialized;-Wno-uninitialized")
   endif()
 endfunction()
