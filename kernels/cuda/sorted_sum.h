@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) add_short(T* out, const T* in, Sorte
     Pack<T, V> sums = *target;
     bool more = true;
     for (std::int64_t i = first; more; i += kAhead) {
-      Pack<T, V> values[kAhead];
+      Pack<T, V> values[kAhead] = {};
       bool exists[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
