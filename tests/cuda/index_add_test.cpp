@@ -35,12 +35,10 @@ std::string message_of_gpu() {
 }
 
 template <class T>
-void compare_index_add(Rng& rng, const IndexAdd& like, std::int64_t offset) {
-  Twin<T> in(rng, like.outer * like.count * like.inner + offset, 0, 3);
-  Twin<T> out(rng, like.outer * like.size * like.inner + offset, 0, 3);
-  Twin<std::int64_t> index(skewed_index(rng, like.count, like.size));
-  IndexAdd kernel = like;
-  kernel.dtype = dtype_of<T>;
+void compare_index_add(Rng& rng, IndexAdd kernel, std::int64_t offset) {
+  Twin<T> in(rng, kernel.outer * kernel.count * kernel.inner + offset, 0, 3);
+  Twin<T> out(rng, kernel.outer * kernel.size * kernel.inner + offset, 0, 3);
+  Twin<std::int64_t> index(skewed_index(rng, kernel.count, kernel.size));
   kernel.out = out.on_host(offset);
   kernel.in = in.on_host(offset);
   kernel.index = index.on_host();
@@ -49,8 +47,8 @@ void compare_index_add(Rng& rng, const IndexAdd& like, std::int64_t offset) {
   kernel.in = in.on_gpu(offset);
   kernel.index = index.on_gpu();
   launch(test::gpu(), kernel);
-  ASSERT_TRUE(out.agree()) << fmt::format("outer {} size {} count {} inner {}", like.outer, like.size, like.count,
-                                          like.inner);
+  ASSERT_TRUE(out.agree()) << fmt::format("outer {} size {} count {} inner {}", kernel.outer, kernel.size, kernel.count,
+                                          kernel.inner);
 }
 
 template <class T>
@@ -74,8 +72,17 @@ TYPED_TEST(CudaIndexAddOf, HasTheBitsOfTheCpu) {
                                                                                              {1, 70000, 5000, 4},
                                                                                              {2, 3, 2500, 72}}) {
     for (const std::int64_t offset : {0, 1}) {
-      compare_index_add<TypeParam>(
-          rng, {.outer = outer, .size = size, .count = count, .inner = inner, .skip = size > 2 ? 2 : -1}, offset);
+      compare_index_add<TypeParam>(rng,
+                                   {.dtype = dtype_of<TypeParam>,
+                                    .out = nullptr,
+                                    .in = nullptr,
+                                    .index = nullptr,
+                                    .outer = outer,
+                                    .size = size,
+                                    .count = count,
+                                    .inner = inner,
+                                    .skip = size > 2 ? 2 : -1},
+                                   offset);
     }
   }
 }

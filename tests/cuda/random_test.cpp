@@ -23,30 +23,31 @@ TYPED_TEST_SUITE(CudaRandomOf, Types);
 
 // Both fills, one on each device.
 template <class T>
-Twin<T> filled(RandomFill kernel, std::int64_t offset) {
-  Rng rng(13);
-  Twin<T> out(rng, kernel.count + offset);
-  kernel.dtype = dtype_of<T>;
+void fill_both(RandomFill kernel, Twin<T>& out, std::int64_t offset) {
   kernel.out = out.on_host(offset);
   launch(test::cpu(), kernel);
   kernel.out = out.on_gpu(offset);
   launch(test::gpu(), kernel);
-  return out;
 }
 
 TYPED_TEST(CudaRandomOf, IntegersHaveTheSameBits) {
   TANDEM_NEEDS_GPU();
+  Rng rng(13);
   const StepState state{.random_offset = (std::uint64_t{1} << 33) + 5};
   for (const std::int64_t count : kCounts) {
     for (const std::int64_t offset : {0, 1}) {
       const RandomFill kernel{.distribution = Distribution::integer,
+                              .dtype = dtype_of<TypeParam>,
+                              .out = nullptr,
                               .count = count,
                               .low = 0,
                               .high = std::is_same_v<TypeParam, bool> ? 2 : 100,
                               .seed = 0x123456789abcdef,
                               .offset = 3,
                               .state = &state};
-      ASSERT_TRUE(filled<TypeParam>(kernel, offset).agree()) << count;
+      Twin<TypeParam> out(rng, count + offset);
+      fill_both(kernel, out, offset);
+      ASSERT_TRUE(out.agree()) << count;
     }
   }
 }
@@ -58,18 +59,23 @@ TYPED_TEST_SUITE(CudaFloatingRandomOf, FloatingTypes);
 
 TYPED_TEST(CudaFloatingRandomOf, UniformNumbersHaveTheSameBits) {
   TANDEM_NEEDS_GPU();
+  Rng rng(13);
   const StepState state{.random_offset = 77};
   for (const std::int64_t count : kCounts) {
     for (const std::int64_t offset : {0, 1}) {
       for (const double high : {1.0, 0.37, -0.3}) {
         const RandomFill kernel{.distribution = Distribution::uniform,
+                                .dtype = dtype_of<TypeParam>,
+                                .out = nullptr,
                                 .count = count,
                                 .low = -0.3,
                                 .high = high,
                                 .seed = 42,
                                 .offset = 1,
                                 .state = &state};
-        ASSERT_TRUE(filled<TypeParam>(kernel, offset).agree()) << count;
+        Twin<TypeParam> out(rng, count + offset);
+        fill_both(kernel, out, offset);
+        ASSERT_TRUE(out.agree()) << count;
       }
     }
   }
@@ -78,16 +84,20 @@ TYPED_TEST(CudaFloatingRandomOf, UniformNumbersHaveTheSameBits) {
 TYPED_TEST(CudaFloatingRandomOf, NormalNumbersAgreeToTheLastBits) {
   TANDEM_NEEDS_GPU();
   using T = TypeParam;
+  Rng rng(13);
   const StepState state{};
   for (const std::int64_t count : kCounts) {
     const RandomFill kernel{.distribution = Distribution::normal,
+                            .dtype = dtype_of<TypeParam>,
+                            .out = nullptr,
                             .count = count,
                             .low = 0.5,
                             .high = 2,
                             .seed = 42,
                             .offset = 1,
                             .state = &state};
-    const Twin<T> out = filled<T>(kernel, 0);
+    Twin<T> out(rng, count);
+    fill_both(kernel, out, 0);
     const auto got = out.download();
     const double slack = std::is_same_v<T, double> ? 1e-14 : is_16_bit<T> ? 0x1p-6 : 1e-6;
     for (std::size_t i = 0; i < got.size(); ++i) {
