@@ -85,6 +85,6 @@ function(tandem_cuda_sources layer)
     # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And reads and
     # uses under the same condition, in two loops, look uninitialised to GCC.
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas")
+      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas")
   endif()
 endfunction()

@@ -21,8 +21,8 @@ enum class Kind { indices, weighted, smooth, probabilities };
 struct Case {
   std::int64_t rows, classes;
 };
-constexpr Case kCases[] = {{0, 4},  {1, 1},    {7, 2},    {128, 10},  {700, 10}, {33, 100}, {5000, 3},
-                           {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
+constexpr Case kCases[] = {{0, 4},    {1, 1},    {7, 2},    {128, 10},  {700, 10}, {33, 100},
+                           {5000, 3}, {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
 
 // The arrays of a test; kernels are made for one side or the other.
 template <class T>
@@ -69,7 +69,8 @@ void for_cases(Body&& body) {
       for (const Case& c : kCases) {
         const std::size_t offset = rng() % 2;
         if (c.classes > 50000 && (sizeof(T) != 4 || kind == Kind::weighted)) continue;
-        SCOPED_TRACE(fmt::format("{}, kind {}, {} x {}, offset {}", dtype_of<T>, static_cast<int>(kind), c.rows, c.classes, offset));
+        SCOPED_TRACE(fmt::format("{}, kind {}, {} x {}, offset {}", dtype_of<T>, static_cast<int>(kind), c.rows,
+                                 c.classes, offset));
         Arrays<T> arrays(rng, kind, c, offset);
         body(rng, arrays);
       }
