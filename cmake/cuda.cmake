@@ -49,7 +49,7 @@ if(TANDEM_CUDA_ENABLED AND tandem_cuda_wanted STREQUAL "EMULATED")
   set(TANDEM_CUDA_EMULATED ON)
   message(STATUS "CUDA: emulated, for tests: kernels run on the CPU")
   add_subdirectory(tests/emulated_gpu)
-  set(TANDEM_CUDA_LINK tandem_emulated_gpu)
+  set(TANDEM_CUDA_LINK tandem_emulated_gpu tandem_emulated_cublaslt)
 elseif(TANDEM_CUDA_ENABLED)
   set(TANDEM_CUDA_LINK CUDA::cudart_static CUDA::cublasLt)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -82,8 +82,8 @@ function(tandem_cuda_sources layer)
   endif()
   target_sources(tandem_${layer} PRIVATE ${ARGN})
   if(TANDEM_CUDA_EMULATED)
-    # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And reads and
-    # uses under the same condition, in two loops, look uninitialised to GCC.
+    # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And what
+    # one loop reads and the next one uses under the same condition looks uninitialised to GCC.
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
       "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas")
   endif()

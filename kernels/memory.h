@@ -70,8 +70,11 @@ struct Transfer {
 void run(OnCpu, Context& context, const Transfer& kernel);
 void run(OnCuda, Context& context, const Transfer& kernel);
 
+// Indices have been looked at before a kernel runs on a CPU. Nobody can have done so on a GPU: there the kernels of the
+// rest of this file do, report one out of range as `op`'s (a literal), and leave its elements out.
+
 /// Along the middle dimension of a dense [outer, size, inner] input: out[o, i, :] = in[o, index[i], :], for a dense
-/// [outer, count, inner] output. Indices are in range. Elements are moved as bytes.
+/// [outer, count, inner] output. Elements are moved as bytes; zeros stand where an index is out of range.
 struct IndexSelect {
   static constexpr const char* kName = "index_select";
   void* out;
@@ -79,6 +82,7 @@ struct IndexSelect {
   const std::int64_t* index;
   std::int64_t outer, size, count;
   std::int64_t inner_bytes;
+  const char* op = kName;
 };
 void run(OnCpu, Context& context, const IndexSelect& kernel);
 void run(OnCuda, Context& context, const IndexSelect& kernel);
@@ -93,16 +97,19 @@ struct IndexAdd {
   const std::int64_t* index;
   std::int64_t outer, size, count, inner;
   std::int64_t skip = -1;
+  const char* op = kName;
 };
 void run(OnCpu, Context& context, const IndexAdd& kernel);
 void run(OnCuda, Context& context, const IndexAdd& kernel);
 
 /// out[p] = in[p, but index[p] along one dimension] for every position p of `loop`: `in` has stride 0 along that
-/// dimension in the loop, and `dim_stride` (elements) is what it really has there. Indices are in range.
+/// dimension in the loop; `dim_stride` (elements) is what it really has there, over `dim_size` elements.
 struct Gather {
   static constexpr const char* kName = "gather";
   std::int64_t item_size;
   std::int64_t dim_stride;
+  std::int64_t dim_size;
+  const char* op = kName;
   Loop loop;
   Operand out;
   Operand index;  // i64
@@ -117,6 +124,8 @@ struct ScatterAdd {
   static constexpr const char* kName = "scatter_add";
   DType dtype;
   std::int64_t dim_stride;
+  std::int64_t dim_size;
+  const char* op = kName;
   Loop loop;
   Operand out;
   Operand index;  // i64

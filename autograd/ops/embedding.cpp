@@ -50,10 +50,11 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<std:
                                                                 .outer = 1,
                                                                 .size = table.sizes[0],
                                                                 .count = index.numel(),
-                                                                .inner_bytes = table.sizes[1] * item});
+                                                                .inner_bytes = table.sizes[1] * item,
+                                                                .op = "embedding"});
   return record("embedding", std::move(out), {&weight}, [&] {
     return [index = Saved(index), around = AroundDim(table.sizes, 0), skip](Gradients& g) {
-      index_add_to(g.sum(0), around, index.get(g), g.output(), skip);
+      index_add_to(g.sum(0), around, index.get(g), g.output(), "embedding", skip);
     };
   });
 }

@@ -33,6 +33,9 @@ void add_in_full(const View& out, const View& in, Add&& add) {
 namespace autograd {
 
 void check_in_range(const char* op, const View& index, std::int64_t end) {
+  if (index.device().type == DeviceType::cuda) {
+    return;  // its kernels look while they work: to look now would be to wait
+  }
   const auto* values = static_cast<const std::int64_t*>(index.data());
   detail::host_work(op, [=, count = index.numel()] {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -42,7 +45,8 @@ void check_in_range(const char* op, const View& index, std::int64_t end) {
   });
 }
 
-void index_add_to(const View& out, const AroundDim& around, const View& index, const View& in, std::int64_t skip) {
+void index_add_to(const View& out, const AroundDim& around, const View& index, const View& in, const char* op,
+                  std::int64_t skip) {
   add_in_full(out, in, [&](const View& sums, const View& added) {
     const View dense = detail::contiguous(added);
     kernels::launch(detail::context_of(sums), kernels::IndexAdd{.dtype = sums.dtype,
@@ -53,7 +57,8 @@ void index_add_to(const View& out, const AroundDim& around, const View& index, c
                                                                 .size = around.size,
                                                                 .count = index.numel(),
                                                                 .inner = around.inner,
-                                                                .skip = skip});
+                                                                .skip = skip,
+                                                                .op = op});
   });
 }
 
@@ -83,9 +88,12 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
                                        .outer = around.outer,
                                        .size = around.size,
                                        .count = rows.numel(),
-                                       .inner_bytes = around.inner * static_cast<std::int64_t>(item_size(in.dtype))});
+                                       .inner_bytes = around.inner * static_cast<std::int64_t>(item_size(in.dtype)),
+                                       .op = "index_select"});
   return record("index_select", std::move(out), {this}, [&] {
-    return [index = Saved(rows), around](Gradients& g) { index_add_to(g.sum(0), around, index.get(g), g.output()); };
+    return [index = Saved(rows), around](Gradients& g) {
+      index_add_to(g.sum(0), around, index.get(g), g.output(), "index_select");
+    };
   });
 }
 
@@ -109,11 +117,13 @@ View checked_index(const char* op, const Tensor& target, int dim, const Tensor& 
   return dense;
 }
 
-View gather_from(const View& in, int dim, const View& index) {
+View gather_from(const View& in, int dim, const View& index, const char* op) {
   View out = detail::empty_view(index.sizes, in.dtype, in.device());
   const bool scalar = in.sizes.empty();
   kernels::Gather kernel{.item_size = static_cast<std::int64_t>(item_size(in.dtype)),
                          .dim_stride = scalar ? 0 : in.strides[dim],
+                         .dim_size = scalar ? 1 : in.sizes[dim],
+                         .op = op,
                          .loop = detail::loop_over(index.sizes),
                          .out = detail::operand(out, out.sizes),
                          .index = detail::operand(index, index.sizes),
@@ -133,13 +143,15 @@ View gather_from(const View& in, int dim, const View& index) {
 
 namespace autograd {
 
-void scatter_add_to(const View& out, int dim, const View& index, const View& source) {
+void scatter_add_to(const View& out, int dim, const View& index, const View& source, const char* op) {
   if (is_reduced_floating_point(out.dtype)) {
-    return add_in_full(out, source, [&](const View& to, const View& from) { scatter_add_to(to, dim, index, from); });
+    return add_in_full(out, source, [&](const View& to, const View& from) { scatter_add_to(to, dim, index, from, op); });
   }
   const int ndim = out.sizes.ndim();
   kernels::ScatterAdd kernel{.dtype = out.dtype,
                              .dim_stride = ndim == 0 ? 0 : out.strides[dim],
+                             .dim_size = ndim == 0 ? 1 : out.sizes[dim],
+                             .op = op,
                              .loop = {},
                              .out = {.data = out.data()},
                              .index = {.data = index.data()},
@@ -166,8 +178,8 @@ void scatter_add_to(const View& out, int dim, const View& index, const View& sou
 Tensor Tensor::gather(int dim, const Tensor& index) const {
   dim = wrap_dim(dim, std::max(1, this->dim()), "gather");
   const View at = checked_index("gather", *this, dim, index);
-  return record("gather", gather_from(raw(), dim, at), {this}, [&] {
-    return [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output()); };
+  return record("gather", gather_from(raw(), dim, at, "gather"), {this}, [&] {
+    return [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output(), "gather"); };
   });
 }
 
@@ -184,14 +196,14 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
   const View at = checked_index("scatter_add", *this, dim, index);
   View out = detail::empty_view(shape(), dtype(), device());
   detail::copy(out, raw());
-  scatter_add_to(out, dim, at, source.raw());
+  scatter_add_to(out, dim, at, source.raw(), "scatter_add");
   return record("scatter_add", std::move(out), {this, &source}, [&] {
     return [index = Saved(at), dim](Gradients& g) {
       if (g.wants(0)) {
         g.deliver(0, g.output(), false);
       }
       if (g.wants(1)) {
-        const View part = gather_from(g.output(), dim, index.get(g));
+        const View part = gather_from(g.output(), dim, index.get(g), "scatter_add");
         View used = g.sum(1);
         used.sizes = part.sizes;
         detail::copy(used, part, Accumulate::yes);
@@ -202,7 +214,9 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
 
 Tensor Tensor::nonzero() const {
   detail::note_host_access("nonzero");
-  const View hits = detail::contiguous((*this != 0).raw());
+  // Counted on the host: the size of the result depends on them.
+  const Tensor flags = *this != 0;
+  const View hits = detail::contiguous((device().type == DeviceType::cuda ? flags.to(Device()) : flags).raw());
   const bool* hit = static_cast<const bool*>(hits.data());
   std::vector<std::int64_t> positions;
   std::int64_t count = 0;
@@ -218,7 +232,7 @@ Tensor Tensor::nonzero() const {
       rest /= shape()[d];
     }
   }
-  return from_data(positions, {count, dim()}, {.device = device()});
+  return from_data(positions, {count, dim()}, {.device = Device()}).to(device());
 }
 
 Tensor Tensor::masked_select(const Tensor& mask) const {

@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/norm.h>
+#include <tandem/kernels/norm_formulas.h>
 
 // Internal: the sums that layer norm and batch norm are made of. Blocks of 512 in the type's arithmetic, f64 between
 // the blocks; memory is read in order.
 
 namespace tandem::inline v0::kernels::cpu {
+
+using kernels::Moments;
+using kernels::Normaliser;
 
 inline constexpr int kSumLanes = 32;                  // independent sums inside a block; fewer are not made vectors
 inline constexpr std::int64_t kSumBlock = 512;        // elements summed before their sum joins the others in f64
@@ -72,26 +74,6 @@ void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kT
   }
 }
 
-/// Mean of some values and the sum of their squared distances from it.
-struct Moments {
-  double count = 0;
-  double mean = 0;
-  double squares = 0;
-
-  /// Takes in the values of `other` (Chan, Golub and LeVeque, 1979).
-  void add(const Moments& other) noexcept {
-    if (other.count == 0) {
-      return;
-    }
-    const double share = other.count / (count + other.count);
-    const double apart = other.mean - mean;
-    mean += apart * share;
-    squares += other.squares + apart * apart * count * share;
-    count += other.count;
-  }
-  NormStatistics statistics(double eps) const noexcept { return {mean, 1 / std::sqrt(squares / count + eps)}; }
-};
-
 /// Of `size` dense values: block by block in two passes, the first of which is off by rounding only. Distances from
 /// the first value keep the digits behind a large mean, and make the variance of equal values exactly 0.
 template <class T, class C = ComputeType<T>>
@@ -112,20 +94,6 @@ Moments moments_of(const T* values, std::int64_t size) {
   }
   return all;
 }
-
-/// normalised = (x - mean) * rstd + shift: the mean rounded to C is taken off first, which is exact for close values,
-/// then what rounding left of it.
-template <class C>
-struct Normaliser {
-  C mean;
-  C rstd;
-  C shift;
-
-  explicit Normaliser(const NormStatistics& s)
-      : mean(static_cast<C>(s.mean)),
-        rstd(static_cast<C>(s.rstd)),
-        shift(static_cast<C>((static_cast<double>(mean) - s.mean) * s.rstd)) {}
-};
 
 /// A dense [outer, channels, inner] tensor in tiles of neighbouring channels and rows: what one chunk works on, and
 /// the unit of partial sums, which are combined in the order of the rows.

@@ -103,4 +103,36 @@ __device__ __forceinline__ T block_sum(T value) {
   return block_reduce<kThreads>(value, Plus());
 }
 
+/// The sum of what the block's threads before this one have; `all` becomes that of all.
+template <int kThreads, class T>
+__device__ __forceinline__ T block_exclusive_sum(T value, T& all) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+  T sum = value;
+#pragma unroll
+  for (int apart = 1; apart < kWarpThreads; apart *= 2) {
+    const T before = __shfl_up_sync(kWholeWarp, sum, apart);
+    sum = lane >= apart ? before + sum : sum;
+  }
+  const T neighbour = __shfl_up_sync(kWholeWarp, sum, 1);
+  T result = lane == 0 ? T(0) : neighbour;
+  all = __shfl_sync(kWholeWarp, sum, kWarpThreads - 1);
+  if constexpr (kThreads > kWarpThreads) {
+    __shared__ T of_warps[kThreads / kWarpThreads];
+    __syncthreads();
+    if (lane == 0) {
+      of_warps[warp] = all;
+    }
+    __syncthreads();
+    T before = 0;
+    all = 0;
+    for (int i = 0; i < kThreads / kWarpThreads; ++i) {
+      before = i == warp ? all : before;
+      all = all + of_warps[i];
+    }
+    result = before + result;
+  }
+  return result;
+}
+
 }  // namespace tandem::inline v0::kernels

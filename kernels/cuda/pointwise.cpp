@@ -19,7 +19,10 @@ void run(OnCuda, Context& context, const Pointwise& kernel) {
                         "this operation needs floating point, got {}; convert with .to(DType::f32)", kernel.dtype);
       gpu::integer_launcher<T>(kernel.op)(queue, kernel);
     } else {
-      (kernel.op < gpu::kSecondHalf ? gpu::functions_launcher<T> : gpu::gradients_launcher<T>)(kernel.op)(queue, kernel);
+      const auto find = kernel.op < gpu::kFirstFunction ? gpu::arithmetic_launcher<T>
+                        : kernel.op < gpu::kSecondHalf  ? gpu::functions_launcher<T>
+                                                        : gpu::gradients_launcher<T>;
+      find(kernel.op)(queue, kernel);
     }
   });
 }

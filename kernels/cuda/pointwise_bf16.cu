@@ -3,8 +3,8 @@
 namespace tandem::inline v0::kernels::gpu {
 
 template <>
-PointwiseLauncher functions_launcher<BFloat16>(PointwiseOp op) {
-  return find_launcher<BFloat16, PointwiseOp::copy, kSecondHalf>(op);
+PointwiseLauncher arithmetic_launcher<BFloat16>(PointwiseOp op) {
+  return find_launcher<BFloat16, PointwiseOp::copy, kFirstFunction>(op);
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -3,8 +3,8 @@
 namespace tandem::inline v0::kernels::gpu {
 
 template <>
-PointwiseLauncher functions_launcher<Half>(PointwiseOp op) {
-  return find_launcher<Half, PointwiseOp::copy, kSecondHalf>(op);
+PointwiseLauncher arithmetic_launcher<Half>(PointwiseOp op) {
+  return find_launcher<Half, PointwiseOp::copy, kFirstFunction>(op);
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -12,10 +12,13 @@ namespace gpu {
 
 using PointwiseLauncher = void (*)(const Queue&, const Pointwise&);
 
-/// Where the table of a floating type is cut, so that two sources compile it.
+/// Where the table of a floating type is cut, so that no source takes long to compile.
+inline constexpr PointwiseOp kFirstFunction = PointwiseOp::div;
 inline constexpr PointwiseOp kSecondHalf = PointwiseOp::softplus;
 
-/// The launcher for an op on T, by its first argument: one source for each half of each floating type.
+/// The launcher for an op on T: one source for each half of each floating type, and of the 16-bit ones for each part.
+template <class T>
+PointwiseLauncher arithmetic_launcher(PointwiseOp op);
 template <class T>
 PointwiseLauncher functions_launcher(PointwiseOp op);
 template <class T>

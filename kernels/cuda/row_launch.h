@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tandem/kernels/cuda/row_groups.h>
+#include <tandem/kernels/cuda/lane_groups.h>
 #include <tandem/kernels/cuda/shared.h>
 
 // Internal: how many threads rows get.

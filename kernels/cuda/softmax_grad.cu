@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
       }
       mine += static_cast<double>(part);
       if (plan.staged) {
-        *reinterpret_cast<Pack<T, V>*>(g_copy + c) = x[0];
-        *reinterpret_cast<Pack<T, V>*>(y_copy + c) = x[1];
+        *reinterpret_cast<Pack<T, V>*>(g_copy + c) = z[0];
+        *reinterpret_cast<Pack<T, V>*>(y_copy + c) = z[1];
       }
     });
     const C sum = static_cast<C>(group.sum(mine));

@@ -291,6 +291,7 @@ TYPED_TEST(IndexAddOf, ScattersOneElementPerRow) {
     }
     ScatterAdd kernel{.dtype = dtype_of<T>,
                       .dim_stride = inner,
+                      .dim_size = size,
                       .loop = test::loop_of({outer, inner, 1}),
                       .out = {out.data(), {size * inner, 1, 0}},
                       .index = {index.data(), {inner, 1, 0}},

@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include <tandem/kernels/cuda/batch_apply.h>
+#include <tandem/kernels/cuda/dispatch.h>
+#include <tandem/kernels/cuda/reduction.h>
+#include <tandem/kernels/norm_formulas.h>
+
+// Batch norm. Floor: forward, in training, the input is read twice (what of it is still in the cache costs nothing) and
+// the output written, 3 * sizeof(T) bytes per element; else read once. Statistics are a reduction as of reduction.h,
+// the rest is batch_apply.h's.
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+// As blocks of the CPU: distances from a value that is near keep the digits behind a large mean, and make the variance
+// of equal values exactly 0.
+template <class T>
+struct MomentsSource {
+  using C = ComputeType<T>;
+  struct Lane {
+    C near = 0, sum = 0, squares = 0;  // the first value; of distances from it
+    int count = 0;
+  };
+  using Total = Moments;
+  struct Column {};
+  template <int V>
+  using Values = Pack<T, V>;
+
+  const T* in;
+  T* running_mean;
+  T* running_var;
+  NormStatistics* statistics;
+  double eps, momentum;
+
+  __device__ Column column(std::int64_t) const { return {}; }
+  template <int V>
+  __device__ __forceinline__ Values<V> load(std::int64_t offset, std::int64_t) const {
+    return load_pack<V>(in + offset, true);
+  }
+  template <int V>
+  __device__ __forceinline__ void add(Lane& lane, const Pack<T, V>& values, int i, std::int64_t, Column) const {
+    const C value = values.values[i];
+    lane.near = lane.count == 0 ? value : lane.near;
+    const C distance = value - lane.near;
+    lane.sum += distance;
+    lane.squares += distance * distance;
+    ++lane.count;
+  }
+  static __device__ Total join(Total total, const Lane& lane) {
+    if (lane.count > 0) {
+      const double count = lane.count;
+      const auto sum = static_cast<double>(lane.sum);
+      const double squares = std::max(static_cast<double>(lane.squares) - sum * sum / count, 0.0);
+      const double mean = static_cast<double>(lane.near) + sum / count;
+      total.add({count, squares != squares ? squares : mean, squares});  // an infinity has no distance from the mean
+    }
+    return total;
+  }
+  static __device__ Total combine(Total a, const Total& b) {
+    a.add(b);
+    return a;
+  }
+  __device__ void store(std::int64_t channel, const Total& all) const {
+    statistics[channel] = all.statistics(eps);
+    if (running_mean != nullptr && all.count > 0) {
+      update(running_mean[channel], all.mean);
+      update(running_var[channel], all.squares / (all.count - 1));
+    }
+  }
+  __device__ void update(T& running, double value) const {
+    const auto old = static_cast<double>(static_cast<C>(running));
+    running = T(static_cast<C>((1 - momentum) * old + momentum * value));
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(batch::kThreads)
+    running_statistics(const T* mean, const T* variance, NormStatistics* statistics, double eps,
+                       std::int64_t channels) {
+  using C = ComputeType<T>;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * batch::kThreads + threadIdx.x; i < channels;
+       i += std::int64_t{gridDim.x} * batch::kThreads) {
+    statistics[i] = {static_cast<double>(static_cast<C>(mean[i])),
+                     1 / std::sqrt(static_cast<double>(static_cast<C>(variance[i])) + eps)};
+  }
+}
+
+template <class T>
+struct NormaliseFunctor {
+  using Element = T;
+  using C = ComputeType<T>;
+  struct Coefficients {
+    C mean, scale, shift;
+  };
+  template <int V>
+  using Values = Pack<T, V>;
+
+  T* out;
+  const T* in;
+  const T* weight;
+  const T* bias;
+  const NormStatistics* statistics;
+
+  __device__ Coefficients coefficients(std::int64_t channel) const {
+    const NormStatistics of_channel = statistics[channel];
+    const Normaliser<C> x(of_channel);
+    const C factor = weight == nullptr ? C(1) : C(weight[channel]);
+    return {x.mean, static_cast<C>(of_channel.rstd * static_cast<double>(factor)),
+            x.shift * factor + (bias == nullptr ? C(0) : C(bias[channel]))};
+  }
+  template <int V>
+  __device__ __forceinline__ Values<V> load(std::int64_t offset) const {
+    return load_pack<V>(in + offset, true);
+  }
+  template <int V>
+  __device__ __forceinline__ C value(const Pack<T, V>& values, int i, const Coefficients& k) const {
+    return (C(values.values[i]) - k.mean) * k.scale + k.shift;
+  }
+};
+
+template <class T>
+void forward(const Queue& queue, const BatchNorm& kernel) {
+  constexpr int kWide = std::min(16 / static_cast<int>(sizeof(T)), batch::kMostSums);
+  const T* in = static_cast<const T*>(kernel.in);
+  auto* running_mean = static_cast<T*>(kernel.running_mean);
+  auto* running_var = static_cast<T*>(kernel.running_var);
+  if (kernel.channels == 0) {
+    return;
+  }
+  if (kernel.training) {
+    const batch::Channels over(kernel.outer, kernel.channels, kernel.inner, alignment_of(in), sizeof(T));
+    reduce<kWide>(queue, BatchNorm::kName,
+                  MomentsSource<T>{in, running_mean, running_var, kernel.statistics, kernel.eps, kernel.momentum},
+                  over.problem);
+  } else {
+    queue.launch(BatchNorm::kName, queue.blocks_for(kernel.channels, batch::kThreads), batch::kThreads, 0,
+                 running_statistics<T>, running_mean, running_var, kernel.statistics, kernel.eps, kernel.channels);
+  }
+  T* out = static_cast<T*>(kernel.out);
+  for_each_of_channels(queue, BatchNorm::kName,
+                       NormaliseFunctor<T>{out, in, static_cast<const T*>(kernel.weight),
+                                           static_cast<const T*>(kernel.bias), kernel.statistics},
+                       kernel.outer, kernel.channels, kernel.inner, alignment_of(in, out));
+}
+
+}  // namespace
+
+void run(OnCuda, Context& context, const BatchNorm& kernel) {
+  const Queue queue(context);
+  for_floating(kernel.dtype, [&]<class T>() { forward<T>(queue, kernel); });
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cuda/elementwise.h>
+
+// Internal: kernels over dense elements that need their positions. A thread has pieces of 16 bytes of what is written;
+// only the last one may be shorter, and only if memory is not aligned is a piece moved element by element.
+//
+// A functor has
+//   static constexpr int kPiece                        elements of a piece
+//   piece(int64_t first, int n, bool whole) const      does n elements from `first` on, a multiple of kPiece; `whole`:
+//                                                      there are kPiece of them, in packs
+
+namespace tandem::inline v0::kernels {
+
+/// V elements from `from` on, of which the first n exist.
+template <int V, class T>
+__device__ __forceinline__ Pack<T, V> load_piece(const T* from, int n, bool whole) {
+  if (whole) {
+    return *reinterpret_cast<const Pack<T, V>*>(from);
+  }
+  Pack<T, V> pack;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if (i < n) {
+      pack.values[i] = from[i];
+    }
+  }
+  return pack;
+}
+
+template <int V, class T>
+__device__ __forceinline__ void store_piece(T* to, const Pack<T, V>& pack, int n, bool whole) {
+  if (whole) {
+    *reinterpret_cast<Pack<T, V>*>(to) = pack;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if (i < n) {
+      to[i] = pack.values[i];
+    }
+  }
+}
+
+template <class F>
+__global__ void __launch_bounds__(elementwise::kThreads) walk_dense(F f, std::int64_t count, bool aligned) {
+  constexpr std::int64_t kPiece = F::kPiece;
+  const std::int64_t step = std::int64_t{gridDim.x} * elementwise::kThreads * kPiece;
+  std::int64_t first = (std::int64_t{blockIdx.x} * elementwise::kThreads + threadIdx.x) * kPiece;
+  for (; first < count; first += step) {
+    const bool whole = count - first >= kPiece;
+    f.piece(first, whole ? static_cast<int>(kPiece) : static_cast<int>(count - first), whole && aligned);
+  }
+}
+
+/// Whether packs of V elements may begin at `memory`.
+template <int V, class T>
+bool aligned_for(const T* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, V>) == 0;
+}
+
+/// f over `count` elements, of which there may be none; `aligned`: packs may be used.
+template <class F>
+void for_each_piece(const Queue& queue, const char* name, const F& f, std::int64_t count, bool aligned) {
+  if (count <= 0) {
+    return;
+  }
+  queue.launch(name, queue.blocks_for(count, elementwise::kThreads * F::kPiece), elementwise::kThreads, 0,
+               walk_dense<F>, f, count, aligned);
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,130 @@
+#include <bit>
+
+#include <tandem/kernels/cuda/dense.h>
+#include <tandem/kernels/cuda/dispatch.h>
+#include <tandem/kernels/math.h>
+#include <tandem/kernels/memory.h>
+#include <tandem/kernels/rounding.h>
+
+// Floor: an element is written. Fill goes by the element-wise walker and moves bits; arange and linspace, dense, have a
+// piece of 16 bytes per thread.
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+template <class Item>
+struct FillFunctor {
+  static constexpr int kOperands = 1;
+  static constexpr int kBytes = sizeof(Item);
+
+  Item* out;
+  Item value;
+
+  const void* data(int) const { return out; }
+  int size(int) const { return sizeof(Item); }
+  FillFunctor advanced(const std::int64_t* offsets) const { return {out + offsets[0], value}; }
+
+  template <int V>
+  struct Values {};
+  template <int V>
+  __device__ void load(Values<V>&, const std::int64_t*, const bool*) const {}
+  template <int V>
+  __device__ void store(const Values<V>&, const std::int64_t* offsets) const {
+    Pack<Item, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      result.values[i] = value;
+    }
+    *reinterpret_cast<Pack<Item, V>*>(out + offsets[0]) = result;
+  }
+};
+
+template <int kSize>
+struct ItemOf;
+template <>
+struct ItemOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct ItemOf<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct ItemOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct ItemOf<8> {
+  using type = std::uint64_t;
+};
+
+/// From `start` in steps, up to position `half`, then from `end` at position `last` backwards.
+template <class T>
+struct Ramp {
+  static constexpr int kPiece = 16 / sizeof(T);
+
+  T* out;
+  double start, end, step;
+  std::int64_t half, last;
+
+  __device__ void piece(std::int64_t first, int n, bool whole) const {
+    Pack<T, kPiece> result;
+#pragma unroll
+    for (int k = 0; k < kPiece; ++k) {
+      const std::int64_t i = first + k;
+      result.values[k] = convert<T>(i < half ? start + rounded_mul(static_cast<double>(i), step)
+                                             : end - rounded_mul(static_cast<double>(last - i), step));
+    }
+    store_piece(out + first, result, n, whole);
+  }
+};
+
+template <class T>
+void launch_ramp(const Queue& queue, const char* name, const Ramp<T>& ramp) {
+  for_each_piece(queue, name, ramp, ramp.last + 1, aligned_for<Ramp<T>::kPiece>(ramp.out));
+}
+
+}  // namespace
+
+void run(OnCuda, Context& context, const Fill& kernel) {
+  if (kernel.loop.numel() == 0) {
+    return;
+  }
+  const Queue queue(context);
+  for_any(kernel.dtype, [&]<class T>() {
+    using Item = typename ItemOf<sizeof(T)>::type;
+    for_each(queue, Fill::kName,
+             FillFunctor<Item>{kernel.out.as<Item>(), std::bit_cast<Item>(convert<T>(kernel.value))}, kernel.loop,
+             {kernel.out.strides});
+  });
+}
+
+void run(OnCuda, Context& context, const Arange& kernel) {
+  const Queue queue(context);
+  for_any(kernel.dtype, [&]<class T>() {
+    launch_ramp(queue, Arange::kName,
+                Ramp<T>{.out = static_cast<T*>(kernel.out),
+                        .start = kernel.start,
+                        .end = 0,
+                        .step = kernel.step,
+                        .half = kernel.count,
+                        .last = kernel.count - 1});
+  });
+}
+
+void run(OnCuda, Context& context, const Linspace& kernel) {
+  const Queue queue(context);
+  const std::int64_t last = kernel.count - 1;
+  for_any(kernel.dtype, [&]<class T>() {
+    launch_ramp(queue, Linspace::kName,
+                Ramp<T>{.out = static_cast<T*>(kernel.out),
+                        .start = kernel.start,
+                        .end = kernel.end,
+                        .step = last > 0 ? (kernel.end - kernel.start) / static_cast<double>(last) : 0,
+                        .half = last > 0 ? kernel.count / 2 : 1,
+                        .last = last});
+  });
+}
+
+}  // namespace tandem::inline v0::kernels
