@@ -7,8 +7,9 @@
 #include <tandem/core/host_device.h>
 #include <tandem/kernels/optimizer.h>
 
-// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the gradient
-// to go against. The factors are what the elements of a step share. Inlined by force: the loops around them are vectors.
+// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the
+// gradient to go against. The factors are what the elements of a step share. Inlined by force: the loops around them
+// are vectors.
 
 namespace tandem::inline v0::kernels::formula {
 
