@@ -2,11 +2,12 @@
 #include <cstring>
 
 #include "capture.h"
+#include "device_limits.h"
 #include "runtime.h"
 
-// Devices, and what kernels may ask of them: those of compute capability 9.0, with few multiprocessors, which tests of
-// grids that depend on their number finish sooner with.
+// Devices and errors.
 
+using namespace emulated_gpu::detail::limits;  // NOLINT(google-build-using-namespace)
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::Device;
 using emulated_gpu::detail::forbid_in_capture;
@@ -14,19 +15,6 @@ using emulated_gpu::detail::Lock;
 using emulated_gpu::detail::Runtime;
 
 namespace {
-
-constexpr int kMultiprocessors = 4;
-constexpr int kThreads = 1024;
-constexpr int kThreadsPerMultiprocessor = 2048;
-constexpr int kBlocksPerMultiprocessor = 32;
-constexpr int kRegisters = 65536;
-constexpr int kShared = 48 << 10;
-constexpr int kSharedOptIn = 227 << 10;
-constexpr int kSharedPerMultiprocessor = 228 << 10;
-constexpr int kSharedReserved = 1 << 10;  // of each block
-constexpr int kL2 = 50 << 20;
-constexpr int kMaxGridX = 2147483647;
-constexpr int kMaxGridYZ = 65535;
 
 bool has(const Runtime& runtime, int device) {
   return device >= 0 && static_cast<std::size_t>(device) < runtime.devices.size();
@@ -40,9 +28,10 @@ bool peers_possible() {
 }  // namespace
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
   return call([count](Runtime& runtime, Lock&) {
     *count = static_cast<int>(runtime.devices.size());
-    return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+    return cudaSuccess;
   });
 }
 
@@ -142,6 +131,35 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   });
 }
 
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = cudaPeekAtLastError();
+  emulated_gpu::detail::last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError() {
+  Runtime& runtime = Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  return runtime.sticky != cudaSuccess ? runtime.sticky : emulated_gpu::detail::last_error;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return call([device](Runtime& runtime, Lock&) {
+    if (!has(runtime, device)) {
+      return cudaErrorInvalidDevice;
+    }
+    emulated_gpu::detail::current_device = device;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return call([device](Runtime&, Lock&) {
+    *device = emulated_gpu::detail::current_device;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaDeviceCanAccessPeer(int* possible, int device, int peer) {
   return call([&](Runtime& runtime, Lock&) {
     if (!has(runtime, device) || !has(runtime, peer)) {
@@ -170,9 +188,6 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 
 cudaError_t cudaDeviceSynchronize() {
   return call([](Runtime& runtime, Lock& lock) {
-    if (runtime.devices.empty()) {
-      return cudaErrorNoDevice;
-    }
     Device& device = runtime.current();
     if (const cudaError_t error = forbid_in_capture(device); error != cudaSuccess) {
       return error;
@@ -184,57 +199,9 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return call([&](Runtime& runtime, Lock&) {
-    if (runtime.devices.empty()) {
-      return cudaErrorNoDevice;
-    }
     const auto& arena = runtime.current().arena;
     *free = arena.size() - arena.reserved();
     *total = arena.size();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  return call([&](Runtime& runtime, Lock&) {
-    switch (attribute) {
-      case cudaFuncAttributeMaxDynamicSharedMemorySize:
-        if (value < 0 || value > kSharedOptIn) {
-          return cudaErrorInvalidValue;
-        }
-        runtime.max_dynamic_shared[kernel] = value;
-        return cudaSuccess;
-      case cudaFuncAttributePreferredSharedMemoryCarveout:
-        return value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue;
-      default: return cudaErrorInvalidValue;
-    }
-  });
-}
-
-// The compiler tells us nothing about a kernel: registers and static shared memory are guesses.
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
-  return call([&](Runtime& runtime, Lock&) {
-    if (attributes == nullptr || kernel == nullptr) {
-      return attributes == nullptr ? cudaErrorInvalidValue : cudaErrorInvalidDeviceFunction;
-    }
-    *attributes = cudaFuncAttributes{};
-    attributes->maxThreadsPerBlock = kThreads;
-    attributes->numRegs = 32;
-    attributes->ptxVersion = 90;
-    attributes->binaryVersion = 90;
-    const auto asked = runtime.max_dynamic_shared.find(kernel);
-    attributes->maxDynamicSharedSizeBytes = asked == runtime.max_dynamic_shared.end() ? kShared : asked->second;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t shared) {
-  return call([&](Runtime&, Lock&) {
-    if (blocks == nullptr || kernel == nullptr || threads <= 0) {
-      return cudaErrorInvalidValue;
-    }
-    const std::size_t by_shared = kSharedPerMultiprocessor / (shared + kSharedReserved);
-    const int by_threads = threads > kThreads ? 0 : kThreadsPerMultiprocessor / ((threads + 31) / 32 * 32);
-    *blocks = std::min({kBlocksPerMultiprocessor, by_threads, static_cast<int>(by_shared)});
     return cudaSuccess;
   });
 }

@@ -39,7 +39,7 @@ cudaError_t join(CUstream_st& stream, CUevent_st& event) {
     return cudaErrorCapturedEvent;  // of a capture that has ended
   }
   if (stream.capture == nullptr) {
-    if (!stream.queue.empty() && capture->invalidated) {
+    if (capture->invalidated) {
       return cudaErrorStreamCaptureInvalidated;
     }
     stream.capture = capture;
@@ -82,6 +82,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaStreamCreateWithPriority(stream, flags, kLeastPriority);
 }
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return call([&](Runtime& runtime, Lock& lock) {

@@ -1,12 +1,13 @@
 #include "arena.h"
 
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <new>
+
+#include <fmt/format.h>
 
 #include "report.h"
 
@@ -64,13 +65,12 @@ void* Arena::allocate(std::size_t size, void* pool) {
   if (end > size_) {
     return nullptr;
   }
-  grow(end);
+  use(std::max(end, used_));
   allocations_[place] = Allocation{size, reserved, pool};
   reserved_ += reserved;
   allocated_ += size;
   open();
   unpoison(place, reserved);
-  std::memset(place, kNew, size);
   std::memset(place + size, kFreed, reserved - size);
   poison(place + size, reserved - size);
   close();
@@ -97,6 +97,12 @@ void Arena::release(void* address) {
   reserved_ -= allocation.reserved;
   allocated_ -= allocation.size;
   allocations_.erase(found);
+  std::size_t end = 0;
+  if (!allocations_.empty()) {
+    const auto& [last, its] = *allocations_.rbegin();
+    end = static_cast<std::size_t>(last - base_) + its.reserved;
+  }
+  use(end);
 }
 
 // Without the address sanitizer, a write past the end shows when the memory is freed.
@@ -109,14 +115,16 @@ void Arena::check_red_zone(const char* begin, const Allocation& allocation) cons
   }
 }
 
-void Arena::grow(std::size_t used) {
-  used = std::min(round_up(used, kPage), size_);
-  if (used <= used_) {
-    return;
-  }
-  poison(base_ + used_, used - used_);
-  if (opened_ > 0) {
-    mprotect(base_ + used_, used - used_, PROT_READ | PROT_WRITE);
+void Arena::use(std::size_t end) {
+  const std::size_t used = std::min(round_up(end, kPage), size_);
+  if (used > used_) {
+    poison(base_ + used_, used - used_);
+    if (opened_ > 0) {
+      mprotect(base_ + used_, used - used_, PROT_READ | PROT_WRITE);
+    }
+  } else if (used < used_) {
+    mprotect(base_ + used, used_ - used, PROT_NONE);
+    madvise(base_ + used, used_ - used, MADV_DONTNEED);
   }
   used_ = used;
 }

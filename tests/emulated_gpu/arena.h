@@ -20,11 +20,11 @@ class Arena {
  public:
   Arena(int device, std::size_t size);
 
-  // First fit; nullptr when nothing fits. With garbage in it.
+  // First fit; nullptr when nothing fits. What is in it, spoil() decides.
   void* allocate(std::size_t size, void* pool);
   // The address of an allocation.
   void release(void* address);
-  // Fills with garbage what is about to be used: again, in stream order.
+  // Fills an allocation with garbage, when its stream comes to it.
   void spoil(void* address);
 
   // Opens and closes nest, over all OS threads.
@@ -47,13 +47,13 @@ class Arena {
   const int device_;
   const std::size_t size_;
   char* base_;
-  std::size_t used_ = 0;  // the prefix that was ever handed out
+  std::size_t used_ = 0;  // up to the end of the last allocation: what open() opens
   std::size_t reserved_ = 0;
   std::size_t allocated_ = 0;
   int opened_ = 0;
   std::map<char*, Allocation> allocations_;
 
-  void grow(std::size_t used);
+  void use(std::size_t end);
   void check_red_zone(const char* begin, const Allocation& allocation) const;
 };
 

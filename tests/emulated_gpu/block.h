@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+
+#include <cuda_runtime.h>
 
 #include "device_runtime.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include <cuda_runtime.h>
 
 #include "runtime.h"
 

@@ -2,10 +2,9 @@
 
 // Force-included (-include) where a .cu file is compiled as C++: CUDA's device language on a CPU. A block runs on one
 // OS thread, so that `__shared__` is a thread_local: as on a GPU, a block finds garbage in it, here the last block's.
+// An alignment is written before it (`alignas(16) __shared__ float x[4]`), or as `__shared__ __align__(16) float x[4]`.
 // Dynamic shared memory comes from emulated_gpu::dynamic_shared(). Functions that wait take the place of their call, so
 // that threads of a block which meet at different barriers are reported.
-
-#include <cuda_runtime.h>
 
 #include <cassert>
 #include <cmath>
@@ -14,6 +13,8 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+
+#include <cuda_runtime.h>
 
 #include "device_runtime.h"
 
@@ -36,8 +37,9 @@
 
 // A failed assertion ends the kernel with cudaErrorAssert instead of the program. <cassert> is included above, and
 // declares the function only once.
-#define __assert_fail(condition, file, line, function) \
-  ::emulated_gpu::detail::fail_kernel(cudaErrorAssert, file ": assertion failed: " condition)
+#if !defined(NDEBUG)
+#define __assert_fail ::emulated_gpu::detail::assertion_failed
+#endif
 
 inline constexpr int warpSize = 32;
 
@@ -47,14 +49,14 @@ template <class T>
 std::uint64_t to_bits(T value) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8, "a warp exchanges values of up to 8 bytes");
   std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
+  std::memcpy(&bits, static_cast<const void*>(&value), sizeof(T));
   return bits;
 }
 
 template <class T>
 T from_bits(std::uint64_t bits) {
   T value;
-  std::memcpy(&value, &bits, sizeof(T));
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
   return value;
 }
 

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
 #include <functional>
 #include <source_location>
+
+#include <cuda_runtime.h>
 
 // What device.h calls in the library.
 
@@ -29,6 +29,7 @@ std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int 
 void yield();
 // The kernel fails with this error.
 [[noreturn]] void fail_kernel(cudaError_t error, const char* why);
+[[noreturn]] void assertion_failed(const char* condition, const char* file, unsigned line, const char* function);
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
 

@@ -1,11 +1,23 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstddef>
 #include <functional>
 
+#include <cuda_runtime.h>
+
 // What tests and emulated libraries may ask of the emulated GPU, beyond the CUDA runtime's functions.
+//
+// Environment, read once:
+//   EMULATED_GPU_COUNT    devices, 2 unless set
+//   EMULATED_GPU_MEMORY   bytes of each, with k, M or G; 1G unless set
+//   EMULATED_GPU_SEED     picks orders that nobody may rely on: of blocks, of threads, of streams, of a graph's nodes;
+//                         0 is the ascending order, 1 unless set. The same seed gives the same orders.
+//   EMULATED_GPU_PEERS=0  no device reaches another's memory
+//
+// Stricter than a GPU: streams run only when somebody waits, the default stream is refused, threads must meet at the
+// same barrier, masks must name lanes that are there, device memory cannot be touched from outside of kernels.
+// Not seen: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel, data races that no
+// order of whole threads shows. Not there: cooperative launches, clusters, managed memory, textures, symbols.
 
 namespace emulated_gpu {
 

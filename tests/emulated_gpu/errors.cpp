@@ -1,7 +1,7 @@
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <iterator>
+
+#include <cuda_runtime.h>
 
 // The errors that the emulated GPU gives, and those that tests plant.
 

@@ -1,13 +1,13 @@
 #include "fiber.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 #include <new>
 
-#if !defined(__x86_64__)
+// EMULATED_GPU_UCONTEXT takes the portable way on x86-64, too.
+#if !defined(__x86_64__) || defined(EMULATED_GPU_UCONTEXT)
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -28,10 +28,8 @@ constexpr std::size_t kStack = 256 << 10;  // frames are larger
 constexpr std::size_t kStack = 64 << 10;
 #endif
 
-std::size_t page() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
+// Below the stack, out of bounds: more than a page, so that a large frame does not reach over it.
+constexpr std::size_t kGuard = 1 << 20;
 
 thread_local Fiber* running = nullptr;
 
@@ -47,7 +45,7 @@ thread_local Home home;
 
 }  // namespace
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(EMULATED_GPU_UCONTEXT)
 
 // Saves what a call must preserve, and takes the other stack. Floating-point modes are everybody's.
 extern "C" void emulated_gpu_switch(void** from, void* to);
@@ -104,8 +102,9 @@ void* new_context(char* stack, void (*entry)()) {
 }
 void delete_context(void* context) { delete static_cast<ucontext_t*>(context); }
 void switch_context(void** from, void* to) {
+  static thread_local ucontext_t own;  // the OS thread's
   if (*from == nullptr) {
-    *from = new ucontext_t;  // the OS thread's own, once
+    *from = &own;
   }
   swapcontext(static_cast<ucontext_t*>(*from), static_cast<ucontext_t*>(to));
 }
@@ -115,13 +114,13 @@ void switch_context(void** from, void* to) {
 #endif
 
 Fiber::Fiber(void (*entry)()) : entry_(entry) {
-  void* memory = mmap(nullptr, page() + kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, kGuard + kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::bad_alloc();
   }
   mapping_ = static_cast<char*>(memory);
-  mprotect(mapping_ + page(), kStack, PROT_READ | PROT_WRITE);
-  context_ = new_context(mapping_ + page(), &Fiber::start);
+  mprotect(mapping_ + kGuard, kStack, PROT_READ | PROT_WRITE);
+  context_ = new_context(mapping_ + kGuard, &Fiber::start);
 #if defined(__SANITIZE_THREAD__)
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
@@ -133,22 +132,22 @@ Fiber::~Fiber() {
 #endif
   delete_context(context_);
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(mapping_ + page(), kStack);
+  __asan_unpoison_memory_region(mapping_ + kGuard, kStack);
 #endif
-  munmap(mapping_, page() + kStack);
+  munmap(mapping_, kGuard + kStack);
 }
 
 void Fiber::restart() {
   delete_context(context_);
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(mapping_ + page(), kStack);
+  __asan_unpoison_memory_region(mapping_ + kGuard, kStack);
   fake_stack_ = nullptr;
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(tsan_fiber_);
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
-  context_ = new_context(mapping_ + page(), &Fiber::start);
+  context_ = new_context(mapping_ + kGuard, &Fiber::start);
 }
 
 void Fiber::start() {
@@ -161,7 +160,7 @@ void Fiber::start() {
 void Fiber::resume() {
   running = this;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&home.fake_stack, mapping_ + page(), kStack);
+  __sanitizer_start_switch_fiber(&home.fake_stack, mapping_ + kGuard, kStack);
 #endif
 #if defined(__SANITIZE_THREAD__)
   home.tsan_fiber = __tsan_get_current_fiber();
@@ -192,7 +191,7 @@ Fiber* Fiber::current() { return running; }
 
 bool Fiber::overflowed(const void* address) {
   const auto* byte = static_cast<const char*>(address);
-  return running != nullptr && byte >= running->mapping_ && byte < running->mapping_ + page();
+  return running != nullptr && byte >= running->mapping_ && byte < running->mapping_ + kGuard;
 }
 
 }  // namespace emulated_gpu::detail

@@ -23,11 +23,11 @@ class Fiber {
   // Forgets what lies on the stack, without destructors: the next resume() begins again.
   void restart();
 
-  // Whether `address` is in the guard page of the fiber that runs on this OS thread.
+  // Whether `address` is below the stack of the fiber that runs on this OS thread.
   static bool overflowed(const void* address);
 
  private:
-  char* mapping_;  // guard page, then the stack
+  char* mapping_;  // the guard, then the stack
   void* context_ = nullptr;
   void (*entry_)();
   void* fake_stack_ = nullptr;  // the address sanitizer's

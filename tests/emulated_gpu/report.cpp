@@ -1,12 +1,12 @@
 #include "report.h"
 
-#include <cxxabi.h>
-#include <dlfcn.h>
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+
+#include <fmt/format.h>
 
 #include "block.h"
 #include "fiber.h"
@@ -47,23 +47,35 @@ void report_and_abort(const std::string& what) {
   std::abort();
 }
 
+void provide_signal_stack() {
+  constexpr std::size_t kSize = 64 << 10;
+  static thread_local bool done = false;
+  static thread_local std::unique_ptr<char[]> memory;
+  stack_t stack{};
+  if (done || sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_DISABLE) == 0) {
+    return;
+  }
+  done = true;
+  struct Remove {
+    ~Remove() {
+      stack_t none{};
+      none.ss_flags = SS_DISABLE;
+      sigaltstack(&none, nullptr);
+    }
+  };
+  memory = std::make_unique<char[]>(kSize);
+  static thread_local const Remove remove;  // before the memory goes
+  stack = stack_t{};
+  stack.ss_sp = memory.get();
+  stack.ss_size = kSize;
+  sigaltstack(&stack, nullptr);
+}
+
 void install_fault_handler() {
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &action, &previous);
-}
-
-std::string symbol_name(const void* function) {
-  Dl_info info{};
-  if (dladdr(function, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == function) {
-    int status = 0;
-    char* readable = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
-    std::string name = readable != nullptr ? readable : info.dli_sname;
-    std::free(readable);
-    return name;
-  }
-  return fmt::format("at {}", function);
 }
 
 }  // namespace emulated_gpu::detail

@@ -1,29 +1,24 @@
 #include "runtime.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "block.h"
 #include "capture.h"
-#include "emulated_gpu.h"
 #include "report.h"
 
-namespace emulated_gpu {
-
-namespace detail {
+namespace emulated_gpu::detail {
 
 namespace {
 
 constexpr std::size_t kMaxQueued = 1024;
 
 thread_local bool inside_task = false;
-thread_local cudaError_t last_error = cudaSuccess;
-thread_local int current_device = 0;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -259,139 +254,4 @@ void Runtime::drop_tasks() {
   }
 }
 
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {
-  constexpr unsigned kMaxThreads = 1024;
-  constexpr unsigned kMaxThreadsZ = 64;
-  constexpr unsigned kMaxGridYZ = 65535;
-  constexpr unsigned kMaxGridX = 2147483647;
-  constexpr std::size_t kDefaultShared = 48 << 10;
-  return call([&](Runtime& runtime, Lock& lock) {
-    const dim3& grid = config.gridDim;
-    const dim3& block = config.blockDim;
-    const bool empty = grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0;
-    const bool too_many = block.x > kMaxThreads || block.y > kMaxThreads || block.z > kMaxThreadsZ ||
-                          static_cast<std::uint64_t>(block.x) * block.y * block.z > kMaxThreads;
-    if (empty || too_many || grid.x > kMaxGridX || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ) {
-      return cudaErrorInvalidConfiguration;
-    }
-    const auto allowed = runtime.max_dynamic_shared.find(kernel);
-    if (config.dynamicSmemBytes > (allowed == runtime.max_dynamic_shared.end()
-                                       ? kDefaultShared
-                                       : std::max(kDefaultShared, static_cast<std::size_t>(allowed->second)))) {
-      return cudaErrorInvalidValue;
-    }
-    for (unsigned i = 0; i < config.numAttrs; ++i) {
-      const bool unknown =
-          (config.attrs[i].id == cudaLaunchAttributeCooperative && config.attrs[i].val.cooperative != 0) ||
-          config.attrs[i].id == cudaLaunchAttributeClusterDimension;
-      if (unknown) {
-        return cudaErrorNotSupported;  // blocks run one after another
-      }
-    }
-    if (const cudaError_t error = runtime.check(config.stream); error != cudaSuccess) {
-      return error;
-    }
-    if (config.stream->device != &runtime.current()) {
-      return cudaErrorInvalidResourceHandle;
-    }
-    Launch launch{symbol_name(kernel), grid, block, config.dynamicSmemBytes, std::move(body)};
-    Task task;
-    task.type = cudaGraphNodeTypeKernel;
-    task.name = launch.name;
-    task.devices = config.stream->device->reach();
-    task.run = [launch = std::move(launch)] { return run_kernel(launch); };
-    return runtime.submit(lock, *config.stream, std::move(task));
-  });
-}
-
-}  // namespace detail
-
-cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> task) {
-  using namespace detail;
-  return call([&](Runtime& runtime, Lock& lock) {
-    if (const cudaError_t error = runtime.check(stream); error != cudaSuccess) {
-      return error;
-    }
-    Task queued;
-    queued.type = cudaGraphNodeTypeKernel;
-    queued.name = name;
-    queued.devices = stream->device->reach();
-    queued.run = [task = std::move(task)] {
-      task();
-      return cudaSuccess;
-    };
-    return runtime.submit(lock, *stream, std::move(queued));
-  });
-}
-
-std::size_t allocated_bytes(int device) {
-  detail::Runtime& runtime = detail::Runtime::get();
-  const std::lock_guard lock(runtime.mutex);
-  return runtime.devices.at(static_cast<std::size_t>(device))->arena.allocated();
-}
-
-std::size_t pending_tasks() {
-  detail::Runtime& runtime = detail::Runtime::get();
-  const std::lock_guard lock(runtime.mutex);
-  std::size_t count = 0;
-  for (const auto& device : runtime.devices) {
-    for (const auto& stream : device->streams) {
-      count += stream->queue.size();
-    }
-  }
-  return count;
-}
-
-void fail_next(cudaError_t error, const char* kernel_name) {
-  detail::Runtime& runtime = detail::Runtime::get();
-  const std::lock_guard lock(runtime.mutex);
-  runtime.planned_error = error;
-  runtime.planned_kernel = kernel_name;
-}
-
-void reset() {
-  detail::Runtime& runtime = detail::Runtime::get();
-  const std::lock_guard lock(runtime.mutex);
-  runtime.planned_error = cudaSuccess;
-  runtime.sticky = cudaSuccess;
-  runtime.drop_tasks();
-  detail::last_error = cudaSuccess;
-}
-
-}  // namespace emulated_gpu
-
-using emulated_gpu::detail::call;
-using emulated_gpu::detail::Lock;
-using emulated_gpu::detail::Runtime;
-
-cudaError_t cudaGetLastError() {
-  const cudaError_t error = cudaPeekAtLastError();
-  emulated_gpu::detail::last_error = cudaSuccess;
-  return error;
-}
-
-cudaError_t cudaPeekAtLastError() {
-  Runtime& runtime = Runtime::get();
-  const std::lock_guard lock(runtime.mutex);
-  return runtime.sticky != cudaSuccess ? runtime.sticky : emulated_gpu::detail::last_error;
-}
-
-cudaError_t cudaSetDevice(int device) {
-  return call([device](Runtime& runtime, Lock&) {
-    if (device < 0 || static_cast<std::size_t>(device) >= runtime.devices.size()) {
-      return runtime.devices.empty() ? cudaErrorNoDevice : cudaErrorInvalidDevice;
-    }
-    emulated_gpu::detail::current_device = device;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  return call([device](Runtime& runtime, Lock&) {
-    if (runtime.devices.empty()) {
-      return cudaErrorNoDevice;
-    }
-    *device = emulated_gpu::detail::current_device;
-    return cudaSuccess;
-  });
-}
+}  // namespace emulated_gpu::detail

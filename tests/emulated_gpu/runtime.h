@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -13,6 +11,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <cuda_runtime.h>
 
 #include "arena.h"
 
@@ -137,6 +137,9 @@ class Runtime {
 bool in_task();
 // Remembers an error for cudaGetLastError(), and gives it back.
 cudaError_t remember(cudaError_t error);
+// The calling thread's current device.
+inline thread_local int current_device = 0;
+inline thread_local cudaError_t last_error = cudaSuccess;
 
 // The frame of every function of the API: `function(lock)` with the mutex held, unless everything failed before.
 template <class Function>
@@ -146,6 +149,9 @@ cudaError_t call(const Function& function) {
   }
   Runtime& runtime = Runtime::get();
   Lock lock(runtime.mutex);
+  if (runtime.devices.empty()) {
+    return remember(cudaErrorNoDevice);
+  }
   if (runtime.sticky != cudaSuccess) {
     return remember(runtime.sticky);
   }
@@ -159,7 +165,7 @@ cudaError_t call(const Function& function) {
 // Handles SIGSEGV in device memory and in guard pages with a message; to be called before the first arena is used.
 void install_fault_handler();
 
-// The readable name of a function of this process.
-std::string symbol_name(const void* function);
+// The readable name of a function of this process. With the mutex held.
+const std::string& symbol_name(const void* function);
 
 }  // namespace emulated_gpu::detail

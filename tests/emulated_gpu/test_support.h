@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cuda_runtime.h>
-#include <gtest/gtest.h>
-
 #include <utility>
 #include <vector>
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
 
 #include "emulated_gpu.h"
 
@@ -61,12 +61,13 @@ class Array {
   std::size_t size_;
 };
 
-#define LAUNCH(stream, grid, block, shared, ...)     \
-  [&] {                                              \
-    cudaLaunchConfig_t config{};                     \
-    config.gridDim = grid;                           \
-    config.blockDim = block;                         \
-    config.dynamicSmemBytes = shared;                \
-    config.stream = stream;                          \
-    return cudaLaunchKernelEx(&config, __VA_ARGS__); \
-  }()
+template <class... Parameters, class... Arguments>
+cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared, void (*kernel)(Parameters...),
+                   Arguments... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}

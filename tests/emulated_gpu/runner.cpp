@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "emulated_gpu.h"
+#include "report.h"
+#include "runner.h"
+
+constinit thread_local uint3 threadIdx{};
+constinit thread_local uint3 blockIdx{};
+constinit thread_local dim3 blockDim{};
+constinit thread_local dim3 gridDim{};
+
+namespace emulated_gpu {
+
+namespace detail {
+
+namespace {
+
+thread_local std::unique_ptr<Runner> runner;
+
+void fiber_main() {
+  for (;;) {
+    runner->work();
+    Fiber::suspend();
+  }
+}
+
+}  // namespace
+
+cudaError_t Runner::run(const Launch& launch) {
+  launch_ = &launch;
+  error_ = cudaSuccess;
+  random_.seed(static_cast<std::minstd_rand::result_type>(seed() + 1));
+  gridDim = launch.grid;
+  blockDim = launch.block;
+  count_ = launch.block.x * launch.block.y * launch.block.z;
+  // Of exactly this size, so that the address sanitizer sees what lies behind it.
+  void* dynamic = nullptr;
+  if (posix_memalign(&dynamic, 256, launch.dynamic_shared) != 0) {
+    throw std::bad_alloc();
+  }
+  dynamic_.reset(dynamic);
+  const std::uint64_t blocks =
+      static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z);
+  const Order order(blocks, random());
+  for (std::uint64_t i = 0; i < blocks && error_ == cudaSuccess; ++i) {
+    const std::uint64_t block = order(i);
+    blockIdx.x = static_cast<unsigned>(block % launch.grid.x);
+    blockIdx.y = static_cast<unsigned>(block / launch.grid.x % launch.grid.y);
+    blockIdx.z = static_cast<unsigned>(block / launch.grid.x / launch.grid.y);
+    std::memset(dynamic, 0xFB, launch.dynamic_shared);
+    run_block();
+  }
+  launch_ = nullptr;
+  dynamic_.reset();
+  return error_;
+}
+
+void Runner::run_block() {
+  threads_.assign(count_, Thread());
+  meeting_.fill(0);
+  left_.fill(0);
+  order_ = Order(count_, random());
+  next_ = 0;
+  ended_ = 0;
+  while (error_ == cudaSuccess) {
+    Fiber* fiber = nullptr;
+    if (next_ < count_) {
+      if (idle_.empty()) {
+        fibers_.push_back(std::make_unique<Fiber>(&fiber_main));
+        idle_.push_back(fibers_.back().get());
+      }
+      fiber = idle_.back();
+      idle_.pop_back();
+    } else if (!ready_.empty()) {
+      fiber = threads_[ready_.front()].fiber;
+      enter(ready_.front());
+      ready_.pop_front();
+    } else {
+      break;
+    }
+    finished_work_ = false;
+    fiber->resume();
+    if (finished_work_) {
+      idle_.push_back(fiber);
+    }
+  }
+  if (error_ != cudaSuccess) {
+    for (const auto& fiber : fibers_) {
+      if (std::find(idle_.begin(), idle_.end(), fiber.get()) == idle_.end()) {
+        fiber->restart();
+        idle_.push_back(fiber.get());
+      }
+    }
+    ready_.clear();
+    at_barrier_.clear();
+  } else if (ended_ != count_) {
+    die(fmt::format("deadlock: {} of {} threads wait, and none can go on.{}", count_ - ended_, count_, waiters()));
+  }
+}
+
+// On a fiber: runs threads until one waits, and when that has gone on to its end, the next.
+void Runner::work() {
+  while (next_ < count_) {
+    enter(static_cast<unsigned>(order_(next_++)));
+    launch_->body();
+    end();
+  }
+  finished_work_ = true;
+}
+
+void Runner::enter(unsigned thread) {
+  self_ = thread;
+  threadIdx.x = thread % blockDim.x;
+  threadIdx.y = thread / blockDim.x % blockDim.y;
+  threadIdx.z = thread / blockDim.x / blockDim.y;
+}
+
+void Runner::wait() {
+  threads_[self_].fiber = Fiber::current();
+  Fiber::suspend();
+}
+
+void Runner::yield() {
+  ready_.push_back(self_);
+  wait();
+}
+
+void Runner::fail(cudaError_t error, const char* why) {
+  fmt::print(stderr, "emulated GPU: {}: {}\n", place(), why);
+  error_ = error;
+  Fiber::suspend();  // for good
+  std::abort();
+}
+
+namespace {
+
+Runner& running() {
+  if (runner == nullptr || !runner->active()) {
+    report_and_abort("a function of device code was called outside of a kernel");
+  }
+  return *runner;
+}
+
+}  // namespace
+
+std::uint64_t seed() {
+  static const std::uint64_t value = [] {
+    const char* text = std::getenv("EMULATED_GPU_SEED");
+    return text == nullptr ? std::uint64_t{1} : std::strtoull(text, nullptr, 10);
+  }();
+  return value;
+}
+
+cudaError_t run_kernel(const Launch& launch) {
+  if (runner == nullptr) {
+    runner = std::make_unique<Runner>();
+    provide_signal_stack();
+  }
+  return runner->run(launch);
+}
+
+std::string place_in_kernel() { return runner != nullptr && runner->active() ? runner->place() : std::string(); }
+
+int barrier(Barrier kind, int predicate, const Location& where) { return running().barrier(kind, predicate, where); }
+std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where) {
+  return running().warp(kind, mask, value, lane, width, where);
+}
+void yield() { running().yield(); }
+void fail_kernel(cudaError_t error, const char* why) { running().fail(error, why); }
+void assertion_failed(const char* condition, const char* file, unsigned line, const char*) {
+  fmt::print(stderr, "emulated GPU: {}:{}: assertion failed: {}\n", file, line, condition);
+  fail_kernel(cudaErrorAssert, "an assertion failed");
+}
+
+}  // namespace detail
+
+void* dynamic_shared() { return detail::running().dynamic_shared(); }
+
+}  // namespace emulated_gpu

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "block.h"
+#include "device_runtime.h"
+#include "fiber.h"
+
+// How one OS thread runs the threads of a block: runner.cpp goes from one to the next, meeting.cpp lets them wait for
+// each other.
+
+namespace emulated_gpu::detail {
+
+inline constexpr unsigned kWarp = 32;
+
+// i -> (factor * i + start) mod count, which visits everything once.
+class Order {
+ public:
+  Order(std::uint64_t count, std::uint64_t random) : count_(count) {
+    if (random != 0 && count > 1) {
+      start_ = random % count;
+      factor_ = 1 + (random >> 32) % (count - 1);
+      while (std::gcd(factor_, count) != 1) {
+        ++factor_;
+      }
+    }
+  }
+  std::uint64_t operator()(std::uint64_t i) const {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>((static_cast<Wide>(factor_) * i + start_) % count_);
+  }
+
+ private:
+  std::uint64_t count_;
+  std::uint64_t start_ = 0;
+  std::uint64_t factor_ = 1;
+};
+
+struct Thread {
+  enum class State { kReady, kAtBarrier, kInWarp, kEnded };
+  State state = State::kReady;
+  Fiber* fiber = nullptr;
+  Location where;
+  // Of a warp's meeting:
+  Warp kind = Warp::kSync;
+  unsigned mask = 0;
+  int lane = 0;
+  int width = 0;
+  std::uint64_t value = 0;
+  std::uint64_t result = 0;
+};
+
+// Runs blocks, and keeps its fibers from one to the next.
+class Runner {
+ public:
+  cudaError_t run(const Launch& launch);
+
+  int barrier(Barrier kind, int predicate, const Location& where);
+  std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where);
+  void yield();
+  [[noreturn]] void fail(cudaError_t error, const char* why);
+  void* dynamic_shared() { return dynamic_.get(); }
+  std::string place() const;
+  bool active() const { return launch_ != nullptr; }
+  void work();
+
+ private:
+  const Launch* launch_ = nullptr;
+  std::vector<Thread> threads_;
+  // Of each warp, lanes as bits: what is looked at most often.
+  std::array<unsigned, kWarp> meeting_{};  // those that wait for others of their warp
+  std::array<unsigned, kWarp> left_{};     // those that have left the kernel
+  Order order_{1, 0};
+  unsigned count_ = 0;
+  unsigned next_ = 0;  // the first thread, in order_, that has not begun
+  unsigned ended_ = 0;
+  unsigned self_ = 0;
+  std::deque<unsigned> ready_;
+  std::vector<unsigned> at_barrier_;
+  Barrier barrier_kind_ = Barrier::kPlain;
+  int barrier_sum_ = 0;
+  int barrier_result_ = 0;
+  bool finished_work_ = false;  // the fiber that came back last has nothing more to do
+  cudaError_t error_ = cudaSuccess;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<void, Free> dynamic_;
+  std::minstd_rand random_;
+
+  void run_block();
+  void enter(unsigned thread);
+  void wait();
+  void end();
+  std::uint64_t random() { return seed() == 0 ? 0 : (static_cast<std::uint64_t>(random_()) << 32) | random_(); }
+  bool meeting_complete(unsigned first, unsigned mask);
+  void conclude_meeting(unsigned first, unsigned mask);
+  std::string name(unsigned thread) const;
+  [[noreturn]] void die(const std::string& what) const;
+  std::string waiters() const;
+};
+
+}  // namespace emulated_gpu::detail
