@@ -15,8 +15,7 @@ struct Attribute {
   std::size_t size;
 };
 
-#define TANDEM_ATTRIBUTE(id, type, field) \
-  { id, offsetof(type, field), sizeof(type::field) }
+#define TANDEM_ATTRIBUTE(id, type, field) {id, offsetof(type, field), sizeof(type::field)}
 
 constexpr Attribute kMatmulAttributes[] = {
     TANDEM_ATTRIBUTE(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, MatmulDesc, compute),
