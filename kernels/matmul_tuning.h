@@ -32,7 +32,7 @@ TANDEM_API std::size_t save_matmul_plans(const std::string& path);
 
 /// What load_matmul_plans() found.
 struct LoadedMatmulPlans {
-  std::size_t loaded = 0;
+  std::size_t loaded = 0;   // of this machine
   std::size_t skipped = 0;  // of other GPUs than this machine's, or of another version of cuBLASLt
 };
 
