@@ -24,6 +24,7 @@
 #include <tandem/data/standardizer.h>
 #include <tandem/data/subset.h>
 #include <tandem/graph/capture.h>
+#include <tandem/kernels/matmul_tuning.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/dropout.h>

@@ -6,6 +6,9 @@ if(NOT TANDEM_DOXYGEN)
 endif()
 
 get_property(headers GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS)
+# A contract between our own layers, installed because others include it, but for what users may set.
+list(FILTER headers EXCLUDE REGEX "^kernels/")
+list(APPEND headers kernels/matmul_tuning.h)
 list(TRANSFORM headers PREPEND "${TANDEM_INCLUDE_DIR}/tandem/")
 list(JOIN headers "\" \\\n  \"" TANDEM_DOCUMENTED)
 set(TANDEM_DOCUMENTED "\"${TANDEM_DOCUMENTED}\"")

@@ -273,7 +273,8 @@ void check_count(const char* op, const Shape& sizes, std::size_t count) {
 Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes, const Shape& strides,
                     std::function<void(void*)> deleter, const TensorOptions& options) {
   check_sizes(op, sizes);
-  const Device device = options.device.value_or(core::thread_state().device);
+  const Device current = core::thread_state().device;
+  const Device device = options.device.value_or(current.type == DeviceType::cpu ? current : Device());
   check<DeviceError>(device.type == DeviceType::cpu,
                      "{}: the memory is the host's, not that of {}; copy it there with .to(\"{}\")", op, device,
                      device);

@@ -138,11 +138,12 @@ Tensor from_data(const std::vector<T>& values) {
   return from_data(values, {static_cast<std::int64_t>(values.size())});
 }
 
-/// Without a copy where the options ask for no other type: the tensor takes the vector over.
+/// Without a copy where the options ask for no other type and no GPU: the tensor takes the vector over.
 template <class T>
   requires(!std::same_as<T, bool>)
 Tensor from_data(std::vector<T>&& values, const Shape& sizes, const TensorOptions& options = {}) {
-  if (options.dtype.value_or(dtype_of<T>) != dtype_of<T>) {
+  const Device device = options.device.value_or(core::thread_state().device);
+  if (options.dtype.value_or(dtype_of<T>) != dtype_of<T> || device.type == DeviceType::cuda) {
     return from_data(std::span<const T>(values), sizes, options);
   }
   detail::check_count("from_data", sizes, values.size());

@@ -65,7 +65,7 @@ PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
   key.a_align = gpu::alignment_of(product.a.data, batch.a_step * bytes);
   key.b_align = gpu::alignment_of(product.b.data, batch.b_step * bytes);
   key.d_align = gpu::alignment_of(product.out, batch.d_step * bytes);
-  key.bias_align = gpu::alignment_of(product.bias);
+  key.bias_align = gpu::has_bias(key) ? gpu::alignment_of(product.bias) : gpu::kMostAlignment;
   key.deterministic = deterministic ? 1 : 0;
   return key;
 }
@@ -73,25 +73,20 @@ PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
 // The product, and whatever of its end the library does not do.
 void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
   PlanKey key = key_of(product, batch, deterministic);
-  ProductArguments arguments{
-      .a = product.a.data, .b = product.b.data, .out = product.out, .bias = product.bias};
+  const ProductArguments arguments{.a = product.a.data, .b = product.b.data, .out = product.out, .bias = product.bias};
   Planner& planner = Planner::of(queue);
   const Plan* plan = planner.find(queue, key, arguments);
-  if (plan == nullptr && key.fused != static_cast<std::int32_t>(Fused::nothing)) {
-    key.fused = static_cast<std::int32_t>(Fused::nothing);
+  if (plan == nullptr && gpu::fused_of(key) != Fused::nothing) {
+    key = gpu::plain(key);
     plan = planner.find(queue, key, arguments);
   }
   check<DeviceError>(plan != nullptr, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
                      product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
-  const auto fused = static_cast<Fused>(key.fused);
-  const bool bias_done = fused == Fused::bias || fused == Fused::relu_bias;
-  const bool relu_done = fused == Fused::relu || fused == Fused::relu_bias;
-  arguments.bias = bias_done ? product.bias : nullptr;
   planner.start(queue, key, *plan, arguments);
 
   Matmul rest = product;
-  rest.bias = bias_done ? nullptr : product.bias;
-  rest.relu = product.relu && !relu_done;
+  rest.bias = gpu::has_bias(key) ? nullptr : product.bias;
+  rest.relu = product.relu && !gpu::has_relu(key);
   if (rest.bias != nullptr || rest.relu || rest.relu_mask != nullptr) {
     gpu::finish_product(queue, rest, false);
   }

@@ -1,7 +1,7 @@
 #include <tandem/kernels/cuda/matmul/plan.h>
 
-#include <algorithm>
-#include <vector>
+#include <cstdint>
+#include <utility>
 
 #include <tandem/core/check.h>
 
@@ -9,8 +9,9 @@ namespace tandem::inline v0::kernels::gpu {
 
 namespace {
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what NVIDIA recommends for Hopper
-constexpr std::size_t kMostCandidates = 32;
+// Sums of a split k that are added in place are added in the order in which blocks come.
+constexpr auto kInOrder =
+    static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE);
 
 cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -77,7 +78,12 @@ Plan describe(const PlanKey& key) {
           "cublasLtMatmulDescInit");
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(static_cast<Fused>(key.fused)));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(fused_of(key)));
+  if (has_bias(key)) {
+    // Its alignment is read from its address, which is not followed before a product is started.
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key.bias_align)));
+  }
   const auto [b_rows, b_columns] = key.b_transposed != 0 ? std::pair(key.k, key.n) : std::pair(key.n, key.k);
   const auto [a_rows, a_columns] = key.a_transposed != 0 ? std::pair(key.m, key.k) : std::pair(key.k, key.m);
   describe_matrix(plan.first, type, b_rows, b_columns, key.ldb, key.batch, key.b_step);
@@ -86,45 +92,56 @@ Plan describe(const PlanKey& key) {
   return plan;
 }
 
-std::size_t candidates_for(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, Candidate* found,
-                           std::size_t most) {
+std::vector<Candidate> candidates_for(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, int most) {
   cublasLtMatmulPreferenceOpaque_t preference;
   require(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b_align));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a_align));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.d_align));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(key.d_align));
   if (key.deterministic != 0) {
-    // Sums of a split k that are added in place are added in the order in which blocks come.
-    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE));
-  }
-  // The bias's alignment is read from its address, which is not followed: any of that alignment will do.
-  if (key.fused == static_cast<int>(Fused::bias) || key.fused == static_cast<int>(Fused::relu_bias)) {
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key.bias_align)));
+    set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kInOrder);
   }
   struct Result {  // a name for the library's unnamed struct
     cublasLtMatmulHeuristicResult_t value;
   };
-  std::vector<Result> results(std::min(most, kMostCandidates));
+  std::vector<Result> results(static_cast<std::size_t>(most));
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result, &preference,
-      static_cast<int>(results.size()), &results[0].value, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result,
+                                     &preference, most, &results[0].value, &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    return 0;
+    return {};
   }
   require(status, "cublasLtMatmulAlgoGetHeuristic");
-  std::size_t kept = 0;
-  for (int i = 0; i < count; ++i) {
-    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)].value;
+  std::vector<Candidate> found;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[i].value;
     if (result.state == CUBLAS_STATUS_SUCCESS) {
-      found[kept++] = {result.algo, result.workspaceSize};
+      found.push_back({result.algo, result.workspaceSize});
     }
   }
-  return kept;
+  return found;
+}
+
+bool adopt(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
+  cublasLtMatmulHeuristicResult_t result{};
+  if (cublasLtMatmulAlgoCheck(handle, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result,
+                              &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > kMostWorkspace) {
+    return false;
+  }
+  std::uint32_t scheme = 0;
+  std::size_t written = 0;
+  if (cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme),
+                                           &written) != CUBLAS_STATUS_SUCCESS ||
+      (key.deterministic != 0 && (scheme & ~kInOrder) != 0)) {
+    return false;
+  }
+  plan.algorithm = algorithm;
+  plan.workspace = result.workspaceSize;
+  return true;
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -1,16 +1,48 @@
 #include <tandem/kernels/cuda/matmul/planner.h>
 
+#include <algorithm>
 #include <array>
-#include <memory>
+#include <bit>
+#include <optional>
+#include <utility>
 
+#include <tandem/core/cuda.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/error.h>
+#include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/cuda/matmul/plan_store.h>
+#include <tandem/kernels/cuda/matmul/tuner.h>
+#include <tandem/kernels/matmul.h>
+#include <tandem/kernels/matmul_tuning.h>
 
 namespace tandem::inline v0::kernels::gpu {
 
-Planner::Planner(const cuda::Gpu& gpu) {
+namespace {
+
+constexpr int kMostCandidates = 32;
+
+// What follows the library's product for `key`, where the library does not do it.
+Matmul rest_of(const PlanKey& key, const void* bias, void* out) {
+  Matmul product{};
+  product.dtype = static_cast<DType>(key.type);
+  product.relu = has_relu(key);
+  product.m = key.m;
+  product.n = key.n;
+  product.k = key.k;
+  product.out = out;
+  product.out_stride = key.ldd;
+  product.bias = has_bias(key) ? bias : nullptr;
+  return product;
+}
+
+}  // namespace
+
+Planner::Planner(const cuda::Gpu& gpu) : gpu_name_(cuda::device_name(gpu.index)) {
   const cuda::GpuScope scope(gpu.index);
   require(cublasLtCreate(&handle_), "cublasLtCreate");
 }
+
+Planner::~Planner() { cublasLtDestroy(handle_); }
 
 Planner& Planner::of(const Queue& queue) {
   constexpr std::size_t kMostGpus = 64;
@@ -25,28 +57,121 @@ Planner& Planner::of(const Queue& queue) {
 }
 
 const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
+  const bool tune = cuda::matmul_tuning();
   const std::lock_guard lock(mutex_);
-  auto found = plans_.find(key);
-  if (found == plans_.end()) {
-    found = plans_.emplace(key, make(queue, key, arguments)).first;
-  }
-  return found->second ? &*found->second : nullptr;
+  return find_locked(queue, key, arguments, tune);
 }
 
-std::optional<Plan> Planner::make(const Queue&, const PlanKey& key, const ProductArguments&) const {
-  Plan plan = describe(key);
-  Candidate candidate;
-  if (candidates_for(handle_, key, plan, &candidate, 1) == 0) {
-    return std::nullopt;
+const Plan* Planner::find_locked(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune) {
+  const auto found = plans_.find(key);
+  if (found != plans_.end() && found->second.settled) [[likely]] {
+    return found->second.plan.get();
   }
-  plan.algorithm = candidate.algorithm;
-  plan.workspace = candidate.workspace;
-  return plan;
+  tune = tune && !is_capturing(queue);
+  if (found != plans_.end() && !tune && found->second.loads == PlanStore::instance().loads()) {
+    return found->second.plan.get();
+  }
+  Entry made = make(queue, key, arguments, tune);  // which may add other keys
+  Entry& entry = plans_[key];
+  if (entry.plan != nullptr) {
+    replaced_.push_back(std::move(entry.plan));
+  }
+  entry = std::move(made);
+  return entry.plan.get();
+}
+
+Planner::Entry Planner::make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune) {
+  Entry entry{.plan = nullptr, .settled = true, .loads = PlanStore::instance().loads()};
+  Plan plan = describe(key);
+  if (const std::optional<PlanRecord> record = PlanStore::instance().find(gpu_name_, key)) {
+    if (record->separate) {
+      return entry;
+    }
+    if (adopt(handle_, key, plan, std::bit_cast<cublasLtMatmulAlgo_t>(record->algorithm))) {
+      plan.kernels = record->kernels;
+      plan.time_us = record->time_us;
+      entry.plan = std::make_unique<const Plan>(plan);
+      return entry;
+    }
+  }
+  const std::vector<Candidate> candidates = candidates_for(handle_, key, plan, tune ? kMostCandidates : 1);
+  if (candidates.empty()) {
+    return entry;
+  }
+  plan.algorithm = candidates.front().algorithm;
+  plan.workspace = candidates.front().workspace;
+  if (tune) {
+    try {
+      entry.plan = fastest(queue, key, arguments, plan, candidates);
+      return entry;
+    } catch (const OutOfMemory&) {  // the GPU is full: cuBLASLt's choice stays
+    }
+  }
+  entry.plan = std::make_unique<const Plan>(plan);
+  entry.settled = tune;
+  return entry;
+}
+
+std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
+                                             const Plan& described, const std::vector<Candidate>& candidates) {
+  const PlanKey product = plain(key);
+  const Plan* alone = product == key ? nullptr : find_locked(queue, product, arguments, true);
+  std::size_t workspace = alone != nullptr ? alone->workspace : 0;
+  for (const Candidate& candidate : candidates) {
+    workspace = std::max(workspace, candidate.workspace);
+  }
+  Tuner tuner(queue, key, workspace);
+  auto best = std::make_unique<Plan>(described);
+  const auto measure = [&](const PlanKey& what, const Plan& plan, bool finish) {
+    return tuner.measure([&](const Queue& own, void* out) {
+      if (try_start(own, what, plan, {arguments.a, arguments.b, out, arguments.bias}) != CUBLAS_STATUS_SUCCESS) {
+        return false;
+      }
+      if (finish) {
+        finish_product(own, rest_of(key, arguments.bias, out), false);
+      }
+      return true;
+    });
+  };
+  for (const Candidate& candidate : candidates) {
+    Plan plan = described;
+    plan.algorithm = candidate.algorithm;
+    plan.workspace = candidate.workspace;
+    const std::optional<Measured> measured = measure(key, plan, false);
+    if (measured && (best->kernels == 0 || measured->time_us < best->time_us)) {
+      plan.kernels = measured->kernels;
+      plan.time_us = measured->time_us;
+      *best = plan;
+    }
+  }
+  PlanRecord record{.key = key, .version = cublasLtGetVersion(), .gpu = gpu_name_};
+  const std::optional<Measured> separate =
+      alone != nullptr ? measure(product, *alone, true) : std::optional<Measured>();
+  if (separate && (best->kernels == 0 || separate->time_us < best->time_us)) {
+    record.separate = true;
+    record.kernels = separate->kernels;
+    record.time_us = separate->time_us;
+    PlanStore::instance().add(std::move(record));
+    return nullptr;
+  }
+  if (best->kernels > 0) {
+    record.workspace = best->workspace;
+    record.kernels = best->kernels;
+    record.time_us = best->time_us;
+    record.algorithm = std::bit_cast<std::array<std::uint64_t, 8>>(best->algorithm);
+    PlanStore::instance().add(std::move(record));
+  }
+  return best;
 }
 
 void Planner::start(const Queue& queue, const PlanKey& key, const Plan& plan, const ProductArguments& arguments) const {
+  require(try_start(queue, key, plan, arguments), "cublasLtMatmul");
+}
+
+cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const Plan& plan,
+                                  const ProductArguments& arguments) const {
   Plan own = plan;  // threads have addresses of their own
-  if (arguments.bias != nullptr) {
+  if (has_bias(key)) {
     require(cublasLtMatmulDescSetAttribute(&own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &arguments.bias,
                                            sizeof(arguments.bias)),
             "cublasLtMatmulDescSetAttribute");
@@ -60,10 +185,9 @@ void Planner::start(const Queue& queue, const PlanKey& key, const Plan& plan, co
   const void* none = wide ? static_cast<const void*>(&zero) : &zero_f32;
   void* workspace = plan.workspace > 0 ? queue.workspace(plan.workspace) : nullptr;
   cuda::note_launch(Matmul::kName);
-  require(cublasLtMatmul(handle_, &own.operation, alpha, arguments.b, &own.first, arguments.a, &own.second,
-                         key.accumulate != 0 ? alpha : none, arguments.out, &own.result, arguments.out, &own.result,
-                         &own.algorithm, workspace, plan.workspace, queue.stream()),
-          "cublasLtMatmul");
+  return cublasLtMatmul(handle_, &own.operation, alpha, arguments.b, &own.first, arguments.a, &own.second,
+                        key.accumulate != 0 ? alpha : none, arguments.out, &own.result, arguments.out, &own.result,
+                        &own.algorithm, workspace, plan.workspace, queue.stream());
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <tandem/kernels/cuda/matmul/plan.h>
 #include <tandem/kernels/cuda/queue.h>
@@ -19,25 +22,43 @@ struct ProductArguments {
   const void* bias = nullptr;
 };
 
-/// Plans of one GPU, made once for each key. May be used by several threads.
+/// Plans of one GPU, made once for each key, and once more when tuning begins. May be used by several threads.
 class Planner {
  public:
   explicit Planner(const cuda::Gpu& gpu);
+  ~Planner();
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
   /// That of the queue's GPU.
   static Planner& of(const Queue& queue);
 
-  /// The plan for a key, or null if the library cannot fuse what it asks for. With tuning on, the first call for a key
-  /// times candidates on `queue`, without changing the result's memory.
+  /// The plan for a key, which stays valid; null if the library cannot fuse what it asks for, or is slower so. With
+  /// tuning on, the first call for a key that is not within a capture measures candidates behind what `queue` has been
+  /// given, and waits for them; the result's memory is not touched.
   const Plan* find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
   /// Starts the product.
   void start(const Queue& queue, const PlanKey& key, const Plan& plan, const ProductArguments& arguments) const;
 
  private:
-  std::optional<Plan> make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) const;
+  struct Entry {
+    std::unique_ptr<const Plan> plan;
+    bool settled;         // chosen by measurement, or there is no choice
+    std::uint64_t loads;  // PlanStore::loads() when it was made
+  };
 
+  const Plan* find_locked(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune);
+  Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune);
+  // Measures all that can compute the product; what was best, in the store, too.
+  std::unique_ptr<const Plan> fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
+                                      const Plan& described, const std::vector<Candidate>& candidates);
+  cublasStatus_t try_start(const Queue& queue, const PlanKey& key, const Plan& plan,
+                           const ProductArguments& arguments) const;
+
+  std::string gpu_name_;
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<PlanKey, std::optional<Plan>, PlanKeyHash> plans_;  // addresses stay while it grows
+  std::unordered_map<PlanKey, Entry, PlanKeyHash> plans_;
+  std::vector<std::unique_ptr<const Plan>> replaced_;  // another thread may still start one
 };
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include <cuda_runtime_api.h>
+
+#include <tandem/core/cuda_stream.h>
+#include <tandem/core/function_ref.h>
+#include <tandem/kernels/cuda/matmul/plan_key.h>
+#include <tandem/kernels/cuda/queue.h>
+
+// Internal: how long a product takes.
+
+namespace tandem::inline v0::kernels::gpu {
+
+/// What one run was made of.
+struct Measured {
+  int kernels;
+  double time_us;
+};
+
+/// Whether work for the queue is being captured: nothing can be measured then.
+bool is_capturing(const Queue& queue);
+
+/// Runs products on a stream of its own, with scratch memory for their results. Meanwhile the calling thread's stream
+/// is this one.
+class Tuner {
+ public:
+  /// Measures behind what `queue` has been given, with `workspace` bytes at hand. Throws OutOfMemory.
+  Tuner(const Queue& queue, const PlanKey& key, std::size_t workspace);
+  ~Tuner();
+  Tuner(const Tuner&) = delete;
+  Tuner& operator=(const Tuner&) = delete;
+
+  /// Starts one run on a queue, with results of the key's layout at `out`; false if that cannot be.
+  using Run = core::FunctionRef<bool(const Queue& queue, void* out)>;
+  /// The kernels of a run and the median of its times, or nothing if it cannot be. Waits for the GPU.
+  std::optional<Measured> measure(Run run);
+
+ private:
+  // Lets this thread wait and allocate while other streams are being captured.
+  class RelaxedCapture {
+   public:
+    RelaxedCapture();
+    ~RelaxedCapture();
+
+   private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  };
+
+  // Captures a run; how many kernels it has.
+  std::optional<int> count_kernels(Run run);
+  void* allocate(std::size_t bytes) const;  // null if there is no memory
+
+  RelaxedCapture relaxed_;
+  cuda::Stream stream_;
+  Context context_;
+  cuda::StreamScope scope_;
+  Queue queue_;
+  void* result_ = nullptr;
+  std::int32_t offset_;  // where results begin in it: as aligned as the user's, and no better
+  void* flush_ = nullptr;
+  std::size_t flush_bytes_;
+};
+
+}  // namespace tandem::inline v0::kernels::gpu
