@@ -68,12 +68,18 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   const Tensor norm = total_norm(runs, device, norm_type);
   const auto* value = static_cast<const double*>(norm.raw().data());
   if (error_if_nonfinite) {
-    detail::host_work("clip_grad_norm_", [value] {
-      check<ValueError>(std::isfinite(*value),
+    const auto check_finite = [](double found) {
+      check<ValueError>(std::isfinite(found),
                         "clip_grad_norm_: the norm of the gradients is {}, not finite; nothing was scaled. Look for "
                         "what overflows, or lower the learning rate",
-                        *value);
-    });
+                        found);
+    };
+    if (device.type == DeviceType::cuda) {
+      detail::note_host_access("clip_grad_norm_ with error_if_nonfinite");
+      check_finite(norm.item());
+    } else {
+      detail::host_work("clip_grad_norm_", [=] { check_finite(*value); });
+    }
   }
   for (const ParameterRun& run : runs) {
     kernels::launch(

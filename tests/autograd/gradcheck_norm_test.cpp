@@ -10,6 +10,7 @@
 
 #include "leaves.h"
 #include "support/message.h"
+#include "support/gpu.h"
 
 // Layer norm, batch norm and embedding.
 
@@ -210,6 +211,7 @@ TEST(BatchNorm, ASavedRunningMeanThatIsChangedIsNoticed) {
 }
 
 TEST(LayerNorm, MessagesSayWhatDoesNotFit) {
+  TANDEM_SKIP_ON_GPU("the messages name cpu:0");
   EXPECT_EQ(message_of<ShapeError>([] { layer_norm(zeros({5, 3}), {4}); }),
             "layer_norm: the last dimensions of the input [5, 3] must be the normalized_shape [4]");
   EXPECT_THROW(layer_norm(zeros({3}), {2, 3}), ShapeError);
@@ -248,6 +250,7 @@ TEST(BatchNorm, MessagesSayWhatDoesNotFit) {
 }
 
 TEST(Embedding, MessagesSayWhatDoesNotFit) {
+  TANDEM_SKIP_ON_GPU("wrong values are found later on a GPU; see tests/cuda/fault_test.cpp");
   const Tensor weight = zeros({5, 2});
   EXPECT_EQ(message_of<ValueError>([&] { embedding(indices({1, 0, 5, 2}, {2, 2}), weight); }),
             "embedding: index 5 at position 2 is outside [0, 5)");

@@ -7,6 +7,7 @@
 #include <tandem/core/error.h>
 
 #include "leaves.h"
+#include "support/gpu.h"
 
 // Views, selections and joins.
 
@@ -146,6 +147,7 @@ TEST(GradcheckJoin, Stack) {
 }
 
 TEST(GradcheckIndex, WrongIndicesAreNamed) {
+  TANDEM_SKIP_ON_GPU("wrong values are found later on a GPU; see tests/cuda/fault_test.cpp");
   const Tensor x = leaf({3, 4});
   EXPECT_THROW(x.index_select(0, tensor({0, 3})), ValueError);
   EXPECT_THROW(x.index_select(0, tensor({-1})), ValueError);

@@ -17,6 +17,7 @@
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"
+#include "support/gpu.h"
 
 namespace tandem {
 namespace {
@@ -146,12 +147,14 @@ TEST(CaptureErrors, StateThatIsReplaced) {
 }
 
 TEST(CaptureErrors, TensorsMadeOnAnotherThreadAndLetGo) {
+  TANDEM_SKIP_ON_GPU("another thread makes its tensors on the CPU");
   const std::string text =
       refused([](const Tensor& x) { return x + std::async(std::launch::async, [] { return ones({2}); }).get(); });
   EXPECT_TRUE(text.starts_with("captured step: 6 runs, and no two in a row did the same: ")) << text;
 }
 
 TEST(CaptureErrors, StateThatIsReplacedAtOneAddress) {
+  TANDEM_SKIP_ON_GPU("it uses host memory");
   std::array<float, 2> memory{1, 1};
   const auto view = [&] { return from_blob(memory.data(), {2}); };
   Tensor state = view();

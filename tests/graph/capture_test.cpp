@@ -17,6 +17,7 @@
 #include <tandem/tensor/generator.h>
 
 #include "kernels/recorder.h"
+#include "support/gpu.h"
 
 namespace tandem {
 namespace {
@@ -28,6 +29,7 @@ void repeat(int times, Step& step, const Inputs&... inputs) {
 }
 
 TEST(Capture, RunsTheFunctionTwiceAndReplaysThen) {
+  TANDEM_SKIP_ON_GPU("sizes are rounded up to more on a GPU");
   int runs = 0;
   auto step = graph::capture([&](const Tensor& x) {
     ++runs;
@@ -178,6 +180,7 @@ TEST(Capture, TypesDevicesAndModesAreRecordedApart) {
 }
 
 TEST(Capture, ACopyToAnotherDeviceIsReplayed) {
+  TANDEM_SKIP_ON_GPU("copies to the host are refused on a GPU");
   auto step = graph::capture([](const Tensor& x) { return (x * 2).to(Device("cpu:1")) + 1; });
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(step(full({2}, i))[0].item(), 2 * i + 1);
@@ -232,6 +235,7 @@ TEST(Capture, ResetRecordsAnotherNumber) {
 }
 
 TEST(Capture, AnObserverSeesEachReplayedLaunch) {
+  TANDEM_SKIP_ON_GPU("inputs are copied by launches on a GPU");
   auto step = graph::capture([](const Tensor& x) { return (x * 2).exp(); });
   const Tensor x = ones({2});
   test::Recorder recorder;
@@ -301,6 +305,7 @@ TEST(Capture, AnExceptionLeavesEverythingUsable) {
 }
 
 TEST(Capture, ValuesAreCheckedInEachReplay) {
+  TANDEM_SKIP_ON_GPU("wrong values are found later on a GPU; see tests/cuda/fault_test.cpp");
   nn::Linear layer(2, 3);
   auto step = graph::capture([&](const Tensor& x, const Tensor& y) { return nn::cross_entropy(layer(x), y); });
   const Tensor x = ones({2, 2});
