@@ -37,6 +37,7 @@ class Both {
   T* device() { return device_.data(); }
   const std::vector<T>& values() const { return host_; }
   /// How far the GPU's values are from the CPU's.
+  std::vector<T> download() const { return device_.download(); }
   double distance(double least_scale = 0) const {
     const std::vector<T> got = device_.download();
     std::vector<double> a(got.begin(), got.end());
