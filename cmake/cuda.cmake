@@ -97,18 +97,20 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/include/tandem/build.h" @ONLY CONTE
 #define TANDEM_WITH_CUDA @TANDEM_WITH_CUDA@
 ]])
 
-# tandem_use_cudnn(<layer>): where a build has cuDNN, its headers and TANDEM_WITH_CUDNN.
-function(tandem_use_cudnn layer)
-  if(NOT TANDEM_CUDNN_ENABLED)
-    return()
+# tandem_use_cudnn(<sources...>): those that ask for cuDNN. They see TANDEM_WITH_CUDNN, 0 or 1, and in a build that has
+# it, its headers.
+function(tandem_use_cudnn)
+  set(definitions TANDEM_WITH_CUDNN=0)
+  if(TANDEM_CUDNN_ENABLED)
+    set(definitions TANDEM_WITH_CUDNN=1)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY INCLUDE_DIRECTORIES "${TANDEM_CUDNN_INCLUDE}")
+    if(TANDEM_CUDA_EMULATED)
+      list(APPEND definitions TANDEM_CUDNN_LINKED=1)
+    elseif(TANDEM_CUDNN_FILE)
+      list(APPEND definitions "TANDEM_CUDNN_FILE=\"${TANDEM_CUDNN_FILE}\"")
+    endif()
   endif()
-  target_include_directories(tandem_${layer} SYSTEM PRIVATE "${TANDEM_CUDNN_INCLUDE}")
-  target_compile_definitions(tandem_${layer} PRIVATE TANDEM_WITH_CUDNN=1)
-  if(TANDEM_CUDA_EMULATED)
-    target_compile_definitions(tandem_${layer} PRIVATE TANDEM_CUDNN_LINKED=1)
-  elseif(TANDEM_CUDNN_FILE)
-    target_compile_definitions(tandem_${layer} PRIVATE "TANDEM_CUDNN_FILE=\"${TANDEM_CUDNN_FILE}\"")
-  endif()
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS ${definitions})
 endfunction()
 
 # tandem_cuda_sources(<layer> <sources...>): .cu files of a layer, for the GPUs chosen, or for the emulated one.

@@ -45,8 +45,8 @@ KernelLibrary chosen(Choice& choice) {
   if (choice.value.load(std::memory_order_relaxed) == kUnset) [[unlikely]] {
     const char* text = std::getenv(choice.variable);
     const std::string_view name = text == nullptr || *text == '\0' ? "own" : text;
-    check<ConfigError>(name == "own" || name == "cudnn" || name == "auto",
-                       "{}='{}': expected own, cudnn or auto", choice.variable, name);
+    check<ConfigError>(name == "own" || name == "cudnn" || name == "auto", "{}='{}': expected own, cudnn or auto",
+                       choice.variable, name);
     choose(choice,
            name == "own"     ? KernelLibrary::own
            : name == "cudnn" ? KernelLibrary::cudnn

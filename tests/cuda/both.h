@@ -36,8 +36,8 @@ class Both {
   T* host() { return host_.data(); }
   T* device() { return device_.data(); }
   const std::vector<T>& values() const { return host_; }
-  /// How far the GPU's values are from the CPU's.
   std::vector<T> download() const { return device_.download(); }
+  /// How far the GPU's values are from the CPU's.
   double distance(double least_scale = 0) const {
     const std::vector<T> got = device_.download();
     std::vector<double> a(got.begin(), got.end());

@@ -6,6 +6,7 @@
 
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
+#include <tandem/core/format.h>
 #include <tandem/kernels/cuda/cudnn/library.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/queue.h>
@@ -23,8 +24,8 @@ using test::Both;
 using test::Rng;
 using test::values_between;
 
-#define NEEDS_CUDNN()  \
-  TANDEM_NEEDS_GPU();  \
+#define NEEDS_CUDNN() \
+  TANDEM_NEEDS_GPU(); \
   if (!cuda::cudnn_available()) GTEST_SKIP() << "no cuDNN"
 
 class Chosen {
@@ -121,26 +122,19 @@ struct Activation {
   double s = 0;
   double t = 0;
 };
-const Activation kActivations[] = {{PointwiseOp::relu},
-                                   {PointwiseOp::sigmoid},
-                                   {PointwiseOp::tanh},
-                                   {PointwiseOp::gelu},
-                                   {PointwiseOp::gelu_tanh},
-                                   {PointwiseOp::silu},
-                                   {PointwiseOp::elu, 1.5},
-                                   {PointwiseOp::softplus, 2, 20},
-                                   {PointwiseOp::relu_grad},
-                                   {PointwiseOp::sigmoid_grad},
-                                   {PointwiseOp::tanh_grad},
-                                   {PointwiseOp::gelu_grad},
-                                   {PointwiseOp::gelu_tanh_grad},
-                                   {PointwiseOp::silu_grad},
-                                   {PointwiseOp::elu_grad, 0.5},
-                                   {PointwiseOp::softplus_grad, 1, 20}};
+const Activation kActivations[] = {{PointwiseOp::relu},           {PointwiseOp::sigmoid},
+                                   {PointwiseOp::tanh},           {PointwiseOp::gelu},
+                                   {PointwiseOp::gelu_tanh},      {PointwiseOp::silu},
+                                   {PointwiseOp::elu, 1.5},       {PointwiseOp::softplus, 2, 20},
+                                   {PointwiseOp::relu_grad},      {PointwiseOp::sigmoid_grad},
+                                   {PointwiseOp::tanh_grad},      {PointwiseOp::gelu_grad},
+                                   {PointwiseOp::gelu_tanh_grad}, {PointwiseOp::silu_grad},
+                                   {PointwiseOp::elu_grad, 0.5},  {PointwiseOp::softplus_grad, 1, 20}};
 
 template <class T>
 Pointwise pointwise_of(const Activation& activation, std::int64_t numel, T* out, T* first, T* second) {
-  Pointwise kernel{.op = activation.op, .dtype = dtype_of<T>, .loop = {}, .out = {}, .in = {}, .s = activation.s, .t = activation.t};
+  Pointwise kernel{
+      .op = activation.op, .dtype = dtype_of<T>, .loop = {}, .out = {}, .in = {}, .s = activation.s, .t = activation.t};
   kernel.loop.ndim = 1;
   kernel.loop.sizes[0] = numel;
   kernel.out = {out, {1}};
@@ -173,8 +167,7 @@ TEST(Cudnn, ActivationsAgreeWithTheCpu) {
           Both<T> second(values);
           Both<T> out(std::vector<T>(static_cast<std::size_t>(numel), T(7)), offset);
           launch(test::cpu(), pointwise_of(activation, numel, out.host(), first.host(), second.host()));
-          const Pointwise kernel =
-              pointwise_of(activation, numel, out.device(), first.device(), second.device());
+          const Pointwise kernel = pointwise_of(activation, numel, out.device(), first.device(), second.device());
           ASSERT_TRUE(tried(kernel));
           // The hardware's tanh, in f32, has 11 bits.
           const bool coarse = activation.op == PointwiseOp::tanh || activation.op == PointwiseOp::gelu_tanh ||
@@ -236,7 +229,8 @@ TEST(Cudnn, AutomaticTakesTheFasterOneAndLeavesResultsAlone) {
   Both<float> out(std::vector<float>(4800, 7.0F));
   const bool cudnn = tried(softmax(s, true, in.device(), out.device()));
   if (!cudnn) {
-    for (const float value : out.download()) ASSERT_EQ(value, 7.0F);
+    for (const float value : out.download())
+      ASSERT_EQ(value, 7.0F);
   }
   for (int i = 0; i < 3; ++i) {  // the same one for equal orders of sizes
     ASSERT_EQ(tried(softmax({17, 260, 1}, true, in.device(), out.device())), cudnn);
@@ -258,13 +252,13 @@ TEST(Cudnn, CapturedStepsMakeNoPlansAndTimeNothing) {
   Both<float> in(values_between<float>(rng, 770));
   Both<float> out(std::vector<float>(770, 7.0F));
   const Pointwise known = pointwise_of({PointwiseOp::silu}, 770, out.device(), in.device(), in.device());
-  {
-    const Chosen chosen(KernelLibrary::cudnn);
-    ASSERT_TRUE(tried(known));
-  }
-  cuda::synchronize(Device("cuda:0"));
   const cuda::Stream stream(Device("cuda:0"));
   const cuda::StreamScope scope(stream);
+  {
+    const Chosen chosen(KernelLibrary::cudnn);
+    ASSERT_TRUE(tried(known));  // makes its plan, and the stream's scratch memory
+  }
+  stream.synchronize();
   cudaGraph_t graph = nullptr;
   cuda::require(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   {

@@ -17,8 +17,8 @@ using namespace cudnn;
 // Dense, not in place (cuDNN makes no promise about that), and nothing added to.
 bool fits(const Pointwise& kernel) {
   const auto dense = [&](const Operand& operand) { return kernel.loop.sizes[0] == 1 || operand.strides[0] == 1; };
-  if (kernel.accumulate != Accumulate::no || kernel.loop.ndim != 1 || !dense(kernel.out) ||
-      kernel.loop.sizes[0] < 1 || kernel.loop.sizes[0] > INT32_MAX) {
+  if (kernel.accumulate != Accumulate::no || kernel.loop.ndim != 1 || !dense(kernel.out) || kernel.loop.sizes[0] < 1 ||
+      kernel.loop.sizes[0] > INT32_MAX) {
     return false;
   }
   for (int i = 0; i < arity(kernel.op); ++i) {

@@ -66,8 +66,7 @@ class Builder {
 
   void forward(cudnnPointwiseMode_t mode, Handle x, Handle y) {
     Descriptor operation = describe(mode);
-    add_operation(
-        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
   }
   void backward(cudnnPointwiseMode_t mode, Handle dy, Handle x, Handle dx) {
     Descriptor operation = describe(mode);

@@ -43,10 +43,10 @@ Library load(const char* file) {
     library.problem = dlerror();
     return library;
   }
-#define TANDEM_CUDNN_FIND(name)                                                                         \
-  library.functions.name = reinterpret_cast<decltype(library.functions.name)>(dlsym(handle, #name));    \
-  if (library.functions.name == nullptr && library.problem.empty()) {                                   \
-    library.problem = fmt::format("{} has no function {}", file, #name);                                \
+#define TANDEM_CUDNN_FIND(name)                                                                      \
+  library.functions.name = reinterpret_cast<decltype(library.functions.name)>(dlsym(handle, #name)); \
+  if (library.functions.name == nullptr && library.problem.empty()) {                                \
+    library.problem = fmt::format("{} has no function {}", file, #name);                             \
   }
   TANDEM_CUDNN_FUNCTIONS(TANDEM_CUDNN_FIND)
 #undef TANDEM_CUDNN_FIND

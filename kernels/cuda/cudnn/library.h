@@ -11,10 +11,10 @@
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
 // Not deprecated in version 9, and there since 9.0.
-#define TANDEM_CUDNN_FUNCTIONS(f)                                                                               \
-  f(cudnnGetVersion) f(cudnnGetErrorString) f(cudnnGetLastErrorString) f(cudnnCreate) f(cudnnSetStream)         \
+#define TANDEM_CUDNN_FUNCTIONS(f)                                                                                 \
+  f(cudnnGetVersion) f(cudnnGetErrorString) f(cudnnGetLastErrorString) f(cudnnCreate) f(cudnnSetStream)           \
       f(cudnnCreateTensorDescriptor) f(cudnnSetTensor4dDescriptor) f(cudnnSoftmaxForward) f(cudnnSoftmaxBackward) \
-          f(cudnnBackendCreateDescriptor) f(cudnnBackendDestroyDescriptor) f(cudnnBackendSetAttribute)          \
+          f(cudnnBackendCreateDescriptor) f(cudnnBackendDestroyDescriptor) f(cudnnBackendSetAttribute)            \
               f(cudnnBackendGetAttribute) f(cudnnBackendFinalize) f(cudnnBackendExecute)
 
 struct Functions {

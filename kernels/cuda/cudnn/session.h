@@ -21,7 +21,7 @@ struct Session {
 
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
-  cudnnTensorDescriptor_t tensor = nullptr;  // that of the softmax being started
+  cudnnTensorDescriptor_t tensor = nullptr;                      // that of the softmax being started
   std::map<ActivationKey, std::optional<ActivationPlan>> plans;  // none for what cuDNN has no kernel for
 };
 

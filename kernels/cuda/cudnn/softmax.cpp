@@ -103,8 +103,13 @@ bool try_softmax(const Queue& queue, Context& context, const Kernel& kernel) {
     result_of(changed) = out;
     return start(other, changed);
   };
-  const ShapeClass shape_class{kSoftmaxClass,       flags_of(kernel),   static_cast<std::int64_t>(kernel.dtype), kernel.log,
-                               order_of(kernel.outer), order_of(kernel.size), order_of(kernel.inner)};
+  const ShapeClass shape_class{kSoftmaxClass,
+                               flags_of(kernel),
+                               static_cast<std::int64_t>(kernel.dtype),
+                               kernel.log,
+                               order_of(kernel.outer),
+                               order_of(kernel.size),
+                               order_of(kernel.inner)};
   const auto bytes = static_cast<std::size_t>(kernel.outer * kernel.size * kernel.inner) * item_size(kernel.dtype);
   return cudnn_is_faster(queue, context, shape_class, {own, theirs, bytes}) && start(queue, kernel);
 }

@@ -7,6 +7,10 @@
 // Internal: what the kernels that cuDNN has, too, call first. True: cuDNN was asked for, and has done it. Needs neither
 // cuDNN's headers nor CUDA's.
 
+#ifndef TANDEM_WITH_CUDNN
+#error "sources that include this are named in tandem_use_cudnn()"
+#endif
+
 namespace tandem::inline v0::kernels {
 
 class Queue;

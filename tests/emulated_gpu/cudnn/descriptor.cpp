@@ -39,8 +39,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
 }
 
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t type, int64_t most, int64_t* count,
-                                       void* elements) {
+                                       cudnnBackendAttributeType_t type, int64_t most, int64_t* count, void* elements) {
   if (descriptor == nullptr || count == nullptr) {
     return refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a null pointer");
   }

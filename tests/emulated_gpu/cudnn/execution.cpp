@@ -124,9 +124,8 @@ cudnnStatus_t execute(const cudnnContext& handle, const Held& plan, const Object
     return status;
   }
   if (workspace_of(*plan) > 0) {
-    binding.workspace = pack.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)
-                            ? pack.at(CUDNN_ATTR_VARIANT_PACK_WORKSPACE).addresses[0]
-                            : nullptr;
+    binding.workspace =
+        pack.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE) ? pack.at(CUDNN_ATTR_VARIANT_PACK_WORKSPACE).addresses[0] : nullptr;
     if (binding.workspace == nullptr || !on_device(binding.workspace)) {
       return refuse(kBad, "the plan needs workspace");
     }

@@ -3,8 +3,8 @@
 #include "operation.h"
 
 // Graphs of element-wise operations, and plans for them. What cuDNN 9.19 has no kernel for on compute
-// capability 9.0 has none here: tensors of f64, of 2^31 elements, of other than three dimensions. Two engines: the first
-// one proposed needs workspace, and can't be compiled for an odd number of elements.
+// capability 9.0 has none here: tensors of f64, of 2^31 elements, of other than three dimensions. Two engines: the
+// first one proposed needs workspace, and can't be compiled for an odd number of elements.
 
 namespace emulated_gpu::cudnn {
 
@@ -159,8 +159,8 @@ std::vector<Held> proposals(const Object& search) {
     Operands operands;
     read_operation(*operation, operands);
     for (const Held& tensor : {operands.first, operands.second, operands.result}) {
-      if (tensor && (type_of(*tensor) == CUDNN_DATA_DOUBLE || sizes_of(*tensor).size() != 3 ||
-                     numel_of(*tensor) > INT32_MAX)) {
+      if (tensor &&
+          (type_of(*tensor) == CUDNN_DATA_DOUBLE || sizes_of(*tensor).size() != 3 || numel_of(*tensor) > INT32_MAX)) {
         return {};
       }
     }

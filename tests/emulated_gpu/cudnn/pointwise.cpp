@@ -46,7 +46,8 @@ float compute(const Object& pointwise, float x, float b) {
     case CUDNN_POINTWISE_SIGMOID_BWD: return x * sigmoid(b) * (1 - sigmoid(b));
     case CUDNN_POINTWISE_ELU_BWD: return b > 0 ? x : x * alpha * std::exp(b);
     case CUDNN_POINTWISE_GELU_BWD:
-      return x * (cdf(b) + b * std::exp(-0.5F * b * b) * static_cast<float>(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2));
+      return x * (cdf(b) + b * std::exp(-0.5F * b * b) *
+                               static_cast<float>(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2));
     case CUDNN_POINTWISE_SOFTPLUS_BWD: return x * sigmoid(softplus * b);
     case CUDNN_POINTWISE_SWISH_BWD: {
       const float s = sigmoid(swish * b);
