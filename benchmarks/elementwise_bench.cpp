@@ -151,7 +151,7 @@ void adam(benchmark::State& state) {
   const std::int64_t count = state.range(0);
   const Values grad = random_values(count, 1e-3F);
   Values param = random_values(count), m(grad.size()), v(grad.size());
-  const StepState step{.learning_rate = 1e-4, .step = 100};
+  const StepState step{.learning_rate = 1e-4, .step = 100, .momentum = 0.9, .weight_decay = 0};
   const Adam kernel{.dtype = DType::f32,
                     .count = count,
                     .param = param.data(),
@@ -159,10 +159,8 @@ void adam(benchmark::State& state) {
                     .exp_avg = m.data(),
                     .exp_avg_sq = v.data(),
                     .state = &step,
-                    .beta1 = 0.9,
                     .beta2 = 0.999,
                     .eps = 1e-8,
-                    .weight_decay = 0,
                     .decoupled = false};
   compare(
       state, "GB/s", 28 * static_cast<double>(count), [&] { launch(context_for(Device()), kernel); },

@@ -2,13 +2,14 @@
 
 include(GoogleTest)
 
-# tandem_test(<name> <sources...> [LABELS ...] [LINK ...] [TIMEOUT <seconds>])
+# tandem_test(<name> <sources...> [ON_GPU] [LABELS ...] [LINK ...] [TIMEOUT <seconds>])
+# ON_GPU: in a build with CUDA each test is there a second time, as gpu/..., with its tensors on cuda:0.
 # A GoogleTest program in <build>/tests; each of its tests is one of ctest's, found when ctest runs. The name of the
 # folder is a label too (`ctest -L core`). Tests may use internal headers; <tandem/...> and, for what lies in tests/,
 # "support/..." are on the include path. The label `threads` marks what the thread sanitizer should see. For each label
 # there is a target that builds its programs: tests_core, tests_threads.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "ON_GPU" "TIMEOUT" "LABELS;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -17,7 +18,7 @@ function(tandem_test name)
   endif()
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
 
-  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS} "${PROJECT_SOURCE_DIR}/tests/support/test_device.cpp")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json ${ARG_LINK}
     GTest::gmock GTest::gtest_main)
@@ -32,6 +33,11 @@ function(tandem_test name)
 
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
     PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_ON_GPU AND TANDEM_CUDA_ENABLED)
+    math(EXPR timeout "3 * ${ARG_TIMEOUT}")  # an emulated one takes its time
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX gpu/ TEST_LIST gpu_tests
+      PROPERTIES TIMEOUT ${timeout} ENVIRONMENT TANDEM_TEST_DEVICE=cuda:0 LABELS gpu)
+  endif()
   # PROPERTIES flattens lists, so that only the first label would arrive: they are set once the tests are known.
   set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")
   file(CONFIGURE OUTPUT "${labels_file}" @ONLY CONTENT [[

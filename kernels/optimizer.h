@@ -7,7 +7,7 @@
 #include <tandem/kernels/step_state.h>
 
 // Optimiser steps over `count` dense elements of flat storage: one pass that reads and writes each value once.
-// Everywhere `maximize` goes uphill: the gradient counts with the other sign.
+// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`. Everywhere `maximize` goes uphill: the gradient counts with the other sign.
 
 namespace tandem::inline v0::kernels {
 
@@ -25,7 +25,7 @@ struct Sgd {
   const void* grad;
   void* momentum_buffer;  // null without momentum
   const StepState* state;
-  double momentum, dampening, weight_decay;
+  double dampening;
   bool nesterov;
   bool maximize = false;
 };
@@ -44,7 +44,7 @@ struct Adam {
   void* exp_avg;
   void* exp_avg_sq;
   const StepState* state;
-  double beta1, beta2, eps, weight_decay;
+  double beta2, eps;
   bool decoupled;
   void* max_exp_avg_sq = nullptr;
   bool maximize = false;
@@ -65,7 +65,7 @@ struct RmsProp {
   void* grad_avg;         // null unless centered
   void* momentum_buffer;  // null without momentum
   const StepState* state;
-  double alpha, eps, weight_decay, momentum;
+  double alpha, eps;
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const RmsProp& kernel);
@@ -81,7 +81,7 @@ struct Adagrad {
   const void* grad;
   void* sum;
   const StepState* state;
-  double lr_decay, eps, weight_decay;
+  double lr_decay, eps;
   bool maximize = false;
 };
 void run(OnCpu, Context& context, const Adagrad& kernel);

@@ -7,8 +7,9 @@
 #include <tandem/core/host_device.h>
 #include <tandem/kernels/optimizer.h>
 
-// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the gradient
-// to go against. The factors are what the elements of a step share. Inlined by force: the loops around them are vectors.
+// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the
+// gradient to go against. The factors are what the elements of a step share. Inlined by force: the loops around them
+// are vectors.
 
 namespace tandem::inline v0::kernels::formula {
 
@@ -26,9 +27,9 @@ struct SgdFactors {
 template <class C>
 TANDEM_HD SgdFactors<C> factors(const Sgd& kernel, const StepState& state) {
   const bool first = state.step == 1;
-  const C momentum = static_cast<C>(kernel.momentum);
+  const C momentum = static_cast<C>(state.momentum);
   return {.lr = static_cast<C>(state.learning_rate),
-          .decay = static_cast<C>(kernel.weight_decay),
+          .decay = static_cast<C>(state.weight_decay),
           .keep = first ? C(0) : momentum,
           .take = first ? C(1) : static_cast<C>(1 - kernel.dampening),
           .ahead = kernel.nesterov ? momentum : C(1),
@@ -53,15 +54,15 @@ template <class C>
 TANDEM_HD AdamFactors<C> factors(const Adam& kernel, const StepState& state) {
   const double lr = state.learning_rate;
   const auto step = static_cast<double>(state.step);
-  return {.step_size = static_cast<C>(lr / (1 - std::pow(kernel.beta1, step))),
+  return {.step_size = static_cast<C>(lr / (1 - std::pow(state.momentum, step))),
           .root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step))),
-          .beta1 = static_cast<C>(kernel.beta1),
+          .beta1 = static_cast<C>(state.momentum),
           .beta2 = static_cast<C>(kernel.beta2),
-          .rest1 = static_cast<C>(1 - kernel.beta1),
+          .rest1 = static_cast<C>(1 - state.momentum),
           .rest2 = static_cast<C>(1 - kernel.beta2),
           .eps = positive<C>(kernel.eps),
-          .shrink = kernel.decoupled ? static_cast<C>(1 - lr * kernel.weight_decay) : C(1),
-          .decay = kernel.decoupled ? C(0) : static_cast<C>(kernel.weight_decay)};
+          .shrink = kernel.decoupled ? static_cast<C>(1 - lr * state.weight_decay) : C(1),
+          .decay = kernel.decoupled ? C(0) : static_cast<C>(state.weight_decay)};
 }
 /// m and v are exp_avg and exp_avg_sq; `largest` is max_exp_avg_sq, of no use without kLargest.
 template <bool kLargest, class T, class C>
@@ -87,8 +88,8 @@ TANDEM_HD RmsPropFactors<C> factors(const RmsProp& kernel, const StepState& stat
           .alpha = static_cast<C>(kernel.alpha),
           .rest = static_cast<C>(1 - kernel.alpha),
           .eps = positive<C>(kernel.eps),
-          .decay = static_cast<C>(kernel.weight_decay),
-          .momentum = static_cast<C>(kernel.momentum)};
+          .decay = static_cast<C>(state.weight_decay),
+          .momentum = static_cast<C>(state.momentum)};
 }
 /// `mean` and `buffer` are grad_avg and momentum_buffer, of no use without kCentered and kMomentum.
 template <bool kCentered, bool kMomentum, class T, class C>
@@ -119,7 +120,7 @@ TANDEM_HD AdagradFactors<C> factors(const Adagrad& kernel, const StepState& stat
   const auto steps_before = static_cast<double>(state.step - 1);
   return {.lr = static_cast<C>(state.learning_rate / (1 + steps_before * kernel.lr_decay)),
           .eps = positive<C>(kernel.eps),
-          .decay = static_cast<C>(kernel.weight_decay)};
+          .decay = static_cast<C>(state.weight_decay)};
 }
 template <class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void adagrad(const AdagradFactors<C>& by, C g, T& param, T& sum) {

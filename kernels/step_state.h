@@ -10,6 +10,8 @@ struct StepState {
   double learning_rate = 0;
   std::int64_t step = 0;            // optimiser steps taken, the current one included
   std::uint64_t random_offset = 0;  // added to the offset of every draw
+  double momentum = 0;              // of an optimiser that has one; of Adam the first beta
+  double weight_decay = 0;
 };
 
 }  // namespace tandem::inline v0::kernels

@@ -31,7 +31,6 @@ void Adagrad::update(const Slice& slice) {
                                                                            .state = &slice.state,
                                                                            .lr_decay = options_.lr_decay,
                                                                            .eps = options_.eps,
-                                                                           .weight_decay = slice.group->weight_decay(),
                                                                            .maximize = options_.maximize});
 }
 

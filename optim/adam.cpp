@@ -45,10 +45,8 @@ void Adam::update(const Slice& slice) {
                                 .exp_avg = slice.buffers[0],
                                 .exp_avg_sq = slice.buffers[1],
                                 .state = &slice.state,
-                                .beta1 = *slice.group->momentum(),
                                 .beta2 = options_.betas.second,
                                 .eps = options_.eps,
-                                .weight_decay = slice.group->weight_decay(),
                                 .decoupled = decoupled_,
                                 .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
                                 .maximize = options_.maximize});

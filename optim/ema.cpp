@@ -41,7 +41,8 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
 void EMA::update() {
   check<ConfigError>(!applied_, "EMA: update() within a Scope: the parameters are the averages there");
   watched_->watch();
-  detail::host_work("EMA::update", [this] { add_to_averages(); });
+  add_to_averages();
+  detail::host_work("EMA::update", [this] { ++num_updates_; });
 }
 
 void EMA::add_to_averages() {
@@ -62,7 +63,6 @@ void EMA::add_to_averages() {
                                                                                      .decay = decay_});
     average.raw().storage->bump_version();
   }
-  ++num_updates_;
 }
 
 StateDict EMA::state_dict() const {

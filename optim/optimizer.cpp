@@ -184,7 +184,8 @@ void Optimizer::step() {
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.learning_rate = slice->group->lr();
-      update(*slice);
+      slice->state.momentum = slice->group->momentum().value_or(0);
+      slice->state.weight_decay = slice->group->weight_decay();
     }
     for (const Member& member : members_) {
       if (member.in_slice) {
@@ -192,6 +193,9 @@ void Optimizer::step() {
       }
     }
   });
+  for (const auto& slice : slices_) {
+    update(*slice);
+  }
 }
 
 }  // namespace tandem::inline v0::optim

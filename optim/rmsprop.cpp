@@ -42,8 +42,6 @@ void RMSprop::update(const Slice& slice) {
                                    .state = &slice.state,
                                    .alpha = options_.alpha,
                                    .eps = options_.eps,
-                                   .weight_decay = slice.group->weight_decay(),
-                                   .momentum = *slice.group->momentum(),
                                    .maximize = options_.maximize});
 }
 

@@ -31,9 +31,7 @@ void SGD::update(const Slice& slice) {
                                .grad = slice.run.gradients,
                                .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
                                .state = &slice.state,
-                               .momentum = *slice.group->momentum(),
                                .dampening = options_.dampening,
-                               .weight_decay = slice.group->weight_decay(),
                                .nesterov = options_.nesterov,
                                .maximize = options_.maximize});
 }

@@ -145,7 +145,8 @@ namespace autograd {
 
 void scatter_add_to(const View& out, int dim, const View& index, const View& source, const char* op) {
   if (is_reduced_floating_point(out.dtype)) {
-    return add_in_full(out, source, [&](const View& to, const View& from) { scatter_add_to(to, dim, index, from, op); });
+    return add_in_full(out, source,
+                       [&](const View& to, const View& from) { scatter_add_to(to, dim, index, from, op); });
   }
   const int ndim = out.sizes.ndim();
   kernels::ScatterAdd kernel{.dtype = out.dtype,
@@ -179,7 +180,8 @@ Tensor Tensor::gather(int dim, const Tensor& index) const {
   dim = wrap_dim(dim, std::max(1, this->dim()), "gather");
   const View at = checked_index("gather", *this, dim, index);
   return record("gather", gather_from(raw(), dim, at, "gather"), {this}, [&] {
-    return [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output(), "gather"); };
+    return
+        [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output(), "gather"); };
   });
 }
 

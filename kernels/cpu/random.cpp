@@ -36,8 +36,7 @@ void run(OnCpu, Context&, const RandomFill& kernel) {
       return core::dispatch_floating(kernel.dtype, "normal numbers",
                                      [&]<class T>() { fill_random<Distribution::normal, T>(kernel); });
     case Distribution::integer:
-      return core::dispatch_any(kernel.dtype,
-                                [&]<class T>() { fill_random<Distribution::integer, T>(kernel); });
+      return core::dispatch_any(kernel.dtype, [&]<class T>() { fill_random<Distribution::integer, T>(kernel); });
   }
 }
 

@@ -6,8 +6,8 @@
 #include <tandem/kernels/cuda/sums.h>
 #include <tandem/kernels/optimizer.h>
 
-// A norm reads its values once (4 bytes per element in f32) and adds in f64; clipping reads and writes them once (8), and
-// clipping by a norm that is small enough ends at once.
+// A norm reads its values once (4 bytes per element in f32) and adds in f64; clipping reads and writes them once (8),
+// and clipping by a norm that is small enough ends at once.
 
 namespace tandem::inline v0::kernels {
 
@@ -16,7 +16,9 @@ namespace {
 enum class Power { first, second, any, largest };
 
 struct Largest {
-  __device__ double operator()(double a, double b) const { return a >= b || std::isnan(a) ? a : b; }  // NaN comes through
+  __device__ double operator()(double a, double b) const {
+    return a >= b || std::isnan(a) ? a : b;
+  }  // NaN comes through
 };
 
 struct Total {
@@ -80,9 +82,7 @@ struct ValueClip : flat::Arrays<T, 1, 0b1> {
 
 }  // namespace
 
-void run(OnCuda, Context& context, const SquaredNorm& kernel) {
-  launch_sum<Power::second>(Queue(context), kernel, 2);
-}
+void run(OnCuda, Context& context, const SquaredNorm& kernel) { launch_sum<Power::second>(Queue(context), kernel, 2); }
 
 void run(OnCuda, Context& context, const PowerNorm& kernel) {
   const Queue queue(context);

@@ -56,8 +56,7 @@ template <class Out>
 void copy_from_any(const Queue& queue, const Copy& kernel) {
   for_any(kernel.in_dtype, [&]<class In>() {
     for_each(queue, Copy::kName,
-             CopyFunctor<Out, In>{kernel.out.as<Out>(), kernel.in.as<const In>(),
-                                  kernel.accumulate == Accumulate::yes},
+             CopyFunctor<Out, In>{kernel.out.as<Out>(), kernel.in.as<const In>(), kernel.accumulate == Accumulate::yes},
              kernel.loop, {kernel.out.strides, kernel.in.strides});
   });
 }

@@ -9,9 +9,9 @@
 
 // Internal: cross-entropy's forward pass. In f32 4 bytes per logit, 8 with the gradient: a row is read once, for its
 // highest logit and the sum of exponentials together. Where a second pass follows (gradient, or shares in all classes),
-// it stays in shared memory (up to some 50,000 classes in f32) or, where lanes share it, in the first cache; longer rows
-// are read twice. Blocks walk over rows, and each leaves one partial sum: one launch for small inputs, else two, and a
-// third where the gradient of a mean has to know how many rows count before it is written, and there are many.
+// it stays in shared memory (up to some 50,000 classes in f32) or, where lanes share it, in the first cache; longer
+// rows are read twice. Blocks walk over rows, and each leaves one partial sum: one launch for small inputs, else two,
+// and a third where the gradient of a mean has to know how many rows count before it is written, and there are many.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -81,11 +81,11 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     if constexpr (kShares) {
       double sum = 0;
       rows::visit<false, 1, T>(group, classes, {again}, static_cast<T*>(nullptr),
-                               [&]<int V>(const Pack<T, V>(&x)[1], Pack<T, V>&, std::int64_t c) {
+                               [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>&, std::int64_t c) {
 #pragma unroll
                                  for (int v = 0; v < V; ++v) {
                                    const C share = by.target.share(row, c + v);
-                                   const C minus_log = log_sum - (x[0].values[v] - all.highest);
+                                   const C minus_log = log_sum - (z[0].values[v] - all.highest);
                                    // A class without a share adds nothing, even if its logit is -inf.
                                    sum += share == C(0) ? 0.0 : static_cast<double>(share * minus_log);
                                  }
@@ -110,10 +110,10 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
       if (by.gradient != nullptr) {
         const C inverse = static_cast<C>(1 / all.sum);
         rows::visit<true, 1, T>(group, there ? by.classes : 0, {again}, by.gradient + row * by.classes,
-                                [&]<int V>(const Pack<T, V>(&x)[1], Pack<T, V>& result, std::int64_t c) {
+                                [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
 #pragma unroll
                                   for (int v = 0; v < V; ++v) {
-                                    const C p = std::exp(x[0].values[v] - all.highest) * inverse;
+                                    const C p = std::exp(z[0].values[v] - all.highest) * inverse;
                                     result.values[v] = T(counts ? (p - (c + v == own ? C(1) : C(0))) * factor : C(0));
                                   }
                                 });
@@ -140,7 +140,8 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;
-    rows::Plan plan = rows::plan<kBlock, cross_entropy<kShares, kBlock, T>, T>(queue, by.rows, by.classes, twice ? 1 : 0);
+    rows::Plan plan =
+        rows::plan<kBlock, cross_entropy<kShares, kBlock, T>, T>(queue, by.rows, by.classes, twice ? 1 : 0);
     if (plan.blocks == 2) {
       plan.blocks = 1;  // sooner done than a second launch
     }

@@ -2,8 +2,8 @@
 
 #include <tandem/kernels/cuda/dispatch.h>
 
-// In f32 8 bytes per logit, 4 more to add to what is there, and 4 for probabilities, which are read twice: first for their
-// sum. Everything else is known from the forward pass.
+// In f32 8 bytes per logit, 4 more to add to what is there, and 4 for probabilities, which are read twice: first for
+// their sum. Everything else is known from the forward pass.
 
 namespace tandem::inline v0::kernels {
 
@@ -44,18 +44,18 @@ __device__ __forceinline__ void write_row(const rows::Group<kBlock>& group, cons
   T* to = by.result + row * by.classes;
   if (by.accumulate) {
     rows::visit<true, 2, T>(group, classes, {x, to}, to,
-                            [&]<int V>(const Pack<T, V>(&x)[2], Pack<T, V>& result, std::int64_t c) {
+                            [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t c) {
 #pragma unroll
                               for (int v = 0; v < V; ++v) {
-                                result.values[v] = T(x[1].values[v] + value(C(x[0].values[v]), c + v));
+                                result.values[v] = T(z[1].values[v] + value(C(z[0].values[v]), c + v));
                               }
                             });
   } else {
     rows::visit<true, 1, T>(group, classes, {x}, to,
-                            [&]<int V>(const Pack<T, V>(&x)[1], Pack<T, V>& result, std::int64_t c) {
+                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
 #pragma unroll
                               for (int v = 0; v < V; ++v) {
-                                result.values[v] = T(value(C(x[0].values[v]), c + v));
+                                result.values[v] = T(value(C(z[0].values[v]), c + v));
                               }
                             });
   }
@@ -79,15 +79,13 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
         sum += static_cast<double>(by.target.share(row, c));
       }
       const C all = static_cast<C>(group.sum(sum));
-      write_row(group, by, row, classes, [&](C x, std::int64_t c) {
-        return counts ? (all * power(x) - by.target.share(row, c)) * g : C(0);
-      });
+      write_row(group, by, row, classes,
+                [&](C x, std::int64_t c) { return counts ? (all * power(x) - by.target.share(row, c)) * g : C(0); });
     } else {
       const std::int64_t own = counts ? by.target.index(row) : -1;
       const C weighted = counts ? g * by.target.weight(own) : C(0);
-      write_row(group, by, row, classes, [&](C x, std::int64_t c) {
-        return counts ? (power(x) - (c == own ? C(1) : C(0))) * weighted : C(0);
-      });
+      write_row(group, by, row, classes,
+                [&](C x, std::int64_t c) { return counts ? (power(x) - (c == own ? C(1) : C(0))) * weighted : C(0); });
     }
   });
 }

@@ -54,9 +54,7 @@ struct LossArrays : flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1> {
     }
     return {.threshold = threshold};
   }
-  __device__ C loss(const T (&x)[Base::kArrays]) const {
-    return weight(x) * kernels::loss<op, C>(x[1], x[2], by(x));
-  }
+  __device__ C loss(const T (&x)[Base::kArrays]) const { return weight(x) * kernels::loss<op, C>(x[1], x[2], by(x)); }
   __device__ C input_grad(const T (&x)[Base::kArrays]) const {
     return weight(x) * loss_input_grad<op, C>(x[1], x[2], by(x));
   }

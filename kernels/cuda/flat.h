@@ -6,8 +6,8 @@
 #include <tandem/kernels/cuda/elementwise.h>
 #include <tandem/kernels/cuda/queue.h>
 
-// Internal: kernels over dense arrays of one type and length: element i of each is read, computed with, and written back
-// where it has changed. 16-byte packs, several of each array under way in a thread; every value is moved once.
+// Internal: kernels over dense arrays of one type and length: element i of each is read, computed with, and written
+// back where it has changed. 16-byte packs, several of each array under way in a thread; every value is moved once.
 //
 // A functor has
 //   using Element                     what the arrays hold

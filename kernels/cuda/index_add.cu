@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
     auto* target = reinterpret_cast<Pack<T, V>*>(out + places.out(outer, static_cast<std::uint64_t>(row)) + column);
     Pack<T, V> sums = *target;
     for (int i = 0; i < count; i += sorted_sum::kAhead) {
-      Pack<T, V> values[sorted_sum::kAhead];
+      Pack<T, V> values[sorted_sum::kAhead] = {};
 #pragma unroll
       for (int k = 0; k < sorted_sum::kAhead; ++k) {
         if (i + k < count) {

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t threads = std::int64_t{gridDim.x} * kThreads;
   std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   for (; first < rows.units; first += kUnroll * threads) {
-    Unit values[kUnroll];
+    Unit values[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const std::int64_t at = first + u * threads;
@@ -36,7 +36,6 @@ __global__ void __launch_bounds__(kThreads)
         const std::int64_t outer = rows.count.quotient(row);
         const std::int64_t i = row - outer * rows.count.divisor();
         const std::int64_t source = index[i];
-        values[u] = Unit{};
         if (range.has(source)) {
           values[u] = in[(outer * rows.size + source) * rows.columns.divisor() + column];
         } else if (outer == 0 && column == 0) {

@@ -7,14 +7,14 @@
 #include <tandem/kernels/cuda/block.h>
 #include <tandem/kernels/cuda/elementwise.h>
 
-// Internal: kernels over the rows of a dense matrix, each of which a group of threads shares: some lanes of a warp, so that
-// short rows fill it, or a block.
+// Internal: kernels over the rows of a dense matrix, each of which a group of threads shares: some lanes of a warp, so
+// that short rows fill it, or a block.
 
 namespace tandem::inline v0::kernels::rows {
 
-inline constexpr int kLaneThreads = 256;          // of a block whose lanes are grouped
+inline constexpr int kLaneThreads = 256;               // of a block whose lanes are grouped
 inline constexpr std::int64_t kLongestOfLanes = 1024;  // longer rows have a block
-inline constexpr std::int64_t kLong = 8192;       // and these a large one
+inline constexpr std::int64_t kLong = 8192;            // and these a large one
 inline constexpr int kSmallBlock = 256;
 inline constexpr int kLargeBlock = 512;
 
@@ -27,8 +27,8 @@ inline int lanes_for(std::int64_t size) noexcept {
   return lanes;
 }
 
-/// The threads that share a row: all of a block of kBlock threads, or, where that is 0, `lanes` of a warp. All threads of
-/// a block call everything.
+/// The threads that share a row: all of a block of kBlock threads, or, where that is 0, `lanes` of a warp. All threads
+/// of a block call everything.
 template <int kBlock>
 struct Group {
   static constexpr int kThreads = kBlock == 0 ? kLaneThreads : kBlock;
@@ -69,14 +69,17 @@ struct Group {
   }
 };
 
-/// f.operator()<V>(const Pack<T, V> (&x)[N], result, c) for the elements of a row of `size`, V from c on; x[k] are in[k]'s.
-/// What it writes to result goes to `out`, if there is one. V is that of 16 bytes where all pointers agree on where
-/// these begin, but for what is before the first and behind the last.
+/// f.operator()<V>(const Pack<T, V> (&x)[N], result, c) for the elements of a row of `size`, V from c on; x[k] are
+/// in[k]'s. What it writes to result goes to `out`, if there is one. V is that of 16 bytes where all pointers agree on
+/// where these begin, but for what is before the first and behind the last.
 template <bool kStore, int N, class T, class F, int kBlock>
 __device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t size, const T* const (&in)[N], T* out,
                                       F&& f) {
   constexpr int V = 16 / static_cast<int>(sizeof(T));
-  constexpr int kUnroll = (N == 1 ? 4 : 2) / (V == 4 ? 1 : V == 8 ? 2 : N == 1 ? 4 : 2);  // what registers have room for
+  constexpr int kUnroll = (N == 1 ? 4 : 2) / (V == 4   ? 1
+                                              : V == 8 ? 2
+                                              : N == 1 ? 4
+                                                       : 2);  // what registers have room for
   const auto place = [](const T* p) { return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(p) % 16); };
   const unsigned at = place(in[0]);
   bool agree = !kStore || place(out) == at;

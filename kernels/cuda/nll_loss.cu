@@ -2,8 +2,8 @@
 #include <tandem/kernels/cuda/dispatch.h>
 #include <tandem/kernels/softmax_loss.h>
 
-// A thread for each index: 8 bytes for it, and one of its log-probabilities, which lie far apart. The gradient is set to
-// zero at the speed of memory, then written where an index points to.
+// A thread for each index: 8 bytes for it, and one of its log-probabilities, which lie far apart. The gradient is set
+// to zero at the speed of memory, then written where an index points to.
 
 namespace tandem::inline v0::kernels {
 
@@ -62,9 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    nll_loss_grad(Rows<T> rows, std::int64_t count, const ComputeType<T>* scale, const T* grad, bool loss_per_row,
-                  T* out) {
+__global__ void __launch_bounds__(kThreads) nll_loss_grad(Rows<T> rows, std::int64_t count, const ComputeType<T>* scale,
+                                                          const T* grad, bool loss_per_row, T* out) {
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; row < count; row += threads) {
     const std::int64_t index = rows.indices[row];
@@ -83,7 +82,8 @@ void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel) {
   for_floating(kernel.dtype, [&]<class T>() {
     const Rows<T> rows(kernel);
     const FinishLoss<T> finish(kernel);
-    const unsigned int blocks = sums::blocks_for(rows.count() * 8, kThreads * 8);  // a row costs as much as 8 neighbours
+    const unsigned int blocks =
+        sums::blocks_for(rows.count() * 8, kThreads * 8);  // a row costs as much as 8 neighbours
     CountedSum* parts = blocks > 1 ? queue.workspace_array<CountedSum>(blocks) : nullptr;
     queue.launch(NegativeLogLikelihood::kName, blocks, kThreads, 0, nll_loss<T>, rows, rows.count(),
                  static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), kernel.op);

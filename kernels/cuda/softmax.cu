@@ -4,9 +4,9 @@
 #include <tandem/kernels/cuda/softmax_columns.h>
 #include <tandem/kernels/softmax_loss.h>
 
-// In f32 8 bytes per element: a row is read once, for its highest element and the sum of exponentials together, and stays
-// in shared memory (up to some 50,000 elements) or, where lanes share it, in the first cache until it is written. Longer
-// rows are read twice.
+// In f32 8 bytes per element: a row is read once, for its highest element and the sum of exponentials together, and
+// stays in shared memory (up to some 50,000 elements) or, where lanes share it, in the first cache until it is written.
+// Longer rows are read twice.
 
 namespace tandem::inline v0::kernels {
 
@@ -21,7 +21,8 @@ struct SoftmaxArguments {
 };
 
 template <int kBlock, class T>
-__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks) softmax(SoftmaxArguments<T> by, rows::Plan plan) {
+__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
+    softmax(SoftmaxArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
   const rows::Group<kBlock> group(plan.lanes);
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
@@ -32,10 +33,10 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     const C log_sum = by.log ? static_cast<C>(std::log(all.sum)) : C(0);
     const C factor = static_cast<C>(1 / all.sum);
     rows::visit<true, 1, T>(group, size, {plan.staged ? copy : x}, by.out + row * by.size,
-                            [&]<int V>(const Pack<T, V>(&x)[1], Pack<T, V>& result, std::int64_t) {
+                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
                               for (int v = 0; v < V; ++v) {
-                                const C shifted = x[0].values[v] - all.highest;
+                                const C shifted = z[0].values[v] - all.highest;
                                 result.values[v] = T(by.log ? shifted - log_sum : std::exp(shifted) * factor);
                               }
                             });

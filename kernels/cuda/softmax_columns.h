@@ -8,7 +8,8 @@
 #include <tandem/kernels/softmax_loss.h>
 
 // Internal: softmax where neighbours in memory belong to different rows. A block has a tile of neighbouring columns, so
-// that its reads are whole lines, and several threads for each of them. The second pass over a tile finds it in a cache.
+// that its reads are whole lines, and several threads for each of them. The second pass over a tile finds it in a
+// cache.
 
 namespace tandem::inline v0::kernels::columns {
 
@@ -125,8 +126,8 @@ template <class T>
 void launch_softmax_grad(const Queue& queue, const SoftmaxGrad& kernel) {
   const Tiles tiles = tiles_of(kernel.outer, kernel.size, kernel.inner);
   queue.launch(SoftmaxGrad::kName, queue.blocks_for(tiles.outer * tiles.of_row, 1), kThreads, 0, softmax_grad<T>,
-               static_cast<const T*>(kernel.grad), static_cast<const T*>(kernel.out),
-               static_cast<T*>(kernel.in_grad), kernel.log, kernel.accumulate == Accumulate::yes, tiles);
+               static_cast<const T*>(kernel.grad), static_cast<const T*>(kernel.out), static_cast<T*>(kernel.in_grad),
+               kernel.log, kernel.accumulate == Accumulate::yes, tiles);
 }
 
 }  // namespace tandem::inline v0::kernels::columns

@@ -33,35 +33,34 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     T* g_copy = plan.staged ? rows::stage(g, by.size, 0) : nullptr;
     T* y_copy = plan.staged ? rows::stage(y, by.size, 1) : nullptr;
     double mine = 0;
-    rows::visit<false, 2, T>(group, size, {g, y}, to,
-                             [&]<int V>(const Pack<T, V>(&x)[2], Pack<T, V>&, std::int64_t c) {
-                               C part = 0;
+    rows::visit<false, 2, T>(group, size, {g, y}, to, [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>&, std::int64_t c) {
+      C part = 0;
 #pragma unroll
-                               for (int v = 0; v < V; ++v) {
-                                 part += by.log ? C(x[0].values[v]) : x[0].values[v] * x[1].values[v];
-                               }
-                               mine += static_cast<double>(part);
-                               if (plan.staged) {
-                                 *reinterpret_cast<Pack<T, V>*>(g_copy + c) = x[0];
-                                 *reinterpret_cast<Pack<T, V>*>(y_copy + c) = x[1];
-                               }
-                             });
+      for (int v = 0; v < V; ++v) {
+        part += by.log ? C(z[0].values[v]) : z[0].values[v] * z[1].values[v];
+      }
+      mine += static_cast<double>(part);
+      if (plan.staged) {
+        *reinterpret_cast<Pack<T, V>*>(g_copy + c) = z[0];
+        *reinterpret_cast<Pack<T, V>*>(y_copy + c) = z[1];
+      }
+    });
     const C sum = static_cast<C>(group.sum(mine));
-    const auto value = [&](C g, C y) { return by.log ? g - std::exp(y) * sum : y * (g - sum); };
+    const auto value = [&](C dy, C out) { return by.log ? dy - std::exp(out) * sum : out * (dy - sum); };
     if (by.accumulate) {
       rows::visit<true, 3, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y, to}, to,
-                              [&]<int V>(const Pack<T, V>(&x)[3], Pack<T, V>& result, std::int64_t) {
+                              [&]<int V>(const Pack<T, V>(&z)[3], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
                                 for (int v = 0; v < V; ++v) {
-                                  result.values[v] = T(x[2].values[v] + value(x[0].values[v], x[1].values[v]));
+                                  result.values[v] = T(z[2].values[v] + value(z[0].values[v], z[1].values[v]));
                                 }
                               });
     } else {
       rows::visit<true, 2, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y}, to,
-                              [&]<int V>(const Pack<T, V>(&x)[2], Pack<T, V>& result, std::int64_t) {
+                              [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
                                 for (int v = 0; v < V; ++v) {
-                                  result.values[v] = T(value(x[0].values[v], x[1].values[v]));
+                                  result.values[v] = T(value(z[0].values[v], z[1].values[v]));
                                 }
                               });
     }
@@ -91,8 +90,8 @@ void run(OnCuda, Context& context, const SoftmaxGrad& kernel) {
                                        .log = kernel.log,
                                        .accumulate = kernel.accumulate == Accumulate::yes};
       const rows::Plan plan = rows::plan<kBlock, softmax_grad<kBlock, T>, T>(queue, by.rows, by.size, 2);
-      queue.launch(SoftmaxGrad::kName, plan.blocks, rows::Group<kBlock>::kThreads, plan.shared,
-                   softmax_grad<kBlock, T>, by, plan);
+      queue.launch(SoftmaxGrad::kName, plan.blocks, rows::Group<kBlock>::kThreads, plan.shared, softmax_grad<kBlock, T>,
+                   by, plan);
     });
   });
 }

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) add_short(T* out, const T* in, Sorte
     Pack<T, V> sums = *target;
     bool more = true;
     for (std::int64_t i = first; more; i += kAhead) {
-      Pack<T, V> values[kAhead];
+      Pack<T, V> values[kAhead] = {};
       bool exists[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
@@ -132,9 +132,10 @@ __device__ void add_tile(T* out, const T* in, const SortedList& list, const Plac
   }
 }
 
-// A block per kLong-th entry: the first of these that has a key owns it, if its entries are many.
+// A block per kLong-th entry: the first of these that has a key owns it, if its entries are many. Few blocks have work,
+// so that more than two on a multiprocessor are not worth spilled registers.
 template <class T, int V, class Places>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     add_long(T* out, const T* in, SortedList list, Places places, std::int64_t columns, std::int64_t all_outer) {
   const std::int64_t middle = std::int64_t{blockIdx.x} * kLong;
   const std::uint64_t key = list.key(middle);

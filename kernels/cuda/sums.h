@@ -7,13 +7,14 @@
 #include <tandem/kernels/cuda/queue.h>
 
 // Internal: what all blocks of a grid make of their values together. A grid of one block, which is enough for small
-// inputs, is done in one launch; of several, each leaves its part in the workspace, and a second kernel of one block joins
-// the parts in a fixed order. The number of blocks depends on the input alone, so that all GPUs agree on the result.
+// inputs, is done in one launch; of several, each leaves its part in the workspace, and a second kernel of one block
+// joins the parts in a fixed order. The number of blocks depends on the input alone, so that all GPUs agree on the
+// result.
 
 namespace tandem::inline v0::kernels::sums {
 
 inline constexpr int kThreads = flat::kThreads;
-inline constexpr int kMostBlocks = 1024;  // all of them are on an H200 at once
+inline constexpr int kMostBlocks = 1024;         // all of them are on an H200 at once
 inline constexpr std::int64_t kOneBlock = 8192;  // elements that one block is quick enough for
 
 /// Blocks for `elements`, of which each is to have `per_block` or more.

@@ -14,6 +14,7 @@
 #include <tandem/core/error.h>
 
 #include "support/message.h"
+#include "support/gpu.h"
 
 namespace tandem {
 namespace {
@@ -93,9 +94,9 @@ TEST(RequireAvailable, RefusesIndicesThatNoDeviceHas) {
   EXPECT_THROW(require_available(Device(-1)), DeviceError);
 }
 
-TEST(RequireAvailable, RefusesGpusInThisVersion) {
-  EXPECT_EQ(message_of<DeviceError>([] { require_available("cuda:0"); }),
-            "device 'cuda:0': this version of tandem computes on the CPU only; use 'cpu'");
+TEST(RequireAvailable, RefusesGpusThatAreNotThere) {
+  EXPECT_EQ(message_of<DeviceError>([] { require_available("cuda:64"); }),
+            test::gpu_refusal("cuda:64"));
 }
 
 // The number is fixed at first use: a fresh process is needed.

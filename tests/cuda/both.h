@@ -5,6 +5,8 @@
 
 #include <tandem/core/dtype.h>
 
+#include <tandem/core/check.h>
+
 #include "cuda/device_array.h"
 #include "kernels/arrays.h"
 

@@ -93,11 +93,8 @@ TEST(CudaClip, ValuesAreClippedAsOnTheCpu) {
       for (const double norm : {0.25, 20.0, kNan}) {
         Both<T> values(data);
         Both<double> size({norm});
-        ClipByNorm kernel{.dtype = dtype_of<T>,
-                          .count = count,
-                          .values = values.host(),
-                          .norm = size.host(),
-                          .max_norm = 1};
+        ClipByNorm kernel{
+            .dtype = dtype_of<T>, .count = count, .values = values.host(), .norm = size.host(), .max_norm = 1};
         launch(test::cpu(), kernel);
         kernel.values = values.device();
         kernel.norm = size.device();

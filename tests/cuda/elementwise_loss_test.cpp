@@ -39,7 +39,8 @@ void for_cases(Body&& body) {
           if (count > 10000 && (offset != 0 || sizeof(T) == 8)) continue;
           for (const bool weights : {false, true}) {
             if (weights && (op < LossOp::binary || count > 10000)) continue;
-            SCOPED_TRACE(fmt::format("op {}, {}, {} elements, offset {}", static_cast<int>(op), dtype_of<T>, count, offset));
+            SCOPED_TRACE(
+                fmt::format("op {}, {}, {} elements, offset {}", static_cast<int>(op), dtype_of<T>, count, offset));
             Arrays<T> arrays(rng, op, count, offset);
             body(rng, op, arrays, count, weights);
           }

@@ -21,8 +21,8 @@ enum class Kind { indices, weighted, smooth, probabilities };
 struct Case {
   std::int64_t rows, classes;
 };
-constexpr Case kCases[] = {{0, 4},  {1, 1},    {7, 2},    {128, 10},  {700, 10}, {33, 100}, {5000, 3},
-                           {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
+constexpr Case kCases[] = {{0, 4},    {1, 1},    {7, 2},    {128, 10},  {700, 10}, {33, 100},
+                           {5000, 3}, {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
 
 // The arrays of a test; kernels are made for one side or the other.
 template <class T>
@@ -69,7 +69,8 @@ void for_cases(Body&& body) {
       for (const Case& c : kCases) {
         const std::size_t offset = rng() % 2;
         if (c.classes > 50000 && (sizeof(T) != 4 || kind == Kind::weighted)) continue;
-        SCOPED_TRACE(fmt::format("{}, kind {}, {} x {}, offset {}", dtype_of<T>, static_cast<int>(kind), c.rows, c.classes, offset));
+        SCOPED_TRACE(fmt::format("{}, kind {}, {} x {}, offset {}", dtype_of<T>, static_cast<int>(kind), c.rows,
+                                 c.classes, offset));
         Arrays<T> arrays(rng, kind, c, offset);
         body(rng, arrays);
       }
@@ -109,10 +110,10 @@ TEST(CudaCrossEntropy, ForwardAndBackwardAgreeWithTheCpu) {
       ASSERT_LE(loss.distance(), test::rounding<T>());
       ASSERT_LE(a.scale.distance(), test::rounding<C>());
       ASSERT_LE(prepared.distance(), 2 * test::rounding<T>());
-      const auto n = a.normalizer.values();
-      bool ignored = false;
-      for (const std::int64_t index : a.indices.values()) ignored = ignored || index == -100;
-      if (!ignored || a.kind == Kind::probabilities) ASSERT_LE(a.normalizer.distance(), test::rounding<C>());
+      // Those of ignored rows are of no use: the CPU, which prepares a gradient, leaves others.
+      if (!prepare) {
+        ASSERT_LE(a.normalizer.distance(), test::rounding<C>());
+      }
 
       for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
         Both<T> grad(values_between<T>(rng, each ? a.rows : 1));

@@ -47,16 +47,14 @@ TEST(CudaOptimizer, SgdStepsAsTheCpuDoes) {
           Both<T> param(values_between<T>(rng, count), offset);
           Both<T> grad(gradient<T>(rng, count));
           Both<T> buffer(values_between<T>(rng, count));
-          const StepState state{.learning_rate = 0.1, .step = step};
+          const StepState state{.learning_rate = 0.1, .step = step, .momentum = 0.9, .weight_decay = 0.01};
           Sgd kernel{.dtype = dtype_of<T>,
                      .count = count,
                      .param = param.host(),
                      .grad = grad.host(),
                      .momentum_buffer = momentum ? buffer.host() : nullptr,
                      .state = &state,
-                     .momentum = 0.9,
                      .dampening = maximize ? 0.25 : 0,
-                     .weight_decay = 0.01,
                      .nesterov = !maximize,
                      .maximize = maximize};
           launch(test::cpu(), kernel);
@@ -83,7 +81,7 @@ TEST(CudaOptimizer, AdamStepsAsTheCpuDoes) {
         Both<T> m(values_between<T>(rng, count));
         Both<T> v(values_between<T>(rng, count, 0.1, 1));
         Both<T> most(values_between<T>(rng, count, 0.1, 1));
-        const StepState state{.learning_rate = 0.01, .step = 3};
+        const StepState state{.learning_rate = 0.01, .step = 3, .momentum = 0.9, .weight_decay = 0.01};
         Adam kernel{.dtype = dtype_of<T>,
                     .count = count,
                     .param = param.host(),
@@ -91,10 +89,8 @@ TEST(CudaOptimizer, AdamStepsAsTheCpuDoes) {
                     .exp_avg = m.host(),
                     .exp_avg_sq = v.host(),
                     .state = &state,
-                    .beta1 = 0.9,
                     .beta2 = 0.999,
                     .eps = 1e-8,
-                    .weight_decay = 0.01,
                     .decoupled = decoupled,
                     .max_exp_avg_sq = largest ? most.host() : nullptr,
                     .maximize = decoupled};
@@ -120,7 +116,7 @@ TEST(CudaOptimizer, AdamLeavesGapsAlone) {
   Both<float> grad(std::vector<float>(100, 0.F));
   Both<float> m(std::vector<float>(100, 0.F));
   Both<float> v(std::vector<float>(100, 0.F));
-  const StepState state{.learning_rate = 0.01, .step = 1};
+  const StepState state{.learning_rate = 0.01, .step = 1, .momentum = 0.9, .weight_decay = 0};
   launch(test::gpu(), Adam{.dtype = DType::f32,
                            .count = 100,
                            .param = zeros.device(),
@@ -128,10 +124,8 @@ TEST(CudaOptimizer, AdamLeavesGapsAlone) {
                            .exp_avg = m.device(),
                            .exp_avg_sq = v.device(),
                            .state = &state,
-                           .beta1 = 0.9,
                            .beta2 = 0.999,
                            .eps = 0,
-                           .weight_decay = 0,
                            .decoupled = false});
   EXPECT_EQ(zeros.distance(), 0);
 }
@@ -147,7 +141,7 @@ TEST(CudaOptimizer, RmsPropStepsAsTheCpuDoes) {
         Both<T> square(values_between<T>(rng, count, 0.5, 1), offset);
         Both<T> mean(values_between<T>(rng, count, -0.1, 0.1));
         Both<T> buffer(values_between<T>(rng, count));
-        const StepState state{.learning_rate = 0.01, .step = 3};
+        const StepState state{.learning_rate = 0.01, .step = 3, .momentum = 0.9, .weight_decay = 0.01};
         RmsProp kernel{.dtype = dtype_of<T>,
                        .count = count,
                        .param = param.host(),
@@ -158,8 +152,6 @@ TEST(CudaOptimizer, RmsPropStepsAsTheCpuDoes) {
                        .state = &state,
                        .alpha = 0.99,
                        .eps = 1e-8,
-                       .weight_decay = 0.01,
-                       .momentum = 0.9,
                        .maximize = momentum};
         launch(test::cpu(), kernel);
         kernel.param = param.device();
@@ -184,7 +176,7 @@ TEST(CudaOptimizer, AdagradAndMovingAverageAgreeWithTheCpu) {
     Both<T> param(values_between<T>(rng, count), offset);
     Both<T> grad(gradient<T>(rng, count), offset);
     Both<T> sum(values_between<T>(rng, count, 0, 1), offset);
-    const StepState state{.learning_rate = 0.1, .step = 5};
+    const StepState state{.learning_rate = 0.1, .step = 5, .weight_decay = 0.01};
     Adagrad kernel{.dtype = dtype_of<T>,
                    .count = count,
                    .param = param.host(),
@@ -193,7 +185,6 @@ TEST(CudaOptimizer, AdagradAndMovingAverageAgreeWithTheCpu) {
                    .state = &state,
                    .lr_decay = 0.1,
                    .eps = 1e-10,
-                   .weight_decay = 0.01,
                    .maximize = offset == 1};
     launch(test::cpu(), kernel);
     kernel.param = param.device();

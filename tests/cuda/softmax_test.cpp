@@ -17,10 +17,10 @@ struct Sizes {
   std::int64_t outer, size, inner;
 };
 // Rows for one lane, some, a warp, a block, a large block, too long for shared memory; columns of several widths.
-constexpr Sizes kSizes[] = {{0, 3, 1},   {3, 0, 1},    {1, 1, 1},   {5, 1, 1},   {300, 3, 1},  {37, 10, 1},
-                            {9, 33, 1},  {5, 257, 1},  {3, 1024, 1}, {3, 1031, 1}, {2, 8192, 1}, {2, 8195, 1},
-                            {2, 60001, 1}, {2, 3, 2},  {3, 10, 5},  {2, 100, 33}, {2, 3, 1000}, {1, 3000, 3},
-                            {2, 5, 0}};
+constexpr Sizes kSizes[] = {{0, 3, 1},    {3, 0, 1},    {1, 1, 1},     {5, 1, 1},    {300, 3, 1},
+                            {37, 10, 1},  {9, 33, 1},   {5, 257, 1},   {3, 1024, 1}, {3, 1031, 1},
+                            {2, 8192, 1}, {2, 8195, 1}, {2, 60001, 1}, {2, 3, 2},    {3, 10, 5},
+                            {2, 100, 33}, {2, 3, 1000}, {1, 3000, 3},  {2, 5, 0}};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class T>
@@ -41,7 +41,8 @@ void for_cases(Body&& body) {
       for (const bool log : {false, true}) {
         for (const std::size_t offset : {std::size_t{0}, std::size_t{1}}) {
           if (s.size > 50000 && (offset != 0 || sizeof(T) == 2)) continue;
-          SCOPED_TRACE(fmt::format("{}, {} x {} x {}, log {}, offset {}", dtype_of<T>, s.outer, s.size, s.inner, log, offset));
+          SCOPED_TRACE(
+              fmt::format("{}, {} x {} x {}, log {}, offset {}", dtype_of<T>, s.outer, s.size, s.inner, log, offset));
           body.template operator()<T>(rng, s, log, offset);
         }
       }
@@ -101,11 +102,13 @@ TEST(CudaSoftmax, ARowWithoutAHighestValueIsNoNumber) {
   for (const double value : {-kInfinity, kInfinity, static_cast<double>(NAN)}) {
     for (const std::int64_t size : {1, 5, 100, 3000}) {
       std::vector<float> values(static_cast<std::size_t>(3 * size), value == -kInfinity ? -INFINITY : 1.F);
-      for (std::int64_t i = 0; i < size; ++i) values[static_cast<std::size_t>(i)] = 1.F;  // the first row is whole
+      for (std::int64_t i = 0; i < size; ++i)
+        values[static_cast<std::size_t>(i)] = 1.F;  // the first row is whole
       values[static_cast<std::size_t>(size)] = static_cast<float>(value);
       Both<float> in(values);
       Both<float> out(values);
-      Softmax kernel{.dtype = DType::f32, .log = true, .outer = 3, .size = size, .inner = 1, .in = in.host(), .out = out.host()};
+      Softmax kernel{
+          .dtype = DType::f32, .log = true, .outer = 3, .size = size, .inner = 1, .in = in.host(), .out = out.host()};
       launch(test::cpu(), kernel);
       kernel.in = in.device();
       kernel.out = out.device();

@@ -34,7 +34,7 @@ TYPED_TEST(AdaptiveStepOf, RmsPropAgreesWithTheDoubleLoop) {
         std::vector<T> square(param.size()), mean(param.size()), buffer(param.size());
         std::vector<double> p(param.begin(), param.end());
         std::vector<double> s(p.size()), m(p.size()), b(p.size());
-        StepState state{.learning_rate = 0.01};
+        StepState state{.learning_rate = 0.01, .momentum = momentum, .weight_decay = 0.1};
         for (int step = 1; step <= 3; ++step) {
           const auto grad = test::random_values<T>(rng, count);
           state.step = step;
@@ -48,8 +48,6 @@ TYPED_TEST(AdaptiveStepOf, RmsPropAgreesWithTheDoubleLoop) {
                                       .state = &state,
                                       .alpha = 0.9,
                                       .eps = 0.1,
-                                      .weight_decay = 0.1,
-                                      .momentum = momentum,
                                       .maximize = true});
           for (std::size_t i = 0; i < p.size(); ++i) {
             const double g = 0.1 * p[i] - static_cast<double>(grad[i]);
@@ -75,7 +73,7 @@ TYPED_TEST(AdaptiveStepOf, AdagradAgreesWithTheDoubleLoop) {
     std::vector<T> sum(param.size(), T(0.5));
     std::vector<double> p(param.begin(), param.end());
     std::vector<double> s(p.size(), 0.5);
-    StepState state{.learning_rate = 0.1};
+    StepState state{.learning_rate = 0.1, .weight_decay = 0.1};
     for (int step = 1; step <= 3; ++step) {
       const auto grad = test::random_values<T>(rng, count);
       state.step = step;
@@ -86,8 +84,7 @@ TYPED_TEST(AdaptiveStepOf, AdagradAgreesWithTheDoubleLoop) {
                                   .sum = sum.data(),
                                   .state = &state,
                                   .lr_decay = 0.5,
-                                  .eps = 1e-10,
-                                  .weight_decay = 0.1});
+                                  .eps = 1e-10});
       for (std::size_t i = 0; i < p.size(); ++i) {
         const double g = static_cast<double>(grad[i]) + 0.1 * p[i];
         s[i] += g * g;
@@ -107,7 +104,7 @@ TYPED_TEST(AdaptiveStepOf, AmsgradDividesByTheLargestSecondMoment) {
     std::vector<T> m(param.size()), v(param.size()), most(param.size());
     std::vector<double> p(param.begin(), param.end());
     std::vector<double> mean(p.size()), square(p.size()), largest(p.size());
-    StepState state{.learning_rate = 0.01};
+    StepState state{.learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0};
     for (int step = 1; step <= 4; ++step) {
       const auto grad = test::random_values<T>(rng, count);
       state.step = step;
@@ -118,10 +115,8 @@ TYPED_TEST(AdaptiveStepOf, AmsgradDividesByTheLargestSecondMoment) {
                                .exp_avg = m.data(),
                                .exp_avg_sq = v.data(),
                                .state = &state,
-                               .beta1 = 0.9,
                                .beta2 = 0.5,
                                .eps = 1e-8,
-                               .weight_decay = 0,
                                .decoupled = false,
                                .max_exp_avg_sq = most.data()});
       for (std::size_t i = 0; i < p.size(); ++i) {

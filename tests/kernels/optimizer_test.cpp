@@ -36,7 +36,7 @@ TYPED_TEST(OptimizerOf, SgdAgreesWithTheDoubleLoop) {
       std::vector<T> buffer(param.size(), T(0));
       std::vector<double> p(param.begin(), param.end());
       std::vector<double> b(p.size());
-      StepState state{.learning_rate = 0.1};
+      StepState state{.learning_rate = 0.1, .momentum = c.momentum, .weight_decay = c.weight_decay};
       for (int step = 1; step <= 3; ++step) {
         const auto grad = test::random_values<T>(rng, count);
         state.step = step;
@@ -46,9 +46,7 @@ TYPED_TEST(OptimizerOf, SgdAgreesWithTheDoubleLoop) {
                                 .grad = grad.data(),
                                 .momentum_buffer = c.momentum != 0 ? buffer.data() : nullptr,
                                 .state = &state,
-                                .momentum = c.momentum,
                                 .dampening = c.dampening,
-                                .weight_decay = c.weight_decay,
                                 .nesterov = c.nesterov});
         for (std::size_t i = 0; i < p.size(); ++i) {
           double g = static_cast<double>(grad[i]) + c.weight_decay * p[i];
@@ -75,7 +73,7 @@ TYPED_TEST(OptimizerOf, AdamAgreesWithTheDoubleLoop) {
       std::vector<double> p(param.begin(), param.end());
       std::vector<double> mean(p.size());
       std::vector<double> square(p.size());
-      StepState state{.learning_rate = 0.01};
+      StepState state{.learning_rate = 0.01, .momentum = 0.9, .weight_decay = weight_decay};
       for (int step = 1; step <= 4; ++step) {
         const auto grad = test::random_values<T>(rng, count);
         state.step = step;
@@ -86,10 +84,8 @@ TYPED_TEST(OptimizerOf, AdamAgreesWithTheDoubleLoop) {
                                  .exp_avg = m.data(),
                                  .exp_avg_sq = v.data(),
                                  .state = &state,
-                                 .beta1 = 0.9,
                                  .beta2 = 0.999,
                                  .eps = 1e-8,
-                                 .weight_decay = weight_decay,
                                  .decoupled = decoupled});
         for (std::size_t i = 0; i < p.size(); ++i) {
           if (decoupled) p[i] *= 1 - 0.01 * weight_decay;
@@ -111,7 +107,7 @@ TYPED_TEST(OptimizerOf, AZeroGradientLeavesAdamInPlace) {
   std::vector<T> param{1, -2};
   const std::vector<T> grad{0, 0};
   std::vector<T> m(2), v(2);
-  const StepState state{.learning_rate = 0.1, .step = 1};
+  const StepState state{.learning_rate = 0.1, .step = 1, .momentum = 0.9, .weight_decay = 0};
   launch(test::cpu(), Adam{.dtype = dtype_of<T>,
                            .count = 2,
                            .param = param.data(),
@@ -119,10 +115,8 @@ TYPED_TEST(OptimizerOf, AZeroGradientLeavesAdamInPlace) {
                            .exp_avg = m.data(),
                            .exp_avg_sq = v.data(),
                            .state = &state,
-                           .beta1 = 0.9,
                            .beta2 = 0.999,
                            .eps = 1e-8,
-                           .weight_decay = 0,
                            .decoupled = false});
   EXPECT_EQ(param, (std::vector<T>{1, -2}));
 }

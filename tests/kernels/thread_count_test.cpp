@@ -335,7 +335,7 @@ Bytes optimizers() {
   std::vector<T> buffer(param.size()), m(param.size()), v(param.size());
   std::vector<T> largest(param.size()), square(param.size()), mean(param.size()), sum(param.size());
   double total = 0;
-  const StepState state{.learning_rate = 0.1, .step = 1};
+  const StepState state{.learning_rate = 0.1, .step = 1, .momentum = 0.9, .weight_decay = 0.1};
   launch(test::cpu(), SquaredNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .total = &total});
   launch(test::cpu(), PowerNorm{.dtype = dtype_of<T>,
                                 .accumulate = Accumulate::yes,
@@ -346,13 +346,13 @@ Bytes optimizers() {
   launch(test::cpu(),
          ClipByNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .norm = &total, .max_norm = 1});
   launch(test::cpu(), ClipByValue{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .limit = 1e-3});
-  launch(test::cpu(), Sgd{dtype_of<T>, kCount, param.data(), grad.data(), buffer.data(), &state, 0.9, 0, 0.1, true});
-  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.9, 0.999, 1e-8,
-                           0.1, false, largest.data()});
+  launch(test::cpu(), Sgd{dtype_of<T>, kCount, param.data(), grad.data(), buffer.data(), &state, 0, true});
+  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.999, 1e-8, false,
+                           largest.data()});
   launch(test::cpu(), RmsProp{dtype_of<T>, kCount, param.data(), grad.data(), square.data(), mean.data(), buffer.data(),
-                              &state, 0.9, 1e-3, 0.1, 0.9});
+                              &state, 0.9, 1e-3});
   launch(test::cpu(),
-         Adagrad{dtype_of<T>, kCount, param.data(), grad.data(), sum.data(), &state, 0.1, 1e-10, 0.1, true});
+         Adagrad{dtype_of<T>, kCount, param.data(), grad.data(), sum.data(), &state, 0.1, 1e-10, true});
   launch(test::cpu(), MovingAverage{dtype_of<T>, kCount, mean.data(), param.data(), 0.9});
   Bytes all = bytes_of(param);
   const Bytes averages = bytes_of(mean);

@@ -1,0 +1,32 @@
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/thread_state.h>
+
+// Every test program has this. With TANDEM_TEST_DEVICE=cuda:0 tensors of its tests are made on that device unless they
+// say otherwise: the same tests for every backend.
+
+namespace tandem::test {
+namespace {
+
+class DeviceListener final : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override { core::thread_state().device = device_; }
+  void OnTestEnd(const ::testing::TestInfo&) override { core::thread_state().device = Device(); }
+
+ public:
+  explicit DeviceListener(Device device) : device_(device) { require_available(device); }
+
+ private:
+  Device device_;
+};
+
+[[maybe_unused]] const bool installed = [] {
+  if (const char* device = std::getenv("TANDEM_TEST_DEVICE"); device != nullptr && *device != '\0') {
+    ::testing::UnitTest::GetInstance()->listeners().Append(new DeviceListener(device));
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace tandem::test
