@@ -45,11 +45,33 @@ else()
   endif()
 endif()
 
+# cuDNN is an alternative to some of our kernels. A build needs its headers (9.0 or newer); programs look for the library
+# when they use it first, and start without it.
+set(CUDNN_ROOT "" CACHE PATH "Where cuDNN is, if not in the CUDA toolkit or beside it")
+set(TANDEM_CUDNN_ENABLED OFF)
+if(TANDEM_CUDA_ENABLED)
+  # Beside it: pip has nvidia/cu13 and nvidia/cudnn.
+  find_path(TANDEM_CUDNN_INCLUDE cudnn_graph.h HINTS "${CUDNN_ROOT}" ENV CUDNN_ROOT
+    ${CUDAToolkit_INCLUDE_DIRS} PATHS "${CUDAToolkit_BIN_DIR}/../../cudnn" PATH_SUFFIXES include)
+  mark_as_advanced(TANDEM_CUDNN_INCLUDE)
+  if(TANDEM_CUDNN_INCLUDE)
+    set(TANDEM_CUDNN_ENABLED ON)
+    find_file(TANDEM_CUDNN_FILE libcudnn.so.9 HINTS "${TANDEM_CUDNN_INCLUDE}/.." PATH_SUFFIXES lib lib64)
+    mark_as_advanced(TANDEM_CUDNN_FILE)
+    message(STATUS "cuDNN: can be chosen (headers in ${TANDEM_CUDNN_INCLUDE})")
+  else()
+    message(STATUS "cuDNN: not used (no cudnn_graph.h; CUDNN_ROOT says where to look)")
+  endif()
+endif()
+
 if(TANDEM_CUDA_ENABLED AND tandem_cuda_wanted STREQUAL "EMULATED")
   set(TANDEM_CUDA_EMULATED ON)
   message(STATUS "CUDA: emulated, for tests: kernels run on the CPU")
   add_subdirectory(tests/emulated_gpu)
   set(TANDEM_CUDA_LINK tandem_emulated_gpu tandem_emulated_cublaslt)
+  if(TANDEM_CUDNN_ENABLED)
+    list(APPEND TANDEM_CUDA_LINK tandem_emulated_cudnn)
+  endif()
 elseif(TANDEM_CUDA_ENABLED)
   set(TANDEM_CUDA_LINK CUDA::cudart_static CUDA::cublasLt)
   if(NOT CMAKE_CUDA_COMPILER)
@@ -74,6 +96,22 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/include/tandem/build.h" @ONLY CONTE
 /// 1 where tandem was built with CUDA, else 0.
 #define TANDEM_WITH_CUDA @TANDEM_WITH_CUDA@
 ]])
+
+# tandem_use_cudnn(<sources...>): those that ask for cuDNN. They see TANDEM_WITH_CUDNN, 0 or 1, and in a build that has
+# it, its headers.
+function(tandem_use_cudnn)
+  set(definitions TANDEM_WITH_CUDNN=0)
+  if(TANDEM_CUDNN_ENABLED)
+    set(definitions TANDEM_WITH_CUDNN=1)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY INCLUDE_DIRECTORIES "${TANDEM_CUDNN_INCLUDE}")
+    if(TANDEM_CUDA_EMULATED)
+      list(APPEND definitions TANDEM_CUDNN_LINKED=1)
+    elseif(TANDEM_CUDNN_FILE)
+      list(APPEND definitions "TANDEM_CUDNN_FILE=\"${TANDEM_CUDNN_FILE}\"")
+    endif()
+  endif()
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS ${definitions})
+endfunction()
 
 # tandem_cuda_sources(<layer> <sources...>): .cu files of a layer, for the GPUs chosen, or for the emulated one.
 function(tandem_cuda_sources layer)

@@ -4,6 +4,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/pointwise_table.h>
 #include <tandem/kernels/cuda/queue.h>
 
@@ -11,6 +12,9 @@ namespace tandem::inline v0::kernels {
 
 void run(OnCuda, Context& context, const Pointwise& kernel) {
   const Queue queue(context);
+  if (gpu::try_cudnn(queue, context, kernel)) {
+    return;
+  }
   core::dispatch_any(kernel.dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) {
       fail<DTypeError>("arithmetic on bool is not defined; convert with .to(DType::i64)");

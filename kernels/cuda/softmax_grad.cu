@@ -1,3 +1,4 @@
+#include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/dispatch.h>
 #include <tandem/kernels/cuda/row_launch.h>
 #include <tandem/kernels/cuda/softmax_columns.h>
@@ -73,6 +74,9 @@ void run(OnCuda, Context& context, const SoftmaxGrad& kernel) {
     return;
   }
   const Queue queue(context);
+  if (gpu::try_cudnn(queue, context, kernel)) {
+    return;
+  }
   for_floating(kernel.dtype, [&]<class T>() {
     if (kernel.inner != 1) {
       return columns::launch_softmax_grad<T>(queue, kernel);

@@ -17,3 +17,10 @@ if(TANDEM_CUDA_ENABLED)
     cuda/reduce_f32.cu cuda/reduce_f64.cu cuda/reduce_i32.cu cuda/reduce_i64.cu cuda/scan.cu cuda/scatter_add.cu
     cuda/softmax.cu cuda/softmax_grad.cu cuda/sort.cu cuda/step.cu)
 endif()
+set(cudnn_sources "")
+if(TANDEM_CUDNN_ENABLED)
+  set(cudnn_sources
+    cuda/cudnn/activation.cpp cuda/cudnn/activation_plan.cpp cuda/cudnn/choice.cpp cuda/cudnn/library.cpp
+    cuda/cudnn/session.cpp cuda/cudnn/softmax.cpp)
+  list(APPEND cuda_sources ${cudnn_sources})
+endif()

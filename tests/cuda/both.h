@@ -38,6 +38,7 @@ class Both {
   T* host() { return host_.data(); }
   T* device() { return device_.data(); }
   const std::vector<T>& values() const { return host_; }
+  std::vector<T> download() const { return device_.download(); }
   /// How far the GPU's values are from the CPU's.
   double distance(double least_scale = 0) const {
     const std::vector<T> got = device_.download();

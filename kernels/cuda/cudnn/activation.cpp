@@ -1,0 +1,136 @@
+#include <cstdint>
+
+#include <tandem/kernels/cuda/cudnn/activation_plan.h>
+#include <tandem/kernels/cuda/cudnn/choice.h>
+#include <tandem/kernels/cuda/cudnn/session.h>
+#include <tandem/kernels/cuda/cudnn/try.h>
+#include <tandem/kernels/pointwise_formulas.h>
+
+// Activations by cuDNN's graphs.
+
+namespace tandem::inline v0::kernels::gpu {
+
+namespace {
+
+using namespace cudnn;
+
+// Dense, not in place (cuDNN makes no promise about that), and nothing added to.
+bool fits(const Pointwise& kernel) {
+  const auto dense = [&](const Operand& operand) { return kernel.loop.sizes[0] == 1 || operand.strides[0] == 1; };
+  if (kernel.accumulate != Accumulate::no || kernel.loop.ndim != 1 || !dense(kernel.out) || kernel.loop.sizes[0] < 1 ||
+      kernel.loop.sizes[0] > INT32_MAX) {
+    return false;
+  }
+  for (int i = 0; i < arity(kernel.op); ++i) {
+    if (!dense(kernel.in[i]) || kernel.in[i].data == kernel.out.data) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::int64_t alignment_of(const void* data) {
+  constexpr std::uintptr_t kMost = 16;
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | kMost;
+  return static_cast<std::int64_t>(address & (~address + 1));
+}
+
+ActivationKey key_of(const Pointwise& kernel) {
+  ActivationKey key{.op = kernel.op,
+                    .dtype = kernel.dtype,
+                    .numel = kernel.loop.sizes[0],
+                    .alignment = {alignment_of(kernel.out.data)},
+                    .s = depends_on_s(kernel.op) ? kernel.s : 0};
+  for (int i = 0; i < arity(kernel.op); ++i) {
+    key.alignment[static_cast<std::size_t>(i) + 1] = alignment_of(kernel.in[i].data);
+  }
+  return key;
+}
+
+void execute(const Queue& queue, cudnnHandle_t handle, const ActivationPlan& plan, const Pointwise& kernel) {
+  const float one = 1;
+  std::vector<std::int64_t> numbers{0};
+  std::vector<const void*> addresses{kernel.out.data};
+  for (int i = 0; i < arity(kernel.op); ++i) {
+    numbers.push_back(i + 1);
+    addresses.push_back(kernel.in[i].data);
+  }
+  if (plan.takes_one) {
+    numbers.push_back(ActivationPlan::kOne);
+    addresses.push_back(&one);
+  }
+  const void* workspace = plan.workspace > 0 ? queue.workspace(static_cast<std::size_t>(plan.workspace)) : nullptr;
+  cuda::note_launch(Pointwise::kName);
+  try {
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+        .finish();
+    require(api().cudnnBackendExecute(handle, plan.plan(), pack.get()), "cudnnBackendExecute");
+  } catch (const Refusal& refusal) {
+    throw_status(refusal.status, "a variant pack");
+  }
+}
+
+bool start(const Queue& queue, const Pointwise& kernel) {
+  Session* const session = Session::of(queue);
+  if (session == nullptr) {
+    return false;
+  }
+  const ActivationKey key = key_of(kernel);
+  const std::lock_guard lock(session->mutex);
+  auto found = session->plans.find(key);
+  if (found == session->plans.end()) {
+    if (is_capturing(queue)) {
+      return false;
+    }
+    found = session->plans.emplace(key, make_plan(session->handle, key)).first;
+  }
+  if (!found->second) {
+    return false;
+  }
+  require(api().cudnnSetStream(session->handle, queue.stream()), "cudnnSetStream");
+  execute(queue, session->handle, *found->second, kernel);
+  return true;
+}
+
+// The hardware's tanh has 11 bits.
+bool loses_digits(const Pointwise& kernel) {
+  return kernel.dtype == DType::f32 && (kernel.op == PointwiseOp::tanh || kernel.op == PointwiseOp::gelu_tanh ||
+                                        kernel.op == PointwiseOp::gelu_tanh_grad);
+}
+
+}  // namespace
+
+bool try_cudnn(const Queue& queue, Context& context, const Pointwise& kernel) {
+  if (!has_activation(kernel) || is_timing()) {
+    return false;
+  }
+  const cuda::KernelLibrary library = cuda::activation_library();
+  if (library == cuda::KernelLibrary::own || !fits(kernel) || !cuda::cudnn_available()) {
+    return false;
+  }
+  if (library == cuda::KernelLibrary::cudnn) {
+    return start(queue, kernel);
+  }
+  if (loses_digits(kernel)) {
+    return false;
+  }
+  Pointwise changed = kernel;
+  const auto own = [&](void* out) {
+    changed.out.data = out;
+    run(OnCuda{}, context, changed);
+  };
+  const auto theirs = [&](const Queue& other, void* out) {
+    changed.out.data = out;
+    return start(other, changed);
+  };
+  const std::int64_t numel = kernel.loop.sizes[0];
+  const ShapeClass shape_class{kActivationClass, static_cast<std::int64_t>(kernel.op),
+                               static_cast<std::int64_t>(kernel.dtype), order_of(numel)};
+  const auto bytes = static_cast<std::size_t>(numel) * item_size(kernel.dtype);
+  return cudnn_is_faster(queue, context, shape_class, {own, theirs, bytes}) && start(queue, kernel);
+}
+
+}  // namespace tandem::inline v0::kernels::gpu

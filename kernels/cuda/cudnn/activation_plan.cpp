@@ -1,0 +1,216 @@
+#include <tandem/kernels/cuda/cudnn/activation_plan.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <tandem/kernels/cuda/cudnn/types.h>
+#include <tandem/kernels/pointwise_formulas.h>
+
+namespace tandem::inline v0::kernels::gpu::cudnn {
+
+namespace {
+
+// Ours calls softplus linear where s a > t; cuDNN always takes the logarithm. From here on f32 knows no difference.
+constexpr double kLinear = 18;
+
+/// cuDNN's operation for an op, or for a gradient whose input is the activation's, not its result.
+std::optional<cudnnPointwiseMode_t> mode_of(PointwiseOp op) {
+  switch (op) {
+    case PointwiseOp::relu: return CUDNN_POINTWISE_RELU_FWD;
+    case PointwiseOp::sigmoid: return CUDNN_POINTWISE_SIGMOID_FWD;
+    case PointwiseOp::tanh: return CUDNN_POINTWISE_TANH_FWD;
+    case PointwiseOp::gelu: return CUDNN_POINTWISE_GELU_FWD;
+    case PointwiseOp::gelu_tanh: return CUDNN_POINTWISE_GELU_APPROX_TANH_FWD;
+    case PointwiseOp::silu: return CUDNN_POINTWISE_SWISH_FWD;
+    case PointwiseOp::elu: return CUDNN_POINTWISE_ELU_FWD;
+    case PointwiseOp::softplus: return CUDNN_POINTWISE_SOFTPLUS_FWD;
+    case PointwiseOp::relu_grad: return CUDNN_POINTWISE_RELU_BWD;  // the result is positive where the input is
+    case PointwiseOp::gelu_grad: return CUDNN_POINTWISE_GELU_BWD;
+    case PointwiseOp::gelu_tanh_grad: return CUDNN_POINTWISE_GELU_APPROX_TANH_BWD;
+    case PointwiseOp::silu_grad: return CUDNN_POINTWISE_SWISH_BWD;
+    case PointwiseOp::elu_grad: return CUDNN_POINTWISE_ELU_BWD;
+    case PointwiseOp::softplus_grad: return CUDNN_POINTWISE_SOFTPLUS_BWD;
+    default: return std::nullopt;
+  }
+}
+
+bool is_softplus(PointwiseOp op) { return op == PointwiseOp::softplus || op == PointwiseOp::softplus_grad; }
+bool is_elu(PointwiseOp op) { return op == PointwiseOp::elu || op == PointwiseOp::elu_grad; }
+bool takes_result(PointwiseOp op) { return op == PointwiseOp::sigmoid_grad || op == PointwiseOp::tanh_grad; }
+
+using Handle = cudnnBackendDescriptor_t;
+
+/// The parts of a plan while it grows.
+class Builder {
+ public:
+  explicit Builder(const ActivationKey& key) : key_(key) {}
+
+  Handle add(Descriptor& part) { return plan.parts.emplace_back(std::move(part.finish())).get(); }
+
+  /// A tensor in memory.
+  Handle tensor(std::size_t number) {
+    Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.numel);
+    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
+  }
+  /// A result that stays in registers.
+  Handle between() {
+    Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, key_.numel);
+    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+  }
+  Handle one() {
+    plan.takes_one = true;
+    Descriptor tensor = describe(ActivationPlan::kOne, CUDNN_DATA_FLOAT, 1);
+    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
+  }
+
+  void forward(cudnnPointwiseMode_t mode, Handle x, Handle y) {
+    Descriptor operation = describe(mode);
+    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x).set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+  }
+  void backward(cudnnPointwiseMode_t mode, Handle dy, Handle x, Handle dx) {
+    Descriptor operation = describe(mode);
+    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy)
+                      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x)
+                      .set(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx));
+  }
+  void binary(cudnnPointwiseMode_t mode, Handle a, Handle b, Handle y) {
+    Descriptor operation = describe(mode);
+    add_operation(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a)
+                      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
+                      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+  }
+
+  ActivationPlan plan{};
+  std::vector<Handle> operations{};
+
+ private:
+  // Three dimensions: with fewer, and with four, cuDNN 9.19 has no kernel.
+  static Descriptor describe(std::int64_t number, cudnnDataType_t type, std::int64_t numel) {
+    Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
+        .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
+        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<std::int64_t>{1, 1, numel})
+        .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<std::int64_t>{numel, numel, 1});
+    return tensor;
+  }
+  Descriptor describe(cudnnPointwiseMode_t mode) {
+    Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    pointwise.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+    if (is_elu(key_.op)) {
+      pointwise.set(CUDNN_ATTR_POINTWISE_ELU_ALPHA, key_.s);
+    }
+    if (is_softplus(key_.op)) {
+      pointwise.set(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, key_.s);
+    }
+    Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add(pointwise));
+    return operation;
+  }
+  void add_operation(Descriptor& part) { operations.push_back(add(part)); }
+
+  const ActivationKey& key_;
+  std::int64_t next_ = ActivationPlan::kOne + 1;
+};
+
+// The formulas of pointwise_formulas.h, step by step: cuDNN's own gradients want the activation's input.
+void add_gradient_from_result(Builder& build, PointwiseOp op) {
+  const Handle out = build.tensor(0);
+  const Handle g = build.tensor(1);
+  const Handle y = build.tensor(2);
+  const Handle slope = build.between();
+  if (op == PointwiseOp::tanh_grad) {  // g (1 - y y)
+    const Handle square = build.between();
+    build.binary(CUDNN_POINTWISE_MUL, y, y, square);
+    build.binary(CUDNN_POINTWISE_SUB, build.one(), square, slope);
+  } else {  // g ((1 - y) y)
+    const Handle rest = build.between();
+    build.binary(CUDNN_POINTWISE_SUB, build.one(), y, rest);
+    build.binary(CUDNN_POINTWISE_MUL, rest, y, slope);
+  }
+  build.binary(CUDNN_POINTWISE_MUL, g, slope, out);
+}
+
+void add_operations(Builder& build, PointwiseOp op) {
+  if (takes_result(op)) {
+    add_gradient_from_result(build, op);
+    return;
+  }
+  const Handle out = build.tensor(0);
+  const Handle first = build.tensor(1);
+  if (arity(op) == 1) {
+    build.forward(*mode_of(op), first, out);
+  } else {
+    build.backward(*mode_of(op), first, build.tensor(2), out);
+  }
+}
+
+/// cuDNN's proposals for a graph, the one it thinks best of first.
+std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode) {
+  constexpr std::int64_t kMost = 8;
+  Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  search.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode).finish();
+  std::vector<Descriptor> found;
+  std::vector<Handle> handles;
+  for (std::int64_t i = 0; i < kMost; ++i) {
+    handles.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  }
+  std::int64_t count = 0;
+  require_or_refuse(api().cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &count, handles.data()));
+  found.erase(found.begin() + std::clamp(count, std::int64_t{0}, kMost), found.end());
+  return found;
+}
+
+/// Whether a plan was made of one of the proposals.
+bool finish_plan(cudnnHandle_t handle, Builder& build, Handle graph, cudnnBackendHeurMode_t mode) {
+  for (Descriptor& configuration : configurations(graph, mode)) {
+    try {
+      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
+          .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get())
+          .finish();
+      std::int64_t count = 0;
+      require_or_refuse(api().cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                       CUDNN_TYPE_INT64, 1, &count, &build.plan.workspace));
+      build.plan.parts.push_back(std::move(configuration));
+      build.plan.parts.push_back(std::move(plan));
+      return true;
+    } catch (const Refusal&) {  // the next one, then
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool depends_on_s(PointwiseOp op) noexcept { return is_elu(op) || is_softplus(op); }
+
+bool has_activation(const Pointwise& kernel) noexcept {
+  if (kernel.dtype != DType::f32 && kernel.dtype != DType::bf16 && kernel.dtype != DType::f16) {
+    return false;
+  }
+  if (is_softplus(kernel.op) && !(kernel.t >= kLinear && kernel.s > 0)) {
+    return false;
+  }
+  return (takes_result(kernel.op) || mode_of(kernel.op)) && (!depends_on_s(kernel.op) || std::isfinite(kernel.s));
+}
+
+std::optional<ActivationPlan> make_plan(cudnnHandle_t handle, const ActivationKey& key) {
+  try {
+    Builder build(key);
+    add_operations(build, key.op);
+    Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, build.operations);
+    const Handle finished = build.add(graph);
+    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+      if (finish_plan(handle, build, finished, mode)) {
+        return std::move(build.plan);
+      }
+    }
+  } catch (const Refusal&) {  // no kernel
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem::inline v0::kernels::gpu::cudnn

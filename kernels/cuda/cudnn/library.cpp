@@ -1,0 +1,82 @@
+#include <tandem/kernels/cuda/cudnn/library.h>
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::kernels::gpu::cudnn {
+
+namespace {
+
+// One major version has one layout of everything that we use.
+void judge_version(Library& library) {
+  const std::size_t version = library.functions.cudnnGetVersion();
+  if (version / 10000 != CUDNN_MAJOR) {
+    library.problem = fmt::format("libcudnn has version {}, and this build needs {}.x", version, CUDNN_MAJOR);
+  }
+}
+
+[[maybe_unused]] Library find() {
+  if (const char* file = std::getenv("TANDEM_CUDNN_LIBRARY"); file != nullptr && *file != '\0') {
+    return load(file);
+  }
+  Library library = load("libcudnn.so.9");
+#ifdef TANDEM_CUDNN_FILE
+  if (!library.problem.empty()) {
+    if (Library other = load(TANDEM_CUDNN_FILE); other.problem.empty()) {
+      return other;
+    }
+  }
+#endif
+  return library;
+}
+
+}  // namespace
+
+Library load(const char* file) {
+  Library library;
+  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    library.problem = dlerror();
+    return library;
+  }
+#define TANDEM_CUDNN_FIND(name)                                                                      \
+  library.functions.name = reinterpret_cast<decltype(library.functions.name)>(dlsym(handle, #name)); \
+  if (library.functions.name == nullptr && library.problem.empty()) {                                \
+    library.problem = fmt::format("{} has no function {}", file, #name);                             \
+  }
+  TANDEM_CUDNN_FUNCTIONS(TANDEM_CUDNN_FIND)
+#undef TANDEM_CUDNN_FIND
+  if (library.problem.empty()) {
+    judge_version(library);
+  }
+  return library;
+}
+
+const Library& loaded() {
+#if TANDEM_CUDNN_LINKED
+  static const auto* library = [] {
+    auto* linked = new Library;
+#define TANDEM_CUDNN_TAKE(name) linked->functions.name = &::name;
+    TANDEM_CUDNN_FUNCTIONS(TANDEM_CUDNN_TAKE)
+#undef TANDEM_CUDNN_TAKE
+    judge_version(*linked);
+    return linked;
+  }();
+#else
+  static const auto* library = new Library(find());  // outlives every thread
+#endif
+  return *library;
+}
+
+void throw_status(cudnnStatus_t status, const char* call) {
+  std::array<char, 256> more{};
+  api().cudnnGetLastErrorString(more.data(), more.size());
+  fail<DeviceError>("cuDNN: {} from {}{}{}", api().cudnnGetErrorString(status), call, more[0] == '\0' ? "" : ": ",
+                    more.data());
+}
+
+}  // namespace tandem::inline v0::kernels::gpu::cudnn
