@@ -34,6 +34,10 @@ function(tandem_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
     PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_ON_GPU AND TANDEM_CUDA_ENABLED)
+    if(NOT TARGET tests_gpu)
+      add_custom_target(tests_gpu)
+    endif()
+    add_dependencies(tests_gpu ${name})
     math(EXPR timeout "3 * ${ARG_TIMEOUT}")  # an emulated one takes its time
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX gpu/ TEST_LIST gpu_tests
       PROPERTIES TIMEOUT ${timeout} ENVIRONMENT TANDEM_TEST_DEVICE=cuda:0 LABELS gpu)
