@@ -95,7 +95,8 @@ struct DataLoader::Pass {
     if (options.device) {
       for (Tensor* part : {&example.x, &example.y}) {
         if (part->defined()) {  // a collate_fn may leave one out
-          *part = copy_stream && part->device().type == DeviceType::cpu ? part->pin_memory() : part->to(*options.device);
+          *part =
+              copy_stream && part->device().type == DeviceType::cpu ? part->pin_memory() : part->to(*options.device);
         }
       }
     }

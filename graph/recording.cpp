@@ -135,10 +135,9 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
   } else {
     core::Ref<detail::Storage> memory = detail::Storage::allocate_unrecorded(bytes, device);
     std::byte* data = memory->data();
-    storage = detail::Storage::adopt(data, bytes, device,
-                                     [self = shared_from_this(), index, memory = std::move(memory)](void* first) {
-                                       self->on_free(first, index);
-                                     });
+    storage = detail::Storage::adopt(
+        data, bytes, device,
+        [self = shared_from_this(), index, memory = std::move(memory)](void* first) { self->on_free(first, index); });
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
   live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});

@@ -86,7 +86,9 @@ struct Arena {
   std::vector<core::Ref<detail::Storage>> memory;  // by block of the plan
 
   explicit Arena(Plan of);
-  std::byte* place(std::size_t allocation) const { return memory[plan.block[allocation]]->data() + plan.offsets[allocation]; }
+  std::byte* place(std::size_t allocation) const {
+    return memory[plan.block[allocation]]->data() + plan.offsets[allocation];
+  }
 };
 
 /// Records what the thread that made it does while a Scope is open. Compares with an earlier run; as long as they are

@@ -7,7 +7,8 @@
 #include <tandem/kernels/step_state.h>
 
 // Optimiser steps over `count` dense elements of flat storage: one pass that reads and writes each value once.
-// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`. Everywhere `maximize` goes uphill: the gradient counts with the other sign.
+// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`. Everywhere `maximize` goes uphill: the gradient
+// counts with the other sign.
 
 namespace tandem::inline v0::kernels {
 

@@ -53,7 +53,8 @@ inline constexpr T kGeluScale = T(2 * std::numbers::sqrt2 * std::numbers::inv_sq
 template <class T>
 inline constexpr T kGeluCubic = T(0.044715);
 template <class T>
-[[gnu::always_inline]] TANDEM_HD inline T gelu_tanh_cdf(T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
+[[gnu::always_inline]] TANDEM_HD inline T gelu_tanh_cdf(
+    T x) {  // (1 + tanh(u)) / 2 is sigmoid(2 u), which does not cancel
   return sigmoid(kGeluScale<T> * (x + kGeluCubic<T> * x * x * x));
 }
 
@@ -61,8 +62,8 @@ template <class T>
 
 /// T is an integer, float or double.
 template <PointwiseOp op, class T>
-[[gnu::always_inline]] TANDEM_HD inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c, [[maybe_unused]] T s,
-                                          [[maybe_unused]] T t) {
+[[gnu::always_inline]] TANDEM_HD inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c,
+                                                    [[maybe_unused]] T s, [[maybe_unused]] T t) {
   using enum PointwiseOp;
   using namespace formula;
   if constexpr (op == copy) return a;

@@ -118,8 +118,8 @@ struct NegativeLogLikelihood {
   const std::int64_t* indices;  // [outer, inner]
   const void* weight;           // [classes], or null
   std::int64_t ignore_index;
-  void* scale;  // [1], in the type that `dtype` computes in
-  void* loss;   // [outer, inner] or [1]
+  void* scale;                  // [1], in the type that `dtype` computes in
+  void* loss;                   // [outer, inner] or [1]
   const char* op = "nll_loss";  // whose indices these are, for a message: a literal
 };
 void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel);

@@ -29,12 +29,12 @@ namespace tandem::inline v0::cuda {
 
 /// What tandem has asked a GPU for, in bytes.
 struct MemoryStats {
-  std::size_t total = 0;             // what the GPU has
-  std::size_t free = 0;              // what is left for any process
-  std::size_t in_use = 0;            // in tensors
-  std::size_t peak = 0;              // the most that was in use at once since reset_peak_memory_stats()
-  std::size_t cached = 0;            // free, and kept for the next tensor
-  std::uint64_t allocations = 0;     // requests to the driver so far
+  std::size_t total = 0;          // what the GPU has
+  std::size_t free = 0;           // what is left for any process
+  std::size_t in_use = 0;         // in tensors
+  std::size_t peak = 0;           // the most that was in use at once since reset_peak_memory_stats()
+  std::size_t cached = 0;         // free, and kept for the next tensor
+  std::uint64_t allocations = 0;  // requests to the driver so far
   std::array<std::size_t, core::kMemoryUses> by_use{};  // of in_use, by MemoryUse
 };
 

@@ -31,7 +31,8 @@ struct View {
     if (recorders_at_work.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       note_use(*storage);
     }
-    if (storage->device().type == DeviceType::cuda && (core::thread_state().stream != nullptr || storage->on_own_stream())) [[unlikely]] {
+    if (storage->device().type == DeviceType::cuda &&
+        (core::thread_state().stream != nullptr || storage->on_own_stream())) [[unlikely]] {
       storage->note_stream();
     }
     return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));

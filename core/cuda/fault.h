@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-// Internal: how a kernel reports a value that no op can use. On a CPU an op looks first and throws; a GPU would have to be
-// waited for. So the kernel goes on without the value, leaves a note in host memory, and whoever next waits for the GPU
-// throws it.
+// Internal: how a kernel reports a value that no op can use. On a CPU an op looks first and throws; a GPU would have to
+// be waited for. So the kernel goes on without the value, leaves a note in host memory, and whoever next waits for the
+// GPU throws it.
 
 namespace tandem::inline v0::cuda {
 

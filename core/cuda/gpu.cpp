@@ -36,13 +36,12 @@ std::unique_ptr<const Gpu> make(int index) {
   const GpuScope scope(index);
   void* memory = nullptr;
   require(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
-  return std::make_unique<const Gpu>(
-      Gpu{.index = index,
-          .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, index),
-          .capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                        attribute(cudaDevAttrComputeCapabilityMinor, index),
-          .stream = Stream(Device(DeviceType::cuda, index)),
-          .fault = new (memory) Fault});
+  return std::make_unique<const Gpu>(Gpu{.index = index,
+                                         .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, index),
+                                         .capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                                                       attribute(cudaDevAttrComputeCapabilityMinor, index),
+                                         .stream = Stream(Device(DeviceType::cuda, index)),
+                                         .fault = new (memory) Fault});
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ struct Dense {
 
 // Position i of `count` is the V elements from column (i % columns) * V of row i / columns on.
 template <int V, int kUnroll, class F>
-__global__ void __launch_bounds__(kThreads) walk(F f, Geometry<F::kOperands> rows, Divider columns,
-                                                 Dense<F::kOperands> dense, std::uint32_t count) {
+__global__ void __launch_bounds__(kThreads)
+    walk(F f, Geometry<F::kOperands> rows, Divider columns, Dense<F::kOperands> dense, std::uint32_t count) {
   constexpr int N = F::kOperands;
   const std::uint32_t threads = gridDim.x * kThreads;
   for (std::uint32_t first = blockIdx.x * kThreads + threadIdx.x; first < count; first += kUnroll * threads) {

@@ -17,7 +17,8 @@ class Divider {
   Divider() = default;
   explicit Divider(std::uint32_t divisor) noexcept : divisor_(divisor) {
     shift_ = static_cast<std::uint32_t>(std::bit_width(divisor - 1));
-    magic_ = static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift_) - divisor)) / divisor + 1);
+    magic_ =
+        static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift_) - divisor)) / divisor + 1);
   }
   TANDEM_HD std::uint32_t quotient(std::uint32_t value) const noexcept {
     const auto high = static_cast<std::uint32_t>((std::uint64_t{value} * magic_) >> 32);

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/cuda/lane_groups.h>
+#include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/softmax_loss.h>
 
 // Internal: softmax where neighbours in memory belong to different rows. A block has a tile of neighbouring columns, so

@@ -69,8 +69,7 @@ class GpuAllocator {
     require(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
     // Or the driver would order streams that have nothing to do with each other, where nobody sees it.
     int off = 0;
-    require(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off),
-            "cudaMemPoolSetAttribute");
+    require(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off), "cudaMemPoolSetAttribute");
   }
 
   CudaBlock* allocate(std::size_t asked, const Stream& stream) {

@@ -43,8 +43,8 @@ class PinnedCache {
     const cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
-      fail<OutOfMemory>("pin_memory: the system has no {} bytes that stay in memory; pin less, or load fewer batches ahead",
-                        bytes);
+      fail<OutOfMemory>(
+          "pin_memory: the system has no {} bytes that stay in memory; pin less, or load fewer batches ahead", bytes);
     }
     cuda::require(status, "cudaHostAlloc");
     auto* data = static_cast<std::byte*>(memory);

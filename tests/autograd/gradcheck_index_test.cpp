@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "leaves.h"
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 // Gathering, scattering, splitting, choosing; and reductions built of others.
 

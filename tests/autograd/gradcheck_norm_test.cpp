@@ -9,8 +9,8 @@
 #include <tandem/core/error.h>
 
 #include "leaves.h"
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 // Layer norm, batch norm and embedding.
 

@@ -13,8 +13,8 @@
 #include <tandem/core/dtype.h>
 #include <tandem/core/error.h>
 
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 namespace tandem {
 namespace {
@@ -95,8 +95,7 @@ TEST(RequireAvailable, RefusesIndicesThatNoDeviceHas) {
 }
 
 TEST(RequireAvailable, RefusesGpusThatAreNotThere) {
-  EXPECT_EQ(message_of<DeviceError>([] { require_available("cuda:64"); }),
-            test::gpu_refusal("cuda:64"));
+  EXPECT_EQ(message_of<DeviceError>([] { require_available("cuda:64"); }), test::gpu_refusal("cuda:64"));
 }
 
 // The number is fixed at first use: a fresh process is needed.

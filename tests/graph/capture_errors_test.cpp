@@ -16,8 +16,8 @@
 #include <tandem/nn/linear.h>
 #include <tandem/tensor/factories.h>
 
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 namespace tandem {
 namespace {

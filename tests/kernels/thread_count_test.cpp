@@ -347,12 +347,11 @@ Bytes optimizers() {
          ClipByNorm{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .norm = &total, .max_norm = 1});
   launch(test::cpu(), ClipByValue{.dtype = dtype_of<T>, .count = kCount, .values = grad.data(), .limit = 1e-3});
   launch(test::cpu(), Sgd{dtype_of<T>, kCount, param.data(), grad.data(), buffer.data(), &state, 0, true});
-  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.999, 1e-8, false,
-                           largest.data()});
+  launch(test::cpu(), Adam{dtype_of<T>, kCount, param.data(), grad.data(), m.data(), v.data(), &state, 0.999, 1e-8,
+                           false, largest.data()});
   launch(test::cpu(), RmsProp{dtype_of<T>, kCount, param.data(), grad.data(), square.data(), mean.data(), buffer.data(),
                               &state, 0.9, 1e-3});
-  launch(test::cpu(),
-         Adagrad{dtype_of<T>, kCount, param.data(), grad.data(), sum.data(), &state, 0.1, 1e-10, true});
+  launch(test::cpu(), Adagrad{dtype_of<T>, kCount, param.data(), grad.data(), sum.data(), &state, 0.1, 1e-10, true});
   launch(test::cpu(), MovingAverage{dtype_of<T>, kCount, mean.data(), param.data(), 0.9});
   Bytes all = bytes_of(param);
   const Bytes averages = bytes_of(mean);

@@ -8,10 +8,10 @@
 #include <tandem/core/thread_state.h>
 
 /// For what is so on the host alone, at the beginning of a test that also runs on a GPU.
-#define TANDEM_SKIP_ON_GPU(why)                                                    \
+#define TANDEM_SKIP_ON_GPU(why)                                                   \
   if (::tandem::core::thread_state().device.type == ::tandem::DeviceType::cuda) { \
-    GTEST_SKIP() << (why);                                                         \
-  }                                                                                \
+    GTEST_SKIP() << (why);                                                        \
+  }                                                                               \
   static_assert(true)
 
 namespace tandem::test {

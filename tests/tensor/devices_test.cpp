@@ -9,8 +9,8 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/tensor/factories.h>
 
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 // Logical CPU devices share memory but not tensors: every rule of several devices holds without a GPU.
 
@@ -48,8 +48,7 @@ TEST(ToDevice, SaysWhatIsNotThere) {
   const Tensor x = zeros({3});
   EXPECT_EQ(message_of<DeviceError>([&] { x.to(Device("cpu:99")); }),
             "device 'cpu:99': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more");
-  EXPECT_EQ(message_of<DeviceError>([&] { x.to(Device("cuda:64")); }),
-            test::gpu_refusal("cuda:64"));
+  EXPECT_EQ(message_of<DeviceError>([&] { x.to(Device("cuda:64")); }), test::gpu_refusal("cuda:64"));
   EXPECT_EQ(message_of<DeviceError>([&] { x.to("gpu"); }),
             "device 'gpu' is not known; write 'cpu', 'cpu:1', 'cuda' or 'cuda:0'");
 }

@@ -8,8 +8,8 @@
 #include <tandem/core/error.h>
 #include <tandem/tensor/factories.h>
 
-#include "support/message.h"
 #include "support/gpu.h"
+#include "support/message.h"
 
 namespace tandem {
 namespace {
@@ -120,8 +120,7 @@ TEST(Factories, BytesDoNotWrapAround) {
 TEST(Factories, RefuseDevicesThatAreNotThere) {
   EXPECT_EQ(message_of<DeviceError>([] { zeros({2}, {.device = "cpu:99"}); }),
             "device 'cpu:99': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more");
-  EXPECT_EQ(message_of<DeviceError>([] { zeros({2}, {.device = "cuda:64"}); }),
-            test::gpu_refusal("cuda:64"));
+  EXPECT_EQ(message_of<DeviceError>([] { zeros({2}, {.device = "cuda:64"}); }), test::gpu_refusal("cuda:64"));
   EXPECT_THROW(zeros({2}, {.device = Device(DeviceType::cpu, -1)}), DeviceError);
 }
 
