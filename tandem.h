@@ -7,9 +7,11 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/helper.h>
+#include <tandem/core/precision.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/cached_dataset.h>
 #include <tandem/data/categories.h>
@@ -24,6 +26,7 @@
 #include <tandem/data/standardizer.h>
 #include <tandem/data/subset.h>
 #include <tandem/graph/capture.h>
+#include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/matmul_tuning.h>
 #include <tandem/nn/activation.h>
 #include <tandem/nn/batch_norm.h>
@@ -52,5 +55,6 @@
 #include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/tensor.h>
