@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <pthread.h>
+
 #include <tandem/core/check.h>
 #include <tandem/core/cores.h>
 #include <tandem/core/pool_caller.h>
@@ -280,6 +282,24 @@ struct ThreadPool::Impl {
     stopping = false;
   }
 
+  // A child has the forking thread alone, and its locks as they were: nobody may be inside them then. What was a helper
+  // cannot be joined, so it is forgotten.
+  void before_fork() {
+    resizing.lock();
+    parking.lock();
+  }
+  void after_fork() {
+    parking.unlock();
+    resizing.unlock();
+  }
+  void in_child() {
+    static_cast<void>(new std::vector<std::jthread>(std::move(workers)));
+    workers.clear();
+    parked = 0;
+    threads = 1;
+    after_fork();
+  }
+
   bool is_running() const {
     for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
       if (place->active.load(std::memory_order_relaxed) == Place::kInside) {
@@ -292,7 +312,12 @@ struct ThreadPool::Impl {
 
 ThreadPool& ThreadPool::instance() {
   // Never destroyed: destructors of other static objects may still compute, and a forked child has no threads to join.
-  static auto* const pool = new ThreadPool;
+  static auto* const pool = [] {
+    auto* const made = new ThreadPool;
+    static Impl* const impl = made->impl_.get();
+    pthread_atfork([] { impl->before_fork(); }, [] { impl->after_fork(); }, [] { impl->in_child(); });
+    return made;
+  }();
   return *pool;
 }
 
