@@ -97,6 +97,15 @@ class GpuAllocator {
     cache.free[block->bytes].push_back(std::move(block));
   }
 
+  // Threads may read one tensor on streams of their own.
+  void note_stream(CudaBlock& block, const Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    auto& others = block.other_streams;
+    if (!(stream == block.stream) && std::find(others.begin(), others.end(), stream) == others.end()) {
+      others.push_back(stream);
+    }
+  }
+
   void empty_cache() {
     const std::lock_guard lock(mutex_);
     release_cached();
@@ -227,11 +236,7 @@ void cuda_free(CudaBlock* block) noexcept {
 }
 
 void cuda_note_stream(CudaBlock* block) {
-  cuda::Stream stream = cuda::current_stream(Device(DeviceType::cuda, block->gpu));
-  auto& others = block->other_streams;
-  if (!(stream == block->stream) && std::find(others.begin(), others.end(), stream) == others.end()) {
-    others.push_back(std::move(stream));
-  }
+  cuda::allocator(block->gpu).note_stream(*block, cuda::current_stream(Device(DeviceType::cuda, block->gpu)));
 }
 
 }  // namespace detail
