@@ -61,7 +61,7 @@ TEST(CudaElementwiseLoss, AgreesWithTheCpu) {
         ElementwiseLoss kernel{.op = op,
                                .dtype = dtype_of<T>,
                                .loss_per_element = each,
-                               .scale = count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / count,
+                               .scale = count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / static_cast<double>(count),
                                .threshold = 0.5,
                                .count = count,
                                .input = a.input.host(),
