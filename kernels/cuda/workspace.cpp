@@ -36,7 +36,9 @@ struct Workspace final : GpuState {
 // While a step is captured, its thread allocates on the stream that the step will run on, outside of the capture.
 class OutsideOfCapture {
  public:
-  OutsideOfCapture() { cuda::require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode"); }
+  OutsideOfCapture() {
+    cuda::require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
   ~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   OutsideOfCapture(const OutsideOfCapture&) = delete;
   OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;

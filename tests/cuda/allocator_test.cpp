@@ -218,12 +218,15 @@ TEST(CudaAllocator, TensorsOutliveTheirThread) {
     threads.emplace_back([&made, t] {
       const cuda::Stream stream;
       const cuda::StreamScope scope(stream);
-      for (int i = 0; i < 5; ++i) made[t] = filled(1000 + i, static_cast<double>(t)) + filled(1000 + i, 1).sum() * 0;
+      for (int i = 0; i < 5; ++i)
+        made[t] = filled(1000 + i, static_cast<double>(t)) + filled(1000 + i, 1).sum() * 0;
       stream.synchronize();
     });
   }
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t t = 0; t < made.size(); ++t) EXPECT_TRUE(all_are(made[t], static_cast<double>(t)));
+  for (std::thread& thread : threads)
+    thread.join();
+  for (std::size_t t = 0; t < made.size(); ++t)
+    EXPECT_TRUE(all_are(made[t], static_cast<double>(t)));
   const auto before = cuda::memory_stats();
   std::thread([&] { made.clear(); }).join();
   EXPECT_LT(cuda::memory_stats().in_use, before.in_use);

@@ -38,11 +38,11 @@ constexpr int kSteps = 9;
 struct Run {
   nn::Sequential model;
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::function<void()> in_step = [] {};                // behind the optimiser's step
-  std::function<void()> before_step = [] {};            // behind backward()
-  std::function<void(int)> between = [](int) {};        // after each step
-  std::vector<Tensor> more{};                           // to be compared too
-  bool accumulate = false;                              // step every other time, outside
+  std::function<void()> in_step = [] {};          // behind the optimiser's step
+  std::function<void()> before_step = [] {};      // behind backward()
+  std::function<void(int)> between = [](int) {};  // after each step
+  std::vector<Tensor> more{};                     // to be compared too
+  bool accumulate = false;                        // step every other time, outside
 };
 
 using Make = std::function<std::unique_ptr<Run>()>;
@@ -84,9 +84,12 @@ Result train(const Make& make, bool captured) {
     }
     run->between(i);
   }
-  for (const auto& [name, value] : run->model.state_dict()) result.tensors.push_back(value.clone());
-  for (const auto& [name, value] : run->optimizer->state_dict()) result.tensors.push_back(value.clone());
-  for (const Tensor& tensor : run->more) result.tensors.push_back(tensor.clone());
+  for (const auto& [name, value] : run->model.state_dict())
+    result.tensors.push_back(value.clone());
+  for (const auto& [name, value] : run->optimizer->state_dict())
+    result.tensors.push_back(value.clone());
+  for (const Tensor& tensor : run->more)
+    result.tensors.push_back(tensor.clone());
   result.stats = step.stats();
   return result;
 }
@@ -114,14 +117,14 @@ TEST(CudaCapture, EveryOptimizer) {
   TANDEM_NEEDS_GPUS(1);
   expect_eager([] { return with<optim::SGD>(mlp(), optim::SGDOptions{.lr = 0.1}); });
   expect_eager([] {
-    return with<optim::SGD>(mlp(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+    return with<optim::SGD>(mlp(),
+                            optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
   });
   expect_eager([] { return with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1}); });
   expect_eager([] { return with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1, .amsgrad = true}); });
   expect_eager([] { return with<optim::AdamW>(mlp(), optim::AdamWOptions{.lr = 0.1}); });
-  expect_eager([] {
-    return with<optim::RMSprop>(mlp(), optim::RMSpropOptions{.lr = 0.1, .momentum = 0.5, .centered = true});
-  });
+  expect_eager(
+      [] { return with<optim::RMSprop>(mlp(), optim::RMSpropOptions{.lr = 0.1, .momentum = 0.5, .centered = true}); });
   expect_eager([] { return with<optim::Adagrad>(mlp(), optim::AdagradOptions{.lr = 0.1, .lr_decay = 0.1}); });
 }
 
@@ -130,7 +133,8 @@ TEST(CudaCapture, SchedulesInsideAndOutside) {
   for (const bool inside : {false, true}) {
     expect_eager([inside] {
       auto run = with<optim::AdamW>(mlp(), optim::AdamWOptions{.lr = 0.1});
-      auto schedule = std::make_shared<optim::ExponentialLR>(*run->optimizer, optim::ExponentialLROptions{.gamma = 0.8});
+      auto schedule =
+          std::make_shared<optim::ExponentialLR>(*run->optimizer, optim::ExponentialLROptions{.gamma = 0.8});
       if (inside) {
         run->in_step = [schedule] { schedule->step(); };
       } else {
@@ -213,8 +217,8 @@ TEST(CudaCapture, AccumulatedGradients) {
 
 struct Counter {
   Tensor total = zeros({3000}, {.device = "cuda:0"});
-  graph::CapturedStep<std::function<Tensor(Tensor)>> step = graph::CapturedStep<std::function<Tensor(Tensor)>>(
-      [this](const Tensor& x) {
+  graph::CapturedStep<std::function<Tensor(Tensor)>> step =
+      graph::CapturedStep<std::function<Tensor(Tensor)>>([this](const Tensor& x) {
         total.add_(x * 2);
         return total.sum();
       });
@@ -225,7 +229,8 @@ TEST(CudaCapture, ReplaysOnOtherThreads) {
   TANDEM_NEEDS_GPUS(1);
   Counter counter;
   double expected = 0;
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(counter(i), expected += 6000.0 * i);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(counter(i), expected += 6000.0 * i);
   ASSERT_TRUE(counter.step.stats().gpu_graph);
   for (int i = 0; i < 3; ++i) {
     std::thread([&] { EXPECT_EQ(counter(i), expected += 6000.0 * i); }).join();
@@ -239,7 +244,8 @@ TEST(CudaCapture, ReplaysWhenItsThreadIsGone) {
   std::unique_ptr<Counter> counter;
   std::thread([&] {
     counter = std::make_unique<Counter>();
-    for (int i = 0; i < 4; ++i) (*counter)(1);
+    for (int i = 0; i < 4; ++i)
+      (*counter)(1);
   }).join();
   ASSERT_TRUE(counter->step.stats().gpu_graph);
   cuda::empty_cache();
@@ -260,9 +266,11 @@ TEST(CudaCapture, ReplaysOnOtherStreams) {
       const cuda::StreamScope scope(mine);
       EXPECT_EQ(counter(1), expected += 6000) << aside;
     };
-    for (int i = 0; i < 4; ++i) call(made_aside);
+    for (int i = 0; i < 4; ++i)
+      call(made_aside);
     ASSERT_TRUE(counter.step.stats().gpu_graph);
-    for (const bool aside : {false, true, true, false, true}) call(aside);
+    for (const bool aside : {false, true, true, false, true})
+      call(aside);
     EXPECT_GE(counter.step.stats().replayed, 6u);
   }
 }
@@ -281,17 +289,22 @@ TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
         return y;
       });
       const Tensor x = filled(5000, 1);
-      for (int i = 0; i < 4; ++i) step(x);
+      for (int i = 0; i < 4; ++i)
+        step(x);
       ASSERT_TRUE(step.stats().gpu_graph);
       side.wait_stream(cuda::default_stream());
       const cuda::StreamScope scope(side);
       result = step(x);
-      if (keep_result) result = result * 3;
-      else result = Tensor();
+      if (keep_result)
+        result = result * 3;
+      else
+        result = Tensor();
     }
     std::vector<Tensor> others;
-    for (int i = 0; i < 8; ++i) others.push_back(filled(5000, 1e6));
-    for (int i = 0; i < 8; ++i) others.push_back(filled(20000, 1e6));
+    for (int i = 0; i < 8; ++i)
+      others.push_back(filled(5000, 1e6));
+    for (int i = 0; i < 8; ++i)
+      others.push_back(filled(20000, 1e6));
     cuda::default_stream().synchronize();
     side.synchronize();
     EXPECT_TRUE(all_are(out, 4));
@@ -308,15 +321,18 @@ TEST(CudaCapture, OtherThreadsGoOn) {
       for (int round = 0; round < 5; ++round) {
         Counter counter;
         double expected = 0;
-        for (int i = 0; i < 6; ++i) EXPECT_EQ(counter(t), expected += 6000.0 * t);
+        for (int i = 0; i < 6; ++i)
+          EXPECT_EQ(counter(t), expected += 6000.0 * t);
         EXPECT_TRUE(counter.step.stats().gpu_graph);
       }
     });
   }
   Tensor x = filled(3000, 0);
-  for (int i = 0; i < 200; ++i) x.add_(1);
+  for (int i = 0; i < 200; ++i)
+    x.add_(1);
   EXPECT_TRUE(all_are(x, 200));
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
 }
 
 TEST(CudaCapture, OnTheSecondGpu) {
@@ -326,7 +342,8 @@ TEST(CudaCapture, OnTheSecondGpu) {
     total.add_(x);
     return total.sum();
   });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(ones({300}, {.device = "cuda:1"})).item(), 300 * (i + 1));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(step(ones({300}, {.device = "cuda:1"})).item(), 300 * (i + 1));
   EXPECT_TRUE(step.stats().gpu_graph);
 }
 
@@ -337,7 +354,8 @@ TEST(CudaCapture, StepsOnTwoGpusAreReplayedWithoutAGraph) {
     total.add_((x * 2).to("cuda:1"));
     return total.sum();
   });
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(ones({300}, {.device = "cuda:0"})).item(), 600 * (i + 1));
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(step(ones({300}, {.device = "cuda:0"})).item(), 600 * (i + 1));
   EXPECT_FALSE(step.stats().gpu_graph);
   EXPECT_GE(step.stats().replayed, 3u);
 }
@@ -348,7 +366,8 @@ TEST(CudaCapture, FaultsInAReplayAreThrown) {
   auto step = graph::capture([&](const Tensor& index) { return embedding(index, table).sum(); });
   const Tensor good = tensor<std::int64_t>({0, 4}, {.device = "cuda:0"});
   const double expected = step(good).item();
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(good).item(), expected);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(step(good).item(), expected);
   ASSERT_TRUE(step.stats().gpu_graph);
   EXPECT_NE(message_of<ValueError>([&] {
               step(tensor<std::int64_t>({0, 5}, {.device = "cuda:0"})).item();
@@ -362,7 +381,8 @@ TEST(CudaCapture, WhatCannotBeCapturedNamesItsCall) {
   const auto refused = [](const std::function<Tensor(Tensor)>& body) {
     auto step = graph::CapturedStep<std::function<Tensor(Tensor)>>(body);
     return message_of<CaptureError>([&] {
-      for (int i = 0; i < 10; ++i) step(filled(4, 1));
+      for (int i = 0; i < 10; ++i)
+        step(filled(4, 1));
     });
   };
   const auto names = [&](const std::string& call, const std::function<Tensor(Tensor)>& body) {

@@ -27,8 +27,8 @@ TEST(CudaError, AGpuThatIsNotThere) {
   TANDEM_NEEDS_GPUS(1);
   const int count = cuda::device_count();
   const std::string name = "cuda:" + std::to_string(count);
-  const std::string text = "device '" + name + "': there are " + std::to_string(count) + " GPUs, cuda:0 to cuda:" +
-                           std::to_string(count - 1);
+  const std::string text = "device '" + name + "': there are " + std::to_string(count) +
+                           " GPUs, cuda:0 to cuda:" + std::to_string(count - 1);
   const Tensor x = ones({3});
   nn::Linear linear(3, 3);
   EXPECT_EQ(message_of<DeviceError>([&] { ones({2}, {.device = name}); }), text);

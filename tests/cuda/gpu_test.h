@@ -42,8 +42,8 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().to("cpu").contiguous();
   const Tensor y = b.detach().to("cpu").contiguous();
   return x.shape() == y.shape() && x.dtype() == y.dtype() &&
-         (x.numel() == 0 || std::memcmp(x.raw().data(), y.raw().data(),
-                                        static_cast<std::size_t>(x.numel()) * item_size(x.dtype())) == 0);
+         (x.numel() == 0 ||
+          std::memcmp(x.raw().data(), y.raw().data(), static_cast<std::size_t>(x.numel()) * item_size(x.dtype())) == 0);
 }
 
 }  // namespace tandem::test

@@ -232,7 +232,8 @@ TEST(CudaStream, TensorsAreSharedByThreadsOnTheirOwnStreams) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   shared = Tensor();
   EXPECT_TRUE(all_are(filled(kCount, 1), 1));
 }
@@ -261,7 +262,8 @@ TEST(CudaStream, OptimizersNoteTheirStream) {
     }
     // The moments' memory, by now somebody else's.
     std::vector<Tensor> others;
-    for (int i = 0; i < 4; ++i) others.push_back(filled(kCount, 1e6));
+    for (int i = 0; i < 4; ++i)
+      others.push_back(filled(kCount, 1e6));
     cuda::synchronize();
     return w.detach();
   };

@@ -32,8 +32,8 @@ nn::Sequential model_on(Device device) {  // no bias ahead of a norm: its gradie
   const core::DeviceScope on(device);
   Generator generator(5);
   const GeneratorScope draws(generator);
-  return nn::Sequential(nn::Linear(6, 40, {.bias = false}), nn::BatchNorm1d(40), nn::ReLU(), nn::Dropout(0.1), nn::Linear(40, 24),
-                        nn::LayerNorm({24}), nn::Tanh(), nn::Linear(24, 4));
+  return nn::Sequential(nn::Linear(6, 40, {.bias = false}), nn::BatchNorm1d(40), nn::ReLU(), nn::Dropout(0.1),
+                        nn::Linear(40, 24), nn::LayerNorm({24}), nn::Tanh(), nn::Linear(24, 4));
 }
 
 double step(nn::Sequential& model, optim::Optimizer& optimizer, std::uint64_t seed, Device device) {
@@ -58,7 +58,8 @@ std::vector<Tensor> trained(Device device, int steps = 5) {
   for (int i = 0; i < steps; ++i) {
     result.push_back(full({}, step(model, optimizer, static_cast<std::uint64_t>(i), device), {.dtype = DType::f64}));
   }
-  for (const auto& [name, value] : model.state_dict()) result.push_back(value.detach().to("cpu").clone());
+  for (const auto& [name, value] : model.state_dict())
+    result.push_back(value.detach().to("cpu").clone());
   return result;
 }
 
@@ -74,7 +75,8 @@ TEST(CudaTraining, ComesToWhatTheCpuComesTo) {
   const auto here = trained("cpu");
   const auto there = trained("cuda:0");
   ASSERT_EQ(here.size(), there.size());
-  for (std::size_t i = 0; i < here.size(); ++i) EXPECT_LT(distance(here[i], there[i]), 1e-3) << i;
+  for (std::size_t i = 0; i < here.size(); ++i)
+    EXPECT_LT(distance(here[i], there[i]), 1e-3) << i;
 }
 
 TEST(CudaTraining, GivesTheSameBitsEachTime) {
@@ -85,7 +87,8 @@ TEST(CudaTraining, GivesTheSameBitsEachTime) {
     std::unique_ptr<cuda::StreamScope> scope;
     if (run == 1) scope = std::make_unique<cuda::StreamScope>(side);
     const auto again = trained(run == 2 && cuda::device_count() > 1 ? "cuda:1" : "cuda:0");
-    for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(same_bits(first[i], again[i])) << run << " " << i;
+    for (std::size_t i = 0; i < first.size(); ++i)
+      EXPECT_TRUE(same_bits(first[i], again[i])) << run << " " << i;
   }
 }
 
@@ -97,10 +100,12 @@ TEST(CudaTraining, OnTwoGpusByTwoThreads) {
   for (std::size_t t = 0; t < results.size(); ++t) {
     threads.emplace_back([&, t] { results[t] = trained(Device(static_cast<int>(t % 2))); });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   for (const auto& result : results) {
     ASSERT_EQ(result.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(result[i], expected[i])) << i;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(same_bits(result[i], expected[i])) << i;
   }
 }
 
@@ -125,24 +130,28 @@ TEST(CudaTraining, MovesToAGpuAndBack) {
   }
   const auto expected = stays.parameters();
   const auto found = model.parameters();
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_LT(distance(found[i], expected[i]), 2e-3) << i;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_LT(distance(found[i], expected[i]), 2e-3) << i;
 }
 
 TEST(CudaTraining, StatesAreSavedAndLoadedThroughTheCpu) {
   TANDEM_NEEDS_GPUS(1);
   nn::Sequential model = model_on("cuda:0");
   optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
-  for (std::uint64_t i = 0; i < 3; ++i) step(model, optimizer, i, "cuda:0");
+  for (std::uint64_t i = 0; i < 3; ++i)
+    step(model, optimizer, i, "cuda:0");
   StateDict weights;
-  for (const auto& [name, value] : model.state_dict()) weights.set(name, value.detach().to("cpu").clone());
+  for (const auto& [name, value] : model.state_dict())
+    weights.set(name, value.detach().to("cpu").clone());
   StateDict moments;
-  for (const auto& [name, value] : optimizer.state_dict()) moments.set(name, value.detach().to("cpu").clone());
+  for (const auto& [name, value] : optimizer.state_dict())
+    moments.set(name, value.detach().to("cpu").clone());
   std::vector<Device> devices{"cuda:0"};
   if (cuda::device_count() > 1) devices.emplace_back("cuda:1");
   const double expected = step(model, optimizer, 9, "cuda:0");
   for (const Device device : devices) {
-    nn::Sequential other(nn::Linear(6, 40, {.bias = false, .device = device}), nn::BatchNorm1d(40), nn::ReLU(), nn::Dropout(0.1),
-                         nn::Linear(40, 24), nn::LayerNorm({24}), nn::Tanh(), nn::Linear(24, 4));
+    nn::Sequential other(nn::Linear(6, 40, {.bias = false, .device = device}), nn::BatchNorm1d(40), nn::ReLU(),
+                         nn::Dropout(0.1), nn::Linear(40, 24), nn::LayerNorm({24}), nn::Tanh(), nn::Linear(24, 4));
     other.to(device);
     optim::AdamW its(other.parameters(), {.lr = 0.5});
     other.load_state_dict(weights);
@@ -164,7 +173,8 @@ TEST(CudaTraining, BackwardThroughSeveralDevices) {
     Tensor v = randn({20, 30}, {.device = "cpu"}).to(b).requires_grad_();
     Tensor x = randn({16, 30}, {.device = "cpu"}).to(a);
     Tensor h = x;
-    for (int i = 0; i < 3; ++i) h = h.matmul(u).tanh().to(b).matmul(v).tanh().to(a);
+    for (int i = 0; i < 3; ++i)
+      h = h.matmul(u).tanh().to(b).matmul(v).tanh().to(a);
     (h.sum() + (v.sum() * v.sum()).to(a)).backward();
     return std::vector<Tensor>{u.grad(), v.grad()};
   };
@@ -195,8 +205,9 @@ TEST(CudaTraining, ModelAndInputOnDifferentDevices) {
   const std::string text = message_of<DeviceError>([&] { model(ones({2, 6}, {.device = "cpu"})); });
   EXPECT_NE(text.find("cpu:0"), std::string::npos) << text;
   EXPECT_NE(text.find("cuda:0"), std::string::npos) << text;
-  EXPECT_THROW(nn::cross_entropy(ones({2, 3}, {.device = "cuda:0"}), zeros({2}, {.dtype = DType::i64, .device = "cpu"})),
-               DeviceError);
+  EXPECT_THROW(
+      nn::cross_entropy(ones({2, 3}, {.device = "cuda:0"}), zeros({2}, {.dtype = DType::i64, .device = "cpu"})),
+      DeviceError);
   EXPECT_THROW(nn::embedding(zeros({2}, {.dtype = DType::i64, .device = "cpu"}), ones({2, 3}, {.device = "cuda:0"})),
                DeviceError);
 }

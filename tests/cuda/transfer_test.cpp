@@ -23,7 +23,8 @@ constexpr DType kTypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
 
 std::vector<Device> devices() {
   std::vector<Device> all{"cpu"};
-  for (int i = 0; i < cuda::device_count(); ++i) all.emplace_back(i);
+  for (int i = 0; i < cuda::device_count(); ++i)
+    all.emplace_back(i);
   return all;
 }
 
@@ -157,8 +158,8 @@ TEST(CudaTransfer, WithoutWaiting) {
   for (int i = 0; i < 20; ++i) {
     Tensor pinned = full({3000}, static_cast<double>(i)).pin_memory();
     Tensor there = pinned.to("cuda:0", true);
-    pinned = Tensor();                         // kept until it was read
-    full({3000}, 500.0).pin_memory();          // and not given out before
+    pinned = Tensor();                          // kept until it was read
+    full({3000}, 500.0).pin_memory();           // and not given out before
     Tensor back = (there + 1).to("cpu", true);  // its GPU memory may go as well
     there = Tensor();
     stream.synchronize();
@@ -201,10 +202,12 @@ TEST(CudaTransfer, LoaderSendsWhatTheCpuLoads) {
   for (const Device device : devices()) {
     for (const int workers : {0, 1, 3}) {
       data::DataLoader here(set, {.batch_size = 5, .shuffle = true, .seed = 3});
-      data::DataLoader there(set, {.batch_size = 5, .shuffle = true, .num_workers = workers, .seed = 3, .device = device});
+      data::DataLoader there(set,
+                             {.batch_size = 5, .shuffle = true, .num_workers = workers, .seed = 3, .device = device});
       for (int epoch = 0; epoch < 2; ++epoch) {
         std::vector<data::Example> expected;
-        for (const auto& batch : here) expected.push_back(batch);
+        for (const auto& batch : here)
+          expected.push_back(batch);
         std::vector<data::Example> found;
         for (const auto& batch : there) {
           EXPECT_EQ(batch.x.device(), device);
