@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <tandem/core/check.h>
+#include <tandem/core/memory_use.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
 
@@ -164,6 +165,7 @@ Destination Leaf::destination() {
   const Output& out = output(0);
   touched_ = true;
   if (!grad_.defined()) {
+    const core::MemoryUseScope counted(core::MemoryUse::gradients);
     grad_ = Tensor(home_.defined() ? home_ : detail::empty_view(out.sizes, out.dtype, out.device));
     fresh_ = true;
     return {grad_.raw(), Accumulate::no};
@@ -177,6 +179,7 @@ Destination Leaf::destination() {
 void Leaf::deliver(const detail::View& gradient, bool owned) {
   // A hook may have kept a handle to it: then it is not ours to go on adding into.
   if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
+    gradient.storage->count_as(core::MemoryUse::gradients);
     grad_ = Tensor(gradient);
     fresh_ = touched_ = true;
     return;

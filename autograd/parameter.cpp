@@ -81,6 +81,7 @@ void replace_elements(const Tensor& slot, const Tensor& value) {
   detail::TensorImpl& impl = *slot.unresolved();
   detail::note_step_change(*impl.view.storage);
   if (Leaf* leaf = any_leaf_of(impl); leaf != nullptr) {
+    value.raw().storage->count_as(core::MemoryUse::parameters);
     leaf->move_elements(value.raw());
     leaf->reset();
   } else {

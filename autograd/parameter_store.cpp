@@ -5,6 +5,7 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
+#include <tandem/core/memory_use.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0 {
@@ -20,6 +21,11 @@ detail::View segment_view(const detail::View& flat, const ParameterStore::Segmen
   view.sizes = sizes;
   view.strides = contiguous_strides(sizes);
   return view;
+}
+
+detail::View counted_view(core::MemoryUse use, std::int64_t count, DType dtype, Device device) {
+  const core::MemoryUseScope counted(use);
+  return detail::empty_view({count}, dtype, device);
 }
 
 }  // namespace
@@ -61,8 +67,8 @@ void ParameterStore::pack(const std::vector<Tensor>& parameters) {
     store->segments_.push_back({total, numel, padded});
     total += padded;
   }
-  store->values_ = detail::empty_view({total}, dtype, parameters[0].device());
-  store->gradients_ = detail::empty_view({total}, dtype, parameters[0].device());
+  store->values_ = counted_view(core::MemoryUse::parameters, total, dtype, parameters[0].device());
+  store->gradients_ = counted_view(core::MemoryUse::gradients, total, dtype, parameters[0].device());
   detail::fill(store->values_, 0);
   detail::fill(store->gradients_, 0);
   for (std::size_t i = 0; i < parameters.size(); ++i) {

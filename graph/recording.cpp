@@ -131,13 +131,14 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
   if (comparison_.equal()) {
     storage = detail::Storage::adopt(
         arena_->place(index), bytes, device,
-        [self = shared_from_this(), arena = arena_, index](void* memory) { self->on_free(memory, index); });
+        [self = shared_from_this(), arena = arena_, index](void* memory) { self->on_free(memory, index); },
+        arena_->memory[arena_->plan.block[index]]);
   } else {
     core::Ref<detail::Storage> memory = detail::Storage::allocate_unrecorded(bytes, device);
     std::byte* data = memory->data();
     storage = detail::Storage::adopt(
-        data, bytes, device,
-        [self = shared_from_this(), index, memory = std::move(memory)](void* first) { self->on_free(first, index); });
+        data, bytes, device, [self = shared_from_this(), index](void* first) { self->on_free(first, index); },
+        std::move(memory));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
   live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});

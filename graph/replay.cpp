@@ -55,7 +55,9 @@ class Replay::DrawScope {
 };
 
 Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> arena, std::span<const Tensor> outputs)
-    : recorded_(std::move(recorded)), arena_(std::move(arena)) {
+    : recorded_(std::move(recorded)),
+      arena_(std::move(arena)),
+      on_own_stream_(core::thread_state().stream != nullptr) {
   args_ = detail::Storage::allocate(recorded_->args.size(), Device());
   std::memcpy(args_->data(), recorded_->args.data(), recorded_->args.size());
   recorded_->args = {};
@@ -126,6 +128,9 @@ const char* Replay::stale() const {
 
 void Replay::run() const {
   const DrawScope draws(recorded_->draws);
+  if (on_own_stream_ || core::thread_state().stream != nullptr) [[unlikely]] {
+    note_streams();
+  }
   if (kernels::LaunchObserver* observer = core::thread_state().observer; observer != nullptr) [[unlikely]] {
     run_observed(*observer);
   } else if (gpu_graph_ != nullptr && gpu_graph_->on_current_stream()) {
@@ -138,6 +143,16 @@ void Replay::run() const {
   }
   for (const core::Ref<detail::Storage>& storage : changed_) {
     storage->bump_version();
+  }
+}
+
+// Memory of GPUs that this thread's streams are about to work with.
+void Replay::note_streams() const {
+  for (const core::Ref<detail::Storage>& memory : arena_->memory) {
+    memory->note_stream();
+  }
+  for (const Held& held : recorded_->held) {
+    held.storage->note_stream();
   }
 }
 

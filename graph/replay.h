@@ -39,6 +39,7 @@ class Replay {
   void run_gpu_graph() const;
   void run_observed(kernels::LaunchObserver& observer) const;
   bool fits_gpu_graph() const;
+  void note_streams() const;
 
   std::unique_ptr<Recorded> recorded_;
   std::shared_ptr<const Arena> arena_;
@@ -47,6 +48,7 @@ class Replay {
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;
+  bool on_own_stream_;  // whether a StreamScope was open when it was made
   std::unique_ptr<GpuGraph> gpu_graph_;
 };
 

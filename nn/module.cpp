@@ -122,6 +122,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
                     live_state().type, name, value.dtype(), value.shape());
   Parameter made(std::move(value));
   ++made.unresolved()->registrations;
+  made.raw().storage->count_as(core::MemoryUse::parameters);
   live_state().parameters.emplace_back(name, made);
   for (ModuleState* state = state_.get(); state != nullptr; state = state->parent) {
     state->has_parameters = true;

@@ -5,6 +5,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/memory_use.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
@@ -34,6 +35,7 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
     const std::string name = autograd::parameter_name(parameters[i]);
     check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "EMA: parameter {}{} appears twice", i,
                        name.empty() ? name : fmt::format(" '{}'", name));
+    const core::MemoryUseScope counted(core::MemoryUse::optimizer);
     averages_.push_back(copy_of(parameters[i]));
   }
 }
@@ -50,7 +52,10 @@ void EMA::add_to_averages() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     Tensor& average = averages_[i];
-    average = average.to(parameter.dtype()).to(parameter.device());
+    {
+      const core::MemoryUseScope counted(core::MemoryUse::optimizer);
+      average = average.to(parameter.dtype()).to(parameter.device());
+    }
     if (num_updates_ == 0) {
       average.copy_(parameter);
       continue;
@@ -82,6 +87,7 @@ void EMA::load_state_dict(const StateDict& state) {
     averages.push_back(reader.tensor(fmt::format("average.{}", i), parameters_[i].shape()));
   }
   reader.finish();
+  const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   for (std::size_t i = 0; i < averages.size(); ++i) {
     averages_[i] = copy_of(averages[i].detach().to(parameters_[i].dtype()).to(parameters_[i].device()));
   }

@@ -23,6 +23,15 @@ struct Optimizer::Member {
   std::vector<detail::View> buffers{};  // dense; padded, but for those that were loaded
 
   autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
+  bool buffers_on_own_stream() const {
+    return leaf()->raw_grad().storage->on_own_stream() || (!buffers.empty() && buffers[0].storage->on_own_stream());
+  }
+  void note_stream() const {
+    leaf()->raw_grad().storage->note_stream();
+    for (const detail::View& buffer : buffers) {
+      buffer.storage->note_stream();
+    }
+  }
   bool changed_since_cut() const {
     const autograd::Leaf* at = leaf();
     return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||

@@ -5,6 +5,7 @@
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/core/memory_use.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
@@ -150,6 +151,7 @@ void Optimizer::cut() {
 
 // One of the buffers of a new slice: what its members had before, its initial value for those that had nothing.
 void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
+  const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   const detail::View whole = detail::empty_view({run.numel}, run.dtype, run.device);
   detail::fill(whole, 0);
   std::int64_t at = 0;
@@ -193,8 +195,18 @@ void Optimizer::step() {
       }
     }
   });
+  note_streams();
   for (const auto& slice : slices_) {
     update(*slice);
+  }
+}
+
+// Slices keep addresses. On another stream than that of their memory its owners must learn of it.
+void Optimizer::note_streams() const {
+  for (const Member& member : members_) {
+    if (member.in_slice && (core::thread_state().stream != nullptr || member.buffers_on_own_stream())) [[unlikely]] {
+      member.note_stream();
+    }
   }
 }
 

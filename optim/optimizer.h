@@ -83,6 +83,7 @@ class TANDEM_API Optimizer {
   struct Member;
   bool layout_changed() const;
   void cut();
+  void note_streams() const;
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
   std::int64_t steps_of(const Member& member) const;
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/memory_use.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/optim/member.h>
 #include <tandem/optim/state_reader.h>
@@ -119,6 +120,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   reader.finish();
 
   std::vector<std::vector<detail::View>> views(loaded.size());
+  const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     for (const Tensor& buffer : loaded[i].buffers) {
       const detail::View view = detail::empty_view({buffer.numel()}, parameters_[i].dtype(), parameters_[i].device());

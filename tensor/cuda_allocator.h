@@ -22,6 +22,8 @@ std::byte* cuda_data(const CudaBlock* block) noexcept;
 void cuda_free(CudaBlock* block) noexcept;
 /// The calling thread's current stream works with the block too: it is not given out again before that is done.
 void cuda_note_stream(CudaBlock* block);
+/// Changes what it is in the account.
+void cuda_count_as(CudaBlock* block, core::MemoryUse use);
 
 }  // namespace tandem::inline v0::detail
 

@@ -50,8 +50,15 @@ void Storage::note_stream() const {
     cuda_note_stream(owner->cuda_block_);
   }
 }
+
+void Storage::count_as(core::MemoryUse use) const {
+  if (cuda_block_ != nullptr) {
+    cuda_count_as(cuda_block_, use);
+  }
+}
 #else
 void Storage::note_stream() const {}
+void Storage::count_as(core::MemoryUse) const {}
 #endif
 
 core::Ref<Storage> Storage::segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes) {
@@ -64,12 +71,15 @@ core::Ref<Storage> Storage::segment(core::Ref<Storage> parent, std::size_t offse
   return segment;
 }
 
-core::Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter) {
+core::Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter,
+                                  core::Ref<Storage> owner) {
   require_available(device);
+  const bool own_stream = owner && owner->own_stream_;
   auto* block = static_cast<std::byte*>(cpu_allocate(kHeader + sizeof(Deleter)));
   new (block + kHeader) Deleter(std::move(deleter));
-  core::Ref<Storage> storage(new (block) Storage(static_cast<std::byte*>(data), bytes, device, nullptr));
+  core::Ref<Storage> storage(new (block) Storage(static_cast<std::byte*>(data), bytes, device, std::move(owner)));
   storage->adopted_ = true;
+  storage->own_stream_ = own_stream;
   return storage;
 }
 

@@ -8,6 +8,7 @@
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
 #include <tandem/core/intrusive.h>
+#include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0::detail {
 
@@ -25,8 +26,9 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// `bytes` at `offset` of `parent`, which is kept alive.
   static core::Ref<Storage> segment(core::Ref<Storage> parent, std::size_t offset, std::size_t bytes);
   /// `bytes` at `data`, which others own: `deleter`, which must not throw, is called with it once nothing looks there
-  /// any more.
-  static core::Ref<Storage> adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter);
+  /// any more. If it is a part of `owner`, that is kept alive, and learns which streams work there.
+  static core::Ref<Storage> adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter,
+                                  core::Ref<Storage> owner = nullptr);
   static void destroy(const Storage* storage) noexcept;
 
   std::byte* data() const noexcept { return data_; }
@@ -57,6 +59,8 @@ class TANDEM_API Storage final : public core::RefCounted {
   bool on_own_stream() const noexcept { return own_stream_; }
   /// A GPU's memory: the calling thread's current stream works with it, and it may not be the one that it was made on.
   void note_stream() const;
+  /// A GPU's memory of its own: what it counts as from now on.
+  void count_as(core::MemoryUse use) const;
   void remove_leaf() const noexcept { leaves_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:

@@ -22,6 +22,7 @@ struct FaultSite {
 /// The note. The first one stays until it is thrown.
 struct Fault {
   unsigned int claimed = 0;  // by the thread that writes the rest
+  unsigned int ready = 0;    // the rest is written
   FaultKind kind{};
   const char* op = nullptr;
   std::int64_t position = 0;  // of the element

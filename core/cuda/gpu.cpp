@@ -1,6 +1,7 @@
 #include <tandem/core/cuda/gpu.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -64,18 +65,39 @@ CUstream_st* current_handle(const Gpu& gpu) noexcept {
   return gpu.stream.handle();
 }
 
+namespace {
+constinit std::atomic<ReleaseCache> cache_releaser{nullptr};
+}
+
+void set_release_cache(ReleaseCache release) noexcept { cache_releaser.store(release, std::memory_order_release); }
+
+void release_cache(int gpu) {
+  if (const ReleaseCache release = cache_releaser.load(std::memory_order_acquire); release != nullptr) {
+    release(gpu);
+  }
+}
+
 void synchronize(const Gpu& gpu, CUstream_st* stream) {
   require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_fault(*gpu.fault, gpu.index);
 }
 
 void throw_fault(Fault& fault, int device) {
-  // Written by the GPU before the call that was waited for returned.
-  if (static_cast<volatile unsigned int&>(fault.claimed) == 0) [[likely]] {
+  // Written by the GPU before the call that was waited for returned; or just now, by what another stream still does.
+  if (std::atomic_ref(fault.ready).load(std::memory_order_acquire) == 0) [[likely]] {
     return;
   }
-  const Fault note = fault;
-  fault = Fault();
+  Fault note;
+  {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (std::atomic_ref(fault.ready).load(std::memory_order_acquire) == 0) {
+      return;  // another thread throws it
+    }
+    note = fault;
+    std::atomic_ref(fault.ready).store(0, std::memory_order_relaxed);
+    std::atomic_ref(fault.claimed).store(0, std::memory_order_release);  // last: from here on there may be a new one
+  }
   const char* where = "(found on the GPU cuda:{} while the program went on; results since then are not to be used)";
   const std::string found = fmt::format(fmt::runtime(where), device);
   switch (note.kind) {
@@ -83,7 +105,7 @@ void throw_fault(Fault& fault, int device) {
       fail<ValueError>("{}: index {} at position {} is outside [0, {}) {}", note.op, note.value, note.position,
                        note.end, found);
     case FaultKind::target:
-      fail<ValueError>("{}: target {} at position {} is not a class index: expected 0 to {}, or {} (ignore_index) {}",
+      fail<ValueError>("{}: target {} in row {} is not a class index: expected 0 to {}, or {} (ignore_index) {}",
                        note.op, note.value, note.position, note.end - 1, note.ignored, found);
     case FaultKind::probability:
       fail<ValueError>(

@@ -24,6 +24,12 @@ TANDEM_API const Gpu& gpu(int index);
 /// The handle of the calling thread's stream.
 TANDEM_API CUstream_st* current_handle(const Gpu& gpu) noexcept;
 
+/// What gives cached memory of a GPU back when a kernel's scratch memory needs it: set by the layer that caches.
+using ReleaseCache = void (*)(int gpu);
+TANDEM_API void set_release_cache(ReleaseCache release) noexcept;
+/// Calls it.
+TANDEM_API void release_cache(int gpu);
+
 /// Blocks until `stream` has done its work; throws what that ran into.
 TANDEM_API void synchronize(const Gpu& gpu, CUstream_st* stream);
 

@@ -64,19 +64,23 @@ class CapturedGraph final : public GpuGraph {
   bool on_current_stream() const override { return cuda::current_stream(device_) == stream_; }
 
  private:
+  // On a stream that nobody else has: what other threads launch meanwhile must not become a part of the graph.
   void record(kernels::Context& context, core::FunctionRef<void(NoteWorks)> launches) {
-    cuda::require(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    const cuda::Stream own(device_);
+    const cuda::StreamScope scope(own);
+    slots_.stream = stream_;
+    cuda::require(cudaStreamBeginCapture(own.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     kernels::StepSlots* const outer = std::exchange(context.step_slots, &slots_);
     try {
       launches([&](std::size_t works) { slots_.works = works; });
     } catch (...) {
       context.step_slots = outer;
-      cudaStreamEndCapture(stream_.handle(), &graph_);
+      cudaStreamEndCapture(own.handle(), &graph_);
       cudaGetLastError();
       throw;
     }
     context.step_slots = outer;
-    cuda::require(cudaStreamEndCapture(stream_.handle(), &graph_), "cudaStreamEndCapture");
+    cuda::require(cudaStreamEndCapture(own.handle(), &graph_), "cudaStreamEndCapture");
   }
 
   Device device_;

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include <tandem/core/cuda_stream.h>
 #include <tandem/core/host_device.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/step_state.h>
@@ -32,6 +34,7 @@ struct StepSlots {
   StepState* device = nullptr;  // [kMost]
   std::vector<Slot> slots{};
   std::size_t works = 0;
+  std::optional<cuda::Stream> stream{};  // that the step will run on: scratch memory is in its order
 
   /// The place for `host` as it is now. Throws CaptureError beyond kMost.
   const StepState* place(const StepState* host);

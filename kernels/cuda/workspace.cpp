@@ -5,7 +5,9 @@
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/queue.h>
+#include <tandem/kernels/cuda/step.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -16,7 +18,7 @@ constexpr std::size_t kSmallest = std::size_t{1} << 20;
 /// Scratch memory of one thread on one GPU. Blocks are kept: a captured step has their addresses, and a share of this.
 struct Workspace final : GpuState {
   struct Block {
-    CUstream_st* stream;
+    cuda::Stream stream;  // outlives its handle elsewhere: the memory is in its order to the end
     void* memory;
     std::size_t bytes;
   };
@@ -26,10 +28,35 @@ struct Workspace final : GpuState {
   // of the stream.
   ~Workspace() override {
     for (const Block& block : blocks) {
-      cudaFreeAsync(block.memory, block.stream);
+      cudaFreeAsync(block.memory, block.stream.handle());
     }
   }
 };
+
+// While a step is captured, its thread allocates on the stream that the step will run on, outside of the capture.
+class OutsideOfCapture {
+ public:
+  OutsideOfCapture() {
+    cuda::require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+void* try_allocate(std::size_t bytes, const cuda::Stream& stream) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocAsync(&memory, bytes, stream.handle());
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  cuda::require(status, "cudaMallocAsync");
+  return memory;
+}
 
 }  // namespace
 
@@ -38,21 +65,25 @@ void* Queue::workspace(std::size_t bytes) const {
     context_.gpu_state = std::make_shared<Workspace>();
   }
   auto& blocks = static_cast<Workspace&>(*context_.gpu_state).blocks;
+  CUstream_st* const order = context_.step_slots != nullptr ? context_.step_slots->stream->handle() : stream_;
   for (const Workspace::Block& block : blocks) {
-    if (block.stream == stream_ && block.bytes >= bytes) {
+    if (block.stream.handle() == order && block.bytes >= bytes) {
       return block.memory;
     }
   }
   const std::size_t rounded = std::bit_ceil(std::max(bytes, kSmallest));
-  void* memory = nullptr;
-  const cudaError_t status = cudaMallocAsync(&memory, rounded, stream_);
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    fail<OutOfMemory>("cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
-                      gpu_.index, rounded);
+  const OutsideOfCapture outside;
+  const cuda::Stream stream =
+      context_.step_slots != nullptr ? *context_.step_slots->stream : cuda::current_stream(context_.device);
+  void* memory = try_allocate(rounded, stream);
+  if (memory == nullptr) {
+    cuda::release_cache(gpu_.index);
+    memory = try_allocate(rounded, stream);
   }
-  cuda::require(status, "cudaMallocAsync");
-  blocks.push_back({stream_, memory, rounded});
+  check<OutOfMemory>(memory != nullptr,
+                     "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
+                     gpu_.index, rounded);
+  blocks.push_back({stream, memory, rounded});
   return memory;
 }
 

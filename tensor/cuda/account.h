@@ -51,6 +51,11 @@ struct Account {
     }
   }
 
+  void move(std::size_t bytes, core::MemoryUse from, core::MemoryUse to) {
+    by_use[static_cast<std::size_t>(from)] -= bytes;
+    by_use[static_cast<std::size_t>(to)] += bytes;
+  }
+
   void write(MemoryStats& stats) const {
     stats.in_use = in_use;
     stats.peak = peak;

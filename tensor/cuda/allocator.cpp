@@ -26,8 +26,9 @@ struct CudaBlock {
   std::size_t bytes;  // of its class
   int gpu;
   core::MemoryUse use;
-  cuda::Stream stream;                      // in whose order it is given out
-  std::vector<cuda::Stream> other_streams;  // that work with it, too
+  cuda::Stream stream;                         // in whose order it is given out
+  std::vector<cuda::Stream> other_streams{};  // that work with it, too
+  std::mutex mutex{};                         // of other_streams: threads may work with one tensor
 };
 
 }  // namespace detail
@@ -97,13 +98,10 @@ class GpuAllocator {
     cache.free[block->bytes].push_back(std::move(block));
   }
 
-  // Threads may read one tensor on streams of their own.
-  void note_stream(CudaBlock& block, const Stream& stream) {
+  void count_as(CudaBlock& block, core::MemoryUse use) {
     const std::lock_guard lock(mutex_);
-    auto& others = block.other_streams;
-    if (!(stream == block.stream) && std::find(others.begin(), others.end(), stream) == others.end()) {
-      others.push_back(stream);
-    }
+    account_.move(block.bytes, block.use, use);
+    block.use = use;
   }
 
   void empty_cache() {
@@ -143,7 +141,7 @@ class GpuAllocator {
   }
 
   std::unique_ptr<CudaBlock> from_driver(std::size_t asked, std::size_t bytes, const Stream& stream) {
-    auto block = std::make_unique<CudaBlock>(CudaBlock{nullptr, bytes, gpu_.index, {}, stream, {}});
+    std::unique_ptr<CudaBlock> block(new CudaBlock{nullptr, bytes, gpu_.index, {}, stream});
     if (!try_driver(*block)) {
       release_cached();
       if (!try_driver(*block)) {
@@ -201,7 +199,10 @@ GpuAllocator& allocator(int index) {
   };
   static auto* slots = new std::array<Slot, kMostGpus>;
   Slot& slot = (*slots)[static_cast<std::size_t>(index)];
-  std::call_once(slot.once, [&] { slot.allocator = new GpuAllocator(gpu(index)); });
+  std::call_once(slot.once, [&] {
+    slot.allocator = new GpuAllocator(gpu(index));
+    set_release_cache([](int gpu) { allocator(gpu).empty_cache(); });
+  });
   return *slot.allocator;
 }
 
@@ -235,8 +236,18 @@ void cuda_free(CudaBlock* block) noexcept {
   }
 }
 
+void cuda_count_as(CudaBlock* block, core::MemoryUse use) { cuda::allocator(block->gpu).count_as(*block, use); }
+
 void cuda_note_stream(CudaBlock* block) {
-  cuda::allocator(block->gpu).note_stream(*block, cuda::current_stream(Device(DeviceType::cuda, block->gpu)));
+  cuda::Stream stream = cuda::current_stream(Device(DeviceType::cuda, block->gpu));
+  if (stream == block->stream) {
+    return;
+  }
+  const std::lock_guard lock(block->mutex);
+  auto& others = block->other_streams;
+  if (std::find(others.begin(), others.end(), stream) == others.end()) {
+    others.push_back(std::move(stream));
+  }
 }
 
 }  // namespace detail

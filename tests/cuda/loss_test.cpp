@@ -191,7 +191,7 @@ TEST(CudaCrossEntropy, AnIndexThatIsNoClassIsReportedAndIgnored) {
       loss.download();
       FAIL() << "no error";
     } catch (const ValueError& error) {
-      const std::string expected = fmt::format("cross_entropy: target {} at position 1", bad);
+      const std::string expected = fmt::format("cross_entropy: target {} in row 1", bad);
       EXPECT_EQ(std::string(error.what()).substr(0, expected.size()), expected);
     }
     EXPECT_NEAR(loss.download()[0], std::log(10.), 1e-5);

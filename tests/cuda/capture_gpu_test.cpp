@@ -1,0 +1,407 @@
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/ops.h>
+#include <tandem/core/error.h>
+#include <tandem/graph/capture.h>
+#include <tandem/nn/batch_norm.h>
+#include <tandem/nn/dropout.h>
+#include <tandem/nn/loss.h>
+#include <tandem/nn/sequential.h>
+#include <tandem/optim/adagrad.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/clip.h>
+#include <tandem/optim/ema.h>
+#include <tandem/optim/lr_scheduler.h>
+#include <tandem/optim/rmsprop.h>
+#include <tandem/optim/sgd.h>
+
+#include "cuda/gpu_test.h"
+
+// A captured step on a GPU is one graph of it, and training with it is eager training, to the bit.
+
+namespace tandem {
+namespace {
+
+using test::all_are;
+using test::filled;
+using test::message_of;
+using test::same_bits;
+
+constexpr int kSteps = 9;
+
+struct Run {
+  nn::Sequential model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::function<void()> in_step = [] {};          // behind the optimiser's step
+  std::function<void()> before_step = [] {};      // behind backward()
+  std::function<void(int)> between = [](int) {};  // after each step
+  std::vector<Tensor> more{};                     // to be compared too
+  bool accumulate = false;                        // step every other time, outside
+};
+
+using Make = std::function<std::unique_ptr<Run>()>;
+
+struct Result {
+  std::vector<Tensor> tensors;
+  graph::CaptureStats stats;
+};
+
+Result train(const Make& make, bool captured) {
+  const core::DeviceScope on("cuda:0");
+  Generator generator(5);
+  const GeneratorScope draws(generator);
+  const auto run = make();
+  auto body = [&](const Tensor& x, const Tensor& y) {
+    if (!run->accumulate) run->optimizer->zero_grad();
+    Tensor loss = nn::cross_entropy(run->model(x), y);
+    loss.backward();
+    run->before_step();
+    if (!run->accumulate) run->optimizer->step();
+    run->in_step();
+    return loss;
+  };
+  auto step = graph::capture(body);
+  Result result;
+  Generator data(1);
+  for (int i = 0; i < kSteps; ++i) {
+    Tensor x;
+    Tensor y;
+    {
+      const GeneratorScope scope(data);
+      x = randn({6, 8});
+      y = randint(0, 3, {6});
+    }
+    result.tensors.push_back((captured ? step(x, y) : body(x, y)).detach().clone());
+    if (run->accumulate && i % 2 == 1) {
+      run->optimizer->step();
+      run->optimizer->zero_grad();
+    }
+    run->between(i);
+  }
+  for (const auto& [name, value] : run->model.state_dict())
+    result.tensors.push_back(value.clone());
+  for (const auto& [name, value] : run->optimizer->state_dict())
+    result.tensors.push_back(value.clone());
+  for (const Tensor& tensor : run->more)
+    result.tensors.push_back(tensor.clone());
+  result.stats = step.stats();
+  return result;
+}
+
+void expect_eager(const Make& make, bool gpu_graph = true) {
+  const Result eager = train(make, false);
+  const Result captured = train(make, true);
+  EXPECT_EQ(captured.stats.gpu_graph, gpu_graph);
+  EXPECT_GT(captured.stats.replayed, 2u) << captured.stats.last_reason;
+  ASSERT_EQ(captured.tensors.size(), eager.tensors.size());
+  for (std::size_t i = 0; i < eager.tensors.size(); ++i) {
+    EXPECT_TRUE(same_bits(captured.tensors[i], eager.tensors[i])) << "tensor " << i;
+  }
+}
+
+nn::Sequential mlp() { return nn::Sequential(nn::Linear(8, 12), nn::ReLU(), nn::Linear(12, 3)); }
+
+template <class O>
+std::unique_ptr<Run> with(nn::Sequential model, auto options) {
+  auto optimizer = std::make_unique<O>(model.parameters(), options);
+  return std::make_unique<Run>(Run{std::move(model), std::move(optimizer)});
+}
+
+TEST(CudaCapture, EveryOptimizer) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] { return with<optim::SGD>(mlp(), optim::SGDOptions{.lr = 0.1}); });
+  expect_eager([] {
+    return with<optim::SGD>(mlp(),
+                            optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+  });
+  expect_eager([] { return with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1}); });
+  expect_eager([] { return with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1, .amsgrad = true}); });
+  expect_eager([] { return with<optim::AdamW>(mlp(), optim::AdamWOptions{.lr = 0.1}); });
+  expect_eager(
+      [] { return with<optim::RMSprop>(mlp(), optim::RMSpropOptions{.lr = 0.1, .momentum = 0.5, .centered = true}); });
+  expect_eager([] { return with<optim::Adagrad>(mlp(), optim::AdagradOptions{.lr = 0.1, .lr_decay = 0.1}); });
+}
+
+TEST(CudaCapture, SchedulesInsideAndOutside) {
+  TANDEM_NEEDS_GPUS(1);
+  for (const bool inside : {false, true}) {
+    expect_eager([inside] {
+      auto run = with<optim::AdamW>(mlp(), optim::AdamWOptions{.lr = 0.1});
+      auto schedule =
+          std::make_shared<optim::ExponentialLR>(*run->optimizer, optim::ExponentialLROptions{.gamma = 0.8});
+      if (inside) {
+        run->in_step = [schedule] { schedule->step(); };
+      } else {
+        run->between = [schedule](int) { schedule->step(); };
+      }
+      return run;
+    });
+  }
+}
+
+// Two steps of one optimiser in a captured step, with a rate each: the host's work comes in the middle.
+TEST(CudaCapture, TwoStepsAndARateBetween) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] {
+    auto run = with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1});
+    auto schedule = std::make_shared<optim::ExponentialLR>(*run->optimizer, optim::ExponentialLROptions{.gamma = 0.8});
+    run->in_step = [schedule, raw = run.get()] {
+      schedule->step();
+      raw->optimizer->step();
+      schedule->step();
+    };
+    return run;
+  });
+}
+
+TEST(CudaCapture, Dropout) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] {
+    auto run = with<optim::SGD>(
+        nn::Sequential(nn::Dropout(0.2), nn::Linear(8, 12), nn::ReLU(), nn::Dropout(0.5), nn::Linear(12, 3)),
+        optim::SGDOptions{.lr = 0.1});
+    run->between = [](int) { rand({3}); };
+    return run;
+  });
+}
+
+TEST(CudaCapture, ClippedGradients) {
+  TANDEM_NEEDS_GPUS(1);
+  for (const double norm : {2.0, 1.0, 3.0}) {
+    expect_eager([norm] {
+      auto run = with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1});
+      run->before_step = [parameters = run->model.parameters(), norm] {
+        optim::clip_grad_norm_(parameters, 0.05, norm);
+        optim::clip_grad_value_(parameters, 0.01);
+      };
+      return run;
+    });
+  }
+}
+
+TEST(CudaCapture, Averages) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] {
+    auto run = with<optim::SGD>(mlp(), optim::SGDOptions{.lr = 0.1});
+    auto ema = std::make_shared<optim::EMA>(run->model.parameters(), optim::EMAOptions{.decay = 0.9});
+    run->in_step = [ema] { ema->update(); };
+    run->more = ema->averages();
+    return run;
+  });
+}
+
+TEST(CudaCapture, BatchNorm) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] {
+    return with<optim::SGD>(nn::Sequential(nn::Linear(8, 12), nn::BatchNorm1d(12), nn::ReLU(), nn::Linear(12, 3)),
+                            optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+  });
+}
+
+TEST(CudaCapture, AccumulatedGradients) {
+  TANDEM_NEEDS_GPUS(1);
+  expect_eager([] {
+    auto run = with<optim::Adam>(mlp(), optim::AdamOptions{.lr = 0.1});
+    run->accumulate = true;
+    return run;
+  });
+}
+
+// ---- where it runs ----
+
+struct Counter {
+  Tensor total = zeros({3000}, {.device = "cuda:0"});
+  graph::CapturedStep<std::function<Tensor(Tensor)>> step =
+      graph::CapturedStep<std::function<Tensor(Tensor)>>([this](const Tensor& x) {
+        total.add_(x * 2);
+        return total.sum();
+      });
+  double operator()(double value) { return step(filled(3000, value)).item(); }
+};
+
+TEST(CudaCapture, ReplaysOnOtherThreads) {
+  TANDEM_NEEDS_GPUS(1);
+  Counter counter;
+  double expected = 0;
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(counter(i), expected += 6000.0 * i);
+  ASSERT_TRUE(counter.step.stats().gpu_graph);
+  for (int i = 0; i < 3; ++i) {
+    std::thread([&] { EXPECT_EQ(counter(i), expected += 6000.0 * i); }).join();
+  }
+  EXPECT_EQ(counter(1), expected += 6000);
+  EXPECT_GE(counter.step.stats().replayed, 5u);
+}
+
+TEST(CudaCapture, ReplaysWhenItsThreadIsGone) {
+  TANDEM_NEEDS_GPUS(1);
+  std::unique_ptr<Counter> counter;
+  std::thread([&] {
+    counter = std::make_unique<Counter>();
+    for (int i = 0; i < 4; ++i)
+      (*counter)(1);
+  }).join();
+  ASSERT_TRUE(counter->step.stats().gpu_graph);
+  cuda::empty_cache();
+  filled(1 << 20, 9).sum().item();
+  EXPECT_EQ((*counter)(1), 5 * 6000);
+  EXPECT_EQ((*counter)(1), 6 * 6000);
+}
+
+TEST(CudaCapture, ReplaysOnOtherStreams) {
+  TANDEM_NEEDS_GPUS(1);
+  const cuda::Stream side;
+  for (const bool made_aside : {false, true}) {
+    Counter counter;
+    double expected = 0;
+    const auto call = [&](bool aside) {
+      const cuda::Stream mine = aside ? side : cuda::default_stream();
+      mine.wait_stream(aside ? cuda::default_stream() : side);
+      const cuda::StreamScope scope(mine);
+      EXPECT_EQ(counter(1), expected += 6000) << aside;
+    };
+    for (int i = 0; i < 4; ++i)
+      call(made_aside);
+    ASSERT_TRUE(counter.step.stats().gpu_graph);
+    for (const bool aside : {false, true, true, false, true})
+      call(aside);
+    EXPECT_GE(counter.step.stats().replayed, 6u);
+  }
+}
+
+// Memory of a step that goes while another stream replays it is not given out before that is done.
+TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
+  TANDEM_NEEDS_GPUS(1);
+  const cuda::Stream side;
+  for (const bool keep_result : {false, true}) {
+    const Tensor out = zeros({5000}, {.device = "cuda:0"});
+    Tensor result;
+    {
+      auto step = graph::capture([&](const Tensor& x) {
+        const Tensor y = x * 2 + 1;
+        Tensor(out).copy_(y + x);
+        return y;
+      });
+      const Tensor x = filled(5000, 1);
+      for (int i = 0; i < 4; ++i)
+        step(x);
+      ASSERT_TRUE(step.stats().gpu_graph);
+      side.wait_stream(cuda::default_stream());
+      const cuda::StreamScope scope(side);
+      result = step(x);
+      if (keep_result)
+        result = result * 3;
+      else
+        result = Tensor();
+    }
+    std::vector<Tensor> others;
+    for (int i = 0; i < 8; ++i)
+      others.push_back(filled(5000, 1e6));
+    for (int i = 0; i < 8; ++i)
+      others.push_back(filled(20000, 1e6));
+    cuda::default_stream().synchronize();
+    side.synchronize();
+    EXPECT_TRUE(all_are(out, 4));
+    if (keep_result) EXPECT_TRUE(all_are(result, 9));
+  }
+}
+
+// What others launch while a step becomes a graph is not a part of it.
+TEST(CudaCapture, OtherThreadsGoOn) {
+  TANDEM_NEEDS_GPUS(1);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([t] {
+      for (int round = 0; round < 5; ++round) {
+        Counter counter;
+        double expected = 0;
+        for (int i = 0; i < 6; ++i)
+          EXPECT_EQ(counter(t), expected += 6000.0 * t);
+        EXPECT_TRUE(counter.step.stats().gpu_graph);
+      }
+    });
+  }
+  Tensor x = filled(3000, 0);
+  for (int i = 0; i < 200; ++i)
+    x.add_(1);
+  EXPECT_TRUE(all_are(x, 200));
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+TEST(CudaCapture, OnTheSecondGpu) {
+  TANDEM_NEEDS_GPUS(2);
+  Tensor total = zeros({300}, {.device = "cuda:1"});
+  auto step = graph::capture([&](const Tensor& x) {
+    total.add_(x);
+    return total.sum();
+  });
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(step(ones({300}, {.device = "cuda:1"})).item(), 300 * (i + 1));
+  EXPECT_TRUE(step.stats().gpu_graph);
+}
+
+TEST(CudaCapture, StepsOnTwoGpusAreReplayedWithoutAGraph) {
+  TANDEM_NEEDS_GPUS(2);
+  Tensor total = zeros({300}, {.device = "cuda:1"});
+  auto step = graph::capture([&](const Tensor& x) {
+    total.add_((x * 2).to("cuda:1"));
+    return total.sum();
+  });
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(step(ones({300}, {.device = "cuda:0"})).item(), 600 * (i + 1));
+  EXPECT_FALSE(step.stats().gpu_graph);
+  EXPECT_GE(step.stats().replayed, 3u);
+}
+
+TEST(CudaCapture, FaultsInAReplayAreThrown) {
+  TANDEM_NEEDS_GPUS(1);
+  const Tensor table = randn({5, 3}, {.device = "cuda:0"});
+  auto step = graph::capture([&](const Tensor& index) { return embedding(index, table).sum(); });
+  const Tensor good = tensor<std::int64_t>({0, 4}, {.device = "cuda:0"});
+  const double expected = step(good).item();
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(step(good).item(), expected);
+  ASSERT_TRUE(step.stats().gpu_graph);
+  EXPECT_NE(message_of<ValueError>([&] {
+              step(tensor<std::int64_t>({0, 5}, {.device = "cuda:0"})).item();
+            }).find("embedding: index 5 at position 1 is outside [0, 5)"),
+            std::string::npos);
+  EXPECT_EQ(step(good).item(), expected);
+}
+
+TEST(CudaCapture, WhatCannotBeCapturedNamesItsCall) {
+  TANDEM_NEEDS_GPUS(1);
+  const auto refused = [](const std::function<Tensor(Tensor)>& body) {
+    auto step = graph::CapturedStep<std::function<Tensor(Tensor)>>(body);
+    return message_of<CaptureError>([&] {
+      for (int i = 0; i < 10; ++i)
+        step(filled(4, 1));
+    });
+  };
+  const auto names = [&](const std::string& call, const std::function<Tensor(Tensor)>& body) {
+    const std::string text = refused(body);
+    EXPECT_TRUE(text.starts_with(call + ": a captured step cannot")) << text;
+  };
+  names("item", [](const Tensor& x) { return x * x.sum().item(); });
+  names("to_vector", [](const Tensor& x) { return x * x.to_vector<double>()[0]; });
+  names("to", [](const Tensor& x) { return x.to("cpu"); });
+  names("nonzero", [](const Tensor& x) { return x.nonzero(); });
+  names("masked_select", [](const Tensor& x) { return x.masked_select(x > 0); });
+  names("tensor", [](const Tensor& x) { return x + tensor(2.0, {.device = "cuda:0"}); });
+  Tensor w = filled(4, 1).requires_grad_();
+  names("clip_grad_norm_ with error_if_nonfinite", [&](const Tensor& x) {
+    (x * w).sum().backward();
+    return optim::clip_grad_norm_({w}, 1, 2, true);
+  });
+  EXPECT_TRUE(all_are(filled(10, 1) + 1, 2));
+}
+
+}  // namespace
+}  // namespace tandem

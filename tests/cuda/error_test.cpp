@@ -1,0 +1,96 @@
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/kernels/launch.h>
+#include <tandem/nn/linear.h>
+#include <tandem/tensor/cuda_allocator.h>
+
+#include "cuda/gpu_test.h"
+
+#if __has_include("emulated_gpu.h")
+#include "emulated_gpu.h"
+#define TANDEM_CAN_FAIL 1
+#endif
+
+// A GPU that fails, and one that is not there.
+
+namespace tandem {
+namespace {
+
+using test::all_are;
+using test::filled;
+using test::message_of;
+
+TEST(CudaError, AGpuThatIsNotThere) {
+  TANDEM_NEEDS_GPUS(1);
+  const int count = cuda::device_count();
+  const std::string name = "cuda:" + std::to_string(count);
+  const std::string text = "device '" + name + "': there are " + std::to_string(count) +
+                           " GPUs, cuda:0 to cuda:" + std::to_string(count - 1);
+  const Tensor x = ones({3});
+  nn::Linear linear(3, 3);
+  EXPECT_EQ(message_of<DeviceError>([&] { ones({2}, {.device = name}); }), text);
+  EXPECT_EQ(message_of<DeviceError>([&] { x.to(name); }), text);
+  EXPECT_EQ(message_of<DeviceError>([&] { filled(3, 1).to(name); }), text);
+  EXPECT_EQ(message_of<DeviceError>([&] { linear.to(name); }), text);
+  EXPECT_EQ(message_of<DeviceError>([&] { const core::DeviceScope scope(name); }), text);
+  EXPECT_EQ(message_of<DeviceError>([&] { cuda::Stream stream(name); }), text);
+  EXPECT_THROW(cuda::device_name(count), DeviceError);
+  EXPECT_THROW(cuda::device_name(-1), DeviceError);
+  EXPECT_EQ(linear.parameters()[0].device(), Device("cpu"));
+  EXPECT_FALSE(cuda::device_name(0).empty());
+}
+
+#ifdef TANDEM_CAN_FAIL
+class CudaSickGpu : public ::testing::Test {
+ protected:
+  void TearDown() override { emulated_gpu::reset(); }
+};
+
+TEST_F(CudaSickGpu, NamesTheLastLaunches) {
+  const Tensor x = filled(100, 1);
+  const Tensor y = filled(100, 1);
+  cuda::synchronize();
+  emulated_gpu::fail_next(cudaErrorIllegalAddress, "");
+  const Tensor z = (x + y).exp().sum();
+  const std::string text = message_of<DeviceError>([&] { z.item(); });
+  EXPECT_TRUE(text.starts_with("CUDA: an illegal memory access was encountered (cudaErrorIllegalAddress), found at "))
+      << text;
+  EXPECT_NE(text.find("the last ones this thread launched: "), std::string::npos) << text;
+  EXPECT_NE(text.find("pointwise, pointwise, reduce, transfer"), std::string::npos) << text;
+  EXPECT_NE(text.find("This process can use the GPU no more"), std::string::npos) << text;
+}
+
+TEST_F(CudaSickGpu, EveryLaterCallSaysSo) {
+  Tensor x = filled(100, 1);
+  cuda::synchronize();
+  emulated_gpu::fail_next(cudaErrorLaunchFailure, "");
+  x = x + 1;
+  EXPECT_THROW(cuda::synchronize(), DeviceError);
+  EXPECT_THROW(x.item(), Error);
+  EXPECT_THROW(cuda::synchronize(), DeviceError);
+  EXPECT_THROW(x + 1, DeviceError);
+  EXPECT_THROW(x.to("cpu"), DeviceError);
+  EXPECT_THROW(cuda::memory_stats(), DeviceError);
+  EXPECT_THROW(cuda::Stream(), DeviceError);
+  x = Tensor();  // must not throw
+  const Tensor host = ones({3}) + 1;
+  EXPECT_TRUE(all_are(host, 2));  // the CPU goes on
+}
+
+TEST_F(CudaSickGpu, DuringAGraph) {
+  const Tensor x = filled(100, 1);
+  emulated_gpu::fail_next(cudaErrorMisalignedAddress, "");
+  EXPECT_THROW(
+      {
+        const Tensor y = x + 1;
+        y.to("cpu");
+      },
+      DeviceError);
+}
+#endif
+
+}  // namespace
+}  // namespace tandem
