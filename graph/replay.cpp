@@ -55,9 +55,7 @@ class Replay::DrawScope {
 };
 
 Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> arena, std::span<const Tensor> outputs)
-    : recorded_(std::move(recorded)),
-      arena_(std::move(arena)),
-      on_own_stream_(core::thread_state().stream != nullptr) {
+    : recorded_(std::move(recorded)), arena_(std::move(arena)), on_own_stream_(core::thread_state().stream != nullptr) {
   args_ = detail::Storage::allocate(recorded_->args.size(), Device());
   std::memcpy(args_->data(), recorded_->args.data(), recorded_->args.size());
   recorded_->args = {};

@@ -26,7 +26,7 @@ struct CudaBlock {
   std::size_t bytes;  // of its class
   int gpu;
   core::MemoryUse use;
-  cuda::Stream stream;                         // in whose order it is given out
+  cuda::Stream stream;                        // in whose order it is given out
   std::vector<cuda::Stream> other_streams{};  // that work with it, too
   std::mutex mutex{};                         // of other_streams: threads may work with one tensor
 };

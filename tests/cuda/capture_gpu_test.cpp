@@ -308,7 +308,9 @@ TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
     cuda::default_stream().synchronize();
     side.synchronize();
     EXPECT_TRUE(all_are(out, 4));
-    if (keep_result) EXPECT_TRUE(all_are(result, 9));
+    if (keep_result) {
+      EXPECT_TRUE(all_are(result, 9));
+    }
   }
 }
 

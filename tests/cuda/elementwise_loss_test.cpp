@@ -58,18 +58,19 @@ TEST(CudaElementwiseLoss, AgreesWithTheCpu) {
         if (gradient && (each || !std::is_same_v<T, float>)) continue;
         Both<T> loss(std::vector<T>(static_cast<std::size_t>(each ? count : 1), T(7)));
         Both<T> input_grad(std::vector<T>(static_cast<std::size_t>(count), T(7)));
-        ElementwiseLoss kernel{.op = op,
-                               .dtype = dtype_of<T>,
-                               .loss_per_element = each,
-                               .scale = count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / static_cast<double>(count),
-                               .threshold = 0.5,
-                               .count = count,
-                               .input = a.input.host(),
-                               .target = a.target.host(),
-                               .weight = weights ? a.weight.host() : nullptr,
-                               .pos_weight = weights ? a.pos_weight.host() : nullptr,
-                               .loss = loss.host(),
-                               .input_grad = gradient ? input_grad.host() : nullptr};
+        ElementwiseLoss kernel{
+            .op = op,
+            .dtype = dtype_of<T>,
+            .loss_per_element = each,
+            .scale = count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1.0 / static_cast<double>(count),
+            .threshold = 0.5,
+            .count = count,
+            .input = a.input.host(),
+            .target = a.target.host(),
+            .weight = weights ? a.weight.host() : nullptr,
+            .pos_weight = weights ? a.pos_weight.host() : nullptr,
+            .loss = loss.host(),
+            .input_grad = gradient ? input_grad.host() : nullptr};
         launch(test::cpu(), kernel);
         kernel.input = a.input.device();
         kernel.target = a.target.device();

@@ -49,56 +49,33 @@ void expect_fault(const std::function<Tensor()>& op, const std::string& message)
 TEST(CudaFault, ClassIndex) {
   TANDEM_NEEDS_GPUS(1);
   const Tensor logits = on_gpu(randn({4, 3}));
-  expect_fault(
-      [&] {
-        return nn::cross_entropy(logits, ids({0, 1, 3, 2}));
-      },
-      "cross_entropy: target 3 in row 2 is not a class index: expected 0 to 2, or -100 (ignore_index)");
-  expect_fault(
-      [&] {
-        return nn::cross_entropy(logits, ids({-1, 1, 0, 2}));
-      },
-      "cross_entropy: target -1 in row 0 is not a class index: expected 0 to 2, or -100 (ignore_index)");
+  expect_fault([&] { return nn::cross_entropy(logits, ids({0, 1, 3, 2})); },
+               "cross_entropy: target 3 in row 2 is not a class index: expected 0 to 2, or -100 (ignore_index)");
+  expect_fault([&] { return nn::cross_entropy(logits, ids({-1, 1, 0, 2})); },
+               "cross_entropy: target -1 in row 0 is not a class index: expected 0 to 2, or -100 (ignore_index)");
   const Tensor logs = logits.log_softmax(1);
-  expect_fault(
-      [&] {
-        return nn::nll_loss(logs, ids({0, 1, 1, 8}));
-      },
-      "nll_loss: target 8 in row 3 is not a class index: expected 0 to 2, or -100 (ignore_index)");
+  expect_fault([&] { return nn::nll_loss(logs, ids({0, 1, 1, 8})); },
+               "nll_loss: target 8 in row 3 is not a class index: expected 0 to 2, or -100 (ignore_index)");
 }
 
 TEST(CudaFault, Index) {
   TANDEM_NEEDS_GPUS(1);
   const Tensor table = on_gpu(randn({5, 3}));
-  expect_fault(
-      [&] {
-        return nn::embedding(ids({0, 4, 5}), table);
-      },
-      "embedding: index 5 at position 2 is outside [0, 5)");
-  expect_fault(
-      [&] {
-        return table.index_select(0, ids({-1, 4}));
-      },
-      "index_select: index -1 at position 0 is outside [0, 5)");
-  expect_fault(
-      [&] {
-        return table.gather(0, ids({0, 7, 1}).reshape({1, 3}));
-      },
-      "gather: index 7 at position 1 is outside [0, 5)");
-  expect_fault(
-      [&] {
-        return table.scatter_add(0, ids({0, 1, -2}).reshape({1, 3}), on_gpu(ones({1, 3})));
-      },
-      "scatter_add: index -2 at position 2 is outside [0, 5)");
+  expect_fault([&] { return nn::embedding(ids({0, 4, 5}), table); },
+               "embedding: index 5 at position 2 is outside [0, 5)");
+  expect_fault([&] { return table.index_select(0, ids({-1, 4})); },
+               "index_select: index -1 at position 0 is outside [0, 5)");
+  expect_fault([&] { return table.gather(0, ids({0, 7, 1}).reshape({1, 3})); },
+               "gather: index 7 at position 1 is outside [0, 5)");
+  expect_fault([&] { return table.scatter_add(0, ids({0, 1, -2}).reshape({1, 3}), on_gpu(ones({1, 3}))); },
+               "scatter_add: index -2 at position 2 is outside [0, 5)");
 }
 
 TEST(CudaFault, Probability) {
   TANDEM_NEEDS_GPUS(1);
   const Tensor target = filled(4, 1);
   expect_fault(
-      [&] {
-        return nn::binary_cross_entropy(on_gpu(tensor({0.5, 0.1, 1.5, 1.0})), target);
-      },
+      [&] { return nn::binary_cross_entropy(on_gpu(tensor({0.5, 0.1, 1.5, 1.0})), target); },
       "binary_cross_entropy: element 2 of the input is 1.5, expected a probability between 0 and 1; for logits "
       "use binary_cross_entropy_with_logits");
 }
