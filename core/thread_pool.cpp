@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -295,6 +296,9 @@ struct ThreadPool::Impl {
   void in_child() {
     static_cast<void>(new std::vector<std::jthread>(std::move(workers)));
     workers.clear();
+    // They count waiters that are gone, and a signal may wait for those.
+    new (&call_arrived) std::condition_variable;
+    new (&visitors_left) std::condition_variable;
     parked = 0;
     threads = 1;
     after_fork();
