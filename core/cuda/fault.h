@@ -14,11 +14,6 @@ enum class FaultKind : std::uint32_t {
   probability  // number outside [0, 1]
 };
 
-/// What an op says of itself when it launches a kernel that may find a bad value.
-struct FaultSite {
-  const char* op;  // its name: a literal
-};
-
 /// The note. The first one stays until it is thrown.
 struct Fault {
   unsigned int claimed = 0;  // by the thread that writes the rest

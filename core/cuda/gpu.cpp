@@ -56,13 +56,13 @@ const Gpu& gpu(int index) {
   return *slot.gpu;
 }
 
-CUstream_st* current_handle(const Gpu& gpu) noexcept {
+const Stream& current_stream_of(const Gpu& gpu) noexcept {
   for (const StreamScope* scope = core::thread_state().stream; scope != nullptr; scope = scope->outer()) {
     if (scope->stream().device().index == gpu.index) {
-      return scope->stream().handle();
+      return scope->stream();
     }
   }
-  return gpu.stream.handle();
+  return gpu.stream;
 }
 
 namespace {
@@ -98,8 +98,8 @@ void throw_fault(Fault& fault, int device) {
     std::atomic_ref(fault.ready).store(0, std::memory_order_relaxed);
     std::atomic_ref(fault.claimed).store(0, std::memory_order_release);  // last: from here on there may be a new one
   }
-  const char* where = "(found on the GPU cuda:{} while the program went on; results since then are not to be used)";
-  const std::string found = fmt::format(fmt::runtime(where), device);
+  const std::string found = fmt::format(
+      "(found on the GPU cuda:{} while the program went on; results since then are not to be used)", device);
   switch (note.kind) {
     case FaultKind::index:
       fail<ValueError>("{}: index {} at position {} is outside [0, {}) {}", note.op, note.value, note.position,

@@ -18,11 +18,13 @@ struct Gpu {
   Fault* fault;    // host memory that kernels write to
 };
 
-/// Throws DeviceError if there is no such GPU, or this build has no code for it.
+/// Throws DeviceError if there is no such GPU.
 TANDEM_API const Gpu& gpu(int index);
 
-/// The handle of the calling thread's stream.
-TANDEM_API CUstream_st* current_handle(const Gpu& gpu) noexcept;
+/// The calling thread's stream: what current_stream() hands out.
+TANDEM_API const Stream& current_stream_of(const Gpu& gpu) noexcept;
+/// Its handle.
+inline CUstream_st* current_handle(const Gpu& gpu) noexcept { return current_stream_of(gpu).handle(); }
 
 /// What gives cached memory of a GPU back when a kernel's scratch memory needs it: set by the layer that caches.
 using ReleaseCache = void (*)(int gpu);

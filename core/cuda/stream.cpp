@@ -128,12 +128,7 @@ Stream default_stream(Device device) {
 
 Stream current_stream(Device device) {
   require_gpu(device);
-  for (const StreamScope* scope = core::thread_state().stream; scope != nullptr; scope = scope->outer()) {
-    if (scope->stream().device() == device) {
-      return scope->stream();
-    }
-  }
-  return gpu(device.index).stream;
+  return current_stream_of(gpu(device.index));
 }
 
 void synchronize(Device device) {
