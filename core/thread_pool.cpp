@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <forward_list>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -126,7 +127,8 @@ struct ThreadPool::Impl {
   std::condition_variable call_arrived;
   std::condition_variable visitors_left;
   std::vector<std::jthread> workers;
-  std::mutex resizing;  // one thread at a time changes `workers`
+  std::forward_list<std::vector<std::jthread>> forgotten;  // the parents' workers, in a forked child: still reachable
+  std::mutex resizing;                                     // one thread at a time changes `workers`
   const int cores = available_cores();
 
   Place& place() {
@@ -294,8 +296,7 @@ struct ThreadPool::Impl {
     resizing.unlock();
   }
   void in_child() {
-    static_cast<void>(new std::vector<std::jthread>(std::move(workers)));
-    workers.clear();
+    forgotten.push_front(std::exchange(workers, {}));
     // They count waiters that are gone, and a signal may wait for those.
     new (&call_arrived) std::condition_variable;
     new (&visitors_left) std::condition_variable;
