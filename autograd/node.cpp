@@ -225,6 +225,7 @@ Destination Gradients::destination(std::uint32_t i) {
     buffer = {std::move(copy), true};
   }
   buffer.masked = false;
+  buffer.column_sums = nullptr;
   return {buffer.view, Accumulate::yes};
 }
 

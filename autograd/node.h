@@ -39,6 +39,13 @@ struct GradBuffer {
   detail::View view;
   bool owned = false;
   bool masked = false;  // of a ReLU's result: is 0 already where that is not positive
+  core::Ref<detail::Storage> column_sums{};  // of a matrix [..., columns], if who wrote it has summed them
+};
+
+/// What a layer that ends in a ReLU leaves for the product that will give it its gradient.
+struct ReluBits {
+  core::Ref<detail::Storage> bits{};  // kernels::Matmul::relu_bits of the result; null if there are none
+  bool wants_sums = false;            // the gradient of its bias, the sums of the gradient's columns, is asked for
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -54,6 +61,7 @@ struct Output {
   DType dtype = DType::f32;
   Device device;
   bool of_relu = false;  // 0 where the gradient of what it was made from is 0
+  ReluBits relu;
   GradBuffer grad;       // only during a backward pass
   std::shared_ptr<HookList<TensorHook>> hooks;
   std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
@@ -213,10 +221,18 @@ class Gradients {
     const Output& out = target(i);
     return out.of_relu && !out.hooks && !out.retained;
   }
-  /// What is now in destination(i) was written so.
-  void set_masked(std::uint32_t i) noexcept { target(i).grad.masked = true; }
+  /// What the ReLU left for that.
+  const ReluBits& relu_bits(std::uint32_t i) const noexcept { return target(i).relu; }
+  /// What is now in destination(i) was written so; and the sums of its columns, if they are known.
+  void set_masked(std::uint32_t i, core::Ref<detail::Storage> column_sums = {}) noexcept {
+    GradBuffer& buffer = target(i).grad;
+    buffer.masked = true;
+    buffer.column_sums = std::move(column_sums);
+  }
   /// Whether the result's gradient came like that.
   bool is_masked() const noexcept { return node_.output(0).grad.masked; }
+  /// The sums that came with it, or null. Once.
+  core::Ref<detail::Storage> take_column_sums() noexcept { return std::move(node_.output(0).grad.column_sums); }
   /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 

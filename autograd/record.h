@@ -41,7 +41,10 @@ class ClosureNode final : public Node {
  public:
   ClosureNode(const char* op, Closure closure) : Node(op, 1), closure_(std::move(closure)) {}
   void apply(Gradients& gradients) override { (*closure_)(gradients); }
-  void release() noexcept override { closure_.reset(); }
+  void release() noexcept override {
+    closure_.reset();
+    output(0).relu.bits = nullptr;
+  }
   bool released() const noexcept override { return !closure_.has_value(); }
 
  private:
@@ -80,10 +83,13 @@ inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t outp
   impl.history_version = impl.view.storage->version();
 }
 
-/// `result`, if it has history, is that of a ReLU, whose backward looks at Gradients::is_masked().
-inline void mark_as_relu(const Tensor& result) {
+/// `result`, if it has history, is that of a ReLU, whose backward looks at Gradients::is_masked(), and at
+/// take_column_sums() if it `left` bits and wants sums.
+inline void mark_as_relu(const Tensor& result, ReluBits left = {}) {
   if (result.get()->history) {
-    static_cast<Node*>(result.get()->history.get())->output(0).of_relu = true;
+    Output& output = static_cast<Node*>(result.get()->history.get())->output(0);
+    output.of_relu = true;
+    output.relu = std::move(left);
   }
 }
 

@@ -26,6 +26,16 @@ TANDEM_API void set_matmul_tuning(bool on) noexcept;
 /// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_TUNING is neither 0 nor 1.
 TANDEM_API bool matmul_tuning();
 
+/// Whether layers on a GPU in 16 bits or TF32 leave what follows a product in the backward pass to cuBLASLt: ReLU's
+/// mask, kept as bits, and the gradients of biases. On (default, unless the environment has
+/// TANDEM_CUDA_FUSED_BACKWARD=0); off, passes of our own do it, with the same results but for their rounding. With
+/// set_matmul_tuning() each product decides for itself what is faster.
+///
+/// For the whole process; graphs that are already recorded, and captured steps, keep what held then.
+TANDEM_API void set_fused_backward(bool on) noexcept;
+/// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is neither 0 nor 1.
+TANDEM_API bool fused_backward();
+
 /// Writes what this process has measured or loaded to a text file, one line for each choice, and returns how many there
 /// are. What was there is replaced as a whole or not at all. Throws IoError.
 TANDEM_API std::size_t save_matmul_plans(const std::string& path);

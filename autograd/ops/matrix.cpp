@@ -24,7 +24,11 @@ kernels::Matmul product(const View& out, const View& a, const View& b, Accumulat
           .out = out.data(),
           .out_stride = out.sizes[1],
           .bias = epilogue.bias,
-          .relu_mask = epilogue.relu_mask};
+          .relu_mask = epilogue.relu_mask,
+          .relu_mask_bits = epilogue.relu_mask_bits,
+          .relu_bits = epilogue.relu_bits,
+          .column_sums = epilogue.column_sums,
+          .a_sums = epilogue.a_sums};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/gemm.h>
+#include <tandem/kernels/matmul_sums.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -195,6 +196,19 @@ void product_16_bit(Context& context, const Matmul& kernel) {
   }
 }
 
+template <class T>
+void write_bits(const Matmul& kernel) {
+  for (std::int64_t i = 0; i < kernel.m; ++i) {
+    const T* row = static_cast<const T*>(kernel.out) + i * kernel.out_stride;
+    auto* bits = static_cast<std::uint8_t*>(kernel.relu_bits) + i * relu_bits_stride(kernel.n);
+    std::fill_n(bits, (kernel.n + 7) / 8, std::uint8_t{0});
+    for (std::int64_t j = 0; j < kernel.n; ++j) {
+      const int bit = row[j] > T(0) ? 1 << j % 8 : 0;
+      bits[j / 8] = static_cast<std::uint8_t>(bits[j / 8] | bit);
+    }
+  }
+}
+
 }  // namespace
 
 void run(OnCpu, Context& context, const Matmul& kernel) {
@@ -204,7 +218,16 @@ void run(OnCpu, Context& context, const Matmul& kernel) {
     } else {
       product<T>(context, kernel);
     }
+    if (kernel.relu_bits != nullptr) [[unlikely]] {
+      write_bits<T>(kernel);
+    }
   });
+  if (kernel.column_sums != nullptr && kernel.n > 0) [[unlikely]] {
+    run(OnCpu{}, context, column_sums_of(kernel));
+  }
+  if (kernel.a_sums != nullptr && kernel.m > 0) [[unlikely]] {
+    run(OnCpu{}, context, a_sums_of(kernel));
+  }
 }
 
 void run(OnCpu, Context& context, const BatchedMatmul& kernel) {

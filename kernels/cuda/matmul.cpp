@@ -33,8 +33,28 @@ Fused wanted(const Matmul& product, bool tf32) {
   if (product.dtype == DType::f64) {
     return Fused::nothing;
   }
+  const bool nothing_after = product.bias == nullptr && !product.relu;
+  if (nothing_after && product.a_sums != nullptr && product.relu_mask == nullptr) {
+    return Fused::a_sums;
+  }
+  if (nothing_after && product.relu_mask_bits != nullptr && product.a_sums == nullptr) {
+    return product.column_sums != nullptr ? Fused::mask_sums : Fused::mask;
+  }
   const bool relu = product.relu && (tf32 || is_16_bit_type(product.dtype));
+  if (relu && product.relu_bits != nullptr && product.relu_mask == nullptr) {
+    return product.bias != nullptr ? Fused::relu_bits_bias : Fused::relu_bits;
+  }
   return product.bias != nullptr ? (relu ? Fused::relu_bias : Fused::bias) : (relu ? Fused::relu : Fused::nothing);
+}
+
+ProductArguments arguments_of(const Matmul& product) {
+  return {.a = product.a.data,
+          .b = product.b.data,
+          .out = product.out,
+          .bias = product.bias,
+          .sums = product.a_sums != nullptr ? product.a_sums : product.column_sums,
+          .bits = product.relu_bits != nullptr ? product.relu_bits : product.relu_mask_bits,
+          .mask = product.relu_mask};
 }
 
 PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
@@ -65,38 +85,32 @@ PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
   key.a_align = gpu::alignment_of(product.a.data, batch.a_step * bytes);
   key.b_align = gpu::alignment_of(product.b.data, batch.b_step * bytes);
   key.d_align = gpu::alignment_of(product.out, batch.d_step * bytes);
-  key.bias_align = gpu::has_bias(key) ? gpu::alignment_of(product.bias) : gpu::kMostAlignment;
+  const ProductArguments arguments = arguments_of(product);
+  key.bias_align = gpu::alignment_of(gpu::bias_or_sums(key, arguments));
+  key.bits_align = gpu::alignment_of(arguments.bits);
   key.deterministic = deterministic ? 1 : 0;
-  return key;
+  return gpu::with_fused(key, gpu::fused_of(key));
 }
 
 // The product, and whatever of its end the library does not do.
 void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
   PlanKey key = key_of(product, batch, deterministic);
-  const ProductArguments arguments{.a = product.a.data, .b = product.b.data, .out = product.out, .bias = product.bias};
+  const ProductArguments arguments = arguments_of(product);
   Planner& planner = Planner::of(queue);
   const Plan* plan = planner.find(queue, key, arguments);
-  if (plan == nullptr && gpu::fused_of(key) != Fused::nothing) {
-    key = gpu::plain(key);
+  while (plan == nullptr && gpu::fused_of(key) != Fused::nothing) {
+    key = gpu::simpler(key);
     plan = planner.find(queue, key, arguments);
   }
   check<DeviceError>(plan != nullptr, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
                      product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
   planner.start(queue, key, *plan, arguments);
 
-  Matmul rest = product;
-  rest.bias = gpu::has_bias(key) ? nullptr : product.bias;
-  rest.relu = product.relu && !gpu::has_relu(key);
-  if (rest.bias != nullptr || rest.relu || rest.relu_mask != nullptr) {
-    gpu::finish_product(queue, rest, false);
-  }
+  gpu::finish_product(queue, gpu::rest_of(product, key), false);
 }
 
 void multiply_or_clear(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
-  if (product.m == 0 || product.n == 0) {
-    return;
-  }
-  if (product.k == 0) {
+  if (product.m == 0 || product.n == 0 || product.k == 0) {
     gpu::finish_product(queue, product, true);
     return;
   }

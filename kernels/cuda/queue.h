@@ -23,6 +23,8 @@ class Queue {
         context_(context) {}
 
   const cuda::Gpu& gpu() const noexcept { return gpu_; }
+  /// What it was made from: to run another kernel as a part of this one.
+  Context& context() const noexcept { return context_; }
   CUstream_st* stream() const noexcept { return stream_; }
   cuda::Fault* fault() const noexcept { return gpu_.fault; }
   StepSlots* step_slots() const noexcept { return context_.step_slots; }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ using test::launches_of;
 
 struct Net {
   Tensor x = randn({5, 7}), w1 = randn({6, 7}), b1 = randn({6}), w2 = randn({3, 6}), b2 = randn({3});
-  Net() {
+  explicit Net(DType dtype = DType::f32) {
     for (Tensor* leaf : {&x, &w1, &b1, &w2, &b2}) {
+      *leaf = leaf->to(dtype);
       leaf->requires_grad_();
     }
   }
@@ -108,6 +110,127 @@ TEST(ReluMask, AValueChangedInPlaceIsStillFound) {
     h.add_(1);
   }
   EXPECT_THROW(loss.backward(), AutogradError);
+}
+
+// ---- on a GPU in 16 bits and TF32, where the library masks by bits and sums gradients of biases ----
+
+class Fast : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override { set_float32_matmul_precision("high"); }
+  void TearDown() override {
+    set_float32_matmul_precision("highest");
+    cuda::set_fused_backward(true);
+  }
+  // What rounding may do to sums of some numbers of about 1.
+  static double nearness() { return GetParam() == DType::bf16 ? 0.06 : 0.01; }
+  static void expect_near(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t leaf = 0; leaf < got.size(); ++leaf) {
+      ASSERT_EQ(got[leaf].size(), expected[leaf].size());
+      for (std::size_t i = 0; i < got[leaf].size(); ++i) {
+        const double scale = std::max(1.0, std::abs(static_cast<double>(expected[leaf][i])));
+        EXPECT_NEAR(got[leaf][i], expected[leaf][i], nearness() * scale) << "leaf " << leaf << " at " << i;
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, Fast, ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                         [](const auto& type) { return std::string(name(type.param)); });
+
+TEST_P(Fast, GradientsAreThoseWithoutFusing) {
+  manual_seed(4);
+  Net net(GetParam());
+  for (const Use use : kUses) {
+    SCOPED_TRACE(&use - kUses);
+    std::vector<std::vector<std::vector<float>>> all;
+    for (const bool fuses : {false, true}) {
+      cuda::set_fused_backward(fuses);
+      use(net, linear_relu(net.x, net.w1, net.b1)).backward();
+      use(net, linear_relu(net.x, net.w1, net.b1)).backward();  // adds to what is there
+      all.push_back(net.gradients());
+    }
+    expect_near(all[1], all[0]);
+  }
+}
+
+TEST_P(Fast, AGraphThatIsKeptGivesTheSameTwice) {
+  Net net(GetParam());
+  const Tensor loss = linear(linear_relu(net.x, net.w1, net.b1), net.w2, net.b2).pow(2).mean();
+  loss.backward({}, true);
+  const auto first = net.gradients();
+  loss.backward();
+  EXPECT_EQ(first, net.gradients());
+}
+
+TEST_P(Fast, AHookOnABiasSeesItsGradient) {
+  Net net(GetParam());
+  const auto backward = [&] { linear(linear_relu(net.x, net.w1, net.b1), net.w2, net.b2).sum().backward(); };
+  backward();
+  const auto all = net.gradients();
+  std::vector<float> seen;
+  net.b1.register_hook([&](const Tensor& g) {
+    seen = g.to_vector<float>();
+    return g * 2;
+  });
+  backward();
+  EXPECT_EQ(seen, all[2]);
+  EXPECT_EQ(net.b1.grad().to_vector<float>(), (net.b1.grad() / 2 * 2).to_vector<float>());
+  EXPECT_EQ((net.b1.grad() / 2).to_vector<float>(), seen);
+}
+
+TEST_P(Fast, SparesThePassesOverTheGradients) {
+  const bool gpu = Tensor(randn({1})).device().type == DeviceType::cuda;
+  Net net(GetParam());
+  const auto launches = [&](bool fuses) {
+    cuda::set_fused_backward(fuses);
+    const Tensor loss = linear(linear_relu(net.x, net.w1, net.b1), net.w2, net.b2).sum();
+    const std::vector<std::string> all = launches_of([&] { loss.backward(); });
+    net.gradients();
+    return std::ranges::count(all, "reduce");
+  };
+  EXPECT_EQ(launches(false) - launches(true), gpu ? 2 : 0);
+}
+
+TEST_P(Fast, FrozenBiasesAndEmptyBatches) {
+  for (const bool fuses : {false, true}) {
+    cuda::set_fused_backward(fuses);
+    Net net(GetParam());
+    net.b1.requires_grad_(false);
+    linear(linear_relu(net.x, net.w1, net.b1), net.w2, net.b2).sum().backward();
+    EXPECT_FALSE(net.b1.grad().defined());
+    EXPECT_TRUE(net.w1.grad().defined());
+    Net other(GetParam());
+    linear(linear_relu(other.x.narrow(0, 0, 0), other.w1, other.b1), other.w2, other.b2).sum().backward();
+    EXPECT_EQ(other.b1.grad().to_vector<float>(), std::vector<float>(6));
+    EXPECT_EQ(other.b2.grad().to_vector<float>(), std::vector<float>(3));
+  }
+}
+
+TEST_P(Fast, ACapturedStepHasTheBitsOfAnEagerOne) {
+  manual_seed(5);
+  Net eager(GetParam());
+  manual_seed(5);
+  Net captured(GetParam());
+  const auto step_of = [](Net& net) {
+    return [&net](Tensor x) {
+      for (Tensor* leaf : {&net.w1, &net.b1, &net.w2, &net.b2}) {
+        leaf->zero_grad();
+      }
+      linear(linear_relu(x, net.w1, net.b1), net.w2, net.b2).pow(2).sum().backward();
+      const NoGradGuard no_grad;
+      for (Tensor* leaf : {&net.w1, &net.b1, &net.w2, &net.b2}) {
+        leaf->sub_(leaf->grad() * 0.01);
+      }
+      return net.b1.grad() * 1;
+    };
+  };
+  auto step = graph::capture(step_of(captured));
+  for (int i = 0; i < 6; ++i) {
+    const Tensor x = randn({5, 7}).to(GetParam());
+    EXPECT_EQ(step(x).to_vector<float>(), step_of(eager)(x).to_vector<float>()) << i;
+  }
+  EXPECT_GT(step.stats().replayed, 0u);
+  EXPECT_EQ(captured.w1.to_vector<float>(), eager.w1.to_vector<float>());
 }
 
 }  // namespace

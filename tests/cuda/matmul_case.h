@@ -64,7 +64,7 @@ struct Product {
     key.type = static_cast<std::int32_t>(DType::f32);
     key.fused = static_cast<std::int32_t>(fused);
     key.accumulate = accumulate ? 1 : 0;
-    key.a_align = key.b_align = key.d_align = key.bias_align = 256;
+    key.a_align = key.b_align = key.d_align = key.bias_align = key.bits_align = 256;
     key.deterministic = 1;
     return key;
   }

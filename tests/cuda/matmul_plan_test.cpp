@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,7 +12,9 @@
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
+#include <tandem/core/precision.h>
 #include <tandem/kernels/cuda/matmul/plan_file.h>
+#include <tandem/kernels/matmul.h>
 #include <tandem/kernels/matmul_tuning.h>
 
 #include "support/message.h"
@@ -43,15 +46,15 @@ PlanRecord example() {
                 .type = static_cast<std::int32_t>(DType::bf16),
                 .a_transposed = 0,
                 .b_transposed = 1,
-                .fused = static_cast<std::int32_t>(Fused::relu_bias),
+                .fused = static_cast<std::int32_t>(Fused::relu_bits_bias),
                 .accumulate = 0,
                 .tf32 = 0,
                 .a_align = 256,
                 .b_align = 2,
                 .d_align = 16,
                 .bias_align = 64,
-                .deterministic = 1,
-                .zero = 0};
+                .bits_align = 32,
+                .deterministic = 1};
   record.version = 130100;
   record.workspace = 4096;
   record.kernels = 1;
@@ -62,11 +65,11 @@ PlanRecord example() {
 }
 
 constexpr std::string_view kHeader =
-    "tandem matmul plans 1\n"
+    "tandem matmul plans 2\n"
     "m n k lda ldb ldd batch a_step b_step d_step type a_transposed b_transposed fused accumulate tf32 a_align b_align "
-    "d_align bias_align deterministic cublaslt workspace kernels time_us algorithm gpu\n";
+    "d_align bias_align bits_align deterministic cublaslt workspace kernels time_us algorithm gpu\n";
 constexpr std::string_view kLine =
-    "64 128 256 256 257 128 1 0 0 0 bf16 0 1 relu_bias 0 0 256 2 16 64 1 130100 4096 1 12.25 "
+    "64 128 256 256 257 128 1 0 0 0 bf16 0 1 relu_bits_bias 0 0 256 2 16 64 32 1 130100 4096 1 12.25 "
     "0000000000000001:0000000000000002:0000000000000003:0000000000000004:0000000000000005:0000000000000006:"
     "0000000000000007:fedcba9876543210 NVIDIA H200\n";
 
@@ -84,11 +87,11 @@ TEST(PlanKey, EveryFieldMatters) {
   }
   for (const auto field : {&PlanKey::type, &PlanKey::a_transposed, &PlanKey::b_transposed, &PlanKey::fused,
                            &PlanKey::accumulate, &PlanKey::tf32, &PlanKey::a_align, &PlanKey::b_align,
-                           &PlanKey::d_align, &PlanKey::bias_align, &PlanKey::deterministic}) {
+                           &PlanKey::d_align, &PlanKey::bias_align, &PlanKey::bits_align, &PlanKey::deterministic}) {
     others.push_back(key);
     others.back().*field ^= 1;
   }
-  ASSERT_EQ(sizeof(PlanKey), 10 * sizeof(std::int64_t) + (others.size() - 10 + 1) * sizeof(std::int32_t));
+  ASSERT_EQ(sizeof(PlanKey), 10 * sizeof(std::int64_t) + (others.size() - 10) * sizeof(std::int32_t));
   std::set<std::size_t> hashes{PlanKeyHash()(key)};
   for (std::size_t i = 0; i < others.size(); ++i) {
     EXPECT_FALSE(others[i] == key) << i;
@@ -129,13 +132,33 @@ TEST(PlanKey, AlignmentIsTheLargestPowerOfTwoThatHoldsForTheWholeBatch) {
 
 TEST(PlanKey, ThePlainProductOfAKey) {
   const PlanKey key = example().key;
-  EXPECT_TRUE(has_bias(key) && has_relu(key));
+  EXPECT_TRUE(has_bias(key) && has_relu(key) && writes_bits(key));
   PlanKey expected = key;
   expected.fused = static_cast<std::int32_t>(Fused::nothing);
-  expected.bias_align = 256;
+  expected.bias_align = expected.bits_align = 256;
   EXPECT_TRUE(plain(key) == expected);
   EXPECT_TRUE(plain(expected) == expected);
-  EXPECT_FALSE(has_bias(expected) || has_relu(expected));
+  EXPECT_FALSE(has_bias(expected) || has_relu(expected) || has_bits(expected));
+}
+
+TEST(PlanKey, EachStepToAPlainProductHasLess) {
+  const auto steps = [](Fused fused) {
+    std::vector<Fused> found;
+    for (PlanKey key = with_fused(example().key, fused); fused_of(key) != Fused::nothing;) {
+      key = simpler(key);
+      EXPECT_EQ(key.bias_align, has_bias(key) ? 64 : 256);
+      EXPECT_EQ(key.bits_align, has_bits(key) ? 32 : 256);
+      found.push_back(fused_of(key));
+    }
+    return found;
+  };
+  using Steps = std::vector<Fused>;
+  EXPECT_EQ(steps(Fused::relu_bits_bias), (Steps{Fused::relu_bias, Fused::nothing}));
+  EXPECT_EQ(steps(Fused::relu_bits), (Steps{Fused::relu, Fused::nothing}));
+  EXPECT_EQ(steps(Fused::mask_sums), (Steps{Fused::mask, Fused::nothing}));
+  for (const Fused fused : {Fused::bias, Fused::relu, Fused::relu_bias, Fused::mask, Fused::a_sums}) {
+    EXPECT_EQ(steps(fused), Steps{Fused::nothing});
+  }
 }
 
 // ---- text ----
@@ -149,7 +172,8 @@ TEST(PlanFile, HasOneLineForEachPlan) {
 TEST(PlanFile, RoundTripsAndSorts) {
   std::vector<PlanRecord> records;
   for (std::int64_t m : {100, 9, 20}) {
-    for (const Fused fused : {Fused::bias, Fused::relu, Fused::relu_bias, Fused::nothing}) {
+    for (const Fused fused : {Fused::bias, Fused::relu, Fused::relu_bias, Fused::relu_bits, Fused::relu_bits_bias,
+                              Fused::mask, Fused::mask_sums, Fused::a_sums, Fused::nothing}) {
       for (const DType type : {DType::f32, DType::f64, DType::f16}) {
         PlanRecord record = example();
         record.key.m = m;
@@ -202,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
         Corrupt{"64 128", "281474976710657 128", "m is 281474976710657"}, Corrupt{"128 1 0", "128 0 0", "batch is 0"},
         Corrupt{"128 1 0", "128 2147483648 0", "batch is 2147483648"}, Corrupt{"1 0 0 0", "1 -1 0 0", "a_step is -1"},
         Corrupt{"bf16", "i32", "type: expected a word"}, Corrupt{"bf16", "", "type: expected a word"},
-        Corrupt{"bf16 0 1", "bf16 2 1", "a_transposed is 2"}, Corrupt{"relu_bias", "gelu", "fused: expected a word"},
+        Corrupt{"bf16 0 1", "bf16 2 1", "a_transposed is 2"}, Corrupt{"relu_bits_bias", "gelu", "fused: expected a word"},
         Corrupt{"256 2 16", "512 2 16", "a_align is 512"}, Corrupt{"256 2 16", "256 3 16", "b_align is 3"},
         Corrupt{"256 2 16", "256 2 0", "d_align is 0"}, Corrupt{"130100", "0", "cublaslt is 0"},
         Corrupt{"4096 1 12", "33554433 1 12", "workspace is 33554433"},
@@ -237,9 +261,9 @@ TEST(PlanFile, HeadersAndEndsAreChecked) {
   const auto message = [](std::string_view text) { return message_of<IoError>([&] { parse_plans(text, "p"); }); };
   const std::string good = text_of(kLine);
   EXPECT_THAT(message(""), StartsWith("p:1: the file ends"));
-  EXPECT_THAT(message("\n"), StartsWith("p:1: expected 'tandem matmul plans 1'"));
-  EXPECT_THAT(message("tandem matmul plans 2\n"), StartsWith("p:1: expected 'tandem matmul plans 1'"));
-  EXPECT_THAT(message("tandem matmul plans 1\n"), StartsWith("p:2: the file ends"));
+  EXPECT_THAT(message("\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
+  EXPECT_THAT(message("tandem matmul plans 1\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
+  EXPECT_THAT(message("tandem matmul plans 2\n"), StartsWith("p:2: the file ends"));
   EXPECT_THAT(message("tandem matmul plans 1\nm n\n"), StartsWith("p:2: expected 'm n k"));
   EXPECT_THAT(message(good.substr(0, good.size() - 1)), StartsWith("p:3: the line has no end"));
   EXPECT_THAT(message(good + std::string(kLine)), StartsWith("p:4: an earlier line is about the same"));
@@ -302,22 +326,31 @@ TEST(MatmulPlans, WhatCannotBeReadSaysWhy) {
 // ---- the switch ----
 
 // The environment is read once, so a fresh process is needed for each value.
-int answer_for(const char* value) {
-  value == nullptr ? unsetenv("TANDEM_CUDA_TUNING") : setenv("TANDEM_CUDA_TUNING", value, 1);
+int answer_for(const char* variable, bool (*answer)(), const char* value) {
+  value == nullptr ? unsetenv(variable) : setenv(variable, value, 1);
   try {
-    return cuda::matmul_tuning() ? 1 : 0;
+    return answer() ? 1 : 0;
   } catch (const ConfigError&) {
     return 2;
   }
 }
 
-TEST(MatmulTuningDeathTest, FollowsTheEnvironment) {
+void expect_answer(const char* variable, bool (*answer)(), const char* value, int expected) {
+  EXPECT_EXIT(std::_Exit(answer_for(variable, answer, value)), ::testing::ExitedWithCode(expected), "")
+      << variable << " " << (value == nullptr ? "unset" : value);
+}
+
+TEST(MatmulTuningDeathTest, SwitchesFollowTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(std::_Exit(answer_for(nullptr)), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::_Exit(answer_for("0")), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::_Exit(answer_for("1")), ::testing::ExitedWithCode(1), "");
-  EXPECT_EXIT(std::_Exit(answer_for("yes")), ::testing::ExitedWithCode(2), "");
-  EXPECT_EXIT(std::_Exit(answer_for("")), ::testing::ExitedWithCode(2), "");
+  const std::pair<const char*, bool (*)()> switches[] = {{"TANDEM_CUDA_TUNING", &cuda::matmul_tuning},
+                                                         {"TANDEM_CUDA_FUSED_BACKWARD", &cuda::fused_backward}};
+  for (const auto& [variable, answer] : switches) {
+    expect_answer(variable, answer, nullptr, answer == &cuda::fused_backward ? 1 : 0);
+    expect_answer(variable, answer, "0", 0);
+    expect_answer(variable, answer, "1", 1);
+    expect_answer(variable, answer, "yes", 2);
+    expect_answer(variable, answer, "", 2);
+  }
 }
 
 TEST(MatmulTuning, IsWhatWasSetLast) {
@@ -325,6 +358,22 @@ TEST(MatmulTuning, IsWhatWasSetLast) {
   EXPECT_TRUE(cuda::matmul_tuning());
   cuda::set_matmul_tuning(false);
   EXPECT_FALSE(cuda::matmul_tuning());
+}
+
+TEST(FusedBackward, IsForFastProductsOfAGpu) {
+  const Device gpu(DeviceType::cuda, 0);
+  cuda::set_fused_backward(true);
+  EXPECT_TRUE(fuses_backward(gpu, DType::bf16));
+  EXPECT_TRUE(fuses_backward(gpu, DType::f16));
+  EXPECT_FALSE(fuses_backward(gpu, DType::f32));
+  EXPECT_FALSE(fuses_backward(gpu, DType::f64));
+  EXPECT_FALSE(fuses_backward(Device("cpu"), DType::bf16));
+  set_float32_matmul_precision("high");
+  EXPECT_TRUE(fuses_backward(gpu, DType::f32));
+  set_float32_matmul_precision("highest");
+  cuda::set_fused_backward(false);
+  EXPECT_FALSE(fuses_backward(gpu, DType::bf16));
+  cuda::set_fused_backward(true);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <tandem/kernels/cuda/dispatch.h>
 #include <tandem/kernels/cuda/elementwise.h>
 #include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/matmul_sums.h>
 
-// Per element: the product is read and written, the mask read; the bias comes from the cache.
+// Per element: the product is read and written, the mask read; the bias comes from the cache. Bits and sums, where
+// cuBLASLt does not write them, read the product once more each.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -58,9 +60,26 @@ struct EpilogueFunctor {
   }
 };
 
-}  // namespace
+constexpr int kThreads = 256;
 
-void finish_product(const Queue& queue, const Matmul& product, bool clear) {
+// Byte i of all rows' bytes: eight neighbours.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    write_bits(const T* out, std::int64_t stride, std::int64_t columns, std::uint8_t* bits, std::int64_t count) {
+  const std::int64_t used = (columns + 7) / 8;
+  const std::int64_t threads = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += threads) {
+    const std::int64_t row = i / used;
+    const std::int64_t first = (i - row * used) * 8;
+    unsigned int byte = 0;
+    for (int bit = 0; bit < 8 && first + bit < columns; ++bit) {
+      byte |= ComputeType<T>(out[row * stride + first + bit]) > ComputeType<T>(0) ? 1u << bit : 0u;
+    }
+    bits[row * relu_bits_stride(columns) + first / 8] = static_cast<std::uint8_t>(byte);
+  }
+}
+
+void apply(const Queue& queue, const Matmul& product, bool clear) {
   Loop loop{.ndim = 2, .sizes = {product.m, product.n}};
   Operand out{.data = product.out, .strides = {product.out_stride, 1}};
   Operand bias{.data = nullptr, .strides = {0, 1}};
@@ -73,6 +92,30 @@ void finish_product(const Queue& queue, const Matmul& product, bool clear) {
                                 clear && product.accumulate == Accumulate::no},
              loop, {out.strides, bias.strides, mask.strides});
   });
+}
+
+}  // namespace
+
+void finish_product(const Queue& queue, const Matmul& product, bool clear) {
+  if (product.m > 0 && product.n > 0) {
+    if (clear || product.bias != nullptr || product.relu || product.relu_mask != nullptr) {
+      apply(queue, product, clear);
+    }
+    if (product.relu_bits != nullptr) {
+      const std::int64_t count = product.m * ((product.n + 7) / 8);
+      for_floating(product.dtype, [&]<class T>() {
+        queue.launch(Matmul::kName, dim3(queue.blocks_for(count, kThreads)), dim3(kThreads), 0, write_bits<T>,
+                     static_cast<const T*>(product.out), product.out_stride, product.n,
+                     static_cast<std::uint8_t*>(product.relu_bits), count);
+      });
+    }
+  }
+  if (product.column_sums != nullptr && product.n > 0) {
+    run(OnCuda{}, queue.context(), column_sums_of(product));
+  }
+  if (product.a_sums != nullptr && product.m > 0) {
+    run(OnCuda{}, queue.context(), a_sums_of(product));
+  }
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/kernels/matmul.h>
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -52,6 +53,11 @@ cublasLtEpilogue_t epilogue_of(Fused fused) {
     case Fused::bias: return CUBLASLT_EPILOGUE_BIAS;
     case Fused::relu: return CUBLASLT_EPILOGUE_RELU;
     case Fused::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Fused::relu_bits: return CUBLASLT_EPILOGUE_RELU_AUX;
+    case Fused::relu_bits_bias: return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case Fused::mask: return CUBLASLT_EPILOGUE_DRELU;
+    case Fused::mask_sums: return CUBLASLT_EPILOGUE_DRELU_BGRAD;
+    case Fused::a_sums: return CUBLASLT_EPILOGUE_BGRADB;
     case Fused::nothing: break;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
@@ -71,6 +77,16 @@ void throw_status(cublasStatus_t status, const char* call) {
   fail<DeviceError>("cuBLASLt: {} ({}), from {}", cublasLtGetStatusString(status), cublasLtGetStatusName(status), call);
 }
 
+void set_addresses(cublasLtMatmulDescOpaque_t& operation, const PlanKey& key, const void* bias_or_sums,
+                   const void* bits) {
+  if (has_bias(key) || has_column_sums(key) || has_a_sums(key)) {
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias_or_sums);
+  }
+  if (has_bits(key)) {
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, bits);
+  }
+}
+
 Plan describe(const PlanKey& key) {
   Plan plan{};
   const auto type = type_of(static_cast<DType>(key.type));
@@ -79,10 +95,11 @@ Plan describe(const PlanKey& key) {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(fused_of(key)));
-  if (has_bias(key)) {
-    // Its alignment is read from its address, which is not followed before a product is started.
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key.bias_align)));
+  // Alignments are read from addresses, which are not followed before a product is started.
+  const auto address = [](std::int32_t align) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(align)); };
+  set_addresses(plan.operation, key, address(key.bias_align), address(key.bits_align));
+  if (has_bits(key)) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 8 * relu_bits_stride(key.n));
   }
   const auto [b_rows, b_columns] = key.b_transposed != 0 ? std::pair(key.k, key.n) : std::pair(key.n, key.k);
   const auto [a_rows, a_columns] = key.a_transposed != 0 ? std::pair(key.m, key.k) : std::pair(key.k, key.m);

@@ -18,12 +18,13 @@ namespace tandem::inline v0::kernels::gpu {
 
 namespace {
 
-constexpr std::string_view kFirstLine = "tandem matmul plans 1";  // the version of the format
+constexpr std::string_view kFirstLine = "tandem matmul plans 2";  // the version of the format
 constexpr std::string_view kColumns =
     "m n k lda ldb ldd batch a_step b_step d_step type a_transposed b_transposed fused accumulate tf32 a_align b_align "
-    "d_align bias_align deterministic cublaslt workspace kernels time_us algorithm gpu";
+    "d_align bias_align bits_align deterministic cublaslt workspace kernels time_us algorithm gpu";
 constexpr std::string_view kSeparate = "separate";
-constexpr std::array<std::string_view, 4> kFusedNames{"nothing", "bias", "relu", "relu_bias"};
+constexpr std::array<std::string_view, 9> kFusedNames{"nothing",        "bias", "relu",      "relu_bias", "relu_bits",
+                                                      "relu_bits_bias", "mask", "mask_sums", "a_sums"};
 constexpr std::array kTypes{DType::f32, DType::f64, DType::bf16, DType::f16};
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
@@ -46,11 +47,11 @@ std::string algorithm_text(const PlanRecord& record) {
 
 std::string line_of(const PlanRecord& record) {
   const PlanKey& key = record.key;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", key.m, key.n,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", key.m, key.n,
                      key.k, key.lda, key.ldb, key.ldd, key.batch, key.a_step, key.b_step, key.d_step,
                      static_cast<DType>(key.type), key.a_transposed, key.b_transposed,
                      kFusedNames[static_cast<std::size_t>(key.fused)], key.accumulate, key.tf32, key.a_align,
-                     key.b_align, key.d_align, key.bias_align, key.deterministic, record.version, record.workspace,
+                     key.b_align, key.d_align, key.bias_align, key.bits_align, key.deterministic, record.version, record.workspace,
                      record.kernels, record.time_us, algorithm_text(record), record.gpu);
 }
 
@@ -173,6 +174,7 @@ PlanRecord parse_line(std::string_view line, const std::string& path, std::size_
   key.b_align = fields.alignment("b_align");
   key.d_align = fields.alignment("d_align");
   key.bias_align = fields.alignment("bias_align");
+  key.bits_align = fields.alignment("bits_align");
   key.deterministic = fields.flag("deterministic");
   record.version = static_cast<std::size_t>(fields.integer("cublaslt", 1, INT64_MAX));
   record.workspace = static_cast<std::size_t>(fields.integer("workspace", 0, std::int64_t{kMostWorkspace}));

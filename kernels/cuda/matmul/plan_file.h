@@ -19,7 +19,7 @@ namespace tandem::inline v0::kernels::gpu {
 struct PlanRecord {
   PlanKey key{};
   std::size_t version = 0;  // of cuBLASLt
-  bool separate = false;    // the plain product, and then a kernel for what follows it; no algorithm
+  bool separate = false;    // the simpler product, and then kernels for what is missing; no algorithm
   std::size_t workspace = 0;
   int kernels = 0;
   double time_us = 0;

@@ -12,7 +12,17 @@
 namespace tandem::inline v0::kernels::gpu {
 
 /// What follows the sum inside the library's kernel.
-enum class Fused : std::int32_t { nothing, bias, relu, relu_bias };
+enum class Fused : std::int32_t {
+  nothing,
+  bias,
+  relu,
+  relu_bias,
+  relu_bits,       // relu, and relu_bits are written
+  relu_bits_bias,  // relu_bias, and relu_bits are written
+  mask,            // relu_mask_bits are read
+  mask_sums,       // and column_sums are written
+  a_sums,          // a_sums are written
+};
 
 /// All that decides which algorithm can compute a product, and which is fastest. Plain words, compared as such.
 struct PlanKey {
@@ -24,15 +34,16 @@ struct PlanKey {
   std::int32_t fused;
   std::int32_t accumulate;
   std::int32_t tf32;
-  std::int32_t a_align, b_align, d_align, bias_align;  // bytes, powers of two up to kMostAlignment
+  std::int32_t a_align, b_align, d_align;  // bytes, powers of two up to kMostAlignment
+  std::int32_t bias_align;                 // of a bias, or of sums
+  std::int32_t bits_align;
   std::int32_t deterministic;
-  std::int32_t zero;  // no padding that could differ
 
   friend bool operator==(const PlanKey& x, const PlanKey& y) noexcept {
     return std::memcmp(&x, &y, sizeof(PlanKey)) == 0;
   }
 };
-static_assert(sizeof(PlanKey) == 10 * 8 + 12 * 4);
+static_assert(sizeof(PlanKey) == 10 * 8 + 12 * 4);  // no padding that could differ
 
 struct PlanKeyHash {
   std::size_t operator()(const PlanKey& key) const noexcept {
@@ -58,17 +69,38 @@ inline std::int32_t alignment_of(const void* pointer, std::int64_t step = 0) noe
 
 inline Fused fused_of(const PlanKey& key) noexcept { return static_cast<Fused>(key.fused); }
 inline bool has_bias(const PlanKey& key) noexcept {
-  return fused_of(key) == Fused::bias || fused_of(key) == Fused::relu_bias;
+  return fused_of(key) == Fused::bias || fused_of(key) == Fused::relu_bias || fused_of(key) == Fused::relu_bits_bias;
 }
 inline bool has_relu(const PlanKey& key) noexcept {
-  return fused_of(key) == Fused::relu || fused_of(key) == Fused::relu_bias;
+  return fused_of(key) >= Fused::relu && fused_of(key) <= Fused::relu_bits_bias;
 }
+inline bool writes_bits(const PlanKey& key) noexcept {
+  return fused_of(key) == Fused::relu_bits || fused_of(key) == Fused::relu_bits_bias;
+}
+inline bool has_mask(const PlanKey& key) noexcept {
+  return fused_of(key) == Fused::mask || fused_of(key) == Fused::mask_sums;
+}
+inline bool has_bits(const PlanKey& key) noexcept { return writes_bits(key) || has_mask(key); }
+inline bool has_column_sums(const PlanKey& key) noexcept { return fused_of(key) == Fused::mask_sums; }
+inline bool has_a_sums(const PlanKey& key) noexcept { return fused_of(key) == Fused::a_sums; }
 
-/// The product without what follows it.
-inline PlanKey plain(PlanKey key) noexcept {
-  key.fused = static_cast<std::int32_t>(Fused::nothing);
-  key.bias_align = kMostAlignment;
+/// The key with less in the library's kernel; kMostAlignment for addresses that it no longer has.
+inline PlanKey with_fused(PlanKey key, Fused fused) noexcept {
+  key.fused = static_cast<std::int32_t>(fused);
+  key.bias_align = has_bias(key) || has_column_sums(key) || has_a_sums(key) ? key.bias_align : kMostAlignment;
+  key.bits_align = has_bits(key) ? key.bits_align : kMostAlignment;
   return key;
+}
+/// The product without what follows it.
+inline PlanKey plain(const PlanKey& key) noexcept { return with_fused(key, Fused::nothing); }
+/// What to try where the library cannot fuse all of it, or is slower so.
+inline PlanKey simpler(const PlanKey& key) noexcept {
+  switch (fused_of(key)) {
+    case Fused::relu_bits: return with_fused(key, Fused::relu);
+    case Fused::relu_bits_bias: return with_fused(key, Fused::relu_bias);
+    case Fused::mask_sums: return with_fused(key, Fused::mask);
+    default: return plain(key);
+  }
 }
 
 /// Scratch memory that an algorithm may ask for: what NVIDIA recommends for Hopper.

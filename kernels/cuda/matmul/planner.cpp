@@ -21,21 +21,37 @@ namespace {
 
 constexpr int kMostCandidates = 32;
 
-// What follows the library's product for `key`, where the library does not do it.
-Matmul rest_of(const PlanKey& key, const void* bias, void* out) {
+// The product of a key, apart from its factors, at `out`.
+Matmul product_of(const PlanKey& key, const ProductArguments& arguments, void* out) {
   Matmul product{};
   product.dtype = static_cast<DType>(key.type);
   product.relu = has_relu(key);
   product.m = key.m;
   product.n = key.n;
   product.k = key.k;
+  product.a = key.a_transposed != 0 ? Matrix{arguments.a, 1, key.lda} : Matrix{arguments.a, key.lda, 1};
   product.out = out;
   product.out_stride = key.ldd;
-  product.bias = has_bias(key) ? bias : nullptr;
+  product.bias = has_bias(key) ? arguments.bias : nullptr;
+  product.relu_mask = has_mask(key) ? arguments.mask : nullptr;
+  product.relu_bits = writes_bits(key) ? const_cast<void*>(arguments.bits) : nullptr;
+  product.column_sums = has_column_sums(key) ? arguments.sums : nullptr;
+  product.a_sums = has_a_sums(key) ? arguments.sums : nullptr;
   return product;
 }
 
 }  // namespace
+
+Matmul rest_of(const Matmul& product, const PlanKey& key) {
+  Matmul rest = product;
+  rest.bias = has_bias(key) ? nullptr : product.bias;
+  rest.relu = product.relu && !has_relu(key);
+  rest.relu_mask = has_mask(key) ? nullptr : product.relu_mask;
+  rest.relu_bits = writes_bits(key) ? nullptr : product.relu_bits;
+  rest.column_sums = has_column_sums(key) ? nullptr : product.column_sums;
+  rest.a_sums = has_a_sums(key) ? nullptr : product.a_sums;
+  return rest;
+}
 
 Planner::Planner(const cuda::Gpu& gpu) : gpu_name_(cuda::device_name(gpu.index)) {
   const cuda::GpuScope scope(gpu.index);
@@ -114,22 +130,26 @@ Planner::Entry Planner::make(const Queue& queue, const PlanKey& key, const Produ
 
 std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
                                              const Plan& described, const std::vector<Candidate>& candidates) {
-  const PlanKey product = plain(key);
-  const Plan* alone = product == key ? nullptr : find_locked(queue, product, arguments, true);
+  PlanKey less = key;
+  const Plan* alone = nullptr;
+  while (alone == nullptr && fused_of(less) != Fused::nothing) {
+    less = simpler(less);
+    alone = find_locked(queue, less, arguments, true);
+  }
   std::size_t workspace = alone != nullptr ? alone->workspace : 0;
   for (const Candidate& candidate : candidates) {
     workspace = std::max(workspace, candidate.workspace);
   }
   Tuner tuner(queue, key, workspace);
   auto best = std::make_unique<Plan>(described);
-  const auto measure = [&](const PlanKey& what, const Plan& plan, bool finish) {
+  const auto measure = [&](const PlanKey& what, const Plan& plan) {
     return tuner.measure([&](const Queue& own, void* out) {
-      if (try_start(own, what, plan, {arguments.a, arguments.b, out, arguments.bias}) != CUBLAS_STATUS_SUCCESS) {
+      ProductArguments there = arguments;
+      there.out = out;
+      if (try_start(own, what, plan, there) != CUBLAS_STATUS_SUCCESS) {
         return false;
       }
-      if (finish) {
-        finish_product(own, rest_of(key, arguments.bias, out), false);
-      }
+      finish_product(own, rest_of(product_of(key, arguments, out), what), false);
       return true;
     });
   };
@@ -137,7 +157,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
     Plan plan = described;
     plan.algorithm = candidate.algorithm;
     plan.workspace = candidate.workspace;
-    const std::optional<Measured> measured = measure(key, plan, false);
+    const std::optional<Measured> measured = measure(key, plan);
     if (measured && (best->kernels == 0 || measured->time_us < best->time_us)) {
       plan.kernels = measured->kernels;
       plan.time_us = measured->time_us;
@@ -146,7 +166,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
   }
   PlanRecord record{.key = key, .version = cublasLtGetVersion(), .gpu = gpu_name_};
   const std::optional<Measured> separate =
-      alone != nullptr ? measure(product, *alone, true) : std::optional<Measured>();
+      alone != nullptr ? measure(less, *alone) : std::optional<Measured>();
   if (separate && (best->kernels == 0 || separate->time_us < best->time_us)) {
     record.separate = true;
     record.kernels = separate->kernels;
@@ -171,11 +191,7 @@ void Planner::start(const Queue& queue, const PlanKey& key, const Plan& plan, co
 cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const Plan& plan,
                                   const ProductArguments& arguments) const {
   Plan own = plan;  // threads have addresses of their own
-  if (has_bias(key)) {
-    require(cublasLtMatmulDescSetAttribute(&own.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &arguments.bias,
-                                           sizeof(arguments.bias)),
-            "cublasLtMatmulDescSetAttribute");
-  }
+  set_addresses(own.operation, key, bias_or_sums(key, arguments), arguments.bits);
   const bool wide = static_cast<DType>(key.type) == DType::f64;
   const double one = 1;
   const double zero = 0;

@@ -9,18 +9,29 @@
 
 #include <tandem/kernels/cuda/matmul/plan.h>
 #include <tandem/kernels/cuda/queue.h>
+#include <tandem/kernels/matmul.h>
 
 // Internal: which algorithm computes which product on one GPU.
 
 namespace tandem::inline v0::kernels::gpu {
 
-/// Where a product's matrices are.
+/// Where a product's matrices are, and what belongs to them.
 struct ProductArguments {
   const void* a;
   const void* b;
   void* out;
   const void* bias = nullptr;
+  void* sums = nullptr;        // written: column_sums, or a_sums
+  const void* bits = nullptr;  // relu_bits, which are written, or relu_mask_bits
+  const void* mask = nullptr;  // relu_mask
 };
+
+/// The one vector that the key's kernel reads or writes, if there is one.
+inline const void* bias_or_sums(const PlanKey& key, const ProductArguments& arguments) noexcept {
+  return has_bias(key) ? arguments.bias : arguments.sums;
+}
+/// What remains of a product behind the key's kernel.
+Matmul rest_of(const Matmul& product, const PlanKey& key);
 
 /// Plans of one GPU, made once for each key, and once more when tuning begins. May be used by several threads.
 class Planner {
@@ -34,7 +45,7 @@ class Planner {
 
   /// The plan for a key, which stays valid; null if the library cannot fuse what it asks for, or is slower so. With
   /// tuning on, the first call for a key that is not within a capture measures candidates behind what `queue` has been
-  /// given, and waits for them; the result's memory is not touched.
+  /// given, and waits for them; the result's memory is not touched, that of bits and sums is.
   const Plan* find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
   /// Starts the product.
   void start(const Queue& queue, const PlanKey& key, const Plan& plan, const ProductArguments& arguments) const;

@@ -1,3 +1,4 @@
+#include <tandem/kernels/matmul.h>
 #include <tandem/kernels/matmul_tuning.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/file.h>
+#include <tandem/core/precision.h>
 #include <tandem/kernels/cuda/matmul/plan_file.h>
 #include <tandem/kernels/cuda/matmul/plan_store.h>
 
@@ -25,15 +27,38 @@ namespace {
 using kernels::gpu::PlanRecord;
 using kernels::gpu::PlanStore;
 
-enum class Tuning : int { unknown, off, on };
-constinit std::atomic<Tuning> chosen{Tuning::unknown};
+// What was set last, or what the environment says when it is first asked for.
+class Switch {
+ public:
+  constexpr Switch(const char* variable, const char* standard) noexcept : variable_(variable), standard_(standard) {}
 
-bool read_environment() {
-  const char* text = std::getenv("TANDEM_CUDA_TUNING");
-  const std::string_view value = text == nullptr ? "0" : text;
-  check<ConfigError>(value == "0" || value == "1", "TANDEM_CUDA_TUNING='{}': expected 0 or 1", std::string(value));
-  return value == "1";
-}
+  void set(bool on) noexcept { state_.store(on ? State::on : State::off, std::memory_order_relaxed); }
+  bool get() {
+    State state = state_.load(std::memory_order_relaxed);
+    if (state == State::unknown) [[unlikely]] {
+      const State found = read_environment() ? State::on : State::off;
+      state = state_.compare_exchange_strong(state, found, std::memory_order_relaxed) ? found : state;
+    }
+    return state == State::on;
+  }
+
+ private:
+  enum class State : int { unknown, off, on };
+
+  bool read_environment() const {
+    const char* text = std::getenv(variable_);
+    const std::string_view value = text == nullptr ? standard_ : text;
+    check<ConfigError>(value == "0" || value == "1", "{}='{}': expected 0 or 1", variable_, std::string(value));
+    return value == "1";
+  }
+
+  const char* variable_;
+  const char* standard_;
+  std::atomic<State> state_{State::unknown};
+};
+
+constinit Switch tuning("TANDEM_CUDA_TUNING", "0");
+constinit Switch backward("TANDEM_CUDA_FUSED_BACKWARD", "1");
 
 // In a build without CUDA there is no GPU whose plans this could let in.
 std::size_t library_version() {
@@ -46,16 +71,11 @@ std::size_t library_version() {
 
 }  // namespace
 
-void set_matmul_tuning(bool on) noexcept { chosen.store(on ? Tuning::on : Tuning::off, std::memory_order_relaxed); }
+void set_matmul_tuning(bool on) noexcept { tuning.set(on); }
+bool matmul_tuning() { return tuning.get(); }
 
-bool matmul_tuning() {
-  Tuning tuning = chosen.load(std::memory_order_relaxed);
-  if (tuning == Tuning::unknown) [[unlikely]] {
-    const Tuning found = read_environment() ? Tuning::on : Tuning::off;
-    tuning = chosen.compare_exchange_strong(tuning, found, std::memory_order_relaxed) ? found : tuning;
-  }
-  return tuning == Tuning::on;
-}
+void set_fused_backward(bool on) noexcept { backward.set(on); }
+bool fused_backward() { return backward.get(); }
 
 std::size_t save_matmul_plans(const std::string& path) {
   const std::vector<PlanRecord> records = PlanStore::instance().all();
@@ -79,3 +99,16 @@ LoadedMatmulPlans load_matmul_plans(const std::string& path) {
 }
 
 }  // namespace tandem::inline v0::cuda
+
+namespace tandem::inline v0::kernels {
+
+bool fuses_backward(Device device, DType dtype) {
+  if (device.type != DeviceType::cuda) {
+    return false;
+  }
+  const bool fast = dtype == DType::bf16 || dtype == DType::f16 ||
+                    (dtype == DType::f32 && get_float32_matmul_precision() != "highest");
+  return fast && cuda::fused_backward();
+}
+
+}  // namespace tandem::inline v0::kernels

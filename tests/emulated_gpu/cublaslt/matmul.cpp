@@ -59,6 +59,15 @@ cublasStatus_t check_addresses(const Product& product, const Algo& algo) {
   if (product.d == product.a || product.d == product.b) {
     return refuse(kInvalid, "D is also A or B");
   }
+  // What the epilogue writes besides D.
+  const void* const written[] = {has_bias_gradient(problem.epilogue) ? problem.bias : nullptr,
+                                 writes_mask(problem.epilogue) ? problem.aux : nullptr};
+  for (const void* address : written) {
+    if (address != nullptr && (address == product.a || address == product.b || address == product.c ||
+                               address == product.d)) {
+      return refuse(kInvalid, "a bias gradient or a mask is written to A, B, C or D");
+    }
+  }
   const bool same = problem.c.ld == problem.d.ld && problem.c.stride == problem.d.stride;
   if (product.c == product.d && !same) {
     return refuse(kInvalid, "D is also C, but not with the same layout");

@@ -53,6 +53,8 @@ bool has_bias(std::uint32_t epilogue);
 bool has_bias_gradient(std::uint32_t epilogue);
 /// It writes or reads the bit mask of RELU.
 bool has_mask(std::uint32_t epilogue);
+/// It writes it.
+bool writes_mask(std::uint32_t epilogue);
 
 /// The largest power of 2 that divides the address, at most `limit`.
 std::uint16_t alignment_of(const void* address, std::uint16_t limit);

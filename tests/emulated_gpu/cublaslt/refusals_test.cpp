@@ -75,7 +75,34 @@ TEST(CublasLtRefuses, Epilogues) {
                    [](F32& gemm) { set(gemm.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{64}); });
     expect_refused(kInvalid, {.m = 129, .epilogue = epilogue},
                    [](F32& gemm) { set(gemm.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t{128}); });
+    expect_refused(kUnsupported, {.epilogue = epilogue}, [](F32& gemm) {
+      set(gemm.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, static_cast<void*>(gemm.device_aux->data() + 8));
+    });
   }
+}
+
+TEST(CublasLtRefuses, GradientsOfOneRowColumnOrProduct) {
+  for (const auto epilogue : {CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_DRELU_BGRAD}) {
+    expect_refused(kUnsupported, {.k = 1, .epilogue = epilogue}, [](F32&) {});
+  }
+  expect_refused(kUnsupported, {.m = 1, .epilogue = CUBLASLT_EPILOGUE_BGRADA}, [](F32&) {});
+  expect_refused(kUnsupported, {.n = 1, .epilogue = CUBLASLT_EPILOGUE_BGRADB}, [](F32&) {});
+}
+
+TEST(CublasLtRefuses, MasksAndBiasGradientsOverMatrices) {
+  const auto expect_invalid = [](cublasLtEpilogue_t epilogue, cublasLtMatmulDescAttributes_t what, auto place) {
+    F32 gemm({.epilogue = epilogue});
+    const Stream stream;
+    gemm.upload();
+    set(gemm.desc, what, static_cast<void*>(place(gemm)));
+    EXPECT_EQ(gemm.call(nullptr, stream), kInvalid);
+  };
+  const auto d = [](F32& gemm) { return gemm.device_d->data(); };
+  const auto b = [](F32& gemm) { return gemm.device_b->data(); };
+  expect_invalid(CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, d);
+  expect_invalid(CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, b);
+  expect_invalid(CUBLASLT_EPILOGUE_DRELU_BGRAD, CUBLASLT_MATMUL_DESC_BIAS_POINTER, d);
+  expect_invalid(CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_MATMUL_DESC_BIAS_POINTER, b);
 }
 
 TEST(CublasLtRefuses, AddressesLessAlignedThanAskedFor) {
