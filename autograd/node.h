@@ -38,7 +38,7 @@ struct Destination {
 struct GradBuffer {
   detail::View view;
   bool owned = false;
-  bool masked = false;  // of a ReLU's result: is 0 already where that is not positive
+  bool masked = false;                       // of a ReLU's result: is 0 already where that is not positive
   core::Ref<detail::Storage> column_sums{};  // of a matrix [..., columns], if who wrote it has summed them
 };
 
@@ -62,7 +62,7 @@ struct Output {
   Device device;
   bool of_relu = false;  // 0 where the gradient of what it was made from is 0
   ReluBits relu;
-  GradBuffer grad;       // only during a backward pass
+  GradBuffer grad;  // only during a backward pass
   std::shared_ptr<HookList<TensorHook>> hooks;
   std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
 };

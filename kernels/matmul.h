@@ -49,13 +49,12 @@ struct Matmul {
 constexpr std::int64_t relu_bits_stride(std::int64_t columns) noexcept { return (columns + 127) / 128 * 16; }
 /// Whether matrix products of that type on that device write bits and sums along the way: on a GPU, in 16 bits and
 /// TF32, unless cuda::set_fused_backward() forbids it. Elsewhere they are allowed, but cost passes of their own.
-TANDEM_API bool fuses_backward(Device device, DType dtype) ;
+TANDEM_API bool fuses_backward(Device device, DType dtype);
 void run(OnCpu, Context& context, const Matmul& kernel);
 void run(OnCuda, Context& context, const Matmul& kernel);
 
 /// `matrix` for every position of `batch`: the operands' strides (elements) lead from the first matrix a, b and out to
-/// the others. Nothing but
-/// bias and relu besides.
+/// the others. Nothing but bias and relu besides.
 struct BatchedMatmul {
   static constexpr const char* kName = "batched_matmul";
   Matmul matrix;

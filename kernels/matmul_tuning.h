@@ -15,10 +15,10 @@ namespace tandem::inline v0::cuda {
 /// - Off (default, unless the environment has TANDEM_CUDA_TUNING=1): cuBLASLt's own first choice. The same algorithm in
 ///   each run of a program on GPUs of one model.
 /// - On: the first product of each shape, type and layout runs up to 32 algorithms six times each, and what is fastest
-///   stays for the rest of the process; so does whether a bias or ReLU belongs into the product or behind it. That
-///   first call waits for the GPU, which should have nothing else to do meanwhile, and takes up to 160 MiB of its
-///   memory and the size of the result as long as it lasts. Two runs can choose differently, and their results then
-///   differ in the last bits; save_matmul_plans() keeps the choice for other runs.
+///   stays for the rest of the process; so does whether a bias, a ReLU or what a backward pass wants besides belongs
+///   into the product or behind it. That first call waits for the GPU, which should have nothing else to do meanwhile,
+///   and takes up to 160 MiB of its memory and the size of the result as long as it lasts. Two runs can choose
+///   differently, and their results then differ in the last bits; save_matmul_plans() keeps the choice for other runs.
 ///
 /// For the whole process. Products that have already chosen by measurement keep their choice when this is switched off.
 /// Inside a step that is being captured nothing is measured: graph::capture() has run the step before.
@@ -33,7 +33,8 @@ TANDEM_API bool matmul_tuning();
 ///
 /// For the whole process; graphs that are already recorded, and captured steps, keep what held then.
 TANDEM_API void set_fused_backward(bool on) noexcept;
-/// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is neither 0 nor 1.
+/// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is neither 0
+/// nor 1.
 TANDEM_API bool fused_backward();
 
 /// Writes what this process has measured or loaded to a text file, one line for each choice, and returns how many there

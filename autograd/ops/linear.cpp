@@ -70,10 +70,9 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   if (relu && fuses) {
     bits = detail::empty_view({matrix[0], kernels::relu_bits_stride(matrix[1])}, DType::u8, out.device());
   }
-  multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
-           {.bias = b.defined() ? b.data() : nullptr,
-            .relu = relu,
-            .relu_bits = bits.defined() ? bits.data() : nullptr});
+  multiply(
+      *detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
+      {.bias = b.defined() ? b.data() : nullptr, .relu = relu, .relu_bits = bits.defined() ? bits.data() : nullptr});
   Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
     return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(), relu, fuses,
             matrix](Gradients& g) {

@@ -53,7 +53,7 @@ ProductArguments arguments_of(const Matmul& product) {
           .out = product.out,
           .bias = product.bias,
           .sums = product.a_sums != nullptr ? product.a_sums : product.column_sums,
-          .bits = product.relu_bits != nullptr ? product.relu_bits : product.relu_mask_bits,
+          .bits = product.relu_mask_bits != nullptr ? product.relu_mask_bits : product.relu_bits,
           .mask = product.relu_mask};
 }
 

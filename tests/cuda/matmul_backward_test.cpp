@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include <cublasLt.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +23,8 @@ struct Sizes {
 };
 
 // A row of bits is that of 128 columns; a k of 1 and a single row are what the library fuses nothing for.
-const Sizes kSizes[] = {{1, 1, 1},    {1, 127, 5},  {3, 128, 7},  {33, 129, 4}, {17, 7, 20},
-                        {2, 200, 30}, {40, 16, 16}, {5, 300, 1},  {1, 64, 9},   {30, 1, 8}};
+const Sizes kSizes[] = {{1, 1, 1},    {1, 127, 5},  {3, 128, 7}, {33, 129, 4}, {17, 7, 20},
+                        {2, 200, 30}, {40, 16, 16}, {5, 300, 1}, {1, 64, 9},   {30, 1, 8}};
 
 // So few and small that sums are exact in 16 bits.
 template <class T>
@@ -81,6 +82,18 @@ struct Both {
     product.out_stride = stride;
   }
 
+  // The mask once more as bits.
+  void pack_mask() {
+    bits.assign(bits.size(), 0);
+    for (std::int64_t i = 0; i < product.m; ++i) {
+      for (std::int64_t j = 0; j < product.n; ++j) {
+        const bool on = static_cast<double>(mask[static_cast<std::size_t>(i * stride + j)]) > 0;
+        std::uint8_t& byte = bits[static_cast<std::size_t>(i * relu_bits_stride(product.n) + j / 8)];
+        byte = static_cast<std::uint8_t>(byte | (on ? 1 << j % 8 : 0));
+      }
+    }
+  }
+
   template <class Change>
   void expect_alike(Change change) {
     const DeviceArray<T> gpu_a(a), gpu_b(b), gpu_bias(bias), gpu_mask(mask);
@@ -136,16 +149,7 @@ TYPED_TEST(MatmulForBackward, MasksByBitsAndSumsColumns) {
       for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
         SCOPED_TRACE(named(sizes));
         Both<TypeParam> both(sizes, false, with_sums ? 0 : 5);
-        // The mask once more as bits, in memory of each device.
-        std::vector<std::uint8_t> bits(both.bits.size());
-        for (std::int64_t i = 0; i < sizes.m; ++i) {
-          for (std::int64_t j = 0; j < sizes.n; ++j) {
-            const bool on = static_cast<double>(both.mask[static_cast<std::size_t>(i * both.stride + j)]) > 0;
-            bits[static_cast<std::size_t>(i * relu_bits_stride(sizes.n) + j / 8)] |=
-                static_cast<std::uint8_t>(on ? 1 << j % 8 : 0);
-          }
-        }
-        both.bits = bits;
+        both.pack_mask();
         both.expect_alike([&](Matmul& one, const void*, const void* mask, void* sums, const void* as_bits) {
           one.accumulate = accumulate;
           one.relu_mask = mask;
@@ -253,6 +257,31 @@ TEST_F(MatmulTuning, MeasuresWhatABackwardPassAsksFor) {
     }
     EXPECT_EQ(one.out.download(), one.before);
   }
+}
+
+TEST_F(MatmulTuning, MayFindThatAMaskIsFusedAndItsSumsAreNot) {
+  using gpu::Planner;
+  cuda::set_matmul_tuning(false);
+  const PlanKey key = gpu::with_fused(Product(18, 40, 51).key(Fused::mask_sums), Fused::mask_sums);
+  const PlanRecord known{.key = key,
+                         .version = cublasLtGetVersion(),
+                         .separate = true,
+                         .kernels = 2,
+                         .time_us = 1.5,
+                         .gpu = cuda::device_name(0)};
+  const test::TempDir dir;
+  EXPECT_EQ(cuda::load_matmul_plans(dir.write("plans", gpu::write_plans(std::vector{known}))).loaded, 1u);
+  Both<float> both({18, 40, 51}, false, 0);
+  both.pack_mask();
+  both.expect_alike([&](Matmul& one, const void*, const void* mask, void* sums, const void* bits) {
+    one.relu_mask = mask;
+    one.relu_mask_bits = bits;
+    one.column_sums = sums;
+  });
+  const Queue queue(test::gpu());
+  const DeviceArray<float> memory(numbers(4096, 1));
+  EXPECT_EQ(Planner::of(queue).find(queue, key, {memory.data(), memory.data(), memory.data()}), nullptr);
+  EXPECT_NE(Planner::of(queue).find(queue, gpu::simpler(key), {memory.data(), memory.data(), memory.data()}), nullptr);
 }
 
 TEST(MatmulForBackwardPlans, TheLibraryFusesUnlessThereIsOneOfSomething) {

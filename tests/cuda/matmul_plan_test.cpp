@@ -226,10 +226,10 @@ INSTANTIATE_TEST_SUITE_P(
         Corrupt{"64 128", "281474976710657 128", "m is 281474976710657"}, Corrupt{"128 1 0", "128 0 0", "batch is 0"},
         Corrupt{"128 1 0", "128 2147483648 0", "batch is 2147483648"}, Corrupt{"1 0 0 0", "1 -1 0 0", "a_step is -1"},
         Corrupt{"bf16", "i32", "type: expected a word"}, Corrupt{"bf16", "", "type: expected a word"},
-        Corrupt{"bf16 0 1", "bf16 2 1", "a_transposed is 2"}, Corrupt{"relu_bits_bias", "gelu", "fused: expected a word"},
-        Corrupt{"256 2 16", "512 2 16", "a_align is 512"}, Corrupt{"256 2 16", "256 3 16", "b_align is 3"},
-        Corrupt{"256 2 16", "256 2 0", "d_align is 0"}, Corrupt{"130100", "0", "cublaslt is 0"},
-        Corrupt{"4096 1 12", "33554433 1 12", "workspace is 33554433"},
+        Corrupt{"bf16 0 1", "bf16 2 1", "a_transposed is 2"},
+        Corrupt{"relu_bits_bias", "gelu", "fused: expected a word"}, Corrupt{"256 2 16", "512 2 16", "a_align is 512"},
+        Corrupt{"256 2 16", "256 3 16", "b_align is 3"}, Corrupt{"256 2 16", "256 2 0", "d_align is 0"},
+        Corrupt{"130100", "0", "cublaslt is 0"}, Corrupt{"4096 1 12", "33554433 1 12", "workspace is 33554433"},
         Corrupt{"4096 1 12", "4096 0 12", "kernels is 0"}, Corrupt{"4096 1 12", "4096 1001 12", "kernels is 1001"},
         Corrupt{"12.25", "0", "time_us is 0"}, Corrupt{"12.25", "-1", "time_us is -1"},
         Corrupt{"12.25", "nan", "time_us is nan"}, Corrupt{"12.25", "inf", "time_us is inf"},
@@ -264,7 +264,7 @@ TEST(PlanFile, HeadersAndEndsAreChecked) {
   EXPECT_THAT(message("\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
   EXPECT_THAT(message("tandem matmul plans 1\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
   EXPECT_THAT(message("tandem matmul plans 2\n"), StartsWith("p:2: the file ends"));
-  EXPECT_THAT(message("tandem matmul plans 1\nm n\n"), StartsWith("p:2: expected 'm n k"));
+  EXPECT_THAT(message("tandem matmul plans 2\nm n\n"), StartsWith("p:2: expected 'm n k"));
   EXPECT_THAT(message(good.substr(0, good.size() - 1)), StartsWith("p:3: the line has no end"));
   EXPECT_THAT(message(good + std::string(kLine)), StartsWith("p:4: an earlier line is about the same"));
   EXPECT_THAT(message(std::string(kHeader) + std::string(1025, '1') + "\n"), StartsWith("p:3: more than 1024"));

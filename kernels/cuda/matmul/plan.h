@@ -9,7 +9,8 @@
 
 // Internal: a matrix product as cuBLASLt is asked for it. Our matrices are row-major and cuBLASLt is fast column by
 // column, so it is given everything transposed: D^T = B^T A^T. Its first operand is our b, its rows are our columns,
-// and its bias, one value for each of its rows, is ours. A column of its ReLU's bits is a row of ours; BGRADB sums our a.
+// and its bias, one value for each of its rows, is ours. A column of its ReLU's bits is a row of ours; BGRADB sums our
+// a.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -40,7 +41,8 @@ inline void require(cublasStatus_t status, const char* call) {
 /// Where the key's kernel finds what it reads or writes besides the matrices.
 void set_addresses(cublasLtMatmulDescOpaque_t& operation, const PlanKey& key, const void* bias_or_sums,
                    const void* bits);
-/// Descriptors for a key, without an algorithm. A bias, sums and bits have addresses of the key's alignment and no more.
+/// Descriptors for a key, without an algorithm. A bias, sums and bits have addresses of the key's alignment and no
+/// more.
 Plan describe(const PlanKey& key);
 /// What cuBLASLt offers, best first: at most `most`, none if it cannot.
 std::vector<Candidate> candidates_for(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, int most);

@@ -47,12 +47,12 @@ std::string algorithm_text(const PlanRecord& record) {
 
 std::string line_of(const PlanRecord& record) {
   const PlanKey& key = record.key;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", key.m, key.n,
-                     key.k, key.lda, key.ldb, key.ldd, key.batch, key.a_step, key.b_step, key.d_step,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", key.m,
+                     key.n, key.k, key.lda, key.ldb, key.ldd, key.batch, key.a_step, key.b_step, key.d_step,
                      static_cast<DType>(key.type), key.a_transposed, key.b_transposed,
                      kFusedNames[static_cast<std::size_t>(key.fused)], key.accumulate, key.tf32, key.a_align,
-                     key.b_align, key.d_align, key.bias_align, key.bits_align, key.deterministic, record.version, record.workspace,
-                     record.kernels, record.time_us, algorithm_text(record), record.gpu);
+                     key.b_align, key.d_align, key.bias_align, key.bits_align, key.deterministic, record.version,
+                     record.workspace, record.kernels, record.time_us, algorithm_text(record), record.gpu);
 }
 
 // The fields of one line, from the left.

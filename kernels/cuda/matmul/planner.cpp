@@ -165,8 +165,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
     }
   }
   PlanRecord record{.key = key, .version = cublasLtGetVersion(), .gpu = gpu_name_};
-  const std::optional<Measured> separate =
-      alone != nullptr ? measure(less, *alone) : std::optional<Measured>();
+  const std::optional<Measured> separate = alone != nullptr ? measure(less, *alone) : std::optional<Measured>();
   if (separate && (best->kernels == 0 || separate->time_us < best->time_us)) {
     record.separate = true;
     record.kernels = separate->kernels;

@@ -63,8 +63,8 @@ cublasStatus_t check_addresses(const Product& product, const Algo& algo) {
   const void* const written[] = {has_bias_gradient(problem.epilogue) ? problem.bias : nullptr,
                                  writes_mask(problem.epilogue) ? problem.aux : nullptr};
   for (const void* address : written) {
-    if (address != nullptr && (address == product.a || address == product.b || address == product.c ||
-                               address == product.d)) {
+    if (address != nullptr &&
+        (address == product.a || address == product.b || address == product.c || address == product.d)) {
       return refuse(kInvalid, "a bias gradient or a mask is written to A, B, C or D");
     }
   }

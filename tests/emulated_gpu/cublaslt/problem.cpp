@@ -122,7 +122,8 @@ cublasStatus_t check_epilogue(const Problem& problem) {
     return refuse(kInvalid, "the epilogue needs BIAS_POINTER, also when asked for algos");
   }
   // As NVIDIA's nvmath-python has it, whose tests expect no algo here.
-  const bool gradient = problem.epilogue == CUBLASLT_EPILOGUE_DRELU || problem.epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
+  const bool gradient =
+      problem.epilogue == CUBLASLT_EPILOGUE_DRELU || problem.epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
   if (gradient && problem.k == 1) {
     return refuse(kUnsupported, "DRELU and DRELU_BGRAD exist for no k of 1");
   }
