@@ -230,6 +230,7 @@ TEST_P(Fast, ACapturedStepHasTheBitsOfAnEagerOne) {
     EXPECT_EQ(step(x).to_vector<float>(), step_of(eager)(x).to_vector<float>()) << i;
   }
   EXPECT_GT(step.stats().replayed, 0u);
+  EXPECT_EQ(step.stats().gpu_graph, captured.w1.device().type == DeviceType::cuda);
   EXPECT_EQ(captured.w1.to_vector<float>(), eager.w1.to_vector<float>());
 }
 
