@@ -49,6 +49,7 @@
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/ema.h>
+#include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/one_cycle_lr.h>
 #include <tandem/optim/reduce_lr_on_plateau.h>

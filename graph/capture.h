@@ -138,8 +138,8 @@ class CapturedStep {
 /// - Inputs are copied to places of their own, so no gradient flows into them (ConfigError if one is required) and the
 ///   function does not see the caller's tensor. Each combination of shapes, types and devices is recorded by itself.
 /// - The C++ code of the function runs only while it is recorded. Numbers in it are kept as they were, but for what an
-///   Optimizer, an LRScheduler, an EMA, a Generator or dropout hold: these go on as in eager steps, and may be changed
-///   between steps. A number that was different in two recorded runs is an error.
+///   Optimizer, a GradScaler, an LRScheduler, an EMA, a Generator or dropout hold: these go on as in eager steps, and
+///   may be changed between steps. A number that was different in two recorded runs is an error.
 /// - Whether parameters have a gradient when the step begins is part of what is recorded: gradients may be accumulated
 ///   over several steps.
 /// - train() and eval() are recorded apart. A parameter that was moved, frozen or thawed, a hook, another seed, or a

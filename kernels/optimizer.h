@@ -7,8 +7,10 @@
 #include <tandem/kernels/step_state.h>
 
 // Optimiser steps over `count` dense elements of flat storage: one pass that reads and writes each value once.
-// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`. Everywhere `maximize` goes uphill: the gradient
-// counts with the other sign.
+// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`, and what gradients are scaled by. Everywhere
+// `maximize` goes uphill: the gradient counts with the other sign. Parameter and gradient have `dtype`, and so has what
+// is kept per element; but with `master`, the 16-bit parameter in f32, all that is kept is f32, and `param` gets the
+// rounded result. A parameter that is not its master's rounding was changed by others, and its master takes it over.
 
 namespace tandem::inline v0::kernels {
 
@@ -29,6 +31,7 @@ struct Sgd {
   double dampening;
   bool nesterov;
   bool maximize = false;
+  void* master = nullptr;
 };
 void run(OnCpu, Context& context, const Sgd& kernel);
 void run(OnCuda, Context& context, const Sgd& kernel);
@@ -49,6 +52,7 @@ struct Adam {
   bool decoupled;
   void* max_exp_avg_sq = nullptr;
   bool maximize = false;
+  void* master = nullptr;
 };
 void run(OnCpu, Context& context, const Adam& kernel);
 void run(OnCuda, Context& context, const Adam& kernel);
@@ -68,6 +72,7 @@ struct RmsProp {
   const StepState* state;
   double alpha, eps;
   bool maximize = false;
+  void* master = nullptr;
 };
 void run(OnCpu, Context& context, const RmsProp& kernel);
 void run(OnCuda, Context& context, const RmsProp& kernel);
@@ -84,6 +89,7 @@ struct Adagrad {
   const StepState* state;
   double lr_decay, eps;
   bool maximize = false;
+  void* master = nullptr;
 };
 void run(OnCpu, Context& context, const Adagrad& kernel);
 void run(OnCuda, Context& context, const Adagrad& kernel);
@@ -99,55 +105,5 @@ struct MovingAverage {
 };
 void run(OnCpu, Context& context, const MovingAverage& kernel);
 void run(OnCuda, Context& context, const MovingAverage& kernel);
-
-/// *total (+)= sum of squares, in f64, in a fixed order.
-struct SquaredNorm {
-  static constexpr const char* kName = "squared_norm";
-  DType dtype;
-  Accumulate accumulate = Accumulate::no;
-  std::int64_t count;
-  const void* values;
-  double* total;
-};
-void run(OnCpu, Context& context, const SquaredNorm& kernel);
-void run(OnCuda, Context& context, const SquaredNorm& kernel);
-
-/// *total (+)= sum of |value|^power, in f64, in a fixed order; for an infinite power the largest |value|, that at
-/// *total included when it accumulates; NaN if one of them is.
-struct PowerNorm {
-  static constexpr const char* kName = "power_norm";
-  DType dtype;
-  Accumulate accumulate = Accumulate::no;
-  std::int64_t count;
-  const void* values;
-  double* total;
-  double power;
-};
-void run(OnCpu, Context& context, const PowerNorm& kernel);
-void run(OnCuda, Context& context, const PowerNorm& kernel);
-
-/// values *= min(1, max_norm / (*norm + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when the norm is not
-/// a number: the gaps of a ParameterStore are never written again.
-struct ClipByNorm {
-  static constexpr const char* kName = "clip_by_norm";
-  DType dtype;
-  std::int64_t count;
-  void* values;
-  const double* norm;
-  double max_norm;
-};
-void run(OnCpu, Context& context, const ClipByNorm& kernel);
-void run(OnCuda, Context& context, const ClipByNorm& kernel);
-
-/// values = max(-limit, min(values, limit)); NaN stays.
-struct ClipByValue {
-  static constexpr const char* kName = "clip_by_value";
-  DType dtype;
-  std::int64_t count;
-  void* values;
-  double limit;
-};
-void run(OnCpu, Context& context, const ClipByValue& kernel);
-void run(OnCuda, Context& context, const ClipByValue& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -129,4 +129,30 @@ template <class T, class C>
   param = T(param - by.lr * g / (std::sqrt(C(sum)) + by.eps));
 }
 
+/// What the update of a parameter of 16 bits starts from.
+template <class T>
+TANDEM_HD float master_of(float master, T param) {
+  return T(master).bits() == param.bits() ? master : static_cast<float>(param);
+}
+
+/// What the elements of an update share, the gradient's part in it included.
+template <class C, class Factors>
+struct Update {
+  Factors by;
+  C gradient;  // is multiplied with this: 1 / scale, negative to go uphill
+  bool skip;   // it is left out
+};
+template <class C, class Kernel>
+TANDEM_HD auto update(const Kernel& kernel, StepState state) {
+  double gradient = 1;
+  bool skip = false;
+  if (state.scale != nullptr) {
+    state.step -= static_cast<std::int64_t>(state.scale->skipped);
+    gradient = state.scale->inverse;
+    skip = state.scale->found_inf != 0;
+  }
+  return Update<C, decltype(factors<C>(kernel, state))>{factors<C>(kernel, state),
+                                                        static_cast<C>(kernel.maximize ? -gradient : gradient), skip};
+}
+
 }  // namespace tandem::inline v0::kernels::formula

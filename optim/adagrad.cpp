@@ -12,7 +12,7 @@ Adagrad::Adagrad(const std::vector<Tensor>& parameters, const AdagradOptions& op
 
 Adagrad::Adagrad(const std::vector<ParamGroup>& groups, const AdagradOptions& options)
     : Optimizer("Adagrad", groups, {.lr = options.lr, .weight_decay = options.weight_decay},
-                {{"sum", options.initial_accumulator_value}}),
+                {{"sum", options.initial_accumulator_value}}, options.master_weights),
       options_(options) {
   check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0 && options.lr_decay >= 0,
                      "Adagrad: lr_decay, weight_decay and eps must be >= 0, got {}, {} and {}", options.lr_decay,
@@ -31,7 +31,8 @@ void Adagrad::update(const Slice& slice) {
                                                                            .state = &slice.state,
                                                                            .lr_decay = options_.lr_decay,
                                                                            .eps = options_.eps,
-                                                                           .maximize = options_.maximize});
+                                                                           .maximize = options_.maximize,
+                                                                           .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

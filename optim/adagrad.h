@@ -15,6 +15,7 @@ struct AdagradOptions {
   double initial_accumulator_value = 0;  // what the sums of squares start from
   double eps = 1e-10;                    // added to the root that is divided by
   bool maximize = false;                 // uphill instead
+  bool master_weights = false;           // f32 copies of 16-bit parameters; see Optimizer
 };
 
 /// Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.

@@ -13,7 +13,8 @@ Adam::Adam(const std::vector<ParamGroup>& groups, const AdamOptions& options) : 
 Adam::Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOptions& options, bool decoupled)
     : Optimizer(name, groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.betas.first},
                 options.amsgrad ? std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}}
-                                : std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}}),
+                                : std::vector<BufferKind>{{"exp_avg"}, {"exp_avg_sq"}},
+                options.master_weights),
       options_(options),
       decoupled_(decoupled) {
   check<ConfigError>(
@@ -33,7 +34,8 @@ AdamW::AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options)
             .eps = options.eps,
             .weight_decay = options.weight_decay,
             .amsgrad = options.amsgrad,
-            .maximize = options.maximize},
+            .maximize = options.maximize,
+            .master_weights = options.master_weights},
            true) {}
 
 void Adam::update(const Slice& slice) {
@@ -49,7 +51,8 @@ void Adam::update(const Slice& slice) {
                                 .eps = options_.eps,
                                 .decoupled = decoupled_,
                                 .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
-                                .maximize = options_.maximize});
+                                .maximize = options_.maximize,
+                                .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

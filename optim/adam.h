@@ -13,10 +13,11 @@ struct AdamOptions {
   double lr = 1e-3;  // learning rate
   /// Decay of the mean of gradients (what a group calls its momentum), and of the mean of their squares.
   std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;        // added to the root that is divided by
-  double weight_decay = 0;  // added to the gradient
-  bool amsgrad = false;     // divide by the largest second moment so far
-  bool maximize = false;    // uphill instead
+  double eps = 1e-8;            // added to the root that is divided by
+  double weight_decay = 0;      // added to the gradient
+  bool amsgrad = false;         // divide by the largest second moment so far
+  bool maximize = false;        // uphill instead
+  bool master_weights = false;  // f32 copies of 16-bit parameters; see Optimizer
 };
 
 /// PyTorch's names and defaults.
@@ -24,10 +25,11 @@ struct AdamWOptions {
   double lr = 1e-3;  // learning rate
   /// Decay of the mean of gradients, and of the mean of their squares.
   std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;           // added to the root that is divided by
-  double weight_decay = 1e-2;  // decoupled: shrinks the parameter by lr * weight_decay
-  bool amsgrad = false;        // divide by the largest second moment so far
-  bool maximize = false;       // uphill instead
+  double eps = 1e-8;            // added to the root that is divided by
+  double weight_decay = 1e-2;   // decoupled: shrinks the parameter by lr * weight_decay
+  bool amsgrad = false;         // divide by the largest second moment so far
+  bool maximize = false;        // uphill instead
+  bool master_weights = false;  // f32 copies of 16-bit parameters; see Optimizer
 };
 
 /// Kingma and Ba, "Adam: a method for stochastic optimization", 2015; amsgrad: Reddi, Kale and Kumar, "On the

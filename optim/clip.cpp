@@ -5,7 +5,7 @@
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/kernels/optimizer.h>
+#include <tandem/kernels/clip.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/recorder.h>
 

@@ -6,6 +6,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/memory_use.h>
+#include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/raw.h>
@@ -43,8 +44,14 @@ bool is_shared_out(const Tensor& parameter) {
 Optimizer::~Optimizer() = default;
 
 Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, const Group::Options& options,
-                     std::vector<BufferKind> buffers)
-    : watched_(std::make_shared<detail::Watched>()), name_(name), buffers_(std::move(buffers)) {
+                     std::vector<BufferKind> buffers, bool master_weights)
+    : watched_(std::make_shared<detail::Watched>()),
+      name_(name),
+      buffers_(std::move(buffers)),
+      master_weights_(master_weights) {
+  if (master_weights) {
+    buffers_.push_back({"master"});  // not the rounding of its parameter yet, and so taken from it by the first step
+  }
   constexpr const char* kHint = "(did the model register its layers?)";
   const bool one = groups.size() == 1;
   check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()), "{}: the list of parameters is empty {}",
@@ -103,18 +110,21 @@ bool Optimizer::layout_changed() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
 }
 
-std::int64_t Optimizer::steps_of(const Member& member) const {
-  return member.in_slice ? slices_[member.slice]->state.step : member.steps;
+// Without those that the device left out, `skipped` of each slice since it was cut.
+std::int64_t Optimizer::steps_of(const Member& member, std::int64_t skipped) const {
+  return member.in_slice ? slices_[member.slice]->state.step - skipped : member.steps;
 }
 
 // Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
 // get gradients than before or when the module moved; then what was kept moves along.
 void Optimizer::cut() {
   watched_->changed();
+  const std::int64_t skipped = skipped_steps();
   for (Member& member : members_) {
-    member.steps = steps_of(member);
+    member.steps = steps_of(member, skipped);
     member.in_slice = false;
   }
+  forget_skipped_steps();
   ParameterStore::ensure(trained(parameters_));  // after a move they are in no store
   const std::vector<Tensor> sorted = sorted_by_place(parameters_);
   std::unordered_map<const void*, std::size_t> place;
@@ -133,13 +143,21 @@ void Optimizer::cut() {
   for (const ParameterRun& run : gradient_runs(sorted, alike)) {
     const Member& first = members_[run.first];
     slices.push_back(std::make_unique<Slice>(
-        Slice{.run = run, .state = {.step = first.steps}, .buffers = {}, .group = first.group}));
-    for (std::size_t buffer = 0; buffer < buffers_.size(); ++buffer) {
-      slices.back()->buffers.push_back(gather_buffer(run, buffer));
+        Slice{.run = run, .state = {.step = first.steps}, .buffers = {}, .master = nullptr, .group = first.group}));
+    Slice& slice = *slices.back();
+    const std::size_t buffers = buffers_.size() - (master_weights_ ? 1 : 0);
+    for (std::size_t buffer = 0; buffer < buffers; ++buffer) {
+      slice.buffers.push_back(gather_buffer(run, buffer));
     }
     for (std::size_t i = run.first; i < run.last; ++i) {
       members_[i].in_slice = true;
       members_[i].slice = slices.size() - 1;
+      if (!has_master(run.dtype)) {
+        members_[i].buffers.resize(buffers);  // of another type it may have had one
+      }
+    }
+    if (has_master(run.dtype)) {
+      slice.master = gather_buffer(run, buffers);
     }
   }
   slices_ = std::move(slices);
@@ -152,7 +170,7 @@ void Optimizer::cut() {
 // One of the buffers of a new slice: what its members had before, its initial value for those that had nothing.
 void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
-  const detail::View whole = detail::empty_view({run.numel}, run.dtype, run.device);
+  const detail::View whole = detail::empty_view({run.numel}, kept_dtype(run.dtype), run.device);
   detail::fill(whole, 0);
   std::int64_t at = 0;
   for (std::size_t i = run.first; i < run.last; ++i) {
@@ -176,15 +194,29 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
   return whole.data();
 }
 
-void Optimizer::step() {
+void Optimizer::prepare() {
   if (layout_changed()) {
     cut();
   }
+}
+
+void Optimizer::step() {
+  prepare();
+  if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this time gradients are what they are
+    kernels::launch(kernels::context_for(grad_scale_.device()),
+                    kernels::StartGradScale{.scale = nullptr, .record = record});
+  }
+  update_all();
+}
+
+void Optimizer::update_all() {
   // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
   watched_->watch();
-  detail::host_work("Optimizer::step", [this] {
+  const kernels::GradScale* scale = grad_scale();
+  detail::host_work("Optimizer::step", [this, scale] {
     for (const auto& slice : slices_) {
       slice->state.step += 1;
+      slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;
       slice->state.learning_rate = slice->group->lr();
       slice->state.momentum = slice->group->momentum().value_or(0);
       slice->state.weight_decay = slice->group->weight_decay();

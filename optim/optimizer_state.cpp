@@ -47,13 +47,15 @@ StateDict Optimizer::state_dict() const {
   for (const Member& member : members_) {
     in_order[member.index] = &member;
   }
+  const std::int64_t skipped = skipped_steps();
   for (std::size_t i = 0; i < in_order.size(); ++i) {
     const Member& member = *in_order[i];
-    if (steps_of(member) == 0) {
+    const std::int64_t steps = steps_of(member, skipped);
+    if (steps == 0) {
       continue;
     }
-    state.set(fmt::format("state.{}.step", i), tensor(steps_of(member)));
-    for (std::size_t b = 0; b < buffers_.size(); ++b) {
+    state.set(fmt::format("state.{}.step", i), tensor(steps));
+    for (std::size_t b = 0; b < member.buffers.size(); ++b) {
       const Tensor elements(detail::narrow(member.buffers[b], 0, 0, member.parameter.unresolved()->view.numel()));
       state.set(fmt::format("state.{}.{}", i, buffers_[b].name),
                 elements.clone().view(member.parameter.unresolved()->view.sizes));
@@ -94,8 +96,11 @@ void Optimizer::load_state_dict(const StateDict& state) {
       continue;
     }
     loaded[i].steps = reader.integer(prefix + "step", 1);
-    for (const BufferKind& buffer : buffers_) {
-      loaded[i].buffers.push_back(reader.tensor(prefix + buffer.name, parameters_[i].unresolved()->view.sizes));
+    // Without one, or of a type that needs none, there is nothing to load.
+    const bool named = master_weights_ && reader.has(prefix + buffers_.back().name);
+    const bool without = master_weights_ && !(named && has_master(parameters_[i].dtype()));
+    for (std::size_t b = 0; b < buffers_.size() - (without ? 1 : 0); ++b) {
+      loaded[i].buffers.push_back(reader.tensor(prefix + buffers_[b].name, parameters_[i].unresolved()->view.sizes));
     }
   }
   std::vector<Group::Options> options;
@@ -123,7 +128,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     for (const Tensor& buffer : loaded[i].buffers) {
-      const detail::View view = detail::empty_view({buffer.numel()}, parameters_[i].dtype(), parameters_[i].device());
+      const detail::View view =
+          detail::empty_view({buffer.numel()}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
       detail::copy(view, detail::contiguous(buffer.flatten().raw()));
       views[i].push_back(view);
     }
@@ -132,6 +138,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     groups_[g].set_options(options[g]);
   }
   watched_->changed();
+  forget_skipped_steps();
   slices_.clear();  // the next step cuts them anew, of what is loaded
   for (Member& member : members_) {
     member.in_slice = false;

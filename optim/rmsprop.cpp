@@ -9,18 +9,19 @@ RMSprop::RMSprop(const std::vector<Tensor>& parameters, const RMSpropOptions& op
     : RMSprop(std::vector<ParamGroup>{{.params = parameters}}, options) {}
 
 RMSprop::RMSprop(const std::vector<ParamGroup>& groups, const RMSpropOptions& options)
-    : Optimizer("RMSprop", groups,
-                {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.momentum},
-                [&] {
-                  std::vector<BufferKind> buffers{{"square_avg"}};
-                  if (options.momentum != 0) {
-                    buffers.push_back({"momentum_buffer"});
-                  }
-                  if (options.centered) {
-                    buffers.push_back({"grad_avg"});
-                  }
-                  return buffers;
-                }()),
+    : Optimizer(
+          "RMSprop", groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.momentum},
+          [&] {
+            std::vector<BufferKind> buffers{{"square_avg"}};
+            if (options.momentum != 0) {
+              buffers.push_back({"momentum_buffer"});
+            }
+            if (options.centered) {
+              buffers.push_back({"grad_avg"});
+            }
+            return buffers;
+          }(),
+          options.master_weights),
       options_(options) {
   check<ConfigError>(options.alpha >= 0 && options.alpha < 1, "RMSprop: alpha must be in [0, 1), got {}",
                      options.alpha);
@@ -42,7 +43,8 @@ void RMSprop::update(const Slice& slice) {
                                    .state = &slice.state,
                                    .alpha = options_.alpha,
                                    .eps = options_.eps,
-                                   .maximize = options_.maximize});
+                                   .maximize = options_.maximize,
+                                   .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

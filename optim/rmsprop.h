@@ -9,13 +9,14 @@ namespace tandem::inline v0::optim {
 
 /// PyTorch's names and defaults.
 struct RMSpropOptions {
-  double lr = 1e-2;         // learning rate
-  double alpha = 0.99;      // decay of the mean of squares
-  double eps = 1e-8;        // added to the root that is divided by
-  double weight_decay = 0;  // added to the gradient
-  double momentum = 0;      // part of the last step that is kept
-  bool centered = false;    // divide by the standard deviation of the gradient, not by its root mean square
-  bool maximize = false;    // uphill instead
+  double lr = 1e-2;             // learning rate
+  double alpha = 0.99;          // decay of the mean of squares
+  double eps = 1e-8;            // added to the root that is divided by
+  double weight_decay = 0;      // added to the gradient
+  double momentum = 0;          // part of the last step that is kept
+  bool centered = false;        // divide by the standard deviation of the gradient, not by its root mean square
+  bool maximize = false;        // uphill instead
+  bool master_weights = false;  // f32 copies of 16-bit parameters; see Optimizer
 };
 
 /// Tieleman and Hinton, "Lecture 6.5: RMSProp", 2012; centered: Graves, "Generating sequences with recurrent neural

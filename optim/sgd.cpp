@@ -10,7 +10,8 @@ SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options)
 
 SGD::SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options)
     : Optimizer("SGD", groups, {.lr = options.lr, .weight_decay = options.weight_decay, .momentum = options.momentum},
-                options.momentum != 0 ? std::vector<BufferKind>{{"momentum_buffer"}} : std::vector<BufferKind>{}),
+                options.momentum != 0 ? std::vector<BufferKind>{{"momentum_buffer"}} : std::vector<BufferKind>{},
+                options.master_weights),
       options_(options) {
   check<ConfigError>(options.momentum >= 0 && options.weight_decay >= 0,
                      "SGD: momentum and weight_decay must be >= 0, got {} and {}", options.momentum,
@@ -33,7 +34,8 @@ void SGD::update(const Slice& slice) {
                                .state = &slice.state,
                                .dampening = options_.dampening,
                                .nesterov = options_.nesterov,
-                               .maximize = options_.maximize});
+                               .maximize = options_.maximize,
+                               .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

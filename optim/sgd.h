@@ -9,12 +9,13 @@ namespace tandem::inline v0::optim {
 
 /// PyTorch's names and defaults.
 struct SGDOptions {
-  double lr = 1e-3;         // learning rate
-  double momentum = 0;      // part of the last step that is kept; 0: no memory is needed
-  double dampening = 0;     // part of the gradient that momentum leaves out
-  double weight_decay = 0;  // times the parameter, added to the gradient
-  bool nesterov = false;    // look ahead along the momentum
-  bool maximize = false;    // uphill instead
+  double lr = 1e-3;             // learning rate
+  double momentum = 0;          // part of the last step that is kept; 0: no memory is needed
+  double dampening = 0;         // part of the gradient that momentum leaves out
+  double weight_decay = 0;      // times the parameter, added to the gradient
+  bool nesterov = false;        // look ahead along the momentum
+  bool maximize = false;        // uphill instead
+  bool master_weights = false;  // f32 copies of 16-bit parameters; see Optimizer
 };
 
 /// Stochastic gradient descent, with momentum as PyTorch defines it: v = momentum * v + (1 - dampening) * g,

@@ -3,8 +3,8 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/clip.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/optimizer.h>
 
 namespace tandem::inline v0::kernels {
 

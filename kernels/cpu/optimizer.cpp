@@ -11,97 +11,49 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// By the element type and the direction: a sign in the loop would cost a tenth of the time while data is in cache.
-template <class Body>
-void dispatch_step(DType dtype, const char* op, bool maximize, Body&& body) {
-  core::dispatch_floating(dtype, op, [&]<class T>() {
-    maximize ? body.template operator()<T, true>() : body.template operator()<T, false>();
+std::int64_t grain_of(std::int64_t count) { return count < kSharedUpdate ? count : cpu::kElementChunk; }
+
+// Loop over all elements, made of what every kernel has and the arrays that it keeps per element.
+template <template <class, class> class Loop, class Kernel, class... Kept>
+void update(const Kernel& kernel, Kept... kept) {
+  const auto run_loop = [&]<class T, class S>(void* param, T* rounded) {
+    const auto step = formula::update<ComputeType<S>>(kernel, *kernel.state);
+    if (step.skip) {
+      return;
+    }
+    const Loop<T, S> loop{{static_cast<S*>(param), static_cast<const T*>(kernel.grad), rounded, step},
+                          static_cast<S*>(kept)...};
+    const bool scaled = step.gradient != 1;
+    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<Loop<T, S>, cpu::SgdLoop<float>>) {
+        TANDEM_BY_ISA(sgd_f32)(loop, scaled, begin, end);
+      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::AdamLoop<float>>) {
+        TANDEM_BY_ISA(adam_f32)(loop, scaled, begin, end);
+      } else {
+        scaled ? loop.template run<true>(begin, end) : loop.template run<false>(begin, end);
+      }
+    });
+  };
+  core::dispatch_floating(kernel.dtype, Kernel::kName, [&]<class T>() {
+    if constexpr (sizeof(T) == 2) {
+      if (kernel.master != nullptr) {
+        return run_loop.template operator()<T, float>(kernel.master, static_cast<T*>(kernel.param));
+      }
+    }
+    run_loop.template operator()<T, T>(kernel.param, nullptr);
   });
 }
-
-std::int64_t grain_of(std::int64_t count) { return count < kSharedUpdate ? count : cpu::kElementChunk; }
 
 }  // namespace
 
-void run(OnCpu, Context&, const Sgd& kernel) {
-  dispatch_step(kernel.dtype, "SGD", kernel.maximize, [&]<class T, bool kMaximize>() {
-    using C = ComputeType<T>;
-    const cpu::SgdLoop<T> loop{.param = static_cast<T*>(kernel.param),
-                               .grad = static_cast<const T*>(kernel.grad),
-                               .buffer = static_cast<T*>(kernel.momentum_buffer),
-                               .factors = formula::factors<C>(kernel, *kernel.state)};
-    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, float>) {
-        TANDEM_BY_ISA(sgd_f32)(loop, kMaximize, begin, end);
-      } else {
-        loop.template run<kMaximize>(begin, end);
-      }
-    });
-  });
-}
-
+void run(OnCpu, Context&, const Sgd& kernel) { update<cpu::SgdLoop>(kernel, kernel.momentum_buffer); }
 void run(OnCpu, Context&, const Adam& kernel) {
-  dispatch_step(kernel.dtype, "Adam", kernel.maximize, [&]<class T, bool kMaximize>() {
-    using C = ComputeType<T>;
-    const cpu::AdamLoop<T> loop{.param = static_cast<T*>(kernel.param),
-                                .grad = static_cast<const T*>(kernel.grad),
-                                .m = static_cast<T*>(kernel.exp_avg),
-                                .v = static_cast<T*>(kernel.exp_avg_sq),
-                                .largest = static_cast<T*>(kernel.max_exp_avg_sq),
-                                .factors = formula::factors<C>(kernel, *kernel.state)};
-    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, float>) {
-        TANDEM_BY_ISA(adam_f32)(loop, kMaximize, begin, end);
-      } else {
-        loop.template run<kMaximize>(begin, end);
-      }
-    });
-  });
+  update<cpu::AdamLoop>(kernel, kernel.exp_avg, kernel.exp_avg_sq, kernel.max_exp_avg_sq);
 }
-
 void run(OnCpu, Context&, const RmsProp& kernel) {
-  dispatch_step(kernel.dtype, "RMSprop", kernel.maximize, [&]<class T, bool kMaximize>() {
-    using C = ComputeType<T>;
-    T* param = static_cast<T*>(kernel.param);
-    const T* grad = static_cast<const T*>(kernel.grad);
-    T* square = static_cast<T*>(kernel.square_avg);
-    T* mean = static_cast<T*>(kernel.grad_avg);
-    T* buffer = static_cast<T*>(kernel.momentum_buffer);
-    const auto by = formula::factors<C>(kernel, *kernel.state);
-    const auto update = [=]<bool kCentered, bool kMomentum>(std::int64_t begin, std::int64_t end) {
-#pragma GCC ivdep
-      for (std::int64_t i = begin; i < end; ++i) {
-        formula::rms_prop<kCentered, kMomentum>(by, cpu::downhill<kMaximize>(C(grad[i])), param[i], square[i],
-                                                kCentered ? mean[i] : square[i], kMomentum ? buffer[i] : square[i]);
-      }
-    };
-    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      if (mean == nullptr) {
-        buffer == nullptr ? update.template operator()<false, false>(begin, end)
-                          : update.template operator()<false, true>(begin, end);
-      } else {
-        buffer == nullptr ? update.template operator()<true, false>(begin, end)
-                          : update.template operator()<true, true>(begin, end);
-      }
-    });
-  });
+  update<cpu::RmsPropLoop>(kernel, kernel.square_avg, kernel.grad_avg, kernel.momentum_buffer);
 }
-
-void run(OnCpu, Context&, const Adagrad& kernel) {
-  dispatch_step(kernel.dtype, "Adagrad", kernel.maximize, [&]<class T, bool kMaximize>() {
-    using C = ComputeType<T>;
-    T* param = static_cast<T*>(kernel.param);
-    const T* grad = static_cast<const T*>(kernel.grad);
-    T* sum = static_cast<T*>(kernel.sum);
-    const auto by = formula::factors<C>(kernel, *kernel.state);
-    core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-#pragma GCC ivdep
-      for (std::int64_t i = begin; i < end; ++i) {
-        formula::adagrad(by, cpu::downhill<kMaximize>(C(grad[i])), param[i], sum[i]);
-      }
-    });
-  });
-}
+void run(OnCpu, Context&, const Adagrad& kernel) { update<cpu::AdagradLoop>(kernel, kernel.sum); }
 
 void run(OnCpu, Context&, const MovingAverage& kernel) {
   core::dispatch_floating(kernel.dtype, "EMA", [&]<class T>() {

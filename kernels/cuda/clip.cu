@@ -1,10 +1,10 @@
 #include <cmath>
 #include <limits>
 
+#include <tandem/kernels/clip.h>
 #include <tandem/kernels/cuda/dispatch.h>
 #include <tandem/kernels/cuda/flat.h>
 #include <tandem/kernels/cuda/sums.h>
-#include <tandem/kernels/optimizer.h>
 
 // A norm reads its values once (4 bytes per element in f32) and adds in f64; clipping reads and writes them once (8),
 // and clipping by a norm that is small enough ends at once.

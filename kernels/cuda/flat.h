@@ -18,6 +18,10 @@
 //   auto factors() const              what a thread keeps over its elements; called by all threads of a block
 //   bool idle(const Factors&) const   whether nothing is to be done
 //   void update(Factors&, Element (&x)[kArrays], int64_t i) const   element i of each array, in place
+// and perhaps
+//   using Other                       another type
+//   Other* others[2]                  arrays of it: both are read, the second is written; update() has
+//                                     `Other (&other)[2]` before i
 
 namespace tandem::inline v0::kernels::flat {
 
@@ -44,19 +48,38 @@ T* input(const void* array) noexcept {
   return static_cast<T*>(const_cast<void*>(array));
 }
 
+template <class F>
+concept HasOther = requires { typename F::Other; };
+
+/// Pack `pack` of each array.
 template <int V, class F>
-__device__ __forceinline__ void read(const F& f, std::int64_t pack, Pack<typename F::Element, V> (&x)[F::kArrays]) {
+struct Values {
+  Pack<typename F::Element, V> x[F::kArrays];
+};
+template <int V, HasOther F>
+struct Values<V, F> {
+  Pack<typename F::Element, V> x[F::kArrays];
+  Pack<typename F::Other, V> other[2];
+};
+
+template <int V, class F>
+__device__ __forceinline__ void read(const F& f, std::int64_t pack, Values<V, F>& values) {
   using P = Pack<typename F::Element, V>;
 #pragma unroll
   for (int k = 0; k < F::kArrays; ++k) {
-    x[k] = f.reads(k) ? reinterpret_cast<const P*>(f.arrays[k])[pack] : P{};
+    values.x[k] = f.reads(k) ? reinterpret_cast<const P*>(f.arrays[k])[pack] : P{};
+  }
+  if constexpr (HasOther<F>) {
+    using O = Pack<typename F::Other, V>;
+    values.other[0] = reinterpret_cast<const O*>(f.others[0])[pack];
+    values.other[1] = reinterpret_cast<const O*>(f.others[1])[pack];
   }
 }
 
 template <int V, class F, class Factors>
-__device__ __forceinline__ void update(const F& f, Factors& by, std::int64_t pack,
-                                       Pack<typename F::Element, V> (&x)[F::kArrays]) {
+__device__ __forceinline__ void update(const F& f, Factors& by, std::int64_t pack, Values<V, F>& values) {
   using T = typename F::Element;
+  auto& x = values.x;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     T element[F::kArrays];
@@ -64,7 +87,13 @@ __device__ __forceinline__ void update(const F& f, Factors& by, std::int64_t pac
     for (int k = 0; k < F::kArrays; ++k) {
       element[k] = x[k].values[v];
     }
-    f.update(by, element, pack * V + v);
+    if constexpr (HasOther<F>) {
+      typename F::Other other[2] = {values.other[0].values[v], values.other[1].values[v]};
+      f.update(by, element, other, pack * V + v);
+      values.other[1].values[v] = other[1];
+    } else {
+      f.update(by, element, pack * V + v);
+    }
 #pragma unroll
     for (int k = 0; k < F::kArrays; ++k) {
       x[k].values[v] = element[k];
@@ -76,35 +105,37 @@ __device__ __forceinline__ void update(const F& f, Factors& by, std::int64_t pac
       reinterpret_cast<Pack<T, V>*>(f.arrays[k])[pack] = x[k];
     }
   }
+  if constexpr (HasOther<F>) {
+    reinterpret_cast<Pack<typename F::Other, V>*>(f.others[1])[pack] = values.other[1];
+  }
 }
 
 /// All elements, by all threads of a grid.
 template <int V, class F, class Factors>
 __device__ __forceinline__ void visit(const F& f, Factors& by, std::int64_t count) {
   constexpr int kUnroll = (F::kArrays <= 2 ? 4 : 2) / (V > 4 ? 2 : 1);  // what registers have room for
-  using T = typename F::Element;
   const std::int64_t packs = count / V;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   for (std::int64_t first = thread; first < packs; first += kUnroll * threads) {
-    Pack<T, V> x[kUnroll][F::kArrays];
+    Values<V, F> values[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {  // all reads first, so that they are under way together
       if (first + u * threads < packs) {
-        read<V>(f, first + u * threads, x[u]);
+        read(f, first + u * threads, values[u]);
       }
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       if (first + u * threads < packs) {
-        update<V>(f, by, first + u * threads, x[u]);
+        update(f, by, first + u * threads, values[u]);
       }
     }
   }
   if (V > 1 && thread < count - packs * V) {  // what does not fill a pack
-    Pack<T, 1> x[F::kArrays];
-    read<1>(f, packs * V + thread, x);
-    update<1>(f, by, packs * V + thread, x);
+    Values<1, F> values;
+    read(f, packs * V + thread, values);
+    update(f, by, packs * V + thread, values);
   }
 }
 
@@ -122,6 +153,10 @@ bool aligned(const F& f) noexcept {
     if (reinterpret_cast<std::uintptr_t>(array) % 16 != 0) {
       return false;
     }
+  }
+  if constexpr (HasOther<F>) {
+    const auto both = reinterpret_cast<std::uintptr_t>(f.others[0]) | reinterpret_cast<std::uintptr_t>(f.others[1]);
+    return both % 16 == 0;
   }
   return true;
 }

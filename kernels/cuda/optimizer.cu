@@ -5,30 +5,36 @@
 
 // Each array is read once and, where it changes, written once, in 16-byte packs: Adam in f32 moves 28 bytes per element
 // (16 in, 12 out), Sgd 12, with momentum 20, RmsProp 20 to 36, Adagrad 20, a moving average 12. There is so little to
-// compute that memory alone sets the time.
+// compute that memory alone sets the time. With masters Adam moves 30: gradient and parameter are of 2 bytes,
+// and the parameter is read as well, to see whether others changed it.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// What a step's elements share. It is computed by the host where that knows the step, or else by one thread of a block.
+// What a step's elements share. It is computed by the host where that knows all of it, or else by one thread of a
+// block.
 template <class Kernel, class C>
 struct StepFactors {
-  using Factors = decltype(formula::factors<C>(Kernel(), StepState()));
+  using Update = decltype(formula::update<C>(Kernel(), StepState()));
   Kernel kernel;
   StepArgument step;
-  Factors by_host;
+  bool host_knows;
+  Update by_host;
 
   StepFactors(const Queue& queue, const Kernel& of)
-      : kernel(of), step(step_argument(queue, of.state)), by_host(formula::factors<C>(of, step.value)) {}
+      : kernel(of),
+        step(step_argument(queue, of.state)),
+        host_knows(step.device == nullptr && step.value.scale == nullptr),
+        by_host(host_knows ? formula::update<C>(of, step.value) : Update{}) {}
 
-  __device__ Factors get() const {
-    if (step.device == nullptr) {
+  __device__ Update get() const {
+    if (host_knows) {
       return by_host;
     }
-    __shared__ Factors shared;
+    __shared__ Update shared;
     if (threadIdx.x == 0) {
-      shared = formula::factors<C>(kernel, step.get());
+      shared = formula::update<C>(kernel, step.get());
     }
     __syncthreads();
     return shared;
@@ -42,7 +48,10 @@ struct Step : flat::Arrays<T, kCount, kMask> {
   StepFactors<Kernel, C> step;
 
   __device__ auto factors() const { return step.get(); }
-  __device__ C downhill(T gradient) const { return step.kernel.maximize ? -C(gradient) : C(gradient); }
+  template <class By>
+  __device__ bool idle(const By& by) const {
+    return by.skip;
+  }
 };
 
 template <class T>
@@ -50,9 +59,9 @@ struct SgdStep : Step<Sgd, T, 3, 0b101> {
   template <class By>
   __device__ void update(By& by, T (&x)[3], std::int64_t) const {
     if (this->arrays[2] == nullptr) {
-      formula::sgd(by, this->downhill(x[1]), x[0]);
+      formula::sgd(by.by, by.gradient * x[1], x[0]);
     } else {
-      formula::sgd(by, this->downhill(x[1]), x[0], x[2]);
+      formula::sgd(by.by, by.gradient * x[1], x[0], x[2]);
     }
   }
 };
@@ -62,9 +71,9 @@ struct AdamStep : Step<Adam, T, 5, 0b11101> {
   template <class By>
   __device__ void update(By& by, T (&x)[5], std::int64_t) const {
     if (this->arrays[4] == nullptr) {
-      formula::adam<false>(by, this->downhill(x[1]), x[0], x[2], x[3], x[4]);
+      formula::adam<false>(by.by, by.gradient * x[1], x[0], x[2], x[3], x[4]);
     } else {
-      formula::adam<true>(by, this->downhill(x[1]), x[0], x[2], x[3], x[4]);
+      formula::adam<true>(by.by, by.gradient * x[1], x[0], x[2], x[3], x[4]);
     }
   }
 };
@@ -73,13 +82,13 @@ template <class T>
 struct RmsPropStep : Step<RmsProp, T, 5, 0b11101> {
   template <class By>
   __device__ void update(By& by, T (&x)[5], std::int64_t) const {
-    const auto g = this->downhill(x[1]);
+    const auto g = by.gradient * x[1];
     if (this->arrays[3] == nullptr) {
-      this->arrays[4] == nullptr ? formula::rms_prop<false, false>(by, g, x[0], x[2], x[3], x[4])
-                                 : formula::rms_prop<false, true>(by, g, x[0], x[2], x[3], x[4]);
+      this->arrays[4] == nullptr ? formula::rms_prop<false, false>(by.by, g, x[0], x[2], x[3], x[4])
+                                 : formula::rms_prop<false, true>(by.by, g, x[0], x[2], x[3], x[4]);
     } else {
-      this->arrays[4] == nullptr ? formula::rms_prop<true, false>(by, g, x[0], x[2], x[3], x[4])
-                                 : formula::rms_prop<true, true>(by, g, x[0], x[2], x[3], x[4]);
+      this->arrays[4] == nullptr ? formula::rms_prop<true, false>(by.by, g, x[0], x[2], x[3], x[4])
+                                 : formula::rms_prop<true, true>(by.by, g, x[0], x[2], x[3], x[4]);
     }
   }
 };
@@ -88,7 +97,7 @@ template <class T>
 struct AdagradStep : Step<Adagrad, T, 3, 0b101> {
   template <class By>
   __device__ void update(By& by, T (&x)[3], std::int64_t) const {
-    formula::adagrad(by, this->downhill(x[1]), x[0], x[2]);
+    formula::adagrad(by.by, by.gradient * x[1], x[0], x[2]);
   }
 };
 
@@ -101,39 +110,53 @@ struct MovingAverageStep : flat::Arrays<T, 2, 0b01> {
   __device__ void update(int&, T (&x)[2], std::int64_t) const { x[0] = T(decay * x[0] + rest * x[1]); }
 };
 
-template <template <class> class F, class T, class Kernel, class... More>
-void launch_step(const Queue& queue, const Kernel& kernel, More... more) {
-  flat::for_each(
-      queue, Kernel::kName,
-      F<T>{{{{static_cast<T*>(kernel.param), flat::input<T>(kernel.grad), static_cast<T*>(more)...}}, {queue, kernel}}},
-      kernel.count);
+// A step of masters; gradients and parameters, the `others`, are of type T.
+template <class Of, class T>
+struct MasterStep : Of {
+  using Other = T;
+  T* others[2];
+
+  template <class By>
+  __device__ void update(By& by, float (&x)[Of::kArrays], T (&other)[2], std::int64_t i) const {
+    x[0] = formula::master_of(x[0], other[1]);
+    x[1] = other[0];
+    Of::update(by, x, i);
+    other[1] = T(x[0]);
+  }
+};
+
+template <template <class> class F, class Kernel, class... Kept>
+void launch_step(Context& context, const Kernel& kernel, Kept... kept) {
+  const Queue queue(context);
+  const auto step = [&]<class T>(void* param, const void* grad) {
+    return F<T>{{{{static_cast<T*>(param), flat::input<T>(grad), static_cast<T*>(kept)...}}, {queue, kernel}}};
+  };
+  for_floating(kernel.dtype, [&]<class T>() {
+    if constexpr (sizeof(T) == 2) {
+      if (kernel.master != nullptr) {
+        return flat::for_each(queue, Kernel::kName,
+                              MasterStep<F<float>, T>{step.template operator()<float>(kernel.master, nullptr),
+                                                      {flat::input<T>(kernel.grad), static_cast<T*>(kernel.param)}},
+                              kernel.count);
+      }
+    }
+    flat::for_each(queue, Kernel::kName, step.template operator()<T>(kernel.param, kernel.grad), kernel.count);
+  });
 }
 
 }  // namespace
 
-void run(OnCuda, Context& context, const Sgd& kernel) {
-  const Queue queue(context);
-  for_floating(kernel.dtype, [&]<class T>() { launch_step<SgdStep, T>(queue, kernel, kernel.momentum_buffer); });
-}
+void run(OnCuda, Context& context, const Sgd& kernel) { launch_step<SgdStep>(context, kernel, kernel.momentum_buffer); }
 
 void run(OnCuda, Context& context, const Adam& kernel) {
-  const Queue queue(context);
-  for_floating(kernel.dtype, [&]<class T>() {
-    launch_step<AdamStep, T>(queue, kernel, kernel.exp_avg, kernel.exp_avg_sq, kernel.max_exp_avg_sq);
-  });
+  launch_step<AdamStep>(context, kernel, kernel.exp_avg, kernel.exp_avg_sq, kernel.max_exp_avg_sq);
 }
 
 void run(OnCuda, Context& context, const RmsProp& kernel) {
-  const Queue queue(context);
-  for_floating(kernel.dtype, [&]<class T>() {
-    launch_step<RmsPropStep, T>(queue, kernel, kernel.square_avg, kernel.grad_avg, kernel.momentum_buffer);
-  });
+  launch_step<RmsPropStep>(context, kernel, kernel.square_avg, kernel.grad_avg, kernel.momentum_buffer);
 }
 
-void run(OnCuda, Context& context, const Adagrad& kernel) {
-  const Queue queue(context);
-  for_floating(kernel.dtype, [&]<class T>() { launch_step<AdagradStep, T>(queue, kernel, kernel.sum); });
-}
+void run(OnCuda, Context& context, const Adagrad& kernel) { launch_step<AdagradStep>(context, kernel, kernel.sum); }
 
 void run(OnCuda, Context& context, const MovingAverage& kernel) {
   const Queue queue(context);

@@ -8,7 +8,7 @@ if(TANDEM_CUDA_ENABLED)
   set(cuda_kernels
     cuda/batch_norm.cu cuda/batch_norm_grad.cu cuda/clip.cu cuda/compare.cu cuda/copy.cu cuda/copy_16_bits.cu
     cuda/copy_bytes.cu cuda/copy_floats.cu cuda/copy_integers.cu cuda/cross_entropy.cu cuda/cross_entropy_grad.cu
-    cuda/cross_entropy_shares.cu cuda/elementwise_loss.cu cuda/elementwise_loss_grad.cu cuda/fill.cu cuda/gather.cu
+    cuda/cross_entropy_shares.cu cuda/elementwise_loss.cu cuda/elementwise_loss_grad.cu cuda/fill.cu cuda/gather.cu cuda/grad_scale.cu
     cuda/index_add.cu cuda/index_select.cu cuda/layer_norm.cu cuda/layer_norm_grad.cu cuda/matmul/epilogue.cu
     cuda/nll_loss.cu cuda/optimizer.cu cuda/pointwise_bf16.cu cuda/pointwise_f16.cu cuda/pointwise_f32.cu
     cuda/pointwise_f64.cu cuda/pointwise_functions_bf16.cu cuda/pointwise_functions_f16.cu cuda/pointwise_grad_bf16.cu

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/kernels/optimizer.h>
+#include <tandem/kernels/clip.h>
 #include <tandem/kernels/prepared_gradient.h>
 
 #include "cuda/both.h"

@@ -49,7 +49,7 @@ Ops whose call is not plain from their attributes:
                            "pos_weight"; binary_cross_entropy_with_logits likewise
 
 matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in
-training.py.
+training.py. mixed_precision.json: see mixed_precision.py; it needs PyTorch 2.3.
 """
 
 import math
@@ -62,6 +62,7 @@ sys.dont_write_bytecode = True  # the imports below would leave a folder beside 
 
 from losses import loss
 from matrix import matrix
+from mixed_precision import mixed_precision
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
@@ -469,7 +470,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, matrix, norm, training, schedules, init)}
+                                    linear, matrix, norm, training, schedules, init, mixed_precision)}
 
 
 def main():

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -19,6 +20,7 @@
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/ema.h>
+#include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/one_cycle_lr.h>
 #include <tandem/optim/sgd.h>
@@ -124,6 +126,13 @@ std::unique_ptr<Setup> with_adam(nn::Sequential model) {
   return std::make_unique<Setup>(Setup{std::move(model), std::move(optimizer)});
 }
 
+std::unique_ptr<Setup> with_masters(nn::Sequential model, DType dtype) {
+  model.to(dtype);
+  auto optimizer =
+      std::make_unique<optim::AdamW>(model.parameters(), optim::AdamWOptions{.lr = 0.01, .master_weights = true});
+  return std::make_unique<Setup>(Setup{std::move(model), std::move(optimizer)});
+}
+
 TEST(CapturedTraining, WithMomentumIsEagerTraining) {
   const graph::CaptureStats stats = expect_same_as_eager([] { return with_sgd(mlp()); });
   EXPECT_EQ(stats.captures, 1u);
@@ -220,6 +229,84 @@ TEST(CapturedTraining, WithClippedGradients) {
     return setup;
   });
   EXPECT_LE(stats.recorded, 3u);
+}
+
+// Every ninth batch makes the gradients infinite.
+void add_scaler(Setup& setup, double max_norm) {
+  auto scaler = std::make_shared<optim::GradScaler>(optim::GradScalerOptions{.init_scale = 64, .growth_interval = 4});
+  std::vector<float> factors(kSteps, 1);
+  for (std::size_t i = 8; i < factors.size(); i += 9)
+    factors[i] = INFINITY;
+  Tensor batch = zeros({1}, {.dtype = DType::i64});
+  setup.step = [raw = &setup, scaler, batch, all = from_data(factors, {kSteps}), max_norm](const Tensor& x,
+                                                                                           const Tensor& y) mutable {
+    raw->optimizer->zero_grad();
+    const Tensor factor = all.index_select(0, batch).sum();
+    batch.add_(1);
+    Tensor loss = nn::cross_entropy(raw->model(x.to(raw->model.parameters()[0].dtype())).to(DType::f32), y);
+    scaler->scale(loss * factor).backward();
+    if (max_norm > 0) {
+      scaler->unscale_(*raw->optimizer);
+      optim::clip_grad_norm_(raw->model.parameters(), max_norm);
+    }
+    scaler->step(*raw->optimizer);
+    scaler->update();
+    return loss;
+  };
+  auto schedule =
+      std::make_shared<optim::CosineAnnealingLR>(*setup.optimizer, optim::CosineAnnealingLROptions{.T_max = kSteps});
+  setup.between = [schedule, scaler](int i) {
+    schedule->step();
+    // 64 halves with every infinity and doubles with every fourth step without.
+    double scale = 64;
+    for (int step = 1, good = 0; step <= i + 1; ++step) {
+      good = step % 9 == 0 ? 0 : good + 1;
+      scale *= step % 9 == 0 ? 0.5 : good == 4 ? 2 : 1;
+      good %= 4;
+    }
+    EXPECT_EQ(scaler->get_scale(), scale) << "after step " << i;
+  };
+}
+
+TEST(CapturedTraining, WithAScaledLossAndItsSchedule) {
+  for (const double max_norm : {0.0, 0.5}) {
+    const auto stats = expect_same_as_eager([=] {
+      auto setup = with_adam(mlp());
+      add_scaler(*setup, max_norm);
+      return setup;
+    });
+    EXPECT_EQ(stats.captures, 1u);
+    EXPECT_LE(stats.recorded, 3u);
+    EXPECT_EQ(stats.gpu_graph, core::thread_state().device.type == DeviceType::cuda);
+  }
+}
+
+TEST(CapturedTraining, WithAScaledLossAndMasters) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const auto stats = expect_same_as_eager([=] {
+      auto setup = with_masters(mlp(), dtype);
+      add_scaler(*setup, 0);
+      return setup;
+    });
+    EXPECT_EQ(stats.captures, 1u);
+    EXPECT_EQ(stats.gpu_graph, core::thread_state().device.type == DeviceType::cuda);
+  }
+}
+
+TEST(CapturedTraining, WithEagerStepsThatAreNotScaledBetween) {
+  const auto stats = expect_same_as_eager([] {
+    auto setup = with_adam(mlp());
+    add_scaler(*setup, 0);
+    setup->between = [raw = setup.get(), x = full({4, 20}, 0.5)](int i) {
+      if (i % 20 != 19) return;
+      raw->optimizer->zero_grad();
+      raw->model(x).sum().backward();
+      raw->optimizer->step();
+    };
+    return setup;
+  });
+  EXPECT_EQ(stats.captures, 1u);
+  EXPECT_GT(stats.replayed, 30u);
 }
 
 TEST(CapturedTraining, WithBatchesOfSeveralSizes) {

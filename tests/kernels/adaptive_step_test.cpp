@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/clip.h>
 #include <tandem/kernels/optimizer.h>
 
 #include "kernels/arrays.h"

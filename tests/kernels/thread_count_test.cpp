@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/clip.h>
 #include <tandem/kernels/elementwise_loss.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/memory.h>

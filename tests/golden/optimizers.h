@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::golden {
+
+/// The optimiser that a case names, {"type", its options, perhaps "groups"}. Throws std::out_of_range for another.
+std::unique_ptr<optim::Optimizer> make_optimizer(const nlohmann::json& spec, const std::vector<Tensor>& parameters);
+
+}  // namespace tandem::golden
