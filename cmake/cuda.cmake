@@ -83,6 +83,10 @@ elseif(TANDEM_CUDA_ENABLED)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
   enable_language(CUDA)
+  # A tenth of the size. Drivers for CUDA 13 can read it; a toolkit of 12.8 also makes it for drivers that cannot.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    set(TANDEM_CUDA_COMPRESS --compress-mode=size)
+  endif()
 endif()
 
 # What C++ code may ask about this build.
@@ -113,12 +117,12 @@ function(tandem_use_cudnn)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS ${definitions})
 endfunction()
 
-# tandem_cuda_sources(<layer> <sources...>): .cu files of a layer, for the GPUs chosen, or for the emulated one.
-function(tandem_cuda_sources layer)
+# tandem_cuda_sources(<target> <sources...>): .cu files of a target, for the GPUs chosen, or for the emulated one.
+function(tandem_cuda_sources target)
   if(NOT TANDEM_CUDA_ENABLED)
     return()
   endif()
-  target_sources(tandem_${layer} PRIVATE ${ARGN})
+  target_sources(${target} PRIVATE ${ARGN})
   if(TANDEM_CUDA_EMULATED)
     # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And what
     # one loop reads and the next one uses under the same condition looks uninitialised to GCC.
