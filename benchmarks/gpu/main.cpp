@@ -150,7 +150,7 @@ int gpu_bench(int argc, char** argv) {
   options.effort.blocks = static_cast<int>(arguments.blocks);
   if (options.smoke) {
     options.check_steps = 5;
-    options.effort = {.warm_ups = 4, .warm_up_seconds = 1, .blocks = 3, .block_ms = 0};
+    options.effort = {.warm_ups = 2, .warm_up_seconds = 1, .blocks = 2, .block_ms = 0};
   }
   begin_export(options);
   const tandem::core::DeviceScope scope("cuda:0");
