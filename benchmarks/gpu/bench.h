@@ -39,12 +39,12 @@ class Ceilings {
 void print_result(tandem::telemetry::Fields what, const char* variant, const Measured& measured, double floor_us,
                   tandem::telemetry::Fields more = {});
 
-void run_ceilings(const Options& options, Ceilings& ceilings);                              // W0
+void run_ceilings(const Options& options, Ceilings& ceilings);                               // W0
 void run_training(const std::string& workload, const Options& options, Ceilings& ceilings);  // W1 to W3
-void run_adam(const Options& options, Ceilings& ceilings);                                  // W4
-void run_cross_entropy(const Options& options, Ceilings& ceilings);                         // W5
-void run_passes(const Options& options, Ceilings& ceilings);                                // W7
-void run_host(const Options& options);  // host
+void run_adam(const Options& options, Ceilings& ceilings);                                   // W4
+void run_cross_entropy(const Options& options, Ceilings& ceilings);                          // W5
+void run_passes(const Options& options, Ceilings& ceilings);                                 // W7
+void run_host(const Options& options);                                                       // host
 
 /// Adds a case to <folder>/cases.jsonl.
 void export_case(const Options& options, const tandem::telemetry::Fields& fields);

@@ -81,7 +81,8 @@ std::vector<CrossEntropyCase> cross_entropy_cases(bool smoke) {
   std::vector<CrossEntropyCase> cases;
   for (const std::int64_t classes : {1000, 50304}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      const CrossEntropyCase c{.name = "", .rows = fewer(8192, smoke), .classes = fewer(classes, smoke), .dtype = dtype};
+      const CrossEntropyCase c{
+          .name = "", .rows = fewer(8192, smoke), .classes = fewer(classes, smoke), .dtype = dtype};
       cases.push_back(c);
       cases.back().name = fmt::format("{} x {} {}", c.rows, c.classes, text(dtype));
     }
@@ -134,9 +135,8 @@ Fields fields_of(const TrainCase& c) {
 }
 
 Fields fields_of(const AdamCase& c) {
-  return {{"kind", "adam"},       {"workload", "W4"},       {"case", c.name},
-          {"tensors", c.tensors}, {"elements", c.elements}, {"lr", kRate},
-          {"dtype", text(c.dtype)}};
+  return {{"kind", "adam"},         {"workload", "W4"}, {"case", c.name},        {"tensors", c.tensors},
+          {"elements", c.elements}, {"lr", kRate},      {"dtype", text(c.dtype)}};
 }
 
 Fields fields_of(const CrossEntropyCase& c) {
@@ -145,12 +145,10 @@ Fields fields_of(const CrossEntropyCase& c) {
 }
 
 Fields fields_of(const PassCase& c) {
-  return {{"kind", "pass"}, {"workload", "W7"},     {"case", c.name},          {"op", c.op},
+  return {{"kind", "pass"}, {"workload", "W7"},     {"case", c.name},        {"op", c.op},
           {"rows", c.rows}, {"columns", c.columns}, {"dtype", text(c.dtype)}};
 }
 
-Fields fields_of(const HostCase& c) {
-  return {{"kind", "host"}, {"workload", "host"}, {"case", c.name}, {"op", c.op}};
-}
+Fields fields_of(const HostCase& c) { return {{"kind", "host"}, {"workload", "host"}, {"case", c.name}, {"op", c.op}}; }
 
 }  // namespace bench::gpu

@@ -102,9 +102,7 @@ double Ceilings::floor_us(double bytes, double flops, DType dtype, bool tf32) {
 }
 
 void run_ceilings(const Options& options, Ceilings& ceilings) {
-  const auto what = [](const std::string& name) {
-    return telemetry::Fields{{"workload", "W0"}, {"case", name}};
-  };
+  const auto what = [](const std::string& name) { return telemetry::Fields{{"workload", "W0"}, {"case", name}}; };
   const Copies copies = time_copies(options);
   const auto rate = [&](const Measured& measured) {
     return telemetry::Fields{{"gb_per_s", copies.bytes / measured.us * 1e-3}};
@@ -118,9 +116,8 @@ void run_ceilings(const Options& options, Ceilings& ceilings) {
     print_result(what(fmt::format("gemm 8192 {}", tf32 ? "tf32" : name(dtype))), "cublaslt", product.measured,
                  product.flops / flops_per_us, {{"tflops", product.flops / product.measured.us * 1e-6}});
   }
-  const Measured launch = measure(options.effort, [] {
-    cuda::require(launch_null(cuda::current_stream().handle()), "null_kernel");
-  });
+  const Measured launch =
+      measure(options.effort, [] { cuda::require(launch_null(cuda::current_stream().handle()), "null_kernel"); });
   print_result(what("null kernel"), "launch", launch, 0);
   for (const int nodes : {1, 10, 100}) {
     print_result(what(fmt::format("graph of {} null kernels", nodes)), "graph", time_graph(options, nodes), 0);

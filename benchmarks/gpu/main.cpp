@@ -24,9 +24,10 @@ namespace bench::gpu {
 
 void print_result(tandem::telemetry::Fields what, const char* variant, const Measured& measured, double floor_us,
                   tandem::telemetry::Fields more) {
-  cli::narrate(fmt::format("{:<5} {:<34} {:<9} {:>11.2f} us{}", std::get<std::string>(what[what[0].name == "kind"].value),
-                           std::get<std::string>(what[what[0].name == "kind" ? 2 : 1].value), variant, measured.us,
-                           floor_us > 0 ? fmt::format(", {:.0f} % of it the floor", 100 * floor_us / measured.us) : ""));
+  cli::narrate(
+      fmt::format("{:<5} {:<34} {:<9} {:>11.2f} us{}", std::get<std::string>(what[what[0].name == "kind"].value),
+                  std::get<std::string>(what[what[0].name == "kind" ? 2 : 1].value), variant, measured.us,
+                  floor_us > 0 ? fmt::format(", {:.0f} % of it the floor", 100 * floor_us / measured.us) : ""));
   what.push_back({"engine", "tandem"});
   what.push_back({"variant", variant});
   what.push_back({"us", measured.us});
@@ -77,8 +78,8 @@ void add_options(CLI::App& app, Arguments& arguments) {
                      const std::size_t comma = std::min(text.find(',', at), text.size());
                      arguments.workloads.push_back(text.substr(at, comma - at));
                      if (std::ranges::find(kWorkloads, arguments.workloads.back()) == kWorkloads.end()) {
-                       cli::refuse("--workloads", fmt::format("some of {}, with ',' between them",
-                                                              fmt::join(kWorkloads, " ")), text);
+                       cli::refuse("--workloads",
+                                   fmt::format("some of {}, with ',' between them", fmt::join(kWorkloads, " ")), text);
                      }
                      at = comma + 1;
                    }

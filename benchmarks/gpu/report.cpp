@@ -96,8 +96,8 @@ std::vector<ordered_json> read(const std::string& path) {
   for (std::string text; std::getline(file, text);) {
     lines.push_back(ordered_json::parse(text, nullptr, false));
     if (!lines.back().is_object()) {
-      throw tandem::ValueError(fmt::format("{}, line {}: expected a JSON object, got '{}'", path, lines.size(),
-                                           cli::shown(text)));
+      throw tandem::ValueError(
+          fmt::format("{}, line {}: expected a JSON object, got '{}'", path, lines.size(), cli::shown(text)));
     }
   }
   return lines;
@@ -134,8 +134,8 @@ std::string table_of(const Row& row, int& different) {
       continue;
     }
     const double us = median(column.us);
-    text += fmt::format("| {} | {} | {} | {:.2f} ({:.2f} to {:.2f}) | {} | {} | {:.2f} | {} |\n", row.workload, row.name,
-                        column.name, us, std::ranges::min(column.low), std::ranges::max(column.high),
+    text += fmt::format("| {} | {} | {} | {:.2f} ({:.2f} to {:.2f}) | {} | {} | {:.2f} | {} |\n", row.workload,
+                        row.name, column.name, us, std::ranges::min(column.low), std::ranges::max(column.high),
                         column.floor_us.empty() ? "" : fmt::format("{:.1f} %", 100 * median(column.floor_us) / us),
                         ratio(row, column), median(column.host_us), loss_text(row, column, different));
   }

@@ -28,7 +28,9 @@ class GpuBench : public ::testing::Test {
       GTEST_SKIP() << "no GPU";
     }
   }
-  Outcome run(const std::vector<std::string>& arguments) const { return run_program(GPU_BENCH, arguments, dir_.path()); }
+  Outcome run(const std::vector<std::string>& arguments) const {
+    return run_program(GPU_BENCH, arguments, dir_.path());
+  }
   // Its lines, of sizes that need no GPU.
   std::vector<nlohmann::json> lines(const std::string& workloads) const {
     const Outcome outcome = run({"--smoke", "--workloads", workloads, "--export", "data"});
@@ -86,8 +88,12 @@ TEST_F(GpuBench, ReportsRoundsPeersAndTheirFailures) {
     peer["loss_after_steps"] = peer_loss;
     std::ofstream file(dir_.file("lines.jsonl"), std::ios::app);
     file << peer << "\n"
-         << nlohmann::json{{"workload", "W1"}, {"case", peer.at("case")}, {"engine", "pytorch"},
-                           {"variant", "compile"}, {"failed", "no compiler"}} << "\n";
+         << nlohmann::json{{"workload", "W1"},
+                           {"case", peer.at("case")},
+                           {"engine", "pytorch"},
+                           {"variant", "compile"},
+                           {"failed", "no compiler"}}
+         << "\n";
     file.close();
     return run({"--report", "lines.jsonl", "--out", "table"});
   };
