@@ -1,4 +1,4 @@
-#include "gpu/null.h"
+#include "gpu/cuda/null.h"
 
 namespace bench::gpu {
 

@@ -10,7 +10,7 @@
 #include <tandem/tandem.h>
 
 #include "gpu/bench.h"
-#include "gpu/null.h"
+#include "gpu/cuda/null.h"
 
 // What the others are measured by: bandwidth, products, launches.
 
