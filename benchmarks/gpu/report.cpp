@@ -35,7 +35,7 @@ struct Column {
 
 struct Row {
   std::string workload, name;
-  bool f32 = false;
+  bool f32 = false;  // with products of all digits
   std::vector<Column> columns;
 };
 
@@ -65,7 +65,10 @@ void add(std::vector<Row>& rows, const ordered_json& line) {
   const std::string name = line.at("case");
   auto row = std::ranges::find_if(rows, [&](const Row& r) { return r.workload == workload && r.name == name; });
   if (row == rows.end()) {
-    rows.push_back({.workload = workload, .name = name, .f32 = line.value("dtype", "") == "f32", .columns = {}});
+    rows.push_back({.workload = workload,
+                    .name = name,
+                    .f32 = line.value("dtype", "") == "f32" && !line.value("tf32", false),
+                    .columns = {}});
     row = rows.end() - 1;
   }
   const std::string engine = line.at("engine");
