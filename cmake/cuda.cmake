@@ -83,7 +83,7 @@ elseif(TANDEM_CUDA_ENABLED)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
   enable_language(CUDA)
-  # A tenth of the size. Drivers for CUDA 13 can read it; a toolkit of 12.8 also makes it for drivers that cannot.
+  # A tenth of the size. Needs a driver from CUDA 12.4 on; what CUDA 13 makes needs a newer one anyway.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     set(TANDEM_CUDA_COMPRESS --compress-mode=size)
   endif()
