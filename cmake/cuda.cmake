@@ -20,14 +20,14 @@ if(tandem_cuda_wanted STREQUAL "OFF")
 elseif(NOT tandem_cuda_wanted MATCHES "^(AUTO|ON|EMULATED)$")
   message(FATAL_ERROR "TANDEM_CUDA='${TANDEM_CUDA}': expected AUTO, ON, OFF or EMULATED")
 else()
-  find_package(CUDAToolkit QUIET)
+  include(cmake/find_cuda.cmake)
   if(NOT CUDAToolkit_FOUND)
     set(tandem_cuda_problem "no CUDA toolkit was found")
   elseif(CUDAToolkit_VERSION VERSION_LESS TANDEM_CUDA_MINIMUM)
     string(CONCAT tandem_cuda_problem "the toolkit found (${CUDAToolkit_BIN_DIR}) has version ${CUDAToolkit_VERSION}, "
       "${TANDEM_CUDA_MINIMUM} or newer is needed")
-  elseif(NOT TARGET CUDA::cudart_static AND NOT tandem_cuda_wanted STREQUAL "EMULATED")
-    set(tandem_cuda_problem "the toolkit found (${CUDAToolkit_BIN_DIR}) has no libcudart_static.a")
+  elseif(NOT (TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt) AND NOT tandem_cuda_wanted STREQUAL "EMULATED")
+    set(tandem_cuda_problem "the toolkit found (${CUDAToolkit_BIN_DIR}) has no libcudart_static.a or no libcublasLt")
   else()
     set(tandem_cuda_problem "")
   endif()
@@ -83,6 +83,10 @@ elseif(TANDEM_CUDA_ENABLED)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
   enable_language(CUDA)
+  # A tenth of the size. Needs a driver from CUDA 12.4 on; what CUDA 13 makes needs a newer one anyway.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    set(TANDEM_CUDA_COMPRESS --compress-mode=size)
+  endif()
 endif()
 
 # What C++ code may ask about this build.
@@ -113,12 +117,12 @@ function(tandem_use_cudnn)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS ${definitions})
 endfunction()
 
-# tandem_cuda_sources(<layer> <sources...>): .cu files of a layer, for the GPUs chosen, or for the emulated one.
-function(tandem_cuda_sources layer)
+# tandem_cuda_sources(<target> <sources...>): .cu files of a target, for the GPUs chosen, or for the emulated one.
+function(tandem_cuda_sources target)
   if(NOT TANDEM_CUDA_ENABLED)
     return()
   endif()
-  target_sources(tandem_${layer} PRIVATE ${ARGN})
+  target_sources(${target} PRIVATE ${ARGN})
   if(TANDEM_CUDA_EMULATED)
     # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And what
     # one loop reads and the next one uses under the same condition looks uninitialised to GCC.

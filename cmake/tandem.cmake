@@ -19,9 +19,11 @@ function(tandem_compile_options target)
     $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>
     $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>
     # CMake before 3.25.2 says nothing of the standard to nvcc. -Xptxas -v: registers and spills, in the build log.
+    # Line numbers, for profilers and compute-sanitizer, are two thirds of a kernel's code.
     # -diag_suppress 186: comparisons of unsigned numbers with 0, in formulas for every type.
-    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -Xptxas=-v -lineinfo -Xcudafe=--diag_suppress=186
-      -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden>
+    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -Xptxas=-v
+      $<$<NOT:$<CONFIG:Release>>:-lineinfo> -Xcudafe=--diag_suppress=186
+      -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden ${TANDEM_CUDA_COMPRESS}>
     $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CUDA>>:-Werror=all-warnings>)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)

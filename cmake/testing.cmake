@@ -18,9 +18,9 @@ function(tandem_test name)
   endif()
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
 
-  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS} "${PROJECT_SOURCE_DIR}/tests/support/test_device.cpp")
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json ${ARG_LINK}
+  target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json ${ARG_LINK} tandem_test_device
     GTest::gmock GTest::gtest_main)
   tandem_compile_options(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
@@ -33,6 +33,9 @@ function(tandem_test name)
 
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
     PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_ON_GPU OR "cuda" IN_LIST ARG_LABELS)
+    set_property(GLOBAL APPEND PROPERTY TANDEM_GPU_TESTS ${name})
+  endif()
   if(ARG_ON_GPU AND TANDEM_CUDA_ENABLED)
     if(NOT TARGET tests_gpu)
       add_custom_target(tests_gpu)

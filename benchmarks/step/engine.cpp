@@ -16,8 +16,9 @@ class EagerStep final : public Step {
   explicit EagerStep(const Problem& problem) : x_(problem.x), y_(problem.y), mse_(problem.spec.loss == Loss::mse) {
     const NoGradGuard no_grad;
     for (std::size_t layer = 0; layer < problem.layers(); ++layer) {
-      nn::Linear linear(problem.weights[layer].size(1), problem.weights[layer].size(0));
-      linear.weight.copy_(problem.weights[layer]);
+      const Tensor& weight = problem.weights[layer];
+      nn::Linear linear(weight.size(1), weight.size(0), {.device = weight.device(), .dtype = weight.dtype()});
+      linear.weight.copy_(weight);
       linear.bias.copy_(problem.biases[layer]);
       model_.push_back(std::move(linear));
       if (layer + 1 < problem.layers()) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/cuda/runtime.h>
 #include <tandem/core/error.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/nn/linear.h>
@@ -41,6 +42,15 @@ TEST(CudaError, AGpuThatIsNotThere) {
   EXPECT_THROW(cuda::device_name(-1), DeviceError);
   EXPECT_EQ(linear.parameters()[0].device(), Device("cpu"));
   EXPECT_FALSE(cuda::device_name(0).empty());
+}
+
+TEST(CudaError, AGpuThatThisBuildHasNoCodeForNamesTheOption) {
+  const std::string text = message_of<DeviceError>([] { cuda::throw_status(cudaErrorNoKernelImageForDevice, "fill"); });
+  EXPECT_EQ(
+      text,
+      "CUDA: no kernel image is available for execution on the device (cudaErrorNoKernelImageForDevice), found at "
+      "fill. This build has no code for this GPU: configure with -DTANDEM_CUDA_ARCHITECTURES=native, or with its "
+      "compute capability");
 }
 
 #ifdef TANDEM_CAN_FAIL

@@ -60,7 +60,9 @@ Shape to_shape(const nlohmann::json& sizes);
 Values to_values(const nlohmann::json& tensor);
 Case to_case(const nlohmann::json& entry);
 
-/// The whole of tests/golden/<family>.json. Throws when it is not there.
+/// Where the files are: tests/golden, or TANDEM_GOLDEN.
+std::string folder();
+/// The whole of <family>.json. Throws when it is not there.
 nlohmann::json read_family(const std::string& family);
 /// Its cases.
 std::vector<Case> read_cases(const std::string& family);

@@ -50,7 +50,7 @@ TEST(GoldenFiles, AreAllRead) {
   std::set<std::string> known = kFamilies;
   known.insert({"matrix", "training", "schedules", "init", "npy"});  // read by the tests of those names
   std::set<std::string> there;
-  for (const auto& entry : std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     if (entry.path().extension() == ".json") {
       there.insert(entry.path().stem().string());
     }

@@ -86,7 +86,7 @@ TEST(Linear, MayHaveNoInputsOrOutputs) {
   EXPECT_EQ(message_of<ConfigError>([] { nn::Linear(-1, 2); }), "Linear: sizes must not be negative, got -1 and 2");
 }
 
-TEST(Init, UniformAndKaiming) {
+TEST(LayerInit, UniformAndKaiming) {
   Tensor weight = empty({8, 24}, {.requires_grad = true});
   nn::init::uniform_(weight, 2, 3);
   for (const double x : weight.to_vector<double>()) {

@@ -1,24 +1,43 @@
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
 
 // Every test program has this. With TANDEM_TEST_DEVICE=cuda:0 tensors of its tests are made on that device unless they
-// say otherwise: the same tests for every backend.
+// say otherwise: the same tests for every backend. Where there is no such device they are skipped. Tests of GPUs, in
+// tests/cuda, name their devices everywhere, and are left alone.
 
 namespace tandem::test {
 namespace {
 
 class DeviceListener final : public ::testing::EmptyTestEventListener {
-  void OnTestStart(const ::testing::TestInfo&) override { core::thread_state().device = device_; }
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    if (std::string_view(test.file()).find("tests/cuda/") != std::string_view::npos) {
+      return;
+    }
+    if (!missing_.empty()) {
+      GTEST_SKIP() << missing_;
+    }
+    core::thread_state().device = device_;
+  }
   void OnTestEnd(const ::testing::TestInfo&) override { core::thread_state().device = Device(); }
 
  public:
-  explicit DeviceListener(Device device) : device_(device) { require_available(device); }
+  explicit DeviceListener(Device device) : device_(device) {
+    try {
+      require_available(device);
+    } catch (const DeviceError& error) {
+      missing_ = error.what();
+    }
+  }
 
  private:
   Device device_;
+  std::string missing_;
 };
 
 [[maybe_unused]] const bool installed = [] {

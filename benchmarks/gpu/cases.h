@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/dtype.h>
+#include <tandem/telemetry/fields.h>
+
+#include "step/problem.h"
+
+// What is measured: here alone. Peers read it from the file that gpu_bench writes.
+
+namespace bench::gpu {
+
+/// Whole training steps of a multi-layer perceptron.
+struct TrainCase {
+  std::string workload;
+  std::string name;
+  Spec spec;
+  tandem::DType dtype;
+  bool tf32;  // products of f32 may round their factors
+};
+
+/// Adam alone, on tensors of equal sizes.
+struct AdamCase {
+  std::string name;
+  std::int64_t tensors, elements;
+  tandem::DType dtype;
+};
+
+/// Mean cross-entropy of [rows, classes], forward and backward.
+struct CrossEntropyCase {
+  std::string name;
+  std::int64_t rows, classes;
+  tandem::DType dtype;
+};
+
+/// A pass over [rows, columns].
+struct PassCase {
+  std::string name;
+  std::string op;  // bias_relu, bias_grad, cast (f32 to bf16), layer_norm, layer_norm_grad (forward and backward)
+  std::int64_t rows, columns;
+  tandem::DType dtype;
+  double bytes;  // what has to be read and written, per call
+};
+
+/// An op on [16, 16]: its time on the host is what counts.
+struct HostCase {
+  std::string name;
+  std::string op;  // add, relu, matmul, linear_grad (forward and backward)
+};
+
+/// W1, W2 or W3. `smoke`: sizes that an emulated GPU can manage.
+std::vector<TrainCase> train_cases(const std::string& workload, bool smoke);
+std::vector<AdamCase> adam_cases(bool smoke);                   // W4
+std::vector<CrossEntropyCase> cross_entropy_cases(bool smoke);  // W5
+std::vector<PassCase> pass_cases(bool smoke);                   // W7
+std::vector<HostCase> host_cases();                             // host
+
+/// As an object for the peers; "kind" says which.
+tandem::telemetry::Fields fields_of(const TrainCase& c);
+tandem::telemetry::Fields fields_of(const AdamCase& c);
+tandem::telemetry::Fields fields_of(const CrossEntropyCase& c);
+tandem::telemetry::Fields fields_of(const PassCase& c);
+tandem::telemetry::Fields fields_of(const HostCase& c);
+
+/// "128-256-10".
+std::string model_name(const Spec& spec);
+
+}  // namespace bench::gpu

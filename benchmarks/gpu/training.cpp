@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <tandem/core/precision.h>
+#include <tandem/tandem.h>
+
+#include "gpu/bench.h"
+#include "gpu/cases.h"
+#include "step/step.h"
+
+namespace bench::gpu {
+
+namespace {
+
+using namespace tandem;
+
+class PrecisionScope {
+ public:
+  explicit PrecisionScope(bool tf32) : before_(get_float32_matmul_precision()) {
+    set_float32_matmul_precision(tf32 ? "high" : "highest");
+  }
+  ~PrecisionScope() { set_float32_matmul_precision(before_); }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  std::string before_;
+};
+
+// What was made on the CPU, so that peers have the same numbers: then rounded to the type, as they do.
+Problem on_gpu(Problem problem, DType dtype) {
+  const auto move = [&](Tensor& tensor) {
+    tensor = tensor.to("cuda:0");
+    if (is_floating_point(tensor.dtype())) {
+      tensor = tensor.to(dtype);
+    }
+  };
+  move(problem.x);
+  move(problem.y);
+  std::ranges::for_each(problem.weights, move);
+  std::ranges::for_each(problem.biases, move);
+  return problem;
+}
+
+// Products forward, of the weights' and, but for the first layer, of the inputs' gradients. Adam reads parameter,
+// gradient and both moments and writes all but the gradient.
+double floor_of(const TrainCase& c, Ceilings& ceilings) {
+  double flops = 0;
+  double parameters = 0;
+  for (std::size_t layer = 0; layer + 1 < c.spec.sizes.size(); ++layer) {
+    const double weights = static_cast<double>(c.spec.sizes[layer]) * static_cast<double>(c.spec.sizes[layer + 1]);
+    flops += (layer == 0 ? 4 : 6) * weights * static_cast<double>(c.spec.batch);
+    parameters += weights + static_cast<double>(c.spec.sizes[layer + 1]);
+  }
+  return ceilings.floor_us(7 * parameters * static_cast<double>(item_size(c.dtype)), flops, c.dtype, c.tf32);
+}
+
+std::string folder_of(const Options& options, const TrainCase& c) {
+  std::string name = c.name;
+  std::ranges::replace(name, ' ', '_');
+  return options.folder + "/" + name;
+}
+
+}  // namespace
+
+void run_training(const std::string& workload, const Options& options, Ceilings& ceilings) {
+  for (const TrainCase& c : train_cases(workload, options.smoke)) {
+    const PrecisionScope precision(c.tf32);
+    Problem problem;
+    {
+      const core::DeviceScope cpu("cpu");
+      problem = make_problem(c.spec);
+      if (!options.folder.empty()) {
+        export_problem(problem, folder_of(options, c));
+        telemetry::Fields fields = fields_of(c);
+        fields.push_back({"data", folder_of(options, c)});
+        fields.push_back({"check_steps", std::int64_t{options.check_steps}});
+        export_case(options, fields);
+      }
+    }
+    problem = on_gpu(std::move(problem), c.dtype);
+    const double floor = floor_of(c, ceilings);
+    for (const Mode& mode : modes()) {
+      const std::unique_ptr<Step> step = mode.make(problem);
+      step->run(options.check_steps);
+      const double loss = step->loss();
+      print_result(fields_of(c), mode.name, measure(options.effort, [&] { step->run(1); }), floor,
+                   {{"check_steps", std::int64_t{options.check_steps}}, {"loss_after_steps", loss}});
+    }
+  }
+}
+
+void run_adam(const Options& options, Ceilings& ceilings) {
+  for (const AdamCase& c : adam_cases(options.smoke)) {
+    export_case(options, fields_of(c));
+    std::vector<Tensor> parameters;
+    for (std::int64_t i = 0; i < c.tensors; ++i) {
+      parameters.push_back(randn({c.elements}).to(c.dtype));
+      parameters.back().requires_grad_();
+      (parameters.back() * parameters.back()).sum().backward();
+    }
+    optim::Adam adam(parameters, {.lr = 1e-4});
+    const double bytes = 7.0 * static_cast<double>(c.tensors * c.elements) * static_cast<double>(item_size(c.dtype));
+    const double floor = ceilings.floor_us(bytes, 0, c.dtype);
+    print_result(fields_of(c), "eager", measure(options.effort, [&] { adam.step(); }), floor);
+    auto captured = graph::CapturedStep([&] { adam.step(); });
+    print_result(fields_of(c), "captured", measure(options.effort, [&] { captured(); }), floor);
+  }
+}
+
+}  // namespace bench::gpu

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# A toolkit as pip installs it, in the active virtual environment: libraries have versioned names alone. It is made of
+# links to the toolkit of this build. usage: test.sh CMAKE TOOLKIT CXX
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+cmake=$1
+toolkit=$(cd "$2" && pwd -P)
+export CXX=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pip=$work/venv/lib/python3.99/site-packages/nvidia/cu13
+mkdir -p "$pip/lib"
+for folder in bin include nvvm; do
+  [[ ! -e $toolkit/$folder ]] || ln -s "$toolkit/$folder" "$pip/$folder"
+done
+for file in "$toolkit"/lib*/libcudart_static.a "$toolkit"/lib*/libcudadevrt.a \
+  "$toolkit"/lib*/lib{cudart,cublas,cublasLt}.so.[0-9]*; do
+  [[ ! -e $file ]] || ln -sf "$file" "$pip/lib/"
+done
+
+unset CUDAToolkit_ROOT CUDACXX CUDA_PATH LD_LIBRARY_PATH
+VIRTUAL_ENV=$work/venv "$cmake" -S "$here" -B "$work/build" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
+grep -F "toolkit: $pip/bin" "$work/log" || { cat "$work/log" && echo "expected the one in $pip" && exit 1; }
+"$cmake" --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
+"$work/build/versions"
+
+# Where CUDAToolkit_ROOT says, whatever is active.
+VIRTUAL_ENV=$work/venv "$cmake" -S "$here" -B "$work/other" -DCUDAToolkit_ROOT="$toolkit" >"$work/log" 2>&1
+grep -F "toolkit: $toolkit/bin" "$work/log" || { cat "$work/log" && echo "expected the one in $toolkit" && exit 1; }
