@@ -67,10 +67,12 @@ TEST(TensorDataset, HandsOutCopiesWithoutHistory) {
 
 TEST(TensorDataset, PartsMayBeOnDifferentDevices) {
   const TensorDataset dataset(numbers(4).x().to("cpu:1"), numbers(4).y());
-  const Example batch = dataset.get_batch(Indices{1, 2});
-  EXPECT_EQ(batch.x.device(), Device("cpu:1"));
-  EXPECT_EQ(batch.y.device(), Device("cpu:0"));
-  EXPECT_EQ(batch.x.to_vector<double>(), (Values{2, 3, 4, 5}));
+  for (const Example& batch : {dataset.get_batch(Indices{1, 2}), dataset.subset(tensor({1, 2})).get_batch(Indices{0, 1})}) {
+    EXPECT_EQ(batch.x.device(), Device("cpu:1"));
+    EXPECT_EQ(batch.y.device(), dataset.y().device());
+    EXPECT_EQ(batch.x.to_vector<double>(), (Values{2, 3, 4, 5}));
+    EXPECT_EQ(batch.y.to_vector<std::int64_t>(), (Indices{1, 2}));
+  }
 }
 
 TEST(TensorDataset, NeedNotBeDense) {
@@ -93,7 +95,7 @@ TEST(TensorDataset, WrongRowsAreErrors) {
   EXPECT_THROW(TensorDataset(zeros({}), zeros({})), ShapeError);
   EXPECT_THROW(TensorDataset(Tensor(), arange(4)), ConfigError);
   EXPECT_THROW(numbers(3).get_batch(Indices{3}), ValueError);
-  EXPECT_THROW(numbers(3).subset(tensor({-1})), ValueError);
+  EXPECT_THROW(numbers(3).subset(tensor({-1})).x().to_vector<double>(), ValueError);
 }
 
 // ---- random_split ----

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
+
+#include "gpu.h"
 
 // Every test program has this. With TANDEM_TEST_DEVICE=cuda:0 tensors of its tests are made on that device unless they
 // say otherwise: the same tests for every backend.
@@ -12,7 +15,14 @@ namespace {
 
 class DeviceListener final : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override { core::thread_state().device = device_; }
-  void OnTestEnd(const ::testing::TestInfo&) override { core::thread_state().device = Device(); }
+  void OnTestEnd(const ::testing::TestInfo&) override {
+    try {
+      wait_for_gpu();
+    } catch (const Error& error) {
+      ADD_FAILURE() << "nobody asked the GPU for what it found wrong: " << error.what();
+    }
+    core::thread_state().device = Device();
+  }
 
  public:
   explicit DeviceListener(Device device) : device_(device) { require_available(device); }
