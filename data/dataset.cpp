@@ -104,7 +104,7 @@ Example TensorDataset::get(std::int64_t index) const {
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
   const NoGradGuard no_grad;
   for (const std::int64_t index : indices) {
-    check_sample("TensorDataset", index, size());
+    check_sample("TensorDataset", index, size());  // now: a GPU would say so later
   }
   const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});
   return {x_.index_select(0, rows), y_.defined() ? y_.index_select(0, rows.to(y_.device())) : Tensor()};

@@ -26,10 +26,10 @@ namespace {
 
 using core::Frame;
 using core::FrameScope;
-using test::Mixed;
-using test::Mlp;
 using test::memory_of;
 using test::message_of;
+using test::Mixed;
+using test::Mlp;
 
 using Values = std::vector<double>;
 
@@ -278,7 +278,8 @@ TEST(FrameThreads, RecordedReplicasAddUpInTheModule) {
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {
         const FrameScope scope(*frames[static_cast<std::size_t>(i)]);
-        outputs[static_cast<std::size_t>(i)] = model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to(x.device());
+        outputs[static_cast<std::size_t>(i)] =
+            model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to(x.device());
       });
     }
   }

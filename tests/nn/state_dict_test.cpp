@@ -18,10 +18,10 @@
 namespace tandem {
 namespace {
 
-using test::Mixed;
-using test::Mlp;
 using test::memory_of;
 using test::message_of;
+using test::Mixed;
+using test::Mlp;
 using test::values_of;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;

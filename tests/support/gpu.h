@@ -24,8 +24,8 @@ inline void wait_for_gpu() {
   }
 }
 
-/// A text of a test that runs on a GPU as the CPU would have written it: with the name of the CPU for the GPU's, without
-/// what is said of errors that were found late. Anywhere else, the text.
+/// A text of a test that runs on a GPU as the CPU would have written it: with the name of the CPU for the GPU's,
+/// without what is said of errors that were found late. Anywhere else, the text.
 inline std::string as_on_cpu(std::string text) {
   const Device device = core::thread_state().device;
   if (device.type != DeviceType::cuda) {
