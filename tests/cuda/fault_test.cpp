@@ -103,8 +103,8 @@ TEST(CudaFault, SaysWhatTheCpuSays) {
 TEST(CudaFault, NamesTheModule) {
   TANDEM_NEEDS_GPUS(1);
   struct Model : nn::Module<Model> {
-    nn::Embedding words = module("words", nn::Embedding(5, 2));
-    nn::BCELoss loss = module("loss", nn::BCELoss());
+    nn::Embedding words = child("words", nn::Embedding(5, 2));
+    nn::BCELoss loss = child("loss", nn::BCELoss());
     Tensor forward(const Tensor& x) const { return words(x); }
   };
   Model model;
