@@ -1,6 +1,7 @@
 #include <tandem/data/convert.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -13,7 +14,7 @@ Tensor to_tensor(const IdxArray& array) {
 Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype) {
   check<DTypeError>(is_floating_point(dtype), "to_tensor: columns are numbers with fractions, which {} has not", dtype);
   const auto width = static_cast<std::int64_t>(columns.size());
-  Tensor result = empty({table.num_rows(), width}, {.dtype = DType::f64});
+  Tensor result = empty({table.num_rows(), width}, {.dtype = DType::f64, .device = "cpu"});
   double* out = result.mutable_data<double>();
   for (std::int64_t c = 0; c < width; ++c) {
     std::int64_t row = 0;
@@ -21,19 +22,19 @@ Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns,
       out[row++ * width + c] = value;
     }
   }
-  return result.to(dtype);
+  return result.to(dtype).to(core::thread_state().device);
 }
 
 Tensor to_tensor(const OneHot& column) {
   const auto width = static_cast<std::int64_t>(column.categories.size());
-  Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width});
+  Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width}, {.device = "cpu"});
   float* out = result.mutable_data<float>();
   for (std::size_t row = 0; row < column.indices.size(); ++row) {
     if (column.indices[row] >= 0) {
       out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
     }
   }
-  return result;
+  return result.to(core::thread_state().device);
 }
 
 }  // namespace tandem::inline v0::data

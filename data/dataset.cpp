@@ -103,13 +103,17 @@ Example TensorDataset::get(std::int64_t index) const {
 
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
   const NoGradGuard no_grad;
+  for (const std::int64_t index : indices) {
+    check_sample("TensorDataset", index, size());  // now: a GPU would say so later
+  }
   const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});
   return {x_.index_select(0, rows), y_.defined() ? y_.index_select(0, rows.to(y_.device())) : Tensor()};
 }
 
 TensorDataset TensorDataset::subset(const Tensor& indices) const {
   const NoGradGuard no_grad;
-  return TensorDataset(x_.index_select(0, indices), y_.defined() ? y_.index_select(0, indices) : Tensor());
+  return TensorDataset(x_.index_select(0, indices.to(x_.device())),
+                       y_.defined() ? y_.index_select(0, indices.to(y_.device())) : Tensor());
 }
 
 Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) {

@@ -106,7 +106,7 @@ class TANDEM_API TensorDataset final : public Dataset {
   const Tensor& x() const noexcept { return x_; }
   /// All targets, one a row.
   const Tensor& y() const noexcept { return y_; }
-  /// A copy of the given rows.
+  /// A copy of the given rows. The indices may be on any device.
   TensorDataset subset(const Tensor& indices) const;
 
  private:

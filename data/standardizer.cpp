@@ -13,9 +13,9 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-// f64 while measuring: the mean of large numbers eats the digits of their spread.
+// f64 while measuring: the mean of large numbers eats the digits of their spread. On the host, which looks at each.
 Tensor finite_f64(const Tensor& x) {
-  const Tensor values = x.to(DType::f64).contiguous();
+  const Tensor values = x.to("cpu").to(DType::f64).contiguous();
   const std::int64_t width = x.dim() < 2 ? 1 : x.numel() / std::max<std::int64_t>(x.size(0), 1);
   std::int64_t at = 0;
   for (const double value : values.span<double>()) {
@@ -69,11 +69,12 @@ Standardizer Standardizer::of_all(const Tensor& x) {
 }
 
 Tensor Standardizer::apply(const Tensor& x) const {
-  return x.to(DType::f64).clone().sub_(mean_).div_(std_).to(x.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  const Tensor apart = x.to(DType::f64).clone().sub_(mean_.to(x.device())).div_(std_.to(x.device()));
+  return apart.to(x.dtype() == DType::f64 ? DType::f64 : DType::f32);
 }
 
 Tensor Standardizer::invert(const Tensor& x) const {
-  return x.to(DType::f64).clone().mul_(std_).add_(mean_).to(x.dtype());
+  return x.to(DType::f64).clone().mul_(std_.to(x.device())).add_(mean_.to(x.device())).to(x.dtype());
 }
 
 }  // namespace tandem::inline v0::data

@@ -14,11 +14,11 @@ class TANDEM_API Standardizer {
   /// One mean and one standard deviation of all elements.
   static Standardizer of_all(const Tensor& x);
 
-  /// f32, but f64 for f64. Computed in f64 and rounded once: a large offset takes no digits with it.
+  /// f32, but f64 for f64; where x is. Computed in f64 and rounded once: a large offset takes no digits with it.
   Tensor apply(const Tensor& x) const;
-  /// Back to the original units; in x's type.
+  /// Back to the original units; in x's type, where x is.
   Tensor invert(const Tensor& x) const;
-  /// What is subtracted: f64, of each column, or without dimensions.
+  /// What is subtracted: f64 on the CPU, of each column, or without dimensions.
   const Tensor& mean() const noexcept { return mean_; }
   /// What is divided by.
   const Tensor& std() const noexcept { return std_; }

@@ -19,13 +19,18 @@ struct Fault {
   unsigned int claimed = 0;  // by the thread that writes the rest
   unsigned int ready = 0;    // the rest is written
   FaultKind kind{};
-  const char* op = nullptr;
+  const char* op = nullptr;   // of the host: name_in_notes()
   std::int64_t position = 0;  // of the element
   std::int64_t value = 0;
   double number = 0;
   std::int64_t end = 0;
   std::int64_t ignored = 0;
 };
+
+/// What notes call an op that the calling thread launches: its name, behind the type and path of the module that runs
+/// it. Text of the host that is kept for ever, since the note may be read at any time; a string literal in a kernel
+/// would be in the GPU's memory.
+const char* name_in_notes(const char* op);
 
 /// Throws ValueError for the note at `fault`, if there is one, and wipes it.
 void throw_fault(Fault& fault, int device);

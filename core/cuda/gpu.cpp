@@ -5,6 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
+#include <unordered_set>
+#include <utility>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
@@ -80,6 +83,18 @@ void release_cache(int gpu) {
 void synchronize(const Gpu& gpu, CUstream_st* stream) {
   require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   throw_fault(*gpu.fault, gpu.index);
+}
+
+const char* name_in_notes(const char* op) {
+  if (core::thread_state().scope == nullptr) {
+    return op;
+  }
+  std::string name = core::message_prefix(op);
+  name.resize(name.size() - 2);  // ": "
+  static std::mutex mutex;
+  static auto& names = *new std::unordered_set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.insert(std::move(name)).first->c_str();
 }
 
 void throw_fault(Fault& fault, int device) {

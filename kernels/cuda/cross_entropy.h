@@ -136,7 +136,7 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .count_here = true,
                               .parts = nullptr,
                               .fault = queue.fault(),
-                              .op = kernel.target.op};
+                              .op = cuda::name_in_notes(kernel.target.op)};
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;

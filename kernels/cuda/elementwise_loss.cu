@@ -10,14 +10,19 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 // The one loss that takes probabilities leaves a note about an input that is none.
+struct Notes {
+  cuda::Fault* fault;
+  const char* op;
+
+  explicit Notes(const Queue& queue) : fault(queue.fault()), op(cuda::name_in_notes("binary_cross_entropy")) {}
+};
+
 template <LossOp op, class C>
-__device__ void check(cuda::Fault* fault, C x, std::int64_t i) {
+__device__ void check(const Notes& notes, C x, std::int64_t i) {
   if constexpr (op == LossOp::binary) {
     if (!(x >= C(0) && x <= C(1))) {
-      report(fault, {.kind = cuda::FaultKind::probability,
-                     .op = "binary_cross_entropy",
-                     .position = i,
-                     .number = static_cast<double>(x)});
+      report(notes.fault,
+             {.kind = cuda::FaultKind::probability, .op = notes.op, .position = i, .number = static_cast<double>(x)});
     }
   }
 }
@@ -25,12 +30,12 @@ __device__ void check(cuda::Fault* fault, C x, std::int64_t i) {
 template <LossOp op, class T>
 struct EachLoss : gpu::LossArrays<op, T> {
   using Arrays = gpu::LossArrays<op, T>;
-  cuda::Fault* fault;
+  Notes notes;
 
   __device__ bool reads(int k) const { return k != 0 && this->arrays[k] != nullptr; }
   __device__ int factors() const { return 0; }
   __device__ void update(int&, T (&x)[Arrays::kArrays], std::int64_t i) const {
-    check<op>(fault, ComputeType<T>(x[1]), i);
+    check<op>(notes, ComputeType<T>(x[1]), i);
     x[0] = T(this->loss(x));
   }
 };
@@ -42,13 +47,13 @@ struct Total {
 template <LossOp op, class T>
 struct LossSum : gpu::LossArrays<op, T> {
   using Arrays = gpu::LossArrays<op, T>;
-  cuda::Fault* fault;
+  Notes notes;
   ComputeType<T> scale;
 
   __device__ bool reads(int k) const { return k != 0 && this->arrays[k] != nullptr; }
   __device__ Total factors() const { return {0}; }
   __device__ void update(Total& by, T (&x)[Arrays::kArrays], std::int64_t i) const {
-    check<op>(fault, ComputeType<T>(x[1]), i);
+    check<op>(notes, ComputeType<T>(x[1]), i);
     by.total += static_cast<double>(this->loss(x));
     if (this->arrays[0] != nullptr) {
       x[0] = T(this->input_grad(x) * scale);
@@ -70,11 +75,11 @@ void run(OnCuda, Context& context, const ElementwiseLoss& kernel) {
   const Queue queue(context);
   gpu::for_loss(kernel, [&]<LossOp op, class T>() {
     if (kernel.loss_per_element) {
-      const EachLoss<op, T> each{{kernel, kernel.loss, nullptr}, queue.fault()};
+      const EachLoss<op, T> each{{kernel, kernel.loss, nullptr}, Notes(queue)};
       return flat::for_each(queue, ElementwiseLoss::kName, each, kernel.count);
     }
     const LossSum<op, T> sum{
-        {kernel, kernel.input_grad, nullptr}, queue.fault(), static_cast<ComputeType<T>>(kernel.scale)};
+        {kernel, kernel.input_grad, nullptr}, Notes(queue), static_cast<ComputeType<T>>(kernel.scale)};
     sums::of_elements<Plus>(queue, ElementwiseLoss::kName, sum, kernel.count,
                             Finish<T>{static_cast<T*>(kernel.loss), kernel.scale});
   });

@@ -32,7 +32,7 @@ struct IndexRange {
 };
 
 inline IndexRange index_range(const Queue& queue, const char* op, std::int64_t end) {
-  return {.fault = queue.fault(), .op = op, .end = end};
+  return {.fault = queue.fault(), .op = cuda::name_in_notes(op), .end = end};
 }
 
 /// Division of numbers below `limit`: fast where these have 31 bits.

@@ -86,7 +86,7 @@ void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel) {
         sums::blocks_for(rows.count() * 8, kThreads * 8);  // a row costs as much as 8 neighbours
     CountedSum* parts = blocks > 1 ? queue.workspace_array<CountedSum>(blocks) : nullptr;
     queue.launch(NegativeLogLikelihood::kName, blocks, kThreads, 0, nll_loss<T>, rows, rows.count(),
-                 static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), kernel.op);
+                 static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), cuda::name_in_notes(kernel.op));
     sums::join<Plus>(queue, NegativeLogLikelihood::kName, parts, blocks, finish);
   });
 }

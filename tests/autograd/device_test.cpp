@@ -162,11 +162,11 @@ TEST(SeveralDevices, CrossBackAndForth) {
     Tensor u = a;
     Tensor v = b;
     for (int i = 0; i < 15; ++i) {
-      const Tensor next = u * 0.5 + v.to("cpu:0") * 0.25;
+      const Tensor next = u * 0.5 + v.to(a.device()) * 0.25;
       v = v * 0.5 + u.to("cpu:1") * 0.25;
       u = next;
     }
-    return (u + v.to("cpu:0")).sum();
+    return (u + v.to(a.device())).sum();
   };
   run().backward();
   const Values first = a.grad().to_vector<double>();

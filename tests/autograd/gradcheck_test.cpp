@@ -36,7 +36,11 @@ Tensor square_with(const Tensor& x, Distort distort) {
       const detail::View grad = detail::empty_view(in.sizes, in.dtype, in.device());
       detail::pointwise(kernels::PointwiseOp::mul, grad, {&g.output(), &in});
       detail::pointwise(kernels::PointwiseOp::mul_scalar, grad, {&grad}, {2});
-      distort(static_cast<double*>(grad.data()));
+      const detail::View host = detail::on_host(grad);
+      distort(static_cast<double*>(host.data()));
+      if (host.data() != grad.data()) {
+        detail::copy(grad, host);
+      }
       g.deliver(0, grad, true);
     };
   });

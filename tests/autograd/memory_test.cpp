@@ -1,14 +1,17 @@
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>
 
 #include "leaves.h"
@@ -23,6 +26,30 @@ constexpr bool kCached =
     true;
 #endif
 
+// What tandem has asked the system for, or the driver of the GPU that the test runs on.
+struct Asked {
+  std::uint64_t times;
+  std::size_t bytes;
+};
+Asked asked() {
+  if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
+    const cuda::MemoryStats stats = cuda::memory_stats(device);
+    return {stats.allocations, stats.in_use + stats.cached};
+  }
+  const MemoryStats stats = cpu_memory_stats();
+  return {stats.system_allocations, stats.system_bytes};
+}
+
+// What is in use, when all else was given back.
+std::size_t held() {
+  if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
+    cuda::empty_cache(device);
+  } else {
+    empty_cpu_cache();
+  }
+  return asked().bytes;
+}
+
 nn::Sequential make_mlp() {
   return nn::Sequential(nn::Linear(20, 32), nn::ReLU(), nn::Linear(32, 16), nn::ReLU(), nn::Linear(16, 5));
 }
@@ -35,13 +62,13 @@ void expect_no_system_allocations(Step step) {
   for (int i = 0; i < 5; ++i) {
     step();
   }
-  const MemoryStats before = cpu_memory_stats();
+  const Asked before = asked();
   for (int i = 0; i < 50; ++i) {
     step();
   }
-  const MemoryStats after = cpu_memory_stats();
-  EXPECT_EQ(after.system_allocations - before.system_allocations, 0u);
-  EXPECT_EQ(after.system_bytes, before.system_bytes);
+  const Asked after = asked();
+  EXPECT_EQ(after.times - before.times, 0u);
+  EXPECT_EQ(after.bytes, before.bytes);
 }
 
 TEST(Memory, AWarmTrainingStepAsksTheSystemForNothing) {
@@ -96,10 +123,6 @@ TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
   }
   constexpr std::int64_t kLarge = 1 << 20;  // shared by all threads, so what is free can be counted
   const Tensor w = ones({kLarge}, {.requires_grad = true});
-  const auto held = [] {
-    empty_cpu_cache();
-    return cpu_memory_stats().system_bytes;
-  };
   const std::size_t before = held();
   Tensor y = w;
   for (int i = 0; i < 10; ++i) {
@@ -114,10 +137,9 @@ TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
 // What `work` had from the system at most; blocks of this size are kept when they are free again.
 template <class Work>
 std::size_t bytes_for(Work work) {
-  empty_cpu_cache();
-  const std::size_t before = cpu_memory_stats().system_bytes;
+  const std::size_t before = held();
   work();
-  return cpu_memory_stats().system_bytes - before;
+  return asked().bytes - before;
 }
 
 TEST(Memory, ReductionsOfNarrowTypesMakeNoWideCopy) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/thread_state.h>
 
 #include "leaves.h"
 
@@ -30,7 +31,10 @@ template <class Body>
 void on_threads(Body body) {
   std::vector<std::jthread> threads;
   for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([body, i] { body(i); });
+    threads.emplace_back([body, i, device = core::thread_state().device] {
+      const core::DeviceScope scope(device);
+      body(i);
+    });
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
+#include <tandem/tensor/cuda_allocator.h>
 
 namespace tandem {
 namespace {
@@ -24,6 +25,13 @@ TEST(Cuda, EveryDeviceHasAName) {
 TEST(Cuda, NameOfADeviceThatIsNotThereThrows) {
   EXPECT_THROW(cuda::device_name(-1), DeviceError);
   EXPECT_THROW(cuda::device_name(cuda::device_count()), DeviceError);
+}
+
+TEST(Cuda, MemoryOfADeviceThatIsNotThereThrows) {
+  const Device none(DeviceType::cuda, cuda::device_count());
+  EXPECT_THROW(cuda::memory_stats(none), DeviceError);
+  EXPECT_THROW(cuda::reset_peak_memory_stats(none), DeviceError);
+  EXPECT_THROW(cuda::empty_cache(none), DeviceError);
 }
 
 // The runtime reads the variable once in a process, so a fresh one is needed.

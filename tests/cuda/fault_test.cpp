@@ -7,8 +7,10 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
+#include <tandem/nn/embedding.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/loss.h>
+#include <tandem/nn/module.h>
 
 #include "cuda/gpu_test.h"
 
@@ -96,6 +98,21 @@ TEST(CudaFault, SaysWhatTheCpuSays) {
   same([&](Device d) { return x.to(d).gather(1, wrong.to(d).reshape({4, 1})); });
   same([&](Device d) { return x.to(d).scatter_add(1, wrong.to(d).reshape({4, 1}), x.to(d)); });
   same([&](Device d) { return nn::binary_cross_entropy(tensor({0.5, -0.25}).to(d), tensor({0.5, 0.5}).to(d)); });
+}
+
+TEST(CudaFault, NamesTheModule) {
+  TANDEM_NEEDS_GPUS(1);
+  struct Model : nn::Module<Model> {
+    nn::Embedding words = child("words", nn::Embedding(5, 2));
+    nn::BCELoss loss = child("loss", nn::BCELoss());
+    Tensor forward(const Tensor& x) const { return words(x); }
+  };
+  Model model;
+  model.to("cuda:0");
+  expect_fault([&] { return model(ids({1, 7})); }, "Embedding 'words': index 7 at position 1 is outside [0, 5)");
+  expect_fault([&] { return model.loss(filled(4, -1), filled(4, 1)); },
+               "BCELoss 'loss': binary_cross_entropy: element 0 of the input is -1, expected a probability between 0 "
+               "and 1; for logits use binary_cross_entropy_with_logits");
 }
 
 TEST(CudaFault, TheFirstOfManyIsKept) {

@@ -67,10 +67,13 @@ TEST(TensorDataset, HandsOutCopiesWithoutHistory) {
 
 TEST(TensorDataset, PartsMayBeOnDifferentDevices) {
   const TensorDataset dataset(numbers(4).x().to("cpu:1"), numbers(4).y());
-  const Example batch = dataset.get_batch(Indices{1, 2});
-  EXPECT_EQ(batch.x.device(), Device("cpu:1"));
-  EXPECT_EQ(batch.y.device(), Device("cpu:0"));
-  EXPECT_EQ(batch.x.to_vector<double>(), (Values{2, 3, 4, 5}));
+  for (const Example& batch :
+       {dataset.get_batch(Indices{1, 2}), dataset.subset(tensor({1, 2})).get_batch(Indices{0, 1})}) {
+    EXPECT_EQ(batch.x.device(), Device("cpu:1"));
+    EXPECT_EQ(batch.y.device(), dataset.y().device());
+    EXPECT_EQ(batch.x.to_vector<double>(), (Values{2, 3, 4, 5}));
+    EXPECT_EQ(batch.y.to_vector<std::int64_t>(), (Indices{1, 2}));
+  }
 }
 
 TEST(TensorDataset, NeedNotBeDense) {
@@ -92,8 +95,9 @@ TEST(TensorDataset, WrongRowsAreErrors) {
             "TensorDataset: x [3, 2] and y [4] must have the same number of rows");
   EXPECT_THROW(TensorDataset(zeros({}), zeros({})), ShapeError);
   EXPECT_THROW(TensorDataset(Tensor(), arange(4)), ConfigError);
-  EXPECT_THROW(numbers(3).get_batch(Indices{3}), ValueError);
-  EXPECT_THROW(numbers(3).subset(tensor({-1})), ValueError);
+  EXPECT_EQ(message_of<ConfigError>([] { numbers(3).get_batch(Indices{0, 3}); }),
+            "TensorDataset: there is no sample 3: expected 0 to 2");
+  EXPECT_THROW(numbers(3).subset(tensor({-1})).x().to_vector<double>(), ValueError);
 }
 
 // ---- random_split ----

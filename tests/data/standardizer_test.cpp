@@ -40,6 +40,17 @@ TEST(Standardizer, MeasuresEachColumn) {
   expect_near(scaler.std(), {std::sqrt(2.0 / 3), std::sqrt((400.0 + 100 + 900) / 3)}, 1e-5);
 }
 
+TEST(Standardizer, TakesRowsFromAnyDeviceAndLeavesThemThere) {
+  const Tensor x = table({1, 10, 2, 20, 3, 60}, 3).to("cpu:1");
+  const Standardizer scaler = Standardizer::per_column(x);
+  EXPECT_EQ(scaler.mean().device(), Device("cpu"));
+  const Tensor scaled = scaler.apply(x);
+  EXPECT_EQ(scaled.device(), x.device());
+  EXPECT_EQ(scaler.apply(x.to("cpu")).to_vector<double>(), scaled.to_vector<double>());
+  EXPECT_EQ(scaler.invert(scaled).device(), x.device());
+  expect_near(scaler.invert(scaled), x.to_vector<double>(), 1e-5);
+}
+
 TEST(Standardizer, BringsTheFittedPartToMeanZeroAndDeviationOne) {
   manual_seed(4);
   const Tensor x = randn({500, 3}) * tensor({0.01, 1.0, 300.0}) + tensor({5.0, -2.0, 1000.0});

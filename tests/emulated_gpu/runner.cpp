@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <random>
 
@@ -23,7 +25,28 @@ namespace detail {
 
 namespace {
 
-thread_local std::unique_ptr<Runner> runner;
+constinit thread_local Runner* runner = nullptr;
+
+// An OS thread has its runner until its thread-local objects end. Those that end later may still wait for streams, and
+// so run kernels: they get one that is kept for ever, since nothing later could give it back.
+Runner* make_runner() {
+  constinit static thread_local bool ended = false;
+  struct OfThread {
+    Runner own;
+    ~OfThread() {
+      runner = nullptr;
+      ended = true;
+    }
+  };
+  if (!ended) {
+    static thread_local OfThread runner_of_thread;
+    return &runner_of_thread.own;
+  }
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<Runner>;
+  const std::lock_guard lock(mutex);
+  return &kept.emplace_back();
+}
 
 void fiber_main() {
   for (;;) {
@@ -161,7 +184,7 @@ std::uint64_t seed() {
 
 cudaError_t run_kernel(const Launch& launch) {
   if (runner == nullptr) {
-    runner = std::make_unique<Runner>();
+    runner = make_runner();
     provide_signal_stack();
   }
   return runner->run(launch);

@@ -54,18 +54,37 @@ std::size_t memory_size() {
   return size;
 }
 
+// How many of `count` GPUs a program sees: those that the list names, up to the first number that is none's.
+int visible_devices(int count) {
+  const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (list == nullptr) {
+    return count;
+  }
+  int visible = 0;
+  char* end = nullptr;
+  for (;; list = end + 1, ++visible) {
+    const long index = std::strtol(list, &end, 10);
+    if (end == list || index < 0 || index >= count) {
+      return visible;
+    }
+    if (*end != ',') {
+      return visible + 1;
+    }
+  }
+}
+
 int device_count() {
   constexpr int kMaxDevices = 16;
   const char* text = std::getenv("EMULATED_GPU_COUNT");
   if (text == nullptr) {
-    return 2;
+    return visible_devices(2);
   }
   char* end = nullptr;
   const long count = std::strtol(text, &end, 10);
   if (end == text || *end != '\0' || count < 0 || count > kMaxDevices) {
     report_and_abort(fmt::format("EMULATED_GPU_COUNT='{}': expected a number up to {}", text, kMaxDevices));
   }
-  return static_cast<int>(count);
+  return visible_devices(static_cast<int>(count));
 }
 
 }  // namespace

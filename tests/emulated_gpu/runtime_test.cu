@@ -313,6 +313,25 @@ TEST(Library, QueuesItsTasks) {
   EXPECT_EQ(value.values()[0], 9);
 }
 
+TEST(Threads, RunKernelsWhileTheyEnd) {
+  struct Counter {
+    Array<int> value{std::vector<int>{0}};
+    Stream stream;
+    void add_one() {
+      EXPECT_CUDA(launch(stream, 1, 1, 0, increment, value.data()));
+      EXPECT_CUDA(cudaStreamSynchronize(stream));
+    }
+    ~Counter() {
+      add_one();
+      EXPECT_EQ(value.values()[0], 2);
+    }
+  };
+  std::thread([] {
+    thread_local Counter counter;  // ends after what the thread's first kernel makes
+    counter.add_one();
+  }).join();
+}
+
 TEST(Threads, ShareTheDevices) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {

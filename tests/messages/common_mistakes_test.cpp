@@ -9,6 +9,8 @@
 
 #include <tandem/tandem.h>
 
+#include "support/gpu.h"
+
 // The commonest mistakes, in one list: what a user reads. A text says where (layer or parameter by its name), what was
 // expected, what came, and what to do; and it fits on a screen.
 
@@ -260,8 +262,9 @@ TEST_P(CommonMistake, IsExplained) {
   std::string text = "nothing was thrown";
   try {
     GetParam().make(scene);
+    test::wait_for_gpu();
   } catch (const Error& error) {
-    text = error.what();
+    text = test::as_on_cpu(error.what());
   }
   EXPECT_EQ(text, GetParam().text);
   EXPECT_LE(text.size(), 80U * 24U) << "more than a screen";

@@ -16,6 +16,7 @@
 #include <tandem/optim/sgd.h>
 
 #include "models.h"
+#include "support/memory.h"
 #include "support/message.h"
 
 // Replicas: one module on several threads, each with parameters of its own.
@@ -25,6 +26,7 @@ namespace {
 
 using core::Frame;
 using core::FrameScope;
+using test::memory_of;
 using test::message_of;
 using test::Mixed;
 using test::Mlp;
@@ -38,7 +40,7 @@ struct Replica {
   Frame frame;
   std::vector<Tensor> parameters;
 
-  Replica(const nn::ModuleBase& module, double factor, Device device = "cpu:0") {
+  Replica(const nn::ModuleBase& module, double factor, Device device = core::thread_state().device) {
     for (const Tensor& slot : module.parameters()) {
       parameters.push_back((slot.detach() * factor).to(device));
       parameters.back().requires_grad_();
@@ -75,7 +77,7 @@ TEST(Frame, StandsInForSlotsWhileItIsActive) {
   {
     const FrameScope scope(replica.frame);
     EXPECT_EQ(model(x).to_vector<double>(), by_hand(replica.parameters, x).to_vector<double>());
-    EXPECT_EQ(model.fc1.weight.data<float>(), replica.parameters[0].data<float>());
+    EXPECT_EQ(memory_of(model.fc1.weight), memory_of(replica.parameters[0]));
     EXPECT_EQ(core::thread_state().frame, &replica.frame);
   }
   EXPECT_EQ(model(x).to_vector<double>(), outside);
@@ -276,7 +278,8 @@ TEST(FrameThreads, RecordedReplicasAddUpInTheModule) {
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {
         const FrameScope scope(*frames[static_cast<std::size_t>(i)]);
-        outputs[static_cast<std::size_t>(i)] = model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to("cpu:0");
+        outputs[static_cast<std::size_t>(i)] =
+            model(x.narrow(0, 4 * i, 4).to(Device(DeviceType::cpu, i))).to(x.device());
       });
     }
   }

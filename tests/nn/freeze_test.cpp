@@ -25,11 +25,11 @@ using test::values_of;
 
 using Values = std::vector<double>;
 
-const Tensor kInput = arange(8.0).reshape({2, 4}) * 0.1;
+Tensor input() { return arange(8.0).reshape({2, 4}) * 0.1; }
 
 void train_step(const Mlp& model, optim::Optimizer& optimizer) {
   optimizer.zero_grad();
-  model(kInput).pow(2).sum().backward();
+  model(input()).pow(2).sum().backward();
   optimizer.step();
 }
 
@@ -61,7 +61,7 @@ TEST(Freezing, TheHeadIsTrainedAlone) {
   EXPECT_EQ(after[1], before[1]);
   EXPECT_NE(after[2], before[2]);
   EXPECT_NE(after[3], before[3]);
-  EXPECT_FALSE(model.fc1(kInput).requires_grad()) << "nothing is recorded for what is frozen";
+  EXPECT_FALSE(model.fc1(input()).requires_grad()) << "nothing is recorded for what is frozen";
 }
 
 // The same as an optimiser that never heard of what is frozen, and one that starts with it when it is trained.
@@ -78,7 +78,7 @@ TEST(Freezing, OptimizersGoOnWhenItIsTrainedAgain) {
       model.fc1.requires_grad_(!by_freezing);
       for (int step = 0; step < 2; ++step) {
         adam.zero_grad();
-        model(kInput).pow(2).sum().backward();
+        model(input()).pow(2).sum().backward();
         if (!by_freezing) {
           model.fc1.weight.zero_grad();
           model.fc1.bias.zero_grad();
@@ -116,7 +116,7 @@ TEST(Freezing, KeepsMomentsAndStepCounts) {
 TEST(Freezing, DropsTheGradientSoThatNoStepIsTaken) {
   Mlp model;
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
-  model(kInput).sum().backward();
+  model(input()).sum().backward();
   model.fc1.requires_grad_(false);
   const auto before = values_of(model);
   sgd.step();
@@ -132,14 +132,14 @@ TEST(Freezing, AGraphFromBeforeDeliversNothing) {
   int calls = 0;
   Tensor weight = model.fc1.weight;
   weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls; });
-  const Tensor loss = model(kInput).sum();
+  const Tensor loss = model(input()).sum();
   weight.requires_grad_(false);
   loss.backward();
   EXPECT_EQ(calls, 0);
   EXPECT_TRUE(model.fc1.bias.grad().defined());
   weight.requires_grad_();
   EXPECT_FALSE(weight.grad().defined());
-  model(kInput).sum().backward();
+  model(input()).sum().backward();
   EXPECT_EQ(calls, 1) << "hooks wait";
   EXPECT_TRUE(weight.grad().defined());
 }
@@ -153,14 +153,14 @@ TEST(Freezing, FrozenParametersAreChangedInPlaceFreely) {
   EXPECT_EQ(model.fc1.weight.to_vector<double>()[5], before[5] * 2);
   EXPECT_TRUE(model.fc1.weight.is_leaf());
   model.fc1.requires_grad_();
-  model(kInput).sum().backward();
+  model(input()).sum().backward();
   EXPECT_TRUE(model.fc1.weight.grad().defined());
 }
 
 TEST(Freezing, AChangeOfWhatAGraphSavedIsNoticed) {
   Mlp model;
   model.fc2.requires_grad_(false);
-  const Tensor loss = model(kInput).sum();  // saves fc2's weight for the gradient of fc1
+  const Tensor loss = model(input()).sum();  // saves fc2's weight for the gradient of fc1
   model.fc2.weight.mul_(2);
   EXPECT_THROW(loss.backward(), AutogradError);
 }
@@ -175,7 +175,7 @@ TEST(Freezing, SurvivesAMove) {
   model.fc1.requires_grad_();
   const auto before = values_of(model);
   sgd.zero_grad();
-  model(kInput.to(DType::f64)).sum().backward();
+  model(input().to(DType::f64)).sum().backward();
   sgd.step();
   EXPECT_NE(values_of(model)[0], before[0]);
 }

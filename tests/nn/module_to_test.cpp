@@ -15,6 +15,8 @@
 #include <tandem/optim/sgd.h>
 
 #include "models.h"
+#include "support/gpu.h"
+#include "support/memory.h"
 #include "support/message.h"
 
 // Moving a module to another device or dtype, in the middle of training too.
@@ -22,6 +24,7 @@
 namespace tandem {
 namespace {
 
+using test::memory_of;
 using test::message_of;
 using test::Mixed;
 using test::Mlp;
@@ -62,16 +65,17 @@ TEST(ModuleTo, ConvertsFloatingPointOnly) {
 
 TEST(ModuleTo, ThePlaceWhereItIsChangesNothing) {
   Mlp model;
-  const float* memory = model.fc1.weight.data<float>();
-  model.to("cpu:0");
+  const void* memory = memory_of(model.fc1.weight);
+  model.to(model.fc1.weight.device());
   model.to(DType::f32);
-  EXPECT_EQ(model.fc1.weight.data<float>(), memory);
+  EXPECT_EQ(memory_of(model.fc1.weight), memory);
 }
 
 TEST(ModuleTo, AnUnknownDeviceIsAnErrorThatChangesNothing) {
   Mlp model;
+  const Device here = model.fc1.weight.device();
   EXPECT_THROW(model.to("cpu:999"), DeviceError);
-  EXPECT_EQ(model.fc1.weight.device(), Device("cpu:0"));
+  EXPECT_EQ(model.fc1.weight.device(), here);
 }
 
 TEST(ModuleTo, KeepsFrozenParametersFrozenAndHooksInPlace) {
@@ -186,14 +190,20 @@ void expect_moving_changes_nothing() {
   }
 }
 
-TEST(TrainingWhileMoving, IsEqualToNeverMoving) { expect_moving_changes_nothing<Mlp>(); }
+TEST(TrainingWhileMoving, IsEqualToNeverMoving) {
+  TANDEM_SKIP_ON_GPU("a GPU rounds sums in another order than a CPU");
+  expect_moving_changes_nothing<Mlp>();
+}
 
 // One parameter of exactly 256 bytes: after two moves its elements are likely to be where they were before.
 struct Small : nn::Module<Small> {
   Parameter weight = parameter("weight", randn({16, 4}));
   Tensor forward(const Tensor& x) const { return linear(x, weight); }
 };
-TEST(TrainingWhileMoving, IsEqualWhenMemoryIsUsedAgain) { expect_moving_changes_nothing<Small>(); }
+TEST(TrainingWhileMoving, IsEqualWhenMemoryIsUsedAgain) {
+  TANDEM_SKIP_ON_GPU("a GPU rounds sums in another order than a CPU");
+  expect_moving_changes_nothing<Small>();
+}
 
 TEST(TrainingWhileMoving, ThroughF64AndBackKeepsTheOptimizersState) {
   for (const auto& [name, make] : kOptimizers) {

@@ -106,7 +106,7 @@ TEST_P(EveryState, LoadedBetweenBackwardAndStep) {
   other.take_values(whole.values());
   for (GroupedRun* run : {&whole, &other}) {
     run->parameters[0].zero_grad();
-    run->parameters[0].backward(gradient_at(5, 0, DType::f32));
+    run->parameters[0].backward(gradient_at(5, 0, DType::f32).to(run->parameters[0].device()));
   }
   other.optimizer->load_state_dict(whole.optimizer->state_dict());
   for (const std::size_t i : {1u, 2u, 4u})

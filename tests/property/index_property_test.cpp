@@ -59,9 +59,10 @@ Sample pick_indices(const Index& sizes, std::int64_t end) {
   }
   // The layout's own memory keeps its strides: values are brought into range where they lie.
   std::vector<std::int64_t> numbers = index.whole.to_vector<std::int64_t>();
-  for (std::int64_t i = 0; i < index.whole.numel(); ++i) {
-    index.whole.mutable_data<std::int64_t>()[i] = std::abs(numbers[static_cast<std::size_t>(i)]) % end;
+  for (std::int64_t& number : numbers) {
+    number = std::abs(number) % end;
   }
+  index.whole.copy_(from_data(numbers, index.whole.shape()));
   return index;
 }
 

@@ -15,7 +15,8 @@ namespace tandem::test {
 /// Runs `property` on `cases` random inputs, and fails the running test for the first that it does not hold for.
 ///
 /// The same cases each time, unless the environment has RC_PARAMS="seed=...". Under sanitizers and without optimisation
-/// it is a fifth of the cases. TANDEM_PROPERTY_CASES in the environment replaces the number, for long runs.
+/// it is a fifth of the cases, on a GPU a twenty-fifth. TANDEM_PROPERTY_CASES in the environment replaces the number,
+/// for long runs.
 void run_property(int cases, const rc::detail::Property& property);
 
 template <class Testable>

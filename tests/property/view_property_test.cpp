@@ -10,6 +10,7 @@
 #include <tandem/tensor/view.h>
 
 #include "property.h"
+#include "support/memory.h"
 
 // Random chains of views against an oracle that keeps, for every element, the place in memory it comes from.
 
@@ -17,6 +18,7 @@ namespace tandem {
 namespace {
 
 using test::check_property;
+using test::memory_of;
 using test::once_in;
 using test::pick;
 using test::pick_order;
@@ -191,14 +193,14 @@ TEST(ViewProperty, AnyChainOfViewsShowsTheElementsOfTheOracle) {
     Pair x{arange(sizes.numel()).reshape(sizes), {sizes, {}}};
     x.oracle.places.resize(static_cast<std::size_t>(sizes.numel()));
     std::iota(x.oracle.places.begin(), x.oracle.places.end(), 0);
-    const auto* memory = x.tensor.data<std::int64_t>();
+    const auto* memory = static_cast<const std::int64_t*>(memory_of(x.tensor));
     const detail::Storage* storage = x.tensor.raw().storage.get();
     for (std::int64_t left = pick(1, 8); left > 0; --left) {
       x = test::one_of(steps)(x);
       RC_ASSERT(x.tensor.shape() == x.oracle.sizes);
       RC_ASSERT(x.tensor.raw().storage.get() == storage);
-      // By hand, from data() and strides(), as a user would walk it.
-      const auto* first = x.tensor.data<std::int64_t>();
+      // By hand, from the first element and strides(), as a user would walk it.
+      const auto* first = static_cast<const std::int64_t*>(memory_of(x.tensor));
       const Oracle walked = gathered(x.oracle.sizes, [&](const std::vector<std::int64_t>& index) {
         const std::int64_t* element = first;
         for (std::size_t dim = 0; dim < index.size(); ++dim) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda_stream.h>
 #include <tandem/core/thread_state.h>
 
 /// For what is so on the host alone, at the beginning of a test that also runs on a GPU.
@@ -15,6 +16,34 @@
   static_assert(true)
 
 namespace tandem::test {
+
+/// Where the test runs on a GPU, waits for it: wrong values that it has found are thrown here.
+inline void wait_for_gpu() {
+  if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
+    cuda::synchronize(device);
+  }
+}
+
+/// A text of a test that runs on a GPU as the CPU would have written it: with the name of the CPU for the GPU's,
+/// without what is said of errors that were found late. Anywhere else, the text.
+inline std::string as_on_cpu(std::string text) {
+  const Device device = core::thread_state().device;
+  if (device.type != DeviceType::cuda) {
+    return text;
+  }
+  const std::string gpu = to_string(device);
+  const auto replace = [&text](const std::string& from, const std::string& to) {
+    for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+    }
+  };
+  replace(fmt::format(" (found on the GPU {} while the program went on; results since then are not to be used)", gpu),
+          "");
+  replace(fmt::format(", device={}", gpu), "");
+  replace("on " + gpu, "on " + to_string(Device()));
+  replace(fmt::format(".to(\"{}\")", gpu), fmt::format(".to(\"{}\")", to_string(Device())));
+  return text;
+}
 
 /// What is said of a GPU that is not there, in this build on this machine.
 inline std::string gpu_refusal(const std::string& device) {

@@ -7,17 +7,21 @@
 
 #include <tandem/core/error.h>
 
+#include "support/gpu.h"
+
 namespace tandem::test {
 
 /// The text of the E that `body` throws; anything else it does fails the test. For golden texts:
-/// EXPECT_EQ(message_of<ShapeError>([&] { a + b; }), "...").
+/// EXPECT_EQ(message_of<ShapeError>([&] { a + b; }), "..."). On a GPU, which may find the error later, this waits for
+/// it, and words it as_on_cpu().
 template <class E, class Body>
 std::string message_of(Body&& body) {
   try {
     body();
+    wait_for_gpu();
   } catch (const Error& error) {
     EXPECT_TRUE(typeid(error) == typeid(E)) << "another type of error: " << typeid(error).name();
-    return error.what();
+    return as_on_cpu(error.what());
   } catch (const std::exception& error) {
     ADD_FAILURE() << "not one of tandem's errors: " << error.what();
     return {};

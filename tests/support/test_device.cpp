@@ -7,6 +7,8 @@
 #include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
 
+#include "gpu.h"
+
 // Every test program has this. With TANDEM_TEST_DEVICE=cuda:0 tensors of its tests are made on that device unless they
 // say otherwise: the same tests for every backend. Where there is no such device they are skipped. Tests of GPUs, in
 // tests/cuda, name their devices everywhere, and are left alone.
@@ -24,7 +26,14 @@ class DeviceListener final : public ::testing::EmptyTestEventListener {
     }
     core::thread_state().device = device_;
   }
-  void OnTestEnd(const ::testing::TestInfo&) override { core::thread_state().device = Device(); }
+  void OnTestEnd(const ::testing::TestInfo&) override {
+    try {
+      wait_for_gpu();
+    } catch (const Error& error) {
+      ADD_FAILURE() << "nobody asked the GPU for what it found wrong: " << error.what();
+    }
+    core::thread_state().device = Device();
+  }
 
  public:
   explicit DeviceListener(Device device) : device_(device) {

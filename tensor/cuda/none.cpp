@@ -1,0 +1,30 @@
+#include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
+#include <tandem/tensor/cuda_allocator.h>
+#include <tandem/tensor/pinned.h>
+
+// What a build without CUDA answers: there is no GPU whose memory could be counted, and nobody to pin memory for.
+
+namespace tandem::inline v0 {
+
+namespace {
+[[noreturn]] void fail_without(const char* what) { fail<DeviceError>("{}: {}", what, cuda::why_unavailable()); }
+}  // namespace
+
+namespace detail {
+
+core::Ref<Storage> allocate_pinned(std::size_t) { fail_without("pin_memory"); }
+bool is_pinned(const void*) noexcept { return false; }
+void note_pinned_use(const void*, const cuda::Stream&) {}
+
+}  // namespace detail
+
+namespace cuda {
+
+MemoryStats memory_stats(Device) { fail_without("cuda::memory_stats"); }
+void reset_peak_memory_stats(Device) { fail_without("cuda::reset_peak_memory_stats"); }
+void empty_cache(Device) { fail_without("cuda::empty_cache"); }
+
+}  // namespace cuda
+
+}  // namespace tandem::inline v0
