@@ -34,7 +34,7 @@ struct CrossEntropyArguments {
   bool count_here;  // every block finds out how many rows count; else *scale says it
   CountedSum* parts;
   cuda::Fault* fault;
-  const char* op;
+  BadValue bad;
 
   __device__ bool counts(std::int64_t row) const { return !target.ignored(row) && !target.outside(row); }
 };
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
       if (counts) {
         total = total + CountedSum{static_cast<double>(loss), static_cast<double>(by.target.counts(row))};
       } else if (!by.target.ignored(row)) {
-        report_target(by.fault, by.op, row, by.target.index(row), by.classes, by.target.ignore_index());
+        report_target(by.fault, by.bad, row, by.target.index(row));
       }
     }
     if constexpr (!kShares) {
@@ -136,7 +136,7 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .count_here = true,
                               .parts = nullptr,
                               .fault = queue.fault(),
-                              .op = kernel.target.op};
+                              .bad = kernel.target.bad};
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;

@@ -14,7 +14,7 @@ template <LossOp op, class C>
 __device__ void check(cuda::Fault* fault, C x, std::int64_t i) {
   if constexpr (op == LossOp::binary) {
     if (!(x >= C(0) && x <= C(1))) {
-      report(fault, {.kind = cuda::FaultKind::probability,
+      report(fault, {.kind = BadValue::Kind::probability,
                      .op = "binary_cross_entropy",
                      .position = i,
                      .number = static_cast<double>(x)});

@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+
+#include <pthread.h>
 
 #include <fmt/format.h>
 
@@ -19,6 +22,7 @@ namespace {
 constexpr std::size_t kMaxQueued = 1024;
 
 thread_local bool inside_task = false;
+bool forked = false;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -79,6 +83,7 @@ unsigned Device::reach() const {
 }
 
 bool in_task() { return inside_task; }
+bool in_forked_child() { return forked; }
 
 cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) {
@@ -99,6 +104,7 @@ Runtime::Runtime() : random_(static_cast<std::minstd_rand::result_type>(seed() +
     devices.push_back(std::make_unique<Device>(i, memory));
   }
   install_fault_handler();
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
 }
 
 Device& Runtime::current() { return *devices.at(static_cast<std::size_t>(current_device)); }
@@ -134,6 +140,15 @@ cudaError_t Runtime::check(cudaEvent_t event) {
 
 std::size_t Runtime::random(std::size_t count) { return seed() == 0 ? 0 : random_() % count; }
 
+template <class Done>
+void Runtime::run_until(Lock& lock, CUstream_st& stream, const Done& done) {
+  while (!done()) {
+    if (!run_front(lock, stream)) {
+      changed_.wait(lock);
+    }
+  }
+}
+
 cudaError_t Runtime::submit(Lock& lock, CUstream_st& stream, Task task) {
   if (stream.capture != nullptr) {
     return add_node(stream, std::move(task));
@@ -142,29 +157,49 @@ cudaError_t Runtime::submit(Lock& lock, CUstream_st& stream, Task task) {
     return sticky;
   }
   stream.queue.push_back(std::move(task));
-  while (stream.queue.size() > kMaxQueued) {
-    run_front(lock, stream);
-  }
+  run_until(lock, stream, [&] { return stream.queue.size() <= kMaxQueued; });
   return cudaSuccess;
 }
 
-void Runtime::run_front(Lock& lock, CUstream_st& stream) {
+bool Runtime::run_front(Lock& lock, CUstream_st& stream) {
   Device& device = *stream.device;
   changed_.wait(lock, [&device] { return !device.busy; });
+  if (stream.calling) {
+    return false;
+  }
   if (stream.queue.empty()) {
-    return;
+    return true;
   }
   if (const auto& marker = stream.queue.front().wait; marker != nullptr && !marker->done) {
-    run_front(lock, *marker->stream);
-    return;
+    return run_front(lock, *marker->stream);
   }
   Task task = std::move(stream.queue.front());
   stream.queue.pop_front();
-  device.busy = true;
   stream.running = true;
+  if (task.type == cudaGraphNodeTypeHost) {
+    start_call(stream, std::move(task));
+    return false;
+  }
+  device.busy = true;
   const cudaError_t error = execute(lock, task);
-  stream.running = false;
   device.busy = false;
+  complete(stream, task, error);
+  return true;
+}
+
+void Runtime::start_call(CUstream_st& stream, Task task) {
+  stream.calling = true;
+  std::thread([this, &stream, task = std::move(task)] {
+    inside_task = true;
+    task.run();
+    const Lock lock(mutex);
+    stream.calling = false;
+    complete(stream, task, cudaSuccess);
+  }).detach();
+}
+
+void Runtime::complete(CUstream_st& stream, const Task& task, cudaError_t error) {
+  stream.running = false;
   if (task.record != nullptr) {
     task.record->done = true;
     task.record->seconds = now();
@@ -215,9 +250,7 @@ cudaError_t Runtime::run_now(Lock& lock, Task task) {
 }
 
 void Runtime::finish(Lock& lock, CUstream_st& stream) {
-  while (!stream.queue.empty() || stream.running) {
-    run_front(lock, stream);
-  }
+  run_until(lock, stream, [&] { return stream.queue.empty() && !stream.running; });
 }
 
 void Runtime::finish(Lock& lock, Device& device) {
@@ -231,14 +264,14 @@ void Runtime::finish(Lock& lock, Device& device) {
     if (pending.empty()) {
       return;
     }
-    run_front(lock, *pending[random(pending.size())]);
+    if (!run_front(lock, *pending[random(pending.size())])) {
+      changed_.wait_for(lock, std::chrono::milliseconds(1));  // another one may go on meanwhile
+    }
   }
 }
 
 void Runtime::finish(Lock& lock, const std::shared_ptr<Marker>& marker) {
-  while (!marker->done) {
-    run_front(lock, *marker->stream);
-  }
+  run_until(lock, *marker->stream, [&] { return marker->done; });
 }
 
 void Runtime::drop_tasks() {

@@ -303,6 +303,46 @@ TEST(HostFunction, RunsInOrderAndMayNotCallCuda) {
   EXPECT_EQ(inside, cudaErrorNotPermitted);
 }
 
+TEST(HostFunction, MayTakeForEver) {
+  const Stream stream;
+  const Stream other;
+  const Array<int> value(std::vector<int>{0});
+  const Event event;
+  std::atomic<bool> go_on{false};
+  const auto call = [](void* flag) {
+    while (!static_cast<std::atomic<bool>*>(flag)->load())
+      std::this_thread::yield();
+  };
+  EXPECT_CUDA(cudaLaunchHostFunc(stream, call, &go_on));
+  EXPECT_CUDA(cudaEventRecord(event, stream));
+  EXPECT_CUDA(launch(stream, 1, 1, 0, increment, value.data()));
+  EXPECT_CUDA(launch(other, 1, 1, 0, increment, value.data()));
+  EXPECT_CUDA(cudaStreamSynchronize(other));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  }
+  go_on = true;
+  EXPECT_CUDA(cudaDeviceSynchronize());
+  EXPECT_CUDA(cudaEventQuery(event));
+  EXPECT_EQ(value.values()[0], 2);
+}
+
+TEST(Process, AForkedChildCannotUseTheGpu) {
+  const Stream stream;
+  const pid_t child = fork();
+  if (child == 0) {
+    int count = 0;
+    const bool right = cudaGetDeviceCount(&count) == cudaErrorInitializationError &&
+                       cudaStreamSynchronize(stream) == cudaErrorInitializationError;
+    std::_Exit(right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+}
+
 TEST(Library, QueuesItsTasks) {
   const Array<int> value(std::vector<int>{1});
   const Stream stream;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <tandem/core/export.h>
+
+struct CUstream_st;
+struct CUevent_st;
+
+// Internal: the host waits for a GPU here, and nowhere else.
+
+namespace tandem::inline v0::cuda {
+
+/// Blocks until GPU `gpu` has done what `stream` holds, or has got to `event`. `call` is what the program called, for
+/// messages. Throws DeviceError for what the GPU ran into, and after TANDEM_GPU_TIMEOUT seconds: 600 unless set, 0 for
+/// no limit. Work on one stream is seconds at most, however deep the queue; ten minutes are what PyTorch's collectives
+/// wait for each other.
+TANDEM_API void wait_for(int gpu, CUstream_st* stream, const char* call);
+TANDEM_API void wait_for(int gpu, CUevent_st* event, const char* call);
+
+}  // namespace tandem::inline v0::cuda
