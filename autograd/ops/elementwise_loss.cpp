@@ -144,9 +144,9 @@ void check_probabilities(LossNames names, const Tensor& input) {
       for (std::int64_t i = 0; i < count; ++i) {
         if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
           fail<ValueError>("{}{}", MessagePrefix{names.op},
-                           describe({.kind = core::BadValue::Kind::probability,
-                                     .position = i,
-                                     .number = static_cast<double>(C(values[i]))}));
+                           core::describe({.kind = core::BadValue::Kind::probability,
+                                           .position = i,
+                                           .number = static_cast<double>(C(values[i]))}));
         }
       }
     });

@@ -41,7 +41,8 @@ void check_in_range(const char* op, const View& index, std::int64_t end) {
   detail::host_work(op, [=, count = index.numel()] {
     for (std::int64_t i = 0; i < count; ++i) {
       if (values[i] < 0 || values[i] >= end) [[unlikely]] {
-        fail<ValueError>("{}{}", core::MessagePrefix{op}, describe({.position = i, .value = values[i], .end = end}));
+        fail<ValueError>("{}{}", core::MessagePrefix{op},
+                         core::describe({.position = i, .value = values[i], .end = end}));
       }
     }
   });

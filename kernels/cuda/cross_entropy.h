@@ -4,7 +4,7 @@
 
 #include <tandem/kernels/class_shares.h>
 #include <tandem/kernels/cuda/class_losses.h>
-#include <tandem/kernels/cuda/row_launch.h>
+#include <tandem/kernels/cuda/exponentials.h>
 #include <tandem/kernels/softmax_loss.h>
 
 // Internal: cross-entropy's forward pass. In f32 4 bytes per logit, 8 with the gradient: a row is read once, for its
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     const std::int64_t classes = counts ? by.classes : 0;
     const T* x = by.logits + row * by.classes;
     T* copy = plan.staged ? rows::stage(x, by.classes, 0) : nullptr;
-    const auto all = rows::exponentials(group, x, classes, copy);
+    const auto all = exponentials(group, x, classes, copy);
     const C log_sum = static_cast<C>(std::log(all.sum));
     const T* again = plan.staged ? copy : x;
     C loss = 0;

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
 #include <tandem/kernels/cuda/queue.h>
 
 // Internal: kernels over dense arrays of one type and length: element i of each is read, computed with, and written
@@ -117,17 +119,13 @@ __global__ void __launch_bounds__(kThreads) walk(F f, std::int64_t count) {
 }
 
 template <class F>
-bool aligned(const F& f) noexcept {
-  for (const auto* array : f.arrays) {
-    if (reinterpret_cast<std::uintptr_t>(array) % 16 != 0) {
-      return false;
-    }
-  }
-  return true;
-}
+inline constexpr int kWide = 16 / static_cast<int>(sizeof(typename F::Element));
 
 template <class F>
-inline constexpr int kWide = 16 / static_cast<int>(sizeof(typename F::Element));
+bool aligned(const F& f) noexcept {
+  return std::all_of(std::begin(f.arrays), std::end(f.arrays),
+                     [](const auto* array) { return aligned_for<kWide<F>>(array); });
+}
 
 /// f over `count` elements.
 template <class F>
