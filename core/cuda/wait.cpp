@@ -50,9 +50,8 @@ void wait(int gpu, const char* kind, const void* handle, const char* call, const
       cudaGetLastError();
       fail<DeviceError>(
           "{}: cuda:{} is not done after {} s, on its {} {}; the last launches of this thread: {}. A kernel may never "
-          "end, "
-          "or the work may wait for an event or a program that never comes: end this process, and see by nvidia-smi "
-          "what the GPU does. TANDEM_GPU_TIMEOUT=<seconds> sets how long to wait, 0 for ever",
+          "end, or the work may wait for an event or a program that never comes: end this process, and see by "
+          "nvidia-smi what the GPU does. TANDEM_GPU_TIMEOUT=<seconds> sets how long to wait, 0 for ever",
           call, gpu, limit.count(), kind, handle, last_launches());
     }
     if (lasted > kSpin) {
