@@ -173,9 +173,12 @@ Stream current_stream(Device device) {
 void synchronize(Device device) {
   require_gpu(device);
   const GpuScope scope(device.index);
-  for (const auto& stream : LiveStreams::of(device.index).all()) {
-    wait_for(device.index, stream.get(), "cuda::synchronize");
+  const auto live = LiveStreams::of(device.index).all();
+  std::vector<CUstream_st*> handles;
+  for (const auto& stream : live) {
+    handles.push_back(stream.get());
   }
+  wait_for(device.index, handles, "cuda::synchronize");
   require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   throw_fault(*gpu(device.index).fault, device.index);
 }

@@ -36,8 +36,9 @@ Seconds limit_from_environment() {
   return Seconds(seconds);
 }
 
+// `handle` is of what query() found not to be ready.
 template <class Query>
-void wait(int gpu, const char* kind, const void* handle, const char* call, const Query& query) {
+void wait(int gpu, const char* kind, const void* const& handle, const char* call, const Query& query) {
   static const Seconds limit = limit_from_environment();
   cudaError_t status = query();
   if (status != cudaErrorNotReady) [[likely]] {
@@ -64,8 +65,21 @@ void wait(int gpu, const char* kind, const void* handle, const char* call, const
 
 }  // namespace
 
-void wait_for(int gpu, CUstream_st* stream, const char* call) {
-  wait(gpu, "stream", stream, call, [=] { return cudaStreamQuery(stream); });
+void wait_for(int gpu, std::span<CUstream_st* const> streams, const char* call) {
+  const void* at_work = nullptr;
+  wait(gpu, "stream", at_work, call, [&] {
+    cudaError_t result = cudaSuccess;
+    for (CUstream_st* stream : streams) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status == cudaErrorNotReady) {
+        at_work = stream;
+      } else if (status != cudaSuccess) {
+        return status;
+      }
+      result = status != cudaSuccess ? status : result;
+    }
+    return result;
+  });
 }
 
 void wait_for(int gpu, CUevent_st* event, const char* call) {
