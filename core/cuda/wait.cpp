@@ -72,11 +72,11 @@ void wait_for(int gpu, std::span<CUstream_st* const> streams, const char* call) 
     for (CUstream_st* stream : streams) {
       const cudaError_t status = cudaStreamQuery(stream);
       if (status == cudaErrorNotReady) {
+        result = status;
         at_work = stream;
       } else if (status != cudaSuccess) {
         return status;
       }
-      result = status != cudaSuccess ? status : result;
     }
     return result;
   });
