@@ -122,7 +122,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     }
     const auto marker = event->marker;
     if (marker != nullptr && !marker->done) {
-      runtime.run_front(lock, *marker->stream);
+      runtime.go_on(lock, *marker->stream);
     }
     return marker == nullptr || marker->done ? cudaSuccess : cudaErrorNotReady;
   });

@@ -75,7 +75,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (const cudaError_t error = check_uncaptured(runtime, stream); error != cudaSuccess) {
       return error;
     }
-    runtime.run_front(lock, *stream);
+    runtime.go_on(lock, *stream);
     return stream->queue.empty() && !stream->running ? cudaSuccess : cudaErrorNotReady;
   });
 }

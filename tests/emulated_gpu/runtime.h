@@ -56,6 +56,7 @@ struct CUstream_st {
   std::deque<emulated_gpu::detail::Task> queue;
   bool running = false;  // a task of it, on some OS thread
   bool calling = false;  // that is a host function
+  int asked = 0;         // queries since something was queued
   std::shared_ptr<emulated_gpu::detail::Capture> capture;
   std::vector<std::size_t> tail;  // of its capture: what the next node depends on
 };
@@ -117,6 +118,9 @@ class Runtime {
 
   // Queues a task, or gives it to the stream's capture.
   cudaError_t submit(Lock& lock, CUstream_st& stream, Task task);
+  // One task, and with each further query twice as many: so the program sees that streams are not done, and one that
+  // polls and naps does not take for ever.
+  void go_on(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, Device& device);
   void finish(Lock& lock, const std::shared_ptr<Marker>& marker);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -38,6 +39,7 @@ cudaError_t Runtime::submit(Lock& lock, CUstream_st& stream, Task task) {
     return sticky;
   }
   stream.queue.push_back(std::move(task));
+  stream.asked = 0;
   run_until(lock, stream, [&] { return stream.queue.size() <= kMaxQueued; });
   return cudaSuccess;
 }
@@ -128,6 +130,13 @@ cudaError_t Runtime::run_now(Lock& lock, Task task) {
     drop_tasks();
   }
   return error;
+}
+
+void Runtime::go_on(Lock& lock, CUstream_st& stream) {
+  constexpr int kMostDoublings = 10;
+  const int tasks = 1 << std::min(stream.asked++, kMostDoublings);
+  for (int i = 0; i < tasks && !stream.queue.empty() && run_front(lock, stream); ++i) {
+  }
 }
 
 void Runtime::finish(Lock& lock, CUstream_st& stream) {

@@ -31,7 +31,7 @@ TEST(Stream, OfTheOldKindIsWaitedForByBlockingCopies) {
   EXPECT_EQ(value.values()[0], 2);
 }
 
-TEST(Stream, QueryRunsOneTask) {
+TEST(Stream, AQueryRunsOneTask) {
   const Array<int> value(std::vector<int>{1});
   const Stream stream;
   EXPECT_CUDA(cudaStreamQuery(stream));
