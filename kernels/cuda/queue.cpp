@@ -2,9 +2,11 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
 #include <tandem/core/cuda/wait.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/queue.h>
@@ -15,6 +17,34 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 constexpr std::size_t kSmallest = std::size_t{1} << 20;
+
+// Page-locked host memory that threads have left behind, for the next ones: to free it would be to wait for all GPUs.
+struct Stagings {
+  std::mutex mutex;
+  std::vector<void*> left;
+
+  static Stagings& instance() {
+    static auto* all = new Stagings;  // outlives every thread
+    return *all;
+  }
+  void give(void* memory) {
+    const std::lock_guard lock(mutex);
+    left.push_back(memory);
+  }
+  void* take() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!left.empty()) {
+        void* memory = left.back();
+        left.pop_back();
+        return memory;
+      }
+    }
+    void* memory = nullptr;
+    cuda::require(cudaHostAlloc(&memory, Queue::kStaged, cudaHostAllocPortable), "cudaHostAlloc");
+    return memory;
+  }
+};
 
 /// Scratch memory of one thread for one GPU. Blocks are kept: a captured step has their addresses, and a share of this.
 struct Workspace final : GpuState {
@@ -39,7 +69,9 @@ struct Workspace final : GpuState {
     for (const Block& block : blocks) {
       cudaFreeAsync(block.memory, block.stream.handle());
     }
-    cudaFreeHost(staging);
+    if (staging != nullptr && cuda::device_count() > 0) {  // not in a forked child
+      Stagings::instance().give(staging);
+    }
   }
 };
 
@@ -97,7 +129,7 @@ void* Queue::workspace(std::size_t bytes) const {
 void* Queue::staging() const {
   void*& memory = Workspace::of(context_).staging;
   if (memory == nullptr) {
-    cuda::require(cudaHostAlloc(&memory, kStaged, cudaHostAllocPortable), "cudaHostAlloc");
+    memory = Stagings::instance().take();
   }
   return memory;
 }
