@@ -53,7 +53,7 @@ void run(unsigned threads, void (*kernel)(P...), A... arguments) {
 TEST(WrongUseDeathTest, IsReported) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(run(32, leave_early), "kernel .*leave_early.*barrier divergence");
-  EXPECT_DEATH(run(32, two_barriers), "barrier divergence: this thread is in __syncthreads at .*device_test.cu:");
+  EXPECT_DEATH(run(32, two_barriers), "barrier divergence: this thread is in __syncthreads at .*misuse_test.cu:");
   EXPECT_DEATH(run(32, wrong_mask), "the calling lane is not in the mask");
   EXPECT_DEATH(run(16, lanes_that_are_not_there), "names lanes that do not exist: this warp has 16");
   EXPECT_DEATH(run(32, lane_that_left), "thread .3,0,0.*left the kernel");
