@@ -12,13 +12,14 @@ namespace tandem::inline v0::cuda {
 inline bool is_available() noexcept;
 
 /// Number of GPUs, as limited by CUDA_VISIBLE_DEVICES: `cuda:0` is the first of those left visible. 0 without a
-/// driver, without a GPU, or in a build without CUDA. Never throws. Fixed at the first call in the process.
+/// driver, without a GPU, or in a build without CUDA. Never throws. Fixed at the first call in the process; from then
+/// on a forked child has none, since CUDA does not work in one.
 TANDEM_API int device_count() noexcept;
 
 /// The model of GPU `index`, such as "NVIDIA H200". Throws DeviceError unless 0 <= index < device_count().
 TANDEM_API std::string device_name(int index);
 
-/// Why device_count() is 0: no CUDA in this build, or no GPU that it can see.
+/// Why device_count() is 0: no CUDA in this build, no GPU that it can see, or a fork() after CUDA was first used.
 TANDEM_API const char* why_unavailable() noexcept;
 
 inline bool is_available() noexcept { return device_count() > 0; }

@@ -26,7 +26,7 @@ class TANDEM_API Event {
   void record(const Stream& stream);
   /// Whether the GPU has got there. Never blocks.
   bool query() const;
-  /// Blocks until the GPU has got there.
+  /// Blocks until the GPU has got there. Throws as Stream::synchronize.
   void synchronize() const;
   /// Milliseconds from this event to `end`; waits for `end`. Throws ConfigError unless both were made for timing.
   double elapsed_time(const Event& end) const;
@@ -52,7 +52,8 @@ class TANDEM_API Stream {
   /// Whether all work is done. Never blocks.
   bool query() const;
   /// Blocks until all work that was queued is done. Throws what that work ran into: ValueError for a value no op can
-  /// use, DeviceError for a GPU in trouble.
+  /// use, DeviceError for a GPU in trouble, or for one that is not done after TANDEM_GPU_TIMEOUT seconds (600 unless
+  /// set; 0 waits for ever).
   void synchronize() const;
   /// An event at the end of what is queued now.
   Event record_event() const;
@@ -67,9 +68,7 @@ class TANDEM_API Stream {
   friend bool operator==(const Stream& a, const Stream& b) noexcept { return a.handle() == b.handle(); }
 
  private:
-  friend Stream default_stream(Device device);
   struct Impl;
-  explicit Stream(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };
 
@@ -78,7 +77,8 @@ class TANDEM_API Stream {
 TANDEM_API Stream default_stream(Device device = Device(0));
 /// The queue of the calling thread: that of its innermost StreamScope for `device`, else the default one.
 TANDEM_API Stream current_stream(Device device = Device(0));
-/// Blocks until all work of `device` is done, on all streams. Throws as Stream::synchronize.
+/// Blocks until all work of `device` is done, on all streams. Throws as Stream::synchronize; only for what was queued
+/// on streams that are not tandem's there is no limit.
 TANDEM_API void synchronize(Device device = Device(0));
 
 /// Work of this thread on the stream's GPU goes to `stream` for a scope. Memory of tensors is safe on any stream, but

@@ -2,34 +2,34 @@
 
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0::core {
 
-/// One reusable thread. `task` and `done` are guarded by the mutex.
+/// One reusable thread, kept to the end of the process. The mutex guards what stands below it.
 struct Helper::Slot {
   std::mutex mutex;
   std::condition_variable changed;
   std::function<void()> task;
   ThreadState state;
   bool busy = false;
-  bool stopping = false;
+  bool lost = false;  // its thread is in the parent of a forked child
   std::exception_ptr error;
   std::jthread thread;
 
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return stopping || task; });
-      if (stopping) {
-        return;
-      }
+      changed.wait(lock, [&] { return static_cast<bool>(task); });
       auto work = std::exchange(task, nullptr);
       lock.unlock();
       std::exception_ptr failure;
@@ -47,39 +47,52 @@ struct Helper::Slot {
     }
   }
 
-  ~Slot() {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
+  // Nobody is there to end the task, to let go of the lock, or to be woken.
+  void lose_thread() {
+    new (&mutex) std::mutex;
+    new (&changed) std::condition_variable;
+    lost = true;
+    if (std::exchange(busy, false)) {
+      error = std::make_exception_ptr(
+          Error("Helper: the process was forked while its task ran, on a thread that the child does not have; in a "
+                "child, start tasks anew"));
     }
-    changed.notify_all();
   }
 
-  // Threads that wait for their next task.
-  struct Idle {
-    std::mutex mutex;
-    std::vector<std::shared_ptr<Slot>> slots;
+  struct All {
+    ForkSafeMutex mutex;
+    std::vector<std::unique_ptr<Slot>> slots;
+    std::vector<Slot*> idle;
   };
-  static Idle& idle() {
-    static auto& list = *new Idle;  // never destroyed, like the pool
-    return list;
+  static All& all() {
+    static auto* const made = [] {
+      in_forked_child([] {
+        all().idle.clear();
+        for (const std::unique_ptr<Slot>& slot : all().slots) {
+          slot->lose_thread();
+        }
+      });
+      return new All;  // never destroyed, like the pool
+    }();
+    return *made;
+  }
+
+  static Slot* take() {
+    const std::lock_guard lock(all().mutex);
+    if (!all().idle.empty()) {
+      Slot* const slot = all().idle.back();
+      all().idle.pop_back();
+      return slot;
+    }
+    Slot* const slot = all().slots.emplace_back(std::make_unique<Slot>()).get();
+    slot->thread = std::jthread([slot] { slot->run(); });
+    return slot;
   }
 };
 
 Helper::Helper(std::function<void()> task) {
   check<ConfigError>(static_cast<bool>(task), "Helper: the task is empty");
-  Slot::Idle& idle = Slot::idle();
-  {
-    const std::lock_guard lock(idle.mutex);
-    if (!idle.slots.empty()) {
-      slot_ = std::move(idle.slots.back());
-      idle.slots.pop_back();
-    }
-  }
-  if (!slot_) {
-    slot_ = std::make_shared<Slot>();
-    slot_->thread = std::jthread([slot = slot_.get()] { slot->run(); });
-  }
+  slot_ = Slot::take();
   {
     const std::lock_guard lock(slot_->mutex);
     slot_->state = thread_state();
@@ -89,22 +102,22 @@ Helper::Helper(std::function<void()> task) {
   slot_->changed.notify_all();
 }
 
-Helper::Helper(Helper&&) noexcept = default;
+Helper::Helper(Helper&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
 
 void Helper::join() {
-  if (!slot_) {
+  if (slot_ == nullptr) {
     return;
   }
+  Slot* const slot = std::exchange(slot_, nullptr);
   std::exception_ptr error;
   {
-    std::unique_lock lock(slot_->mutex);
-    slot_->changed.wait(lock, [&] { return !slot_->busy; });
-    error = std::exchange(slot_->error, nullptr);
+    std::unique_lock lock(slot->mutex);
+    slot->changed.wait(lock, [&] { return !slot->busy; });
+    error = std::exchange(slot->error, nullptr);
   }
-  {
-    Slot::Idle& idle = Slot::idle();
-    const std::lock_guard lock(idle.mutex);
-    idle.slots.push_back(std::move(slot_));
+  if (!slot->lost) {
+    const std::lock_guard lock(Slot::all().mutex);
+    Slot::all().idle.push_back(slot);
   }
   if (error) {
     std::rethrow_exception(error);

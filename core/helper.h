@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 
 #include <tandem/core/export.h>
 
@@ -9,7 +8,8 @@ namespace tandem::inline v0::core {
 
 /// A thread that runs one long task beside the caller and may block (the further devices of a backward pass). Unlike
 /// chunks, tasks are guaranteed a thread each. Threads are kept for the next Helper. The caller's ThreadState is
-/// carried over. join() rethrows what the task threw; the destructor joins and swallows.
+/// carried over. join() rethrows what the task threw; the destructor joins and swallows. A forked child makes Helpers
+/// of its own; of one that it finds at work join() throws Error.
 class TANDEM_API Helper {
  public:
   explicit Helper(std::function<void()> task);
@@ -22,7 +22,7 @@ class TANDEM_API Helper {
 
  private:
   struct Slot;
-  std::shared_ptr<Slot> slot_;
+  Slot* slot_ = nullptr;
 };
 
 }  // namespace tandem::inline v0::core

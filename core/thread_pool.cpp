@@ -16,10 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
-
 #include <tandem/core/check.h>
 #include <tandem/core/cores.h>
+#include <tandem/core/fork.h>
 #include <tandem/core/pool_caller.h>
 #include <tandem/core/thread_state.h>
 
@@ -123,12 +122,12 @@ struct ThreadPool::Impl {
   std::atomic<int> parked{0};
   std::atomic<int> threads{1};
   std::atomic<bool> stopping{false};
-  std::mutex parking;  // around the two waits below
+  ForkSafeMutex parking;  // around the two waits below
   std::condition_variable call_arrived;
   std::condition_variable visitors_left;
   std::vector<std::jthread> workers;
   std::forward_list<std::vector<std::jthread>> forgotten;  // the parents' workers, in a forked child: still reachable
-  std::mutex resizing;                                     // one thread at a time changes `workers`
+  ForkSafeMutex resizing;                                  // one thread at a time changes `workers`
   const int cores = available_cores();
 
   Place& place() {
@@ -228,7 +227,7 @@ struct ThreadPool::Impl {
         return;
       }
       if (!help_someone() && !spin_until(patience(count_busy()), has_news)) {
-        std::unique_lock lock(parking);
+        std::unique_lock<std::mutex> lock(parking);
         ++parked;
         call_arrived.wait(lock, has_news);
         --parked;
@@ -254,7 +253,7 @@ struct ThreadPool::Impl {
     if (spin_until(patience, [&] { return call.is_deserted(); })) {
       return;
     }
-    std::unique_lock lock(parking);
+    std::unique_lock<std::mutex> lock(parking);
     call.fall_asleep();
     visitors_left.wait(lock, [&] { return call.is_deserted(); });
     call.wake_up();
@@ -285,16 +284,8 @@ struct ThreadPool::Impl {
     stopping = false;
   }
 
-  // A child has the forking thread alone, and its locks as they were: nobody may be inside them then. What was a helper
-  // cannot be joined, so it is forgotten.
-  void before_fork() {
-    resizing.lock();
-    parking.lock();
-  }
-  void after_fork() {
-    parking.unlock();
-    resizing.unlock();
-  }
+  // What was a worker cannot be joined, and what other threads were about to hand out must not be done, so both are
+  // forgotten.
   void in_child() {
     forgotten.push_front(std::exchange(workers, {}));
     // They count waiters that are gone, and a signal may wait for those.
@@ -302,7 +293,14 @@ struct ThreadPool::Impl {
     new (&visitors_left) std::condition_variable;
     parked = 0;
     threads = 1;
-    after_fork();
+    for (Place* place = places.load(); place != nullptr; place = place->next) {
+      if (place != own_place) {
+        Place* const next = place->next;
+        new (place) Place;
+        place->next = next;
+        place->active = Place::kFree;
+      }
+    }
   }
 
   bool is_running() const {
@@ -320,7 +318,7 @@ ThreadPool& ThreadPool::instance() {
   static auto* const pool = [] {
     auto* const made = new ThreadPool;
     static Impl* const impl = made->impl_.get();
-    pthread_atfork([] { impl->before_fork(); }, [] { impl->after_fork(); }, [] { impl->in_child(); });
+    in_forked_child([] { impl->in_child(); });
     return made;
   }();
   return *pool;

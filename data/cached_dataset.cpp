@@ -1,9 +1,13 @@
 #include <tandem/data/cached_dataset.h>
 
 #include <cstddef>
+#include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/tensor/generator.h>
@@ -19,8 +23,16 @@ Example copy_of(const Example& sample) {
 
 }  // namespace
 
+struct CachedDataset::Cache {
+  explicit Cache(std::size_t size) : samples(size) {}
+  core::ForkSafeMutex mutex;
+  std::vector<std::optional<Example>> samples;
+};
+
 CachedDataset::CachedDataset(DatasetHandle dataset)
-    : dataset_(std::move(dataset)), cache_(std::make_unique<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
+    : dataset_(std::move(dataset)), cache_(std::make_shared<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
+
+std::int64_t CachedDataset::size() const { return static_cast<std::int64_t>(cache_->samples.size()); }
 
 Example CachedDataset::cached(std::int64_t index) const {
   check_sample("CachedDataset", index, size());

@@ -1,12 +1,8 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include <tandem/data/dataset.h>
 
@@ -21,22 +17,18 @@ class TANDEM_API CachedDataset final : public Dataset {
  public:
   explicit CachedDataset(DatasetHandle dataset);
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(cache_->samples.size()); }
+  std::int64_t size() const override;
   /// A copy of the sample, which may be written to. A sample that could not be loaded is tried again the next time.
   Example get(std::int64_t index) const override;
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
  private:
-  struct Cache {
-    explicit Cache(std::size_t size) : samples(size) {}
-    std::mutex mutex;
-    std::vector<std::optional<Example>> samples;
-  };
+  struct Cache;
 
   Example cached(std::int64_t index) const;
 
   DatasetHandle dataset_;
-  std::unique_ptr<Cache> cache_;
+  std::shared_ptr<Cache> cache_;
 };
 
 }  // namespace tandem::inline v0::data

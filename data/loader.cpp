@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
@@ -43,10 +44,8 @@ std::uint64_t draw_seed() {
 
 // One for all loaders: memory is kept by stream.
 cuda::Stream copy_stream_of(Device device) {
-  static std::mutex mutex;
-  static auto& streams = *new std::map<int, cuda::Stream>;  // outlives every loader
-  const std::lock_guard lock(mutex);
-  return streams.try_emplace(device.index, device).first->second;
+  static constinit cuda::PerGpu<cuda::Stream> streams;
+  return streams.get(device.index, [&] { return std::make_unique<cuda::Stream>(device); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include <tandem/core/check.h>
 #include <tandem/tensor/cpu_allocator.h>

@@ -6,13 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include <tandem/autograd/node.h>
+#include <tandem/core/fork.h>
 #include <tandem/graph/trace.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/tensor/generator.h>
@@ -150,7 +150,7 @@ class Recording final : public kernels::LaunchObserver,
   std::thread::id thread_ = std::this_thread::get_id();
   kernels::LaunchObserver* outer_ = nullptr;
   std::shared_ptr<const Arena> arena_;
-  std::mutex mutex_;  // tensors may be let go on other threads
+  core::ForkSafeMutex mutex_;  // tensors may be let go on other threads
   bool open_ = false;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};

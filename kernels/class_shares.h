@@ -32,7 +32,6 @@ class ClassShares {
   /// Whether all of a row's share is in one class: the usual case, for which there are shorter loops.
   TANDEM_HD bool one_class() const { return one_class_; }
   TANDEM_HD std::int64_t index(std::int64_t row) const { return indices_[row]; }
-  TANDEM_HD std::int64_t ignore_index() const { return ignore_index_; }
   TANDEM_HD C weight(std::int64_t c) const { return weight_ != nullptr ? C(weight_[c]) : C(1); }
   /// What a row adds to that by which the mean divides.
   TANDEM_HD C counts(std::int64_t row) const { return indices_ != nullptr ? weight(indices_[row]) : C(1); }

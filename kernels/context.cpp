@@ -1,6 +1,7 @@
 #include <deque>
 #include <mutex>
 
+#include <tandem/core/fork.h>
 #include <tandem/kernels/launch.h>
 
 namespace tandem::inline v0::kernels {
@@ -21,7 +22,7 @@ struct Contexts {
 // For a thread-local object of the user's that computes while its thread ends. Rare, and kept: nothing later could
 // give it back.
 Context& late_context(Device device) {
-  static std::mutex mutex;
+  static core::ForkSafeMutex mutex;
   static auto& kept = *new std::deque<Context>;
   const std::lock_guard lock(mutex);
   kept.emplace_back().device = device;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <tandem/core/bad_value.h>
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/launch.h>
 
@@ -41,7 +42,7 @@ struct ClassTarget {
   const void* weight = nullptr;           // [classes]; 1 where there is none
   std::int64_t ignore_index = -100;       // a row with this index has neither loss nor gradient
   double label_smoothing = 0;
-  const char* op = "cross_entropy";  // whose indices these are, for a message: a literal
+  core::BadValue bad{};  // what is said of an index that is none, but for which one it is
 };
 
 /// Cross-entropy of dense logits [rows, classes]: a row's loss is -sum(q * log_softmax(logits)). Writes for the
@@ -118,9 +119,9 @@ struct NegativeLogLikelihood {
   const std::int64_t* indices;  // [outer, inner]
   const void* weight;           // [classes], or null
   std::int64_t ignore_index;
-  void* scale;                  // [1], in the type that `dtype` computes in
-  void* loss;                   // [outer, inner] or [1]
-  const char* op = "nll_loss";  // whose indices these are, for a message: a literal
+  void* scale;           // [1], in the type that `dtype` computes in
+  void* loss;            // [outer, inner] or [1]
+  core::BadValue bad{};  // as ClassTarget::bad
 };
 void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel);
 void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 
 namespace tandem::inline v0 {
 
@@ -71,7 +72,7 @@ void give_back(FreeBlock* list, int size_class) noexcept {
 // Blocks for all threads. Of large ones it keeps no more idle than were ever in use at once: a program whose sizes
 // change (other batches, other sequence lengths) must not pile up what it will not ask for again.
 struct SharedCache {
-  std::mutex mutex;
+  core::ForkSafeMutex mutex;
   std::array<FreeBlock*, kClasses> lists{};
   std::size_t used = 0;          // bytes of large blocks in use
   std::size_t most = kKeptIdle;  // most that ever were

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 
 namespace tandem::inline v0::detail {
 
@@ -15,7 +16,7 @@ namespace {
 constinit std::atomic<std::uint64_t> epoch{0};
 
 struct Recorders {
-  std::mutex mutex;
+  core::ForkSafeMutex mutex;
   std::vector<StepRecorder*> all;
 };
 

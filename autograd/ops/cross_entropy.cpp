@@ -44,13 +44,13 @@ Tensor classes_last(const Tensor& x) {
 }
 
 kernels::ClassTarget class_target(bool probabilities, const View& target, const void* weight,
-                                  const CrossEntropyLossOptions& options) {
+                                  const CrossEntropyLossOptions& options, const core::BadValue& bad = {}) {
   return {.indices = probabilities ? nullptr : static_cast<const std::int64_t*>(target.data()),
           .probabilities = probabilities ? target.data() : nullptr,
           .weight = weight,
           .ignore_index = options.ignore_index,
           .label_smoothing = options.label_smoothing,
-          .op = kNames.op};
+          .bad = bad};
 }
 
 // Of logits and probabilities whose last dimension are the classes.
@@ -62,8 +62,9 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   const std::int64_t classes = losses.back();
   losses.erase(losses.ndim() - 1);
   const std::int64_t rows = x.numel() / classes;
+  const core::BadValue bad = bad_target(kNames, y.sizes, classes, options.ignore_index);
   if (!probabilities) {
-    check_indices(kNames, y, classes, options.ignore_index);
+    check_indices(y, bad);
   }
   const bool per_row = options.reduction == Reduction::none;
   View loss = detail::empty_view(per_row ? losses : Shape{}, x.dtype, x.device());
@@ -73,7 +74,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   const auto scale_in = [rows](const View& v) {
     return static_cast<std::byte*>(v.data()) + 2 * rows * static_cast<std::int64_t>(item_size(v.dtype));
   };
-  const kernels::ClassTarget shares = class_target(probabilities, y, data_of(weight), options);
+  const kernels::ClassTarget shares = class_target(probabilities, y, data_of(weight), options, bad);
   // Softmax, loss and gradient in one pass.
   PreparedGradient prepared;
   if (kernels::CrossEntropy::can_prepare(x.dtype, per_row, shares) && records({&logits})) {

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include <tandem/autograd/ops/loss.h>
+#include <tandem/core/bad_value.h>
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/elementwise_loss.h>
 
@@ -142,10 +143,10 @@ void check_probabilities(LossNames names, const Tensor& input) {
     detail::host_work(names.op, [=] {
       for (std::int64_t i = 0; i < count; ++i) {
         if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
-          fail<ValueError>(
-              "{}element {} of the {} is {}, expected a probability between 0 and 1; for logits use "
-              "binary_cross_entropy_with_logits",
-              MessagePrefix{names.op}, i, names.input, C(values[i]));
+          fail<ValueError>("{}{}", MessagePrefix{names.op},
+                           core::describe({.kind = core::BadValue::Kind::probability,
+                                           .position = i,
+                                           .number = static_cast<double>(C(values[i]))}));
         }
       }
     });

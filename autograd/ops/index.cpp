@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <tandem/core/bad_value.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/tensor/factories.h>
 
@@ -39,8 +40,10 @@ void check_in_range(const char* op, const View& index, std::int64_t end) {
   const auto* values = static_cast<const std::int64_t*>(index.data());
   detail::host_work(op, [=, count = index.numel()] {
     for (std::int64_t i = 0; i < count; ++i) {
-      check<ValueError>(values[i] >= 0 && values[i] < end, "{}index {} at position {} is outside [0, {})",
-                        core::MessagePrefix{op}, values[i], i, end);
+      if (values[i] < 0 || values[i] >= end) [[unlikely]] {
+        fail<ValueError>("{}{}", core::MessagePrefix{op},
+                         core::describe({.position = i, .value = values[i], .end = end}));
+      }
     }
   });
 }

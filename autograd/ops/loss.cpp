@@ -74,34 +74,29 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
   check_target_device(names, input, target);
 }
 
-namespace {
-
-// "row 3", or "[3, 0, 2]" among more dimensions.
-std::string position_of(std::int64_t at, const Shape& sizes) {
-  if (sizes.ndim() <= 1) {
-    return fmt::format("row {}", at);
-  }
-  Shape position = sizes;
-  for (int dim = sizes.ndim() - 1; dim >= 0; --dim) {
-    position[dim] = at % sizes[dim];
-    at /= sizes[dim];
-  }
-  return fmt::format("place {}", position);
+core::BadValue bad_target(LossNames names, const Shape& target, std::int64_t classes, std::int64_t ignore_index) {
+  core::BadValue bad{.kind = core::BadValue::Kind::target,
+                     .op = names.op,
+                     .end = classes,
+                     .ignored = ignore_index,
+                     .ndim = target.ndim()};
+  std::copy(target.begin(), target.end(), bad.sizes);
+  return bad;
 }
 
-}  // namespace
-
-void check_indices(LossNames names, const View& indices, std::int64_t classes, std::int64_t ignore_index) {
+void check_indices(const View& indices, const core::BadValue& bad) {
   if (indices.device().type != DeviceType::cpu) {
     return;  // the kernel of a GPU looks itself: the host would have to wait for it
   }
   const auto* values = static_cast<const std::int64_t*>(indices.data());
   const std::int64_t count = indices.numel();
-  detail::host_work(names.op, [=, sizes = indices.sizes] {
+  detail::host_work(bad.op, [=] {
     for (std::int64_t i = 0; i < count; ++i) {
-      if ((values[i] < 0 || values[i] >= classes) && values[i] != ignore_index) [[unlikely]] {
-        fail<ValueError>("{}target {} in {} is not a class index: expected 0 to {}, or {} (ignore_index)",
-                         MessagePrefix{names.op}, values[i], position_of(i, sizes), classes - 1, ignore_index);
+      if ((values[i] < 0 || values[i] >= bad.end) && values[i] != bad.ignored) [[unlikely]] {
+        core::BadValue found = bad;
+        found.position = i;
+        found.value = values[i];
+        fail<ValueError>("{}{}", MessagePrefix{bad.op}, describe(found));
       }
     }
   });

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <tandem/autograd/ops/common.h>
+#include <tandem/core/bad_value.h>
 
 // Internal: what the losses share.
 
@@ -28,9 +29,11 @@ inline int class_dim(const Shape& input) { return input.ndim() == 1 ? 0 : 1; }
 Shape without_classes(const Shape& input);
 /// That `target` fits `input` as class indices by type, device and shape.
 void check_index_target(LossNames names, const Tensor& input, const Tensor& target);
-/// That each index is a class or ignore_index. Throws ValueError naming the first that is neither, and where it is; not
-/// for a GPU, whose kernels look themselves.
-void check_indices(LossNames names, const View& indices, std::int64_t classes, std::int64_t ignore_index);
+/// What is said of an index in a `target` of these sizes that is neither a class nor ignore_index, but for which one.
+core::BadValue bad_target(LossNames names, const Shape& target, std::int64_t classes, std::int64_t ignore_index);
+/// That each index is a class or ignored, as `bad` has them. Throws ValueError naming the first that is neither, and
+/// where it is; not for a GPU, whose kernels look themselves.
+void check_indices(const View& indices, const core::BadValue& bad);
 /// The dense [classes] weights after their checks, if there are any.
 std::optional<View> class_weight(LossNames names, const Tensor& input, const Tensor& weight);
 

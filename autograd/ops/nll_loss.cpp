@@ -18,7 +18,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
   const View in = detail::contiguous(log_probs.raw());
   const View indices = detail::contiguous(target.raw());
   const AroundDim around(in.sizes, class_dim(in.sizes));
-  check_indices(kNames, indices, around.size, options.ignore_index);
+  const core::BadValue bad = bad_target(kNames, indices.sizes, around.size, options.ignore_index);
+  check_indices(indices, bad);
   const bool per_row = options.reduction == Reduction::none;
   View loss = detail::empty_view(per_row ? target.shape() : Shape{}, in.dtype, in.device());
   const View scale = detail::empty_view({}, in.dtype == DType::f64 ? DType::f64 : DType::f32, in.device());
@@ -35,7 +36,7 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
                                                  .ignore_index = options.ignore_index,
                                                  .scale = scale.data(),
                                                  .loss = loss.data(),
-                                                 .op = kNames.op});
+                                                 .bad = bad});
   return record("nll_loss", std::move(loss), {&log_probs}, [&] {
     return [indices = Saved(indices), weight = SavedWeight(weight), scale = Saved(scale), around, per_row,
             ignore_index = options.ignore_index](Gradients& g) {

@@ -1,13 +1,19 @@
 #include <tandem/core/cuda.h>
 
+#include <algorithm>
+
 #include <cuda_runtime_api.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/fork.h>
 
 namespace tandem::inline v0::cuda {
 
 namespace {
+
+constinit bool is_child = false;  // forked from a process that uses CUDA
 
 int count_devices() {
   int count = 0;
@@ -15,14 +21,15 @@ int count_devices() {
     cudaGetLastError();                             // or a later, unrelated check would report it
     return 0;
   }
-  return count;
+  core::in_forked_child([] { is_child = true; });
+  return std::min(count, kMostGpus);
 }
 
 }  // namespace
 
 int device_count() noexcept {
   static const int count = count_devices();
-  return count;
+  return is_child ? 0 : count;
 }
 
 std::string device_name(int index) {
@@ -35,6 +42,11 @@ std::string device_name(int index) {
   return properties.name;
 }
 
-const char* why_unavailable() noexcept { return "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES"; }
+const char* why_unavailable() noexcept {
+  return is_child
+             ? "CUDA was initialised before fork(), and does not work in the child: fork before the first use of a "
+               "GPU (cuda::is_available() is one), or start the child's work by exec()"
+             : "no GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+}
 
 }  // namespace tandem::inline v0::cuda

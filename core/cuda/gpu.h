@@ -32,7 +32,4 @@ TANDEM_API void set_release_cache(ReleaseCache release) noexcept;
 /// Calls it.
 TANDEM_API void release_cache(int gpu);
 
-/// Blocks until `stream` has done its work; throws what that ran into.
-TANDEM_API void synchronize(const Gpu& gpu, CUstream_st* stream);
-
 }  // namespace tandem::inline v0::cuda

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -36,7 +37,13 @@ bool is_sticky(cudaError_t status) {
   }
 }
 
-// "pointwise, matmul, adam": the latest last.
+}  // namespace
+
+void note_launch(const char* name) noexcept {
+  launches.names[launches.count % kRemembered] = name;
+  ++launches.count;
+}
+
 std::string last_launches() {
   std::string text;
   const std::size_t kept = launches.count < kRemembered ? launches.count : kRemembered;
@@ -46,15 +53,10 @@ std::string last_launches() {
   return text.empty() ? "none" : text;
 }
 
-}  // namespace
-
-void note_launch(const char* name) noexcept {
-  launches.names[launches.count % kRemembered] = name;
-  ++launches.count;
-}
-
 void throw_status(cudaError_t status, const char* call) {
   cudaGetLastError();  // or a later, unrelated check would report it
+  check<DeviceError>(device_count() > 0, "CUDA: {} ({}), from {}: {}", cudaGetErrorString(status),
+                     cudaGetErrorName(status), call, why_unavailable());
   if (is_sticky(status)) {
     fail<DeviceError>(
         "CUDA: {} ({}), found at {}. A kernel went wrong before; the last ones this thread launched: {}. This process "

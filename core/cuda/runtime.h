@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <cuda_runtime_api.h>
 
 #include <tandem/core/device.h>
@@ -22,6 +24,9 @@ inline void require(cudaError_t status, const char* call) {
 
 /// Remembers a launch of this thread, for throw_status(). `name` is a literal.
 TANDEM_API void note_launch(const char* name) noexcept;
+
+/// The last launches of this thread, "pointwise, matmul, adam": the latest last.
+std::string last_launches();
 
 /// Makes a GPU CUDA's current one for a scope.
 class TANDEM_API GpuScope {

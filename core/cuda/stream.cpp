@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/cuda/wait.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0::cuda {
@@ -55,7 +59,7 @@ bool Event::query() const {
 }
 
 void Event::synchronize() const {
-  require(cudaEventSynchronize(impl_->handle), "cudaEventSynchronize");
+  wait_for(device().index, impl_->handle, "cuda::Event::synchronize");
   throw_fault(*gpu(device().index).fault, device().index);
 }
 
@@ -75,29 +79,61 @@ CUevent_st* Event::handle() const noexcept { return impl_->handle; }
 
 struct Stream::Impl {
   Device device;
-  cudaStream_t handle = nullptr;
-  ~Impl() {
-    if (handle != nullptr) {
-      cudaStreamDestroy(handle);
-    }
-  }
+  std::shared_ptr<CUstream_st> handle;
 };
 
-Stream::Stream(Device device, int priority) : impl_(std::make_shared<Impl>(Impl{device})) {
+namespace {
+
+// CUDA tells whether a stream is done, but not whether a GPU is: so synchronize(device) asks each of its streams.
+class LiveStreams {
+ public:
+  std::shared_ptr<CUstream_st> add(cudaStream_t stream) {
+    std::shared_ptr<CUstream_st> handle(stream, cudaStreamDestroy);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(all_, [](const auto& known) { return known.expired(); });
+    all_.emplace_back(handle);
+    return handle;
+  }
+  std::vector<std::shared_ptr<CUstream_st>> all() {
+    std::vector<std::shared_ptr<CUstream_st>> live;
+    const std::lock_guard lock(mutex_);
+    for (const auto& known : all_) {
+      if (auto handle = known.lock(); handle != nullptr) {
+        live.push_back(std::move(handle));
+      }
+    }
+    return live;
+  }
+
+  static LiveStreams& of(int gpu) {
+    static constinit PerGpu<LiveStreams> streams;
+    return streams.get(gpu, [] { return std::make_unique<LiveStreams>(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<CUstream_st>> all_;
+};
+
+}  // namespace
+
+Stream::Stream(Device device, int priority) : impl_(std::make_shared<Impl>(Impl{device, nullptr})) {
   require_gpu(device);
   const GpuScope scope(device.index);
   int least = 0;
   int greatest = 0;
   require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-  require(cudaStreamCreateWithPriority(&impl_->handle, cudaStreamNonBlocking, std::clamp(priority, greatest, least)),
+  cudaStream_t handle = nullptr;
+  require(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, std::clamp(priority, greatest, least)),
           "cudaStreamCreateWithPriority");
+  impl_->handle = LiveStreams::of(device.index).add(handle);
 }
 
 Device Stream::device() const noexcept { return impl_->device; }
-CUstream_st* Stream::handle() const noexcept { return impl_->handle; }
+CUstream_st* Stream::handle() const noexcept { return impl_->handle.get(); }
 
 bool Stream::query() const {
-  const cudaError_t status = cudaStreamQuery(impl_->handle);
+  const cudaError_t status = cudaStreamQuery(handle());
   if (status == cudaErrorNotReady) {
     cudaGetLastError();
     return false;
@@ -106,7 +142,10 @@ bool Stream::query() const {
   return true;
 }
 
-void Stream::synchronize() const { cuda::synchronize(gpu(device().index), impl_->handle); }
+void Stream::synchronize() const {
+  wait_for(device().index, handle(), "cuda::Stream::synchronize");
+  throw_fault(*gpu(device().index).fault, device().index);
+}
 
 Event Stream::record_event() const {
   Event event(device());
@@ -116,7 +155,7 @@ Event Stream::record_event() const {
 
 void Stream::wait_event(const Event& event) const {
   const GpuScope scope(device().index);
-  require(cudaStreamWaitEvent(impl_->handle, event.handle(), 0), "cudaStreamWaitEvent");
+  require(cudaStreamWaitEvent(handle(), event.handle(), 0), "cudaStreamWaitEvent");
 }
 
 void Stream::wait_stream(const Stream& other) const { wait_event(other.record_event()); }
@@ -134,6 +173,12 @@ Stream current_stream(Device device) {
 void synchronize(Device device) {
   require_gpu(device);
   const GpuScope scope(device.index);
+  const auto live = LiveStreams::of(device.index).all();
+  std::vector<CUstream_st*> handles;
+  for (const auto& stream : live) {
+    handles.push_back(stream.get());
+  }
+  wait_for(device.index, handles, "cuda::synchronize");
   require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   throw_fault(*gpu(device.index).fault, device.index);
 }

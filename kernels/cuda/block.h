@@ -28,63 +28,44 @@ __device__ __forceinline__ T shuffle_xor(const T& value, int mask) {
   return std::bit_cast<T>(moved);
 }
 
-/// What the values of `kLanes` neighbouring lanes, a power of 2, become by op(T, T), which is associative up to
-/// rounding: the same in each of these lanes. Of a whole warp by default.
-template <int kLanes = kWarpThreads, class T, class Op>
-__device__ __forceinline__ T warp_reduce(T value, Op op) {
+/// What the values of each `group` neighbouring threads, a power of 2 and at most the block's kThreads, become by
+/// op(T, T), which is associative up to rounding: the same in all threads of a group.
+template <int kThreads, class T, class Op>
+__device__ __forceinline__ T group_reduce(T value, int group, Op op) {
 #pragma unroll
-  for (int mask = 1; mask < kLanes; mask *= 2) {
+  for (int mask = 1; mask < kWarpThreads; mask *= 2) {
+    if (mask >= group) {
+      break;
+    }
     const T other = shuffle_xor(value, mask);
     value = (threadIdx.x & static_cast<unsigned>(mask)) == 0 ? op(value, other) : op(other, value);
+  }
+  if constexpr (kThreads > kWarpThreads) {
+    if (group > kWarpThreads) {
+      alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
+      T* of_warps = reinterpret_cast<T*>(memory);
+      const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+      __syncthreads();  // what an earlier call has left there was read
+      if (threadIdx.x % kWarpThreads == 0) {
+        of_warps[warp] = value;
+      }
+      __syncthreads();
+      const int warps = group / kWarpThreads;
+      const int first = warp / warps * warps;
+      value = of_warps[first];
+      for (int i = 1; i < warps; ++i) {
+        value = op(value, of_warps[first + i]);
+      }
+    }
   }
   return value;
 }
 
-/// The same of all of a block's `kThreads` threads, in each of them.
+/// The same of all of a block's threads.
 template <int kThreads, class T, class Op>
 __device__ __forceinline__ T block_reduce(T value, Op op) {
   static_assert(kThreads % kWarpThreads == 0);
-  value = warp_reduce(value, op);
-  if constexpr (kThreads > kWarpThreads) {
-    alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
-    T* of_warps = reinterpret_cast<T*>(memory);
-    __syncthreads();  // what an earlier call has left there was read
-    if (threadIdx.x % kWarpThreads == 0) {
-      of_warps[threadIdx.x / kWarpThreads] = value;
-    }
-    __syncthreads();
-    value = of_warps[0];
-    for (int warp = 1; warp < kThreads / kWarpThreads; ++warp) {
-      value = op(value, of_warps[warp]);
-    }
-  }
-  return value;
-}
-
-/// The same of each `group` neighbouring threads, a power of 2 and at most a block's `kThreads`.
-template <int kThreads, class T, class Op>
-__device__ __forceinline__ T group_reduce(T value, int group, Op op) {
-  for (int mask = 1; mask < group && mask < kWarpThreads; mask *= 2) {
-    const T other = shuffle_xor(value, mask);
-    value = (threadIdx.x & static_cast<unsigned>(mask)) == 0 ? op(value, other) : op(other, value);
-  }
-  if (kThreads > kWarpThreads && group > kWarpThreads) {
-    alignas(T) __shared__ unsigned char memory[kThreads / kWarpThreads * sizeof(T)];
-    T* of_warps = reinterpret_cast<T*>(memory);
-    const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
-    __syncthreads();
-    if (threadIdx.x % kWarpThreads == 0) {
-      of_warps[warp] = value;
-    }
-    __syncthreads();
-    const int warps = group / kWarpThreads;
-    const int first = warp / warps * warps;
-    value = of_warps[first];
-    for (int i = 1; i < warps; ++i) {
-      value = op(value, of_warps[first + i]);
-    }
-  }
-  return value;
+  return group_reduce<kThreads>(value, kThreads, op);
 }
 
 struct Plus {
@@ -94,10 +75,6 @@ struct Plus {
   }
 };
 
-template <int kLanes = kWarpThreads, class T>
-__device__ __forceinline__ T warp_sum(T value) {
-  return warp_reduce<kLanes>(value, Plus());
-}
 template <int kThreads, class T>
 __device__ __forceinline__ T block_sum(T value) {
   return block_reduce<kThreads>(value, Plus());

@@ -19,15 +19,12 @@ struct CountedSum {
   friend TANDEM_HD CountedSum operator+(CountedSum a, CountedSum b) { return {a.loss + b.loss, a.count + b.count}; }
 };
 
-/// A class index that is none.
-__device__ inline void report_target(cuda::Fault* fault, const char* op, std::int64_t row, std::int64_t index,
-                                     std::int64_t classes, std::int64_t ignore_index) {
-  report(fault, {.kind = cuda::FaultKind::target,
-                 .op = op,
-                 .position = row,
-                 .value = index,
-                 .end = classes,
-                 .ignored = ignore_index});
+/// A class index that is none: `bad` says the rest.
+__device__ inline void report_target(cuda::Fault* fault, const BadValue& bad, std::int64_t row, std::int64_t index) {
+  BadValue found = bad;
+  found.position = row;
+  found.value = index;
+  report(fault, found);
 }
 
 /// Writes the loss of all rows and its scale, as CrossEntropy describes them.

@@ -4,7 +4,7 @@
 
 #include <tandem/kernels/class_shares.h>
 #include <tandem/kernels/cuda/class_losses.h>
-#include <tandem/kernels/cuda/row_launch.h>
+#include <tandem/kernels/cuda/exponentials.h>
 #include <tandem/kernels/softmax_loss.h>
 
 // Internal: cross-entropy's forward pass. In f32 4 bytes per logit, 8 with the gradient: a row is read once, for its
@@ -34,7 +34,7 @@ struct CrossEntropyArguments {
   bool count_here;  // every block finds out how many rows count; else *scale says it
   CountedSum* parts;
   cuda::Fault* fault;
-  const char* op;
+  BadValue bad;
 
   __device__ bool counts(std::int64_t row) const { return !target.ignored(row) && !target.outside(row); }
 };
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     const std::int64_t classes = counts ? by.classes : 0;
     const T* x = by.logits + row * by.classes;
     T* copy = plan.staged ? rows::stage(x, by.classes, 0) : nullptr;
-    const auto all = rows::exponentials(group, x, classes, copy);
+    const auto all = exponentials(group, x, classes, copy);
     const C log_sum = static_cast<C>(std::log(all.sum));
     const T* again = plan.staged ? copy : x;
     C loss = 0;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
       if (counts) {
         total = total + CountedSum{static_cast<double>(loss), static_cast<double>(by.target.counts(row))};
       } else if (!by.target.ignored(row)) {
-        report_target(by.fault, by.op, row, by.target.index(row), by.classes, by.target.ignore_index());
+        report_target(by.fault, by.bad, row, by.target.index(row));
       }
     }
     if constexpr (!kShares) {
@@ -136,7 +136,7 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .count_here = true,
                               .parts = nullptr,
                               .fault = queue.fault(),
-                              .op = cuda::name_in_notes(kernel.target.op)};
+                               .bad = cuda::for_notes(kernel.target.bad)};
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
+#include <tandem/kernels/cuda/queue.h>
 
 // Internal: kernels over dense elements that need their positions. A thread has pieces of 16 bytes of what is written;
 // only the last one may be shorter, and only if memory is not aligned is a piece moved element by element.
@@ -13,6 +14,8 @@
 //                                                      there are kPiece of them, in packs
 
 namespace tandem::inline v0::kernels {
+
+inline constexpr int kPieceThreads = 256;
 
 /// V elements from `from` on, of which the first n exist.
 template <int V, class T>
@@ -45,20 +48,14 @@ __device__ __forceinline__ void store_piece(T* to, const Pack<T, V>& pack, int n
 }
 
 template <class F>
-__global__ void __launch_bounds__(elementwise::kThreads) walk_dense(F f, std::int64_t count, bool aligned) {
+__global__ void __launch_bounds__(kPieceThreads) walk_dense(F f, std::int64_t count, bool aligned) {
   constexpr std::int64_t kPiece = F::kPiece;
-  const std::int64_t step = std::int64_t{gridDim.x} * elementwise::kThreads * kPiece;
-  std::int64_t first = (std::int64_t{blockIdx.x} * elementwise::kThreads + threadIdx.x) * kPiece;
+  const std::int64_t step = std::int64_t{gridDim.x} * kPieceThreads * kPiece;
+  std::int64_t first = (std::int64_t{blockIdx.x} * kPieceThreads + threadIdx.x) * kPiece;
   for (; first < count; first += step) {
     const bool whole = count - first >= kPiece;
     f.piece(first, whole ? static_cast<int>(kPiece) : static_cast<int>(count - first), whole && aligned);
   }
-}
-
-/// Whether packs of V elements may begin at `memory`.
-template <int V, class T>
-bool aligned_for(const T* memory) {
-  return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, V>) == 0;
 }
 
 /// f over `count` elements, of which there may be none; `aligned`: packs may be used.
@@ -67,8 +64,8 @@ void for_each_piece(const Queue& queue, const char* name, const F& f, std::int64
   if (count <= 0) {
     return;
   }
-  queue.launch(name, queue.blocks_for(count, elementwise::kThreads * F::kPiece), elementwise::kThreads, 0,
-               walk_dense<F>, f, count, aligned);
+  queue.launch(name, queue.blocks_for(count, kPieceThreads * F::kPiece), kPieceThreads, 0, walk_dense<F>, f, count,
+               aligned);
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <tandem/kernels/cuda/geometry.h>
+#include <tandem/kernels/cuda/pack.h>
 #include <tandem/kernels/cuda/queue.h>
 
 // Internal: every element-wise kernel of a GPU. A functor says what is read, computed and written at one position; here
@@ -18,27 +19,6 @@
 //   store<V>(const Values<V>&, const int64_t* offsets)
 
 namespace tandem::inline v0::kernels {
-
-/// V elements that are moved at once.
-template <class T, int V>
-struct alignas(sizeof(T) * V) Pack {
-  T values[V];
-};
-
-/// The V elements from `from` on, or V times the one there.
-template <int V, class T>
-__device__ __forceinline__ Pack<T, V> load_pack(const T* from, bool dense) {
-  if (V == 1 || dense) {
-    return *reinterpret_cast<const Pack<T, V>*>(from);
-  }
-  Pack<T, V> pack;
-  const T value = *from;
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    pack.values[i] = value;
-  }
-  return pack;
-}
 
 namespace elementwise {
 

@@ -8,19 +8,15 @@
 
 namespace tandem::inline v0::kernels {
 
-/// `note` but for `claimed`, unless another one is there already: the first is kept until the host has thrown it. For
-/// one thread of those that see the value.
-__device__ inline void report(cuda::Fault* fault, const cuda::Fault& note) {
+using core::BadValue;
+
+/// Notes `found`, unless another note is there already: the first is kept until the host has thrown it. For one thread
+/// of those that see the value.
+__device__ inline void report(cuda::Fault* fault, const BadValue& found) {
   if (atomicCAS(&fault->claimed, 0U, 1U) != 0) {
     return;
   }
-  fault->kind = note.kind;
-  fault->op = note.op;
-  fault->position = note.position;
-  fault->value = note.value;
-  fault->number = note.number;
-  fault->end = note.end;
-  fault->ignored = note.ignored;
+  fault->found = found;
   __threadfence_system();
   *static_cast<volatile unsigned int*>(&fault->ready) = 1;
 }

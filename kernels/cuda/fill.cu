@@ -2,6 +2,7 @@
 
 #include <tandem/kernels/cuda/dense.h>
 #include <tandem/kernels/cuda/dispatch.h>
+#include <tandem/kernels/cuda/elementwise.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/rounding.h>

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
 #include <tandem/kernels/cuda/queue.h>
 
 // Internal: kernels over dense arrays of one type and length: element i of each is read, computed with, and written
@@ -148,21 +150,18 @@ __global__ void __launch_bounds__(kThreads) walk(F f, std::int64_t count) {
 }
 
 template <class F>
+inline constexpr int kWide = 16 / static_cast<int>(sizeof(typename F::Element));
+
+template <class F>
 bool aligned(const F& f) noexcept {
-  for (const auto* array : f.arrays) {
-    if (reinterpret_cast<std::uintptr_t>(array) % 16 != 0) {
+  const auto fits = [](const auto* array) { return aligned_for<kWide<F>>(array); };
+  if constexpr (HasOther<F>) {
+    if (!std::all_of(std::begin(f.others), std::end(f.others), fits)) {
       return false;
     }
   }
-  if constexpr (HasOther<F>) {
-    const auto both = reinterpret_cast<std::uintptr_t>(f.others[0]) | reinterpret_cast<std::uintptr_t>(f.others[1]);
-    return both % 16 == 0;
-  }
-  return true;
+  return std::all_of(std::begin(f.arrays), std::end(f.arrays), fits);
 }
-
-template <class F>
-inline constexpr int kWide = 16 / static_cast<int>(sizeof(typename F::Element));
 
 /// f over `count` elements.
 template <class F>

@@ -21,13 +21,7 @@ struct IndexRange {
   }
   /// Leaves a note about the index at `position` of the list.
   __device__ void report_bad(std::int64_t index, std::int64_t position) const {
-    cuda::Fault note;
-    note.kind = cuda::FaultKind::index;
-    note.op = op;
-    note.position = position;
-    note.value = index;
-    note.end = end;
-    report(fault, note);
+    report(fault, {.kind = BadValue::Kind::index, .op = op, .position = position, .value = index, .end = end});
   }
 };
 

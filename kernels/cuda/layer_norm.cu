@@ -2,7 +2,7 @@
 
 #include <tandem/kernels/cuda/block.h>
 #include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/row_groups.h>
+#include <tandem/kernels/cuda/register_rows.h>
 #include <tandem/kernels/norm_formulas.h>
 
 // Layer norm. Floor: each element read and written once, 2 * sizeof(T) bytes. A group of threads per row, which stays
@@ -13,11 +13,11 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 template <class T, int V, bool kKept>
-__global__ void __launch_bounds__(RowGroups::kThreads) normalise(LayerNorm kernel, RowGroups rows) {
+__global__ void __launch_bounds__(RegisterRows::kThreads) normalise(LayerNorm kernel, RegisterRows rows) {
   using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const T* bias = static_cast<const T*>(kernel.bias);
-  const auto sum_up = [&](TwoSums sums) { return group_reduce<RowGroups::kThreads>(sums, rows.group, Plus()); };
+  const auto sum_up = [&](TwoSums sums) { return group_reduce<RegisterRows::kThreads>(sums, rows.group, Plus()); };
   const auto count = static_cast<double>(rows.size);
   const int units = rows.units();
   for (std::int64_t first_row = std::int64_t{blockIdx.x} * units; first_row < rows.rows;
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(RowGroups::kThreads) normalise(LayerNorm kerne
 
 template <class T, int V>
 void forward(const Queue& queue, const LayerNorm& kernel) {
-  const RowGroups rows(queue, kernel.rows, kernel.size, V);
-  queue.launch(LayerNorm::kName, queue.blocks_for(rows.rows, rows.units()), RowGroups::kThreads, 0,
+  const RegisterRows rows(queue, kernel.rows, kernel.size, V);
+  queue.launch(LayerNorm::kName, queue.blocks_for(rows.rows, rows.units()), RegisterRows::kThreads, 0,
                rows.kept ? normalise<T, V, true> : normalise<T, V, false>, kernel, rows);
 }
 

@@ -3,7 +3,7 @@
 #include <tandem/kernels/cuda/block.h>
 #include <tandem/kernels/cuda/dispatch.h>
 #include <tandem/kernels/cuda/reduction.h>
-#include <tandem/kernels/cuda/row_groups.h>
+#include <tandem/kernels/cuda/register_rows.h>
 #include <tandem/kernels/norm_formulas.h>
 
 // Layer norm's backward pass. Floor: gradient and input are read once and the input's gradient is written, 3 *
@@ -25,14 +25,14 @@ struct Affine {
 };
 
 template <class T, int V, bool kKept, bool kAffine>
-__global__ void __launch_bounds__(RowGroups::kThreads)
-    row_gradients(LayerNormGrad kernel, RowGroups rows, Affine<ComputeType<T>> affine) {
+__global__ void __launch_bounds__(RegisterRows::kThreads)
+    row_gradients(LayerNormGrad kernel, RegisterRows rows, Affine<ComputeType<T>> affine) {
   using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const bool accumulate = kernel.accumulate_in == Accumulate::yes;
   const auto count = static_cast<double>(rows.size);
   const std::int64_t unit = std::int64_t{blockIdx.x} * rows.units() + static_cast<int>(threadIdx.x) / rows.group;
-  constexpr int kSums = kAffine ? RowGroups::kPacks : 1;
+  constexpr int kSums = kAffine ? RegisterRows::kPacks : 1;
   C grad_sums[kSums][V] = {};
   C product_sums[kSums][V] = {};
   for (std::int64_t r = 0; r < affine.rows; ++r) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(RowGroups::kThreads)
       }
     });
     sums = sums + TwoSums{static_cast<double>(sum), static_cast<double>(product)};
-    sums = group_reduce<RowGroups::kThreads>(sums, rows.group, Plus());
+    sums = group_reduce<RegisterRows::kThreads>(sums, rows.group, Plus());
     if (!valid) {
       continue;
     }
@@ -191,7 +191,7 @@ void backward(const Queue& queue, const LayerNormGrad& kernel) {
   using C = ComputeType<T>;
   bool affine_wanted = kernel.weight_grad != nullptr || kernel.bias_grad != nullptr;
   if (kernel.in_grad != nullptr && kernel.rows > 0 && kernel.size > 0) {
-    const RowGroups rows(queue, kernel.rows, kernel.size, V);
+    const RegisterRows rows(queue, kernel.rows, kernel.size, V);
     const bool fused = affine_wanted && rows.kept;
     const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * 4 * rows.units();
     Affine<C> affine{nullptr, nullptr, std::clamp<std::int64_t>((rows.rows + fill - 1) / fill, 1, kMostRows)};
@@ -203,7 +203,7 @@ void backward(const Queue& queue, const LayerNormGrad& kernel) {
       affine.product = reinterpret_cast<C*>(reinterpret_cast<char*>(affine.grad) + second);
     }
     const auto blocks = static_cast<unsigned int>((units + rows.units() - 1) / rows.units());
-    queue.launch(LayerNormGrad::kName, blocks, RowGroups::kThreads, 0,
+    queue.launch(LayerNormGrad::kName, blocks, RegisterRows::kThreads, 0,
                  fused       ? row_gradients<T, V, true, true>
                  : rows.kept ? row_gradients<T, V, true, false>
                              : row_gradients<T, V, false, false>,

@@ -38,7 +38,7 @@ struct Rows {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     nll_loss(Rows<T> rows, std::int64_t count, const T* log_probs, FinishLoss<T> finish, CountedSum* parts,
-             cuda::Fault* fault, const char* op) {
+             cuda::Fault* fault, BadValue bad) {
   using C = ComputeType<T>;
   CountedSum total;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
     C loss = 0;
     if (index != rows.ignore_index) {
       if (rows.outside(index)) {
-        report_target(fault, op, row, index, rows.classes, rows.ignore_index);
+        report_target(fault, bad, row, index);
       } else {
         const C weight = rows.weight_of(index);
         loss = -weight * log_probs[rows.place(row, index)];
@@ -86,7 +86,7 @@ void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel) {
         sums::blocks_for(rows.count() * 8, kThreads * 8);  // a row costs as much as 8 neighbours
     CountedSum* parts = blocks > 1 ? queue.workspace_array<CountedSum>(blocks) : nullptr;
     queue.launch(NegativeLogLikelihood::kName, blocks, kThreads, 0, nll_loss<T>, rows, rows.count(),
-                 static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), cuda::name_in_notes(kernel.op));
+                 static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), cuda::for_notes(kernel.bad));
     sums::join<Plus>(queue, NegativeLogLikelihood::kName, parts, blocks, finish);
   });
 }

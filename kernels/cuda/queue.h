@@ -41,6 +41,14 @@ class Queue {
     return static_cast<T*>(workspace(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
+  /// Whether a graph is being made of the stream's work: nothing may be compiled, timed or waited for then.
+  bool is_capturing() const;
+  /// kStaged bytes of page-locked host memory for this call alone.
+  void* staging() const;
+  static constexpr std::int64_t kStaged = 64 << 10;
+  /// Blocks until the stream has done all of this. Throws what it ran into. `call` is for messages.
+  void wait(const char* call) const;
+
   /// `kernel` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory. `name` is for messages.
   template <class... Parameters, class... Arguments>
   void launch(const char* name, dim3 blocks, dim3 threads, std::size_t shared, void (*kernel)(Parameters...),

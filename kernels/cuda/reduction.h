@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
 #include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/cuda/reduction_plan.h>
 
@@ -53,6 +53,40 @@ __device__ __forceinline__ void finish(const Source& source, const ReductionPlan
   }
 }
 
+// The packs from `first` to `end`, `step` apart, all of a thread's: add(lane, values, v, at) for each element v of the
+// pack at `at`, join(lane, v) after kLaneElements of them.
+template <class Source, int V, class Add, class Join>
+__device__ __forceinline__ void take_in(const Source& source, const ReductionPlan& plan, std::int64_t base,
+                                        std::int64_t first, std::int64_t end, int step, Add&& add, Join&& join) {
+  for (std::int64_t i = first; i < end;) {
+    typename Source::Lane lanes[V] = {};
+    for (int adds = 0; adds < kLaneElements && i < end; adds += kUnroll, i += kUnroll * step) {
+      typename Source::template Values<V> values[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {  // all reads first, so that they are under way together
+        const std::int64_t at = i + u * step;
+        if (at < end) {
+          values[u] = source.template load<V>(base + plan.reduced.offset(at), at);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const std::int64_t at = i + u * step;
+        if (at < end) {
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            add(lanes[v], values[u], v, at);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      join(lanes[v], v);
+    }
+  }
+}
+
 template <class Source, int V>
 __global__ void __launch_bounds__(kThreads, 2)
     rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
@@ -70,33 +104,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (output < plan.outputs) {
       const auto column = source.column(output);
       const std::int64_t base = plan.kept.offset(output);
-      for (std::int64_t i = begin + lane; i < end;) {
-        Lane lanes[V] = {};
-        for (int adds = 0; adds < kLaneElements && i < end; adds += kUnroll, i += kUnroll * group) {
-          typename Source::template Values<V> values[kUnroll];
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t at = i + u * group;
-            if (at < end) {
-              values[u] = source.template load<V>(base + plan.reduced.offset(at), at);
-            }
-          }
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t at = i + u * group;
-            if (at < end) {
-#pragma unroll
-              for (int v = 0; v < V; ++v) {
-                source.add(lanes[v], values[u], v, at * V + v, column);
-              }
-            }
-          }
-        }
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          total = Source::join(total, lanes[v]);
-        }
-      }
+      take_in<Source, V>(
+          source, plan, base, begin + lane, end, group,
+          [&](Lane& sum, const auto& values, int v, std::int64_t at) {
+            source.add(sum, values, v, at * V + v, column);
+          },
+          [&](const Lane& sum, int) { total = Source::join(total, sum); });
       if (V > 1 && blockIdx.y + 1 == gridDim.y && lane < plan.tail) {  // what fills no pack
         const std::int64_t at = plan.length * V + lane;
         Lane last{};
@@ -166,33 +179,10 @@ __global__ void __launch_bounds__(kThreads, 2)
         column[v] = source.column(output + v);
       }
       const std::int64_t base = plan.kept.offset(outer) + pack * V;
-      for (std::int64_t i = begin + down; i < end;) {
-        Lane lanes[V] = {};
-        for (int adds = 0; adds < kLaneElements && i < end; adds += kUnroll, i += kUnroll * plan.down) {
-          typename Source::template Values<V> values[kUnroll];
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t at = i + u * plan.down;
-            if (at < end) {
-              values[u] = source.template load<V>(base + plan.reduced.offset(at), at);
-            }
-          }
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            const std::int64_t at = i + u * plan.down;
-            if (at < end) {
-#pragma unroll
-              for (int v = 0; v < V; ++v) {
-                source.add(lanes[v], values[u], v, at, column[v]);
-              }
-            }
-          }
-        }
-#pragma unroll
-        for (int v = 0; v < V; ++v) {
-          totals[v] = Source::join(totals[v], lanes[v]);
-        }
-      }
+      take_in<Source, V>(
+          source, plan, base, begin + down, end, plan.down,
+          [&](Lane& sum, const auto& values, int v, std::int64_t at) { source.add(sum, values, v, at, column[v]); },
+          [&](const Lane& sum, int v) { totals[v] = Source::join(totals[v], sum); });
     }
     combine_down<Source>(totals, plan.across, plan.down);
     if (down == 0 && valid) {

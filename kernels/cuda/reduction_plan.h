@@ -22,13 +22,6 @@ struct ReductionProblem {
   int item;
 };
 
-/// The lowest bit set in any of these addresses: all are aligned to it. Null ones, too.
-template <class... Pointers>
-std::uintptr_t alignment_of(const Pointers*... pointers) noexcept {
-  const std::uintptr_t bits = (std::uintptr_t{4096} | ... | reinterpret_cast<std::uintptr_t>(pointers));
-  return bits & (~bits + 1);
-}
-
 struct ReductionPlan {
   static constexpr int kThreads = 256;
 

@@ -208,9 +208,8 @@ void cumsum(const Queue& queue, const CumSum& kernel) {
                  .by_inner = WideDivider(kernel.inner)};
   const std::int64_t count = kernel.outer * kernel.inner;
   if (kernel.inner == 1 && kernel.size > kShortRow) {
-    const bool wide = kernel.size % kWide == 0 &&
-                      reinterpret_cast<std::uintptr_t>(kernel.in) % (kWide * sizeof(T)) == 0 &&
-                      reinterpret_cast<std::uintptr_t>(kernel.out) % (kWide * sizeof(Out)) == 0;
+    const bool wide = kernel.size % kWide == 0 && aligned_for<kWide>(static_cast<const T*>(kernel.in)) &&
+                      aligned_for<kWide>(static_cast<const Out*>(kernel.out));
     if (kernel.size > kLongRow) {
       return wide ? launch_rows<256, kWide>(queue, lines) : launch_rows<256, 1>(queue, lines);
     }

@@ -1,8 +1,7 @@
-#include <tandem/kernels/cuda/cudnn/try.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/row_launch.h>
-#include <tandem/kernels/cuda/softmax_columns.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <cmath>
+
+#include <tandem/kernels/cuda/rows.h>
+#include <tandem/kernels/cuda/softmax.h>
 
 // In f32 12 bytes per element: the two rows are read once, for their sum, and stay in shared memory (up to some 25,000
 // elements) or, where lanes share them, in the first cache until the gradient is written. Longer rows are read twice.
@@ -22,7 +21,7 @@ struct SoftmaxGradArguments {
 
 template <int kBlock, class T>
 __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
-    softmax_grad(SoftmaxGradArguments<T> by, rows::Plan plan) {
+    softmax_grad_rows(SoftmaxGradArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
   const rows::Group<kBlock> group(plan.lanes);
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
@@ -67,33 +66,49 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
   });
 }
 
+template <class T>
+__global__ void __launch_bounds__(columns::kThreads)
+    softmax_grad_columns(columns::Tiles tiles, const T* grad, const T* out, T* in_grad, bool log, bool accumulate) {
+  using C = ComputeType<T>;
+  const columns::Group group(tiles);
+  columns::for_each_tile(tiles, group, [&](std::int64_t first, std::int64_t size) {
+    double mine = 0;
+#pragma unroll 4
+    for (std::int64_t i = group.rank; i < size; i += group.size) {
+      const std::int64_t at = first + i * tiles.inner;
+      mine += static_cast<double>(log ? C(grad[at]) : grad[at] * out[at]);
+    }
+    const C sum = static_cast<C>(group.sum(mine));
+    for (std::int64_t i = group.rank; i < size; i += group.size) {
+      const std::int64_t at = first + i * tiles.inner;
+      const C value = log ? grad[at] - std::exp(C(out[at])) * sum : out[at] * (grad[at] - sum);
+      in_grad[at] = T(accumulate ? in_grad[at] + value : value);
+    }
+  });
+}
+
 }  // namespace
 
 void run(OnCuda, Context& context, const SoftmaxGrad& kernel) {
-  if (kernel.outer == 0 || kernel.size == 0 || kernel.inner == 0) {
-    return;
-  }
-  const Queue queue(context);
-  if (gpu::try_cudnn(queue, context, kernel)) {
-    return;
-  }
-  for_floating(kernel.dtype, [&]<class T>() {
-    if (kernel.inner != 1) {
-      return columns::launch_softmax_grad<T>(queue, kernel);
-    }
-    rows::for_row_size(kernel.size, [&]<int kBlock>() {
-      const SoftmaxGradArguments<T> by{.grad = static_cast<const T*>(kernel.grad),
-                                       .out = static_cast<const T*>(kernel.out),
-                                       .in_grad = static_cast<T*>(kernel.in_grad),
-                                       .rows = kernel.outer,
-                                       .size = kernel.size,
-                                       .log = kernel.log,
-                                       .accumulate = kernel.accumulate == Accumulate::yes};
-      const rows::Plan plan = rows::plan<kBlock, softmax_grad<kBlock, T>, T>(queue, by.rows, by.size, 2);
-      queue.launch(SoftmaxGrad::kName, plan.blocks, rows::Group<kBlock>::kThreads, plan.shared, softmax_grad<kBlock, T>,
-                   by, plan);
-    });
-  });
+  run_softmax(
+      context, kernel,
+      [&]<class T>(const Queue& queue) {
+        const SoftmaxGradArguments<T> by{.grad = static_cast<const T*>(kernel.grad),
+                                         .out = static_cast<const T*>(kernel.out),
+                                         .in_grad = static_cast<T*>(kernel.in_grad),
+                                         .rows = kernel.outer,
+                                         .size = kernel.size,
+                                         .log = kernel.log,
+                                         .accumulate = kernel.accumulate == Accumulate::yes};
+        rows::for_row_size(by.size, [&]<int kBlock>() {
+          rows::launch<kBlock, softmax_grad_rows<kBlock, T>, T>(queue, SoftmaxGrad::kName, by, 2);
+        });
+      },
+      [&]<class T>(const Queue& queue) {
+        columns::launch(queue, kernel, softmax_grad_columns<T>, static_cast<const T*>(kernel.grad),
+                        static_cast<const T*>(kernel.out), static_cast<T*>(kernel.in_grad), kernel.log,
+                        kernel.accumulate == Accumulate::yes);
+      });
 }
 
 }  // namespace tandem::inline v0::kernels

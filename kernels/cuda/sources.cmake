@@ -4,7 +4,7 @@ set(cuda_kernels "")
 if(TANDEM_CUDA_ENABLED)
   set(cuda_sources
     cuda/matmul.cpp cuda/matmul/plan.cpp cuda/matmul/planner.cpp cuda/matmul/tuner.cpp cuda/pointwise.cpp
-    cuda/reduce.cpp cuda/reduction_plan.cpp cuda/step.cpp cuda/transfer.cpp cuda/workspace.cpp)
+    cuda/queue.cpp cuda/reduce.cpp cuda/reduction_plan.cpp cuda/step.cpp cuda/transfer.cpp)
   set(cuda_kernels
     cuda/batch_norm.cu cuda/batch_norm_grad.cu cuda/clip.cu cuda/compare.cu cuda/copy.cu cuda/copy_16_bits.cu
     cuda/copy_bytes.cu cuda/copy_floats.cu cuda/copy_integers.cu cuda/cross_entropy.cu cuda/cross_entropy_grad.cu

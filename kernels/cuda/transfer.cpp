@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/memory.h>
@@ -18,6 +20,25 @@ void between_gpus(const Queue& queue, const Transfer& kernel) {
   from.wait_stream(to);
 }
 
+void start_copy(const Queue& queue, void* out, const void* in, std::int64_t bytes, cudaMemcpyKind kind) {
+  cuda::require(cudaMemcpyAsync(out, in, static_cast<std::size_t>(bytes), kind, queue.stream()), "cudaMemcpyAsync");
+}
+
+// A copy into memory that is not page-locked would wait inside of CUDA, and for ever if the GPU does not get there. So
+// few bytes go by page-locked memory, and many wait for their turn first, which costs little beside them.
+void to_host_and_wait(const Queue& queue, const Transfer& kernel) {
+  const bool staged = kernel.bytes <= Queue::kStaged;
+  if (!staged) {
+    queue.wait(Transfer::kName);
+  }
+  void* const to = staged ? queue.staging() : kernel.out;
+  start_copy(queue, to, kernel.in, kernel.bytes, cudaMemcpyDeviceToHost);
+  queue.wait(Transfer::kName);
+  if (staged) {
+    std::memcpy(kernel.out, to, static_cast<std::size_t>(kernel.bytes));
+  }
+}
+
 }  // namespace
 
 void run(OnCuda, Context& context, const Transfer& kernel) {
@@ -28,12 +49,12 @@ void run(OnCuda, Context& context, const Transfer& kernel) {
     return;
   }
   const bool to_host = kernel.out_device.type == DeviceType::cpu;
-  cuda::require(cudaMemcpyAsync(kernel.out, kernel.in, static_cast<std::size_t>(kernel.bytes),
-                                to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, queue.stream()),
-                "cudaMemcpyAsync");
-  // From page-locked memory the call returns before anything was read.
-  if (kernel.wait) {
-    cuda::synchronize(queue.gpu(), queue.stream());
+  if (to_host && kernel.wait) {
+    return to_host_and_wait(queue, kernel);
+  }
+  start_copy(queue, kernel.out, kernel.in, kernel.bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice);
+  if (kernel.wait) {  // from page-locked memory the call returns before anything was read
+    queue.wait(Transfer::kName);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <tandem/tensor/cuda_allocator.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <memory>
 #include <mutex>
@@ -11,7 +10,9 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/cuda/wait.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/cuda/account.h>
 
@@ -40,7 +41,6 @@ namespace {
 using detail::CudaBlock;
 
 constexpr std::size_t kGranularity = 256;
-constexpr int kMostGpus = 64;
 
 // Multiples of 256 bytes, then four classes per doubling: at most a quarter is lost to rounding.
 std::size_t class_bytes(std::size_t bytes) {
@@ -178,7 +178,7 @@ class GpuAllocator {
       }
     }
     for (auto& [handle, cache] : caches_) {
-      require(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
+      wait_for(gpu_.index, handle, "cuda::empty_cache");
     }
     caches_.clear();
     account_.cached = 0;
@@ -193,17 +193,12 @@ class GpuAllocator {
 };
 
 GpuAllocator& allocator(int index) {
-  struct Slot {
-    std::once_flag once;
-    GpuAllocator* allocator = nullptr;  // outlives every thread and static tensor
-  };
-  static auto* slots = new std::array<Slot, kMostGpus>;
-  Slot& slot = (*slots)[static_cast<std::size_t>(index)];
-  std::call_once(slot.once, [&] {
-    slot.allocator = new GpuAllocator(gpu(index));
+  static constinit PerGpu<GpuAllocator> allocators;
+  const Gpu& owner = gpu(index);
+  return allocators.get(index, [&] {
     set_release_cache([](int gpu) { allocator(gpu).empty_cache(); });
+    return std::make_unique<GpuAllocator>(owner);
   });
-  return *slot.allocator;
 }
 
 GpuAllocator& checked_allocator(const char* call, Device device) {

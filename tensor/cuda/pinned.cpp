@@ -11,6 +11,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/fork.h>
 
 namespace tandem::inline v0::detail {
 
@@ -75,7 +76,7 @@ class PinnedCache {
   }
 
  private:
-  std::mutex mutex_;
+  core::ForkSafeMutex mutex_;  // a child lets page-locked tensors go, too
   std::map<const std::byte*, std::unique_ptr<PinnedBlock>> all_;
   std::vector<PinnedBlock*> free_;
 };

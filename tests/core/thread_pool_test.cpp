@@ -391,27 +391,6 @@ TEST(NumThreadsDeathTest, MoreThanTheSystemGivesIsAnError) {
 }
 #endif
 
-#if defined(__linux__) && !defined(__SANITIZE_THREAD__)  // TSan wants no threads from a child
-// Helpers were about to sleep, or to wake up, when the process was forked: the child must not wait for their locks.
-TEST(ThreadPool, AForkedChildComputesAlone) {
-  const ThreadCount count(4);
-  for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(visits(16), std::vector<int>(16, 1));
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(20);  // ends a child that hangs
-      const bool right = num_threads() == 1 && visits(16) == std::vector<int>(16, 1);
-      set_num_threads(2);
-      std::_Exit(right && visits(16) == std::vector<int>(16, 1) ? 0 : 1);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "child " << i << " ended with " << status;
-    ASSERT_EQ(num_threads(), 4);
-  }
-}
-#endif
-
 // Read once, when the pool is made: a fresh process is needed.
 TEST(NumThreadsDeathTest, ComeFromTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -31,7 +31,7 @@ class DeviceArray {
     if (count_ > 0) {
       cuda::require(cudaMemcpyAsync(data(), values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, stream()),
                     "cudaMemcpyAsync");
-      cuda::synchronize(cuda::gpu(0), stream());
+      cuda::current_stream().synchronize();
     }
   }
   ~DeviceArray() {
@@ -48,7 +48,7 @@ class DeviceArray {
     if (count_ > 0) {
       cuda::require(cudaMemcpyAsync(values.data(), data(), count_ * sizeof(T), cudaMemcpyDeviceToHost, stream()),
                     "cudaMemcpyAsync");
-      cuda::synchronize(cuda::gpu(0), stream());
+      cuda::current_stream().synchronize();
     }
     return values;
   }

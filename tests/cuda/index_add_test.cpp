@@ -27,7 +27,7 @@ std::vector<std::int64_t> skewed_index(Rng& rng, std::int64_t count, std::int64_
 
 std::string message_of_gpu() {
   try {
-    cuda::synchronize(cuda::gpu(0), cuda::current_handle(cuda::gpu(0)));
+    cuda::current_stream().synchronize();
   } catch (const ValueError& error) {
     return error.what();
   }

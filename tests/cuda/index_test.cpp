@@ -28,7 +28,7 @@ std::vector<std::int64_t> random_index(Rng& rng, std::int64_t count, std::int64_
 std::string message_of(const std::function<void()>& work) {
   try {
     work();
-    cuda::synchronize(cuda::gpu(0), cuda::current_handle(cuda::gpu(0)));
+    cuda::current_stream().synchronize();
   } catch (const ValueError& error) {
     return error.what();
   }

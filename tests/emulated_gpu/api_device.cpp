@@ -138,6 +138,9 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaPeekAtLastError() {
+  if (emulated_gpu::detail::in_forked_child()) {
+    return emulated_gpu::detail::last_error;
+  }
   Runtime& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex);
   return runtime.sticky != cudaSuccess ? runtime.sticky : emulated_gpu::detail::last_error;

@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <cmath>
 
 #include "capture.h"
 #include "runtime.h"
 
-// Streams and events.
+// Streams.
 
 using emulated_gpu::detail::call;
-using emulated_gpu::detail::Capture;
 using emulated_gpu::detail::forbid_in_capture;
 using emulated_gpu::detail::Lock;
-using emulated_gpu::detail::Marker;
 using emulated_gpu::detail::Runtime;
 using emulated_gpu::detail::Task;
 
@@ -23,40 +20,6 @@ constexpr int kGreatestPriority = -5;
 cudaError_t check_uncaptured(Runtime& runtime, cudaStream_t stream) {
   const cudaError_t error = runtime.check(stream);
   return error != cudaSuccess ? error : forbid_in_capture(*stream);
-}
-
-// `stream` takes part in the capture that `event` was recorded in.
-cudaError_t join(CUstream_st& stream, CUevent_st& event) {
-  const std::shared_ptr<Capture> capture = event.capture.lock();
-  if (stream.capture != nullptr && stream.capture->invalidated) {
-    return cudaErrorStreamCaptureInvalidated;
-  }
-  if (!event.captured) {
-    stream.capture->invalidated = true;  // it would depend on what is outside of it
-    return cudaErrorStreamCaptureIsolation;
-  }
-  if (capture == nullptr) {
-    return cudaErrorCapturedEvent;  // of a capture that has ended
-  }
-  if (stream.capture == nullptr) {
-    if (capture->invalidated) {
-      return cudaErrorStreamCaptureInvalidated;
-    }
-    stream.capture = capture;
-    stream.tail = event.tail;
-    return cudaSuccess;
-  }
-  if (stream.capture != capture) {
-    stream.capture->invalidated = true;
-    capture->invalidated = true;
-    return cudaErrorStreamCaptureMerge;
-  }
-  for (const std::size_t node : event.tail) {
-    if (std::find(stream.tail.begin(), stream.tail.end(), node) == stream.tail.end()) {
-      stream.tail.push_back(node);
-    }
-  }
-  return cudaSuccess;
 }
 
 }  // namespace
@@ -112,29 +75,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (const cudaError_t error = check_uncaptured(runtime, stream); error != cudaSuccess) {
       return error;
     }
-    runtime.run_front(lock, *stream);
+    runtime.go_on(lock, *stream);
     return stream->queue.empty() && !stream->running ? cudaSuccess : cudaErrorNotReady;
-  });
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return call([&](Runtime& runtime, Lock& lock) {
-    if (const cudaError_t error = runtime.check(stream); error != cudaSuccess) {
-      return error;
-    }
-    if (const cudaError_t error = runtime.check(event); error != cudaSuccess) {
-      return error;
-    }
-    if (event->captured || stream->capture != nullptr) {
-      return join(*stream, *event);
-    }
-    if (event->marker == nullptr || event->marker->done) {
-      return cudaSuccess;
-    }
-    Task task;
-    task.name = "a wait";
-    task.wait = event->marker;
-    return runtime.submit(lock, *stream, std::move(task));
   });
 }
 
@@ -162,119 +104,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = kLeastPriority;
   *greatest = kGreatestPriority;
   return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  return call([&](Runtime& runtime, Lock&) {
-    constexpr unsigned kKnown = cudaEventBlockingSync | cudaEventDisableTiming;
-    if (runtime.devices.empty()) {
-      return cudaErrorNoDevice;
-    }
-    if (event == nullptr || (flags & ~kKnown) != 0) {
-      return cudaErrorInvalidValue;
-    }
-    auto made = std::make_unique<CUevent_st>();
-    made->device = &runtime.current();
-    made->flags = flags;
-    *event = made.get();
-    runtime.events.insert(std::move(made));
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return call([&](Runtime& runtime, Lock&) {
-    const cudaError_t error = runtime.check(event);
-    std::erase_if(runtime.events, [event](const auto& known) { return known.get() == event; });
-    return error;
-  });
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return call([&](Runtime& runtime, Lock& lock) {
-    if (const cudaError_t error = runtime.check(stream); error != cudaSuccess) {
-      return error;
-    }
-    if (const cudaError_t error = runtime.check(event); error != cudaSuccess) {
-      return error;
-    }
-    if (event->device != stream->device) {
-      return cudaErrorInvalidResourceHandle;
-    }
-    if (stream->capture != nullptr) {
-      if (stream->capture->invalidated) {
-        return cudaErrorStreamCaptureInvalidated;
-      }
-      event->captured = true;
-      event->capture = stream->capture;
-      event->tail = stream->tail;
-      return cudaSuccess;
-    }
-    event->captured = false;
-    event->marker = std::make_shared<Marker>();
-    event->marker->stream = stream;
-    Task task;
-    task.name = "an event";
-    task.record = event->marker;
-    return runtime.submit(lock, *stream, std::move(task));
-  });
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return call([&](Runtime& runtime, Lock& lock) {
-    if (const cudaError_t error = runtime.check(event); error != cudaSuccess) {
-      return error;
-    }
-    if (const cudaError_t error = forbid_in_capture(*event); error != cudaSuccess) {
-      return error;
-    }
-    if (const cudaError_t error = forbid_in_capture(runtime); error != cudaSuccess) {
-      return error;
-    }
-    const auto marker = event->marker;
-    if (marker != nullptr && !marker->done) {
-      runtime.run_front(lock, *marker->stream);
-    }
-    return marker == nullptr || marker->done ? cudaSuccess : cudaErrorNotReady;
-  });
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return call([&](Runtime& runtime, Lock& lock) {
-    if (const cudaError_t error = runtime.check(event); error != cudaSuccess) {
-      return error;
-    }
-    if (const cudaError_t error = forbid_in_capture(*event); error != cudaSuccess) {
-      return error;
-    }
-    if (event->marker != nullptr) {
-      runtime.finish(lock, event->marker);
-    }
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  return call([&](Runtime& runtime, Lock&) {
-    if (milliseconds == nullptr) {
-      return cudaErrorInvalidValue;
-    }
-    for (const cudaEvent_t event : {start, end}) {
-      if (const cudaError_t error = runtime.check(event); error != cudaSuccess) {
-        return error;
-      }
-      if ((event->flags & cudaEventDisableTiming) != 0 || event->marker == nullptr) {
-        return cudaErrorInvalidResourceHandle;
-      }
-    }
-    if (!start->marker->done || !end->marker->done) {
-      return cudaErrorNotReady;
-    }
-    *milliseconds = static_cast<float>((end->marker->seconds - start->marker->seconds) * 1e3);
-    return cudaSuccess;
-  });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {

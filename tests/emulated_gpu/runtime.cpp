@@ -1,10 +1,11 @@
 #include "runtime.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include <pthread.h>
 
 #include <fmt/format.h>
 
@@ -16,11 +17,7 @@ namespace emulated_gpu::detail {
 
 namespace {
 
-constexpr std::size_t kMaxQueued = 1024;
-
-thread_local bool inside_task = false;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+bool forked = false;
 
 std::size_t memory_size() {
   const char* text = std::getenv("EMULATED_GPU_MEMORY");
@@ -97,7 +94,7 @@ unsigned Device::reach() const {
   return mask;
 }
 
-bool in_task() { return inside_task; }
+bool in_forked_child() { return forked; }
 
 cudaError_t remember(cudaError_t error) {
   if (error != cudaSuccess) {
@@ -118,6 +115,7 @@ Runtime::Runtime() : random_(static_cast<std::minstd_rand::result_type>(seed() +
     devices.push_back(std::make_unique<Device>(i, memory));
   }
   install_fault_handler();
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
 }
 
 Device& Runtime::current() { return *devices.at(static_cast<std::size_t>(current_device)); }
@@ -152,125 +150,5 @@ cudaError_t Runtime::check(cudaEvent_t event) {
 }
 
 std::size_t Runtime::random(std::size_t count) { return seed() == 0 ? 0 : random_() % count; }
-
-cudaError_t Runtime::submit(Lock& lock, CUstream_st& stream, Task task) {
-  if (stream.capture != nullptr) {
-    return add_node(stream, std::move(task));
-  }
-  if (sticky != cudaSuccess) {
-    return sticky;
-  }
-  stream.queue.push_back(std::move(task));
-  while (stream.queue.size() > kMaxQueued) {
-    run_front(lock, stream);
-  }
-  return cudaSuccess;
-}
-
-void Runtime::run_front(Lock& lock, CUstream_st& stream) {
-  Device& device = *stream.device;
-  changed_.wait(lock, [&device] { return !device.busy; });
-  if (stream.queue.empty()) {
-    return;
-  }
-  if (const auto& marker = stream.queue.front().wait; marker != nullptr && !marker->done) {
-    run_front(lock, *marker->stream);
-    return;
-  }
-  Task task = std::move(stream.queue.front());
-  stream.queue.pop_front();
-  device.busy = true;
-  stream.running = true;
-  const cudaError_t error = execute(lock, task);
-  stream.running = false;
-  device.busy = false;
-  if (task.record != nullptr) {
-    task.record->done = true;
-    task.record->seconds = now();
-  }
-  if (error != cudaSuccess) {
-    sticky = error;
-    drop_tasks();
-  }
-  changed_.notify_all();
-}
-
-cudaError_t Runtime::execute(Lock& lock, Task& task) {
-  if (!task.run) {
-    return cudaSuccess;
-  }
-  if (task.type == cudaGraphNodeTypeKernel && planned_error != cudaSuccess &&
-      task.name.find(planned_kernel) != std::string::npos) {
-    return std::exchange(planned_error, cudaSuccess);
-  }
-  const auto for_devices = [&](void (Arena::*change)()) {
-    for (const auto& device : devices) {
-      if ((task.devices >> device->index & 1U) != 0) {
-        (device->arena.*change)();
-      }
-    }
-  };
-  for_devices(&Arena::open);
-  if (!task.locked) {
-    lock.unlock();
-  }
-  const bool outer = std::exchange(inside_task, true);
-  const cudaError_t error = task.run();
-  inside_task = outer;
-  if (!task.locked) {
-    lock.lock();
-  }
-  for_devices(&Arena::close);
-  return error;
-}
-
-cudaError_t Runtime::run_now(Lock& lock, Task task) {
-  const cudaError_t error = execute(lock, task);
-  if (error != cudaSuccess) {
-    sticky = error;
-    drop_tasks();
-  }
-  return error;
-}
-
-void Runtime::finish(Lock& lock, CUstream_st& stream) {
-  while (!stream.queue.empty() || stream.running) {
-    run_front(lock, stream);
-  }
-}
-
-void Runtime::finish(Lock& lock, Device& device) {
-  for (;;) {
-    std::vector<CUstream_st*> pending;
-    for (const auto& stream : device.streams) {
-      if (!stream->queue.empty() || stream->running) {
-        pending.push_back(stream.get());
-      }
-    }
-    if (pending.empty()) {
-      return;
-    }
-    run_front(lock, *pending[random(pending.size())]);
-  }
-}
-
-void Runtime::finish(Lock& lock, const std::shared_ptr<Marker>& marker) {
-  while (!marker->done) {
-    run_front(lock, *marker->stream);
-  }
-}
-
-void Runtime::drop_tasks() {
-  for (const auto& device : devices) {
-    for (const auto& stream : device->streams) {
-      for (const Task& task : stream->queue) {
-        if (task.record != nullptr) {
-          task.record->done = true;
-        }
-      }
-      stream->queue.clear();
-    }
-  }
-}
 
 }  // namespace emulated_gpu::detail

@@ -17,7 +17,8 @@
 #include "arena.h"
 
 // The state behind the CUDA runtime's functions. One mutex guards all of it; tasks run without it, one at a time on
-// each device. Streams are lazy: what is queued on them runs when somebody has to wait for it.
+// each device. Streams are lazy: what is queued on them runs when somebody waits for it or asks whether it is done. A
+// host function has a thread of its own, and may take for ever.
 
 namespace emulated_gpu::detail {
 
@@ -54,6 +55,8 @@ struct CUstream_st {
   int priority = 0;
   std::deque<emulated_gpu::detail::Task> queue;
   bool running = false;  // a task of it, on some OS thread
+  bool calling = false;  // that is a host function
+  int asked = 0;         // queries since something was queued
   std::shared_ptr<emulated_gpu::detail::Capture> capture;
   std::vector<std::size_t> tail;  // of its capture: what the next node depends on
 };
@@ -115,11 +118,14 @@ class Runtime {
 
   // Queues a task, or gives it to the stream's capture.
   cudaError_t submit(Lock& lock, CUstream_st& stream, Task task);
+  // One task, and with each further query twice as many: so the program sees that streams are not done, and one that
+  // polls and naps does not take for ever.
+  void go_on(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, Device& device);
   void finish(Lock& lock, const std::shared_ptr<Marker>& marker);
-  // One task of the stream, or of one that it waits for.
-  void run_front(Lock& lock, CUstream_st& stream);
+  // One task of the stream, or of one that it waits for; false where a host function has to end first.
+  bool run_front(Lock& lock, CUstream_st& stream);
   // Right now, outside of all streams.
   cudaError_t run_now(Lock& lock, Task task);
   void drop_tasks();
@@ -131,10 +137,17 @@ class Runtime {
 
   Runtime();
   cudaError_t execute(Lock& lock, Task& task);
+  void start_call(CUstream_st& stream, Task task);
+  void complete(CUstream_st& stream, const Task& task, cudaError_t error);
+  // Runs tasks, or waits for others that do, until done().
+  template <class Done>
+  void run_until(Lock& lock, CUstream_st& stream, const Done& done);
 };
 
 // Whether the caller is in a task: it must not call the CUDA runtime.
 bool in_task();
+// Whether the process was forked after the first call: CUDA does not work in it.
+bool in_forked_child();
 // Remembers an error for cudaGetLastError(), and gives it back.
 cudaError_t remember(cudaError_t error);
 // The calling thread's current device.
@@ -146,6 +159,9 @@ template <class Function>
 cudaError_t call(const Function& function) {
   if (in_task()) {
     return remember(cudaErrorNotPermitted);
+  }
+  if (in_forked_child()) {
+    return remember(cudaErrorInitializationError);
   }
   Runtime& runtime = Runtime::get();
   Lock lock(runtime.mutex);

@@ -82,7 +82,7 @@ bool start(const Queue& queue, const Pointwise& kernel) {
   const std::lock_guard lock(session->mutex);
   auto found = session->plans.find(key);
   if (found == session->plans.end()) {
-    if (is_capturing(queue)) {
+    if (queue.is_capturing()) {
       return false;
     }
     found = session->plans.emplace(key, make_plan(session->handle, key)).first;

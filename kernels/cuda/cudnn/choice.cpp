@@ -86,7 +86,7 @@ bool cudnn_is_faster(const Queue& queue, Context& context, const ShapeClass& sha
   if (const auto found = all.cudnn.find(key); found != all.cudnn.end()) {
     return found->second;
   }
-  if (is_capturing(queue)) {
+  if (queue.is_capturing()) {
     return false;
   }
   const cuda::Stream& stream = all.streams.try_emplace(queue.gpu().index, context.device).first->second;

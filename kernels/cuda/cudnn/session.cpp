@@ -1,7 +1,8 @@
 #include <tandem/kernels/cuda/cudnn/session.h>
 
-#include <array>
 #include <memory>
+
+#include <tandem/core/cuda/per_gpu.h>
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
@@ -12,24 +13,12 @@ Session::Session(const cuda::Gpu& gpu) {
 }
 
 Session* Session::of(const Queue& queue) {
-  constexpr std::size_t kMostGpus = 64;
-  struct Slots {
-    std::mutex mutex;
-    std::array<std::unique_ptr<Session>, kMostGpus> sessions;
-  };
-  static auto* slots = new Slots;  // outlives every thread
-  const std::lock_guard lock(slots->mutex);
-  std::unique_ptr<Session>& session = slots->sessions[static_cast<std::size_t>(queue.gpu().index)];
-  if (!session && !is_capturing(queue)) {
-    session = std::make_unique<Session>(queue.gpu());
+  static constinit cuda::PerGpu<Session> sessions;
+  const int gpu = queue.gpu().index;
+  if (Session* made = sessions.find(gpu); made != nullptr || queue.is_capturing()) {
+    return made;
   }
-  return session.get();
-}
-
-bool is_capturing(const Queue& queue) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda::require(cudaStreamIsCapturing(queue.stream(), &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
+  return &sessions.get(gpu, [&] { return std::make_unique<Session>(queue.gpu()); });
 }
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

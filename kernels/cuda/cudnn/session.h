@@ -25,7 +25,4 @@ struct Session {
   std::map<ActivationKey, std::optional<ActivationPlan>> plans;  // none for what cuDNN has no kernel for
 };
 
-/// Whether a graph is being made of the queue's work: nothing may be compiled or timed then.
-bool is_capturing(const Queue& queue);
-
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

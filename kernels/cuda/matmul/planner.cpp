@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/error.h>
 #include <tandem/kernels/cuda/matmul/epilogue.h>
@@ -61,15 +62,8 @@ Planner::Planner(const cuda::Gpu& gpu) : gpu_name_(cuda::device_name(gpu.index))
 Planner::~Planner() { cublasLtDestroy(handle_); }
 
 Planner& Planner::of(const Queue& queue) {
-  constexpr std::size_t kMostGpus = 64;
-  struct Slot {
-    std::once_flag once;
-    std::unique_ptr<Planner> planner;
-  };
-  static auto* slots = new std::array<Slot, kMostGpus>;  // outlives every thread
-  Slot& slot = (*slots)[static_cast<std::size_t>(queue.gpu().index)];
-  std::call_once(slot.once, [&] { slot.planner = std::make_unique<Planner>(queue.gpu()); });
-  return *slot.planner;
+  static constinit cuda::PerGpu<Planner> planners;
+  return planners.get(queue.gpu().index, [&] { return std::make_unique<Planner>(queue.gpu()); });
 }
 
 const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {

@@ -2,9 +2,12 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
+#include <tandem/core/cuda/wait.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/cuda/step.h>
@@ -15,7 +18,35 @@ namespace {
 
 constexpr std::size_t kSmallest = std::size_t{1} << 20;
 
-/// Scratch memory of one thread on one GPU. Blocks are kept: a captured step has their addresses, and a share of this.
+// Page-locked host memory that threads have left behind, for the next ones: to free it would be to wait for all GPUs.
+struct Stagings {
+  std::mutex mutex;
+  std::vector<void*> left;
+
+  static Stagings& instance() {
+    static auto* all = new Stagings;  // outlives every thread
+    return *all;
+  }
+  void give(void* memory) {
+    const std::lock_guard lock(mutex);
+    left.push_back(memory);
+  }
+  void* take() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!left.empty()) {
+        void* memory = left.back();
+        left.pop_back();
+        return memory;
+      }
+    }
+    void* memory = nullptr;
+    cuda::require(cudaHostAlloc(&memory, Queue::kStaged, cudaHostAllocPortable), "cudaHostAlloc");
+    return memory;
+  }
+};
+
+/// Scratch memory of one thread for one GPU. Blocks are kept: a captured step has their addresses, and a share of this.
 struct Workspace final : GpuState {
   struct Block {
     cuda::Stream stream;  // outlives its handle elsewhere: the memory is in its order to the end
@@ -23,12 +54,23 @@ struct Workspace final : GpuState {
     std::size_t bytes;
   };
   std::vector<Block> blocks;
+  void* staging = nullptr;  // of the host
+
+  static Workspace& of(Context& context) {
+    if (!context.gpu_state) {
+      context.gpu_state = std::make_shared<Workspace>();
+    }
+    return static_cast<Workspace&>(*context.gpu_state);
+  }
 
   // At the end of its thread and of the steps that it captured. What was queued is done first: memory goes in the order
   // of the stream.
   ~Workspace() override {
     for (const Block& block : blocks) {
       cudaFreeAsync(block.memory, block.stream.handle());
+    }
+    if (staging != nullptr && cuda::device_count() > 0) {  // not in a forked child
+      Stagings::instance().give(staging);
     }
   }
 };
@@ -61,10 +103,7 @@ void* try_allocate(std::size_t bytes, const cuda::Stream& stream) {
 }  // namespace
 
 void* Queue::workspace(std::size_t bytes) const {
-  if (!context_.gpu_state) {
-    context_.gpu_state = std::make_shared<Workspace>();
-  }
-  auto& blocks = static_cast<Workspace&>(*context_.gpu_state).blocks;
+  auto& blocks = Workspace::of(context_).blocks;
   CUstream_st* const order = context_.step_slots != nullptr ? context_.step_slots->stream->handle() : stream_;
   for (const Workspace::Block& block : blocks) {
     if (block.stream.handle() == order && block.bytes >= bytes) {
@@ -85,6 +124,25 @@ void* Queue::workspace(std::size_t bytes) const {
                      gpu_.index, rounded);
   blocks.push_back({stream, memory, rounded});
   return memory;
+}
+
+void* Queue::staging() const {
+  void*& memory = Workspace::of(context_).staging;
+  if (memory == nullptr) {
+    memory = Stagings::instance().take();
+  }
+  return memory;
+}
+
+bool Queue::is_capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::require(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void Queue::wait(const char* call) const {
+  cuda::wait_for(gpu_.index, stream_, call);
+  cuda::throw_fault(*gpu_.fault, gpu_.index);
 }
 
 }  // namespace tandem::inline v0::kernels

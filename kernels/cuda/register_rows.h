@@ -3,16 +3,17 @@
 #include <cstdint>
 
 #include <tandem/core/host_device.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
 #include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/cuda/reduction_plan.h>
 
-// Internal: dense rows, each of a group of threads, one to a block. A row of at most kPacks packs per thread stays in
-// its group's registers, and is read once; a longer one is read again, from the cache.
+// Internal: dense rows that begin where packs do, each of a group of threads, one to a block. A row of at most kPacks
+// packs per thread stays in its group's registers, and is read once; a longer one is read again, from the cache.
+// (Rows of any place and length are rows.h's.)
 
 namespace tandem::inline v0::kernels {
 
-struct RowGroups {
+struct RegisterRows {
   static constexpr int kThreads = 256;
   static constexpr int kPacks = 4;
 
@@ -21,7 +22,7 @@ struct RowGroups {
   int group;           // threads
   bool kept;           // in registers
 
-  RowGroups(const Queue& queue, std::int64_t row_count, std::int64_t row_size, int pack)
+  RegisterRows(const Queue& queue, std::int64_t row_count, std::int64_t row_size, int pack)
       : rows(row_count), size(row_size), packs(row_size / pack) {
     const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * 2048;
     group = ReductionPlan::power_of_2((packs + kPacks - 1) / kPacks, kThreads);
@@ -40,12 +41,12 @@ struct RowGroups {
 template <class T, int V, bool kKept>
 struct RowPacks {
   const T* row;
-  Pack<T, V> kept[kKept ? RowGroups::kPacks : 1];
+  Pack<T, V> kept[kKept ? RegisterRows::kPacks : 1];
 
-  __device__ __forceinline__ RowPacks(const RowGroups& rows, const T* begin) : row(begin) {
+  __device__ __forceinline__ RowPacks(const RegisterRows& rows, const T* begin) : row(begin) {
     if constexpr (kKept) {
 #pragma unroll
-      for (int k = 0; k < RowGroups::kPacks; ++k) {
+      for (int k = 0; k < RegisterRows::kPacks; ++k) {
         const int i = rows.lane() + k * rows.group;
         if (i < rows.packs) {
           kept[k] = load_pack<V>(row + i * V, true);
@@ -65,10 +66,10 @@ struct RowPacks {
 
 /// body(i, k) for each pack i of the thread, its k-th (0 where rows are not kept).
 template <bool kKept, class Body>
-__device__ __forceinline__ void for_each_pack(const RowGroups& rows, Body&& body) {
+__device__ __forceinline__ void for_each_pack(const RegisterRows& rows, Body&& body) {
   if constexpr (kKept) {
 #pragma unroll
-    for (int k = 0; k < RowGroups::kPacks; ++k) {
+    for (int k = 0; k < RegisterRows::kPacks; ++k) {
       const int i = rows.lane() + k * rows.group;
       if (i < rows.packs) {
         body(i, k);

@@ -1,14 +1,17 @@
 #pragma once
 
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 
+#include <tandem/core/host_device.h>
 #include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/pack.h>
+#include <tandem/kernels/cuda/queue.h>
+#include <tandem/kernels/cuda/shared.h>
 
 // Internal: kernels over the rows of a dense matrix, each of which a group of threads shares: some lanes of a warp, so
-// that short rows fill it, or a block.
+// that short rows fill it, or a block. Rows may have any length and begin anywhere; what is read twice waits in shared
+// memory. (Rows that stay in registers are register_rows.h's.)
 
 namespace tandem::inline v0::kernels::rows {
 
@@ -41,15 +44,7 @@ struct Group {
   /// What op makes of the group's values, in all of its threads.
   template <class T, class Op>
   __device__ T all(T value, Op op) const {
-    if constexpr (kBlock != 0) {
-      return block_reduce<kBlock>(value, op);
-    } else {
-      for (int mask = 1; mask < size; mask *= 2) {
-        const T other = shuffle_xor(value, mask);
-        value = (rank & mask) == 0 ? op(value, other) : op(other, value);
-      }
-      return value;
-    }
+    return group_reduce < kBlock == 0 ? kWarpThreads : kBlock > (value, kBlock == 0 ? size : kBlock, op);
   }
   __device__ double sum(double value) const { return all(value, Plus()); }
 
@@ -134,62 +129,68 @@ __device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t s
   }
 }
 
-/// The highest of some values, and the sum of exp(value - highest), of one pass over them.
-template <class C>
-struct Exponentials {
-  C highest = -std::numeric_limits<C>::infinity();
-  double sum = 0;
-
-  template <int V>
-  __device__ void add(const C (&x)[V]) {
-    C top = x[0];
-#pragma unroll
-    for (int v = 1; v < V; ++v) {
-      top = std::fmax(top, x[v]);
-    }
-    if (top > highest) {
-      sum *= static_cast<double>(std::exp(highest - top));
-      highest = top;
-    }
-    const C shift = highest == -std::numeric_limits<C>::infinity() ? C(0) : highest;  // -inf - -inf is no number
-    C part = 0;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      part += std::exp(x[v] - shift);
-    }
-    sum += static_cast<double>(part);
-  }
-
-  /// Those of all of a group's threads; a row whose highest value is -inf has no number as its sum.
-  template <class AnyGroup>
-  __device__ Exponentials joined(const AnyGroup& group) const {
-    const C top = group.all(highest, [](C a, C b) { return a > b ? a : b; });
-    const double mine = highest == top ? sum : sum * static_cast<double>(std::exp(highest - top));
-    const bool none = top == -std::numeric_limits<C>::infinity();
-    return {top, group.sum(none ? std::numeric_limits<double>::quiet_NaN() : mine)};
-  }
+/// What a kernel over rows is launched with.
+struct Plan {
+  unsigned int blocks;
+  int lanes;           // of a row that has no block of its own
+  bool staged;         // whether a row is kept in shared memory between two passes
+  std::size_t shared;  // bytes for that
 };
 
-/// Those of a row, which goes to `copy` as well, if that is not null.
-template <class T, int kBlock, class C = ComputeType<T>>
-__device__ __forceinline__ Exponentials<C> exponentials(const Group<kBlock>& group, const T* row, std::int64_t size,
-                                                        T* copy) {
-  Exponentials<C> found;
-  const auto add = [&]<int V>(const Pack<T, V>(&x)[1], Pack<T, V>& result, std::int64_t) {
-    C values[V];
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      values[v] = x[0].values[v];
-    }
-    found.add(values);
-    result = x[0];
-  };
-  if (copy != nullptr) {
-    visit<true, 1, T>(group, size, {row}, copy, add);
+/// body.operator()<kBlock>(), with 0 for groups of lanes.
+template <class Body>
+void for_row_size(std::int64_t size, Body&& body) {
+  if (size <= kLongestOfLanes) {
+    body.template operator()<0>();
+  } else if (size <= kLong) {
+    body.template operator()<kSmallBlock>();
   } else {
-    visit<false, 1, T>(group, size, {row}, copy, add);
+    body.template operator()<kLargeBlock>();
   }
-  return found.joined(group);
+}
+
+/// For a row of `size` in shared memory, as far from 16 bytes as it is outside.
+template <class T>
+TANDEM_HD constexpr std::int64_t stage_bytes(std::int64_t size) noexcept {
+  return (size * static_cast<std::int64_t>(sizeof(T)) + 31) / 16 * 16;
+}
+
+/// Where such a row, the k-th of its block, goes.
+template <class T>
+__device__ T* stage(const T* row, std::int64_t size, int k) {
+  return reinterpret_cast<T*>(dynamic_shared<unsigned char>() + k * stage_bytes<T>(size) +
+                              reinterpret_cast<std::uintptr_t>(row) % 16);
+}
+
+/// For kKernel, whose groups are Group<kBlock>s, over `rows` rows of `size` elements of T, of which `arrays` want to be
+/// kept in shared memory. Blocks walk over rows: there are as many as the GPU has at once.
+template <int kBlock, auto kKernel, class T>
+Plan plan(const Queue& queue, std::int64_t rows, std::int64_t size, int arrays) {
+  Plan plan{.blocks = 1, .lanes = lanes_for(size), .staged = false, .shared = 0};
+  std::int64_t at_once = 2048 / Group<kBlock>::kThreads;
+  if constexpr (kBlock == 0) {
+    const int groups = kLaneThreads / plan.lanes;
+    rows = (rows + groups - 1) / groups;
+  } else if (arrays > 0) {
+    const auto bytes = static_cast<std::size_t>(arrays * stage_bytes<T>(size));
+    if (const std::size_t most = most_dynamic_shared(queue); bytes <= most) {
+      plan.staged = true;
+      plan.shared = bytes;
+      allow_dynamic_shared<kKernel>(queue, plan.shared);
+      const auto fit = static_cast<std::int64_t>(most / plan.shared);
+      at_once = fit < 1 ? 1 : fit < at_once ? fit : at_once;
+    }
+  }
+  at_once *= queue.gpu().multiprocessors;
+  plan.blocks = static_cast<unsigned int>(rows < 1 ? 1 : rows < at_once ? rows : at_once);
+  return plan;
+}
+
+/// kKernel(by, plan) for the rows of `by`.
+template <int kBlock, auto kKernel, class T, class Arguments>
+void launch(const Queue& queue, const char* name, const Arguments& by, int arrays) {
+  const Plan made = plan<kBlock, kKernel, T>(queue, by.rows, by.size, arrays);
+  queue.launch(name, made.blocks, Group<kBlock>::kThreads, made.shared, kKernel, by, made);
 }
 
 }  // namespace tandem::inline v0::kernels::rows

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+// Internal: what there is one of for each GPU.
+
+namespace tandem::inline v0::cuda {
+
+/// GPUs that a process can use.
+inline constexpr int kMostGpus = 64;
+
+/// A T for each GPU, made at first use, kept to the end of the process: threads and static tensors may need it until
+/// then. For static storage.
+template <class T>
+class PerGpu {
+ public:
+  /// Null before get() has made it.
+  T* find(int gpu) const noexcept { return all_[static_cast<std::size_t>(gpu)].load(std::memory_order_acquire); }
+
+  /// The first call for `gpu` makes it: make() returns a std::unique_ptr<T>. What that throws comes out, and the next
+  /// call tries again.
+  template <class Make>
+  T& get(int gpu, Make&& make) {
+    if (T* there = find(gpu); there != nullptr) [[likely]] {
+      return *there;
+    }
+    const std::lock_guard lock(mutex_);
+    if (T* there = find(gpu); there != nullptr) {
+      return *there;
+    }
+    T* const made = make().release();
+    all_[static_cast<std::size_t>(gpu)].store(made, std::memory_order_release);
+    return *made;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::array<std::atomic<T*>, kMostGpus> all_{};
+};
+
+}  // namespace tandem::inline v0::cuda

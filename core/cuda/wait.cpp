@@ -1,0 +1,89 @@
+#include <tandem/core/cuda/wait.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda/runtime.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// As long as this the core is kept, as CUDA's own waits do: to sleep would make a short wait late by some 50 us. After
+// that a wait naps for a hundredth of what it has lasted, and is late by no more.
+constexpr Clock::duration kSpin = std::chrono::milliseconds(10);
+constexpr Clock::duration kLongestNap = std::chrono::milliseconds(10);
+
+Seconds limit_from_environment() {
+  const char* text = std::getenv("TANDEM_GPU_TIMEOUT");
+  if (text == nullptr) {
+    return Seconds(600);
+  }
+  double seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, seconds);
+  check<ConfigError>(error == std::errc() && stop == end && std::isfinite(seconds) && seconds >= 0,
+                     "TANDEM_GPU_TIMEOUT='{}': expected a number of seconds, 0 for no limit", text);
+  return Seconds(seconds);
+}
+
+// `handle` is of what query() found not to be ready.
+template <class Query>
+void wait(int gpu, const char* kind, const void* const& handle, const char* call, const Query& query) {
+  static const Seconds limit = limit_from_environment();
+  cudaError_t status = query();
+  if (status != cudaErrorNotReady) [[likely]] {
+    return require(status, call);
+  }
+  const Clock::time_point begin = Clock::now();
+  while ((status = query()) == cudaErrorNotReady) {
+    const Clock::duration lasted = Clock::now() - begin;
+    if (limit.count() > 0 && lasted > limit) {
+      cudaGetLastError();
+      fail<DeviceError>(
+          "{}: cuda:{} is not done after {} s, on its {} {}; the last launches of this thread: {}. A kernel may never "
+          "end, or the work may wait for an event or a program that never comes: end this process, and see by "
+          "nvidia-smi what the GPU does. TANDEM_GPU_TIMEOUT=<seconds> sets how long to wait, 0 for ever",
+          call, gpu, limit.count(), kind, handle, last_launches());
+    }
+    if (lasted > kSpin) {
+      std::this_thread::sleep_for(std::min(lasted / 100, kLongestNap));
+    }
+  }
+  cudaGetLastError();  // not to be ready is none, but CUDA keeps it as one
+  require(status, call);
+}
+
+}  // namespace
+
+void wait_for(int gpu, std::span<CUstream_st* const> streams, const char* call) {
+  const void* at_work = nullptr;
+  wait(gpu, "stream", at_work, call, [&] {
+    cudaError_t result = cudaSuccess;
+    for (CUstream_st* stream : streams) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status == cudaErrorNotReady) {
+        result = status;
+        at_work = stream;
+      } else if (status != cudaSuccess) {
+        return status;
+      }
+    }
+    return result;
+  });
+}
+
+void wait_for(int gpu, CUevent_st* event, const char* call) {
+  wait(gpu, "event", event, call, [=] { return cudaEventQuery(event); });
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,154 @@
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/fork.h>
+#include <tandem/core/helper.h>
+#include <tandem/core/thread_pool.h>
+
+#include "support/forked.h"
+#include "support/message.h"
+#include "support/thread_count.h"
+
+// What a child finds of the core when its parent was forked in the midst of other threads' work.
+
+namespace tandem::core {
+namespace {
+
+using test::is_true_in_a_child;
+using test::message_of;
+using test::ThreadCount;
+
+// Threads that do `work` over and over while this lives.
+class Busy {
+ public:
+  template <class Work>
+  Busy(int count, Work work) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([work](std::stop_token stop) {
+        while (!stop.stop_requested())
+          work();
+      });
+    }
+  }
+
+ private:
+  std::vector<std::jthread> threads_;
+};
+
+std::vector<int> visits(std::int64_t chunks) {
+  std::vector<std::atomic<int>> counts(static_cast<std::size_t>(chunks));
+  ThreadPool::instance().for_each_chunk(chunks, [&](std::int64_t chunk) { ++counts[static_cast<std::size_t>(chunk)]; });
+  return {counts.begin(), counts.end()};
+}
+
+TEST(Fork, AMutexIsFreeInTheChildAndWhatItGuardsWhole) {
+  ForkSafeMutex outer;
+  ForkSafeMutex inner;
+  std::array<int, 2> pair{};
+  const Busy busy(3, [&] {
+    const std::lock_guard first(outer);
+    const std::lock_guard second(inner);
+    ++pair[0];
+    std::this_thread::yield();
+    ++pair[1];
+  });
+  const Busy other(1, [&] { const std::lock_guard lock(inner); });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(is_true_in_a_child([&] {
+      const std::lock_guard first(outer);
+      const std::lock_guard second(inner);
+      return pair[0] == pair[1];
+    }));
+  }
+}
+
+TEST(Fork, MutexesComeAndGoMeanwhile) {
+  ForkSafeMutex outer;
+  const Busy busy(3, [&] {
+    const std::lock_guard lock(outer);
+    ForkSafeMutex passing;
+    const std::lock_guard other(passing);
+  });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(is_true_in_a_child([&] {
+      const std::lock_guard lock(outer);
+      ForkSafeMutex own;
+      const std::lock_guard other(own);
+      return true;
+    }));
+  }
+}
+
+// Helpers were about to sleep, or to wake up, when the process was forked: the child must not wait for their locks.
+TEST(Fork, AChildOfAPoolComputes) {
+  TANDEM_NEEDS_THREADS_IN_A_CHILD();
+  const ThreadCount count(4);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(visits(16), std::vector<int>(16, 1));
+    ASSERT_TRUE(is_true_in_a_child([] {
+      const bool right = num_threads() == 1 && visits(16) == std::vector<int>(16, 1);
+      set_num_threads(2);
+      return right && visits(16) == std::vector<int>(16, 1);
+    })) << "child "
+        << i;
+    ASSERT_EQ(num_threads(), 4);
+  }
+}
+
+// Other threads were in their calls, which are never going to end.
+TEST(Fork, AChildForgetsTheCallsOfThreadsItDoesNotHave) {
+  TANDEM_NEEDS_THREADS_IN_A_CHILD();
+  const ThreadCount count(4);
+  const Busy busy(3, [] { visits(8); });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(is_true_in_a_child([] {
+      set_num_threads(2);
+      return visits(16) == std::vector<int>(16, 1) && ThreadPool::instance().share() == 2;
+    })) << "child "
+        << i;
+  }
+}
+
+TEST(Fork, AChildHasHelpersOfItsOwn) {
+  TANDEM_NEEDS_THREADS_IN_A_CHILD();
+  const auto works = [] {
+    int done = 0;
+    Helper first([&] { ++done; });
+    first.join();
+    Helper second([&] { ++done; });
+    second.join();
+    return done == 2;
+  };
+  ASSERT_TRUE(works());  // one is idle
+  EXPECT_TRUE(is_true_in_a_child(works));
+  const Busy busy(3, works);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(is_true_in_a_child(works)) << "child " << i;
+  }
+}
+
+TEST(Fork, AHelperAtWorkIsLostToTheChild) {
+  std::atomic<bool> go_on{false};
+  Helper helper([&] {
+    while (!go_on)
+      std::this_thread::yield();
+  });
+  EXPECT_TRUE(is_true_in_a_child([&] {
+    return message_of<Error>([&] { helper.join(); }).starts_with("Helper: the process was forked while its task ran");
+  }));
+  go_on = true;
+  EXPECT_NO_THROW(helper.join());
+}
+
+}  // namespace
+}  // namespace tandem::core
