@@ -51,9 +51,8 @@ DeviceLanes::DeviceLanes(const std::vector<Node*>& order) : remaining_(order.siz
 }
 
 void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
-  core::ThreadPool::instance().for_each_lane(
-      static_cast<std::int64_t>(lanes_.size()),
-      [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
+  core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
+                                             [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
   if (failure_) {
     std::rethrow_exception(failure_);
   }

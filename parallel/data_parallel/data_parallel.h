@@ -97,9 +97,9 @@ class DataParallel {
 
   /// The loss on the whole batch, computed where the outputs are, which are never gathered:
   /// `dp.loss([](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, x, y)`. `loss` gives a
-  /// scalar for its part of the batch: the mean over its rows, which are then weighted by their number, or (Reduction::sum) the sum. So
-  /// it equals that on one device unless `loss` weights rows itself (class weights, ignored targets): take the sum,
-  /// and divide. `inputs` may be a tuple of arguments.
+  /// scalar for its part of the batch: the mean over its rows, which are then weighted by their number, or
+  /// (Reduction::sum) the sum. So it equals that on one device unless `loss` weights rows itself (class weights,
+  /// ignored targets): take the sum, and divide. `inputs` may be a tuple of arguments.
   template <class Loss, class Inputs, class Targets>
   Tensor loss(const Loss& loss, const Inputs& inputs, const Targets& targets, Reduction reduction = Reduction::mean) {
     const auto of_part = [&](const Inputs& in, const Targets& target) -> Tensor {

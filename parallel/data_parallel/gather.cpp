@@ -25,8 +25,8 @@ void check_alike(const std::vector<Tensor>& outputs, int dim) {
       expected[dim] = output.shape()[dim];
     }
     check<ShapeError>(expected == output.shape(),
-                      "gather: replica 0 gives {}, replica {} {}: outside dimension {} they must be equal", first.shape(),
-                      i, output.shape(), dim);
+                      "gather: replica 0 gives {}, replica {} {}: outside dimension {} they must be equal",
+                      first.shape(), i, output.shape(), dim);
     check<DTypeError>(output.dtype() == first.dtype(), "gather: replica 0 gives {}, replica {} {}", first.dtype(), i,
                       output.dtype());
   }
@@ -35,9 +35,10 @@ void check_alike(const std::vector<Tensor>& outputs, int dim) {
 std::vector<Tensor> as_rows(const std::vector<Tensor>& scalars) {
   static std::atomic<bool> said{false};
   if (!said.exchange(true)) {
-    core::warn(fmt::format("gather: the {} replicas gave scalars, which become a vector of as many elements: take its mean, or "
-                           "compute the loss inside the replicas (DataParallel::loss)",
-                           scalars.size()));
+    core::warn(fmt::format(
+        "gather: the {} replicas gave scalars, which become a vector of as many elements: take its mean, or "
+        "compute the loss inside the replicas (DataParallel::loss)",
+        scalars.size()));
   }
   std::vector<Tensor> rows;
   for (const Tensor& scalar : scalars) {

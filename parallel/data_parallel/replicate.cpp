@@ -106,8 +106,8 @@ struct Replicas::Impl {
         std::all_of(buffers.begin(), buffers.end(), on_device)) {
       return;
     }
-    for (const auto& [what, slots] : {std::pair("parameter", module.named_parameters()),
-                                      std::pair("buffer", module.named_buffers())}) {
+    for (const auto& [what, slots] :
+         {std::pair("parameter", module.named_parameters()), std::pair("buffer", module.named_buffers())}) {
       for (const auto& [name, slot] : slots) {
         check<DeviceError>(on_device(slot),
                            "DataParallel: {} '{}' is on {}, the first device is {}: move the module there, "
@@ -127,8 +127,8 @@ struct Replicas::Impl {
       }
       return;
     }
-    const bool fits = there.value.defined() && there.value.dtype() == original.dtype &&
-                      there.value.shape() == original.sizes;
+    const bool fits =
+        there.value.defined() && there.value.dtype() == original.dtype && there.value.shape() == original.sizes;
     if (fits && there.is_of(original) && there.source_version == original.storage->version() &&
         there.own_version == there.value.raw().storage->version()) {
       return;

@@ -79,11 +79,11 @@ struct ReplicateNode::Sum {
 
   // The rest of a run begins where this ends.
   bool extend(const Sum& next) {
-    const bool neighbours =
-        joins && next.joins && to.accumulate == next.to.accumulate &&
-        to.view.storage.get() == next.to.view.storage.get() && to.view.offset + to.view.sizes[0] == next.to.view.offset &&
-        std::equal(parts.begin(), parts.end(), next.parts.begin(),
-                   [](const View& a, const View& b) { return a.defined() == b.defined(); });
+    const bool neighbours = joins && next.joins && to.accumulate == next.to.accumulate &&
+                            to.view.storage.get() == next.to.view.storage.get() &&
+                            to.view.offset + to.view.sizes[0] == next.to.view.offset &&
+                            std::equal(parts.begin(), parts.end(), next.parts.begin(),
+                                       [](const View& a, const View& b) { return a.defined() == b.defined(); });
     if (neighbours) {
       to.view.sizes[0] += next.to.view.sizes[0];
       for (std::size_t r = 0; r < parts.size(); ++r) {

@@ -81,7 +81,9 @@ void for_each_leaf(T& a, T& b, const Visit& visit) {
       (for_each_leaf(std::get<I>(first), std::get<I>(second), visit), ...);
     }(std::index_sequence_for<As...>());
   };
-  const auto tied = [](auto& tuple) { return std::apply([](auto&... members) { return std::tie(members...); }, tuple); };
+  const auto tied = [](auto& tuple) {
+    return std::apply([](auto&... members) { return std::tie(members...); }, tuple);
+  };
   if constexpr (!holds_tensors<std::remove_const_t<T>>() || std::derived_from<T, Tensor>) {
     visit(a, b);
   } else if constexpr (WithMembers<T>) {
