@@ -10,9 +10,9 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/helper.h>
 #include <tandem/core/precision.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/core/warning.h>
 #include <tandem/data/cached_dataset.h>
 #include <tandem/data/categories.h>
 #include <tandem/data/convert.h>
@@ -55,6 +55,8 @@
 #include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
+#include <tandem/parallel/data_parallel/data_parallel.h>
+#include <tandem/parallel/replica.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

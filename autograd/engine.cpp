@@ -1,17 +1,14 @@
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include <tandem/autograd/device_lanes.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/helper.h>
 #include <tandem/tensor/raw.h>
 
-// The backward pass. The calling thread runs its own graph; helpers exist only for further devices of that graph.
+// The backward pass. The calling thread runs its own graph; a graph over several devices is walked in lanes.
 // Nodes run in one fixed order (deepest first, ties as found), which is topological: so every sum is formed in the
 // same order whatever the timing.
 
@@ -51,7 +48,7 @@ class Pass {
         process(*node);
       }
     } else if (!order_.empty()) {
-      run_devices();
+      DeviceLanes(order_).run([this](Node& node) { process(node); });
     } else {
       finish(*static_cast<Leaf*>(root_.get()));
     }
@@ -200,22 +197,6 @@ class Pass {
     node.pass.store(nullptr, std::memory_order_release);
   }
 
-  // ---- several devices ----
-
-  /// Devices whose memory a node writes: those of its inputs.
-  static std::vector<Device> devices_of(Node& node) {
-    std::vector<Device> devices;
-    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-      if (const Edge& edge = node.edge(i); edge.node) {
-        const Device device = edge.node->output(edge.output).device;
-        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
-          devices.push_back(device);
-        }
-      }
-    }
-    return devices;
-  }
-
   bool has_one_device() {
     const Device first = order_.front()->output(0).device;
     return std::all_of(order_.begin(), order_.end(), [&](Node* node) {
@@ -228,96 +209,11 @@ class Pass {
     });
   }
 
-  struct Task {
-    Node* node;
-    std::size_t lanes;  // lanes that meet at this node: those whose memory it writes
-    std::size_t arrived = 0;
-    bool done = false;
-  };
-
-  // One lane per device, each walking the fixed order of the nodes that write its memory. A node that writes several
-  // devices is a meeting point: the first of its lanes runs it while the others stand still.
-  void run_devices() {
-    std::vector<Task> tasks;
-    tasks.reserve(order_.size());
-    std::vector<Device> devices;
-    std::vector<std::vector<std::size_t>> lanes;
-    std::vector<std::size_t> owner;
-    for (Node* node : order_) {
-      const std::vector<Device> written = devices_of(*node);
-      for (std::size_t i = 0; i < written.size(); ++i) {
-        auto lane = static_cast<std::size_t>(std::find(devices.begin(), devices.end(), written[i]) - devices.begin());
-        if (lane == devices.size()) {
-          devices.push_back(written[i]);
-          lanes.emplace_back();
-        }
-        if (i == 0) {
-          owner.push_back(lane);
-        }
-        lanes[lane].push_back(tasks.size());
-      }
-      tasks.push_back({node, written.size()});
-    }
-
-    std::exception_ptr failure;
-    const auto walk = [&](std::size_t lane) {
-      for (const std::size_t index : lanes[lane]) {
-        Task& task = tasks[index];
-        std::unique_lock lock(mutex_);
-        ++task.arrived;
-        progress_.notify_all();
-        const bool mine = owner[index] == lane;
-        progress_.wait(lock, [&] {
-          return failure || (mine ? task.arrived == task.lanes && task.node->pending.load() == 0 : task.done);
-        });
-        if (failure) {
-          return;
-        }
-        if (!mine) {
-          continue;
-        }
-        lock.unlock();
-        try {
-          process(*task.node);
-        } catch (...) {
-          lock.lock();
-          failure = failure ? failure : std::current_exception();
-          progress_.notify_all();
-          return;
-        }
-        lock.lock();
-        task.done = true;
-        progress_.notify_all();
-      }
-    };
-    {
-      std::vector<core::Helper> helpers;
-      try {
-        for (std::size_t lane = 1; lane < lanes.size(); ++lane) {
-          helpers.emplace_back([&walk, lane] { walk(lane); });
-        }
-      } catch (...) {  // no more threads: those that run wait for lanes that never will
-        const std::lock_guard lock(mutex_);
-        failure = std::current_exception();
-        progress_.notify_all();
-      }
-      walk(0);
-      for (core::Helper& helper : helpers) {
-        helper.join();
-      }
-    }
-    if (failure) {
-      std::rethrow_exception(failure);
-    }
-  }
-
   core::Ref<Node> root_;
   bool retain_graph_;
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
-  std::mutex mutex_;
-  std::condition_variable progress_;
 };
 
 }  // namespace

@@ -50,6 +50,11 @@ void Node::describe_output(std::uint32_t i, const detail::View& view) {
   out.device = view.device();
 }
 
+detail::View Node::gradient_memory(std::uint32_t i) {
+  const Output& out = output(i);
+  return detail::empty_view(out.sizes, out.dtype, out.device);
+}
+
 Edge* Node::reserve_edges(std::size_t count) {
   num_edges_ = static_cast<std::uint32_t>(count);
   if (count > std::size(few_)) {
@@ -216,7 +221,7 @@ Destination Gradients::destination(std::uint32_t i) {
   Output& out = target(i);
   GradBuffer& buffer = out.grad;
   if (!buffer.view.defined()) {
-    buffer = {detail::empty_view(out.sizes, out.dtype, out.device), true};
+    buffer = {node.gradient_memory(node_.edge(i).output), true};
     return {buffer.view, Accumulate::no};
   }
   if (!buffer.owned) {

@@ -79,6 +79,8 @@ class Node : public detail::History {
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;
+  /// Memory for the gradient of result `i`, dense.
+  virtual detail::View gradient_memory(std::uint32_t i);
 
   const char* op() const noexcept { return op_; }
   std::uint32_t depth() const noexcept { return depth_; }
@@ -100,6 +102,7 @@ class Node : public detail::History {
 
  protected:
   ~Node() override;
+  /// As deep as a leaf: it runs after all that lead to it.
   void set_leaf_depth() noexcept { depth_ = 0; }
   void next_generation() noexcept { ++generation_; }
 

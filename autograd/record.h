@@ -39,7 +39,8 @@ class Saved {
 template <class Closure>
 class ClosureNode final : public Node {
  public:
-  ClosureNode(const char* op, Closure closure) : Node(op, 1), closure_(std::move(closure)) {}
+  ClosureNode(const char* op, Closure closure, std::uint32_t num_outputs = 1)
+      : Node(op, num_outputs), closure_(std::move(closure)) {}
   void apply(Gradients& gradients) override { (*closure_)(gradients); }
   void release() noexcept override {
     closure_.reset();

@@ -20,6 +20,7 @@
 #include <tandem/core/cores.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/pool_caller.h>
+#include <tandem/core/spin.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
@@ -39,38 +40,7 @@ constexpr Clock::duration kRecent = microseconds(1000);
 constexpr Clock::duration kRecount = microseconds(50);
 
 thread_local bool inside_chunk = false;
-
-void pause() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-// Waits for `done` without giving up the core; false when that takes longer than `patience`.
-template <class Done>
-bool spin_until(Clock::duration patience, const Done& done) {
-  constexpr int kLooks = 64;  // from one look at the clock to the next: some microseconds
-  const auto look = [&] {
-    for (int i = 0; i < kLooks; ++i) {
-      if (done()) {
-        return true;
-      }
-      pause();
-    }
-    return false;
-  };
-  if (look()) {
-    return true;
-  }
-  for (const auto end = Clock::now() + patience; Clock::now() < end;) {
-    if (look()) {
-      return true;
-    }
-  }
-  return false;
-}
+thread_local bool inside_lane = false;
 
 int initial_threads() {
   const char* text = std::getenv("TANDEM_NUM_THREADS");
@@ -87,12 +57,16 @@ int initial_threads() {
 
 // A calling thread's place in the list of all. Places are kept for later threads when theirs ends.
 struct Place {
-  PoolCaller call;
+  PoolCaller chunks;  // of the op that it computes
+  PoolCaller lanes;   // around ops
   Place* next = nullptr;
+  // A worker in a lane calls, too: it has a share of the threads, but is no further thread that keeps a core busy.
+  std::atomic<bool> of_worker{false};
   // When its thread last was in a call: kInside now, kIdle if it was not yet, kFree for one that is to be had.
   std::atomic<Clock::rep> active{kIdle};
   // Only its own thread looks at these: the callers that are busy, and how many of them stand before it in the list.
   int busy_callers = 1;
+  int busy_workers = 0;  // of those
   int rank = 0;
   Clock::time_point counted;
 
@@ -114,6 +88,8 @@ struct GiveBackPlace {
 // Whether the calling thread has to do all of its chunks itself: it is in one, or its place is given back.
 bool works_alone() { return inside_chunk || thread_ends; }
 
+thread_local bool is_worker = false;
+
 }  // namespace
 
 struct ThreadPool::Impl {
@@ -133,6 +109,7 @@ struct ThreadPool::Impl {
   Place& place() {
     if (own_place == nullptr) {
       own_place = claim_place();
+      own_place->of_worker.store(is_worker, std::memory_order_relaxed);
       static thread_local const GiveBackPlace give_back;
     }
     return *own_place;
@@ -156,12 +133,12 @@ struct ThreadPool::Impl {
     return place.active.load(std::memory_order_relaxed) >= (now - kRecent).time_since_epoch().count();
   }
 
-  // Threads that are in a call or were a moment ago.
+  // Threads that are in a call or were a moment ago, workers apart.
   int count_busy() const {
     const auto now = Clock::now();
     int busy = 0;
     for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      busy += is_busy(*place, now) ? 1 : 0;
+      busy += !place->of_worker.load(std::memory_order_relaxed) && is_busy(*place, now) ? 1 : 0;
     }
     return busy;
   }
@@ -170,6 +147,7 @@ struct ThreadPool::Impl {
   void look_around(Place& own) const {
     if (own.next == nullptr && places.load(std::memory_order_relaxed) == &own) {
       own.busy_callers = 1;
+      own.busy_workers = 0;
       own.rank = 0;
       return;
     }
@@ -179,11 +157,15 @@ struct ThreadPool::Impl {
     }
     own.counted = now;
     own.busy_callers = 0;
+    own.busy_workers = 0;
     for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
       if (place == &own) {
         own.rank = own.busy_callers;
       }
-      own.busy_callers += place == &own || is_busy(*place, now) ? 1 : 0;
+      if (place == &own || is_busy(*place, now)) {
+        ++own.busy_callers;
+        own.busy_workers += place->of_worker.load(std::memory_order_relaxed) ? 1 : 0;
+      }
     }
   }
 
@@ -202,24 +184,47 @@ struct ThreadPool::Impl {
 
   bool help_someone() {
     for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      PoolCaller& call = place->call;
-      if (call.enter()) {
-        {
-          const ThreadStateScope carried(call.state());
-          call.work(true);
-        }
-        if (call.leave()) {
-          const std::lock_guard lock(parking);
-          visitors_left.notify_all();
-        }
+      if (visit(place->chunks, false) || visit(place->lanes, true)) {
         return true;
       }
     }
     return false;
   }
 
+  bool visit(PoolCaller& call, bool lanes) {
+    if (!call.enter()) {
+      return false;
+    }
+    {
+      const ThreadStateScope carried(call.state());
+      if (lanes) {
+        run_lanes(call);
+      } else {
+        call.work(true);
+      }
+    }
+    if (call.leave()) {
+      const std::lock_guard lock(parking);
+      visitors_left.notify_all();
+    }
+    return true;
+  }
+
+  // A worker calls for a while, as those who own their threads do.
+  void run_lanes(PoolCaller& call) {
+    Place& own = place();
+    own.active.store(Place::kInside, std::memory_order_relaxed);
+    inside_chunk = false;
+    inside_lane = true;
+    call.work(true);
+    inside_lane = false;
+    inside_chunk = true;
+    own.active.store(Place::kIdle, std::memory_order_relaxed);  // and is there for others, at once
+  }
+
   void run_worker() {
     inside_chunk = true;
+    is_worker = true;
     for (;;) {
       const std::uint32_t seen = generation.load();
       const auto has_news = [&] { return generation.load() != seen; };
@@ -257,6 +262,24 @@ struct ThreadPool::Impl {
     call.fall_asleep();
     visitors_left.wait(lock, [&] { return call.is_deserted(); });
     call.wake_up();
+  }
+
+  // The caller's side; `inside` is true while it does its own part.
+  void call(PoolCaller& work, FunctionRef<void(std::int64_t)> body, std::int64_t count, int helpers, bool& inside) {
+    Place& own = *own_place;
+    work.open(body, count, helpers);
+    if (helpers > 0) {
+      announce(helpers);
+    }
+    inside = true;
+    work.work(false);
+    inside = false;
+    work.close();
+    wait_for_visitors(work, patience(own.busy_callers - own.busy_workers));
+    own.active.store(inside_lane ? Place::kInside : Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    if (const std::exception_ptr error = work.take_error()) {
+      std::rethrow_exception(error);
+    }
   }
 
   // Throws ConfigError, and goes on with one thread, where the system refuses so many.
@@ -333,7 +356,7 @@ int ThreadPool::num_threads() const noexcept { return impl_->threads.load(std::m
 void ThreadPool::set_num_threads(int count) {
   check<ConfigError>(count >= 1 && count <= kMaxThreads, "set_num_threads: expected 1 to {}, got {}", kMaxThreads,
                      count);
-  check<ConfigError>(!inside_chunk && !impl_->is_running(),
+  check<ConfigError>(!inside_chunk && !inside_lane && !impl_->is_running(),
                      "set_num_threads: called while an op is running; call it between ops");
   const std::lock_guard lock(impl_->resizing);
   if (count != num_threads()) {
@@ -351,25 +374,24 @@ void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64
     }
     return;
   }
-  Impl& pool = *impl_;
-  Place& own = pool.place();
+  Place& own = impl_->place();
   own.active.store(Place::kInside, std::memory_order_relaxed);
-  const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, pool.share(own))) - 1;
+  const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, impl_->share(own))) - 1;
+  impl_->call(own.chunks, body, chunks, helpers, inside_chunk);
+}
 
-  own.call.open(body, chunks, helpers);
-  if (helpers > 0) {
-    pool.announce(helpers);
+void ThreadPool::for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t)> body) {
+  const int threads = num_threads();
+  if (lanes <= 1 || works_alone() || inside_lane || threads == 1) {
+    for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      body(lane);
+    }
+    return;
   }
-  inside_chunk = true;
-  own.call.work(false);
-  inside_chunk = false;
-  own.call.close();
-  pool.wait_for_visitors(own.call, pool.patience(own.busy_callers));
-
-  own.active.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (const std::exception_ptr error = own.call.take_error()) {
-    std::rethrow_exception(error);
-  }
+  Place& own = impl_->place();
+  own.active.store(Place::kInside, std::memory_order_relaxed);
+  impl_->look_around(own);
+  impl_->call(own.lanes, body, lanes, static_cast<int>(std::min<std::int64_t>(lanes, threads)) - 1, inside_lane);
 }
 
 }  // namespace core

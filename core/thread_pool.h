@@ -32,6 +32,12 @@ class TANDEM_API ThreadPool {
   /// call if it takes long: its caller counts as busy meanwhile.
   void for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body);
 
+  /// body(k) for every k in [0, lanes): replicas, devices of a backward pass. Unlike a chunk, a lane may compute with
+  /// the pool's threads. Lane 0 is the caller's, the others have a worker each where there are so many, with two
+  /// threads the same every time; else one waits for the end of another, so they must not wait for each other. Lanes
+  /// within a lane run one by one. Exceptions as above.
+  void for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t)> body);
+
   /// See tandem::num_threads().
   int num_threads() const noexcept;
   /// How many of them a call from this thread would get now. For work whose result does not depend on how it is cut.

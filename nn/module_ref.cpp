@@ -237,6 +237,12 @@ void ModuleRef::to(DType dtype) {
 }
 
 void ModuleRef::zero_grad() {
+  if (const core::Frame* frame = core::thread_state().frame; frame != nullptr) {
+    fail<ConfigError>(
+        "zero_grad: called within replica {} of {} of this module, while the others compute; call it outside of "
+        "forward()",
+        frame->replica().index, frame->replica().count);
+  }
   for_each_slot(live_state(), "", [](const std::string&, const Tensor& slot, bool) { slot.zero_grad(); });
 }
 

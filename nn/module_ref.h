@@ -75,7 +75,8 @@ class TANDEM_API ModuleRef {
   /// Every parameter and buffer by name (tied ones under each name), without history. Shares memory with the module
   /// until that moves: by to(), or by the first optimiser built of its parameters. clone() what should stay as it is.
   StateDict state_dict() const;
-  /// Copies values into this module. Strict: the names must be exactly this module's. Otherwise what is missing or
+  /// Copies values into this module. The prefix "module." that PyTorch's parallel wrappers put before every name is
+  /// taken off, and reported. Strict: the names must be exactly this module's. Otherwise what is missing or
   /// unexpected is only reported, but at least one name must match. Shapes and (strict) dtypes must always be equal.
   /// All problems come in one ConfigError, and nothing is changed then.
   LoadReport load_state_dict(const StateDict& state, bool strict = true);

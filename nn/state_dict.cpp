@@ -41,10 +41,20 @@ std::string foreign_prefix(const StateDict& state, const std::vector<std::string
 LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
   LoadReport report;
   std::vector<std::string> names;
+  for_each_slot(live_state(), "", [&](std::string name, const Tensor&, bool) { names.push_back(std::move(name)); });
+  const std::string prefix = foreign_prefix(state, names);
+  if (prefix == "module.") {
+    StateDict bare;
+    for (const auto& [name, value] : state) {
+      bare.set(name.substr(prefix.size()), value);
+    }
+    report = load_state_dict(bare, strict);
+    report.stripped = prefix;
+    return report;
+  }
   std::vector<std::string> problems;
   std::vector<std::pair<Tensor, const Tensor*>> copies;
   for_each_slot(live_state(), "", [&](std::string name, const Tensor& slot, bool) {
-    names.push_back(name);
     const Tensor* value = state.find(name);
     if (value == nullptr) {
       report.missing.push_back(std::move(name));
@@ -66,7 +76,7 @@ LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
       report.unexpected.push_back(name);
     }
   }
-  if (const std::string prefix = foreign_prefix(state, names); !prefix.empty()) {
+  if (!prefix.empty()) {
     problems.push_back(
         fmt::format("all {} names in the state begin with '{}', such as '{}': it is of a model that was wrapped; take "
                     "the prefix off",

@@ -13,7 +13,7 @@ struct Frame::Bindings {
   std::atomic<bool> active{false};
 };
 
-Frame::Frame() : bindings_(std::make_unique<Bindings>()) {}
+Frame::Frame(ReplicaInfo replica) : bindings_(std::make_unique<Bindings>()), replica_(replica) {}
 Frame::~Frame() = default;
 
 void Frame::bind(const Tensor& slot, const Tensor& value) {
@@ -23,6 +23,8 @@ void Frame::bind(const Tensor& slot, const Tensor& value) {
                      "Frame::bind: the value must be a plain tensor, not itself a slot");
   bindings_->values.insert_or_assign(slot.unresolved(), value);
 }
+
+void Frame::release(const Tensor& slot) noexcept { bindings_->values.erase(slot.unresolved()); }
 
 std::size_t Frame::size() const noexcept { return bindings_->values.size(); }
 

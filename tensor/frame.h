@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 
+#include <tandem/core/device.h>
 #include <tandem/core/export.h>
 
 namespace tandem::inline v0 {
@@ -11,18 +12,29 @@ class Tensor;
 
 namespace core {
 
+/// Which replica of a module a thread computes.
+struct ReplicaInfo {
+  int index = 0;
+  int count = 1;
+  Device device;
+};
+
 /// What parameter and buffer slots mean on one thread for a while: a replica. A module is never cloned; while a frame
 /// is active, every use of a bound slot is a use of the tensor that stands in for it. Frames stack: what the inner one
 /// does not bind, the outer one may.
 class TANDEM_API Frame {
  public:
-  Frame();
+  explicit Frame(ReplicaInfo replica = {});
   ~Frame();
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
   /// From now on `slot` (a parameter or buffer, else ConfigError) means `value` wherever this frame is active.
   void bind(const Tensor& slot, const Tensor& value);
+  /// `slot` means itself again.
+  void release(const Tensor& slot) noexcept;
+  /// Whose frame it is.
+  const ReplicaInfo& replica() const noexcept { return replica_; }
   /// Number of slots bound here.
   std::size_t size() const noexcept;
 
@@ -33,6 +45,7 @@ class TANDEM_API Frame {
   friend class FrameScope;
   struct Bindings;
   std::unique_ptr<Bindings> bindings_;
+  ReplicaInfo replica_;
   const Frame* outer_ = nullptr;
 };
 

@@ -83,6 +83,19 @@ core::Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device, 
   return storage;
 }
 
+core::Ref<Storage> Storage::alias(core::Ref<Storage> original, Device device) {
+  require_available(device);
+  if (original->alias_) {
+    original = original->parent_;
+  }
+  auto* block = static_cast<std::byte*>(cpu_allocate(kHeader));
+  std::byte* data = original->data();
+  const std::size_t bytes = original->bytes();
+  core::Ref<Storage> seen(new (block) Storage(data, bytes, device, std::move(original)));
+  seen->alias_ = true;
+  return seen;
+}
+
 void Storage::destroy(const Storage* storage) noexcept {
   auto* block = const_cast<Storage*>(storage);
   std::size_t bytes = kHeader;

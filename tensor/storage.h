@@ -29,15 +29,21 @@ class TANDEM_API Storage final : public core::RefCounted {
   /// any more. If it is a part of `owner`, that is kept alive, and learns which streams work there.
   static core::Ref<Storage> adopt(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter,
                                   core::Ref<Storage> owner = nullptr);
+  /// The memory of `original`, which is kept alive, as `device` sees it: another logical CPU device, so that nothing
+  /// has to be copied. Versions are those of the original. To be read only.
+  static core::Ref<Storage> alias(core::Ref<Storage> original, Device device);
   static void destroy(const Storage* storage) noexcept;
 
   std::byte* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   const Storage* parent() const noexcept { return parent_.get(); }
+  bool is_alias() const noexcept { return alias_; }
 
   /// Grows with every change in place; what was saved for a backward pass remembers it.
-  std::uint32_t version() const noexcept { return version_.load(std::memory_order_relaxed); }
+  std::uint32_t version() const noexcept {
+    return (alias_ ? *parent_ : *this).version_.load(std::memory_order_relaxed);
+  }
   void bump_version() const noexcept {
     // Concurrent writers of one tensor are not allowed: no read-modify-write is needed.
     version_.store(version() + 1, std::memory_order_relaxed);
@@ -74,6 +80,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   mutable std::atomic<bool> watched_{false};
   bool own_stream_ = false;
   bool adopted_ = false;  // the deleter lies behind the header
+  bool alias_ = false;    // of its parent, for another device
   mutable std::atomic<std::uint32_t> leaves_{0};
   Device device_;
   std::byte* data_;

@@ -19,11 +19,25 @@ bool View::is_contiguous() const noexcept {
 }
 
 void check_writable(const char* op, const View& out) {
+  check<AutogradError>(!out.storage->is_alias(),
+                       "{}: {} on {} is memory of {} that a replica only reads; change a copy (.clone()), or keep what "
+                       "changes in a buffer of the module",
+                       op, out.sizes, out.device(),
+                       out.storage->is_alias() ? out.storage->parent()->device() : out.device());
   for (int dim = 0; dim < out.sizes.ndim(); ++dim) {
     check<ShapeError>(out.strides[dim] != 0 || out.sizes[dim] <= 1,
                       "{}: the tensor {} is expanded, several of its elements share memory; call .clone() first", op,
                       out.sizes);
   }
+}
+
+View seen_from(Device device, const View& view) {
+  if (view.device() == device) {
+    return view;
+  }
+  View seen = view;
+  seen.storage = Storage::alias(view.storage, device);
+  return seen;
 }
 
 View permute(const View& view, const Shape& order) {

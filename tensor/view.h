@@ -50,6 +50,9 @@ struct View {
 /// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
 TANDEM_API void check_writable(const char* op, const View& out);
 
+/// The same elements, to be read only, as `device` sees them; both are logical CPU devices.
+TANDEM_API View seen_from(Device device, const View& view);
+
 // Geometry. Each throws ShapeError naming its arguments when they do not fit, and shares the storage.
 TANDEM_API View permute(const View& view, const Shape& order);
 TANDEM_API View transpose(const View& view, int dim0, int dim1);

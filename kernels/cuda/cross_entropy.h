@@ -136,7 +136,7 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .count_here = true,
                               .parts = nullptr,
                               .fault = queue.fault(),
-                               .bad = cuda::for_notes(kernel.target.bad)};
+                              .bad = cuda::for_notes(kernel.target.bad)};
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;

@@ -21,10 +21,8 @@ template <LossOp op, class C>
 __device__ void check(const Notes& notes, C x, std::int64_t i) {
   if constexpr (op == LossOp::binary) {
     if (!(x >= C(0) && x <= C(1))) {
-      report(notes.fault, {.kind = BadValue::Kind::probability,
-                           .op = notes.op,
-                           .position = i,
-                           .number = static_cast<double>(x)});
+      report(notes.fault,
+             {.kind = BadValue::Kind::probability, .op = notes.op, .position = i, .number = static_cast<double>(x)});
     }
   }
 }

@@ -1,5 +1,7 @@
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -121,25 +123,44 @@ TEST(SeveralDevices, ShareThePoolAndItsBits) {
   }
 }
 
-TEST(SeveralDevices, RunOnThreadsOfTheirOwn) {
+// The threads on which each device's part ran. With `meet` each part waits for the others.
+std::map<std::size_t, std::thread::id> threads_of_backward(bool meet) {
   const Split split;
   std::mutex mutex;
+  std::condition_variable arrived;
   std::map<std::size_t, std::thread::id> ran_on;
   const Tensor loss = split.loss([&](std::size_t part, const Tensor& h) {
     h.register_hook([&, part](const Tensor& g) {
-      const std::lock_guard lock(mutex);
+      std::unique_lock lock(mutex);
       ran_on[part] = std::this_thread::get_id();
       EXPECT_EQ(g.device(), split.devices[part]);
       EXPECT_FALSE(is_grad_enabled());
+      arrived.notify_all();
+      EXPECT_TRUE(!meet || arrived.wait_for(lock, std::chrono::seconds(20), [&] { return ran_on.size() == 3; }));
       return Tensor();
     });
   });
   loss.backward();
-  ASSERT_EQ(ran_on.size(), 3u);
-  EXPECT_EQ(ran_on[0], std::this_thread::get_id()) << "the caller works for the device of its root";
-  EXPECT_NE(ran_on[1], ran_on[0]);
-  EXPECT_NE(ran_on[2], ran_on[0]);
-  EXPECT_NE(ran_on[1], ran_on[2]);
+  return ran_on;
+}
+
+TEST(SeveralDevices, WorkAtTheSameTimeWhereThereAreThreads) {
+  const test::ThreadCount threads(3);
+  const auto ran_on = threads_of_backward(true);
+  ASSERT_EQ(ran_on.size(), 3U);
+  EXPECT_EQ(ran_on.at(0), std::this_thread::get_id()) << "the caller works for the device of its root";
+  EXPECT_NE(ran_on.at(1), ran_on.at(0));
+  EXPECT_NE(ran_on.at(2), ran_on.at(0));
+  EXPECT_NE(ran_on.at(1), ran_on.at(2));
+}
+
+TEST(SeveralDevices, NeedNoThreadsOfTheirOwn) {
+  const test::ThreadCount threads(1);
+  const auto ran_on = threads_of_backward(false);
+  ASSERT_EQ(ran_on.size(), 3U);
+  for (const auto& [part, thread] : ran_on) {
+    EXPECT_EQ(thread, std::this_thread::get_id());
+  }
 }
 
 TEST(SeveralDevices, PassThroughOneAfterTheOther) {
@@ -210,7 +231,7 @@ TEST(SeveralDevices, LeafHooksSeeCompleteGradients) {
   }
 }
 
-TEST(SeveralDevices, AnExceptionOnAHelperArrivesInTheCaller) {
+TEST(SeveralDevices, AnExceptionOnAnotherDeviceArrivesInTheCaller) {
   for (const std::size_t failing : {0u, 1u, 2u}) {
     const Split split;
     std::atomic<bool> fail{true};
@@ -247,7 +268,7 @@ TEST(SeveralDevices, ASavedValueThatChangedIsAnErrorOnItsDeviceToo) {
               HasSubstr("backward of 'linear_relu': a tensor [8, 8] that it saved was changed in place since"));
 }
 
-TEST(SeveralDevices, NestedPassInAHookOnAHelper) {
+TEST(SeveralDevices, NestedPassInAHookOfAnotherDevice) {
   const Split split;
   const Split other(1);
   const Tensor loss = split.loss([&](std::size_t part, const Tensor& h) {

@@ -14,7 +14,8 @@
 namespace tandem {
 namespace {
 
-// A step over two devices, whose second one a Helper does. The product is too large for the cache of a thread.
+// A step over two devices, whose second one a worker of the pool does. The product is too large for the cache of a
+// thread.
 bool trains() {
   const Tensor x = full({300, 300}, 1.0);
   Tensor w = full({300, 300}, 2.0).requires_grad_();

@@ -12,7 +12,6 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/fork.h>
-#include <tandem/core/helper.h>
 #include <tandem/core/thread_pool.h>
 
 #include "support/forked.h"
@@ -117,37 +116,6 @@ TEST(Fork, AChildForgetsTheCallsOfThreadsItDoesNotHave) {
     })) << "child "
         << i;
   }
-}
-
-TEST(Fork, AChildHasHelpersOfItsOwn) {
-  TANDEM_NEEDS_THREADS_IN_A_CHILD();
-  const auto works = [] {
-    int done = 0;
-    Helper first([&] { ++done; });
-    first.join();
-    Helper second([&] { ++done; });
-    second.join();
-    return done == 2;
-  };
-  ASSERT_TRUE(works());  // one is idle
-  EXPECT_TRUE(is_true_in_a_child(works));
-  const Busy busy(3, works);
-  for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(is_true_in_a_child(works)) << "child " << i;
-  }
-}
-
-TEST(Fork, AHelperAtWorkIsLostToTheChild) {
-  std::atomic<bool> go_on{false};
-  Helper helper([&] {
-    while (!go_on)
-      std::this_thread::yield();
-  });
-  EXPECT_TRUE(is_true_in_a_child([&] {
-    return message_of<Error>([&] { helper.join(); }).starts_with("Helper: the process was forked while its task ran");
-  }));
-  go_on = true;
-  EXPECT_NO_THROW(helper.join());
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 //                         0 is the ascending order, 1 unless set. The same seed gives the same orders.
 //   EMULATED_GPU_PEERS=0  no device reaches another's memory
 //
-// Stricter than a GPU: streams run only when somebody waits or asks, the default stream is refused, threads must meet at the
-// same barrier, masks must name lanes that are there, device memory cannot be touched from outside of kernels.
+// Stricter than a GPU: streams run only when somebody waits or asks, the default stream is refused, threads must meet
+// at the same barrier, masks must name lanes that are there, device memory cannot be touched from outside of kernels.
 // Not seen: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel, data races that no
 // order of whole threads shows. Not there: cooperative launches, clusters, managed memory, textures, symbols.
 

@@ -9,7 +9,6 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
-#include <tandem/core/helper.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/memory.h>
 #include <tandem/kernels/scratch.h>
@@ -89,7 +88,11 @@ TEST(Launch, ObserversSeeTheirThreadAlone) {
   const ObserverScope scope(&mine);
   std::jthread([] { zeros({3}); }).join();
   EXPECT_THAT(mine.names(), IsEmpty());
-  core::Helper([] { zeros({3}); }).join();  // works for this thread
+  std::jthread([state = core::thread_state()] {  // works for this thread
+    const core::ThreadStateScope carried(state);
+    zeros({3});
+  })
+      .join();
   EXPECT_THAT(mine.names(), ElementsAre("fill"));
 }
 

@@ -169,12 +169,28 @@ TEST(LoadStateDict, NotStrictConvertsDTypesButNotShapes) {
 TEST(LoadStateDict, NotStrictWithNoNameInCommonIsAnError) {
   Mlp model;
   nn::StateDict state;
-  state.set("module.fc1.weight", zeros({8, 4}));
+  state.set("student.fc1.weight", zeros({8, 4}));
   EXPECT_EQ(message_of<ConfigError>([&] { model.load_state_dict(state, false); }),
             "load_state_dict: the state does not fit Mlp; nothing was loaded\n"
-            "  all 1 names in the state begin with 'module.', such as 'module.fc1.weight': it is of a model that was "
+            "  all 1 names in the state begin with 'student.', such as 'student.fc1.weight': it is of a model that was "
             "wrapped; take the prefix off");
   EXPECT_THROW(model.load_state_dict({}, false), ConfigError);
+}
+
+TEST(LoadStateDict, TakesThePrefixOfAWrappedModelOff) {
+  const Mlp from;
+  Mlp to;
+  nn::StateDict state;
+  for (const auto& [name, value] : from.state_dict()) {
+    state.set("module." + name, value.clone());
+  }
+  EXPECT_EQ(to.load_state_dict(state).stripped, "module.");
+  EXPECT_EQ(values_of(to.fc1.weight), values_of(from.fc1.weight));
+  EXPECT_EQ(to.load_state_dict(from.state_dict()).stripped, "");
+  state.set("module.fc9.weight", zeros({1}));
+  EXPECT_EQ(message_of<ConfigError>([&] { to.load_state_dict(state); }),
+            "load_state_dict: the state does not fit Mlp; nothing was loaded\n  unexpected: 'fc9.weight' (is it "
+            "'fc1.weight'?)");
 }
 
 TEST(LoadStateDict, OfAModuleWithoutState) {

@@ -8,7 +8,6 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/helper.h>
 #include <tandem/nn/linear.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/frame.h>
@@ -205,7 +204,10 @@ TEST(Frame, TravelsWithTheThreadState) {
   double in_helper = 0;
   {
     const FrameScope scope(frame);
-    Helper([&] { in_helper = slot.item(); }).join();
+    std::jthread([&, state = thread_state()] {
+      const ThreadStateScope carried(state);
+      in_helper = slot.item();
+    }).join();
   }
   EXPECT_EQ(in_helper, 2) << "a helper works for the replica";
 }

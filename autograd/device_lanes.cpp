@@ -1,0 +1,145 @@
+#include <tandem/autograd/device_lanes.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <tandem/core/spin.h>
+#include <tandem/core/thread_pool.h>
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+// Longer than most nodes of a small model, and than the difference between two replicas.
+constexpr auto kPatience = std::chrono::microseconds(100);
+
+/// Devices whose memory a node writes: those of its inputs.
+void find_devices(Node& node, std::vector<Device>& devices) {
+  devices.clear();
+  for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+    if (const Edge& edge = node.edge(i); edge.node) {
+      const Device device = edge.node->output(edge.output).device;
+      if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+        devices.push_back(device);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+DeviceLanes::DeviceLanes(const std::vector<Node*>& order) : remaining_(order.size()) {
+  tasks_.reserve(order.size());
+  std::vector<Device> devices;
+  for (std::size_t index = 0; index < order.size(); ++index) {
+    find_devices(*order[index], devices);
+    tasks_.push_back({order[index], meetings_.size(), devices.size(), devices.size()});
+    for (const Device device : devices) {
+      auto lane = static_cast<std::size_t>(
+          std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& l) { return l.device == device; }) -
+          lanes_.begin());
+      if (lane == lanes_.size()) {
+        lanes_.push_back({device, {}});
+      }
+      lanes_[lane].tasks.push_back(index);
+      meetings_.push_back(lane);
+    }
+  }
+  for (Lane& lane : lanes_) {
+    arrive(lane);
+  }
+}
+
+void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
+  core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
+                                             [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
+  if (failure_) {
+    std::rethrow_exception(failure_);
+  }
+}
+
+void DeviceLanes::walk(std::size_t preferred, core::FunctionRef<void(Node&)> process) {
+  std::unique_lock lock(mutex_);
+  while (remaining_ > 0 && !failure_) {
+    const std::size_t chosen = choose(preferred);
+    if (chosen == lanes_.size()) {
+      wait(lock);
+      continue;
+    }
+    Lane& lane = lanes_[chosen];
+    lane.taken = true;
+    do {
+      const std::size_t index = lane.tasks[lane.next];
+      lock.unlock();
+      try {
+        process(*tasks_[index].node);
+        lock.lock();
+        finish(index);
+      } catch (...) {
+        lock.lock();
+        failure_ = failure_ ? failure_ : std::current_exception();
+      }
+      announce();
+    } while (!failure_ && is_ready(chosen));
+    lane.taken = false;
+  }
+}
+
+// Its next node is its own to run, all lanes are there, and nothing is missing in its gradients.
+bool DeviceLanes::is_ready(std::size_t lane) const {
+  const Lane& l = lanes_[lane];
+  if (l.next == l.tasks.size()) {
+    return false;
+  }
+  const Task& task = tasks_[l.tasks[l.next]];
+  return meetings_[task.first] == lane && task.missing == 0 && task.node->pending.load(std::memory_order_acquire) == 0;
+}
+
+// The number of lanes if there is nothing to do at the moment.
+std::size_t DeviceLanes::choose(std::size_t preferred) const {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const std::size_t lane = (preferred + i) % lanes_.size();
+    if (!lanes_[lane].taken && is_ready(lane)) {
+      return lane;
+    }
+  }
+  return lanes_.size();
+}
+
+void DeviceLanes::arrive(Lane& lane) {
+  if (lane.next < lane.tasks.size()) {
+    --tasks_[lane.tasks[lane.next]].missing;
+  }
+}
+
+void DeviceLanes::finish(std::size_t index) {
+  --remaining_;
+  const Task& task = tasks_[index];
+  for (std::size_t i = task.first; i < task.first + task.lanes; ++i) {
+    Lane& lane = lanes_[meetings_[i]];
+    ++lane.next;
+    arrive(lane);
+  }
+}
+
+void DeviceLanes::wait(std::unique_lock<std::mutex>& lock) {
+  const std::uint32_t seen = events_.load(std::memory_order_relaxed);
+  const auto has_news = [&] { return events_.load(std::memory_order_acquire) != seen; };
+  lock.unlock();
+  const bool came = core::spin_until(kPatience, has_news);
+  lock.lock();
+  if (!came) {
+    ++waiting_;
+    progress_.wait(lock, has_news);
+    --waiting_;
+  }
+}
+
+void DeviceLanes::announce() {
+  events_.fetch_add(1, std::memory_order_release);
+  if (waiting_ > 0) {
+    progress_.notify_all();
+  }
+}
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,44 @@
+#include <tandem/core/warning.h>
+
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+struct Handler {
+  std::mutex mutex;
+  std::function<void(const std::string&)> call;
+};
+
+Handler& handler() {
+  static auto& one = *new Handler;  // never destroyed: destructors may warn
+  return one;
+}
+
+}  // namespace
+
+void set_warning_handler(std::function<void(const std::string&)> call) {
+  const std::lock_guard lock(handler().mutex);
+  handler().call = std::move(call);
+}
+
+namespace core {
+
+void warn(const std::string& text) {
+  std::function<void(const std::string&)> call;
+  {
+    const std::lock_guard lock(handler().mutex);
+    call = handler().call;
+  }
+  if (call) {
+    call(text);
+  } else {
+    std::fprintf(stderr, "tandem: warning: %s\n", text.c_str());
+  }
+}
+
+}  // namespace core
+}  // namespace tandem::inline v0

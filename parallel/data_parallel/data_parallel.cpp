@@ -1,0 +1,35 @@
+#include <tandem/parallel/data_parallel/data_parallel.h>
+
+#include <numeric>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
+
+namespace tandem::inline v0::parallel::detail {
+
+std::vector<Device> devices_or_all_gpus(std::vector<Device> devices) {
+  if (devices.empty()) {
+    for (int gpu = 0; gpu < cuda::device_count(); ++gpu) {
+      devices.emplace_back(DeviceType::cuda, gpu);
+    }
+  }
+  return devices;
+}
+
+Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
+                   Reduction reduction) {
+  const auto total = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  Tensor sum;
+  for (std::size_t k = 0; k < losses.size(); ++k) {
+    check<ShapeError>(losses[k].dim() == 0, "DataParallel::loss: expected a scalar, got {} from replica {}",
+                      losses[k].shape(), k);
+    Tensor part = losses[k].to(target);
+    if (reduction == Reduction::mean && losses.size() > 1) {
+      part = part * (static_cast<double>(rows[k]) / total);
+    }
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum;
+}
+
+}  // namespace tandem::inline v0::parallel::detail

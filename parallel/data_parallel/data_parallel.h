@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/ops.h>
+#include <tandem/core/device.h>
+#include <tandem/core/export.h>
+#include <tandem/nn/module.h>
+#include <tandem/parallel/data_parallel/gather.h>
+#include <tandem/parallel/data_parallel/parallel_apply.h>
+#include <tandem/parallel/data_parallel/replicate.h>
+#include <tandem/parallel/data_parallel/scatter.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::parallel {
+
+/// What DataParallel leaves open.
+struct DataParallelOptions {
+  std::optional<Device> output_device = std::nullopt;  // where outputs are gathered; by default the first device
+  int dim = 0;                                         // along which inputs are cut and outputs joined
+  bool allow_duplicate_devices = false;                // so that tests need one GPU only
+};
+
+namespace detail {
+
+/// All GPUs, if `devices` is empty.
+TANDEM_API std::vector<Device> devices_or_all_gpus(std::vector<Device> devices);
+/// The loss on the whole batch, from those of parts with so many rows.
+TANDEM_API Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
+                              Reduction reduction);
+
+template <class T>
+Argument<T> argument(const T& value) {
+  if constexpr (HoldsTensors<T>) {
+    return value;
+  } else {
+    return std::cref(value);
+  }
+}
+
+}  // namespace detail
+
+/// One module on many devices, in one process: cuts each batch along its first dimension, computes the parts as
+/// replicas at the same time, and joins the outputs; in the backward pass the gradients of all replicas are summed into
+/// the module. The loop around it stays as it was:
+///
+///     parallel::DataParallel dp(model, {"cuda:0", "cuda:1"});
+///     Tensor loss = nn::cross_entropy(dp(x), y);
+///
+/// The module lives on the first device; the optimiser, state_dict(), train() and eval() are its own. Without devices
+/// it uses all GPUs, and where there are none it is a plain call. Buffers that replica 0 writes (running statistics)
+/// stay, those of other replicas are lost. With a loss on the gathered outputs, or by loss(), results are those of one
+/// device up to rounding. Random draws (dropout) differ from replica to replica.
+///
+/// Zhang et al., "Dive into Deep Learning", 13.5; semantics of torch.nn.DataParallel.
+template <class M>
+class DataParallel {
+ public:
+  /// Refers to `module`, which must live as long and stay where it is in memory. Throws ConfigError for a device that
+  /// is listed twice, DeviceError for one that is not there, or for GPUs mixed with CPU devices.
+  explicit DataParallel(M& module, std::vector<Device> devices = {}, const DataParallelOptions& options = {})
+      : module_(&module), options_(options) {
+    devices = detail::devices_or_all_gpus(std::move(devices));
+    if (!devices.empty()) {
+      replicas_.emplace(module, std::move(devices), options.allow_duplicate_devices);
+    }
+  }
+
+  /// The wrapped module, as what it is: dp.module().fc1.
+  M& module() const noexcept { return *module_; }
+  /// Empty where it is a plain call.
+  std::vector<Device> devices() const { return replicas_ ? replicas_->devices() : std::vector<Device>(); }
+  /// What was copied to replicas so far: parameters that changed, and buffers.
+  std::int64_t bytes_copied() const noexcept { return replicas_ ? replicas_->bytes_copied() : 0; }
+
+  /// module(args...) on the whole batch. What holds tensors (structure.h) is cut up, other values go to all replicas.
+  /// Of fewer rows than devices, and of arguments without tensors, as many replicas are computed as there are parts.
+  /// Throws what scatter(), gather() and the module throw, and DeviceError when the module is not on the first device.
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
+    static_assert(HoldsTensors<Result>,
+                  "DataParallel: the module must return a tensor, or a structure of them; parallel_apply() returns "
+                  "whatever every replica gave");
+    if (!replicas_) {
+      return Result(std::as_const(*module_)(args...));
+    }
+    std::vector<Result> outputs = apply(*module_, std::tuple<detail::Argument<Args>...>(detail::argument(args)...));
+    return gather(std::move(outputs), output_device(), options_.dim);
+  }
+
+  /// The loss on the whole batch, computed where the outputs are, which are never gathered:
+  /// `dp.loss([](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, x, y)`. `loss` gives a
+  /// scalar for its part of the batch: the mean over its rows, which are then weighted by their number, or
+  /// (Reduction::sum) the sum. So it equals that on one device unless `loss` weights rows itself (class weights,
+  /// ignored targets): take the sum, and divide. `inputs` may be a tuple of arguments.
+  template <class Loss, class Inputs, class Targets>
+  Tensor loss(const Loss& loss, const Inputs& inputs, const Targets& targets, Reduction reduction = Reduction::mean) {
+    const auto of_part = [&](const Inputs& in, const Targets& target) -> Tensor {
+      if constexpr (detail::TupleLike<Inputs>) {
+        return loss(std::apply(std::as_const(*module_), in), target);
+      } else {
+        return loss(std::as_const(*module_)(in), target);
+      }
+    };
+    if (!replicas_) {
+      return of_part(inputs, targets);
+    }
+    std::vector<std::int64_t> rows(replicas_->size());
+    const auto counted = [&](const Inputs& in, const Targets& target) {
+      bool found = false;
+      detail::for_each_tensor(const_cast<Inputs&>(in), [&](const Tensor& tensor) {
+        if (!found && tensor.defined() && tensor.dim() > 0) {
+          rows[static_cast<std::size_t>(replica().index)] = tensor.size(options_.dim);
+          found = true;
+        }
+      });
+      return of_part(in, target);
+    };
+    const std::vector<Tensor> losses = apply(counted, std::tuple<Inputs, Targets>(inputs, targets));
+    return detail::join_losses(losses, rows, output_device(), reduction);
+  }
+
+ private:
+  Device output_device() const { return options_.output_device.value_or(replicas_->devices().front()); }
+
+  // fn on every part of `arguments`.
+  template <class Fn, class Arguments>
+  auto apply(const Fn& fn, const Arguments& arguments) {
+    std::vector<Arguments> parts;
+    if constexpr (HoldsTensors<Arguments>) {
+      parts = scatter(arguments, replicas_->devices(), options_.dim);
+    } else {
+      parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
+    }
+    replicas_->update(parts.size());
+    return parallel_apply(fn, parts, *replicas_);
+  }
+
+  M* module_;
+  DataParallelOptions options_;
+  std::optional<Replicas> replicas_;
+};
+
+/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give.
+template <class M, class Inputs>
+auto data_parallel(M& module, const Inputs& inputs, const std::vector<Device>& devices = {},
+                   const DataParallelOptions& options = {}) {
+  return DataParallel<M>(module, devices, options)(inputs);
+}
+
+}  // namespace tandem::inline v0::parallel

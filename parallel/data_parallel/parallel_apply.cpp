@@ -1,0 +1,69 @@
+#include <tandem/parallel/data_parallel/parallel_apply.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+#include <tandem/core/check.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/tensor/generator.h>
+
+namespace tandem::inline v0::parallel::detail {
+
+namespace {
+
+// Of a replica: the same whatever the threads do, and for replica 0 those that the caller would draw.
+std::uint64_t seed_of_replica(std::uint64_t seed, std::size_t index) { return seed + 0x9e3779b97f4a7c15U * index; }
+
+std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& replica) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (Error& error) {
+    error.add_context(fmt::format("in replica {} of {}, on {}", replica.index, replica.count, replica.device));
+    return std::current_exception();
+  } catch (...) {
+    return failure;
+  }
+}
+
+}  // namespace
+
+std::optional<ReplicaInfo>& failed_replica() noexcept {
+  thread_local std::optional<ReplicaInfo> replica;
+  return replica;
+}
+
+void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body) {
+  failed_replica().reset();
+  check<ConfigError>(count <= replicas.size(), "parallel_apply: {} inputs for {} replicas", count, replicas.size());
+  Generator& drawn_from = current_generator();
+  const std::uint64_t seed = drawn_from.seed();
+  const std::uint64_t offset = drawn_from.offset();
+  std::vector<std::exception_ptr> failures(count);
+  std::vector<std::uint64_t> drawn(count);
+  core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(count), [&](std::int64_t lane) {
+    const auto k = static_cast<std::size_t>(lane);
+    core::Frame& frame = replicas.frame(k);
+    Generator generator(seed_of_replica(seed, k));
+    generator.set_offset(offset);
+    const GeneratorScope draws(generator);
+    const core::FrameScope active(frame);
+    const core::DeviceScope device(frame.replica().device);
+    try {
+      body(k);
+    } catch (...) {
+      failures[k] = with_context(std::current_exception(), frame.replica());
+    }
+    drawn[k] = generator.offset() - offset;
+  });
+  drawn_from.reserve(*std::max_element(drawn.begin(), drawn.end()));
+  for (std::size_t k = 0; k < count; ++k) {
+    if (failures[k]) {
+      failed_replica() = replicas.frame(k).replica();
+      std::rethrow_exception(failures[k]);
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::parallel::detail

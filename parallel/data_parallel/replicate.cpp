@@ -1,0 +1,236 @@
+#include <tandem/parallel/data_parallel/replicate.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <tandem/autograd/parameter.h>
+#include <tandem/autograd/record.h>
+#include <tandem/core/check.h>
+#include <tandem/core/memory_use.h>
+#include <tandem/parallel/data_parallel/replicate_node.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::parallel {
+
+using tandem::detail::View;
+
+namespace {
+
+void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
+  check<ConfigError>(!devices.empty(), "replicate: no devices are given");
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    require_available(devices[i]);
+    check<DeviceError>(devices[i].type == devices[0].type,
+                       "replicate: {} and {} are of different kinds; a module is replicated on CPU devices or on GPUs",
+                       devices[0], devices[i]);
+    const bool again = std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
+                       devices.begin() + static_cast<std::ptrdiff_t>(i);
+    check<ConfigError>(!again || allow_duplicates,
+                       "replicate: {} is listed twice; two replicas there would only share its time. For a test, set "
+                       "allow_duplicate_devices",
+                       devices[i]);
+  }
+}
+
+// What a slot of the module is on another device.
+struct StandIn {
+  Tensor value;
+  core::Ref<tandem::detail::Storage> source;  // whose elements it has
+  std::int64_t offset = 0;
+  std::uint32_t source_version = 0;
+  std::uint32_t own_version = 0;
+
+  bool is_of(const View& original) const {
+    return value.defined() && source.get() == original.storage.get() && offset == original.offset &&
+           value.dtype() == original.dtype && value.shape() == original.sizes;
+  }
+  void note(const View& original) {
+    source = original.storage;
+    offset = original.offset;
+    source_version = original.storage->version();
+    own_version = value.raw().storage->version();
+  }
+};
+
+}  // namespace
+
+struct Replicas::Impl {
+  nn::ModuleRef module;
+  std::vector<Device> devices;
+  std::vector<std::unique_ptr<core::Frame>> frames;
+  std::vector<Tensor> parameters;
+  std::vector<Tensor> buffers;
+  std::vector<std::vector<StandIn>> parameter_values;  // by replica, but the first
+  std::vector<std::vector<StandIn>> buffer_values;
+  std::shared_ptr<const GradientLayout> layout;
+  std::int64_t copied = 0;
+
+  Impl(nn::ModuleRef m, std::vector<Device> d) : module(std::move(m)), devices(std::move(d)) {
+    const int count = static_cast<int>(devices.size());
+    for (int k = 0; k < count; ++k) {
+      const core::ReplicaInfo info{k, count, devices[static_cast<std::size_t>(k)]};
+      frames.push_back(std::make_unique<core::Frame>(info));
+    }
+  }
+
+  // Shared memory needs no copy, and on the module's own device not even another name.
+  bool is_module_device(std::size_t k) const { return devices[k] == devices[0]; }
+  bool shares_memory() const { return devices[0].type == DeviceType::cpu; }
+
+  static bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const Tensor& x, const Tensor& y) { return x.unresolved() == y.unresolved(); });
+  }
+
+  // The module may have got other parameters since.
+  void find_slots() {
+    std::vector<Tensor> p = module.parameters();
+    std::vector<Tensor> b = module.buffers();
+    if (same(p, parameters) && same(b, buffers)) {
+      return;
+    }
+    for (std::size_t k = 0; k < frames.size(); ++k) {
+      frames[k] = std::make_unique<core::Frame>(frames[k]->replica());
+    }
+    parameters = std::move(p);
+    buffers = std::move(b);
+    parameter_values.assign(frames.size(), std::vector<StandIn>(parameters.size()));
+    buffer_values.assign(frames.size(), std::vector<StandIn>(buffers.size()));
+    layout = nullptr;
+  }
+
+  void check_placement() const {
+    const auto on_device = [&](const Tensor& slot) { return slot.device() == devices[0]; };
+    if (std::all_of(parameters.begin(), parameters.end(), on_device) &&
+        std::all_of(buffers.begin(), buffers.end(), on_device)) {
+      return;
+    }
+    for (const auto& [what, slots] :
+         {std::pair("parameter", module.named_parameters()), std::pair("buffer", module.named_buffers())}) {
+      for (const auto& [name, slot] : slots) {
+        check<DeviceError>(on_device(slot),
+                           "DataParallel: {} '{}' is on {}, the first device is {}: move the module there, "
+                           "model.to(\"{}\")",
+                           what, name, slot.device(), devices[0], devices[0]);
+      }
+    }
+  }
+
+  // ---- values ----
+
+  void bring(StandIn& there, const View& original, Device device, bool may_share) {
+    if (may_share) {
+      if (!there.is_of(original)) {
+        there.value = Tensor(tandem::detail::seen_from(device, original));
+        there.note(original);
+      }
+      return;
+    }
+    const bool fits =
+        there.value.defined() && there.value.dtype() == original.dtype && there.value.shape() == original.sizes;
+    if (fits && there.is_of(original) && there.source_version == original.storage->version() &&
+        there.own_version == there.value.raw().storage->version()) {
+      return;
+    }
+    if (!fits) {
+      const core::MemoryUseScope counted(core::MemoryUse::parameters);
+      there.value = Tensor(tandem::detail::empty_view(original.sizes, original.dtype, device));
+    }
+    tandem::detail::copy(there.value.raw(), original);
+    there.note(original);
+    copied += original.numel() * static_cast<std::int64_t>(item_size(original.dtype));
+  }
+
+  void bind_buffers(std::size_t k) {
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      StandIn& there = buffer_values[k][i];
+      const bool bound = there.value.defined();
+      const tandem::detail::TensorImpl* before = bound ? there.value.unresolved() : nullptr;
+      bring(there, buffers[i].raw(), devices[k], false);
+      if (there.value.unresolved() != before) {
+        frames[k]->bind(buffers[i], there.value);
+      }
+    }
+  }
+
+  // `results` are the parameters that get gradients, as results of `node`.
+  void bind_parameters(std::size_t k, const core::Ref<autograd::Node>& node) {
+    std::uint32_t trained = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& slot = parameters[i];
+      const bool wants_gradient = node && slot.requires_grad();
+      if (!is_module_device(k)) {
+        StandIn& there = parameter_values[k][i];
+        bring(there, slot.raw(), devices[k], shares_memory());
+        if (wants_gradient) {
+          Tensor value(there.value.raw());
+          const auto per_replica = static_cast<std::uint32_t>(layout->parameters.size());
+          autograd::set_history(value, node, static_cast<std::uint32_t>(k - 1) * per_replica + trained);
+          frames[k]->bind(slot, value);
+        } else {
+          frames[k]->bind(slot, there.value);
+        }
+      }
+      trained += wants_gradient ? 1 : 0;
+    }
+  }
+
+  // ---- gradients ----
+
+  core::Ref<autograd::Node> make_node(std::size_t count) {
+    std::vector<Tensor> trained;
+    if (core::thread_state().grad_enabled && count > 1) {
+      std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(trained),
+                   [](const Tensor& slot) { return slot.requires_grad(); });
+    }
+    if (trained.empty()) {
+      return nullptr;
+    }
+    if (layout == nullptr || !same(trained, layout->parameters) || !layout->holds()) {
+      layout = std::make_shared<GradientLayout>(std::move(trained));
+    }
+    core::Ref<autograd::Node> node(new ReplicateNode(layout, count - 1));
+    return node;
+  }
+
+  void update(std::size_t count) {
+    find_slots();
+    check_placement();
+    const core::Ref<autograd::Node> node = make_node(count);
+    for (std::size_t k = 1; k < count; ++k) {
+      bind_parameters(k, node);
+      bind_buffers(k);
+    }
+  }
+};
+
+Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates) {
+  check_devices(devices, allow_duplicates);
+  impl_ = std::make_unique<Impl>(std::move(module), std::move(devices));
+}
+Replicas::~Replicas() = default;
+Replicas::Replicas(Replicas&&) noexcept = default;
+Replicas& Replicas::operator=(Replicas&&) noexcept = default;
+
+void Replicas::update(std::size_t count) {
+  check<ConfigError>(core::thread_state().frame == nullptr,
+                     "DataParallel: called within a replica of another one; wrap the outer module alone");
+  check<ConfigError>(tandem::detail::step_recorder() == nullptr,
+                     "DataParallel: a step that spans several devices cannot be captured yet; call it without "
+                     "graph::capture");
+  impl_->update(std::min(count, size()));
+}
+
+std::size_t Replicas::size() const noexcept { return impl_->devices.size(); }
+const std::vector<Device>& Replicas::devices() const noexcept { return impl_->devices; }
+core::Frame& Replicas::frame(std::size_t index) { return *impl_->frames.at(index); }
+std::int64_t Replicas::bytes_copied() const noexcept { return impl_->copied; }
+
+Replicas replicate(const nn::ModuleRef& module, const std::vector<Device>& devices) {
+  Replicas replicas(module, devices);
+  replicas.update(replicas.size());
+  return replicas;
+}
+
+}  // namespace tandem::inline v0::parallel

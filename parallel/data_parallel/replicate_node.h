@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/autograd/parameter_store.h>
+
+namespace tandem::inline v0::parallel {
+
+/// Internal: where the trained parameters of a module are, and so the gradients that replicas compute for them: those
+/// of one ParameterStore lie in one block of memory, as there, and are added up as a whole.
+struct GradientLayout {
+  struct Member {
+    std::size_t group;
+    ParameterStore::Segment segment;
+  };
+  struct Group {
+    std::shared_ptr<ParameterStore> store;
+    std::vector<std::size_t> members;  // parameters in the order of memory
+  };
+  std::vector<Tensor> parameters;
+  std::vector<Member> members;  // of each parameter
+  std::vector<Group> groups;
+
+  /// Packs parameters that are in no store yet.
+  explicit GradientLayout(std::vector<Tensor> trained);
+  /// Whether all of them are still where they were.
+  bool holds() const;
+};
+
+/// Internal: the parameters of all replicas but the first, as results of the module's: its backward sums their
+/// gradients into the module's, when all have arrived. Result r * P + p is parameter p of replica r + 1.
+class ReplicateNode final : public autograd::Node {
+ public:
+  ReplicateNode(std::shared_ptr<const GradientLayout> layout, std::size_t replicas);
+
+  void apply(autograd::Gradients& gradients) override;
+  void release() noexcept override {}
+  bool released() const noexcept override { return false; }
+  tandem::detail::View gradient_memory(std::uint32_t i) override;
+
+ private:
+  struct Sum;
+  tandem::detail::View& block(std::size_t replica, std::size_t group) {
+    return blocks_[replica * layout_->groups.size() + group];
+  }
+  bool is_in_block(const tandem::detail::View& gradient, std::size_t replica, std::size_t parameter);
+  Sum sum_of(autograd::Gradients& gradients, std::size_t parameter);
+  void add(const Sum& sum);
+
+  std::shared_ptr<const GradientLayout> layout_;
+  std::size_t replicas_;
+  std::vector<tandem::detail::View> blocks_;  // of gradients, by replica and group; made when first asked for
+};
+
+}  // namespace tandem::inline v0::parallel
