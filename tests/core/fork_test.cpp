@@ -24,7 +24,6 @@ namespace tandem::core {
 namespace {
 
 using test::is_true_in_a_child;
-using test::message_of;
 using test::ThreadCount;
 
 // Threads that do `work` over and over while this lives.

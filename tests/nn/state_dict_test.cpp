@@ -185,12 +185,11 @@ TEST(LoadStateDict, TakesThePrefixOfAWrappedModelOff) {
     state.set("module." + name, value.clone());
   }
   EXPECT_EQ(to.load_state_dict(state).stripped, "module.");
-  EXPECT_EQ(values_of(to.fc1.weight), values_of(from.fc1.weight));
+  EXPECT_EQ(to.fc1.weight.to_vector<float>(), from.fc1.weight.to_vector<float>());
   EXPECT_EQ(to.load_state_dict(from.state_dict()).stripped, "");
   state.set("module.fc9.weight", zeros({1}));
   EXPECT_EQ(message_of<ConfigError>([&] { to.load_state_dict(state); }),
-            "load_state_dict: the state does not fit Mlp; nothing was loaded\n  unexpected: 'fc9.weight' (is it "
-            "'fc1.weight'?)");
+            "load_state_dict: the state does not fit Mlp; nothing was loaded\n  unexpected: 'fc9.weight'");
 }
 
 TEST(LoadStateDict, OfAModuleWithoutState) {

@@ -35,7 +35,7 @@ TEST(Gather, UndoesScatter) {
 }
 
 TEST(Gather, JoinsPartsOfDifferentSizes) {
-  const Tensor joined = gather({ones({2, 1}), zeros({0, 1}).to("cpu:1"), full({1, 1}, 3).to("cpu:2")}, "cpu:0");
+  const Tensor joined = gather({ones({2, 1}), zeros({0, 1}).to("cpu:1"), full({1, 1}, 3.0).to("cpu:2")}, "cpu:0");
   EXPECT_EQ(joined.to_vector<float>(), (std::vector<float>{1, 1, 3}));
 }
 
