@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <forward_list>
-#include <limits>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -19,7 +18,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cores.h>
 #include <tandem/core/fork.h>
-#include <tandem/core/pool_caller.h>
+#include <tandem/core/pool_places.h>
 #include <tandem/core/spin.h>
 #include <tandem/core/thread_state.h>
 
@@ -35,9 +34,6 @@ using std::chrono::microseconds;
 constexpr int kMaxThreads = 256;
 // Several times what a wake-up costs on a virtual machine: the time between two ops of a step is shorter.
 constexpr Clock::duration kPatience = microseconds(200);
-// A thread that called within this time is counted as busy, and how many there are is looked up that often.
-constexpr Clock::duration kRecent = microseconds(1000);
-constexpr Clock::duration kRecount = microseconds(50);
 
 thread_local bool inside_chunk = false;
 thread_local bool inside_lane = false;
@@ -55,45 +51,13 @@ int initial_threads() {
   return count;
 }
 
-// A calling thread's place in the list of all. Places are kept for later threads when theirs ends.
-struct Place {
-  PoolCaller chunks;  // of the op that it computes
-  PoolCaller lanes;   // around ops
-  Place* next = nullptr;
-  // A worker in a lane calls, too: it has a share of the threads, but is no further thread that keeps a core busy.
-  std::atomic<bool> of_worker{false};
-  // When its thread last was in a call: kInside now, kIdle if it was not yet, kFree for one that is to be had.
-  std::atomic<Clock::rep> active{kIdle};
-  // Only its own thread looks at these: the callers that are busy, and how many of them stand before it in the list.
-  int busy_callers = 1;
-  int busy_workers = 0;  // of those
-  int rank = 0;
-  Clock::time_point counted;
-
-  static constexpr Clock::rep kInside = std::numeric_limits<Clock::rep>::max();
-  static constexpr Clock::rep kFree = std::numeric_limits<Clock::rep>::min();
-  static constexpr Clock::rep kIdle = kFree + 1;
-};
-
-constinit thread_local Place* own_place = nullptr;
-constinit thread_local bool thread_ends = false;
-
-struct GiveBackPlace {
-  ~GiveBackPlace() {
-    thread_ends = true;
-    own_place->active.store(Place::kFree, std::memory_order_release);
-  }
-};
-
-// Whether the calling thread has to do all of its chunks itself: it is in one, or its place is given back.
-bool works_alone() { return inside_chunk || thread_ends; }
-
-thread_local bool is_worker = false;
+// Whether the calling thread has to do all of its chunks itself: it is in one, or about to end.
+bool works_alone() { return inside_chunk || PoolPlaces::thread_ends(); }
 
 }  // namespace
 
 struct ThreadPool::Impl {
-  std::atomic<Place*> places{nullptr};       // grows at its head, nothing ever leaves it
+  PoolPlaces places;
   std::atomic<std::uint32_t> generation{0};  // bumped with every new call, watched by spinning workers
   std::atomic<int> parked{0};
   std::atomic<int> threads{1};
@@ -106,72 +70,9 @@ struct ThreadPool::Impl {
   ForkSafeMutex resizing;                                  // one thread at a time changes `workers`
   const int cores = available_cores();
 
-  Place& place() {
-    if (own_place == nullptr) {
-      own_place = claim_place();
-      own_place->of_worker.store(is_worker, std::memory_order_relaxed);
-      static thread_local const GiveBackPlace give_back;
-    }
-    return *own_place;
-  }
-
-  Place* claim_place() {
-    for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      Clock::rep free = Place::kFree;
-      if (place->active.compare_exchange_strong(free, Place::kIdle, std::memory_order_acquire)) {
-        return place;
-      }
-    }
-    auto* place = new Place;
-    place->next = places.load(std::memory_order_relaxed);
-    while (!places.compare_exchange_weak(place->next, place, std::memory_order_release)) {
-    }
-    return place;
-  }
-
-  static bool is_busy(const Place& place, Clock::time_point now) {
-    return place.active.load(std::memory_order_relaxed) >= (now - kRecent).time_since_epoch().count();
-  }
-
-  // Threads that are in a call or were a moment ago, workers apart.
-  int count_busy() const {
-    const auto now = Clock::now();
-    int busy = 0;
-    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      busy += !place->of_worker.load(std::memory_order_relaxed) && is_busy(*place, now) ? 1 : 0;
-    }
-    return busy;
-  }
-
-  // How many callers there are, `own` counted whatever it does.
-  void look_around(Place& own) const {
-    if (own.next == nullptr && places.load(std::memory_order_relaxed) == &own) {
-      own.busy_callers = 1;
-      own.busy_workers = 0;
-      own.rank = 0;
-      return;
-    }
-    const auto now = Clock::now();
-    if (now - own.counted <= kRecount) {
-      return;
-    }
-    own.counted = now;
-    own.busy_callers = 0;
-    own.busy_workers = 0;
-    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      if (place == &own) {
-        own.rank = own.busy_callers;
-      }
-      if (place == &own || is_busy(*place, now)) {
-        ++own.busy_callers;
-        own.busy_workers += place->of_worker.load(std::memory_order_relaxed) ? 1 : 0;
-      }
-    }
-  }
-
   // Its part of the threads; the first callers get what does not divide.
-  int share(Place& own) const {
-    look_around(own);
+  int share(PoolPlace& own) const {
+    places.look_around(own);
     const int all = threads.load(std::memory_order_relaxed);
     const int busy = std::max(1, own.busy_callers);
     return std::max(1, all / busy + (own.rank < all % busy ? 1 : 0));
@@ -183,7 +84,7 @@ struct ThreadPool::Impl {
   }
 
   bool help_someone() {
-    for (Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+    for (PoolPlace* place = places.first(); place != nullptr; place = place->next) {
       if (visit(place->chunks, false) || visit(place->lanes, true)) {
         return true;
       }
@@ -212,26 +113,26 @@ struct ThreadPool::Impl {
 
   // A worker calls for a while, as those who own their threads do.
   void run_lanes(PoolCaller& call) {
-    Place& own = place();
-    own.active.store(Place::kInside, std::memory_order_relaxed);
+    PoolPlace& own = places.own();
+    own.enter();
     inside_chunk = false;
     inside_lane = true;
     call.work(true);
     inside_lane = false;
     inside_chunk = true;
-    own.active.store(Place::kIdle, std::memory_order_relaxed);  // and is there for others, at once
+    own.active.store(PoolPlace::kIdle, std::memory_order_relaxed);  // and is there for others, at once
   }
 
   void run_worker() {
     inside_chunk = true;
-    is_worker = true;
+    PoolPlaces::set_worker();
     for (;;) {
       const std::uint32_t seen = generation.load();
       const auto has_news = [&] { return generation.load() != seen; };
       if (stopping.load(std::memory_order_relaxed)) {
         return;
       }
-      if (!help_someone() && !spin_until(patience(count_busy()), has_news)) {
+      if (!help_someone() && !spin_until(patience(places.count_busy()), has_news)) {
         std::unique_lock<std::mutex> lock(parking);
         ++parked;
         call_arrived.wait(lock, has_news);
@@ -265,8 +166,8 @@ struct ThreadPool::Impl {
   }
 
   // The caller's side; `inside` is true while it does its own part.
-  void call(PoolCaller& work, FunctionRef<void(std::int64_t)> body, std::int64_t count, int helpers, bool& inside) {
-    Place& own = *own_place;
+  void call(PoolPlace& own, PoolCaller& work, FunctionRef<void(std::int64_t)> body, std::int64_t count, int helpers,
+            bool& inside) {
     work.open(body, count, helpers);
     if (helpers > 0) {
       announce(helpers);
@@ -276,7 +177,11 @@ struct ThreadPool::Impl {
     inside = false;
     work.close();
     wait_for_visitors(work, patience(own.busy_callers - own.busy_workers));
-    own.active.store(inside_lane ? Place::kInside : Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    if (inside_lane) {
+      own.enter();
+    } else {
+      own.leave();
+    }
     if (const std::exception_ptr error = work.take_error()) {
       std::rethrow_exception(error);
     }
@@ -316,23 +221,7 @@ struct ThreadPool::Impl {
     new (&visitors_left) std::condition_variable;
     parked = 0;
     threads = 1;
-    for (Place* place = places.load(); place != nullptr; place = place->next) {
-      if (place != own_place) {
-        Place* const next = place->next;
-        new (place) Place;
-        place->next = next;
-        place->active = Place::kFree;
-      }
-    }
-  }
-
-  bool is_running() const {
-    for (const Place* place = places.load(std::memory_order_acquire); place != nullptr; place = place->next) {
-      if (place->active.load(std::memory_order_relaxed) == Place::kInside) {
-        return true;
-      }
-    }
-    return false;
+    places.forget_others();
   }
 };
 
@@ -356,7 +245,7 @@ int ThreadPool::num_threads() const noexcept { return impl_->threads.load(std::m
 void ThreadPool::set_num_threads(int count) {
   check<ConfigError>(count >= 1 && count <= kMaxThreads, "set_num_threads: expected 1 to {}, got {}", kMaxThreads,
                      count);
-  check<ConfigError>(!inside_chunk && !inside_lane && !impl_->is_running(),
+  check<ConfigError>(!inside_chunk && !inside_lane && !impl_->places.is_running(),
                      "set_num_threads: called while an op is running; call it between ops");
   const std::lock_guard lock(impl_->resizing);
   if (count != num_threads()) {
@@ -365,7 +254,7 @@ void ThreadPool::set_num_threads(int count) {
   }
 }
 
-int ThreadPool::share() { return works_alone() || num_threads() == 1 ? 1 : impl_->share(impl_->place()); }
+int ThreadPool::share() { return works_alone() || num_threads() == 1 ? 1 : impl_->share(impl_->places.own()); }
 
 void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body) {
   if (chunks <= 0 || chunks > PoolCaller::kMostChunks || works_alone() || num_threads() == 1) {
@@ -374,10 +263,10 @@ void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64
     }
     return;
   }
-  Place& own = impl_->place();
-  own.active.store(Place::kInside, std::memory_order_relaxed);
+  PoolPlace& own = impl_->places.own();
+  own.enter();
   const int helpers = static_cast<int>(std::min<std::int64_t>(chunks, impl_->share(own))) - 1;
-  impl_->call(own.chunks, body, chunks, helpers, inside_chunk);
+  impl_->call(own, own.chunks, body, chunks, helpers, inside_chunk);
 }
 
 void ThreadPool::for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t)> body) {
@@ -388,10 +277,10 @@ void ThreadPool::for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t
     }
     return;
   }
-  Place& own = impl_->place();
-  own.active.store(Place::kInside, std::memory_order_relaxed);
-  impl_->look_around(own);
-  impl_->call(own.lanes, body, lanes, static_cast<int>(std::min<std::int64_t>(lanes, threads)) - 1, inside_lane);
+  PoolPlace& own = impl_->places.own();
+  own.enter();
+  impl_->places.look_around(own);
+  impl_->call(own, own.lanes, body, lanes, static_cast<int>(std::min<std::int64_t>(lanes, threads)) - 1, inside_lane);
 }
 
 }  // namespace core

@@ -1,11 +1,13 @@
 #include "common/cli.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/cuda.h>
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
 
@@ -32,6 +34,47 @@ std::vector<std::int64_t> read_hidden(const std::string& text) {
   return sizes;
 }
 
+void check_device(const char* option, const std::string& text) {
+  try {
+    tandem::require_available(tandem::Device(text));
+  } catch (const tandem::Error& e) {
+    throw CLI::ValidationError(option, e.what());
+  }
+}
+
+std::vector<std::string> read_devices(const std::string& text) {
+  std::vector<std::string> devices = CLI::detail::split(text, ',');
+  for (const std::string& device : devices) {
+    check_device("--devices", device);
+    if (std::count(devices.begin(), devices.end(), device) > 1) {
+      refuse("--devices", "different devices with commas between them, like cpu:0,cpu:1", text);
+    }
+  }
+  return devices;
+}
+
+// What the options say together.
+void settle_devices(CommonOptions& options) {
+  if (options.parallel == "none") {
+    if (!options.devices.empty()) {
+      throw CLI::ValidationError("--devices", "goes with --parallel dp; for one device there is --device");
+    }
+    return;
+  }
+  if (options.devices.empty()) {
+    for (int gpu = 0; gpu < tandem::cuda::device_count(); ++gpu) {
+      options.devices.push_back(fmt::format("cuda:{}", gpu));
+    }
+  }
+  if (!options.devices.empty()) {
+    options.device = options.devices.front();
+  }
+  if (options.captured) {
+    throw CLI::ValidationError("--captured",
+                               "a step over several devices cannot be captured yet; leave out --parallel");
+  }
+}
+
 }  // namespace
 
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data) {
@@ -45,13 +88,13 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   add_value(app, "--hidden", "N,N,...", "Sizes of the hidden layers", fmt::format("{}", fmt::join(options.hidden, ",")),
             [&options](const std::string& text) { options.hidden = read_hidden(text); });
   add_value(app, "--device", "NAME", "cpu, cpu:1, cuda, cuda:0", options.device, [&options](const std::string& text) {
-    try {
-      tandem::require_available(tandem::Device(text));
-    } catch (const tandem::Error& e) {
-      throw CLI::ValidationError("--device", e.what());
-    }
+    check_device("--device", text);
     options.device = text;
   });
+  add_choice(app, "--parallel", "none, or dp: one process, a replica of the model on each of --devices",
+             options.parallel, {"none", "dp"});
+  add_value(app, "--devices", "NAME,NAME,...", "cpu:0,cpu:1 or cuda:0,cuda:1; when not given, all GPUs", "",
+            [&options](const std::string& text) { options.devices = read_devices(text); });
   add_whole(app, "--threads", "Compute threads; 0: TANDEM_NUM_THREADS, else all cores", options.threads, 0, 256);
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::int64_t>::max());
@@ -59,6 +102,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
+  app.parse_complete_callback([&options] { settle_devices(options); });
 }
 
 }  // namespace example

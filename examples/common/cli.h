@@ -19,7 +19,9 @@ struct CommonOptions {
   double lr = 1e-3;                               ///< learning rate: finite, > 0
   std::string optimizer = "adam";                 ///< adam, adamw or sgd
   std::vector<std::int64_t> hidden = {256, 128};  ///< sizes of the hidden layers, each >= 1; at least one
-  std::string device = "cpu";                     ///< a device that exists here
+  std::string device = "cpu";                     ///< a device that exists here; the first of `devices`, if given
+  std::string parallel = "none";                  ///< none, or dp: replicas on `devices`
+  std::vector<std::string> devices = {};          ///< that exist here; empty with dp: all GPUs
   int threads = 0;                                ///< 0: all cores; at most 256
   std::uint64_t seed = 0;                         ///< at most 2^63 - 1, which config.json can hold
   std::string out = {};                           ///< run folder; empty: runs/<program>-<time>

@@ -51,20 +51,6 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const 
 
 namespace {
 
-// The output for every row of x, computed in batches in evaluation mode, without recording.
-Tensor predict(nn::Sequential& model, const Tensor& x, Device device) {
-  constexpr std::int64_t kRows = 1024;
-  const NoGradGuard no_grad;
-  const bool was_training = model.is_training();
-  model.eval();
-  std::vector<Tensor> parts;
-  for (std::int64_t row = 0; row < x.size(0); row += kRows) {
-    parts.push_back(model(x.slice(0, row, row + kRows).to(device)).to("cpu"));
-  }
-  model.train(was_training);
-  return cat(parts);
-}
-
 bool all_finite(const Tensor& tensor) {
   const auto values = tensor.span<float>();
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
@@ -88,6 +74,28 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, nn::Sequent
   check<ConfigError>(options.batch_size <= train.size(),
                      "--batch-size {} is larger than the training part ({} samples); choose at most that",
                      options.batch_size, train.size());
+  if (options.parallel == "dp") {
+    replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
+  }
+}
+
+Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
+  return replicas_ ? replicas_->loss(loss_fn_, x, y) : loss_fn_(model_(x), y);
+}
+
+// The output for every row of x, computed in batches in evaluation mode, without recording.
+Tensor Trainer::predict(const Tensor& x) {
+  constexpr std::int64_t kRows = 1024;
+  const NoGradGuard no_grad;
+  const bool was_training = model_.is_training();
+  model_.eval();
+  std::vector<Tensor> parts;
+  for (std::int64_t row = 0; row < x.size(0); row += kRows) {
+    const Tensor rows = x.slice(0, row, row + kRows).to(Device(options_.device));
+    parts.push_back((replicas_ ? (*replicas_)(rows) : model_(rows)).to("cpu"));
+  }
+  model_.train(was_training);
+  return cat(parts);
 }
 
 double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const EvaluateFunction& evaluate) {
@@ -98,10 +106,10 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
   optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = loader.size() * options_.epochs});
   const auto step = [&](const Tensor& x, const Tensor& y) {
     optimizer_->zero_grad();
-    Tensor loss = loss_fn_(model_(x), y);
-    loss.backward();
+    Tensor value = loss(x, y);
+    value.backward();
     optimizer_->step();
-    return loss;
+    return value;
   };
   auto captured_step = graph::capture(step);
   double total_seconds = 0;
@@ -135,7 +143,7 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
                              {"train_loss", history_.back().loss},
                              {"train_seconds", seconds},
                              {"lr", optimizer_->learning_rate()}};
-    const Tensor output = predict(model_, test_x, device);
+    const Tensor output = predict(test_x);
     if (!all_finite(output)) {
       fail<ValueError>(
           "the model's output for the test data is not finite after epoch {}, batch {} of {}: training stopped. {}",
@@ -163,6 +171,8 @@ telemetry::Fields common_fields(const std::string& program, const CommonOptions&
           {"dropout", recipe.dropout},
           {"hidden", fmt::format("{}", fmt::join(options.hidden, ","))},
           {"device", options.device},
+          {"parallel", options.parallel},
+          {"devices", fmt::format("{}", fmt::join(options.devices, ","))},
           {"threads", static_cast<std::int64_t>(num_threads())},
           {"seed", static_cast<std::int64_t>(options.seed)}};
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <tandem/data/dataset.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/optim/optimizer.h>
+#include <tandem/parallel/data_parallel/data_parallel.h>
 #include <tandem/telemetry/run_folder.h>
 
 #include "cli.h"
@@ -57,8 +59,12 @@ class Trainer {
   const std::vector<EpochMetrics>& history() const noexcept { return history_; }
 
  private:
+  tandem::Tensor loss(const tandem::Tensor& x, const tandem::Tensor& y);
+  tandem::Tensor predict(const tandem::Tensor& x);
+
   const CommonOptions& options_;
   tandem::nn::Sequential& model_;
+  std::optional<tandem::parallel::DataParallel<tandem::nn::Sequential>> replicas_;  // with --parallel dp
   const tandem::data::TensorDataset& train_;
   LossFunction loss_fn_;
   std::string unit_;

@@ -36,9 +36,9 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* flag :
-       {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME", "--hidden N,N,...",
-        "--device NAME", "--threads N", "--seed N", "--out PATH", "--captured", "--json", "--quiet", "--help"}) {
+  for (const char* flag : {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME",
+                           "--hidden N,N,...", "--device NAME", "--parallel", "--devices NAME,NAME,...", "--threads N",
+                           "--seed N", "--out PATH", "--captured", "--json", "--quiet", "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));
@@ -61,6 +61,33 @@ TEST_P(EachSample, WrongValueSaysWhatWasExpected) {
                "--device: device 'cpu:99': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES "
                "for more",
                2);
+}
+
+TEST_P(EachSample, TrainsAsReplicas) {
+  const Outcome outcome = run(
+      {"--epochs", "2", "--hidden", "8", "--parallel", "dp", "--devices", "cpu:0,cpu:1", "--quiet", "--out", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Record config = parse_record(text("run/config.json"));
+  EXPECT_EQ(config.at("parallel"), "dp");
+  EXPECT_EQ(config.at("devices"), "cpu:0,cpu:1");
+  EXPECT_EQ(config.at("device"), "cpu:0");
+}
+
+TEST_P(EachSample, DevicesThatDoNotFitAreRefused) {
+  for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--devices", "cpu:0,cpu:1"},
+            "error: --devices: goes with --parallel dp; for one device there is --device"},
+           {{"--parallel", "dp", "--devices", "cpu:0,cpu:99"}, "error: --devices: device 'cpu:99': "},
+           {{"--parallel", "dp", "--devices", "cpu:0,cpu:0"},
+            "error: --devices: expected different devices with commas between them, like cpu:0,cpu:1, got "
+            "'cpu:0,cpu:0'"},
+           {{"--parallel", "dp", "--devices", "cpu:0,cpu:1", "--captured"},
+            "error: --captured: a step over several devices cannot be captured yet; leave out --parallel"}}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, StartsWith(message));
+    EXPECT_THAT(lines_of(outcome.err), ::testing::SizeIs(1));
+  }
 }
 
 TEST_P(EachSample, GpuThatIsNotThereIsRefused) {
