@@ -44,10 +44,9 @@ TEST(DataParallelErrors, ABufferOnAnotherDevice) {
 TEST(DataParallelErrors, InReplicasNameThemAndLeaveTheModuleUsable) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));
-  EXPECT_EQ(
-      message_of<ShapeError>([&] { dp(ones({4, 5}, {.dtype = DType::f64})); }),
-      "Linear 'fc1': input [2, 5] has 5 features, layer expects 6 (weight [8, 6])\n  in replica 0 of 2, on "
-      "cpu:0");
+  EXPECT_EQ(message_of<ShapeError>([&] { dp(ones({4, 5}, {.dtype = DType::f64})); }),
+            "Linear 'fc1': input [2, 5] has 5 features, layer expects 6 (weight [8, 6])\n  in replica 0 of 2, on "
+            "cpu:0");
   EXPECT_EQ(last_failure()->index, 0);
   dp(batch()).sum().backward();
   EXPECT_TRUE(model.fc1.weight.grad().defined());

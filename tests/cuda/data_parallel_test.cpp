@@ -1,0 +1,116 @@
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "parallel/models.h"
+
+// DataParallel on GPUs: there parameters are copied, and each replica has its stream.
+
+namespace tandem::parallel {
+namespace {
+
+using test::difference;
+using test::Mlp;
+using test::seeded;
+
+class DataParallelOnGpus : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() < 2) {
+      GTEST_SKIP() << "there are " << cuda::device_count() << " GPUs, this needs 2";
+    }
+  }
+  const std::vector<Device> gpus_{"cuda:0", "cuda:1"};
+};
+
+struct Data {
+  Tensor x, y;
+};
+Data data(std::int64_t rows) {
+  manual_seed(11);
+  return {randn({rows, 6}, {.dtype = DType::f64}), randint(0, 3, {rows})};
+}
+
+TEST_F(DataParallelOnGpus, EqualsOneDevice) {
+  for (const std::int64_t rows : {1, 2, 9}) {
+    const Data d = data(rows);
+    Mlp alone = seeded<Mlp>();
+    nn::cross_entropy(alone(d.x), d.y).backward();
+    Mlp model = seeded<Mlp>();
+    model.to("cuda:0");
+    DataParallel dp(model, gpus_);
+    const Tensor out = dp(d.x);
+    EXPECT_EQ(out.device(), Device("cuda:0"));
+    nn::cross_entropy(out, d.y.to("cuda:0")).backward();
+    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+      EXPECT_LE(difference(model.parameters()[i].grad(), alone.parameters()[i].grad()), 1e-12);
+    }
+  }
+}
+
+TEST_F(DataParallelOnGpus, TrainsAsOneDevice) {
+  const Data d = data(10);
+  const auto train = [](Mlp& model, const auto& loss) {
+    optim::Adam adam(model.parameters(), {.lr = 1e-2});
+    for (int step = 0; step < 10; ++step) {
+      adam.zero_grad();
+      loss().backward();
+      adam.step();
+    }
+  };
+  Mlp alone = seeded<Mlp>();
+  train(alone, [&] { return nn::cross_entropy(alone(d.x), d.y); });
+  Mlp model = seeded<Mlp>();
+  model.to("cuda:0");
+  DataParallel dp(model, gpus_);
+  const auto loss = [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); };
+  train(model, [&] { return dp.loss(loss, d.x, d.y); });
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    EXPECT_LE(difference(model.parameters()[i], alone.parameters()[i]), 1e-4);
+  }
+}
+
+TEST_F(DataParallelOnGpus, ParametersAreCopiedWhenTheyChanged) {
+  Mlp model = seeded<Mlp>();
+  model.to("cuda:0");
+  DataParallel dp(model, gpus_);
+  const Data d = data(4);
+  const NoGradGuard no_grad;
+  dp(d.x);
+  EXPECT_EQ(dp.bytes_copied(), model.num_bytes());
+  dp(d.x);
+  EXPECT_EQ(dp.bytes_copied(), model.num_bytes()) << "nothing changed";
+  model.fc2.bias.fill_(1);
+  EXPECT_LE(difference(dp(d.x), model(d.x.to("cuda:0"))), 1e-12);
+  EXPECT_EQ(dp.bytes_copied(), model.num_bytes() + 5 * 8);
+}
+
+TEST_F(DataParallelOnGpus, OneGpuTwice) {
+  const Data d = data(7);
+  Mlp alone = seeded<Mlp>();
+  alone(d.x).sum().backward();
+  Mlp model = seeded<Mlp>();
+  model.to("cuda:0");
+  DataParallel dp(model, {"cuda:0", "cuda:0"}, {.allow_duplicate_devices = true});
+  dp(d.x).sum().backward();
+  EXPECT_LE(difference(model.fc1.weight.grad(), alone.fc1.weight.grad()), 1e-12);
+}
+
+TEST_F(DataParallelOnGpus, WithoutNamesAllAreUsed) {
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model);
+  EXPECT_EQ(dp.devices().size(), static_cast<std::size_t>(cuda::device_count()));
+  model.to("cuda:0");  // wrapped first, moved then
+  EXPECT_EQ(dp(data(4).x).device(), Device("cuda:0"));
+}
+
+TEST_F(DataParallelOnGpus, MixedWithCpuDevicesIsRefused) {
+  Mlp model = seeded<Mlp>();
+  EXPECT_THROW(DataParallel(model, {"cuda:0", "cpu:1"}), DeviceError);
+}
+
+}  // namespace
+}  // namespace tandem::parallel
