@@ -8,6 +8,7 @@
 #include <tandem/tensor/factories.h>
 
 #include "support/forked.h"
+#include "support/gpu.h"
 
 // A process that is forked while its threads train.
 
@@ -26,6 +27,7 @@ bool trains() {
 }
 
 TEST(Fork, AChildTrainsWhileItsParentDoes) {
+  TANDEM_SKIP_ON_GPU("a forked child has none");
   TANDEM_NEEDS_THREADS_IN_A_CHILD();
   ASSERT_TRUE(trains());
   std::vector<std::jthread> busy;

@@ -169,12 +169,13 @@ const Mistake kMistakes[] = {
      [](Scene& s) {
        StateDict state;
        for (const auto& [name, value] : s.net.state_dict()) {
-         state.set("module." + name, value);
+         state.set("teacher." + name, value);
        }
        s.net.load_state_dict(state);
      },
      "load_state_dict: the state does not fit Net; nothing was loaded\n"
-     "  all 9 names in the state begin with 'module.', such as 'module.fc1.weight': it is of a model that was wrapped; "
+     "  all 9 names in the state begin with 'teacher.', such as 'teacher.fc1.weight': it is of a model that was "
+     "wrapped; "
      "take the prefix off"},
     {"state_dict_of_another_model",
      [](Scene& s) {
