@@ -14,9 +14,9 @@ namespace core {
 
 /// Which replica of a module a thread computes.
 struct ReplicaInfo {
-  int index = 0;
-  int count = 1;
-  Device device;
+  int index = 0;  // from 0
+  int count = 1;  // of all replicas
+  Device device;  // where it computes
 };
 
 /// What parameter and buffer slots mean on one thread for a while: a replica. A module is never cloned; while a frame
