@@ -51,6 +51,7 @@ DeviceLanes::DeviceLanes(const std::vector<Node*>& order) : remaining_(order.siz
 }
 
 void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
+  lanes_.front().awaited = true;  // by the calling thread: a quicker one must not take it away
   core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
                                              [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
   if (failure_) {
@@ -58,12 +59,13 @@ void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
   }
 }
 
-void DeviceLanes::walk(std::size_t preferred, core::FunctionRef<void(Node&)> process) {
+void DeviceLanes::walk(std::size_t own, core::FunctionRef<void(Node&)> process) {
   std::unique_lock lock(mutex_);
+  lanes_[own].awaited = false;
   while (remaining_ > 0 && !failure_) {
-    const std::size_t chosen = choose(preferred);
+    const std::size_t chosen = choose(own);
     if (chosen == lanes_.size()) {
-      wait(lock);
+      wait(own, lock);
       continue;
     }
     Lane& lane = lanes_[chosen];
@@ -96,10 +98,10 @@ bool DeviceLanes::is_ready(std::size_t lane) const {
 }
 
 // The number of lanes if there is nothing to do at the moment.
-std::size_t DeviceLanes::choose(std::size_t preferred) const {
+std::size_t DeviceLanes::choose(std::size_t own) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    const std::size_t lane = (preferred + i) % lanes_.size();
-    if (!lanes_[lane].taken && is_ready(lane)) {
+    const std::size_t lane = (own + i) % lanes_.size();
+    if (!lanes_[lane].taken && !lanes_[lane].awaited && is_ready(lane)) {
       return lane;
     }
   }
@@ -122,7 +124,8 @@ void DeviceLanes::finish(std::size_t index) {
   }
 }
 
-void DeviceLanes::wait(std::unique_lock<std::mutex>& lock) {
+void DeviceLanes::wait(std::size_t own, std::unique_lock<std::mutex>& lock) {
+  lanes_[own].awaited = true;
   const std::uint32_t seen = events_.load(std::memory_order_relaxed);
   const auto has_news = [&] { return events_.load(std::memory_order_acquire) != seen; };
   lock.unlock();
@@ -133,6 +136,7 @@ void DeviceLanes::wait(std::unique_lock<std::mutex>& lock) {
     progress_.wait(lock, has_news);
     --waiting_;
   }
+  lanes_[own].awaited = false;
 }
 
 void DeviceLanes::announce() {

@@ -15,8 +15,8 @@ namespace tandem::inline v0::autograd {
 
 /// Internal: a backward pass over several devices, one lane each. A lane is the nodes that write a device's memory, in
 /// the order of the pass; a node that writes several devices is a meeting point, where its lanes stand still until it
-/// has run. Any number of threads walk the lanes, each preferring one, and a thread whose lane has to wait takes
-/// another: so two threads have the same devices in every pass, and a single one gets through.
+/// has run. Any number of threads walk the lanes. Each has one of its own, and takes others that nobody has or whose
+/// thread is busy elsewhere: so two threads have the same devices in every pass, and a single one gets through.
 class DeviceLanes {
  public:
   /// `order` is topological; it and its nodes must live as long.
@@ -36,15 +36,16 @@ class DeviceLanes {
     Device device;
     std::vector<std::size_t> tasks;
     std::size_t next = 0;
-    bool taken = false;  // by a thread
+    bool taken = false;    // by a thread
+    bool awaited = false;  // its own thread will take it as soon as it is ready
   };
 
-  void walk(std::size_t preferred, core::FunctionRef<void(Node&)> process);
+  void walk(std::size_t own, core::FunctionRef<void(Node&)> process);
   bool is_ready(std::size_t lane) const;
-  std::size_t choose(std::size_t preferred) const;
+  std::size_t choose(std::size_t own) const;
   void arrive(Lane& lane);
   void finish(std::size_t index);
-  void wait(std::unique_lock<std::mutex>& lock);
+  void wait(std::size_t own, std::unique_lock<std::mutex>& lock);
   void announce();
 
   std::vector<Task> tasks_;
