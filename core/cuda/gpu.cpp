@@ -54,6 +54,11 @@ const Stream& current_stream_of(const Gpu& gpu) noexcept {
   return gpu.stream;
 }
 
+std::mutex& capture_mutex() noexcept {
+  static constinit std::mutex mutex;
+  return mutex;
+}
+
 namespace {
 constinit std::atomic<ReleaseCache> cache_releaser{nullptr};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 
 #include <tandem/core/cuda/fault.h>
 #include <tandem/core/cuda_stream.h>
@@ -25,6 +26,9 @@ TANDEM_API const Gpu& gpu(int index);
 TANDEM_API const Stream& current_stream_of(const Gpu& gpu) noexcept;
 /// Its handle.
 inline CUstream_st* current_handle(const Gpu& gpu) noexcept { return current_stream_of(gpu).handle(); }
+
+/// Whoever captures a stream holds this, and whoever asks all streams of a GPU: that would break the capture off.
+TANDEM_API std::mutex& capture_mutex() noexcept;
 
 /// What gives cached memory of a GPU back when a kernel's scratch memory needs it: set by the layer that caches.
 using ReleaseCache = void (*)(int gpu);

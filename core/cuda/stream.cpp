@@ -173,6 +173,7 @@ Stream current_stream(Device device) {
 void synchronize(Device device) {
   require_gpu(device);
   const GpuScope scope(device.index);
+  const std::lock_guard lock(capture_mutex());
   const auto live = LiveStreams::of(device.index).all();
   std::vector<CUstream_st*> handles;
   for (const auto& stream : live) {

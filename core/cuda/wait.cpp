@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
@@ -63,22 +66,44 @@ void wait(int gpu, const char* kind, const void* const& handle, const char* call
   require(status, call);
 }
 
+struct DestroyEvent {
+  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+};
+using EventHandle = std::unique_ptr<CUevent_st, DestroyEvent>;
+
+EventHandle event_behind(int gpu, CUstream_st* stream) {
+  const GpuScope scope(gpu);
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  EventHandle handle(event);
+  require(cudaEventRecord(event, stream), "cudaEventRecord");
+  return handle;
+}
+
 }  // namespace
 
+// Asked whether it is done, a stream that other threads go on filling never is: so each that is not gets an event at
+// the end of what it holds now.
 void wait_for(int gpu, std::span<CUstream_st* const> streams, const char* call) {
+  std::vector<std::pair<CUstream_st*, EventHandle>> busy;
+  for (CUstream_st* stream : streams) {
+    if (const cudaError_t status = cudaStreamQuery(stream); status != cudaErrorNotReady) {
+      require(status, call);
+    } else {
+      cudaGetLastError();
+      busy.emplace_back(stream, event_behind(gpu, stream));
+    }
+  }
   const void* at_work = nullptr;
   wait(gpu, "stream", at_work, call, [&] {
-    cudaError_t result = cudaSuccess;
-    for (CUstream_st* stream : streams) {
-      const cudaError_t status = cudaStreamQuery(stream);
-      if (status == cudaErrorNotReady) {
-        result = status;
-        at_work = stream;
-      } else if (status != cudaSuccess) {
+    while (!busy.empty()) {
+      if (const cudaError_t status = cudaEventQuery(busy.back().second.get()); status != cudaSuccess) {
+        at_work = busy.back().first;
         return status;
       }
+      busy.pop_back();
     }
-    return result;
+    return cudaSuccess;
   });
 }
 

@@ -11,7 +11,8 @@ struct CUevent_st;
 
 namespace tandem::inline v0::cuda {
 
-/// Blocks until GPU `gpu` has done what the streams hold, or has got to `event`. `call` is what the program called, for
+/// Blocks until GPU `gpu` has done what the streams hold now, or has got to `event`; what other threads queue meanwhile
+/// is not waited for. `call` is what the program called, for
 /// messages. Throws DeviceError for what the GPU ran into, and after TANDEM_GPU_TIMEOUT seconds: 600 unless set, 0 for
 /// no limit. What is queued on a GPU takes seconds at most; ten minutes are what PyTorch's collectives wait for each
 /// other.

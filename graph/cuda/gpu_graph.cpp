@@ -1,6 +1,7 @@
 #include <tandem/graph/gpu_graph.h>
 
 #include <cstddef>
+#include <mutex>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -69,6 +70,7 @@ class CapturedGraph final : public GpuGraph {
     const cuda::Stream own(device_);
     const cuda::StreamScope scope(own);
     slots_.stream = stream_;
+    const std::lock_guard lock(cuda::capture_mutex());
     cuda::require(cudaStreamBeginCapture(own.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     kernels::StepSlots* const outer = std::exchange(context.step_slots, &slots_);
     try {

@@ -168,20 +168,21 @@ class GpuAllocator {
     return true;
   }
 
+  // Nothing of it stays in the cache, even when a wait is given up: it belongs to the driver again.
   void release_cached() {
     const GpuScope scope(gpu_.index);
-    for (auto& [handle, cache] : caches_) {
-      for (auto& [bytes, blocks] : cache.free) {
+    const auto caches = std::exchange(caches_, {});
+    account_.cached = 0;
+    for (const auto& [handle, cache] : caches) {
+      for (const auto& [bytes, blocks] : cache.free) {
         for (const std::unique_ptr<CudaBlock>& block : blocks) {
           require(cudaFreeAsync(block->data, handle), "cudaFreeAsync");
         }
       }
     }
-    for (auto& [handle, cache] : caches_) {
+    for (const auto& [handle, cache] : caches) {
       wait_for(gpu_.index, handle, "cuda::empty_cache");
     }
-    caches_.clear();
-    account_.cached = 0;
     require(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
   }
 

@@ -1,3 +1,5 @@
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -333,6 +335,35 @@ TEST(CudaCapture, OtherThreadsGoOn) {
   for (int i = 0; i < 200; ++i)
     x.add_(1);
   EXPECT_TRUE(all_are(x, 200));
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+// To ask a GPU whether it is done would end a capture on it.
+TEST(CudaCapture, OtherThreadsWaitForTheGpu) {
+  TANDEM_NEEDS_GPUS(1);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      while (!done) {
+        EXPECT_NO_THROW(cuda::synchronize());
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    });
+  }
+  for (int round = 0; round < 20; ++round) {
+    Tensor total = filled(4, 0);
+    auto step = graph::capture([&](const Tensor& x) {
+      for (int i = 0; i < 1000; ++i)
+        total.add_(x);
+    });
+    for (int i = 0; i < 3; ++i)
+      EXPECT_NO_THROW(step(filled(4, 1)));
+    EXPECT_TRUE(all_are(total, 3000));
+    EXPECT_TRUE(step.stats().gpu_graph);
+  }
+  done = true;
   for (std::thread& thread : threads)
     thread.join();
 }

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +9,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
 
 #include "cuda/gpu_test.h"
 
@@ -73,6 +75,22 @@ TEST_F(CudaWaitDeathTest, EmptyingTheCacheIsGivenUp) {
   expect([](const Tensor&) { cuda::empty_cache(); }, "cuda::empty_cache", "stream");
 }
 
+TEST_F(CudaWaitDeathTest, WhatIsLetGoInVainIsNotGivenOutAgain) {
+  expect(
+      [](const Tensor& x) {
+        {
+          const Tensor cached = x.clone();
+        }
+        try {
+          cuda::empty_cache();
+        } catch (const DeviceError& error) {
+          check<Error>(cuda::memory_stats().cached == 0, "{} bytes are in the cache", cuda::memory_stats().cached);
+          throw;
+        }
+      },
+      "cuda::empty_cache", "stream");
+}
+
 TEST_F(CudaWaitDeathTest, TheLimitIsChecked) {
   for (const char* limit : {"-1", "soon", "", "1s", "inf"}) {
     EXPECT_EXIT(print_what_a_wait_throws(limit, [](const Tensor&) { cuda::synchronize(); }),
@@ -90,6 +108,29 @@ TEST(CudaWait, GoesOnWhenTheGpuDoes) {
   EXPECT_FALSE(stream.query());
   EXPECT_NO_THROW(cuda::synchronize());
   EXPECT_TRUE(stream.query());
+}
+
+// Threads share the default stream.
+TEST(CudaWait, EndsWhileOthersGoOnWithTheStream) {
+  TANDEM_NEEDS_GPUS(1);
+  const Tensor sum = filled(64, 1).sum();
+  std::atomic<bool> done = false;
+  std::atomic<int> rounds = 0;
+  std::thread other([&] {
+    Tensor own = filled(64, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    while (!done && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
+      own.mul_(1);
+      ++rounds;
+    }
+    EXPECT_TRUE(done);
+  });
+  while (rounds < 100) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(sum.item(), 64);
+  done = true;
+  other.join();
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/runtime.h>
 
 namespace tandem::inline v0::kernels::gpu {
@@ -27,7 +29,7 @@ std::size_t bytes_of_result(const PlanKey& key) {
 // A graph that is made while this lives.
 class Capturing {
  public:
-  explicit Capturing(cudaStream_t stream) : stream_(stream) {
+  explicit Capturing(cudaStream_t stream) : lock_(cuda::capture_mutex()), stream_(stream) {
     require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   }
   ~Capturing() {
@@ -45,6 +47,7 @@ class Capturing {
   }
 
  private:
+  std::lock_guard<std::mutex> lock_;
   cudaStream_t stream_;
   cudaGraph_t graph_ = nullptr;
   bool ended_ = false;
