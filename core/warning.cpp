@@ -4,12 +4,14 @@
 #include <mutex>
 #include <utility>
 
+#include <tandem/core/fork.h>
+
 namespace tandem::inline v0 {
 
 namespace {
 
 struct Handler {
-  std::mutex mutex;
+  core::ForkSafeMutex mutex;
   std::function<void(const std::string&)> call;
 };
 
