@@ -45,6 +45,7 @@ TEST(CudaError, AGpuThatIsNotThere) {
 }
 
 TEST(CudaError, AGpuThatThisBuildHasNoCodeForNamesTheOption) {
+  TANDEM_NEEDS_GPUS(1);
   const std::string text = message_of<DeviceError>([] { cuda::throw_status(cudaErrorNoKernelImageForDevice, "fill"); });
   EXPECT_EQ(
       text,
@@ -56,6 +57,7 @@ TEST(CudaError, AGpuThatThisBuildHasNoCodeForNamesTheOption) {
 #ifdef TANDEM_CAN_FAIL
 class CudaSickGpu : public ::testing::Test {
  protected:
+  void SetUp() override { TANDEM_NEEDS_GPUS(1); }
   void TearDown() override { emulated_gpu::reset(); }
 };
 
