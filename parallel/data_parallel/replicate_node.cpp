@@ -40,13 +40,37 @@ bool GradientLayout::holds() const {
   return true;
 }
 
+GradientLayout::Blocks GradientLayout::take_blocks(std::size_t count) const {
+  const std::lock_guard lock(mutex_);
+  Blocks blocks;
+  if (!spare_.empty()) {
+    blocks = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  blocks.resize(count);
+  return blocks;
+}
+
+void GradientLayout::give_back(Blocks blocks) const {
+  const std::lock_guard lock(mutex_);
+  spare_.push_back(std::move(blocks));
+}
+
 ReplicateNode::ReplicateNode(std::shared_ptr<const GradientLayout> layout, std::size_t replicas)
     : Node("replicate", static_cast<std::uint32_t>(layout->parameters.size() * replicas)),
       layout_(std::move(layout)),
-      replicas_(replicas),
-      blocks_(replicas * layout_->groups.size()) {
+      replicas_(replicas) {
   connect(layout_->parameters);
   set_leaf_depth();  // after all that the first replica adds to the parameters' gradients
+}
+
+View& ReplicateNode::block(std::size_t replica, std::size_t group) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t groups = layout_->groups.size();
+  if (blocks_.empty()) {
+    blocks_ = layout_->take_blocks(replicas_ * groups);
+  }
+  return blocks_[replica * groups + group];
 }
 
 // Only the lane of the replica's device asks.
@@ -150,7 +174,9 @@ void ReplicateNode::apply(Gradients& gradients) {
     }
     add(run);
   }
-  blocks_.assign(blocks_.size(), View());
+  if (!blocks_.empty()) {
+    layout_->give_back(std::exchange(blocks_, {}));
+  }
 }
 
 }  // namespace tandem::inline v0::parallel

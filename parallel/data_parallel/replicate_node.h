@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include <tandem/autograd/node.h>
@@ -25,10 +26,20 @@ struct GradientLayout {
   std::vector<Member> members;  // of each parameter
   std::vector<Group> groups;
 
+  /// Memory for the gradients of replicas, a block for each replica and group: kept from step to step, since to ask the
+  /// system for it costs more than a small step.
+  using Blocks = std::vector<tandem::detail::View>;
+  Blocks take_blocks(std::size_t count) const;
+  void give_back(Blocks blocks) const;
+
   /// Packs parameters that are in no store yet.
   explicit GradientLayout(std::vector<Tensor> trained);
   /// Whether all of them are still where they were.
   bool holds() const;
+
+ private:
+  mutable std::mutex mutex_;  // passes of several threads may end at a time
+  mutable std::vector<Blocks> spare_;
 };
 
 /// Internal: the parameters of all replicas but the first, as results of the module's: its backward sums their
@@ -44,16 +55,15 @@ class ReplicateNode final : public autograd::Node {
 
  private:
   struct Sum;
-  tandem::detail::View& block(std::size_t replica, std::size_t group) {
-    return blocks_[replica * layout_->groups.size() + group];
-  }
+  tandem::detail::View& block(std::size_t replica, std::size_t group);
   bool is_in_block(const tandem::detail::View& gradient, std::size_t replica, std::size_t parameter);
   Sum sum_of(autograd::Gradients& gradients, std::size_t parameter);
   void add(const Sum& sum);
 
   std::shared_ptr<const GradientLayout> layout_;
   std::size_t replicas_;
-  std::vector<tandem::detail::View> blocks_;  // of gradients, by replica and group; made when first asked for
+  std::mutex mutex_;               // replicas ask at the same time
+  GradientLayout::Blocks blocks_;  // by replica and group; taken when first asked for
 };
 
 }  // namespace tandem::inline v0::parallel
