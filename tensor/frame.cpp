@@ -24,8 +24,6 @@ void Frame::bind(const Tensor& slot, const Tensor& value) {
   bindings_->values.insert_or_assign(slot.unresolved(), value);
 }
 
-void Frame::release(const Tensor& slot) noexcept { bindings_->values.erase(slot.unresolved()); }
-
 std::size_t Frame::size() const noexcept { return bindings_->values.size(); }
 
 void* Frame::resolve(void* slot) const {

@@ -31,8 +31,6 @@ class TANDEM_API Frame {
 
   /// From now on `slot` (a parameter or buffer, else ConfigError) means `value` wherever this frame is active.
   void bind(const Tensor& slot, const Tensor& value);
-  /// `slot` means itself again.
-  void release(const Tensor& slot) noexcept;
   /// Whose frame it is.
   const ReplicaInfo& replica() const noexcept { return replica_; }
   /// Number of slots bound here.

@@ -50,7 +50,11 @@ struct View {
 /// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
 TANDEM_API void check_writable(const char* op, const View& out);
 
-/// The same elements, to be read only, as `device` sees them; both are logical CPU devices.
+/// Whether both devices look at the same memory: they are one, or logical CPU devices.
+inline bool share_memory(Device a, Device b) noexcept {
+  return a == b || (a.type == DeviceType::cpu && b.type == DeviceType::cpu);
+}
+/// The same elements, to be read only, as `device` sees them, which shares memory with theirs.
 TANDEM_API View seen_from(Device device, const View& view);
 
 // Geometry. Each throws ShapeError naming its arguments when they do not fit, and shares the storage.

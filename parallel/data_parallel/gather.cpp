@@ -49,10 +49,7 @@ std::vector<Tensor> as_rows(const std::vector<Tensor>& scalars) {
 
 // Each replica's part of the gradient, on its device.
 void deliver_part(Gradients& g, std::uint32_t input, const View& part, Device device) {
-  const Device here = part.device();
-  if (here == device) {
-    g.deliver(input, part, false);
-  } else if (here.type == DeviceType::cpu && device.type == DeviceType::cpu) {
+  if (tandem::detail::share_memory(part.device(), device)) {
     g.deliver(input, tandem::detail::seen_from(device, part), false);
   } else {
     const Destination to = g.destination(input);

@@ -41,9 +41,11 @@ struct StandIn {
   std::uint32_t source_version = 0;
   std::uint32_t own_version = 0;
 
+  bool fits(const View& original) const {
+    return value.defined() && value.dtype() == original.dtype && value.shape() == original.sizes;
+  }
   bool is_of(const View& original) const {
-    return value.defined() && source.get() == original.storage.get() && offset == original.offset &&
-           value.dtype() == original.dtype && value.shape() == original.sizes;
+    return fits(original) && source.get() == original.storage.get() && offset == original.offset;
   }
   void note(const View& original) {
     source = original.storage;
@@ -74,9 +76,8 @@ struct Replicas::Impl {
     }
   }
 
-  // Shared memory needs no copy, and on the module's own device not even another name.
+  // On the module's own device a parameter needs no other name.
   bool is_module_device(std::size_t k) const { return devices[k] == devices[0]; }
-  bool shares_memory() const { return devices[0].type == DeviceType::cpu; }
 
   static bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -119,21 +120,19 @@ struct Replicas::Impl {
 
   // ---- values ----
 
-  void bring(StandIn& there, const View& original, Device device, bool may_share) {
-    if (may_share) {
-      if (!there.is_of(original)) {
-        there.value = Tensor(tandem::detail::seen_from(device, original));
-        there.note(original);
-      }
-      return;
+  static void share(StandIn& there, const View& original, Device device) {
+    if (!there.is_of(original)) {
+      there.value = Tensor(tandem::detail::seen_from(device, original));
+      there.note(original);
     }
-    const bool fits =
-        there.value.defined() && there.value.dtype() == original.dtype && there.value.shape() == original.sizes;
-    if (fits && there.is_of(original) && there.source_version == original.storage->version() &&
+  }
+
+  void copy_if_changed(StandIn& there, const View& original, Device device) {
+    if (there.is_of(original) && there.source_version == original.storage->version() &&
         there.own_version == there.value.raw().storage->version()) {
       return;
     }
-    if (!fits) {
+    if (!there.fits(original)) {
       const core::MemoryUseScope counted(core::MemoryUse::parameters);
       there.value = Tensor(tandem::detail::empty_view(original.sizes, original.dtype, device));
     }
@@ -144,17 +143,12 @@ struct Replicas::Impl {
 
   void bind_buffers(std::size_t k) {
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      StandIn& there = buffer_values[k][i];
-      const bool bound = there.value.defined();
-      const tandem::detail::TensorImpl* before = bound ? there.value.unresolved() : nullptr;
-      bring(there, buffers[i].raw(), devices[k], false);
-      if (there.value.unresolved() != before) {
-        frames[k]->bind(buffers[i], there.value);
-      }
+      copy_if_changed(buffer_values[k][i], buffers[i].raw(), devices[k]);
+      frames[k]->bind(buffers[i], buffer_values[k][i].value);
     }
   }
 
-  // `results` are the parameters that get gradients, as results of `node`.
+  // Those that get gradients are results of `node`, which is null where nothing is recorded.
   void bind_parameters(std::size_t k, const core::Ref<autograd::Node>& node) {
     std::uint32_t trained = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -162,7 +156,11 @@ struct Replicas::Impl {
       const bool wants_gradient = node && slot.requires_grad();
       if (!is_module_device(k)) {
         StandIn& there = parameter_values[k][i];
-        bring(there, slot.raw(), devices[k], shares_memory());
+        if (tandem::detail::share_memory(devices[0], devices[k])) {
+          share(there, slot.raw(), devices[k]);
+        } else {
+          copy_if_changed(there, slot.raw(), devices[k]);
+        }
         if (wants_gradient) {
           Tensor value(there.value.raw());
           const auto per_replica = static_cast<std::uint32_t>(layout->parameters.size());

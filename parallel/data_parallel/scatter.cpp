@@ -17,10 +17,7 @@ namespace {
 
 // `part` as `device` has it: seen where it is, or copied.
 View placed(const View& part, Device device) {
-  if (part.device() == device) {
-    return part;
-  }
-  if (part.device().type == DeviceType::cpu && device.type == DeviceType::cpu) {
+  if (tandem::detail::share_memory(part.device(), device)) {
     return tandem::detail::seen_from(device, part);
   }
   View there = tandem::detail::empty_view(part.sizes, part.dtype, device);

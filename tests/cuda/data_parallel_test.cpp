@@ -12,6 +12,7 @@
 namespace tandem::parallel {
 namespace {
 
+using test::batch_of;
 using test::difference;
 using test::Mlp;
 using test::seeded;
@@ -26,17 +27,9 @@ class DataParallelOnGpus : public ::testing::Test {
   const std::vector<Device> gpus_{"cuda:0", "cuda:1"};
 };
 
-struct Data {
-  Tensor x, y;
-};
-Data data(std::int64_t rows) {
-  manual_seed(11);
-  return {randn({rows, 6}, {.dtype = DType::f64}), randint(0, 3, {rows})};
-}
-
 TEST_F(DataParallelOnGpus, EqualsOneDevice) {
   for (const std::int64_t rows : {1, 2, 9}) {
-    const Data d = data(rows);
+    const test::Batch d = batch_of(rows);
     Mlp alone = seeded<Mlp>();
     nn::cross_entropy(alone(d.x), d.y).backward();
     Mlp model = seeded<Mlp>();
@@ -52,7 +45,7 @@ TEST_F(DataParallelOnGpus, EqualsOneDevice) {
 }
 
 TEST_F(DataParallelOnGpus, TrainsAsOneDevice) {
-  const Data d = data(10);
+  const test::Batch d = batch_of(10);
   const auto train = [](Mlp& model, const auto& loss) {
     optim::Adam adam(model.parameters(), {.lr = 1e-2});
     for (int step = 0; step < 10; ++step) {
@@ -77,7 +70,7 @@ TEST_F(DataParallelOnGpus, ParametersAreCopiedWhenTheyChanged) {
   Mlp model = seeded<Mlp>();
   model.to("cuda:0");
   DataParallel dp(model, gpus_);
-  const Data d = data(4);
+  const test::Batch d = batch_of(4);
   const NoGradGuard no_grad;
   dp(d.x);
   EXPECT_EQ(dp.bytes_copied(), model.num_bytes());
@@ -89,7 +82,7 @@ TEST_F(DataParallelOnGpus, ParametersAreCopiedWhenTheyChanged) {
 }
 
 TEST_F(DataParallelOnGpus, OneGpuTwice) {
-  const Data d = data(7);
+  const test::Batch d = batch_of(7);
   Mlp alone = seeded<Mlp>();
   alone(d.x).sum().backward();
   Mlp model = seeded<Mlp>();
@@ -104,7 +97,7 @@ TEST_F(DataParallelOnGpus, WithoutNamesAllAreUsed) {
   DataParallel dp(model);
   EXPECT_EQ(dp.devices().size(), static_cast<std::size_t>(cuda::device_count()));
   model.to("cuda:0");  // wrapped first, moved then
-  EXPECT_EQ(dp(data(4).x).device(), Device("cuda:0"));
+  EXPECT_EQ(dp(batch_of(4).x).device(), Device("cuda:0"));
 }
 
 TEST_F(DataParallelOnGpus, MixedWithCpuDevicesIsRefused) {

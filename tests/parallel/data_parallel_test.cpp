@@ -15,18 +15,11 @@
 namespace tandem::parallel {
 namespace {
 
+using test::batch_of;
 using test::cpus;
 using test::difference;
 using test::Mlp;
 using test::seeded;
-
-struct Data {
-  Tensor x, y;
-};
-Data data(std::int64_t rows, DType dtype = DType::f64) {
-  manual_seed(11);
-  return {randn({rows, 6}, {.dtype = dtype}), randint(0, 3, {rows})};
-}
 
 std::vector<Tensor> gradients(const Mlp& model) {
   std::vector<Tensor> result;
@@ -53,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(DevicesAndThreads, DataParallelOn,
 
 TEST_P(DataParallelOn, EqualsOneDevice) {
   for (const std::int64_t rows : {1, 2, 3, 9, 16}) {
-    const Data d = data(rows);
+    const test::Batch d = batch_of(rows);
     Mlp alone = seeded<Mlp>();
     const Tensor expected = alone(d.x);
     nn::cross_entropy(expected, d.y).backward();
@@ -69,7 +62,7 @@ TEST_P(DataParallelOn, EqualsOneDevice) {
 }
 
 TEST_P(DataParallelOn, TrainsAsOneDevice) {
-  const Data d = data(18, DType::f32);
+  const test::Batch d = batch_of(18, DType::f32);
   const auto train = [&](Mlp& model, const auto& forward) {
     optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
     for (int step = 0; step < 50; ++step) {
@@ -87,7 +80,7 @@ TEST_P(DataParallelOn, TrainsAsOneDevice) {
 }
 
 TEST_P(DataParallelOn, GivesTheSameBitsInEveryRun) {
-  const Data d = data(17, DType::f32);
+  const test::Batch d = batch_of(17, DType::f32);
   const auto run = [&] {
     Mlp model = seeded<Mlp>(DType::f32);
     DataParallel dp(model, cpus(devices()));
@@ -112,7 +105,7 @@ TEST_P(DataParallelOn, TakesAnEmptyBatch) {
 }
 
 TEST(DataParallel, OneDeviceGivesTheSameBits) {
-  const Data d = data(9, DType::f32);
+  const test::Batch d = batch_of(9, DType::f32);
   Mlp alone = seeded<Mlp>(DType::f32);
   nn::cross_entropy(alone(d.x), d.y).backward();
   Mlp model = seeded<Mlp>(DType::f32);
@@ -128,12 +121,12 @@ TEST(DataParallel, WithoutDevicesItIsAPlainCall) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model);
   EXPECT_TRUE(dp.devices().empty());
-  const Data d = data(4);
+  const test::Batch d = batch_of(4);
   EXPECT_EQ(dp(d.x).to_vector<double>(), model(d.x).to_vector<double>());
 }
 
 TEST(DataParallel, WrapThenMoveAndMoveThenWrap) {
-  const Data d = data(5);
+  const test::Batch d = batch_of(5);
   Mlp first = seeded<Mlp>();
   DataParallel wrapped(first, {"cpu:1", "cpu:2"});
   first.to("cpu:1");
@@ -148,7 +141,7 @@ TEST(DataParallel, WrapThenMoveAndMoveThenWrap) {
 TEST(DataParallel, InputsMayBeAnywhere) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));
-  const Data d = data(4);
+  const test::Batch d = batch_of(4);
   EXPECT_EQ(dp(d.x.to("cpu:3")).to_vector<double>(), dp(d.x).to_vector<double>());
   const Tensor wide = d.x.transpose(0, 1).contiguous().transpose(0, 1);
   EXPECT_EQ(dp(wide).to_vector<double>(), dp(d.x).to_vector<double>());
@@ -157,14 +150,14 @@ TEST(DataParallel, InputsMayBeAnywhere) {
 TEST(DataParallel, OutputsGoWhereTheyAreWanted) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2), {.output_device = Device("cpu:3")});
-  const Tensor out = dp(data(4).x);
+  const Tensor out = dp(batch_of(4).x);
   EXPECT_EQ(out.device(), Device("cpu:3"));
   out.sum().backward();
   EXPECT_TRUE(model.fc1.weight.grad().defined());
 }
 
 TEST(DataParallel, ADeviceMayBeUsedTwiceOnRequest) {
-  const Data d = data(7);
+  const test::Batch d = batch_of(7);
   Mlp alone = seeded<Mlp>();
   alone(d.x).sum().backward();
   for (const std::vector<Device>& devices :
@@ -194,7 +187,7 @@ struct Rich : nn::Module<Rich> {
 };
 
 TEST(DataParallel, PassesOptionsToAllAndCutsWhatHoldsTensors) {
-  const Data d = data(9);
+  const test::Batch d = batch_of(9);
   Rich model = seeded<Rich>();
   DataParallel dp(model, cpus(4));  // 3 parts: a value must not ask for a fourth replica
   const std::vector<Tensor> more{ones({9, 2}, {.dtype = DType::f64}), ones({9, 1}, {.dtype = DType::f64})};
@@ -211,7 +204,7 @@ struct Normed : nn::Module<Normed> {
 };
 
 TEST(DataParallel, KeepsTheBuffersOfReplicaZero) {
-  const Data d = data(8, DType::f32);
+  const test::Batch d = batch_of(8, DType::f32);
   Normed alone = seeded<Normed>(DType::f32);
   alone(d.x.narrow(0, 0, 4));
   Normed model = seeded<Normed>(DType::f32);
@@ -234,8 +227,8 @@ TEST(DataParallel, EvaluationMovesNoParameters) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));
   const NoGradGuard no_grad;
-  dp(data(4).x);
-  dp(data(4).x);
+  dp(batch_of(4).x);
+  dp(batch_of(4).x);
   EXPECT_EQ(dp.bytes_copied(), 0);
 }
 
@@ -249,7 +242,7 @@ TEST(DataParallel, TheModuleIsThereAsWhatItIs) {
 TEST(DataParallel, AParameterThatWasReplacedAfterWrapping) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));
-  const Data d = data(4);
+  const test::Batch d = batch_of(4);
   dp(d.x).sum().backward();
   model.fc3 = nn::Linear(5, 7);
   model.to(DType::f64);
@@ -267,12 +260,12 @@ TEST(DataParallel, AModuleWithoutParameters) {
 
 TEST(DataParallel, InTheFunctionalForm) {
   Mlp model = seeded<Mlp>();
-  const Data d = data(5);
+  const test::Batch d = batch_of(5);
   EXPECT_LE(difference(data_parallel(model, d.x, cpus(2)), model(d.x)), 1e-12);
 }
 
 TEST(DataParallel, GradientsAccumulateOverBackwards) {
-  const Data d = data(6);
+  const test::Batch d = batch_of(6);
   Mlp alone = seeded<Mlp>();
   alone(d.x).sum().backward();
   alone(d.x * 2).sum().backward();
@@ -285,7 +278,7 @@ TEST(DataParallel, GradientsAccumulateOverBackwards) {
 
 TEST(DataParallel, InputsGetTheirGradients) {
   Mlp alone = seeded<Mlp>();
-  Tensor x = data(5).x;
+  Tensor x = batch_of(5).x;
   x.requires_grad_();
   alone(x).sum().backward();
   const Tensor expected = x.grad().clone();

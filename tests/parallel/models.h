@@ -27,6 +27,15 @@ M seeded(DType dtype = DType::f64) {
   return model;
 }
 
+/// Inputs [rows, 6] and classes of an Mlp, always the same.
+struct Batch {
+  Tensor x, y;
+};
+inline Batch batch_of(std::int64_t rows, DType dtype = DType::f64) {
+  manual_seed(11);
+  return {randn({rows, 6}, {.dtype = dtype}), randint(0, 3, {rows})};
+}
+
 /// max|a - b| / max|b|: how the architecture compares results.
 inline double difference(const Tensor& a, const Tensor& b) {
   const auto x = a.to("cpu:0").to(DType::f64).to_vector<double>();
