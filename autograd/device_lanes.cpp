@@ -28,7 +28,7 @@ void find_devices(Node& node, std::vector<Device>& devices) {
 
 }  // namespace
 
-DeviceLanes::DeviceLanes(const std::vector<Node*>& order) : remaining_(order.size()) {
+DeviceLanes::DeviceLanes(std::span<Node* const> order) : remaining_(order.size()) {
   tasks_.reserve(order.size());
   std::vector<Device> devices;
   for (std::size_t index = 0; index < order.size(); ++index) {

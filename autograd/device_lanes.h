@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include <tandem/autograd/node.h>
@@ -20,7 +21,7 @@ namespace tandem::inline v0::autograd {
 class DeviceLanes {
  public:
   /// `order` is topological; it and its nodes must live as long.
-  explicit DeviceLanes(const std::vector<Node*>& order);
+  explicit DeviceLanes(std::span<Node* const> order);
 
   /// Calls process(node) for every node. After a failure no further node is started, and the first one is rethrown.
   void run(core::FunctionRef<void(Node&)> process);

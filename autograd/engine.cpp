@@ -48,7 +48,14 @@ class Pass {
         process(*node);
       }
     } else if (!order_.empty()) {
-      DeviceLanes(order_).run([this](Node& node) { process(node); });
+      const auto last = std::find_if(order_.begin(), order_.end(), [](const Node* node) { return node->depth() == 0; });
+      if (last != order_.begin()) {
+        DeviceLanes({order_.begin(), last}).run([this](Node& node) { process(node); });
+      }
+      // What sums up replicas' gradients comes after all else, and may then use all threads.
+      for (auto node = last; node != order_.end(); ++node) {
+        process(**node);
+      }
     } else {
       finish(*static_cast<Leaf*>(root_.get()));
     }

@@ -30,6 +30,7 @@ bool is_busy(const PoolPlace& place, Clock::time_point now) {
 
 }  // namespace
 
+bool PoolPlaces::is_recent(Clock::time_point time) noexcept { return Clock::now() - time <= kRecent; }
 bool PoolPlaces::thread_ends() noexcept { return ends; }
 void PoolPlaces::set_worker() noexcept { is_worker = true; }
 

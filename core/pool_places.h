@@ -30,6 +30,7 @@ struct PoolPlace {
   int busy_workers = 0;  // of those
   int rank = 0;
   Clock::time_point counted;
+  Clock::time_point had_lanes;  // when they ended
 };
 
 /// The places of all threads. Grows at its head; nothing ever leaves it.
@@ -43,6 +44,8 @@ class PoolPlaces {
   static void set_worker() noexcept;
 
   PoolPlace* first() const noexcept { return first_.load(std::memory_order_acquire); }
+  /// Whether something that was at `time` is to be counted as going on.
+  static bool is_recent(PoolPlace::Clock::time_point time) noexcept;
   /// Threads that are in a call or were a moment ago, workers apart.
   int count_busy() const;
   /// How many callers there are, `own` counted whatever it does. Looked up once in a while.

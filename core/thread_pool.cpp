@@ -256,6 +256,8 @@ void ThreadPool::set_num_threads(int count) {
 
 int ThreadPool::share() { return works_alone() || num_threads() == 1 ? 1 : impl_->share(impl_->places.own()); }
 
+bool ThreadPool::had_lanes() { return !works_alone() && PoolPlaces::is_recent(impl_->places.own().had_lanes); }
+
 void ThreadPool::for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body) {
   if (chunks <= 0 || chunks > PoolCaller::kMostChunks || works_alone() || num_threads() == 1) {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -281,6 +283,8 @@ void ThreadPool::for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t
   own.enter();
   impl_->places.look_around(own);
   impl_->call(own, own.lanes, body, lanes, static_cast<int>(std::min<std::int64_t>(lanes, threads)) - 1, inside_lane);
+  own.had_lanes = PoolPlace::Clock::now();
+  own.counted = {};  // the workers that were callers are workers again
 }
 
 }  // namespace core

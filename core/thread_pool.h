@@ -42,6 +42,8 @@ class TANDEM_API ThreadPool {
   int num_threads() const noexcept;
   /// How many of them a call from this thread would get now. For work whose result does not depend on how it is cut.
   int share();
+  /// Whether the calling thread had lanes a moment ago, so that what it has just got lies in several cores' caches.
+  bool had_lanes();
   /// See tandem::set_num_threads(). Throws ConfigError while an op is running.
   void set_num_threads(int count);
 

@@ -71,7 +71,7 @@ void run(OnCpu, Context&, const ClipByNorm& kernel) {
   core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
     using C = ComputeType<T>;
     T* values = static_cast<T*>(kernel.values);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
       }
@@ -84,7 +84,7 @@ void run(OnCpu, Context&, const ClipByValue& kernel) {
     T* values = static_cast<T*>(kernel.values);
     using C = ComputeType<T>;
     const C limit = static_cast<C>(kernel.limit);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const C value = values[i];
         values[i] = T(value > limit ? limit : value < -limit ? -limit : value);

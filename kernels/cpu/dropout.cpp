@@ -34,7 +34,7 @@ void run(OnCpu, Context&, const DropoutGrad& kernel) {
     T* out = static_cast<T*>(kernel.in_grad);
     using C = ComputeType<T>;
     const C scale = kernel.p < 1 ? static_cast<C>(1 / (1 - kernel.p)) : C(0);
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const C value = kernel.mask[i] != 0 ? grad[i] * scale : C(0);
         out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);

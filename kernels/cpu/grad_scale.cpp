@@ -20,7 +20,7 @@ void run(OnCpu, Context&, const FindInf& kernel) {
     const C inverse = static_cast<C>(kernel.record->inverse);
     const bool unscale = kernel.unscale;
     std::atomic<bool> found{false};
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       int bad = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         const C product = C(gradients[i]) * inverse;

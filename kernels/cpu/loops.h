@@ -12,7 +12,19 @@ namespace tandem::inline v0::kernels::cpu {
 
 /// Elements an element-wise kernel does per chunk: some 10 us of work, well above the cost of handing it over.
 inline constexpr std::int64_t kElementChunk = 32768;
-/// The same where each takes an exponential or a logarithm.
+/// Of `count` elements, those per chunk: about so many, in as many chunks for each thread. For results that do not depend
+/// on how they are cut; a thread then has the same part of a small tensor in every op, and finds it in its cache.
+inline std::int64_t element_grain(std::int64_t count) {
+  if (count <= kElementChunk) {
+    return kElementChunk;
+  }
+  constexpr std::int64_t kAligned = 64;  // no two chunks share a cache line, and vector loops have no tail but the last
+  const std::int64_t threads = core::ThreadPool::instance().share();
+  const std::int64_t rounds = (count + threads * kElementChunk - 1) / (threads * kElementChunk);
+  const std::int64_t grain = (count + threads * rounds - 1) / (threads * rounds);
+  return (grain + kAligned - 1) / kAligned * kAligned;
+}
+/// As kElementChunk, where each takes an exponential or a logarithm.
 inline constexpr std::int64_t kExponentialChunk = 8192;
 
 /// Rows per chunk, with an exponential for each of their elements.
@@ -36,7 +48,7 @@ void for_each_row(const Loop& loop, const Operand* const (&operands)[kOperands],
   const int last = loop.ndim - 1;
   const std::int64_t count = loop.sizes[last];
   if (last == 0) {
-    core::parallel_for(count, kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(count, element_grain(count), [&](std::int64_t begin, std::int64_t end) {
       T* pointers[kOperands];
       for (int i = 0; i < kOperands; ++i) {
         pointers[i] = operands[i]->template as<T>() + begin * operands[i]->strides[0];

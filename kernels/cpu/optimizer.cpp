@@ -11,7 +11,11 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-std::int64_t grain_of(std::int64_t count) { return count < kSharedUpdate ? count : cpu::kElementChunk; }
+// A small model's parameters stay in one core's cache, unless those of replicas were in several anyway.
+std::int64_t grain_of(std::int64_t count) {
+  const bool shared = count >= kSharedUpdate || core::ThreadPool::instance().had_lanes();
+  return shared ? cpu::element_grain(count) : count;
+}
 
 // Loop over all elements, made of what every kernel has and the arrays that it keeps per element.
 template <template <class, class> class Loop, class Kernel, class... Kept>

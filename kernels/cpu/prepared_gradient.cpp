@@ -10,7 +10,7 @@ void run(OnCpu, Context&, const RescaleGradient& kernel) {
   if (g == 1) {
     return;
   }
-  core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       kernel.gradient[i] *= g;
     }
