@@ -124,7 +124,7 @@ void DeviceLanes::finish(std::size_t index) {
   }
 }
 
-void DeviceLanes::wait(std::size_t own, std::unique_lock<std::mutex>& lock) {
+void DeviceLanes::wait(std::size_t own, std::unique_lock<core::SpinLock>& lock) {
   lanes_[own].awaited = true;
   const std::uint32_t seen = events_.load(std::memory_order_relaxed);
   const auto has_news = [&] { return events_.load(std::memory_order_acquire) != seen; };

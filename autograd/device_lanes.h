@@ -11,6 +11,7 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/core/function_ref.h>
+#include <tandem/core/spin.h>
 
 namespace tandem::inline v0::autograd {
 
@@ -46,14 +47,14 @@ class DeviceLanes {
   std::size_t choose(std::size_t own) const;
   void arrive(Lane& lane);
   void finish(std::size_t index);
-  void wait(std::size_t own, std::unique_lock<std::mutex>& lock);
+  void wait(std::size_t own, std::unique_lock<core::SpinLock>& lock);
   void announce();
 
   std::vector<Task> tasks_;
   std::vector<Lane> lanes_;
   std::vector<std::size_t> meetings_;  // the lanes of all tasks, one task after the other
-  std::mutex mutex_;                   // around all but `process`
-  std::condition_variable progress_;
+  core::SpinLock mutex_;               // around all but `process`
+  std::condition_variable_any progress_;
   std::atomic<std::uint32_t> events_{0};  // things that others may have waited for
   int waiting_ = 0;
   std::size_t remaining_ = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -38,5 +39,23 @@ bool spin_until(std::chrono::steady_clock::duration patience, const Done& done) 
   }
   return false;
 }
+
+/// A mutex around a few instructions: who finds it locked stays awake, since to be woken costs many times what is
+/// waited for. Gives up the core when its holder may have lost its own.
+class SpinLock {
+ public:
+  void lock() noexcept {
+    for (int looks = 0; locked_.exchange(true, std::memory_order_acquire);) {
+      while (locked_.load(std::memory_order_relaxed)) {
+        ++looks < kLooks ? spin_pause() : std::this_thread::yield();
+      }
+    }
+  }
+  void unlock() noexcept { locked_.store(false, std::memory_order_release); }
+
+ private:
+  static constexpr int kLooks = 1000;
+  std::atomic<bool> locked_{false};
+};
 
 }  // namespace tandem::inline v0::core

@@ -12,8 +12,9 @@ namespace tandem::inline v0::kernels::cpu {
 
 /// Elements an element-wise kernel does per chunk: some 10 us of work, well above the cost of handing it over.
 inline constexpr std::int64_t kElementChunk = 32768;
-/// Of `count` elements, those per chunk: about so many, in as many chunks for each thread. For results that do not depend
-/// on how they are cut; a thread then has the same part of a small tensor in every op, and finds it in its cache.
+/// Of `count` elements, those per chunk: about so many, in as many chunks for each thread. For results that do not
+/// depend on how they are cut; a thread then has the same part of a small tensor in every op, and finds it in its
+/// cache.
 inline std::int64_t element_grain(std::int64_t count) {
   if (count <= kElementChunk) {
     return kElementChunk;

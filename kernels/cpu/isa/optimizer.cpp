@@ -2,17 +2,37 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
+namespace {
+
+// Of a cache line that others have read the processor learns only when it is written to, and then waits for their
+// copies to be given up: replicas on several cores have read all parameters.
+void own_lines(const float* data, std::int64_t begin, std::int64_t end) {
+#if defined(__x86_64__)
+  constexpr std::int64_t kLine = 16;
+  for (std::int64_t i = begin; i < end; i += kLine) {
+    asm volatile("prefetchw %0" : : "m"(data[i]));
+  }
+#endif
+}
+
+template <class Loop>
+void run_loop(const Loop& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kBlock = 512;  // while one is computed, the lines of the next one come
+  for (std::int64_t i = begin; i < end; i += kBlock) {
+    const std::int64_t stop = i + kBlock < end ? i + kBlock : end;
+    own_lines(loop.param, stop, stop + kBlock < end ? stop + kBlock : end);
+    scaled ? loop.template run<true>(i, stop) : loop.template run<false>(i, stop);
+  }
+}
+
+}  // namespace
+
 void sgd_f32(const SgdLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
-  scaled ? loop.run<true>(begin, end) : loop.run<false>(begin, end);
+  run_loop(loop, scaled, begin, end);
 }
 
 void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kBlock = 512;
-  for (std::int64_t b = begin; b < end; b += kBlock) {
-    const std::int64_t stop = b + kBlock < end ? b + kBlock : end;
-    for (std::int64_t i = stop; i < stop + kBlock && i < end; i += 16) asm volatile("prefetchw %0" : : "m"(loop.param[i]));
-    scaled ? loop.run<true>(b, stop) : loop.run<false>(b, stop);
-  }
+  run_loop(loop, scaled, begin, end);
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
