@@ -12,17 +12,6 @@ namespace tandem::inline v0 {
 
 namespace {
 
-detail::View segment_view(const detail::View& flat, const ParameterStore::Segment& segment, const Shape& sizes) {
-  const std::size_t item = item_size(flat.dtype);
-  detail::View view;
-  view.storage = detail::Storage::segment(flat.storage, static_cast<std::size_t>(segment.offset) * item,
-                                          static_cast<std::size_t>(segment.numel) * item);
-  view.dtype = flat.dtype;
-  view.sizes = sizes;
-  view.strides = contiguous_strides(sizes);
-  return view;
-}
-
 detail::View counted_view(core::MemoryUse use, std::int64_t count, DType dtype, Device device) {
   const core::MemoryUseScope counted(use);
   return detail::empty_view({count}, dtype, device);
@@ -81,6 +70,17 @@ void ParameterStore::pack(const std::vector<Tensor>& parameters) {
     leaf->set_home(segment_view(store->gradients_, store->segments_[i], impl.view.sizes));
     leaf->place = {store, i};
   }
+}
+
+detail::View ParameterStore::segment_view(const detail::View& flat, const Segment& segment, const Shape& sizes) {
+  const std::size_t item = item_size(flat.dtype);
+  detail::View view;
+  view.storage = detail::Storage::segment(flat.storage, static_cast<std::size_t>(segment.offset) * item,
+                                          static_cast<std::size_t>(segment.numel) * item);
+  view.dtype = flat.dtype;
+  view.sizes = sizes;
+  view.strides = contiguous_strides(sizes);
+  return view;
 }
 
 ParameterStore::Place ParameterStore::find(const Tensor& parameter) {

@@ -37,6 +37,9 @@ class TANDEM_API ParameterStore {
   /// Where a parameter is; with a null store when it is in none.
   static Place find(const Tensor& parameter);
 
+  /// A segment of `flat`, which is laid out as a store's values(), with a version of its own.
+  static detail::View segment_view(const detail::View& flat, const Segment& segment, const Shape& sizes);
+
   /// Of all its parameters.
   DType dtype() const noexcept { return values_.dtype; }
   /// Of all its parameters.

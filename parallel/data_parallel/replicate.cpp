@@ -7,8 +7,8 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
 #include <tandem/parallel/data_parallel/replicate_node.h>
+#include <tandem/parallel/data_parallel/stand_ins.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
@@ -33,28 +33,6 @@ void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
   }
 }
 
-// What a slot of the module is on another device.
-struct StandIn {
-  Tensor value;
-  core::Ref<tandem::detail::Storage> source;  // whose elements it has
-  std::int64_t offset = 0;
-  std::uint32_t source_version = 0;
-  std::uint32_t own_version = 0;
-
-  bool fits(const View& original) const {
-    return value.defined() && value.dtype() == original.dtype && value.shape() == original.sizes;
-  }
-  bool is_of(const View& original) const {
-    return fits(original) && source.get() == original.storage.get() && offset == original.offset;
-  }
-  void note(const View& original) {
-    source = original.storage;
-    offset = original.offset;
-    source_version = original.storage->version();
-    own_version = value.raw().storage->version();
-  }
-};
-
 }  // namespace
 
 struct Replicas::Impl {
@@ -63,8 +41,8 @@ struct Replicas::Impl {
   std::vector<std::unique_ptr<core::Frame>> frames;
   std::vector<Tensor> parameters;
   std::vector<Tensor> buffers;
-  std::vector<std::vector<StandIn>> parameter_values;  // by replica, but the first
-  std::vector<std::vector<StandIn>> buffer_values;
+  std::vector<StandIns> parameter_values;  // by replica; unused where it is on the module's device
+  std::vector<StandIns> buffer_values;     // by replica, but the first
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
 
@@ -96,8 +74,8 @@ struct Replicas::Impl {
     }
     parameters = std::move(p);
     buffers = std::move(b);
-    parameter_values.assign(frames.size(), std::vector<StandIn>(parameters.size()));
-    buffer_values.assign(frames.size(), std::vector<StandIn>(buffers.size()));
+    parameter_values = std::vector<StandIns>(devices.begin(), devices.end());
+    buffer_values = std::vector<StandIns>(devices.begin(), devices.end());
     layout = nullptr;
   }
 
@@ -120,57 +98,34 @@ struct Replicas::Impl {
 
   // ---- values ----
 
-  static void share(StandIn& there, const View& original, Device device) {
-    if (!there.is_of(original)) {
-      there.value = Tensor(tandem::detail::seen_from(device, original));
-      there.note(original);
-    }
-  }
-
-  void copy_if_changed(StandIn& there, const View& original, Device device) {
-    if (there.is_of(original) && there.source_version == original.storage->version() &&
-        there.own_version == there.value.raw().storage->version()) {
-      return;
-    }
-    if (!there.fits(original)) {
-      const core::MemoryUseScope counted(core::MemoryUse::parameters);
-      there.value = Tensor(tandem::detail::empty_view(original.sizes, original.dtype, device));
-    }
-    tandem::detail::copy(there.value.raw(), original);
-    there.note(original);
-    copied += original.numel() * static_cast<std::int64_t>(item_size(original.dtype));
-  }
-
   void bind_buffers(std::size_t k) {
+    copied += buffer_values[k].copy(buffers);
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      copy_if_changed(buffer_values[k][i], buffers[i].raw(), devices[k]);
-      frames[k]->bind(buffers[i], buffer_values[k][i].value);
+      frames[k]->bind(buffers[i], buffer_values[k][i]);
     }
   }
 
   // Those that get gradients are results of `node`, which is null where nothing is recorded.
   void bind_parameters(std::size_t k, const core::Ref<autograd::Node>& node) {
+    if (is_module_device(k)) {
+      return;
+    }
+    StandIns& values = parameter_values[k];
+    if (tandem::detail::share_memory(devices[0], devices[k])) {
+      values.share(parameters);
+    } else {
+      copied += values.copy(parameters);
+    }
+    const std::uint32_t first = node ? static_cast<std::uint32_t>((k - 1) * layout->parameters.size()) : 0;
     std::uint32_t trained = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Tensor& slot = parameters[i];
-      const bool wants_gradient = node && slot.requires_grad();
-      if (!is_module_device(k)) {
-        StandIn& there = parameter_values[k][i];
-        if (tandem::detail::share_memory(devices[0], devices[k])) {
-          share(there, slot.raw(), devices[k]);
-        } else {
-          copy_if_changed(there, slot.raw(), devices[k]);
-        }
-        if (wants_gradient) {
-          Tensor value(there.value.raw());
-          const auto per_replica = static_cast<std::uint32_t>(layout->parameters.size());
-          autograd::set_history(value, node, static_cast<std::uint32_t>(k - 1) * per_replica + trained);
-          frames[k]->bind(slot, value);
-        } else {
-          frames[k]->bind(slot, there.value);
-        }
+      if (node && parameters[i].requires_grad()) {
+        Tensor value(values[i].raw());
+        autograd::set_history(value, node, first + trained++);
+        frames[k]->bind(parameters[i], value);
+      } else {
+        frames[k]->bind(parameters[i], values[i]);
       }
-      trained += wants_gradient ? 1 : 0;
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include <tandem/tandem.h>
 
+#include "kernels/recorder.h"
 #include "parallel/models.h"
 
 // DataParallel on GPUs: there parameters are copied, and each replica has its stream.
@@ -79,6 +80,29 @@ TEST_F(DataParallelOnGpus, ParametersAreCopiedWhenTheyChanged) {
   model.fc2.bias.fill_(1);
   EXPECT_LE(difference(dp(d.x), model(d.x.to("cuda:0"))), 1e-12);
   EXPECT_EQ(dp.bytes_copied(), model.num_bytes() + 5 * 8);
+}
+
+TEST_F(DataParallelOnGpus, WhatAnOptimiserChangedIsCopiedInOnePiece) {
+  Mlp model = seeded<Mlp>();
+  model.to("cuda:0");
+  optim::SGD optimizer(model.parameters(), {.lr = 0.1});
+  DataParallel dp(model, gpus_);
+  Replicas replicas(model, gpus_);
+  const test::Batch d = batch_of(4);
+  for (int step = 0; step < 3; ++step) {
+    test::Recorder recorder;
+    {
+      const test::ObserverScope observed(&recorder);
+      replicas.update(2);
+    }
+    EXPECT_EQ(recorder.names().size(), 1) << ::testing::PrintToString(recorder.names());
+    const std::int64_t before = dp.bytes_copied();
+    dp(d.x).sum().backward();
+    EXPECT_EQ(dp.bytes_copied() - before, model.num_bytes());
+    EXPECT_LE(difference(dp(d.x), model(d.x.to("cuda:0"))), 1e-12);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
 }
 
 TEST_F(DataParallelOnGpus, OneGpuTwice) {
