@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <tandem/core/export.h>
@@ -18,6 +19,16 @@ TANDEM_API int device_count() noexcept;
 
 /// The model of GPU `index`, such as "NVIDIA H200". Throws DeviceError unless 0 <= index < device_count().
 TANDEM_API std::string device_name(int index);
+
+/// What a GPU is made of.
+struct DeviceProperties {
+  std::string name;
+  std::int64_t total_memory = 0;  // bytes
+  int multi_processor_count = 0;
+};
+
+/// Of GPU `index`. Throws DeviceError unless 0 <= index < device_count().
+TANDEM_API DeviceProperties device_properties(int index);
 
 /// Why device_count() is 0: no CUDA in this build, no GPU that it can see, or a fork() after CUDA was first used.
 TANDEM_API const char* why_unavailable() noexcept;

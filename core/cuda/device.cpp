@@ -25,6 +25,16 @@ int count_devices() {
   return std::min(count, kMostGpus);
 }
 
+cudaDeviceProp properties_of(int index, const char* asked) {
+  const int count = device_count();
+  check<DeviceError>(count > 0, "cuda::{}({}): {}", asked, index, why_unavailable());
+  check<DeviceError>(index >= 0 && index < count, "cuda::{}({}): there are {} GPUs, cuda:0 to cuda:{}", asked, index,
+                     count, count - 1);
+  cudaDeviceProp properties;
+  require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  return properties;
+}
+
 }  // namespace
 
 int device_count() noexcept {
@@ -32,14 +42,13 @@ int device_count() noexcept {
   return is_child ? 0 : count;
 }
 
-std::string device_name(int index) {
-  const int count = device_count();
-  check<DeviceError>(count > 0, "cuda::device_name({}): {}", index, why_unavailable());
-  check<DeviceError>(index >= 0 && index < count, "cuda::device_name({}): there are {} GPUs, cuda:0 to cuda:{}", index,
-                     count, count - 1);
-  cudaDeviceProp properties;
-  require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  return properties.name;
+std::string device_name(int index) { return properties_of(index, "device_name").name; }
+
+DeviceProperties device_properties(int index) {
+  const cudaDeviceProp properties = properties_of(index, "device_properties");
+  return {.name = properties.name,
+          .total_memory = static_cast<std::int64_t>(properties.totalGlobalMem),
+          .multi_processor_count = properties.multiProcessorCount};
 }
 
 const char* why_unavailable() noexcept {

@@ -13,6 +13,9 @@ namespace {
 
 int device_count() noexcept { return 0; }
 std::string device_name(int index) { fail<DeviceError>("cuda::device_name({}): {}", index, why_unavailable()); }
+DeviceProperties device_properties(int index) {
+  fail<DeviceError>("cuda::device_properties({}): {}", index, why_unavailable());
+}
 const char* why_unavailable() noexcept {
   return "this build of tandem has no CUDA (it was configured with TANDEM_CUDA=OFF, or found no toolkit)";
 }

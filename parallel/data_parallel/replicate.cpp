@@ -1,12 +1,14 @@
 #include <tandem/parallel/data_parallel/replicate.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/data_parallel/replicate_node.h>
 #include <tandem/parallel/data_parallel/stand_ins.h>
 #include <tandem/tensor/raw.h>
@@ -16,6 +18,24 @@ namespace tandem::inline v0::parallel {
 using tandem::detail::View;
 
 namespace {
+
+// Each gets as many rows as the others, so the weakest sets the pace and the limit.
+void warn_of_imbalance(const std::vector<Device>& devices) {
+  if (devices[0].type != DeviceType::cuda) {
+    return;
+  }
+  std::vector<cuda::DeviceProperties> gpus;
+  for (const Device device : devices) {
+    gpus.push_back(cuda::device_properties(device.index));
+  }
+  static std::atomic<bool> said{false};
+  if (const auto [weak, strong] = detail::find_imbalance(gpus); weak != strong && !said.exchange(true)) {
+    core::warn(
+        fmt::format("replicate: {} has less than three quarters of the memory or of the multiprocessors of {}, and "
+                    "gets as many rows: leave it out",
+                    devices[weak], devices[strong]));
+  }
+}
 
 void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
   check<ConfigError>(!devices.empty(), "replicate: no devices are given");
@@ -158,8 +178,22 @@ struct Replicas::Impl {
   }
 };
 
+std::pair<std::size_t, std::size_t> detail::find_imbalance(const std::vector<cuda::DeviceProperties>& gpus) {
+  const auto worst = [&](auto value) {
+    const auto less = [&](const auto& a, const auto& b) { return value(a) < value(b); };
+    const auto [weak, strong] = std::minmax_element(gpus.begin(), gpus.end(), less);
+    const auto at = [&](auto gpu) { return static_cast<std::size_t>(gpu - gpus.begin()); };
+    const bool found = 4 * value(*weak) < 3 * value(*strong);
+    return found ? std::pair(at(weak), at(strong)) : std::pair(std::size_t{0}, std::size_t{0});
+  };
+  const auto by_memory = worst([](const auto& gpu) { return gpu.total_memory; });
+  return by_memory.first != by_memory.second ? by_memory
+                                             : worst([](const auto& gpu) { return gpu.multi_processor_count; });
+}
+
 Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates) {
   check_devices(devices, allow_duplicates);
+  warn_of_imbalance(devices);
   impl_ = std::make_unique<Impl>(std::move(module), std::move(devices));
 }
 Replicas::~Replicas() = default;

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include <tandem/core/cuda.h>
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
 #include <tandem/nn/module_ref.h>
@@ -21,7 +23,8 @@ namespace tandem::inline v0::parallel {
 class TANDEM_API Replicas {
  public:
   /// The module must be on devices[0] whenever update() is called, and its parameters are packed into a
-  /// ParameterStore. Throws ConfigError for no devices or one that is named twice (unless `allow_duplicates`).
+  /// ParameterStore. Throws ConfigError for no devices or one that is named twice (unless `allow_duplicates`). Warns,
+  /// once, of GPUs that are too different to share a batch evenly.
   Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates = false);
   ~Replicas();
   Replicas(Replicas&&) noexcept;
@@ -44,6 +47,12 @@ class TANDEM_API Replicas {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+namespace detail {
+/// The weakest and the strongest of some GPUs, where one has less than three quarters of the memory or of the
+/// multiprocessors of the other; else twice the same.
+TANDEM_API std::pair<std::size_t, std::size_t> find_imbalance(const std::vector<cuda::DeviceProperties>& gpus);
+}  // namespace detail
 
 /// The replicas of a module as it is now, ready for a forward pass.
 TANDEM_API Replicas replicate(const nn::ModuleRef& module, const std::vector<Device>& devices);

@@ -41,7 +41,11 @@ TEST(CudaError, AGpuThatIsNotThere) {
   EXPECT_THROW(cuda::device_name(count), DeviceError);
   EXPECT_THROW(cuda::device_name(-1), DeviceError);
   EXPECT_EQ(linear.parameters()[0].device(), Device("cpu"));
+  EXPECT_THROW(cuda::device_properties(count), DeviceError);
   EXPECT_FALSE(cuda::device_name(0).empty());
+  EXPECT_EQ(cuda::device_properties(0).name, cuda::device_name(0));
+  EXPECT_GT(cuda::device_properties(0).total_memory, 0);
+  EXPECT_GT(cuda::device_properties(0).multi_processor_count, 0);
 }
 
 TEST(CudaError, AGpuThatThisBuildHasNoCodeForNamesTheOption) {

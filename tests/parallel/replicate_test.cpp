@@ -187,6 +187,17 @@ TEST(Replicate, AParameterCannotBeWrittenByAReplica) {
   EXPECT_THROW(model.fc1.weight.mul_(2), AutogradError);
 }
 
+TEST(Replicate, KnowsGpusThatAreTooDifferent) {
+  using Found = std::pair<std::size_t, std::size_t>;
+  const auto gpu = [](std::int64_t memory, int processors) {
+    return cuda::DeviceProperties{.name = "a GPU", .total_memory = memory, .multi_processor_count = processors};
+  };
+  EXPECT_EQ(detail::find_imbalance({gpu(80, 132), gpu(74, 100)}), Found(0, 0)) << "three quarters are enough";
+  EXPECT_EQ(detail::find_imbalance({gpu(80, 132), gpu(40, 132), gpu(60, 132)}), Found(1, 0)) << "memory";
+  EXPECT_EQ(detail::find_imbalance({gpu(80, 98), gpu(80, 132)}), Found(0, 1)) << "multiprocessors";
+  EXPECT_EQ(detail::find_imbalance({gpu(80, 132)}), Found(0, 0));
+}
+
 TEST(ReplicateErrors, NameWhatIsWrong) {
   Mlp model = seeded<Mlp>();
   EXPECT_EQ(message_of<ConfigError>([&] { replicate(model, {}); }), "replicate: no devices are given");
