@@ -66,7 +66,11 @@ struct Replicas::Impl {
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
 
-  Impl(nn::ModuleRef m, std::vector<Device> d) : module(std::move(m)), devices(std::move(d)) {
+  Impl(nn::ModuleRef m, std::vector<Device> d)
+      : module(std::move(m)),
+        devices(std::move(d)),
+        parameter_values(devices.begin(), devices.end()),
+        buffer_values(devices.begin(), devices.end()) {
     const int count = static_cast<int>(devices.size());
     for (int k = 0; k < count; ++k) {
       const core::ReplicaInfo info{k, count, devices[static_cast<std::size_t>(k)]};
