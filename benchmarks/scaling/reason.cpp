@@ -42,14 +42,16 @@ std::vector<Cost> costs_of(const Timed& way, const Timed& base, const Timed& par
            "a larger batch loses less",
            part.way.batch, alone, fair, base.way.batch)},
       {"forward and backward side by side", computing(way) - alone,
-       fmt::format(
-           "They take {:.0f} us, one part alone {:.0f}: handing over, waiting for the last replica, caches and memory "
-           "that replicas share",
-           computing(way), alone)},
+       fmt::format("Forward and backward take {:.0f} us, one part alone {:.0f}: handing over, waiting for the last "
+                   "replica, caches "
+                   "and memory that replicas share",
+                   computing(way), alone)},
       {"optimizer", of(way, Phase::optimizer) - update,
-       fmt::format("The update takes {:.0f} us, its share would be {:.0f}: it is one update of all parameters, however "
-                   "many devices there are",
-                   of(way, Phase::optimizer), update)}};
+       fmt::format("The update takes {:.0f} us, one device's {:.0f}: {}", of(way, Phase::optimizer),
+                   of(base, Phase::optimizer),
+                   of(way, Phase::optimizer) > 1.1 * of(base, Phase::optimizer)
+                       ? "parameters and gradients are where other devices used them last"
+                       : "it is one update of all parameters, however many devices there are")}};
   for (const Phase phase : {Phase::scatter, Phase::replicate, Phase::gather, Phase::reduce}) {
     costs.push_back({to_string(phase), of(way, phase),
                      "One device has no such thing; it hardly grows with the batch, so a larger one loses less"});
@@ -93,6 +95,9 @@ std::string Report::reason() const {
     text += fmt::format("; {}, {:.0f}", costs[i].what, costs[i].us);
   }
   text += ". ";
+  if (2 * measured.disturbed > settings.rounds) {
+    return text + "But other programs took cores in most rounds: measure again when they have ended.";
+  }
   const int cores = tandem::core::available_cores();
   if (settings.type == tandem::DeviceType::cpu && way.way.threads > cores) {
     return text + fmt::format("There are {} threads on {} cores.", way.way.threads, cores);
