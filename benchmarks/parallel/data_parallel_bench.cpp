@@ -7,6 +7,7 @@
 //   floor_us       two hand-overs (forward, backward) and the gradients' way to the other core; extra_per_floor
 //   speedup        images per second, in relation to one device with one thread
 //   of_threads     the same, in relation to one device with two threads inside its ops
+//   disturbed      the share of the blocks that count in which our threads waited for a core: should be 0
 // Evaluation/...: forward passes with unchanged parameters; bytes_copied is what each sends to replicas.
 // Piece/...: the parts of a step, alone. Floor/...: an empty task for another thread and back; bytes that another core
 // has written last, read from here, and the same bytes once they are here.
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -164,7 +166,7 @@ BENCHMARK_CAPTURE(transfer_floor, large_from_here, large_net(), false)
 /// Ways of training, timed in turn.
 class InTurn {
  public:
-  InTurn(const bench::Spec& spec, std::vector<Way> ways) : ways_(std::move(ways)), us_(ways_.size()) {
+  InTurn(const bench::Spec& spec, std::vector<Way> ways) : ways_(std::move(ways)) {
     for (const Way& way : ways_) {
       set_num_threads(way.threads);
       steps_.push_back(make_step(spec, way, DeviceType::cpu));
@@ -174,34 +176,54 @@ class InTurn {
 
   /// A block of each; seconds of the first one's.
   double run() {
+    Round& round = rounds_.emplace_back();
+    round.us.resize(ways_.size());
     for (std::size_t i = 0; i < ways_.size(); ++i) {
-      const std::size_t at = (i + first_) % ways_.size();
+      const std::size_t at = (i + rounds_.size()) % ways_.size();
       set_num_threads(ways_[at].threads);
-      us_[at].push_back(1e6 * bench::seconds_of(*steps_[at], blocks_[at], false) / static_cast<double>(blocks_[at]));
+      const double before = bench::waited_seconds();
+      const double seconds = bench::seconds_of(*steps_[at], blocks_[at], false);
+      round.waited = std::max(round.waited, (bench::waited_seconds() - before) / seconds);
+      round.us[at] = 1e6 * seconds / static_cast<double>(blocks_[at]);
     }
-    ++first_;
-    return 1e-6 * us_[0].back() * static_cast<double>(blocks_[0]);
+    return 1e-6 * round.us[0] * static_cast<double>(blocks_[0]);
   }
 
-  double us(std::size_t way) const { return bench::median(us_[way]); }
-  /// The median of what `compare(us of the first, us of `other`)` is in each block.
-  template <class Compare>
-  double paired(std::size_t other, const Compare& compare) const {
-    std::vector<double> values(us_[0].size());
-    std::ranges::transform(us_[0], us_[other], values.begin(), compare);
+  /// Keeps the half of all rounds in which our threads waited the least for a core; how many of these were disturbed by
+  /// other programs all the same, by more than 1 % of a block: a share.
+  double keep_best() {
+    std::ranges::stable_sort(rounds_, {}, &Round::waited);
+    rounds_.resize((rounds_.size() + 1) / 2);
+    const auto disturbed = std::ranges::count_if(rounds_, [](const Round& round) { return round.waited >= 0.01; });
+    return static_cast<double>(disturbed) / static_cast<double>(rounds_.size());
+  }
+
+  /// The median of what `of(us of each way)` is in each round.
+  template <class Of>
+  double median(const Of& of) const {
+    std::vector<double> values;
+    std::ranges::transform(rounds_, std::back_inserter(values), [&](const Round& round) { return of(round.us); });
     return bench::median(std::move(values));
   }
+  double us(std::size_t way) const {
+    return median([way](const std::vector<double>& us) { return us[way]; });
+  }
+  /// Images per second of the first, in relation to another's.
   double rate(std::size_t other) const {
     const double images = static_cast<double>(ways_[0].batch) / static_cast<double>(ways_[other].batch);
-    return images * paired(other, [](double a, double b) { return b / a; });
+    return images * median([other](const std::vector<double>& us) { return us[other] / us[0]; });
   }
 
  private:
+  struct Round {
+    std::vector<double> us;  // per step, by way
+    double waited = 0;       // for a core: the largest share of a block
+  };
+
   std::vector<Way> ways_;
   std::vector<std::unique_ptr<bench::scaling::TrainingStep>> steps_;
   std::vector<std::int64_t> blocks_;
-  std::vector<std::vector<double>> us_;
-  std::size_t first_ = 0;
+  std::vector<Round> rounds_;
 };
 
 void extra(benchmark::State& state, Parallel parallel) {
@@ -211,7 +233,8 @@ void extra(benchmark::State& state, Parallel parallel) {
   for ([[maybe_unused]] auto _ : state) {
     state.SetIterationTime(steps.run());
   }
-  const double more = steps.paired(1, [](double a, double b) { return a - b; });
+  state.counters["disturbed"] = steps.keep_best();
+  const double more = steps.median([](const std::vector<double>& us) { return us[0] - us[1]; });
   const double floor = floor_us(parameters_of(spec));
   state.counters["us"] = steps.us(0);
   state.counters["plain_us"] = steps.us(1);
@@ -232,6 +255,7 @@ void speedup(benchmark::State& state, Parallel parallel) {
   for ([[maybe_unused]] auto _ : state) {
     state.SetIterationTime(steps.run());
   }
+  state.counters["disturbed"] = steps.keep_best();
   state.counters["us"] = steps.us(0);
   state.counters["plain_us"] = steps.us(1);
   state.counters["threads_us"] = steps.us(2);
