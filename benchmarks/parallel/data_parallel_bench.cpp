@@ -4,13 +4,15 @@
 // counters are medians, in microseconds per step:
 //   us, plain_us   the step, and one device's with one thread
 //   extra_us       us - plain_us: the cost of two devices, each with as many rows as the one
-//   floor_us       two hand-overs (forward, backward) and the gradients' way to the other core; extra_per_floor
+//   floor_us       two hand-overs (forward, backward), the parameters' way to the other core and the gradients' way
+//   back;
+//                  extra_per_floor: how many times as much it is
 //   speedup        images per second, in relation to one device with one thread
 //   of_threads     the same, in relation to one device with two threads inside its ops
 //   disturbed      the share of the blocks that count in which our threads waited for a core: should be 0
 // Evaluation/...: forward passes with unchanged parameters; bytes_copied is what each sends to replicas.
-// Piece/...: the parts of a step, alone. Floor/...: an empty task for another thread and back; bytes that another core
-// has written last, read from here, and the same bytes once they are here.
+// Piece/...: the parts of a step, alone. Floor/...: an empty task for another thread and back; numbers that another
+// core has written last, added to those here, and numbers added to those that another core has read last.
 
 #include <algorithm>
 #include <atomic>
@@ -18,8 +20,10 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -105,6 +109,10 @@ class Transfer {
     };
     on_other_core ? on_other_thread(write) : write();
   }
+  void read_sum(bool on_other_core) {
+    const auto read = [this] { benchmark::DoNotOptimize(std::accumulate(here_.begin(), here_.end(), 0.0F)); };
+    on_other_core ? on_other_thread(read) : read();
+  }
   void add() {
     for (std::size_t i = 0; i < here_.size(); ++i) {
       here_[i] += there_[i];
@@ -127,7 +135,7 @@ class Transfer {
 
 double floor_us(std::int64_t parameters) {
   set_num_threads(2);
-  return 2 * us_of(hand_over, 2001) + Transfer(parameters).us(true);
+  return 2 * us_of(hand_over, 2001) + 2 * Transfer(parameters).us(true);
 }
 
 void hand_over_floor(benchmark::State& state) {
@@ -138,28 +146,32 @@ void hand_over_floor(benchmark::State& state) {
 }
 BENCHMARK(hand_over_floor)->Name("Floor/hand over")->UseRealTime();
 
-void transfer_floor(benchmark::State& state, const bench::Spec& spec, bool on_other_core) {
+void add_floor(benchmark::State& state, const bench::Spec& spec, void (Transfer::*before)(bool), bool on_other_core) {
   set_num_threads(2);
   const std::int64_t count = parameters_of(spec);
   Transfer transfer(count);
   for ([[maybe_unused]] auto _ : state) {
-    transfer.write(on_other_core);
+    (transfer.*before)(on_other_core);
     state.SetIterationTime(1e-6 * us_of([&] { transfer.add(); }, 1));
   }
   state.SetBytesProcessed(state.iterations() * count * 4);
 }
-BENCHMARK_CAPTURE(transfer_floor, small_from_there, small_net(), true)
-    ->Name("Floor/add gradients/128-256-128-10/of the other core")
-    ->UseManualTime();
-BENCHMARK_CAPTURE(transfer_floor, small_from_here, small_net(), false)
-    ->Name("Floor/add gradients/128-256-128-10/of the same")
-    ->UseManualTime();
-BENCHMARK_CAPTURE(transfer_floor, large_from_there, large_net(), true)
-    ->Name("Floor/add gradients/784-512-512-10/of the other core")
-    ->UseManualTime();
-BENCHMARK_CAPTURE(transfer_floor, large_from_here, large_net(), false)
-    ->Name("Floor/add gradients/784-512-512-10/of the same")
-    ->UseManualTime();
+
+void register_floors() {
+  for (const auto& [model, spec] :
+       {std::pair("128-256-128-10", small_net()), std::pair("784-512-512-10", large_net())}) {
+    for (const bool other : {true, false}) {
+      const auto add = [&, &of = spec](const char* what, void (Transfer::*before)(bool)) {
+        const std::string name = fmt::format("Floor/{}/{} {} core", model, what, other ? "the other" : "the same");
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+          add_floor(state, of, before, other);
+        })->UseManualTime();
+      };
+      add("add gradients, written by", &Transfer::write);
+      add("update parameters, read by", &Transfer::read_sum);
+    }
+  }
+}
 
 // ---- steps ----
 
@@ -366,6 +378,7 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv) || !computes_the_same()) {
     return 1;
   }
+  register_floors();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
