@@ -57,6 +57,7 @@
 #include <tandem/optim/sgd.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
 #include <tandem/parallel/replica.h>
+#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

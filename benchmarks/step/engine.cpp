@@ -2,6 +2,7 @@
 
 #include <tandem/tandem.h>
 
+#include "step/model.h"
 #include "step/step.h"
 
 namespace bench {
@@ -13,26 +14,12 @@ using namespace tandem;
 // As a user writes it, and what a captured step is made of.
 class EagerStep final : public Step {
  public:
-  explicit EagerStep(const Problem& problem) : x_(problem.x), y_(problem.y), mse_(problem.spec.loss == Loss::mse) {
-    const NoGradGuard no_grad;
-    for (std::size_t layer = 0; layer < problem.layers(); ++layer) {
-      const Tensor& weight = problem.weights[layer];
-      nn::Linear linear(weight.size(1), weight.size(0), {.device = weight.device(), .dtype = weight.dtype()});
-      linear.weight.copy_(weight);
-      linear.bias.copy_(problem.biases[layer]);
-      model_.push_back(std::move(linear));
-      if (layer + 1 < problem.layers()) {
-        model_.push_back(nn::ReLU());
-      }
-    }
-    const Spec& spec = problem.spec;
-    if (spec.rule == Rule::adam) {
-      optimizer_ = std::make_unique<optim::Adam>(model_.parameters(), optim::AdamOptions{.lr = spec.lr});
-    } else {
-      optimizer_ = std::make_unique<optim::SGD>(model_.parameters(),
-                                                optim::SGDOptions{.lr = spec.lr, .momentum = spec.momentum});
-    }
-  }
+  explicit EagerStep(const Problem& problem)
+      : x_(problem.x),
+        y_(problem.y),
+        criterion_(problem.spec.loss),
+        model_(make_model(problem)),
+        optimizer_(make_optimizer(problem.spec, model_.parameters())) {}
 
   void run(std::int64_t steps) override {
     for (std::int64_t i = 0; i < steps; ++i) {
@@ -44,8 +31,7 @@ class EagerStep final : public Step {
 
   Tensor take(const Tensor& x, const Tensor& y) {
     optimizer_->zero_grad();
-    const Tensor out = model_(x);
-    Tensor loss = mse_ ? nn::mse_loss(out, y) : nn::cross_entropy(out, y);
+    Tensor loss = loss_of(criterion_, model_(x), y);
     loss.backward();
     optimizer_->step();
     return loss;
@@ -56,7 +42,7 @@ class EagerStep final : public Step {
  private:
   Tensor x_;
   Tensor y_;
-  bool mse_;
+  Loss criterion_;
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor loss_;

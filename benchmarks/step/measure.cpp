@@ -10,9 +10,6 @@
 
 namespace bench {
 
-namespace {
-
-// The step before the first one that counts finds the caches as the other way of training left them.
 double seconds_of(Step& step, std::int64_t steps, bool one_thread) {
   step.run(1);
   const double start = now(one_thread);
@@ -20,10 +17,10 @@ double seconds_of(Step& step, std::int64_t steps, bool one_thread) {
   return now(one_thread) - start;
 }
 
-std::int64_t steps_for(Step& floor, double block_seconds, bool one_thread) {
+std::int64_t steps_for(Step& step, double block_seconds, bool one_thread) {
   std::int64_t steps = 1;
   for (;;) {
-    const double seconds = seconds_of(floor, steps, one_thread);
+    const double seconds = seconds_of(step, steps, one_thread);
     if (seconds >= block_seconds) {
       return steps;
     }
@@ -33,8 +30,6 @@ std::int64_t steps_for(Step& floor, double block_seconds, bool one_thread) {
     steps *= 4;
   }
 }
-
-}  // namespace
 
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds) {
   struct Pair {

@@ -24,6 +24,13 @@ struct Pairs {
 /// disturbed the least.
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
 
+/// Seconds of that many steps, after one that does not count: it finds the caches as another way of training left them.
+/// In processor time where there is one thread (now()).
+double seconds_of(Step& step, std::int64_t steps, bool one_thread);
+
+/// How many steps fill a block of that length; one is the least.
+std::int64_t steps_for(Step& step, double block_seconds, bool one_thread);
+
 double median(std::vector<double> values);
 
 /// Where the median of what the values are drawn from lies, with 95 % confidence: two of the values, chosen by the

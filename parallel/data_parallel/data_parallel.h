@@ -16,6 +16,7 @@
 #include <tandem/parallel/data_parallel/parallel_apply.h>
 #include <tandem/parallel/data_parallel/replicate.h>
 #include <tandem/parallel/data_parallel/scatter.h>
+#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
@@ -89,9 +90,11 @@ class DataParallel {
                   "DataParallel: the module must return a tensor, or a structure of them; parallel_apply() returns "
                   "whatever every replica gave");
     if (!replicas_) {
+      const PhaseScope timed(Phase::forward);
       return Result(std::as_const(*module_)(args...));
     }
     std::vector<Result> outputs = apply(*module_, std::tuple<detail::Argument<Args>...>(detail::argument(args)...));
+    const PhaseScope timed(Phase::gather);
     return gather(std::move(outputs), output_device(), options_.dim);
   }
 
@@ -110,6 +113,7 @@ class DataParallel {
       }
     };
     if (!replicas_) {
+      const PhaseScope timed(Phase::forward);
       return of_part(inputs, targets);
     }
     std::vector<std::int64_t> rows(replicas_->size());
@@ -124,6 +128,7 @@ class DataParallel {
       return of_part(in, target);
     };
     const std::vector<Tensor> losses = apply(counted, std::tuple<Inputs, Targets>(inputs, targets));
+    const PhaseScope timed(Phase::gather);
     return detail::join_losses(losses, rows, output_device(), reduction);
   }
 
@@ -134,12 +139,19 @@ class DataParallel {
   template <class Fn, class Arguments>
   auto apply(const Fn& fn, const Arguments& arguments) {
     std::vector<Arguments> parts;
-    if constexpr (HoldsTensors<Arguments>) {
-      parts = scatter(arguments, replicas_->devices(), options_.dim);
-    } else {
-      parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
+    {
+      const PhaseScope timed(Phase::scatter);
+      if constexpr (HoldsTensors<Arguments>) {
+        parts = scatter(arguments, replicas_->devices(), options_.dim);
+      } else {
+        parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
+      }
     }
-    replicas_->update(parts.size());
+    {
+      const PhaseScope timed(Phase::replicate);
+      replicas_->update(parts.size());
+    }
+    const PhaseScope timed(Phase::forward);
     return parallel_apply(fn, parts, *replicas_);
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
@@ -162,6 +163,7 @@ void ReplicateNode::add(const Sum& sum) {
 }
 
 void ReplicateNode::apply(Gradients& gradients) {
+  const PhaseScope timed(Phase::reduce);
   for (const GradientLayout::Group& group : layout_->groups) {
     Sum run;
     for (const std::size_t parameter : group.members) {

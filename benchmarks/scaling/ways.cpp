@@ -1,0 +1,132 @@
+#include "scaling/ways.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <tandem/tandem.h>
+
+#include "step/model.h"
+
+namespace bench::scaling {
+
+using namespace tandem;
+using parallel::Phase;
+using parallel::PhaseScope;
+
+const char* name_of(Parallel parallel) {
+  return parallel == Parallel::plain ? "plain" : parallel == Parallel::dp ? "dp" : "dp_loss";
+}
+
+namespace {
+
+Problem problem_of(Spec spec, std::int64_t batch, Device device) {
+  spec.batch = batch;
+  Problem problem = make_problem(spec);
+  const auto move = [&](Tensor& tensor) { tensor = tensor.to(device); };
+  move(problem.x);
+  move(problem.y);
+  std::ranges::for_each(problem.weights, move);
+  std::ranges::for_each(problem.biases, move);
+  return problem;
+}
+
+class ScalingStep final : public TrainingStep {
+ public:
+  ScalingStep(const Problem& problem, Parallel parallel, const std::vector<Device>& devices)
+      : x_(problem.x),
+        y_(problem.y),
+        criterion_(problem.spec.loss),
+        parallel_(parallel),
+        model_(make_model(problem)),
+        optimizer_(make_optimizer(problem.spec, model_.parameters())) {
+    if (parallel_ != Parallel::plain) {
+      dp_.emplace(model_, devices);
+    }
+  }
+
+  void run(std::int64_t steps) override {
+    for (std::int64_t i = 0; i < steps; ++i) {
+      differentiate();
+      const PhaseScope timed(Phase::optimizer);
+      optimizer_->step();
+    }
+    if (x_.device().type == DeviceType::cuda) {
+      loss_.item();
+    }
+  }
+
+  double loss() const override { return loss_.item(); }
+
+  std::vector<Tensor> gradients_and_loss() override {
+    differentiate();
+    std::vector<Tensor> values;
+    for (const Tensor& parameter : model_.parameters()) {
+      values.push_back(parameter.grad());
+    }
+    values.push_back(loss_.detach());
+    return values;
+  }
+
+ private:
+  void differentiate() {
+    optimizer_->zero_grad();
+    loss_ = forward();
+    const PhaseScope timed(Phase::backward);
+    loss_.backward();
+  }
+
+  Tensor forward() {
+    switch (parallel_) {
+      case Parallel::dp: return loss_of(criterion_, (*dp_)(x_), y_);
+      case Parallel::dp_loss:
+        return dp_->loss([this](const Tensor& out, const Tensor& y) { return loss_of(criterion_, out, y); }, x_, y_);
+      case Parallel::plain: break;
+    }
+    return loss_of(criterion_, outputs(), y_);
+  }
+
+  Tensor outputs() {
+    const PhaseScope timed(Phase::forward);
+    return model_(x_);
+  }
+
+  Tensor x_;
+  Tensor y_;
+  Loss criterion_;
+  Parallel parallel_;
+  nn::Sequential model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<parallel::DataParallel<nn::Sequential>> dp_;
+  Tensor loss_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingStep> make_step(const Spec& spec, const Way& way, DeviceType type) {
+  std::vector<Device> devices;
+  for (int i = 0; i < way.devices; ++i) {
+    devices.emplace_back(type, i);
+  }
+  return std::make_unique<ScalingStep>(problem_of(spec, way.batch, devices.front()), way.parallel, devices);
+}
+
+double difference(TrainingStep& a, TrainingStep& b) {
+  const std::vector<Tensor> left = a.gradients_and_loss();
+  const std::vector<Tensor> right = b.gradients_and_loss();
+  double worst = 0;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    const std::vector<float> x = left[i].to("cpu:0").to_vector<float>();
+    const std::vector<float> y = right[i].to("cpu:0").to_vector<float>();
+    double most = 0;
+    double scale = 0;
+    for (std::size_t k = 0; k < x.size(); ++k) {
+      most = std::max(most, std::abs(static_cast<double>(x[k]) - static_cast<double>(y[k])));
+      scale = std::max(scale, std::abs(static_cast<double>(y[k])));
+    }
+    worst = std::max(worst, scale > 0 ? most / scale : most);
+  }
+  return worst;
+}
+
+}  // namespace bench::scaling

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <tandem/nn/sequential.h>
+#include <tandem/optim/optimizer.h>
+
+#include "step/problem.h"
+
+namespace bench {
+
+/// The model of a Problem, with its weights, where these are.
+tandem::nn::Sequential make_model(const Problem& problem);
+
+/// Its optimiser, for these parameters.
+std::unique_ptr<tandem::optim::Optimizer> make_optimizer(const Spec& spec, std::vector<tandem::Tensor> parameters);
+
+/// Its loss, a scalar.
+tandem::Tensor loss_of(Loss loss, const tandem::Tensor& out, const tandem::Tensor& y);
+
+}  // namespace bench
