@@ -49,6 +49,8 @@ class TANDEM_API Stream {
 
   /// Whose work it holds.
   Device device() const noexcept;
+  /// What it was made with, in the range of its GPU.
+  int priority() const noexcept;
   /// Whether all work is done. Never blocks.
   bool query() const;
   /// Blocks until all work that was queued is done. Throws what that work ran into: ValueError for a value no op can

@@ -15,6 +15,16 @@ Arena::Arena(Plan of) : plan(std::move(of)) {
   }
 }
 
+const core::ModuleScope* ModuleNames::keep(const core::ModuleScope* scope) {
+  if (scope == nullptr) {
+    return nullptr;
+  }
+  const auto [at, is_new] = kept_.try_emplace({scope->path, scope->type});
+  auto& [names, kept] = *at;
+  kept = {names.first.c_str(), names.second.c_str(), nullptr};
+  return &kept;
+}
+
 Recording::Scope::Scope(Recording& recording)
     : recording_(recording), state_(core::thread_state()), recorder_(recording) {
   recording.outer_ = core::thread_state().observer;
@@ -104,7 +114,8 @@ void Recording::on_launch(kernels::Context& context, const kernels::LaunchRecord
   const std::size_t first = (args.size() + kArgsAlignment - 1) / kArgsAlignment * kArgsAlignment;
   args.resize(first + record.args_bytes);
   std::memcpy(args.data() + first, record.args, record.args_bytes);
-  recorded_->ops.push_back({record.name, record.replay, context.device, first, record.args_bytes});
+  recorded_->ops.push_back({record.name, record.replay, context.device, first, record.args_bytes,
+                            recorded_->modules.keep(core::thread_state().scope)});
 
   std::vector<Word>& words = recorded_->trace.words;
   const std::size_t first_word = words.size();
@@ -207,22 +218,18 @@ void Recording::on_host_work(const char* name, std::function<void()> work) {
   if (!own_thread()) [[unlikely]] {
     throw_foreign(fmt::format("'{}' was done", name));
   }
-  HostWork& kept = recorded_->works.emplace_back(HostWork{std::move(work)});
+  const std::function<void()>& kept = recorded_->works.emplace_back(std::move(work));
   core::ThreadState state = core::thread_state();
-  if (state.scope != nullptr) {
-    kept.in_module = true;
-    kept.path = state.scope->path;
-    kept.type = state.scope->type;
-  }
   {
     const std::lock_guard lock(mutex_);
-    recorded_->ops.push_back({name, nullptr, state.device, recorded_->works.size() - 1, 0});
+    recorded_->ops.push_back(
+        {name, nullptr, state.device, recorded_->works.size() - 1, 0, recorded_->modules.keep(state.scope)});
     add({.kind = Event::Kind::work, .name = name});
   }
   state.observer = outer_;
   state.recorder = nullptr;
   const core::ThreadStateScope unrecorded(state);
-  kept.run();
+  kept();
 }
 
 }  // namespace tandem::inline v0::graph

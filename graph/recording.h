@@ -9,10 +9,12 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <tandem/autograd/node.h>
 #include <tandem/core/fork.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/graph/trace.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/tensor/generator.h>
@@ -23,12 +25,14 @@
 
 namespace tandem::inline v0::graph {
 
-/// Work of the host, and the module in which it was done, for its messages.
-struct HostWork {
-  std::function<void()> run;
-  bool in_module = false;
-  std::string path{};
-  std::string type{};
+/// Modules that were called, each once: what their scopes said outlives them here, where it is.
+class ModuleNames {
+ public:
+  /// A scope without a parent that says what `scope` does; null for null.
+  const core::ModuleScope* keep(const core::ModuleScope* scope);
+
+ private:
+  std::map<std::pair<std::string, std::string>, core::ModuleScope> kept_;  // by path and type
 };
 
 /// A launch, or work of the host.
@@ -36,8 +40,9 @@ struct RecordedOp {
   const char* name;
   void (*replay)(kernels::Context&, const void*);  // null: work
   Device device;
-  std::size_t args;   // offset in Recorded::args; for work the index in Recorded::works
-  std::size_t bytes;  // of the arguments
+  std::size_t args;                 // offset in Recorded::args; for work the index in Recorded::works
+  std::size_t bytes;                // of the arguments
+  const core::ModuleScope* module;  // in which it was done, for messages; null outside any
 };
 
 /// A leaf on whose gradient's presence the step depends, or which it changes.
@@ -73,7 +78,8 @@ struct Recorded {
   Trace trace;
   std::vector<RecordedOp> ops;
   std::vector<std::byte> args;
-  std::vector<HostWork> works;
+  std::vector<std::function<void()>> works;
+  ModuleNames modules;
   std::vector<LeafState> leaves;
   std::vector<Flag> flags;
   std::vector<Held> held;

@@ -10,27 +10,22 @@ namespace tandem::inline v0::graph {
 
 namespace {
 
-// Messages of work in a module name it.
-class ModuleNameScope {
+// Messages name the module in which an op was recorded, not the one that is open around the replay.
+class ModuleOfOp {
  public:
-  explicit ModuleNameScope(const HostWork& work)
-      : scope_{work.path.c_str(), work.type.c_str(), nullptr}, saved_(core::thread_state().scope) {
-    core::thread_state().scope = work.in_module ? &scope_ : nullptr;
-  }
-  ~ModuleNameScope() { core::thread_state().scope = saved_; }
-  ModuleNameScope(const ModuleNameScope&) = delete;
-  ModuleNameScope& operator=(const ModuleNameScope&) = delete;
+  ModuleOfOp() : current_(core::thread_state().scope), saved_(current_) {}
+  ~ModuleOfOp() { current_ = saved_; }
+  ModuleOfOp(const ModuleOfOp&) = delete;
+  ModuleOfOp& operator=(const ModuleOfOp&) = delete;
+
+  void set(const core::ModuleScope* module) noexcept { current_ = module; }
 
  private:
-  core::ModuleScope scope_;
+  const core::ModuleScope*& current_;
   const core::ModuleScope* saved_;
 };
 
-void run_work(const HostWork& work) {
-  const ModuleNameScope scope(work);
-  work.run();
-}
-void run_work_op(kernels::Context&, const void* args) { run_work(*static_cast<const HostWork*>(args)); }
+void run_work(kernels::Context&, const void* work) { (*static_cast<const std::function<void()>*>(work))(); }
 
 }  // namespace
 
@@ -64,13 +59,13 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
   const RecordedOp* first = nullptr;
   for (const RecordedOp& op : recorded_->ops) {
     if (op.replay == nullptr) {
-      ops_.push_back({run_work_op, &recorded_->works[op.args]});
+      works_.push_back(ops_.emplace_back(run_work, &recorded_->works[op.args], op.module));
       continue;
     }
     first = first == nullptr ? &op : first;
     one_device_ = one_device_ && op.device == first->device;
     device_ = op.device;
-    ops_.push_back({op.replay, args_->data() + op.args});
+    ops_.push_back({op.replay, args_->data() + op.args, op.module});
   }
   for (const Held& held : recorded_->held) {
     if (held.storage->version() != held.version) {
@@ -91,10 +86,12 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     gpu_graph_ = GpuGraph::capture(device_, [&](GpuGraph::NoteWorks note) {
       std::size_t works = 0;
       kernels::Context& context = kernels::context_for(device_);
+      ModuleOfOp module;  // kernels keep its name for what they find in the graph's launches
       for (std::size_t i = 0; i < ops_.size(); ++i) {
         if (recorded_->ops[i].replay == nullptr) {
           note(++works);
         } else {
+          module.set(ops_[i].module);
           ops_[i].run(context, ops_[i].args);
         }
       }
@@ -155,14 +152,17 @@ void Replay::note_streams() const {
 }
 
 void Replay::run_ops() const {
+  ModuleOfOp module;
   if (one_device_) {
     kernels::Context& context = kernels::context_for(device_);
     for (const Op& op : ops_) {
+      module.set(op.module);
       op.run(context, op.args);
     }
     return;
   }
   for (std::size_t i = 0; i < ops_.size(); ++i) {
+    module.set(ops_[i].module);
     ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
   }
 }
@@ -170,16 +170,21 @@ void Replay::run_ops() const {
 // The host's work comes first. What it changes for launches in the middle is kept as it was there.
 void Replay::run_gpu_graph() const {
   gpu_graph_->note_works(0);
-  for (std::size_t i = 0; i < recorded_->works.size(); ++i) {
-    run_work(recorded_->works[i]);
+  kernels::Context& context = kernels::context_for(device_);
+  ModuleOfOp module;
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    module.set(works_[i].module);
+    works_[i].run(context, works_[i].args);
     gpu_graph_->note_works(i + 1);
   }
   gpu_graph_->launch();
 }
 
 void Replay::run_observed(kernels::LaunchObserver& observer) const {
+  ModuleOfOp module;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const RecordedOp& op = recorded_->ops[i];
+    module.set(op.module);
     kernels::Context& context = kernels::context_for(op.device);
     if (op.replay != nullptr) {
       observer.on_launch(context, {op.name, ops_[i].args, op.bytes, op.replay});

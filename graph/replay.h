@@ -24,7 +24,7 @@ class Replay {
   /// One step.
   void run() const;
 
-  std::size_t launches() const noexcept { return ops_.size() - recorded_->works.size(); }
+  std::size_t launches() const noexcept { return ops_.size() - works_.size(); }
   const Plan& plan() const noexcept { return arena_->plan; }
   /// Whether all of it is one graph of a GPU.
   bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }
@@ -33,6 +33,7 @@ class Replay {
   struct Op {
     void (*run)(kernels::Context&, const void*);
     const void* args;
+    const core::ModuleScope* module;
   };
   class DrawScope;
   void run_ops() const;
@@ -45,6 +46,7 @@ class Replay {
   std::shared_ptr<const Arena> arena_;
   core::Ref<detail::Storage> args_;
   std::vector<Op> ops_;
+  std::vector<Op> works_;  // of these, those of the host
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;

@@ -20,9 +20,16 @@ TANDEM_HD C positive(double eps) {
   return std::max(static_cast<C>(eps), std::numeric_limits<C>::min());
 }
 
+/// The gradient with the weight decay's part. None is none: 0 * inf would make NaN of an infinite parameter.
+template <class C>
+[[gnu::always_inline]] TANDEM_HD inline C decayed(C g, C decay, C param) {
+  return decay == C(0) ? g : g + decay * param;
+}
+
 template <class C>
 struct SgdFactors {
-  C lr, decay, keep, take, ahead, now;
+  C lr, decay, keep, take, ahead;
+  bool nesterov;
 };
 template <class C>
 TANDEM_HD SgdFactors<C> factors(const Sgd& kernel, const StepState& state) {
@@ -32,18 +39,19 @@ TANDEM_HD SgdFactors<C> factors(const Sgd& kernel, const StepState& state) {
           .decay = static_cast<C>(state.weight_decay),
           .keep = first ? C(0) : momentum,
           .take = first ? C(1) : static_cast<C>(1 - kernel.dampening),
-          .ahead = kernel.nesterov ? momentum : C(1),
-          .now = kernel.nesterov ? C(1) : C(0)};
+          .ahead = momentum,
+          .nesterov = kernel.nesterov};
 }
 template <class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void sgd(const SgdFactors<C>& by, C g, T& param) {
-  param = T(param - by.lr * (g + by.decay * param));
+  param = T(param - by.lr * decayed<C>(g, by.decay, param));
 }
 template <class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void sgd(const SgdFactors<C>& by, C g, T& param, T& buffer) {
-  g = g + by.decay * param;
+  g = decayed<C>(g, by.decay, param);
   buffer = T(by.keep * buffer + by.take * g);
-  param = T(param - by.lr * (by.now * g + by.ahead * buffer));
+  const C step = by.nesterov ? g + by.ahead * buffer : C(buffer);
+  param = T(param - by.lr * step);
 }
 
 template <class C>
@@ -68,7 +76,7 @@ TANDEM_HD AdamFactors<C> factors(const Adam& kernel, const StepState& state) {
 template <bool kLargest, class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void adam(const AdamFactors<C>& by, C g, T& param, T& m, T& v, T& largest) {
   const C p = param * by.shrink;
-  g = g + by.decay * p;
+  g = decayed<C>(g, by.decay, p);
   m = T(by.beta1 * m + by.rest1 * g);
   v = T(by.beta2 * v + by.rest2 * g * g);
   if constexpr (kLargest) {
@@ -95,7 +103,7 @@ TANDEM_HD RmsPropFactors<C> factors(const RmsProp& kernel, const StepState& stat
 template <bool kCentered, bool kMomentum, class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void rms_prop(const RmsPropFactors<C>& by, C g, T& param, T& square, T& mean,
                                                       T& buffer) {
-  g = g + by.decay * param;
+  g = decayed<C>(g, by.decay, param);
   C variance = by.alpha * square + by.rest * g * g;
   square = T(variance);
   if constexpr (kCentered) {
@@ -124,7 +132,7 @@ TANDEM_HD AdagradFactors<C> factors(const Adagrad& kernel, const StepState& stat
 }
 template <class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void adagrad(const AdagradFactors<C>& by, C g, T& param, T& sum) {
-  g = g + by.decay * param;
+  g = decayed<C>(g, by.decay, param);
   sum = T(sum + g * g);
   param = T(param - by.lr * g / (std::sqrt(C(sum)) + by.eps));
 }

@@ -79,6 +79,7 @@ CUevent_st* Event::handle() const noexcept { return impl_->handle; }
 
 struct Stream::Impl {
   Device device;
+  int priority;
   std::shared_ptr<CUstream_st> handle;
 };
 
@@ -117,19 +118,21 @@ class LiveStreams {
 
 }  // namespace
 
-Stream::Stream(Device device, int priority) : impl_(std::make_shared<Impl>(Impl{device, nullptr})) {
+Stream::Stream(Device device, int priority) : impl_(std::make_shared<Impl>(Impl{device, priority, nullptr})) {
   require_gpu(device);
   const GpuScope scope(device.index);
   int least = 0;
   int greatest = 0;
   require(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  impl_->priority = std::clamp(priority, greatest, least);
   cudaStream_t handle = nullptr;
-  require(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, std::clamp(priority, greatest, least)),
+  require(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, impl_->priority),
           "cudaStreamCreateWithPriority");
   impl_->handle = LiveStreams::of(device.index).add(handle);
 }
 
 Device Stream::device() const noexcept { return impl_->device; }
+int Stream::priority() const noexcept { return impl_->priority; }
 CUstream_st* Stream::handle() const noexcept { return impl_->handle.get(); }
 
 bool Stream::query() const {
@@ -170,17 +173,27 @@ Stream current_stream(Device device) {
   return current_stream_of(gpu(device.index));
 }
 
+// To ask a stream that is being captured, or a GPU with such a stream, would break the capture off; to ask an event
+// that was recorded before does not. So the lock is held to see what is queued, not while that is done, and again for
+// what has no event: on streams that are not tandem's or were let go. There it lasts as long as what others queued
+// meanwhile.
 void synchronize(Device device) {
   require_gpu(device);
   const GpuScope scope(device.index);
-  const std::lock_guard lock(capture_mutex());
-  const auto live = LiveStreams::of(device.index).all();
-  std::vector<CUstream_st*> handles;
-  for (const auto& stream : live) {
-    handles.push_back(stream.get());
+  const auto queued = [&] {
+    const std::lock_guard lock(capture_mutex());
+    const auto live = LiveStreams::of(device.index).all();
+    std::vector<CUstream_st*> handles;
+    for (const auto& stream : live) {
+      handles.push_back(stream.get());
+    }
+    return QueuedWork(device.index, handles, "cuda::synchronize");
+  };
+  queued().wait();
+  {
+    const std::lock_guard lock(capture_mutex());
+    require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
-  wait_for(device.index, handles, "cuda::synchronize");
-  require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   throw_fault(*gpu(device.index).fault, device.index);
 }
 

@@ -6,10 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
@@ -66,46 +63,47 @@ void wait(int gpu, const char* kind, const void* const& handle, const char* call
   require(status, call);
 }
 
-struct DestroyEvent {
-  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
-};
-using EventHandle = std::unique_ptr<CUevent_st, DestroyEvent>;
+}  // namespace
 
-EventHandle event_behind(int gpu, CUstream_st* stream) {
+void QueuedWork::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+
+QueuedWork::Busy QueuedWork::end_of(int gpu, CUstream_st* stream) {
   const GpuScope scope(gpu);
   cudaEvent_t event = nullptr;
   require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  EventHandle handle(event);
+  Busy busy{stream, {event, {}}};
   require(cudaEventRecord(event, stream), "cudaEventRecord");
-  return handle;
+  return busy;
 }
-
-}  // namespace
 
 // Asked whether it is done, a stream that other threads go on filling never is: so each that is not gets an event at
 // the end of what it holds now.
-void wait_for(int gpu, std::span<CUstream_st* const> streams, const char* call) {
-  std::vector<std::pair<CUstream_st*, EventHandle>> busy;
+QueuedWork::QueuedWork(int gpu, std::span<CUstream_st* const> streams, const char* call) : gpu_(gpu), call_(call) {
   for (CUstream_st* stream : streams) {
     if (const cudaError_t status = cudaStreamQuery(stream); status != cudaErrorNotReady) {
       require(status, call);
     } else {
       cudaGetLastError();
-      busy.emplace_back(stream, event_behind(gpu, stream));
+      busy_.push_back(end_of(gpu, stream));
     }
   }
+}
+
+void QueuedWork::wait() {
   const void* at_work = nullptr;
-  wait(gpu, "stream", at_work, call, [&] {
-    while (!busy.empty()) {
-      if (const cudaError_t status = cudaEventQuery(busy.back().second.get()); status != cudaSuccess) {
-        at_work = busy.back().first;
+  cuda::wait(gpu_, "stream", at_work, call_, [&] {
+    while (!busy_.empty()) {
+      if (const cudaError_t status = cudaEventQuery(busy_.back().end.get()); status != cudaSuccess) {
+        at_work = busy_.back().stream;
         return status;
       }
-      busy.pop_back();
+      busy_.pop_back();
     }
     return cudaSuccess;
   });
 }
+
+void wait_for(int gpu, CUstream_st* stream, const char* call) { QueuedWork(gpu, std::span(&stream, 1), call).wait(); }
 
 void wait_for(int gpu, CUevent_st* event, const char* call) {
   wait(gpu, "event", event, call, [=] { return cudaEventQuery(event); });

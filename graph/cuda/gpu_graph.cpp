@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
@@ -32,7 +33,7 @@ class CapturedGraph final : public GpuGraph {
     cuda::require(cudaGraphInstantiate(&executable_, graph_, cudaGraphInstantiateFlagUseNodePriority),
                   "cudaGraphInstantiate");
     cuda::require(cudaGraphUpload(executable_, stream_.handle()), "cudaGraphUpload");
-    values_.count = static_cast<std::int64_t>(slots_.slots.size());
+    values_.resize(slots_.slots.size());
   }
 
   ~CapturedGraph() override {
@@ -47,7 +48,7 @@ class CapturedGraph final : public GpuGraph {
   void note_works(std::size_t works) override {
     for (std::size_t i = 0; i < slots_.slots.size(); ++i) {
       if (slots_.slots[i].works == works) {
-        values_.values[i] = *slots_.slots[i].host;
+        values_[i] = *slots_.slots[i].host;
       }
     }
   }
@@ -55,7 +56,7 @@ class CapturedGraph final : public GpuGraph {
   void launch() override {
     kernels::Context& context = kernels::context_for(device_);
     const kernels::Queue queue(context);
-    if (values_.count > 0) {
+    if (!values_.empty()) {
       kernels::write_states(queue, slots_.device, values_);
     }
     cuda::note_launch("captured step");
@@ -65,9 +66,10 @@ class CapturedGraph final : public GpuGraph {
   bool on_current_stream() const override { return cuda::current_stream(device_) == stream_; }
 
  private:
-  // On a stream that nobody else has: what other threads launch meanwhile must not become a part of the graph.
+  // On a stream that nobody else has: what other threads launch meanwhile must not become a part of the graph. Kernels
+  // in it keep this one's priority, whatever stream the graph is launched on.
   void record(kernels::Context& context, core::FunctionRef<void(NoteWorks)> launches) {
-    const cuda::Stream own(device_);
+    const cuda::Stream own(device_, stream_.priority());
     const cuda::StreamScope scope(own);
     slots_.stream = stream_;
     const std::lock_guard lock(cuda::capture_mutex());
@@ -89,7 +91,7 @@ class CapturedGraph final : public GpuGraph {
   cuda::Stream stream_;
   core::Ref<detail::Storage> states_;
   kernels::StepSlots slots_;
-  kernels::StepValues values_{};
+  std::vector<kernels::StepState> values_;
   std::shared_ptr<kernels::GpuState> workspace_;  // its addresses are in the graph
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;

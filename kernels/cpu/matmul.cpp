@@ -35,7 +35,7 @@ template <class T, class C = T>
 T finish(const Matmul& kernel, C value, std::int64_t at, std::int64_t column) {
   value += kernel.accumulate == Accumulate::yes ? C(static_cast<const T*>(kernel.out)[at]) : C(0);
   value += kernel.bias != nullptr ? C(static_cast<const T*>(kernel.bias)[column]) : C(0);
-  if (kernel.relu_mask != nullptr && !(C(static_cast<const T*>(kernel.relu_mask)[at]) > C(0))) {
+  if (kernel.relu_mask != nullptr && relu_is_off(C(static_cast<const T*>(kernel.relu_mask)[at]))) {
     return T(0);
   }
   return kernel.relu && value < C(0) ? T(0) : T(value);
@@ -203,7 +203,7 @@ void write_bits(const Matmul& kernel) {
     auto* bits = static_cast<std::uint8_t*>(kernel.relu_bits) + i * relu_bits_stride(kernel.n);
     std::fill_n(bits, (kernel.n + 7) / 8, std::uint8_t{0});
     for (std::int64_t j = 0; j < kernel.n; ++j) {
-      const int bit = row[j] > T(0) ? 1 << j % 8 : 0;
+      const int bit = relu_is_off(ComputeType<T>(row[j])) ? 0 : 1 << j % 8;
       bits[j / 8] = static_cast<std::uint8_t>(bits[j / 8] | bit);
     }
   }

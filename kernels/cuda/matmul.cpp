@@ -14,7 +14,6 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 using gpu::Fused;
-using gpu::Plan;
 using gpu::PlanKey;
 using gpu::Planner;
 using gpu::ProductArguments;
@@ -97,15 +96,13 @@ void multiply(const Queue& queue, const Matmul& product, const Batch& batch, boo
   PlanKey key = key_of(product, batch, deterministic);
   const ProductArguments arguments = arguments_of(product);
   Planner& planner = Planner::of(queue);
-  const Plan* plan = planner.find(queue, key, arguments);
-  while (plan == nullptr && gpu::fused_of(key) != Fused::nothing) {
+  bool started = planner.start(queue, key, arguments);
+  while (!started && gpu::fused_of(key) != Fused::nothing) {
     key = gpu::simpler(key);
-    plan = planner.find(queue, key, arguments);
+    started = planner.start(queue, key, arguments);
   }
-  check<DeviceError>(plan != nullptr, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
+  check<DeviceError>(started, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
                      product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
-  planner.start(queue, key, *plan, arguments);
-
   gpu::finish_product(queue, gpu::rest_of(product, key), false);
 }
 

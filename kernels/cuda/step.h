@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
@@ -24,7 +25,8 @@ struct StepArgument {
 };
 
 /// Where the states of a captured step lie on its GPU, while it is captured. A state that the host changes within the
-/// step has a place for each of its values.
+/// step has a place for each of its values. A parameter group or a generator needs one; kMost of them are 6 KiB of a
+/// kernel's arguments, which CUDA 12.1 and newer allow.
 struct StepSlots {
   static constexpr std::size_t kMost = 128;
   struct Slot {
@@ -43,11 +45,8 @@ struct StepSlots {
 /// `state` is host memory; null stands for one that never moves.
 StepArgument step_argument(const Queue& queue, const StepState* state);
 
-/// device[i] = values[i], before the next launch of the stream: a step's states, as arguments of a kernel.
-struct StepValues {
-  std::int64_t count;
-  StepState values[StepSlots::kMost];
-};
-void write_states(const Queue& queue, StepState* device, const StepValues& values);
+/// device[i] = values[i], before the next launch of the stream, by one kernel that has them as arguments: 1, 8, 32 or
+/// kMost of them, as few as will do (a state is 48 bytes, and all of them travel with each launch). At most kMost.
+void write_states(const Queue& queue, StepState* device, std::span<const StepState> values);
 
 }  // namespace tandem::inline v0::kernels

@@ -67,6 +67,29 @@ TEST(ReluMask, GradientsAreThoseWithoutIt) {
   }
 }
 
+// The gradient comes through where a hidden value is NaN, whoever looks.
+TEST(ReluMask, NotANumberGivesTheSameGradientsWithAndWithoutAHook) {
+  manual_seed(4);
+  Net net;
+  const Tensor broken = tensor<float>({1, 1, NAN, 1, 1}).reshape({5, 1});
+  for (const bool fused : {false, true}) {
+    std::vector<std::vector<float>> seen;
+    for (const bool hook : {false, true}) {
+      const Tensor x = net.x.detach() * broken;
+      const Tensor h = fused ? linear_relu(x, net.w1, net.b1) : linear(x, net.w1, net.b1).relu();
+      if (hook) {
+        h.register_hook([](const Tensor&) { return Tensor(); });
+      }
+      linear(h, net.w2, net.b2).sum().backward();
+      seen.push_back(net.b1.grad().to_vector<float>());  // sums the masked gradient over the batch
+      for (Tensor* leaf : {&net.w1, &net.b1, &net.w2, &net.b2}) {
+        leaf->zero_grad();
+      }
+    }
+    EXPECT_EQ(seen[0], seen[1]) << fused;
+  }
+}
+
 TEST(ReluMask, SparesThePassOverTheGradient) {
   Net net;
   for (const bool fused : {false, true}) {

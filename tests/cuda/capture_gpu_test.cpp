@@ -6,13 +6,16 @@
 #include <thread>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/graph/capture.h>
+#include <tandem/graph/gpu_graph.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/dropout.h>
+#include <tandem/nn/embedding.h>
 #include <tandem/nn/loss.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/optim/adagrad.h>
@@ -407,6 +410,128 @@ TEST(CudaCapture, FaultsInAReplayAreThrown) {
             }).find("embedding: index 5 at position 1 is outside [0, 5)"),
             std::string::npos);
   EXPECT_EQ(step(good).item(), expected);
+}
+
+TEST(CudaCapture, FaultsInAReplayNameTheModule) {
+  TANDEM_NEEDS_GPUS(2);
+  const core::DeviceScope on("cuda:0");
+  struct Model : nn::Module<Model> {
+    nn::Embedding words = child("words", nn::Embedding(5, 3));
+    nn::BCELoss loss = child("loss", nn::BCELoss());
+    Tensor forward(const Tensor& x) const { return words(x).sum(); }
+  };
+  Model model;
+  const auto expect = [](auto& step, const Tensor& good, const Tensor& bad, const std::string& beginning) {
+    for (int i = 0; i < 5; ++i)
+      step(good).item();
+    const std::string text = message_of<ValueError>([&] { step(bad).item(); });
+    EXPECT_TRUE(text.starts_with(beginning)) << text;
+    EXPECT_NO_THROW(step(good).item());
+  };
+  for (const bool elsewhere : {false, true}) {  // launches of two GPUs are no graph
+    Tensor copy = zeros({}, {.device = "cuda:1"});
+    const auto maybe_copied = [&](const Tensor& result) {
+      if (elsewhere) copy.copy_(result);
+      return result;
+    };
+    auto step = graph::capture([&](const Tensor& x) { return maybe_copied(model(x)); });
+    expect(step, tensor<std::int64_t>({0, 4}), tensor<std::int64_t>({0, 5}),
+           "Embedding 'words': index 5 at position 1 is outside [0, 5)");
+    EXPECT_EQ(step.stats().gpu_graph, !elsewhere);
+    auto loss = graph::capture([&](const Tensor& x) { return maybe_copied(model.loss(x, x.detach() * 0)); });
+    expect(loss, filled(4, 0.5), filled(4, -1), "BCELoss 'loss': binary_cross_entropy: element 0 of the input is -1");
+    auto bare = graph::capture([&](const Tensor& x) { return maybe_copied(embedding(x, model.words.weight).sum()); });
+    expect(bare, tensor<std::int64_t>({0, 4}), tensor<std::int64_t>({6, 5}), "embedding: index 6 at position 0");
+  }
+}
+
+// Kernels of a graph have the priority of the stream that it was captured for.
+TEST(CudaCapture, AGraphKeepsThePriorityOfItsStream) {
+  TANDEM_NEEDS_GPUS(1);
+  for (const int priority : {0, -1, -1000}) {
+    const cuda::Stream urgent("cuda:0", priority);
+    const cuda::StreamScope scope(urgent);
+    int seen = 1;
+    const auto graph = graph::GpuGraph::capture("cuda:0", [&](graph::GpuGraph::NoteWorks) {
+      const cuda::Stream now = cuda::current_stream("cuda:0");
+      EXPECT_FALSE(now == urgent);
+      ASSERT_EQ(cudaStreamGetPriority(now.handle(), &seen), cudaSuccess);
+    });
+    EXPECT_EQ(seen, urgent.priority());
+    EXPECT_LE(seen, 0);
+    EXPECT_EQ(seen == 0, priority == 0);
+  }
+}
+
+// The wait of one thread, however long, does not hold up what another makes a graph of.
+TEST(CudaCapture, GoesOnWhileAnotherThreadWaitsForTheGpu) {
+  TANDEM_NEEDS_GPUS(1);
+  struct Gate {
+    std::atomic<bool> entered = false, open = false, in_time = false;
+  } gate;
+  const cuda::Stream busy;
+  cudaLaunchHostFunc(
+      busy.handle(),
+      [](void* data) {
+        Gate& own = *static_cast<Gate*>(data);
+        own.entered = true;
+        for (int i = 0; i < 5000 && !own.open; ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        own.in_time = own.open.load();
+      },
+      &gate);
+  Tensor total = filled(4, 0);
+  auto step = graph::capture([&](const Tensor& x) { total.add_(x); });
+  const Tensor one = filled(4, 1);
+  step(one);
+  std::atomic<bool> waited = false;
+  std::thread waits([&] {
+    EXPECT_NO_THROW(cuda::synchronize());
+    waited = true;
+  });
+  while (!gate.entered)
+    std::this_thread::yield();
+  for (int i = 0; i < 3; ++i)
+    step(one);
+  EXPECT_TRUE(step.stats().gpu_graph);
+  EXPECT_FALSE(waited);
+  gate.open = true;
+  waits.join();
+  EXPECT_TRUE(gate.in_time);
+  EXPECT_TRUE(all_are(total, 4));
+}
+
+// More groups than one kernel's smallest arguments hold, up to as many as there are places, and beyond.
+TEST(CudaCapture, OptimizersWithManyGroups) {
+  TANDEM_NEEDS_GPUS(1);
+  const core::DeviceScope on("cuda:0");
+  for (const int count : {1, 2, 8, 9, 32, 33, 128, 129}) {
+    std::vector<Tensor> weights;
+    std::vector<optim::ParamGroup> groups;
+    for (int i = 0; i < count; ++i) {
+      weights.push_back(filled(1, 0).requires_grad_());
+      groups.push_back({.params = {weights.back()}, .lr = i + 1.0});
+    }
+    optim::SGD sgd(groups, {.lr = 1});
+    auto step = graph::capture([&] {
+      sgd.zero_grad();
+      Tensor sum = weights[0].sum();
+      for (int i = 1; i < count; ++i)
+        sum = sum + weights[static_cast<std::size_t>(i)].sum();
+      sum.backward();
+      sgd.step();
+    });
+    if (count > 128) {
+      const std::string text = message_of<CaptureError>([&] { step(), step(); });
+      EXPECT_TRUE(text.starts_with("captured step: more than 128 optimizers' steps and random draws")) << text;
+      continue;
+    }
+    for (int i = 0; i < 4; ++i)
+      step();
+    EXPECT_TRUE(step.stats().gpu_graph);
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(weights[static_cast<std::size_t>(i)].item(), -4 * (i + 1)) << i << " of " << count;
+  }
 }
 
 TEST(CudaCapture, WhatCannotBeCapturedNamesItsCall) {

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -87,7 +89,7 @@ struct Both {
     bits.assign(bits.size(), 0);
     for (std::int64_t i = 0; i < product.m; ++i) {
       for (std::int64_t j = 0; j < product.n; ++j) {
-        const bool on = static_cast<double>(mask[static_cast<std::size_t>(i * stride + j)]) > 0;
+        const bool on = !relu_is_off(static_cast<double>(mask[static_cast<std::size_t>(i * stride + j)]));
         std::uint8_t& byte = bits[static_cast<std::size_t>(i * relu_bits_stride(product.n) + j / 8)];
         byte = static_cast<std::uint8_t>(byte | (on ? 1 << j % 8 : 0));
       }
@@ -158,6 +160,52 @@ TYPED_TEST(MatmulForBackward, MasksByBitsAndSumsColumns) {
         });
       }
     }
+  }
+}
+
+// As PyTorch's threshold_backward, whoever masks.
+TYPED_TEST(MatmulForBackward, NotANumberInAMaskLetsTheGradientThrough) {
+  const Fast fast;
+  for (const Sizes& sizes : kSizes) {
+    for (const bool by_bits : {false, true}) {
+      SCOPED_TRACE(named(sizes));
+      Both<TypeParam> both(sizes, false, 3);
+      for (std::size_t i = 0; i < both.mask.size(); i += 3) {
+        both.mask[i] = std::numeric_limits<TypeParam>::quiet_NaN();
+      }
+      std::fill(both.a.begin(), both.a.end(), TypeParam(1.0F));
+      std::fill(both.b.begin(), both.b.end(), TypeParam(1.0F));
+      both.pack_mask();
+      both.expect_alike([&](Matmul& one, const void*, const void* mask, void*, const void* as_bits) {
+        one.relu_mask = mask;
+        one.relu_mask_bits = by_bits ? as_bits : nullptr;
+      });
+    }
+  }
+}
+
+// In f32 and f64, whose ReLU is ours: the library's makes 0 of NaN.
+TEST(MatmulForBackwardExactly, BitsOfNotANumberAreSet) {
+  TANDEM_NEEDS_GPU();
+  const auto expect = [&]<class T>(const Sizes& sizes) {
+    SCOPED_TRACE(named(sizes));
+    Both<T> both(sizes, false, 0);
+    std::fill(both.a.begin(), both.a.end(), std::numeric_limits<T>::quiet_NaN());
+    const DeviceArray<T> a(both.a), b(both.b), out(both.out);
+    const DeviceArray<std::uint8_t> bits(both.bits);
+    Matmul one = both.product;
+    one.a.data = a.data();
+    one.b.data = b.data();
+    one.out = out.data();
+    one.relu = true;
+    one.relu_bits = bits.data();
+    launch(test::gpu(), one);
+    const std::vector<int> got = unpacked(bits.download(), sizes.m, sizes.n);
+    EXPECT_EQ(got, std::vector<int>(got.size(), 1));
+  };
+  for (const Sizes& sizes : kSizes) {
+    expect.operator()<float>(sizes);
+    expect.operator()<double>(sizes);
   }
 }
 

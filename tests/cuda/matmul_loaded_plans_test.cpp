@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -81,6 +82,39 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatCannotBeIsDropped) {
   one.run();
   EXPECT_NE(record_of(key)->time_us, 1.5);
   EXPECT_EQ(one.out.download(), one.expected());
+}
+
+// The library checks an algorithm without addresses; with them it may refuse it.
+TEST_F(MatmulPlansFromAFile, AnAlgorithmThatIsRefusedAtItsStartIsDropped) {
+  for (const bool tuning : {false, true}) {
+    for (const Fused fused : {Fused::nothing, Fused::bias}) {
+      cuda::set_matmul_tuning(false);
+      Product product(16, 48, tuning ? 21 : 19);
+      product.with_bias = fused == Fused::bias;
+      Case one(product);
+      const Queue queue(test::gpu());
+      Planner& planner = Planner::of(queue);
+      const Plan aligned = *planner.find(queue, product.key(fused), one.arguments());
+      PlanRecord known = record(product.key(fused));
+      known.key.a_align = 4;
+      known.workspace = aligned.workspace;
+      known.algorithm = std::bit_cast<std::array<std::uint64_t, 8>>(aligned.algorithm);
+      load(known);
+
+      std::vector<float> shifted(one.host_a.size() + 1);
+      std::copy(one.host_a.begin(), one.host_a.end(), shifted.begin() + 1);
+      const DeviceArray<float> a(shifted);
+      gpu::ProductArguments arguments = one.arguments();
+      arguments.a = a.data() + 1;
+      EXPECT_EQ(planner.find(queue, known.key, arguments)->kernels, 7);
+      cuda::set_matmul_tuning(tuning);
+      for (int i = 0; i < 2; ++i) {
+        launch(test::gpu(), product.on(a.data() + 1, one.b.data(), one.bias.data(), one.out.data()));
+        EXPECT_EQ(one.out.download(), one.expected());
+      }
+      EXPECT_NE(planner.find(queue, known.key, arguments)->kernels, 7);
+    }
+  }
 }
 
 TEST_F(MatmulPlansFromAFile, MaySayThatNothingIsFused) {

@@ -1,6 +1,9 @@
 #include <tandem/kernels/optimizer.h>
 
 #include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -108,6 +111,48 @@ TEST(CudaOptimizer, AdamStepsAsTheCpuDoes) {
       }
     }
   });
+}
+
+TEST(CudaOptimizer, AnInfiniteParameterStaysWithoutWeightDecay) {
+  TANDEM_NEEDS_GPU();
+  const auto expect = []<class Kernel>(Kernel kernel, const char* name) {
+    const StepState state{.learning_rate = 0.1, .step = 2, .momentum = 0.9, .weight_decay = 0};
+    const float inf = std::numeric_limits<float>::infinity();
+    Both<float> param(std::vector<float>{inf, -inf, 1, inf, 2});
+    Both<float> grad(std::vector<float>(5, 0.5F));
+    Both<float> first(grad.values()), second(grad.values());
+    const auto run = [&](Context& context, const auto& memory) {
+      kernel.dtype = DType::f32;
+      kernel.count = 5;
+      kernel.param = memory(param);
+      kernel.grad = memory(grad);
+      kernel.state = &state;
+      if constexpr (std::is_same_v<Kernel, Sgd>) {
+        kernel.momentum_buffer = memory(first);
+      } else if constexpr (std::is_same_v<Kernel, Adam>) {
+        kernel.exp_avg = memory(first);
+        kernel.exp_avg_sq = memory(second);
+      } else if constexpr (std::is_same_v<Kernel, RmsProp>) {
+        kernel.square_avg = memory(first);
+        kernel.momentum_buffer = memory(second);
+      } else {
+        kernel.sum = memory(first);
+      }
+      launch(context, kernel);
+    };
+    run(test::cpu(), [](auto& array) { return array.host(); });
+    run(test::gpu(), [](auto& array) { return array.device(); });
+    const std::vector<float> got = param.download();
+    EXPECT_TRUE(got[0] == inf && got[1] == -inf && got[3] == inf) << name;
+    EXPECT_LE(param.distance(), test::rounding<float>()) << name;
+    EXPECT_LE(first.distance(), test::rounding<float>()) << name;
+  };
+  expect(Sgd{}, "plain");
+  expect(Sgd{.nesterov = true}, "nesterov");
+  expect(Adam{.beta2 = 0.999, .eps = 1e-8}, "adam");
+  expect(Adam{.beta2 = 0.999, .eps = 1e-8, .decoupled = true}, "adamw");
+  expect(RmsProp{.alpha = 0.9, .eps = 1e-8}, "rmsprop");
+  expect(Adagrad{.eps = 1e-8}, "adagrad");
 }
 
 TEST(CudaOptimizer, AdamLeavesGapsAlone) {

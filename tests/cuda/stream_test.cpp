@@ -2,6 +2,7 @@
 #include <thread>
 #include <vector>
 
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/cuda_stream.h>
@@ -50,6 +51,9 @@ TEST(CudaStream, TakesPrioritiesOutOfRange) {
     const cuda::Stream stream("cuda:0", priority);
     const cuda::StreamScope scope(stream);
     EXPECT_TRUE(all_are(filled(10, 3) + 1, 4)) << priority;
+    int known = 1;
+    ASSERT_EQ(cudaStreamGetPriority(stream.handle(), &known), cudaSuccess);
+    EXPECT_EQ(stream.priority(), known);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/graph/capture.h>
 #include <tandem/nn/batch_norm.h>
+#include <tandem/nn/embedding.h>
 #include <tandem/nn/linear.h>
 #include <tandem/tensor/factories.h>
 
@@ -178,6 +179,51 @@ TEST(CaptureErrors, AStepThatSwitchesModes) {
             }),
             "captured step: 6 runs, and no two in a row did the same: the step moves or freezes parameters, switches a "
             "mode or registers hooks. It cannot be captured; call the function itself");
+}
+
+struct Words : nn::Module<Words> {
+  nn::Embedding first = child("first", nn::Embedding(5, 2));
+  nn::Embedding second = child("second", nn::Embedding(9, 2));
+  Tensor forward(const Tensor& x) const { return first(x) + second(x); }
+};
+
+// What `step` throws for it: in the next wait, where a GPU finds it.
+std::string bad_index(auto& step, const Tensor& indices) {
+  return message_of<ValueError>([&] { step(indices).item(); });
+}
+
+TEST(CaptureErrors, AFaultInAReplayNamesTheModuleAsAnEagerOneDoes) {
+  Words words;
+  auto step = graph::capture([&](const Tensor& x) { return words(x).sum(); });
+  auto bare = graph::capture([&](const Tensor& x) { return embedding(x, words.second.weight).sum(); });
+  const Tensor good = tensor<std::int64_t>({1, 4});
+  for (int i = 0; i < 5; ++i) {
+    step(good);
+    bare(good);
+  }
+  ASSERT_GT(step.stats().replayed, 0u);
+  ASSERT_GT(bare.stats().replayed, 0u);
+  const std::string text = bad_index(step, tensor<std::int64_t>({1, 7}));
+  EXPECT_TRUE(text.starts_with("Embedding 'first': index 7 at position 1 is outside [0, 5)")) << text;
+  const std::string bare_text = bad_index(bare, tensor<std::int64_t>({9, 7}));
+  EXPECT_TRUE(bare_text.starts_with("embedding: index 9 at position 0 is outside [0, 9)")) << bare_text;
+  EXPECT_EQ(core::thread_state().scope, nullptr);
+  EXPECT_NO_THROW(step(good).item());
+}
+
+TEST(CaptureErrors, AReplayWithinAModuleNamesTheModuleOfTheOp) {
+  Words words;
+  auto step = graph::capture([&](const Tensor& x) { return words(x).sum(); });
+  for (int i = 0; i < 5; ++i)
+    step(tensor<std::int64_t>({1, 2}));
+  ASSERT_GT(step.stats().replayed, 0u);
+  const core::ModuleScope around{"trainer", "Trainer", nullptr};
+  core::ThreadState state = core::thread_state();
+  state.scope = &around;
+  const core::ThreadStateScope within(state);
+  const std::string text = bad_index(step, tensor<std::int64_t>({5, 1}));
+  EXPECT_TRUE(text.starts_with("Embedding 'first': index 5 at position 0 is outside [0, 5)")) << text;
+  EXPECT_EQ(core::thread_state().scope, &around);
 }
 
 TEST(CaptureErrors, AfterAnErrorOpsAreAsBefore) {

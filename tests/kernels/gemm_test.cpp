@@ -1,6 +1,7 @@
 #include <tandem/kernels/cpu/gemm.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -81,7 +82,7 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
       }
       sum += bias != nullptr ? double{bias[j]} : 0;
       sum = kernel.relu && sum < 0 ? 0 : sum;
-      sum = mask != nullptr && !(mask[i * kernel.out_stride + j] > 0) ? 0 : sum;
+      sum = mask != nullptr && mask[i * kernel.out_stride + j] <= 0 ? 0 : sum;
     }
   }
   return sums;
@@ -131,6 +132,26 @@ TEST_P(GemmOf, NotANumberIsSeenAndReluKeepsIt) {
   gemm_on(GetParam(), kernel, {0, 20, 0, 40});
   for (std::int64_t i = 0; i < 800; ++i) {
     EXPECT_EQ(std::isnan(result[static_cast<std::size_t>(i)]), i / 40 == 7) << i;
+  }
+}
+
+// As PyTorch's threshold_backward: what a ReLU made NaN of is not at most 0.
+TEST_P(GemmOf, NotANumberInAMaskLetsTheGradientThrough) {
+  Rng rng(6);
+  for (const auto& [batch, in, out] : {std::array<std::int64_t, 3>{20, 300, 40}, {4, 3, 2}, {30, 2, 50}, {1, 40, 70}}) {
+    const Layer layer(rng, batch, in, out);
+    Matmul kernel = layer.product(Pass::to_input);
+    std::vector<float> mask = test::random_values<float>(rng, kernel.m * kernel.n);
+    for (std::size_t i = 0; i < mask.size(); i += 3) {
+      mask[i] = std::nanf("");
+    }
+    std::vector<float> result(mask.size());
+    kernel.relu_mask = mask.data();
+    kernel.out = result.data();
+    gemm_on(GetParam(), kernel, {0, kernel.m, 0, kernel.n});
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      EXPECT_EQ(result[i] != 0, !(mask[i] <= 0)) << i << " of " << batch << ' ' << in << ' ' << out;
+    }
   }
 }
 

@@ -186,6 +186,42 @@ TYPED_TEST(MatmulOf, PassesNaNOnThroughRelu) {
   }
 }
 
+// As PyTorch's threshold_backward: what a ReLU made NaN of is not at most 0, in its bits neither.
+TYPED_TEST(MatmulOf, NotANumberInAMaskLetsTheGradientThrough) {
+  for (const std::int64_t size : {3, 5, 40}) {
+    const std::vector<TypeParam> ones(static_cast<std::size_t>(size * size), 1);
+    std::vector<TypeParam> mask(ones.size(), 0);
+    mask[1] = std::numeric_limits<TypeParam>::quiet_NaN();
+    mask[2] = 1;
+    std::vector<TypeParam> out(ones.size());
+    const auto stride = static_cast<std::size_t>(relu_bits_stride(size));
+    std::vector<std::uint8_t> bits(stride * static_cast<std::size_t>(size));
+    Matmul kernel{.dtype = dtype_of<TypeParam>,
+                  .m = size,
+                  .n = size,
+                  .k = size,
+                  .a = {ones.data(), size, 1},
+                  .b = {ones.data(), size, 1},
+                  .out = out.data(),
+                  .out_stride = size,
+                  .relu_mask = mask.data()};
+    launch(test::cpu(), kernel);
+    std::vector<TypeParam> expected(ones.size(), 0);
+    expected[1] = expected[2] = static_cast<TypeParam>(size);
+    EXPECT_EQ(out, expected) << size;
+
+    std::vector<TypeParam> a = ones;
+    a[0] = std::numeric_limits<TypeParam>::quiet_NaN();
+    kernel.a.data = a.data();
+    kernel.relu = true;
+    kernel.relu_mask = nullptr;
+    kernel.relu_bits = bits.data();
+    launch(test::cpu(), kernel);
+    EXPECT_TRUE(std::isnan(out[0])) << size;
+    EXPECT_EQ(bits[0] & 7, 7) << size;
+  }
+}
+
 TEST(Matmul, RefusesIntegers) {
   const std::int64_t value = 1;
   std::int64_t out = 0;

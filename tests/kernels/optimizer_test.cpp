@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <tuple>
 #include <vector>
 
@@ -120,6 +121,90 @@ TYPED_TEST(OptimizerOf, AZeroGradientLeavesAdamInPlace) {
                            .eps = 1e-8,
                            .decoupled = false});
   EXPECT_EQ(param, (std::vector<T>{1, -2}));
+}
+
+// As PyTorch, which leaves the term out: 0 * inf would be NaN.
+TYPED_TEST(OptimizerOf, AnInfiniteParameterStaysWithoutWeightDecay) {
+  using T = TypeParam;
+  const T inf = std::numeric_limits<T>::infinity();
+  const std::vector<T> infinite{inf, -inf, inf, 1, inf, inf, inf, inf, inf};
+  const std::vector<T> grad(infinite.size(), T(0.5));
+  const StepState state{.learning_rate = 0.1, .step = 2, .momentum = 0.9, .weight_decay = 0};
+  const auto expect_same = [&](const char* name, const std::vector<T>& param) {
+    for (std::size_t i = 0; i < param.size(); ++i) {
+      EXPECT_TRUE(param[i] == infinite[i] || i == 3) << name << " at " << i << ": " << param[i];
+      EXPECT_TRUE(std::isfinite(param[i]) || i != 3) << name << ": " << param[i];
+    }
+  };
+  const auto count = static_cast<std::int64_t>(infinite.size());
+  for (const bool kept : {false, true}) {
+    for (const bool other : {false, true}) {
+      std::vector<T> param = infinite, a(infinite.size()), b = a, c = a;
+      launch(test::cpu(), Sgd{.dtype = dtype_of<T>,
+                              .count = count,
+                              .param = param.data(),
+                              .grad = grad.data(),
+                              .momentum_buffer = kept ? a.data() : nullptr,
+                              .state = &state,
+                              .dampening = 0,
+                              .nesterov = other});
+      expect_same("sgd", param);
+      param = infinite;
+      launch(test::cpu(), Adam{.dtype = dtype_of<T>,
+                               .count = count,
+                               .param = param.data(),
+                               .grad = grad.data(),
+                               .exp_avg = a.data(),
+                               .exp_avg_sq = b.data(),
+                               .state = &state,
+                               .beta2 = 0.999,
+                               .eps = 1e-8,
+                               .decoupled = kept,
+                               .max_exp_avg_sq = other ? c.data() : nullptr});
+      expect_same("adam", param);
+      param = infinite;
+      launch(test::cpu(), RmsProp{.dtype = dtype_of<T>,
+                                  .count = count,
+                                  .param = param.data(),
+                                  .grad = grad.data(),
+                                  .square_avg = b.data(),
+                                  .grad_avg = kept ? a.data() : nullptr,
+                                  .momentum_buffer = other ? c.data() : nullptr,
+                                  .state = &state,
+                                  .alpha = 0.9,
+                                  .eps = 1e-8});
+      expect_same("rmsprop", param);
+      param = infinite;
+      launch(test::cpu(), Adagrad{.dtype = dtype_of<T>,
+                                  .count = count,
+                                  .param = param.data(),
+                                  .grad = grad.data(),
+                                  .sum = b.data(),
+                                  .state = &state,
+                                  .lr_decay = 0,
+                                  .eps = 1e-10});
+      expect_same("adagrad", param);
+    }
+  }
+}
+
+// PyTorch's plain momentum does not look at the gradient again: inf - inf would be NaN.
+TYPED_TEST(OptimizerOf, AnInfiniteGradientOfPlainMomentumGivesAnInfiniteParameter) {
+  using T = TypeParam;
+  std::vector<T> param{1, 1};
+  const std::vector<T> grad{std::numeric_limits<T>::infinity(), 1};
+  std::vector<T> buffer(2);
+  const StepState state{.learning_rate = 0.1, .step = 2, .momentum = 0.9, .weight_decay = 0};
+  launch(test::cpu(), Sgd{.dtype = dtype_of<T>,
+                          .count = 2,
+                          .param = param.data(),
+                          .grad = grad.data(),
+                          .momentum_buffer = buffer.data(),
+                          .state = &state,
+                          .dampening = 0,
+                          .nesterov = false});
+  EXPECT_EQ(param[0], -std::numeric_limits<T>::infinity());
+  EXPECT_TRUE(std::isfinite(param[1]));
 }
 
 TYPED_TEST(OptimizerOf, SquaredNormIsGatheredInDouble) {

@@ -220,6 +220,7 @@ TEST(Pointwise, KeepsNaNAndInfinity) {
 TEST(Pointwise, GradientsAtKinksAreZero) {
   const std::vector<double> g{5, 5, 5};
   EXPECT_EQ(dense(relu_grad, g, {0.0, -0.0, -1.0}), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(dense(relu_grad, g, {kNaN, kNaN, kNaN}), g) << "as PyTorch's threshold_backward";
   EXPECT_EQ(dense(abs_grad, g, {0.0, -0.0, -2.0}), (std::vector<double>{0, 0, -5}));
 }
 

@@ -19,7 +19,8 @@ void epilogue(const Matmul& kernel, const OutputBlock& block) {
     T* out = static_cast<T*>(kernel.out) + i * kernel.out_stride;
     for (std::int64_t j = block.col; j < block.col + block.cols; ++j) {
       const T value = out[j] + (bias != nullptr ? bias[j] : T(0));
-      const bool zero = (kernel.relu && value < T(0)) || (mask != nullptr && !(mask[i * kernel.out_stride + j] > T(0)));
+      const bool zero =
+          (kernel.relu && value < T(0)) || (mask != nullptr && relu_is_off(mask[i * kernel.out_stride + j]));
       out[j] = zero ? T(0) : value;
     }
   }

@@ -25,8 +25,8 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0]. Pointers are those of the first row and
-/// column.
+/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0: NaN lets it through]. Pointers are those of the
+/// first row and column.
 struct Epilogue {
   bool add = false;
   bool relu = false;
@@ -56,7 +56,7 @@ TANDEM_SIMD void finish(const Epilogue& epilogue, std::int64_t row, std::int64_t
     sum = max(broadcast(0), sum);  // NaN stays
   }
   if (epilogue.mask != nullptr) {
-    sum = where_positive(load(epilogue.mask + row * epilogue.mask_stride + col, lanes), sum);
+    sum = unless_off(load(epilogue.mask + row * epilogue.mask_stride + col, lanes), sum);
   }
   store(out, sum, lanes);
 }

@@ -33,9 +33,9 @@ TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 /// The smaller; b where one is NaN.
 TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
-/// v where condition > 0, else 0.
-TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
-  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(condition, _mm512_setzero_ps(), _CMP_GT_OQ), v);
+/// 0 where result <= 0, else v, for a NaN, too: relu_is_off().
+TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(result, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
 }
 
 #elif defined(__AVX2__)
@@ -56,8 +56,8 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm256_maskstore_ps(p, mask
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
-TANDEM_SIMD Vec where_positive(Vec condition, Vec v) {
-  return _mm256_and_ps(v, _mm256_cmp_ps(condition, _mm256_setzero_ps(), _CMP_GT_OQ));
+TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
+  return _mm256_and_ps(v, _mm256_cmp_ps(result, _mm256_setzero_ps(), _CMP_NLE_UQ));
 }
 
 #else
@@ -87,7 +87,7 @@ TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
 TANDEM_SIMD Vec min(Vec a, Vec b) { return a < b ? a : b; }
-TANDEM_SIMD Vec where_positive(Vec condition, Vec v) { return condition > Vec{} ? v : Vec{}; }
+TANDEM_SIMD Vec unless_off(Vec result, Vec v) { return result <= Vec{} ? Vec{} : v; }
 
 #endif
 

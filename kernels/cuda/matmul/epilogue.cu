@@ -53,7 +53,7 @@ struct EpilogueFunctor {
       C value = clear ? C(0) : C(values.sum.values[i]);
       value += bias != nullptr ? C(values.bias.values[i]) : C(0);
       value = relu && value < C(0) ? C(0) : value;
-      const bool off = mask != nullptr && !(C(values.mask.values[i]) > C(0));
+      const bool off = mask != nullptr && relu_is_off(C(values.mask.values[i]));
       result.values[i] = T(off ? C(0) : value);
     }
     *reinterpret_cast<Pack<T, V>*>(out + offsets[0]) = result;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t first = (i - row * used) * 8;
     unsigned int byte = 0;
     for (int bit = 0; bit < 8 && first + bit < columns; ++bit) {
-      byte |= ComputeType<T>(out[row * stride + first + bit]) > ComputeType<T>(0) ? 1u << bit : 0u;
+      byte |= relu_is_off(ComputeType<T>(out[row * stride + first + bit])) ? 0u : 1u << bit;
     }
     bits[row * relu_bits_stride(columns) + first / 8] = static_cast<std::uint8_t>(byte);
   }

@@ -159,6 +159,7 @@ bool adopt(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, const cublas
   }
   plan.algorithm = algorithm;
   plan.workspace = result.workspaceSize;
+  plan.adopted = true;
   return true;
 }
 

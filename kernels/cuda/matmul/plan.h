@@ -22,6 +22,7 @@ struct Plan {
   std::size_t workspace;
   int kernels;     // that it launches; 0 when nobody has counted
   double time_us;  // 0 when nobody has measured
+  bool adopted;    // the algorithm is not the library's present choice, but comes from a file
 };
 
 /// A candidate, by cuBLASLt's own guess from the fastest on.

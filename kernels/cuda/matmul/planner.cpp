@@ -22,6 +22,12 @@ namespace {
 
 constexpr int kMostCandidates = 32;
 
+// The library will not do it; any other error is the GPU's.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 // The product of a key, apart from its factors, at `out`.
 Matmul product_of(const PlanKey& key, const ProductArguments& arguments, void* out) {
   Matmul product{};
@@ -77,23 +83,37 @@ const Plan* Planner::find_locked(const Queue& queue, const PlanKey& key, const P
   if (found != plans_.end() && found->second.settled) [[likely]] {
     return found->second.plan.get();
   }
-  tune = tune && !is_capturing(queue);
+  tune = tune && !queue.is_capturing();
   if (found != plans_.end() && !tune && found->second.loads == PlanStore::instance().loads()) {
     return found->second.plan.get();
   }
-  Entry made = make(queue, key, arguments, tune);  // which may add other keys
+  const bool refused = found != plans_.end() && found->second.refused;
+  Entry made = make(queue, key, arguments, tune, refused);  // which may add other keys
   Entry& entry = plans_[key];
-  if (entry.plan != nullptr) {
-    replaced_.push_back(std::move(entry.plan));
-  }
-  entry = std::move(made);
+  replace(entry, std::move(made));
   return entry.plan.get();
 }
 
-Planner::Entry Planner::make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune) {
-  Entry entry{.plan = nullptr, .settled = true, .loads = PlanStore::instance().loads()};
+void Planner::replace(Entry& entry, Entry by) {
+  if (entry.plan != nullptr) {
+    replaced_.push_back(std::move(entry.plan));
+  }
+  entry = std::move(by);
+}
+
+void Planner::forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan) {
+  const std::lock_guard lock(mutex_);
+  if (Entry& entry = plans_.at(key); entry.plan.get() == &plan) {  // or another thread was first
+    replace(entry, make(queue, key, arguments, false, true));
+  }
+}
+
+Planner::Entry Planner::make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune,
+                             bool refused) {
+  Entry entry{.plan = nullptr, .settled = true, .loads = PlanStore::instance().loads(), .refused = refused};
   Plan plan = describe(key);
-  if (const std::optional<PlanRecord> record = PlanStore::instance().find(gpu_name_, key)) {
+  const auto record = refused ? std::optional<PlanRecord>() : PlanStore::instance().find(gpu_name_, key);
+  if (record) {
     if (record->separate) {
       return entry;
     }
@@ -177,8 +197,16 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
   return best;
 }
 
-void Planner::start(const Queue& queue, const PlanKey& key, const Plan& plan, const ProductArguments& arguments) const {
-  require(try_start(queue, key, plan, arguments), "cublasLtMatmul");
+bool Planner::start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
+  while (const Plan* plan = find(queue, key, arguments)) {
+    const cublasStatus_t status = try_start(queue, key, *plan, arguments);
+    if (!plan->adopted || !is_refusal(status)) {
+      require(status, "cublasLtMatmul");
+      return true;
+    }
+    forget(queue, key, arguments, *plan);
+  }
+  return false;
 }
 
 cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const Plan& plan,

@@ -47,18 +47,22 @@ class Planner {
   /// tuning on, the first call for a key that is not within a capture measures candidates behind what `queue` has been
   /// given, and waits for them; the result's memory is not touched, that of bits and sums is.
   const Plan* find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
-  /// Starts the product.
-  void start(const Queue& queue, const PlanKey& key, const Plan& plan, const ProductArguments& arguments) const;
+  /// Starts the product by the plan for its key; false if there is none. A plan of a file that the library refuses is
+  /// forgotten, and its own choice made as if there had been no file.
+  bool start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
 
  private:
   struct Entry {
     std::unique_ptr<const Plan> plan;
     bool settled;         // chosen by measurement, or there is no choice
     std::uint64_t loads;  // PlanStore::loads() when it was made
+    bool refused;         // what is in the store, by the library
   };
 
   const Plan* find_locked(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune);
-  Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune);
+  Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune, bool refused);
+  void replace(Entry& entry, Entry by);
+  void forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan);
   // Measures all that can compute the product; what was best, in the store, too.
   std::unique_ptr<const Plan> fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
                                       const Plan& described, const std::vector<Candidate>& candidates);

@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/runtime.h>
+#include <tandem/core/cuda/wait.h>
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -54,12 +55,6 @@ class Capturing {
 };
 
 }  // namespace
-
-bool is_capturing(const Queue& queue) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  require(cudaStreamIsCapturing(queue.stream(), &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
 
 Tuner::RelaxedCapture::RelaxedCapture() {
   require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
@@ -156,7 +151,7 @@ std::optional<Measured> Tuner::measure(Run run) {
     span.end.record(stream_);
   }
   // Not Stream::synchronize(): values that an earlier op could not use are for whoever waits for that.
-  require(cudaStreamSynchronize(stream_.handle()), "cudaStreamSynchronize");
+  cuda::wait_for(stream_.device().index, stream_.handle(), "matmul tuning");
   std::array<double, kRuns> times{};
   for (std::size_t i = 0; i < times.size(); ++i) {
     float milliseconds = 0;

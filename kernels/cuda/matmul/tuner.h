@@ -21,9 +21,6 @@ struct Measured {
   double time_us;
 };
 
-/// Whether work for the queue is being captured: nothing can be measured then.
-bool is_capturing(const Queue& queue);
-
 /// Runs products on a stream of its own, with scratch memory for their results. Meanwhile the calling thread's stream
 /// is this one.
 class Tuner {
