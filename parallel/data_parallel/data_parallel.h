@@ -92,6 +92,11 @@ class DataParallel {
       return Result(std::as_const(*module_)(args...));
     }
     std::vector<Result> outputs = apply(*module_, std::tuple<detail::Argument<Args>...>(detail::argument(args)...));
+    if (replicas_->size() == 1) {
+      detail::for_each_tensor(outputs.front(),
+                              [&](Tensor& output) { output = output.defined() ? output.to(output_device()) : output; });
+      return std::move(outputs.front());
+    }
     return gather(std::move(outputs), output_device(), options_.dim);
   }
 
@@ -113,14 +118,16 @@ class DataParallel {
       return of_part(inputs, targets);
     }
     std::vector<std::int64_t> rows(replicas_->size());
-    const auto counted = [&](const Inputs& in, const Targets& target) {
-      bool found = false;
-      detail::for_each_tensor(const_cast<Inputs&>(in), [&](const Tensor& tensor) {
-        if (!found && tensor.defined() && tensor.dim() > 0) {
+    const auto count = [&]<class T>(const T& part) {  // all that is cut up has as many
+      detail::for_each_tensor(const_cast<T&>(part), [&](const Tensor& tensor) {
+        if (tensor.defined() && tensor.dim() > 0) {
           rows[static_cast<std::size_t>(replica().index)] = tensor.size(options_.dim);
-          found = true;
         }
       });
+    };
+    const auto counted = [&](const Inputs& in, const Targets& target) {
+      count(in);
+      count(target);
       return of_part(in, target);
     };
     const std::vector<Tensor> losses = apply(counted, std::tuple<Inputs, Targets>(inputs, targets));
@@ -133,12 +140,14 @@ class DataParallel {
   // fn on every part of `arguments`.
   template <class Fn, class Arguments>
   auto apply(const Fn& fn, const Arguments& arguments) {
+    detail::failed_replica().reset();
     std::vector<Arguments> parts;
     if constexpr (HoldsTensors<Arguments>) {
       parts = scatter(arguments, replicas_->devices(), options_.dim);
     } else {
       parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
     }
+    const auto lock = replicas_->lock();
     replicas_->update(parts.size());
     return parallel_apply(fn, parts, *replicas_);
   }

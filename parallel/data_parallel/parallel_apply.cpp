@@ -29,6 +29,12 @@ std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& r
 
 }  // namespace
 
+void leave_frame(Tensor& result) {
+  if (result.defined() && result.get() != result.unresolved()) {
+    result = Tensor(core::Ref<tandem::detail::TensorImpl>(result.get()));
+  }
+}
+
 std::optional<ReplicaInfo>& failed_replica() noexcept {
   thread_local std::optional<ReplicaInfo> replica;
   return replica;
@@ -37,6 +43,9 @@ std::optional<ReplicaInfo>& failed_replica() noexcept {
 void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body) {
   failed_replica().reset();
   check<ConfigError>(count <= replicas.size(), "parallel_apply: {} inputs for {} replicas", count, replicas.size());
+  if (count == 0) {
+    return;
+  }
   Generator& drawn_from = current_generator();
   const std::uint64_t seed = drawn_from.seed();
   const std::uint64_t offset = drawn_from.offset();

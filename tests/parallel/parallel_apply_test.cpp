@@ -103,6 +103,10 @@ TEST_P(ParallelApply, DrawsTheSameNumbersInEveryRun) {
   EXPECT_NE(parallel_apply(fn, Inputs{{0}, {0}}, replicas_)[1], first[1]) << "and goes on";
 }
 
+TEST_P(ParallelApply, OfNoInputsGivesNothing) {
+  EXPECT_TRUE(parallel_apply([](int i) { return i; }, Inputs(), replicas_).empty());
+}
+
 TEST(ParallelApplyErrors, MoreInputsThanReplicas) {
   Mlp model = seeded<Mlp>();
   Replicas replicas = replicate(model, cpus(2));
