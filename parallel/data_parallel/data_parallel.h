@@ -157,11 +157,17 @@ class DataParallel {
   std::optional<Replicas> replicas_;
 };
 
-/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give.
+/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give. `inputs` may be
+/// a tuple of arguments.
 template <class M, class Inputs>
 auto data_parallel(M& module, const Inputs& inputs, const std::vector<Device>& devices = {},
                    const DataParallelOptions& options = {}) {
-  return DataParallel<M>(module, devices, options)(inputs);
+  DataParallel<M> dp(module, devices, options);
+  if constexpr (detail::TupleLike<Inputs>) {
+    return std::apply(dp, inputs);
+  } else {
+    return dp(inputs);
+  }
 }
 
 }  // namespace tandem::inline v0::parallel

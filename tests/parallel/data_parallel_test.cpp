@@ -319,6 +319,10 @@ TEST(DataParallel, InTheFunctionalForm) {
   Mlp model = seeded<Mlp>();
   const test::Batch d = batch_of(5);
   EXPECT_LE(difference(data_parallel(model, d.x, cpus(2)), model(d.x)), 1e-12);
+  Rich rich = seeded<Rich>();
+  const std::tuple arguments(d.x, Options{.scale = 3}, std::vector<Tensor>());
+  EXPECT_LE(difference(data_parallel(rich, arguments, cpus(2)).at("out"), std::apply(rich, arguments).at("out")),
+            1e-12);
 }
 
 TEST(DataParallel, GradientsAccumulateOverBackwards) {
