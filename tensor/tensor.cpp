@@ -69,6 +69,12 @@ const void* Tensor::checked_dense(DType expected) const {
   return checked_data(expected);
 }
 
+void* Tensor::writable(const char* op, const void* first) {
+  detail::check_writable(op, raw());
+  raw().storage->bump_version();
+  return const_cast<void*>(first);
+}
+
 double Tensor::item_double() const {
   detail::note_host_access("item");
   check<ShapeError>(numel() == 1,

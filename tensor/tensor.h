@@ -117,12 +117,11 @@ class TANDEM_API Tensor {
   const T* data() const {
     return static_cast<const T*>(checked_data(dtype_of<T>));
   }
-  /// The same for writing; bumps the version, so that autograd notices.
+  /// The same for writing; bumps the version, so that autograd notices. Throws as ops in place do where this tensor may
+  /// not be written: it is expanded, or memory that a replica only reads.
   template <class T>
   T* mutable_data() {
-    T* first = static_cast<T*>(const_cast<void*>(checked_data(dtype_of<T>)));
-    get()->view.storage->bump_version();
-    return first;
+    return static_cast<T*>(writable("mutable_data", checked_data(dtype_of<T>)));
   }
   /// All elements in row-major order, without a copy. Throws ShapeError when not contiguous.
   template <class T>
@@ -132,8 +131,7 @@ class TANDEM_API Tensor {
   /// The same for writing; bumps the version.
   template <class T>
   std::span<T> mutable_span() {
-    T* first = static_cast<T*>(const_cast<void*>(checked_dense(dtype_of<T>)));
-    get()->view.storage->bump_version();
+    T* first = static_cast<T*>(writable("mutable_span", checked_dense(dtype_of<T>)));
     return {first, static_cast<std::size_t>(numel())};
   }
   /// The value of a tensor with one element, converted to T. Throws ValueError when an integer T cannot hold it; a
@@ -411,6 +409,7 @@ class TANDEM_API Tensor {
   Tensor min_along(std::int64_t dim, bool keepdim) const;
   const void* checked_data(DType expected) const;
   const void* checked_dense(DType expected) const;
+  void* writable(const char* op, const void* first);
   double item_double() const;
   std::int64_t item_int(std::int64_t low, std::uint64_t high) const;
 

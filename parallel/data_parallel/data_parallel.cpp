@@ -18,6 +18,10 @@ std::vector<Device> devices_or_all_gpus(std::vector<Device> devices) {
 
 Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                    Reduction reduction) {
+  check<ConfigError>(
+      reduction != Reduction::none,
+      "DataParallel::loss: the losses of the parts are joined by their mean or their sum; for one of each "
+      "row call the loss on the gathered outputs");
   const auto total = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
   Tensor sum;
   for (std::size_t k = 0; k < losses.size(); ++k) {
@@ -25,7 +29,7 @@ Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int
                       losses[k].shape(), k);
     Tensor part = losses[k].to(target);
     if (reduction == Reduction::mean && losses.size() > 1) {
-      part = part * (static_cast<double>(rows[k]) / total);
+      part = part * (total > 0 ? static_cast<double>(rows[k]) / total : 1.0 / static_cast<double>(losses.size()));
     }
     sum = sum.defined() ? sum + part : part;
   }

@@ -95,6 +95,11 @@ class DataParallel {
     }
     std::vector<Result> outputs = apply(*module_, std::tuple<detail::Argument<Args>...>(detail::argument(args)...));
     const PhaseScope timed(Phase::gather);
+    if (replicas_->size() == 1) {
+      detail::for_each_tensor(outputs.front(),
+                              [&](Tensor& output) { output = output.defined() ? output.to(output_device()) : output; });
+      return std::move(outputs.front());
+    }
     return gather(std::move(outputs), output_device(), options_.dim);
   }
 
@@ -117,14 +122,16 @@ class DataParallel {
       return of_part(inputs, targets);
     }
     std::vector<std::int64_t> rows(replicas_->size());
-    const auto counted = [&](const Inputs& in, const Targets& target) {
-      bool found = false;
-      detail::for_each_tensor(const_cast<Inputs&>(in), [&](const Tensor& tensor) {
-        if (!found && tensor.defined() && tensor.dim() > 0) {
+    const auto count = [&]<class T>(const T& part) {  // all that is cut up has as many
+      detail::for_each_tensor(const_cast<T&>(part), [&](const Tensor& tensor) {
+        if (tensor.defined() && tensor.dim() > 0) {
           rows[static_cast<std::size_t>(replica().index)] = tensor.size(options_.dim);
-          found = true;
         }
       });
+    };
+    const auto counted = [&](const Inputs& in, const Targets& target) {
+      count(in);
+      count(target);
       return of_part(in, target);
     };
     const std::vector<Tensor> losses = apply(counted, std::tuple<Inputs, Targets>(inputs, targets));
@@ -138,6 +145,7 @@ class DataParallel {
   // fn on every part of `arguments`.
   template <class Fn, class Arguments>
   auto apply(const Fn& fn, const Arguments& arguments) {
+    detail::failed_replica().reset();
     std::vector<Arguments> parts;
     {
       const PhaseScope timed(Phase::scatter);
@@ -147,6 +155,7 @@ class DataParallel {
         parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
       }
     }
+    const auto lock = replicas_->lock();
     {
       const PhaseScope timed(Phase::replicate);
       replicas_->update(parts.size());
@@ -160,11 +169,17 @@ class DataParallel {
   std::optional<Replicas> replicas_;
 };
 
-/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give.
+/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give. `inputs` may be
+/// a tuple of arguments.
 template <class M, class Inputs>
 auto data_parallel(M& module, const Inputs& inputs, const std::vector<Device>& devices = {},
                    const DataParallelOptions& options = {}) {
-  return DataParallel<M>(module, devices, options)(inputs);
+  DataParallel<M> dp(module, devices, options);
+  if constexpr (detail::TupleLike<Inputs>) {
+    return std::apply(dp, inputs);
+  } else {
+    return dp(inputs);
+  }
 }
 
 }  // namespace tandem::inline v0::parallel

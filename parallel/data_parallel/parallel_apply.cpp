@@ -16,6 +16,9 @@ namespace {
 // Of a replica: the same whatever the threads do, and for replica 0 those that the caller would draw.
 std::uint64_t seed_of_replica(std::uint64_t seed, std::size_t index) { return seed + 0x9e3779b97f4a7c15U * index; }
 
+// Blocks of random numbers that no other thread may draw meanwhile; what is not needed is given back.
+constexpr std::uint64_t kMostDrawn = std::uint64_t{1} << 40;
+
 std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& replica) {
   try {
     std::rethrow_exception(failure);
@@ -29,6 +32,12 @@ std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& r
 
 }  // namespace
 
+void leave_frame(Tensor& result) {
+  if (result.defined() && result.get() != result.unresolved()) {
+    result = Tensor(core::Ref<tandem::detail::TensorImpl>(result.get()));
+  }
+}
+
 std::optional<ReplicaInfo>& failed_replica() noexcept {
   thread_local std::optional<ReplicaInfo> replica;
   return replica;
@@ -37,9 +46,12 @@ std::optional<ReplicaInfo>& failed_replica() noexcept {
 void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body) {
   failed_replica().reset();
   check<ConfigError>(count <= replicas.size(), "parallel_apply: {} inputs for {} replicas", count, replicas.size());
+  if (count == 0) {
+    return;
+  }
   Generator& drawn_from = current_generator();
   const std::uint64_t seed = drawn_from.seed();
-  const std::uint64_t offset = drawn_from.offset();
+  const std::uint64_t offset = drawn_from.reserve(kMostDrawn);
   std::vector<std::exception_ptr> failures(count);
   std::vector<std::uint64_t> drawn(count);
   core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(count), [&](std::int64_t lane) {
@@ -57,7 +69,9 @@ void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(
     }
     drawn[k] = generator.offset() - offset;
   });
-  drawn_from.reserve(*std::max_element(drawn.begin(), drawn.end()));
+  if (drawn_from.offset() == offset + kMostDrawn) {  // else another thread goes on behind it
+    drawn_from.set_offset(offset + *std::max_element(drawn.begin(), drawn.end()));
+  }
   for (std::size_t k = 0; k < count; ++k) {
     if (failures[k]) {
       failed_replica() = replicas.frame(k).replica();

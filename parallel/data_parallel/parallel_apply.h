@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -22,12 +23,16 @@ namespace detail {
 /// pool where there is one. All are waited for; then what the first of them threw is thrown again, tandem's errors with
 /// the replica in their text.
 TANDEM_API void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body);
+/// A parameter or buffer that is handed out becomes what it is in this replica.
+TANDEM_API void leave_frame(Tensor& result);
 /// See last_failure(). Sets nothing.
 TANDEM_API std::optional<ReplicaInfo>& failed_replica() noexcept;
 
-/// What a replica is called with: its own copy of what holds tensors, the others by reference.
+/// What a replica is called with: its own copy of what holds tensors (of a parameter: a tensor), the others by
+/// reference.
 template <class T>
-using Argument = std::conditional_t<HoldsTensors<T>, T, std::reference_wrapper<const T>>;
+using Argument = std::conditional_t<std::derived_from<T, Tensor>, Tensor,
+                                    std::conditional_t<HoldsTensors<T>, T, std::reference_wrapper<const T>>>;
 
 template <class T>
 const T& value_of(const T& argument) {
@@ -52,7 +57,12 @@ auto parallel_apply(const Fn& fn, const std::vector<std::tuple<Args...>>& inputs
   using Result = std::decay_t<decltype(call(inputs.front()))>;
   static_assert(!std::is_void_v<Result>, "parallel_apply: the function must return something");
   std::vector<std::optional<Result>> results(inputs.size());
-  detail::run_replicas(replicas, inputs.size(), [&](std::size_t k) { results[k].emplace(call(inputs[k])); });
+  detail::run_replicas(replicas, inputs.size(), [&](std::size_t k) {
+    results[k].emplace(call(inputs[k]));
+    if constexpr (HoldsTensors<Result>) {
+      detail::for_each_tensor(*results[k], detail::leave_frame);
+    }
+  });
   std::vector<Result> values;
   values.reserve(results.size());
   for (std::optional<Result>& result : results) {

@@ -53,6 +53,11 @@ void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
   }
 }
 
+void check_outermost() {
+  check<ConfigError>(core::thread_state().frame == nullptr,
+                     "DataParallel: called within a replica of another one; wrap the outer module alone");
+}
+
 }  // namespace
 
 struct Replicas::Impl {
@@ -65,6 +70,7 @@ struct Replicas::Impl {
   std::vector<StandIns> buffer_values;     // by replica, but the first
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
+  std::mutex in_use;  // a child that was forked meanwhile could not go on with frames that are half bound, anyway
 
   Impl(nn::ModuleRef m, std::vector<Device> d)
       : module(std::move(m)),
@@ -204,9 +210,13 @@ Replicas::~Replicas() = default;
 Replicas::Replicas(Replicas&&) noexcept = default;
 Replicas& Replicas::operator=(Replicas&&) noexcept = default;
 
+std::unique_lock<std::mutex> Replicas::lock() {
+  check_outermost();
+  return std::unique_lock(impl_->in_use);
+}
+
 void Replicas::update(std::size_t count) {
-  check<ConfigError>(core::thread_state().frame == nullptr,
-                     "DataParallel: called within a replica of another one; wrap the outer module alone");
+  check_outermost();
   check<ConfigError>(tandem::detail::step_recorder() == nullptr,
                      "DataParallel: a step that spans several devices cannot be captured yet; call it without "
                      "graph::capture");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,9 @@ class TANDEM_API Replicas {
   /// all replicas are summed into the module's. Throws DeviceError naming the parameter or buffer that is not on
   /// devices[0].
   void update(std::size_t count);
+  /// For threads that share these replicas: to be held from update() to the end of the forward pass. Throws
+  /// ConfigError within a replica.
+  std::unique_lock<std::mutex> lock();
   /// How many there are.
   std::size_t size() const noexcept;
   /// One for each replica.

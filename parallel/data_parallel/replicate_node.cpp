@@ -49,6 +49,11 @@ GradientLayout::Blocks GradientLayout::take_blocks(std::size_t count) const {
     spare_.pop_back();
   }
   blocks.resize(count);
+  for (View& block : blocks) {
+    if (block.defined() && !block.storage->is_unique()) {  // a hook kept what it was given
+      block = {};
+    }
+  }
   return blocks;
 }
 

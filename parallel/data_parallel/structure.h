@@ -36,6 +36,9 @@ template <class T>
 concept Range = std::ranges::forward_range<T>;
 
 template <class T>
+concept Map = Range<T> && requires(T& map, const typename T::key_type& key) { map.at(key); };
+
+template <class T>
 inline constexpr bool is_optional = false;
 template <class T>
 inline constexpr bool is_optional<std::optional<T>> = true;
@@ -48,6 +51,7 @@ struct AnyHolds;
 template <class... Ts>
 struct AnyHolds<std::tuple<Ts...>> {
   static constexpr bool value = (holds_tensors<std::remove_cvref_t<Ts>>() || ...);
+  static constexpr bool elsewhere = ((std::is_reference_v<Ts> && holds_tensors<std::remove_cvref_t<Ts>>()) || ...);
 };
 template <class A, class B>
 struct AnyHolds<std::pair<A, B>> : AnyHolds<std::tuple<A, B>> {};
@@ -59,10 +63,16 @@ consteval bool holds_tensors() {
   } else if constexpr (WithMembers<T>) {
     return AnyHolds<decltype(members(std::declval<T&>()))>::value;
   } else if constexpr (Range<T>) {
-    return !std::same_as<std::ranges::range_value_t<T>, T> && holds_tensors<std::ranges::range_value_t<T>>();
+    constexpr bool holds =
+        !std::same_as<std::ranges::range_value_t<T>, T> && holds_tensors<std::ranges::range_value_t<T>>();
+    static_assert(!holds || !std::ranges::view<T>,
+                  "a view (std::span) of tensors is not cut up, its owner's tensors would be: pass a container");
+    return holds;
   } else if constexpr (is_optional<T>) {
     return holds_tensors<typename T::value_type>();
   } else if constexpr (TupleLike<T>) {
+    static_assert(!AnyHolds<T>::elsewhere,
+                  "a tuple of references (std::tie) is not cut up, what it refers to would be: pass std::tuple(x, y)");
     return AnyHolds<T>::value;
   } else {
     return false;
@@ -88,6 +98,17 @@ void for_each_leaf(T& a, T& b, const Visit& visit) {
     visit(a, b);
   } else if constexpr (WithMembers<T>) {
     both(members(a), members(b));
+  } else if constexpr (Map<T>) {  // perhaps without an order
+    if (a.size() != b.size()) {
+      throw_different("elements in a map", a.size(), b.size());
+    }
+    for (auto& [key, value] : a) {
+      const auto other = b.find(key);
+      if (other == b.end()) {
+        throw_different("values for a key of a map", 1, 0);
+      }
+      for_each_leaf(value, other->second, visit);
+    }
   } else if constexpr (Range<T>) {
     const auto count = [](T& range) { return static_cast<std::size_t>(std::ranges::distance(range)); };
     if (count(a) != count(b)) {

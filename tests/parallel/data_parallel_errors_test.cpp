@@ -48,6 +48,10 @@ TEST(DataParallelErrors, InReplicasNameThemAndLeaveTheModuleUsable) {
             "Linear 'fc1': input [2, 5] has 5 features, layer expects 6 (weight [8, 6])\n  in replica 0 of 2, on "
             "cpu:0");
   EXPECT_EQ(last_failure()->index, 0);
+  model.to("cpu:3");
+  EXPECT_THROW(dp(batch()), DeviceError);
+  EXPECT_FALSE(last_failure().has_value()) << "of the last call, in which no replica was to blame";
+  model.to("cpu:0");
   dp(batch()).sum().backward();
   EXPECT_TRUE(model.fc1.weight.grad().defined());
 }

@@ -62,6 +62,35 @@ TEST(LossInReplicas, TakesSeveralInputs) {
   EXPECT_NEAR(dp.loss(mean_loss, std::tuple(x, x), y).item(), mean_loss(model(x, x), y).item(), 1e-12);
 }
 
+struct Generates : nn::Module<Generates> {
+  nn::Linear fc = child("fc", nn::Linear(1, 1));
+  Tensor forward(double at) const { return fc(full({1}, at)); }
+};
+
+TEST(LossInReplicas, TakesRowsFromTargetsAlone) {
+  Generates model;
+  DataParallel dp(model, cpus(2));
+  const auto distance = [](const Tensor& out, const Tensor& y) { return (y - out).mean(); };
+  const Tensor y = arange(5).to(DType::f32);
+  EXPECT_NEAR(dp.loss(distance, 0.5, y).item(), distance(model(0.5), y).item(), 1e-6);
+}
+
+TEST(LossInReplicas, WithoutRowsTheyWeighTheSame) {
+  Generates model;
+  DataParallel dp(model, cpus(2));
+  const auto distance = [](const Tensor& out, double y) { return (out - y).mean(); };
+  EXPECT_NEAR(dp.loss(distance, 0.5, 0.25).item(), distance(model(0.5), 0.25).item(), 1e-6);
+}
+
+TEST(LossInReplicas, IsAMeanOrASum) {
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model, cpus(2));
+  const Tensor x = ones({4, 6}, {.dtype = DType::f64});
+  EXPECT_EQ(message_of<ConfigError>([&] { dp.loss(mean_loss, x, randint(0, 3, {4}), Reduction::none); }),
+            "DataParallel::loss: the losses of the parts are joined by their mean or their sum; for one of each row "
+            "call the loss on the gathered outputs");
+}
+
 TEST(LossInReplicas, MustBeAScalar) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));

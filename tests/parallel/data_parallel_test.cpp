@@ -1,7 +1,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -114,6 +116,21 @@ TEST(DataParallel, OneDeviceGivesTheSameBits) {
   EXPECT_EQ(model.fc1.weight.grad().to_vector<float>(), alone.fc1.weight.grad().to_vector<float>());
 }
 
+struct Summed : nn::Module<Summed> {
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  Tensor forward(const Tensor& x) const { return fc(x).sum(); }
+};
+
+TEST(DataParallel, OneDeviceGivesAScalarAsTheModuleDoes) {
+  const test::Batch d = batch_of(4);
+  Summed model = seeded<Summed>();
+  DataParallel dp(model, cpus(1), {.output_device = Device("cpu:3")});
+  const Tensor out = dp(d.x);
+  EXPECT_EQ(out.dim(), 0);
+  EXPECT_EQ(out.device(), Device("cpu:3"));
+  EXPECT_EQ(out.item(), model(d.x).item());
+}
+
 TEST(DataParallel, WithoutDevicesItIsAPlainCall) {
   if (cuda::device_count() > 0) {
     GTEST_SKIP() << "there are GPUs, which it uses";
@@ -214,6 +231,46 @@ TEST(DataParallel, KeepsTheBuffersOfReplicaZero) {
             alone.norm.get_buffer("running_mean").to_vector<float>());
 }
 
+struct Counts : nn::Module<Counts> {
+  Buffer count = buffer("count", zeros({1}));
+  std::pair<Tensor, Tensor> forward(const Tensor& x) const {
+    Tensor here = count;
+    here.add_(1 + replica().index);
+    return {x, count};
+  }
+};
+
+TEST(DataParallel, GivesTheBuffersOfEachReplica) {
+  Counts model;
+  DataParallel dp(model, cpus(2));
+  EXPECT_EQ(dp(ones({4, 1})).second.to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(model.count.item(), 1);
+}
+
+TEST(DataParallel, CutsAParameterUp) {
+  Mlp model = seeded<Mlp>();
+  const Parameter latent(randn({4, 6}, {.dtype = DType::f64}));
+  DataParallel dp(model, cpus(2));
+  dp(latent).sum().backward();
+  EXPECT_EQ(latent.grad().shape(), (Shape{4, 6}));
+}
+
+TEST(DataParallel, ThreadsMayShareIt) {
+  const test::Batch d = batch_of(8);
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model, cpus(2));
+  const Tensor expected = model(d.x).detach();
+  const auto evaluate = [&] {
+    const NoGradGuard no_grad;
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_LE(difference(dp(d.x), expected), 1e-12);
+    }
+  };
+  std::thread other(evaluate);
+  evaluate();
+  other.join();
+}
+
 TEST(DataParallel, TrainAndEvalReachTheReplicas) {
   Normed model = seeded<Normed>(DType::f32);
   DataParallel dp(model, cpus(2));
@@ -262,6 +319,10 @@ TEST(DataParallel, InTheFunctionalForm) {
   Mlp model = seeded<Mlp>();
   const test::Batch d = batch_of(5);
   EXPECT_LE(difference(data_parallel(model, d.x, cpus(2)), model(d.x)), 1e-12);
+  Rich rich = seeded<Rich>();
+  const std::tuple arguments(d.x, Options{.scale = 3}, std::vector<Tensor>());
+  EXPECT_LE(difference(data_parallel(rich, arguments, cpus(2)).at("out"), std::apply(rich, arguments).at("out")),
+            1e-12);
 }
 
 TEST(DataParallel, GradientsAccumulateOverBackwards) {

@@ -103,6 +103,32 @@ TEST_P(ParallelApply, DrawsTheSameNumbersInEveryRun) {
   EXPECT_NE(parallel_apply(fn, Inputs{{0}, {0}}, replicas_)[1], first[1]) << "and goes on";
 }
 
+TEST_P(ParallelApply, OfNoInputsGivesNothing) {
+  EXPECT_TRUE(parallel_apply([](int i) { return i; }, Inputs(), replicas_).empty());
+}
+
+TEST(ParallelApplyThreads, CallersDrawDifferentNumbers) {
+  Mlp model = seeded<Mlp>();
+  std::vector<std::vector<float>> drawn(2);
+  std::atomic<int> inside{0};
+  const auto call = [&](std::size_t caller) {
+    Replicas replicas(model, cpus(1));
+    const auto fn = [&](int) {
+      ++inside;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (inside.load() < 2 && std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+      }
+      return randn({3}).to_vector<float>();
+    };
+    drawn[caller] = parallel_apply(fn, Inputs{{0}}, replicas)[0];
+  };
+  std::thread other(call, 1);
+  call(0);
+  other.join();
+  EXPECT_NE(drawn[0], drawn[1]);
+}
+
 TEST(ParallelApplyErrors, MoreInputsThanReplicas) {
   Mlp model = seeded<Mlp>();
   Replicas replicas = replicate(model, cpus(2));

@@ -110,6 +110,32 @@ struct Tied : nn::Module<Tied> {
   Tensor forward(const Tensor& x) const { return out(relu(in(x))); }
 };
 
+struct Watched : nn::Module<Watched> {
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  mutable std::vector<Tensor> seen;
+  Tensor forward(const Tensor& x) const {
+    if (replica().index == 1) {
+      fc.weight.register_hook([this](const Tensor& gradient) {
+        seen.push_back(gradient);
+        return Tensor();
+      });
+    }
+    return fc(x);
+  }
+};
+
+TEST(Replicate, WhatAHookKeepsStaysAsItWas) {
+  Watched model = seeded<Watched>();
+  DataParallel dp(model, test::cpus(2));
+  const Tensor x = ones({4, 6}, {.dtype = DType::f64});
+  for (const double scale : {1.0, 7.0, 9.0}) {
+    dp(x * scale).sum().backward();
+  }
+  ASSERT_EQ(model.seen.size(), 3U);
+  EXPECT_EQ(model.seen[0].to_vector<double>()[0], 2);
+  EXPECT_EQ(model.seen[1].to_vector<double>()[0], 14);
+}
+
 TEST(Replicate, TiesSurvive) {
   const Tensor x = ones({2, 4}, {.dtype = DType::f64});
   Tied alone = seeded<Tied>();

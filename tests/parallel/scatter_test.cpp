@@ -114,6 +114,8 @@ TEST(Scatter, APartCannotBeWrittenWhereItIsOnlySeen) {
       message_of<AutogradError>([&] { parts[1].fill_(1); }),
       "fill_: [2, 2] on cpu:1 is memory of cpu:0 that a replica only reads; change a copy (.clone()), or keep what "
       "changes in a buffer of the module");
+  EXPECT_THROW(parts[1].mutable_data<float>(), AutogradError);
+  EXPECT_THROW(parts[1].mutable_span<float>(), AutogradError);
   parts[0].fill_(1);
 }
 
