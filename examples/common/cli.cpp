@@ -54,7 +54,7 @@ std::vector<std::string> read_devices(const std::string& text) {
 }
 
 // What the options say together.
-void settle_devices(CommonOptions& options) {
+void settle_devices(const CLI::App& app, CommonOptions& options) {
   if (options.parallel == "none") {
     if (!options.devices.empty()) {
       throw CLI::ValidationError("--devices", "goes with --parallel dp; for one device there is --device");
@@ -65,6 +65,9 @@ void settle_devices(CommonOptions& options) {
     for (int gpu = 0; gpu < tandem::cuda::device_count(); ++gpu) {
       options.devices.push_back(fmt::format("cuda:{}", gpu));
     }
+  }
+  if (app.count("--device") > 0) {
+    throw CLI::ValidationError("--device", "is for one device; with --parallel dp there is --devices");
   }
   if (!options.devices.empty()) {
     options.device = options.devices.front();
@@ -102,7 +105,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
-  app.parse_complete_callback([&options] { settle_devices(options); });
+  app.parse_complete_callback([&app, &options] { settle_devices(app, options); });
 }
 
 }  // namespace example

@@ -45,6 +45,15 @@ Argument<T> argument(const T& value) {
   }
 }
 
+/// Of what is cut up, which all has as many; 0 where nothing is.
+template <class T>
+std::int64_t rows_of(T& part, int dim) {
+  std::int64_t rows = 0;
+  for_each_tensor(part,
+                  [&](const Tensor& tensor) { rows = tensor.defined() && tensor.dim() > 0 ? tensor.size(dim) : rows; });
+  return rows;
+}
+
 }  // namespace detail
 
 /// One module on many devices, in one process: cuts each batch along its first dimension, computes the parts as
@@ -93,7 +102,7 @@ class DataParallel {
       const PhaseScope timed(Phase::forward);
       return Result(std::as_const(*module_)(args...));
     }
-    std::vector<Result> outputs = apply(*module_, std::tuple<detail::Argument<Args>...>(detail::argument(args)...));
+    std::vector<Result> outputs = run(*module_, cut(std::tuple<detail::Argument<Args>...>(detail::argument(args)...)));
     const PhaseScope timed(Phase::gather);
     if (replicas_->size() == 1) {
       detail::for_each_tensor(outputs.front(),
@@ -121,20 +130,12 @@ class DataParallel {
       const PhaseScope timed(Phase::forward);
       return of_part(inputs, targets);
     }
-    std::vector<std::int64_t> rows(replicas_->size());
-    const auto count = [&]<class T>(const T& part) {  // all that is cut up has as many
-      detail::for_each_tensor(const_cast<T&>(part), [&](const Tensor& tensor) {
-        if (tensor.defined() && tensor.dim() > 0) {
-          rows[static_cast<std::size_t>(replica().index)] = tensor.size(options_.dim);
-        }
-      });
-    };
-    const auto counted = [&](const Inputs& in, const Targets& target) {
-      count(in);
-      count(target);
-      return of_part(in, target);
-    };
-    const std::vector<Tensor> losses = apply(counted, std::tuple<Inputs, Targets>(inputs, targets));
+    std::vector<std::tuple<Inputs, Targets>> parts = cut(std::tuple<Inputs, Targets>(inputs, targets));
+    std::vector<std::int64_t> rows;
+    for (std::tuple<Inputs, Targets>& part : parts) {
+      rows.push_back(detail::rows_of(part, options_.dim));
+    }
+    const std::vector<Tensor> losses = run(of_part, parts);
     const PhaseScope timed(Phase::gather);
     return detail::join_losses(losses, rows, output_device(), reduction);
   }
@@ -142,19 +143,20 @@ class DataParallel {
  private:
   Device output_device() const { return options_.output_device.value_or(replicas_->devices().front()); }
 
-  // fn on every part of `arguments`.
-  template <class Fn, class Arguments>
-  auto apply(const Fn& fn, const Arguments& arguments) {
+  template <class Arguments>
+  std::vector<Arguments> cut(const Arguments& arguments) {
+    const PhaseScope timed(Phase::scatter);
     detail::failed_replica().reset();
-    std::vector<Arguments> parts;
-    {
-      const PhaseScope timed(Phase::scatter);
-      if constexpr (HoldsTensors<Arguments>) {
-        parts = scatter(arguments, replicas_->devices(), options_.dim);
-      } else {
-        parts.assign(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
-      }
+    if constexpr (HoldsTensors<Arguments>) {
+      return scatter(arguments, replicas_->devices(), options_.dim);
+    } else {
+      return std::vector<Arguments>(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
     }
+  }
+
+  // fn on every part, each in its replica.
+  template <class Fn, class Arguments>
+  auto run(const Fn& fn, const std::vector<Arguments>& parts) {
     const auto lock = replicas_->lock();
     {
       const PhaseScope timed(Phase::replicate);

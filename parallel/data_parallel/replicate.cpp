@@ -217,9 +217,10 @@ std::unique_lock<std::mutex> Replicas::lock() {
 
 void Replicas::update(std::size_t count) {
   check_outermost();
-  check<ConfigError>(tandem::detail::step_recorder() == nullptr,
-                     "DataParallel: a step that spans several devices cannot be captured yet; call it without "
-                     "graph::capture");
+  check<ConfigError>(
+      tandem::detail::step_recorder() == nullptr,
+      "DataParallel: its call cannot be part of a captured step yet; call it without graph::capture, or the module "
+      "itself where there is one device");
   impl_->update(std::min(count, size()));
 }
 

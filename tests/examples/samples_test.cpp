@@ -77,6 +77,8 @@ TEST_P(EachSample, DevicesThatDoNotFitAreRefused) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--devices", "cpu:0,cpu:1"},
             "error: --devices: goes with --parallel dp; for one device there is --device"},
+           {{"--parallel", "dp", "--devices", "cpu:0,cpu:1", "--device", "cpu:1"},
+            "error: --device: is for one device; with --parallel dp there is --devices"},
            {{"--parallel", "dp", "--devices", "cpu:0,cpu:99"}, "error: --devices: device 'cpu:99': "},
            {{"--parallel", "dp", "--devices", "cpu:0,cpu:0"},
             "error: --devices: expected different devices with commas between them, like cpu:0,cpu:1, got "
