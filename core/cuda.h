@@ -22,9 +22,9 @@ TANDEM_API std::string device_name(int index);
 
 /// What a GPU is made of.
 struct DeviceProperties {
-  std::string name;
-  std::int64_t total_memory = 0;  // bytes
-  int multi_processor_count = 0;
+  std::string name;               ///< such as "NVIDIA H200"
+  std::int64_t total_memory = 0;  ///< bytes
+  int multi_processor_count = 0;  ///< what runs blocks of threads
 };
 
 /// Of GPU `index`. Throws DeviceError unless 0 <= index < device_count().
