@@ -1,6 +1,8 @@
 #include <tandem/core/fork.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -9,6 +11,19 @@
 namespace tandem::inline v0::core {
 
 namespace {
+
+// How many threads are about to fork, and wait for mutexes.
+constinit std::atomic<int> threads_that_fork{0};
+constinit thread_local int held = 0;  // by this thread
+
+// Threads that take turns on a mutex without a pause would let nobody else have it for minutes: so who holds none waits
+// with the next. No more than a while, since it may hold one in a way that is not counted (condition variables).
+void make_way() noexcept {
+  constexpr int kNaps = 20;
+  for (int i = 0; i < kNaps && threads_that_fork.load(std::memory_order_relaxed) != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
 
 struct Registry {
   std::mutex mutex;
@@ -27,6 +42,7 @@ struct Registry {
 
   // Whoever holds one may need another, and the order is theirs: so nothing is held while waiting.
   void before() {
+    ++threads_that_fork;
     for (;;) {
       mutex.lock();
       if (try_lock_all()) {
@@ -42,6 +58,7 @@ struct Registry {
       taken->unlock();
     }
     mutex.unlock();
+    --threads_that_fork;
   }
 };
 
@@ -51,6 +68,7 @@ Registry& registry() {
     pthread_atfork([] { made->before(); }, [] { made->after(); },
                    [] {
                      made->after();
+                     threads_that_fork = 0;  // the others that were about to are not here
                      for (void (*action)() : made->in_child) {
                        action();
                      }
@@ -72,6 +90,19 @@ ForkSafeMutex::~ForkSafeMutex() {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase(all.mutexes, this);
+}
+
+void ForkSafeMutex::lock() {
+  if (held == 0 && threads_that_fork.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    make_way();
+  }
+  std::mutex::lock();
+  ++held;
+}
+
+void ForkSafeMutex::unlock() {
+  --held;
+  std::mutex::unlock();
 }
 
 void in_forked_child(void (*action)()) {

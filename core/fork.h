@@ -15,6 +15,9 @@ class TANDEM_API ForkSafeMutex : public std::mutex {
  public:
   ForkSafeMutex();
   ~ForkSafeMutex();
+
+  void lock();
+  void unlock();
 };
 
 /// From here on every forked child calls `action` before its fork() returns: where one forgets the threads that it does
