@@ -76,7 +76,8 @@ TEST_F(ScalingBench, WritesEveryWayWithItsPhases) {
 }
 
 TEST_F(ScalingBench, CutsTheBatchInStrongModeOnly) {
-  for (const nlohmann::json& row : json({"--devices", "4", "--optimizer", "sgd", "--loss", "mse"}).at("rows")) {
+  const nlohmann::json result = json({"--devices", "4", "--optimizer", "sgd", "--loss", "mse"});
+  for (const nlohmann::json& row : result.at("rows")) {
     if (row.at("way") == "dp") {
       EXPECT_EQ(row.at("batch"), row.at("mode") == "strong" ? 8 : 8 * row.at("devices").get<int>());
       EXPECT_EQ(row.at("threads"), row.at("devices"));
