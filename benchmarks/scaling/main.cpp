@@ -16,6 +16,7 @@
 #include "command_line/command_line.h"
 #include "command_line/program.h"
 #include "scaling/report.h"
+#include "step/options.h"
 
 namespace {
 
@@ -39,13 +40,7 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  cli::add_value(app, "--model", "N-N-...", "Inputs, hidden layers and outputs", options.model,
-                 [&options](const std::string& text) {
-                   if (parse_sizes(text).empty()) {
-                     cli::refuse("--model", "two or more sizes from 1 to 1000000 with '-' between them", text);
-                   }
-                   options.model = text;
-                 });
+  add_model_option(app, options.model);
   cli::add_choice(app, "--loss", "ce (classes) or mse", options.loss, {"ce", "mse"});
   cli::add_whole<std::int64_t>(app, "--batch", "Rows: of all devices (strong), of each (weak)", options.batch, 1,
                                1'000'000);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "help.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 
@@ -127,14 +128,7 @@ TEST_F(ScalingBench, RefusesWhatItCannotDoOnOneLine) {
   EXPECT_THAT(error_of({"--device", "cuda", "--devices", "64"}), StartsWith("error: --device"));
 }
 
-TEST_F(ScalingBench, HelpFitsOnAScreen) {
-  const Outcome outcome = run_program(SCALING_BENCH, {"--help"}, dir_.path());
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("Examples:"));
-  for (const std::string& line : lines_of(outcome.out)) {
-    EXPECT_LE(line.size(), 80U) << line;
-  }
-}
+TEST_F(ScalingBench, HelpFitsOnAScreen) { expect_help_that_fits(SCALING_BENCH, dir_.path()); }
 
 }  // namespace
 }  // namespace tandem::test

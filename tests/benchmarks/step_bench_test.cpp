@@ -8,6 +8,7 @@
 #include <tandem/core/isa.h>
 #include <tandem/data/npy.h>
 
+#include "help.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 
@@ -112,14 +113,7 @@ TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
   EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager or captured"));
 }
 
-TEST_F(StepBench, HelpFitsOnAScreen) {
-  const Outcome outcome = run_program(STEP_BENCH, {"--help"}, dir_.path());
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("Examples:"));
-  for (const std::string& line : lines_of(outcome.out)) {
-    EXPECT_LE(line.size(), 80U) << line;
-  }
-}
+TEST_F(StepBench, HelpFitsOnAScreen) { expect_help_that_fits(STEP_BENCH, dir_.path()); }
 
 }  // namespace
 }  // namespace tandem::test
