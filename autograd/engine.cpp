@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
@@ -42,7 +45,38 @@ class Pass {
 
   void run(std::uint32_t output, const detail::View& gradient) {
     discover();
-    root_->output(output).grad = {gradient, false};
+    try {
+      root_->output(output).grad = {gradient, false};
+      walk();
+      // A listener that throws is not told again.
+      while (!listeners_.empty()) {
+        PassListener* listener = listeners_.back();
+        listeners_.pop_back();
+        listener->on_pass_end(nullptr);
+      }
+    } catch (const std::exception& failure) {
+      for (PassListener* listener : listeners_) {
+        listener->on_pass_end(&failure);
+      }
+      throw;
+    } catch (...) {
+      const std::runtime_error failure("a hook threw what is not a std::exception");
+      for (PassListener* listener : listeners_) {
+        listener->on_pass_end(&failure);
+      }
+      throw;
+    }
+    finished_ = true;
+  }
+
+  // Lanes may call at the same time.
+  void add(PassListener& listener) {
+    const std::lock_guard lock(mutex_);
+    listeners_.push_back(&listener);
+  }
+
+ private:
+  void walk() {
     if (!order_.empty() && has_one_device()) {
       for (Node* node : order_) {
         process(*node);
@@ -59,10 +93,8 @@ class Pass {
     } else {
       finish(*static_cast<Leaf*>(root_.get()));
     }
-    finished_ = true;
   }
 
- private:
   // The lists of the last pass on this thread, for their memory.
   struct Lists {
     std::vector<Node*> order;
@@ -221,9 +253,16 @@ class Pass {
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
+  std::mutex mutex_;
+  std::vector<PassListener*> listeners_;
 };
 
 }  // namespace
+
+void listen_to_pass(const Node& member, PassListener& listener) {
+  // A node is claimed by nothing but a Pass.
+  static_cast<Pass*>(const_cast<void*>(member.pass.load(std::memory_order_relaxed)))->add(listener);
+}
 
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph) {
   const NoGradGuard no_grad;

@@ -181,6 +181,14 @@ Destination Leaf::destination() {
   return {grad_.raw(), accumulate};
 }
 
+void Leaf::adopt_home() {
+  note_use(false);
+  if (!grad_.defined()) {
+    grad_ = Tensor(home_);
+  }
+  fresh_ = true;
+}
+
 void Leaf::deliver(const detail::View& gradient, bool owned) {
   // A hook may have kept a handle to it: then it is not ours to go on adding into.
   if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
@@ -201,6 +209,9 @@ void Leaf::complete() {
   if (frozen_) {
     fresh_ = false;
     return;
+  }
+  if (observer != nullptr) {
+    observer->on_gradient(*this);
   }
   if (!post_hooks.empty() && tensor != nullptr) {
     const Tensor self{core::Ref<detail::TensorImpl>(tensor)};

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -20,6 +22,31 @@ namespace tandem::inline v0::autograd {
 class Node;
 class Leaf;
 class Gradients;
+
+/// Sees the gradients of leaves as a backward pass completes them: what hooks are, for the library itself, and without
+/// their cost.
+class LeafObserver {
+ public:
+  /// The gradient of one pass is complete and in place. May throw, which fails the pass.
+  virtual void on_gradient(Leaf& leaf) = 0;
+
+ protected:
+  ~LeafObserver() = default;
+};
+
+/// Is told how a backward pass ends.
+class PassListener {
+ public:
+  /// On the thread that called backward(): after all gradients, with null, and what it throws fails the pass; or with
+  /// what the pass failed by.
+  virtual void on_pass_end(const std::exception* failure) = 0;
+
+ protected:
+  ~PassListener() = default;
+};
+/// The pass that `member` is part of will tell `listener`; from apply() of a node or an observer of a leaf. The
+/// listener must live until then. Any thread of the pass may call.
+void listen_to_pass(const Node& member, PassListener& listener);
 
 /// Where an input's gradient goes. Null: nobody wants it.
 struct Edge {
@@ -187,9 +214,16 @@ class Leaf final : public Node {
   /// Hooks that may replace the gradient need this pass's part apart from what was accumulated before.
   bool has_tensor_hooks() const noexcept { return first_hooks() != nullptr && !first_hooks()->empty(); }
 
+  /// The gradient is what its home holds now, whoever wrote that.
+  void adopt_home();
+  /// Its memory was written by other means than this class.
+  void note_rewritten() noexcept { grad_.raw().storage->bump_version(); }
+
   HookList<LeafHook> post_hooks;
-  std::string name;            // full parameter name, empty for plain tensors
-  detail::TensorImpl* tensor;  // null once the tensor is gone
+  LeafObserver* observer = nullptr;
+  std::size_t observed_as = 0;  // the observer's number for it
+  std::string name;             // full parameter name, empty for plain tensors
+  detail::TensorImpl* tensor;   // null once the tensor is gone
   ParameterStore::Place place;
 
  private:

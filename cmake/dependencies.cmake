@@ -18,6 +18,35 @@ find_package(fmt REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3 REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
+
+# Process groups of processes. Without it they are an error that says so.
+find_package(Gloo QUIET)
+option(TANDEM_WITH_GLOO "Have process groups over Gloo (Debian: libgloo-dev)" ${Gloo_FOUND})
+if(TANDEM_WITH_GLOO AND NOT Gloo_FOUND)
+  message(FATAL_ERROR "TANDEM_WITH_GLOO is ON, and there is no Gloo: apt-get install libgloo-dev, or give "
+    "-DGloo_DIR=FOLDER of a GlooConfig.cmake, or -DTANDEM_WITH_GLOO=OFF.")
+endif()
+if(NOT TANDEM_WITH_GLOO)
+  message(STATUS "Without Gloo (apt-get install libgloo-dev): ranks are threads of one process")
+endif()
+
+# Asio comes without a CMake package: headers alone, used only inside parallel/rendezvous.
+find_path(TANDEM_ASIO_INCLUDE_DIR asio.hpp DOC "Folder of asio.hpp (Debian: libasio-dev)")
+mark_as_advanced(TANDEM_ASIO_INCLUDE_DIR)
+if(NOT TANDEM_ASIO_INCLUDE_DIR)
+  message(FATAL_ERROR "tandem needs Asio's headers to be built, and found no asio.hpp: apt-get install libasio-dev, "
+    "or -DTANDEM_ASIO_INCLUDE_DIR=FOLDER.")
+endif()
+add_library(tandem_asio INTERFACE)
+target_include_directories(tandem_asio SYSTEM INTERFACE "${TANDEM_ASIO_INCLUDE_DIR}")
+# Under another name, so that a program which links us statically may have a version of its own, and with hidden symbols.
+# Asio 1.22 doesn't know that clang has C++20's coroutines.
+target_compile_definitions(tandem_asio INTERFACE ASIO_STANDALONE asio=tandem_asio ASIO_DISABLE_VISIBILITY
+  ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE ASIO_NO_DEPRECATED)
+if(TANDEM_SANITIZE STREQUAL "thread")
+  target_compile_definitions(tandem_asio INTERFACE ASIO_DISABLE_FENCED_BLOCK)  # it knows no fences; locks do as well
+endif()
 
 if(TANDEM_BUILD_TOOLS OR TANDEM_BUILD_EXAMPLES OR TANDEM_BUILD_BENCHMARKS)
   find_package(CLI11 REQUIRED)

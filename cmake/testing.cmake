@@ -2,14 +2,17 @@
 
 include(GoogleTest)
 
-# tandem_test(<name> <sources...> [ON_GPU] [LABELS ...] [LINK ...] [TIMEOUT <seconds>])
+# tandem_test(<name> <sources...> [ON_GPU] [ON_GLOO] [LABELS ...] [LINK ...] [TIMEOUT <seconds>] [LOCK <name>])
+# LOCK: none of its tests runs beside another with the same lock.
 # ON_GPU: in a build with CUDA each test is there a second time, as gpu/..., with its tensors on cuda:0.
+# ON_GLOO: in a build with Gloo each test is there as gloo/..., too, with ranks connected by Gloo, and as gloo-tcp/...,
+# where they share no memory.
 # A GoogleTest program in <build>/tests; each of its tests is one of ctest's, found when ctest runs. The name of the
 # folder is a label too (`ctest -L core`). Tests may use internal headers; <tandem/...> and, for what lies in tests/,
 # "support/..." are on the include path. The label `threads` marks what the thread sanitizer should see. For each label
 # there is a target that builds its programs: tests_core, tests_threads.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "ON_GPU" "TIMEOUT" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "ON_GPU;ON_GLOO" "TIMEOUT;LOCK" "LABELS;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -33,8 +36,11 @@ function(tandem_test name)
     add_dependencies(tests_${label} ${name})
   endforeach()
 
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  set(properties TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LOCK)
+    list(APPEND properties RESOURCE_LOCK ${ARG_LOCK})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_LIST tests PROPERTIES ${properties})
   if(ARG_ON_GPU OR "cuda" IN_LIST ARG_LABELS)
     set_property(GLOBAL APPEND PROPERTY TANDEM_GPU_TESTS ${name})
   endif()
@@ -46,6 +52,12 @@ function(tandem_test name)
     math(EXPR timeout "3 * ${ARG_TIMEOUT}")  # an emulated one takes its time
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX gpu/ TEST_LIST gpu_tests
       PROPERTIES TIMEOUT ${timeout} ENVIRONMENT TANDEM_TEST_DEVICE=cuda:0 LABELS gpu)
+  endif()
+  if(ARG_ON_GLOO AND TANDEM_WITH_GLOO)
+    foreach(carrier gloo gloo-tcp)
+      gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX ${carrier}/
+        TEST_LIST ${carrier}_tests PROPERTIES ${properties} ENVIRONMENT TANDEM_TEST_BACKEND=${carrier} LABELS gloo)
+    endforeach()
   endif()
   # PROPERTIES flattens lists, so that only the first label would arrive: they are set once the tests are known.
   set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")

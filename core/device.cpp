@@ -31,6 +31,18 @@ int read_cpu_device_count() {
   return count;
 }
 
+// For a rank that takes its number in the job for that of a device of its host.
+std::string hint_for_rank(Device device) {
+  const char* rank = std::getenv("RANK");
+  const char* local = std::getenv("LOCAL_RANK");
+  if (rank == nullptr || local == nullptr || std::string_view(rank) == local ||
+      std::string_view(rank) != std::to_string(device.index)) {
+    return "";
+  }
+  return fmt::format(". This is rank {}, number {} on its host: devices are counted on each host, take LOCAL_RANK",
+                     rank, local);
+}
+
 }  // namespace
 
 Device::Device(std::string_view text) {
@@ -64,13 +76,17 @@ void require_available(Device device) {
   if (device.type == DeviceType::cuda) {
     const int count = cuda::device_count();
     check<DeviceError>(count > 0, "device '{}': {}; use 'cpu'", to_string(device), cuda::why_unavailable());
-    check<DeviceError>(device.index >= 0 && device.index < count, "device '{}': there are {} GPUs, cuda:0 to cuda:{}",
-                       to_string(device), count, count - 1);
+    if (device.index < 0 || device.index >= count) {
+      fail<DeviceError>("device '{}': there are {} GPUs, cuda:0 to cuda:{}{}", to_string(device), count, count - 1,
+                        hint_for_rank(device));
+    }
     return;
   }
-  check<DeviceError>(device.index >= 0 && device.index < cpu_device_count(),
-                     "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more",
-                     to_string(device), cpu_device_count(), cpu_device_count() - 1);
+  if (device.index < 0 || device.index >= cpu_device_count()) {
+    fail<DeviceError>(
+        "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more{}",
+        to_string(device), cpu_device_count(), cpu_device_count() - 1, hint_for_rank(device));
+  }
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }

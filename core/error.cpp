@@ -17,4 +17,18 @@ Error& Error::add_context(std::string_view context) {
   return *this;
 }
 
+std::string_view name(CommFault fault) noexcept {
+  switch (fault) {
+    case CommFault::peer_lost: return "peer_lost";
+    case CommFault::timeout: return "timeout";
+    case CommFault::mismatch: return "mismatch";
+    case CommFault::aborted: return "aborted";
+    case CommFault::init: return "init";
+  }
+  return "unknown";
+}
+
+CommError::CommError(std::string message, const Details& details, std::source_location where)
+    : Error(std::move(message), where), details_(details) {}
+
 }  // namespace tandem::inline v0

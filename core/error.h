@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <source_location>
@@ -70,6 +71,36 @@ class TANDEM_API ConfigError : public Error {
 class TANDEM_API CaptureError : public Error {
  public:
   using Error::Error;
+};
+/// What went wrong between ranks.
+enum class CommFault : std::uint8_t {
+  peer_lost,  // a rank ended, threw, or destroyed its process group
+  timeout,    // somebody did not come before the deadline
+  mismatch,   // ranks made different calls
+  aborted,    // ProcessGroup::abort(), or a failure of this rank outside of communication
+  init        // the group could not be formed
+};
+/// "peer_lost", ...
+TANDEM_API std::string_view name(CommFault fault) noexcept;
+/// A collective that failed. Its process group is dead from then on: every later call throws this again.
+class TANDEM_API CommError : public Error {
+ public:
+  /// As far as it is known.
+  struct Details {
+    CommFault fault = CommFault::aborted;  // what went wrong
+    int rank = -1;                         // whose doing it was, in the group
+    std::int64_t generation = 0;           // of the job: grows when a group is formed again without the lost
+    std::int64_t sequence = -1;            // number of the collective in its group, from 0
+    const char* op = "";                   // "all_reduce", ...
+    std::int64_t bytes = -1;               // that the failing rank gave
+    double elapsed = 0;                    // seconds from the call to the failure
+  };
+  CommError(std::string message, const Details& details, std::source_location where = std::source_location::current());
+  /// What a program may want to decide by.
+  const Details& details() const noexcept { return details_; }
+
+ private:
+  Details details_;
 };
 /// A value that no op can use: a class index out of range, a loss that is not finite.
 class TANDEM_API ValueError : public Error {

@@ -21,6 +21,9 @@ class StepRecorder;
 namespace cuda {
 class StreamScope;
 }
+namespace parallel {
+struct RankContext;
+}
 
 namespace core {
 
@@ -50,6 +53,7 @@ struct ThreadState {
   const Frame* frame = nullptr;                 // innermost replica frame: what parameter slots mean here
   kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
   detail::StepRecorder* recorder = nullptr;     // sees what else a captured step must know, while it is recorded
+  const parallel::RankContext* rank = nullptr;  // the rank that it works for, where ranks are threads
 };
 
 /// The calling thread's state. Exported, so that a program and a shared libtandem have one and the same.

@@ -43,7 +43,8 @@ class File {
   // Size of a regular file, else 0. Only a hint: the end is where read() says.
   std::int64_t size_hint() const {
     struct stat status{};
-    check<IoError>(::fstat(descriptor_, &status) == 0, "{}: cannot be read: {}", path_, system_message(errno));
+    const bool status_known = ::fstat(descriptor_, &status) == 0;  // errno is read after it
+    check<IoError>(status_known, "{}: cannot be read: {}", path_, system_message(errno));
     check<IoError>(!S_ISDIR(status.st_mode), "{}: this is a directory, expected a file", path_);
     return S_ISREG(status.st_mode) ? std::int64_t{status.st_size} : 0;
   }

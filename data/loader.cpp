@@ -146,7 +146,7 @@ struct DataLoader::Pass {
     // Scope, frame and observer are places on the caller's stack, which a pass may outlive, and no business of loading;
     // the generator is the batch's own.
     const core::ThreadState& caller = core::thread_state();
-    const core::ThreadState carried{.device = caller.device, .grad_enabled = caller.grad_enabled};
+    const core::ThreadState carried{.device = caller.device, .grad_enabled = caller.grad_enabled, .rank = caller.rank};
     for (int i = 0; i < options.num_workers; ++i) {
       workers.emplace_back([this, state = carried] {
         const core::ThreadStateScope scope(state);

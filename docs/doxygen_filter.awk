@@ -102,10 +102,15 @@ BEGIN { depth = 0; awaited = -1; hide = 0 }
   }
   if (depth == before && code ~ /([;,}]|^ *[a-z0-9_]+) *$/) sub(/ +\/\/ /, " ///< ", line)
   print prefix line
+  if (depth < before && depth in outer) {  # the end of a class within another
+    class = outer[depth]
+    delete outer[depth]
+  }
   if (depth > before) {
     if (code !~ /(^| )(namespace|class|struct|enum|union) [^()]*\{/) {
       awaited = before
     } else if (code ~ /(class|struct) /) {
+      outer[before] = class
       class = code
       sub(/ (: |final|\{).*/, "", class)
       sub(/.* /, "", class)

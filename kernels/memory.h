@@ -65,7 +65,8 @@ struct Transfer {
   void* out;
   const void* in;
   std::int64_t bytes;
-  bool wait = true;  // else the host's memory is left alone until the stream has got here: it is page-locked
+  bool wait = true;         // else the host's memory is left alone until the stream has got here: it is page-locked
+  bool orders_gpus = true;  // else who launches has brought the streams of both GPUs into their order
 };
 void run(OnCpu, Context& context, const Transfer& kernel);
 void run(OnCuda, Context& context, const Transfer& kernel);

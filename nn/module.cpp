@@ -3,6 +3,8 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <utility>
 
@@ -113,6 +115,12 @@ ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
 }
 ModuleBase::~ModuleBase() = default;
 
+namespace {
+std::atomic<std::uint64_t> registered{0};
+}  // namespace
+
+std::uint64_t detail::structure_version() noexcept { return registered.load(std::memory_order_relaxed); }
+
 Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_name(live_state(), name);
   check_value(live_state(), "parameter", name, value);
@@ -124,6 +132,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   ++made.unresolved()->registrations;
   made.raw().storage->count_as(core::MemoryUse::parameters);
   live_state().parameters.emplace_back(name, made);
+  ++registered;
   for (ModuleState* state = state_.get(); state != nullptr; state = state->parent) {
     state->has_parameters = true;
   }
@@ -137,6 +146,7 @@ Buffer ModuleBase::buffer(const std::string& name, Tensor value) {
   Buffer made(std::move(value));
   ++made.unresolved()->registrations;
   live_state().buffers.emplace_back(name, made);
+  ++registered;
   return made;
 }
 
@@ -152,6 +162,7 @@ void ModuleBase::adopt(const std::string& name, ModuleBase& module) {
   added.path = join(parent.path, name);
   refresh_paths(added);
   parent.children.emplace_back(name, module.state_);
+  ++registered;
   for (ModuleState* around = &parent; around != nullptr && added.has_parameters; around = around->parent) {
     around->has_parameters = true;
   }

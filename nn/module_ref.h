@@ -17,7 +17,9 @@ namespace tandem::inline v0::nn {
 
 namespace detail {
 struct ModuleState;
-}
+/// Grows whenever any module registers something: who keeps a list of parameters looks whether it is still the list.
+TANDEM_API std::uint64_t structure_version() noexcept;
+}  // namespace detail
 
 class ModuleRef;
 

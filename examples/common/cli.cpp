@@ -10,6 +10,7 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
+#include <tandem/parallel/rendezvous/environment.h>
 
 namespace example {
 
@@ -53,12 +54,40 @@ std::vector<std::string> read_devices(const std::string& text) {
   return devices;
 }
 
+// How to train, where the command line does not say it.
+void choose_parallel(const CLI::App& app, CommonOptions& options) {
+  const tandem::parallel::WorldInfo world = tandem::parallel::read_world();
+  const bool is_chosen = app.count("--parallel") > 0;
+  if (!is_chosen && (options.ranks > 0 || world.world_size > 1)) {
+    options.parallel = "ddp";
+  }
+  if (options.ranks > 0 && options.parallel != "ddp") {
+    throw CLI::ValidationError("--ranks", "goes with --parallel ddp");
+  }
+  if (options.parallel != "ddp" && world.world_size > 1 && world.rank == 0) {
+    narrate(
+        fmt::format("warning: --parallel {} in each of {} processes: none knows of the others, and each trains on "
+                    "all of the data; --parallel ddp makes them train together",
+                    options.parallel, world.world_size));
+  }
+}
+
 // What the options say together.
 void settle_devices(const CLI::App& app, CommonOptions& options) {
   if (options.parallel == "none") {
     if (!options.devices.empty()) {
-      throw CLI::ValidationError("--devices", "goes with --parallel dp; for one device there is --device");
+      throw CLI::ValidationError("--devices", "goes with --parallel dp or ddp; for one device there is --device");
     }
+    return;
+  }
+  if (app.count("--device") > 0 && (options.parallel == "dp" || !options.devices.empty())) {
+    throw CLI::ValidationError(
+        "--device", fmt::format("is for one device; with --parallel {} there is --devices", options.parallel));
+  }
+  if (options.captured) {
+    throw CLI::ValidationError("--captured", "a step over several devices or ranks cannot be captured yet");
+  }
+  if (options.parallel == "ddp") {
     return;
   }
   if (options.devices.empty()) {
@@ -66,15 +95,8 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
       options.devices.push_back(fmt::format("cuda:{}", gpu));
     }
   }
-  if (app.count("--device") > 0) {
-    throw CLI::ValidationError("--device", "is for one device; with --parallel dp there is --devices");
-  }
   if (!options.devices.empty()) {
     options.device = options.devices.front();
-  }
-  if (options.captured) {
-    throw CLI::ValidationError("--captured",
-                               "a step over several devices cannot be captured yet; leave out --parallel");
   }
 }
 
@@ -83,7 +105,8 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data) {
   add_path(app, "--data", data.c_str(), options.data);
   add_whole<std::int64_t>(app, "--epochs", "Passes over the training data", options.epochs, 1, kMaxCount);
-  add_whole<std::int64_t>(app, "--batch-size", "Samples in one training step", options.batch_size, 1, kMaxCount);
+  add_whole<std::int64_t>(app, "--batch-size", "Samples in one training step; with ddp, of each rank",
+                          options.batch_size, 1, kMaxCount);
   add_value(app, "--lr", "RATE", "Learning rate", fmt::format("{}", options.lr), [&options](const std::string& text) {
     options.lr = read_number("--lr", text, 0, std::numeric_limits<double>::infinity(), true);
   });
@@ -94,10 +117,14 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
     check_device("--device", text);
     options.device = text;
   });
-  add_choice(app, "--parallel", "none, or dp: one process, a replica of the model on each of --devices",
-             options.parallel, {"none", "dp"});
-  add_value(app, "--devices", "NAME,NAME,...", "cpu:0,cpu:1 or cuda:0,cuda:1; when not given, all GPUs", "",
-            [&options](const std::string& text) { options.devices = read_devices(text); });
+  add_choice(app, "--parallel",
+             "none; dp: one process, a replica of the model on each of --devices; ddp: ranks that share the data, "
+             "which tandem run starts, or --ranks (then the default)",
+             options.parallel, {"none", "dp", "ddp"});
+  add_value(app, "--devices", "NAME,NAME,...",
+            "cpu:0,cpu:1 or cuda:0,cuda:1; when not given, dp takes all GPUs. With ddp: one for each rank of this host",
+            "", [&options](const std::string& text) { options.devices = read_devices(text); });
+  add_whole(app, "--ranks", "Threads of this process as ddp's ranks; 0: what tandem run started", options.ranks, 0, 64);
   add_whole(app, "--threads", "Compute threads; 0: TANDEM_NUM_THREADS, else all cores", options.threads, 0, 256);
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::int64_t>::max());
@@ -105,7 +132,10 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
-  app.parse_complete_callback([&app, &options] { settle_devices(app, options); });
+  app.parse_complete_callback([&app, &options] {
+    choose_parallel(app, options);
+    settle_devices(app, options);
+  });
 }
 
 }  // namespace example

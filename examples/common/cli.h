@@ -20,8 +20,9 @@ struct CommonOptions {
   std::string optimizer = "adam";                 ///< adam, adamw or sgd
   std::vector<std::int64_t> hidden = {256, 128};  ///< sizes of the hidden layers, each >= 1; at least one
   std::string device = "cpu";                     ///< a device that exists here; the first of `devices`, if given
-  std::string parallel = "none";                  ///< none, or dp: replicas on `devices`
-  std::vector<std::string> devices = {};          ///< that exist here; empty with dp: all GPUs
+  std::string parallel = "none";                  ///< none; dp: replicas on `devices`; ddp: ranks
+  std::vector<std::string> devices = {};          ///< that exist here; empty with dp: all GPUs, with ddp: by `device`
+  int ranks = 0;                                  ///< with ddp: threads of this process; 0: as the launcher says
   int threads = 0;                                ///< 0: all cores; at most 256
   std::uint64_t seed = 0;                         ///< at most 2^63 - 1, which config.json can hold
   std::string out = {};                           ///< run folder; empty: runs/<program>-<time>
@@ -31,7 +32,7 @@ struct CommonOptions {
 };
 
 /// Adds the flags of CommonOptions with their defaults. `data` says in --help what --data is. `options` must outlive
-/// parse().
+/// parse(). Without --parallel, a launcher that started several ranks, or --ranks, chooses ddp.
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data);
 
 // What the samples take from the command line of all programs.

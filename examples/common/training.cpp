@@ -17,7 +17,9 @@
 #include <tandem/optim/adam.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>
+#include <tandem/parallel/comm/rank.h>
 #include <tandem/telemetry/progress.h>
+#include <tandem/tensor/factories.h>
 
 namespace example {
 
@@ -62,25 +64,35 @@ std::string divergence_cure(const CommonOptions& options) {
 
 }  // namespace
 
-Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, nn::Sequential& model,
+Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank& rank, nn::Sequential& model,
                  const data::TensorDataset& train, LossFunction loss_fn, std::string unit)
     : options_(options),
+      rank_(rank),
       model_(model),
+      // One rank is a world of its own: it sees the samples in the order in which a plain run does.
+      sampler_(std::make_shared<parallel::DistributedSampler>(
+          train,
+          parallel::DistributedSamplerOptions{.num_replicas = rank.size, .rank = rank.rank, .seed = options.seed})),
       train_(train),
       loss_fn_(loss_fn),
       unit_(std::move(unit)),
       cosine_(recipe.cosine),
       optimizer_(make_optimizer(options.optimizer, model.parameters(), options.lr, recipe.weight_decay)) {
-  check<ConfigError>(options.batch_size <= train.size(),
-                     "--batch-size {} is larger than the training part ({} samples); choose at most that",
-                     options.batch_size, train.size());
+  check<ConfigError>(options.batch_size <= sampler_->size(),
+                     "--batch-size {} is larger than the training part ({} samples{}); choose at most that",
+                     options.batch_size, sampler_->size(), rank.size > 1 ? " for each rank" : "");
   if (options.parallel == "dp") {
     replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
+  } else if (options.parallel == "ddp") {
+    together_.emplace(model);
   }
 }
 
 Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
-  return replicas_ ? replicas_->loss(loss_fn_, x, y) : loss_fn_(model_(x), y);
+  if (replicas_) {
+    return replicas_->loss(loss_fn_, x, y);
+  }
+  return loss_fn_(together_ ? (*together_)(x) : model_(x), y);
 }
 
 // The output for every row of x, computed in batches in evaluation mode, without recording.
@@ -91,18 +103,34 @@ Tensor Trainer::predict(const Tensor& x) {
   model_.eval();
   std::vector<Tensor> parts;
   for (std::int64_t row = 0; row < x.size(0); row += kRows) {
-    const Tensor rows = x.slice(0, row, row + kRows).to(Device(options_.device));
+    const Tensor rows = x.slice(0, row, row + kRows).to(rank_.device);
     parts.push_back((replicas_ ? (*replicas_)(rows) : model_(rows)).to("cpu"));
   }
   model_.train(was_training);
   return cat(parts);
 }
 
-double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const EvaluateFunction& evaluate) {
+std::vector<double> Trainer::sum_over_ranks(const std::vector<double>& sums) const {
+  if (!together_) {
+    return sums;
+  }
+  const Tensor joined = from_data(sums);
+  parallel::default_group().all_reduce(joined);
+  return joined.to_vector<double>();
+}
+
+double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& test, const Score& score) {
   using Clock = std::chrono::steady_clock;
-  const Device device(options_.device);
-  data::DataLoader loader(train_, {.batch_size = options_.batch_size, .shuffle = true, .device = device});
-  telemetry::Progress progress({.total = train_.size(), .unit = unit_, .enabled = !options_.quiet});
+  const bool narrates = rank_.leads() && !options_.quiet;
+  if (together_ && narrates) {
+    narrate(fmt::format("{} rank{} with {} {} each in a step: the effective batch is {}", rank_.size,
+                        rank_.size == 1 ? "" : "s", options_.batch_size, unit_, rank_.size * options_.batch_size));
+  }
+  data::DataLoader loader(train_, {.batch_size = options_.batch_size, .sampler = sampler_, .device = rank_.device});
+  const parallel::DistributedSampler test_rows(
+      test, {.num_replicas = rank_.size, .rank = rank_.rank, .shuffle = false, .exact = true});
+  const data::TensorDataset my_test = test.subset(from_data(test_rows.indices()));
+  telemetry::Progress progress({.total = rank_.size * sampler_->size(), .unit = unit_, .enabled = narrates});
   optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = loader.size() * options_.epochs});
   const auto step = [&](const Tensor& x, const Tensor& y) {
     optimizer_->zero_grad();
@@ -133,33 +161,36 @@ double Trainer::run(telemetry::RunFolder& folder, const Tensor& test_x, const Ev
       loss_sum += value * static_cast<double>(x.size(0));
       seen += x.size(0);
       progress.set("loss", loss_sum / static_cast<double>(seen));
-      progress.advance(x.size(0));
+      progress.advance(rank_.size * x.size(0));  // the others are as far
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     total_seconds += seconds;
-    history_.push_back({.loss = loss_sum / static_cast<double>(seen), .seconds = seconds});
 
-    telemetry::Fields fields{{"epoch", epoch},
-                             {"train_loss", history_.back().loss},
-                             {"train_seconds", seconds},
-                             {"lr", optimizer_->learning_rate()}};
-    const Tensor output = predict(test_x);
+    const Tensor output = predict(my_test.x());
     if (!all_finite(output)) {
       fail<ValueError>(
           "the model's output for the test data is not finite after epoch {}, batch {} of {}: training stopped. {}",
           epoch, batch, loader.size(), divergence_cure(options_));
     }
-    for (const auto& [name, value] : evaluate(output)) {
-      fields.push_back({name, value});
-      progress.set(name, value);
+    const std::vector<double> sums = sum_over_ranks(
+        {loss_sum, static_cast<double>(seen), score.sum(output, my_test.y()), static_cast<double>(my_test.size())});
+    history_.push_back({.loss = sums[0] / sums[1], .score = score.finish(sums[2] / sums[3]), .seconds = seconds});
+    progress.set("loss", history_.back().loss);
+    progress.set(score.name, history_.back().score);
+    if (folder != nullptr) {
+      folder->append_metrics({{"epoch", epoch},
+                              {"train_loss", history_.back().loss},
+                              {"train_seconds", seconds},
+                              {"lr", optimizer_->learning_rate()},
+                              {score.name, history_.back().score}});
     }
-    folder.append_metrics(fields);
     progress.end_epoch();
   }
   return total_seconds;
 }
 
-telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe) {
+telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe,
+                                const Rank& rank) {
   return {{"program", program},
           {"data", options.data},
           {"epochs", options.epochs},
@@ -173,6 +204,7 @@ telemetry::Fields common_fields(const std::string& program, const CommonOptions&
           {"device", options.device},
           {"parallel", options.parallel},
           {"devices", fmt::format("{}", fmt::join(options.devices, ","))},
+          {"ranks", static_cast<std::int64_t>(rank.size)},
           {"threads", static_cast<std::int64_t>(num_threads())},
           {"seed", static_cast<std::int64_t>(options.seed)}};
 }

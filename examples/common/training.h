@@ -12,9 +12,12 @@
 #include <tandem/nn/sequential.h>
 #include <tandem/optim/optimizer.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
+#include <tandem/parallel/distributed/distributed_data_parallel.h>
+#include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/telemetry/run_folder.h>
 
 #include "cli.h"
+#include "ranks.h"
 
 // What the two samples do alike.
 
@@ -36,10 +39,18 @@ struct Recipe {
   bool cosine = true;
 };
 
-/// One epoch's means over the training samples.
+/// What is measured on the test rows after each epoch.
+struct Score {
+  std::string name;                                                                  // "test_accuracy"
+  std::function<double(const tandem::Tensor& output, const tandem::Tensor& y)> sum;  // over the rows given
+  std::function<double(double mean)> finish;                                         // of the mean over all test rows
+};
+
+/// What an epoch came to, over all ranks.
 struct EpochMetrics {
-  double loss = 0;
-  double seconds = 0;  // of training, without the evaluation
+  double loss = 0;  // mean over the training samples
+  double score = 0;
+  double seconds = 0;  // of training on this rank, without the evaluation
 };
 
 /// Trains `model` and keeps the user and the run folder up to date.
@@ -47,24 +58,27 @@ class Trainer {
  public:
   /// `loss_fn(output, target)` is a mean over the batch. Throws ConfigError when the batch is larger than the data.
   using LossFunction = tandem::Tensor (*)(const tandem::Tensor& output, const tandem::Tensor& target);
-  Trainer(const CommonOptions& options, const Recipe& recipe, tandem::nn::Sequential& model,
+  Trainer(const CommonOptions& options, const Recipe& recipe, const Rank& rank, tandem::nn::Sequential& model,
           const tandem::data::TensorDataset& train, LossFunction loss_fn, std::string unit);
 
-  /// Makes the numbers to show and to log of the model's output for all test rows.
-  using EvaluateFunction = std::function<std::vector<std::pair<std::string, double>>(const tandem::Tensor& output)>;
-  /// All epochs, with an evaluation after each. Returns the seconds spent in training alone.
-  /// Throws ValueError naming epoch and batch when the loss, or the output for a test row, is not finite.
-  double run(tandem::telemetry::RunFolder& folder, const tandem::Tensor& test_x, const EvaluateFunction& evaluate);
+  /// All epochs, with an evaluation after each. `folder` is that of the leading rank, null on others. Returns the
+  /// seconds spent in training alone. Throws ValueError naming epoch and batch when the loss, or the output for a test
+  /// row, is not finite.
+  double run(tandem::telemetry::RunFolder* folder, const tandem::data::TensorDataset& test, const Score& score);
 
   const std::vector<EpochMetrics>& history() const noexcept { return history_; }
 
  private:
   tandem::Tensor loss(const tandem::Tensor& x, const tandem::Tensor& y);
   tandem::Tensor predict(const tandem::Tensor& x);
+  std::vector<double> sum_over_ranks(const std::vector<double>& sums) const;
 
   const CommonOptions& options_;
+  Rank rank_;
   tandem::nn::Sequential& model_;
-  std::optional<tandem::parallel::DataParallel<tandem::nn::Sequential>> replicas_;  // with --parallel dp
+  std::optional<tandem::parallel::DataParallel<tandem::nn::Sequential>> replicas_;             // with --parallel dp
+  std::optional<tandem::parallel::DistributedDataParallel<tandem::nn::Sequential>> together_;  // with --parallel ddp
+  std::shared_ptr<const tandem::parallel::DistributedSampler> sampler_;
   const tandem::data::TensorDataset& train_;
   LossFunction loss_fn_;
   std::string unit_;
@@ -74,6 +88,7 @@ class Trainer {
 };
 
 /// The fields of config.json that both samples share.
-tandem::telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe);
+tandem::telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe,
+                                        const Rank& rank);
 
 }  // namespace example

@@ -1,8 +1,10 @@
 // Learns handwritten digits with a multi-layer perceptron.
 
 #include <algorithm>
-#include <cstdio>
+#include <cstddef>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,15 +20,81 @@ namespace {
 
 using namespace tandem;
 
-double accuracy(const Tensor& logits, const Tensor& labels) {
+double count_right(const Tensor& logits, const Tensor& labels) {
   const Tensor guesses = logits.argmax(1);
   const auto guess = guesses.span<std::int64_t>();
   const auto label = labels.span<std::int64_t>();
-  std::size_t right = 0;
+  double right = 0;
   for (std::size_t i = 0; i < label.size(); ++i) {
     right += guess[i] == label[i] ? 1 : 0;
   }
-  return static_cast<double>(right) / static_cast<double>(label.size());
+  return right;
+}
+
+struct Pixels {
+  data::TensorDataset train;
+  data::TensorDataset test;
+};
+
+Pixels scale(const example::Digits& digits, const std::string& scaling) {
+  if (scaling == "standard") {
+    const auto scaler = data::Standardizer::of_all(digits.train_x);
+    return {data::TensorDataset(scaler.apply(digits.train_x), digits.train_y),
+            data::TensorDataset(scaler.apply(digits.test_x), digits.test_y)};
+  }
+  const double largest = std::max(digits.train_x.max().item(), 1.0);
+  return {data::TensorDataset(digits.train_x / largest, digits.train_y),
+          data::TensorDataset(digits.test_x / largest, digits.test_y)};
+}
+
+void write_picture(const telemetry::RunFolder& folder, const example::Digits& digits,
+                   const std::vector<example::EpochMetrics>& history) {
+  telemetry::Curve loss{.name = "training"};
+  telemetry::Curve right{.name = "test"};
+  for (std::size_t epoch = 0; epoch < history.size(); ++epoch) {
+    loss.x.push_back(static_cast<double>(epoch + 1));
+    loss.y.push_back(history[epoch].loss);
+    right.x.push_back(static_cast<double>(epoch + 1));
+    right.y.push_back(100 * history[epoch].score);
+  }
+  telemetry::write_curves(
+      folder.file("curves.svg"), "mlp: " + digits.name,
+      {{.title = "Loss", .x_label = "epoch", .y_label = "cross-entropy", .curves = {loss}, .log_y = true},
+       {.title = "Accuracy", .x_label = "epoch", .y_label = "accuracy, %", .curves = {right}}});
+}
+
+// On each rank, of which the leading one speaks and writes.
+void train(const example::CommonOptions& options, const example::Recipe& recipe, const example::Digits& digits,
+           const Pixels& pixels, const example::Rank& rank) {
+  nn::Sequential model = example::make_mlp(pixels.train.x().size(1), options.hidden, digits.classes, recipe.dropout);
+  model.to(rank.device);
+  example::Trainer trainer(
+      options, recipe, rank, model, pixels.train,
+      [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, "images");
+  const example::Score score{.name = "test_accuracy", .sum = count_right, .finish = [](double mean) { return mean; }};
+  if (!rank.leads()) {
+    trainer.run(nullptr, pixels.test, score);
+    return;
+  }
+
+  telemetry::RunFolder folder({.program = "mlp", .path = options.out});
+  folder.write_config(example::common_fields("mlp", options, recipe, rank));
+  if (!options.quiet) {
+    example::narrate(fmt::format("{}: {} to train, {} to test", digits.name, pixels.train.size(), pixels.test.size()));
+  }
+  const double seconds = trainer.run(&folder, pixels.test, score);
+  const double accuracy = trainer.history().back().score;
+  write_picture(folder, digits, trainer.history());
+  fmt::print("test accuracy: {:.2f} %  ({} epochs in {:.2f} s of training)\n", 100 * accuracy, options.epochs, seconds);
+  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
+  if (options.json) {
+    example::print_result_json(
+        {{"test_accuracy", accuracy},
+         {"train_seconds", seconds},
+         {"images_per_second", static_cast<double>(pixels.train.size() * options.epochs) / seconds},
+         {"epochs", options.epochs},
+         {"seed", static_cast<std::int64_t>(options.seed)}});
+  }
 }
 
 int mlp(int argc, char** argv) {
@@ -50,7 +118,9 @@ int mlp(int argc, char** argv) {
       "Examples:\n"
       "  mlp                                  the bundled digits, a few seconds\n"
       "  mlp --hidden 512 --epochs 10         another net\n"
-      "  mlp --data ~/mnist --json --quiet    MNIST files; the last line is JSON");
+      "  mlp --data ~/mnist --json --quiet    MNIST files; the last line is JSON\n"
+      "  mlp --ranks 2 --batch-size 32        two ranks, threads of this process\n"
+      "  tandem run -n 2 mlp --batch-size 32  two ranks, processes");
   if (const auto code = example::parse(app, argc, argv)) {
     return *code;
   }
@@ -61,59 +131,8 @@ int mlp(int argc, char** argv) {
   manual_seed(options.seed);
 
   const example::Digits digits = example::load_digits(options.data);
-  Tensor train_x;
-  Tensor test_x;
-  if (scaling == "standard") {
-    const auto scaler = data::Standardizer::of_all(digits.train_x);
-    train_x = scaler.apply(digits.train_x);
-    test_x = scaler.apply(digits.test_x);
-  } else {
-    const double largest = std::max(digits.train_x.max().item(), 1.0);
-    train_x = digits.train_x / largest;
-    test_x = digits.test_x / largest;
-  }
-  const data::TensorDataset train(train_x, digits.train_y);
-
-  nn::Sequential model = example::make_mlp(train_x.size(1), options.hidden, digits.classes, recipe.dropout);
-  model.to(Device(options.device));
-  example::Trainer trainer(
-      options, recipe, model, train, [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); },
-      "images");
-  telemetry::RunFolder folder({.program = "mlp", .path = options.out});
-  folder.write_config(example::common_fields("mlp", options, recipe));
-  if (!options.quiet) {
-    example::narrate(fmt::format("{}: {} to train, {} to test", digits.name, train.size(), test_x.size(0)));
-  }
-
-  std::vector<double> test_accuracy;
-  const double seconds = trainer.run(folder, test_x, [&](const Tensor& logits) {
-    test_accuracy.push_back(accuracy(logits, digits.test_y));
-    return std::vector<std::pair<std::string, double>>{{"test_accuracy", test_accuracy.back()}};
-  });
-
-  telemetry::Curve loss{.name = "training"};
-  telemetry::Curve right{.name = "test"};
-  for (std::size_t epoch = 0; epoch < trainer.history().size(); ++epoch) {
-    loss.x.push_back(static_cast<double>(epoch + 1));
-    loss.y.push_back(trainer.history()[epoch].loss);
-    right.x.push_back(static_cast<double>(epoch + 1));
-    right.y.push_back(100 * test_accuracy[epoch]);
-  }
-  telemetry::write_curves(
-      folder.file("curves.svg"), "mlp: " + digits.name,
-      {{.title = "Loss", .x_label = "epoch", .y_label = "cross-entropy", .curves = {loss}, .log_y = true},
-       {.title = "Accuracy", .x_label = "epoch", .y_label = "accuracy, %", .curves = {right}}});
-
-  fmt::print("test accuracy: {:.2f} %  ({} epochs in {:.2f} s of training)\n", 100 * test_accuracy.back(),
-             options.epochs, seconds);
-  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
-  if (options.json) {
-    example::print_result_json({{"test_accuracy", test_accuracy.back()},
-                                {"train_seconds", seconds},
-                                {"images_per_second", static_cast<double>(train.size() * options.epochs) / seconds},
-                                {"epochs", options.epochs},
-                                {"seed", static_cast<std::int64_t>(options.seed)}});
-  }
+  const Pixels pixels = scale(digits, scaling);
+  example::as_ranks(options, [&](const example::Rank& rank) { train(options, recipe, digits, pixels, rank); });
   return 0;
 }
 

@@ -1,9 +1,11 @@
 // Predicts a number from the columns of a table: house prices, or a CSV file of the user's.
 
 #include <cmath>
-#include <cstdio>
+#include <cstddef>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -24,6 +26,90 @@ std::string readable(double value) {
   return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
 
+// The net learns the target at mean 0 and deviation 1; errors are reported in its own unit.
+struct Task {
+  example::RegressionData data;
+  data::Standardizer scaler;
+  data::TensorDataset train;
+  data::TensorDataset test;
+
+  explicit Task(example::RegressionData table)
+      : data(std::move(table)),
+        scaler(data::Standardizer::per_column(data.train_y)),
+        train(data.train_x, scaler.apply(data.train_y).to(DType::f32)),
+        test(data.test_x, data.test_y) {}
+
+  example::Score score() const {
+    return {.name = "test_rmse",
+            .sum =
+                [this](const Tensor& output, const Tensor& y) {
+                  return nn::mse_loss(scaler.invert(output.to(DType::f64)), y, Reduction::sum).item();
+                },
+            .finish = [](double mean) { return std::sqrt(mean); }};
+  }
+};
+
+void write_picture(const telemetry::RunFolder& folder, const Task& task, double baseline,
+                   const std::vector<example::EpochMetrics>& history) {
+  const double unit = task.scaler.std().item();
+  telemetry::Curve train{.name = "training"};
+  telemetry::Curve test{.name = "test"};
+  telemetry::Curve squares{.name = "least squares"};
+  for (std::size_t epoch = 0; epoch < history.size(); ++epoch) {
+    const double x = static_cast<double>(epoch + 1);
+    train.x.push_back(x);
+    train.y.push_back(unit * std::sqrt(history[epoch].loss));
+    test.x.push_back(x);
+    test.y.push_back(history[epoch].score);
+    squares.x.push_back(x);
+    squares.y.push_back(baseline);
+  }
+  telemetry::write_curves(folder.file("curves.svg"), "regression: " + task.data.name,
+                          {{.title = "Error",
+                            .x_label = "epoch",
+                            .y_label = "RMSE of " + task.data.target,
+                            .curves = {train, test, squares}}});
+}
+
+// On each rank, of which the leading one speaks and writes.
+void train(const example::CommonOptions& options, const example::Recipe& recipe, const Task& task,
+           const example::Rank& rank) {
+  nn::Sequential model = example::make_mlp(task.train.x().size(1), options.hidden, 1, recipe.dropout);
+  model.to(rank.device);
+  example::Trainer trainer(
+      options, recipe, rank, model, task.train, [](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); },
+      "rows");
+  if (!rank.leads()) {
+    trainer.run(nullptr, task.test, task.score());
+    return;
+  }
+
+  telemetry::RunFolder folder({.program = "regression", .path = options.out});
+  telemetry::Fields config = example::common_fields("regression", options, recipe, rank);
+  config.push_back({"target", task.data.target});
+  folder.write_config(config);
+  const double baseline = example::least_squares_rmse(task.data);
+  if (!options.quiet) {
+    example::narrate(fmt::format("{}: {} rows to train, {} to test; predicting '{}'", task.data.name, task.train.size(),
+                                 task.test.size(), task.data.target));
+    if (!task.data.categories.empty()) {
+      example::narrate("taken as categories: " + task.data.categories);
+    }
+  }
+  const double seconds = trainer.run(&folder, task.test, task.score());
+  const double rmse = trainer.history().back().score;
+  write_picture(folder, task, baseline, trainer.history());
+  fmt::print("test RMSE: {}  (linear least squares: {}; {} epochs in {:.2f} s of training)\n", readable(rmse),
+             readable(baseline), options.epochs, seconds);
+  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
+  if (options.json) {
+    example::print_result_json({{"test_rmse", rmse},
+                                {"baseline_rmse", baseline},
+                                {"train_seconds", seconds},
+                                {"seed", static_cast<std::int64_t>(options.seed)}});
+  }
+}
+
 int regression(int argc, char** argv) {
   // Tuned on a part of the training rows; the test part was not looked at.
   example::CommonOptions options{
@@ -40,7 +126,10 @@ int regression(int argc, char** argv) {
       "Examples:\n"
       "  regression                                     the bundled house prices\n"
       "  regression --hidden 64 --epochs 20 --lr 0.01   a smaller net\n"
-      "  regression --data my.csv --target price        a table of your own");
+      "  regression --data my.csv --target price        a table of your own\n"
+      "  regression --ranks 2 --batch-size 64           two ranks, threads of this\n"
+      "                                                 process\n"
+      "  tandem run -n 2 regression --batch-size 64     two ranks, processes");
   if (const auto code = example::parse(app, argc, argv)) {
     return *code;
   }
@@ -56,62 +145,8 @@ int regression(int argc, char** argv) {
   }
   manual_seed(options.seed);
 
-  const example::RegressionData data = example::load_table(options.data, target, options.seed);
-  // The net learns the target at mean 0 and deviation 1; errors are reported in its own unit.
-  const auto scaler = data::Standardizer::per_column(data.train_y);
-  const double unit = scaler.std().item();
-  const data::TensorDataset train(data.train_x, scaler.apply(data.train_y).to(DType::f32));
-
-  nn::Sequential model = example::make_mlp(data.train_x.size(1), options.hidden, 1, recipe.dropout);
-  model.to(Device(options.device));
-  example::Trainer trainer(
-      options, recipe, model, train, [](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, "rows");
-  telemetry::RunFolder folder({.program = "regression", .path = options.out});
-  telemetry::Fields config = example::common_fields("regression", options, recipe);
-  config.push_back({"target", target});
-  folder.write_config(config);
-  const double baseline = example::least_squares_rmse(data);
-  if (!options.quiet) {
-    example::narrate(fmt::format("{}: {} rows to train, {} to test; predicting '{}'", data.name, train.size(),
-                                 data.test_x.size(0), target));
-    if (!data.categories.empty()) {
-      example::narrate("taken as categories: " + data.categories);
-    }
-  }
-
-  std::vector<double> test_rmse;
-  const double seconds = trainer.run(folder, data.test_x, [&](const Tensor& output) {
-    test_rmse.push_back(std::sqrt(nn::mse_loss(scaler.invert(output.to(DType::f64)), data.test_y).item()));
-    return std::vector<std::pair<std::string, double>>{{"test_rmse", test_rmse.back()}};
-  });
-
-  telemetry::Curve train_curve{.name = "training"};
-  telemetry::Curve test_curve{.name = "test"};
-  telemetry::Curve baseline_curve{.name = "least squares"};
-  for (std::size_t epoch = 0; epoch < test_rmse.size(); ++epoch) {
-    const double x = static_cast<double>(epoch + 1);
-    train_curve.x.push_back(x);
-    train_curve.y.push_back(unit * std::sqrt(trainer.history()[epoch].loss));
-    test_curve.x.push_back(x);
-    test_curve.y.push_back(test_rmse[epoch]);
-    baseline_curve.x.push_back(x);
-    baseline_curve.y.push_back(baseline);
-  }
-  telemetry::write_curves(folder.file("curves.svg"), "regression: " + data.name,
-                          {{.title = "Error",
-                            .x_label = "epoch",
-                            .y_label = "RMSE of " + target,
-                            .curves = {train_curve, test_curve, baseline_curve}}});
-
-  fmt::print("test RMSE: {}  (linear least squares: {}; {} epochs in {:.2f} s of training)\n",
-             readable(test_rmse.back()), readable(baseline), options.epochs, seconds);
-  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
-  if (options.json) {
-    example::print_result_json({{"test_rmse", test_rmse.back()},
-                                {"baseline_rmse", baseline},
-                                {"train_seconds", seconds},
-                                {"seed", static_cast<std::int64_t>(options.seed)}});
-  }
+  const Task task(example::load_table(options.data, target, options.seed));
+  example::as_ranks(options, [&](const example::Rank& rank) { train(options, recipe, task, rank); });
   return 0;
 }
 

@@ -6,7 +6,7 @@ if(TANDEM_CUDA_ENABLED)
     cuda/matmul.cpp cuda/matmul/plan.cpp cuda/matmul/planner.cpp cuda/matmul/tuner.cpp cuda/pointwise.cpp
     cuda/queue.cpp cuda/reduce.cpp cuda/reduction_plan.cpp cuda/step.cpp cuda/transfer.cpp)
   set(cuda_kernels
-    cuda/batch_norm.cu cuda/batch_norm_grad.cu cuda/clip.cu cuda/compare.cu cuda/copy.cu cuda/copy_16_bits.cu
+    cuda/batch_norm.cu cuda/batch_norm_grad.cu cuda/clip.cu cuda/combine.cu cuda/compare.cu cuda/copy.cu cuda/copy_16_bits.cu
     cuda/copy_bytes.cu cuda/copy_floats.cu cuda/copy_integers.cu cuda/cross_entropy.cu cuda/cross_entropy_grad.cu
     cuda/cross_entropy_shares.cu cuda/elementwise_loss.cu cuda/elementwise_loss_grad.cu cuda/fill.cu cuda/gather.cu cuda/grad_scale.cu
     cuda/index_add.cu cuda/index_select.cu cuda/layer_norm.cu cuda/layer_norm_grad.cu cuda/matmul/epilogue.cu

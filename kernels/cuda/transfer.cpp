@@ -8,15 +8,22 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// The driver goes through the host where GPUs do not reach each other's memory. The source's stream has to have made
-// what is read, and must not write or free it before it was read.
-void between_gpus(const Queue& queue, const Transfer& kernel) {
-  const cuda::Stream from = cuda::current_stream(kernel.in_device);
-  const cuda::Stream to = cuda::current_stream(kernel.out_device);
-  to.wait_stream(from);
+// The driver goes through the host where GPUs do not reach each other's memory.
+void copy_between_gpus(const Queue& queue, const Transfer& kernel) {
   cuda::require(cudaMemcpyPeerAsync(kernel.out, kernel.out_device.index, kernel.in, kernel.in_device.index,
                                     static_cast<std::size_t>(kernel.bytes), queue.stream()),
                 "cudaMemcpyPeerAsync");
+}
+
+// The source's stream has to have made what is read, and must not write or free it before it was read.
+void between_gpus(const Queue& queue, const Transfer& kernel) {
+  if (!kernel.orders_gpus) {
+    return copy_between_gpus(queue, kernel);
+  }
+  const cuda::Stream from = cuda::current_stream(kernel.in_device);
+  const cuda::Stream to = cuda::current_stream(kernel.out_device);
+  to.wait_stream(from);
+  copy_between_gpus(queue, kernel);
   from.wait_stream(to);
 }
 

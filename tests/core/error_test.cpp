@@ -49,6 +49,26 @@ TYPED_TEST(EveryError, IsCopiedWithoutThrowing) {
   EXPECT_TRUE(std::is_nothrow_copy_assignable_v<TypeParam>);
 }
 
+TEST(CommError, KeepsItsDetailsAndIsCopiedWithoutThrowing) {
+  EXPECT_TRUE(std::is_nothrow_copy_constructible_v<CommError>);
+  CommError error("barrier (#2): rank 1 is lost", {.fault = CommFault::peer_lost, .rank = 1, .sequence = 2});
+  const CommError copy = error;
+  error.add_context("in rank 0 of 2");
+  EXPECT_STREQ(copy.what(), "barrier (#2): rank 1 is lost");
+  EXPECT_STREQ(error.what(), "barrier (#2): rank 1 is lost\n  in rank 0 of 2");
+  EXPECT_EQ(copy.details().rank, 1);
+  EXPECT_EQ(copy.details().sequence, 2);
+  EXPECT_EQ(copy.details().bytes, -1);
+}
+
+TEST(CommError, NamesItsFaults) {
+  EXPECT_EQ(name(CommFault::peer_lost), "peer_lost");
+  EXPECT_EQ(name(CommFault::timeout), "timeout");
+  EXPECT_EQ(name(CommFault::mismatch), "mismatch");
+  EXPECT_EQ(name(CommFault::aborted), "aborted");
+  EXPECT_EQ(name(CommFault::init), "init");
+}
+
 TEST(Error, ContextIsAppendedInOrder) {
   Error error("bottom");
   error.add_context("inner").add_context("outer");

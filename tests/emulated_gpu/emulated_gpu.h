@@ -37,4 +37,9 @@ void reset();
 /// The result is cudaSuccess or what a launch would have given.
 cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> task);
 
+/// The same for what waits for other devices, as a collective's kernel does: it runs once `ready` says so, which is
+/// asked again and again, with the runtime locked. The memory of all devices is open to it. Not in a capture.
+cudaError_t enqueue_when(cudaStream_t stream, const char* name, std::function<bool()> ready,
+                         std::function<void()> task);
+
 }  // namespace emulated_gpu

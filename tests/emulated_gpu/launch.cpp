@@ -59,20 +59,44 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
 
 }  // namespace detail
 
+namespace {
+
+detail::Task library_kernel(const char* name, unsigned devices, std::function<void()> run) {
+  detail::Task task;
+  task.type = cudaGraphNodeTypeKernel;
+  task.name = name;
+  task.devices = devices;
+  task.run = [run = std::move(run)] {
+    run();
+    return cudaSuccess;
+  };
+  return task;
+}
+
+}  // namespace
+
 cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()> task) {
   using namespace detail;
   return call([&](Runtime& runtime, Lock& lock) {
     if (const cudaError_t error = runtime.check(stream); error != cudaSuccess) {
       return error;
     }
-    Task queued;
-    queued.type = cudaGraphNodeTypeKernel;
-    queued.name = name;
-    queued.devices = stream->device->reach();
-    queued.run = [task = std::move(task)] {
-      task();
-      return cudaSuccess;
-    };
+    return runtime.submit(lock, *stream, library_kernel(name, stream->device->reach(), std::move(task)));
+  });
+}
+
+cudaError_t enqueue_when(cudaStream_t stream, const char* name, std::function<bool()> ready,
+                         std::function<void()> task) {
+  using namespace detail;
+  return call([&](Runtime& runtime, Lock& lock) {
+    if (const cudaError_t error = runtime.check(stream); error != cudaSuccess) {
+      return error;
+    }
+    if (stream->capture != nullptr) {
+      return cudaErrorStreamCaptureUnsupported;
+    }
+    Task queued = library_kernel(name, (1U << runtime.devices.size()) - 1, std::move(task));
+    queued.ready = std::move(ready);
     return runtime.submit(lock, *stream, std::move(queued));
   });
 }

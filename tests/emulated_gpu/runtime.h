@@ -39,6 +39,7 @@ struct Task {
   unsigned devices = 0;              // whose memory is open meanwhile: a bit for each
   bool locked = false;               // runs with the mutex held
   std::shared_ptr<Marker> wait;      // must be done first
+  std::function<bool()> ready;       // must say so first; may be empty
   std::shared_ptr<Marker> record;    // is done then
 };
 
@@ -124,7 +125,8 @@ class Runtime {
   void finish(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, Device& device);
   void finish(Lock& lock, const std::shared_ptr<Marker>& marker);
-  // One task of the stream, or of one that it waits for; false where a host function has to end first.
+  // One task of the stream, or of one that it waits for; false where a host function has to end first, or another
+  // device to come.
   bool run_front(Lock& lock, CUstream_st& stream);
   // Right now, outside of all streams.
   cudaError_t run_now(Lock& lock, Task task);

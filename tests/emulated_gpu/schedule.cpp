@@ -26,7 +26,7 @@ template <class Done>
 void Runtime::run_until(Lock& lock, CUstream_st& stream, const Done& done) {
   while (!done()) {
     if (!run_front(lock, stream)) {
-      changed_.wait(lock);
+      changed_.wait_for(lock, std::chrono::milliseconds(1));  // what Task::ready looks at tells nobody
     }
   }
 }
@@ -55,6 +55,9 @@ bool Runtime::run_front(Lock& lock, CUstream_st& stream) {
   }
   if (const auto& marker = stream.queue.front().wait; marker != nullptr && !marker->done) {
     return run_front(lock, *marker->stream);
+  }
+  if (const auto& ready = stream.queue.front().ready; ready && !ready()) {
+    return false;
   }
   Task task = std::move(stream.queue.front());
   stream.queue.pop_front();

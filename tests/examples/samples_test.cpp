@@ -37,8 +37,8 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
   for (const char* flag : {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME",
-                           "--hidden N,N,...", "--device NAME", "--parallel", "--devices NAME,NAME,...", "--threads N",
-                           "--seed N", "--out PATH", "--captured", "--json", "--quiet", "--help"}) {
+                           "--hidden N,N,...", "--device NAME", "--parallel", "--devices NAME,NAME,...", "--ranks N",
+                           "--threads N", "--seed N", "--out PATH", "--captured", "--json", "--quiet", "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));
@@ -76,7 +76,7 @@ TEST_P(EachSample, TrainsAsReplicas) {
 TEST_P(EachSample, DevicesThatDoNotFitAreRefused) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--devices", "cpu:0,cpu:1"},
-            "error: --devices: goes with --parallel dp; for one device there is --device"},
+            "error: --devices: goes with --parallel dp or ddp; for one device there is --device"},
            {{"--parallel", "dp", "--devices", "cpu:0,cpu:1", "--device", "cpu:1"},
             "error: --device: is for one device; with --parallel dp there is --devices"},
            {{"--parallel", "dp", "--devices", "cpu:0,cpu:99"}, "error: --devices: device 'cpu:99': "},
@@ -84,7 +84,12 @@ TEST_P(EachSample, DevicesThatDoNotFitAreRefused) {
             "error: --devices: expected different devices with commas between them, like cpu:0,cpu:1, got "
             "'cpu:0,cpu:0'"},
            {{"--parallel", "dp", "--devices", "cpu:0,cpu:1", "--captured"},
-            "error: --captured: a step over several devices cannot be captured yet; leave out --parallel"}}) {
+            "error: --captured: a step over several devices or ranks cannot be captured yet"},
+           {{"--ranks", "2", "--captured"},
+            "error: --captured: a step over several devices or ranks cannot be captured yet"},
+           {{"--ranks", "2", "--parallel", "dp"}, "error: --ranks: goes with --parallel ddp"},
+           {{"--ranks", "2", "--devices", "cpu:0,cpu:1", "--device", "cpu:1"},
+            "error: --device: is for one device; with --parallel ddp there is --devices"}}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_THAT(outcome.err, StartsWith(message));

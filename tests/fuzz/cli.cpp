@@ -1,47 +1,17 @@
 #include "common/cli.h"
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <iostream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fuzz/output.h"
 #include "fuzz/promises.h"
 #include "fuzz/targets.h"
 
 namespace tandem::fuzz {
 
 namespace {
-
-// What is written to stderr and std::cout while it lives.
-class Output {
- public:
-  Output() : old_err_(stderr), old_out_(std::cout.rdbuf(out_.rdbuf())) { stderr = ::open_memstream(&text_, &size_); }
-  ~Output() {
-    std::fclose(stderr);
-    stderr = old_err_;
-    std::cout.rdbuf(old_out_);
-    std::free(text_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  std::string_view err() {
-    std::fflush(stderr);
-    return {text_, size_};
-  }
-  std::string out() const { return out_.str(); }
-
- private:
-  char* text_ = nullptr;
-  std::size_t size_ = 0;
-  std::ostringstream out_;
-  std::FILE* old_err_;
-  std::streambuf* old_out_;
-};
 
 void check_options(const example::CommonOptions& options) {
   promise(options.epochs >= 1 && options.batch_size >= 1, "counts are at least 1");
@@ -56,15 +26,7 @@ void check_options(const example::CommonOptions& options) {
 }  // namespace
 
 void cli(Bytes input) {
-  std::vector<std::string> arguments{"program"};
-  arguments.emplace_back();
-  for (const std::uint8_t byte : input) {
-    if (byte == '\n') {
-      arguments.emplace_back();
-    } else if (byte != 0) {  // an argument cannot hold it
-      arguments.back() += static_cast<char>(byte);
-    }
-  }
+  const std::vector<std::string> arguments = arguments_of("program", input);
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) {
     argv.push_back(argument.c_str());

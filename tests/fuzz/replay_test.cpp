@@ -90,9 +90,17 @@ TEST(Promises, AreEnforced) {
 }
 
 const Target kTargets[] = {
-    {"csv", csv}, {"gzip", gzip}, {"idx", idx}, {"npy", npy},
+    {"csv", csv},
+    {"environment", environment},
+    {"frames", frames},
+    {"gzip", gzip},
+    {"idx", idx},
+    {"npy", npy},
 #ifdef TANDEM_FUZZ_CLI
     {"cli", cli},
+#endif
+#ifdef TANDEM_FUZZ_RUN_FLAGS
+    {"run_flags", run_flags},
 #endif
 };
 

@@ -27,7 +27,34 @@ def idx(code, *sizes, elements=b""):
     return bytes([0, 0, code, len(sizes)]) + b"".join(struct.pack(">I", size) for size in sizes) + elements
 
 
+def frame(kind, key=b"", value=b"", expected=b"", number=1):
+    return struct.pack(">BBHIII", kind, 0, len(key), number, len(expected), len(value)) + key + expected + value
+
+
+def variables(*lines, method="env://"):
+    return "\n".join([method, *lines]).encode()
+
+
 SEEDS = {
+    "run_flags": {
+        "plain": b"-n\n2\n./mlp\n--epochs\n5",
+        "none": b"",
+        "help": b"--help",
+        "help_of_the_program": b"-n2\n./mlp\n--help",
+        "end_of_flags": b"--\n--odd name\n--\n",
+        "torchruns_names": b"--nproc_per_node=2\n--max_restarts\n3\n--log_dir\nlogs\nx",
+        "two_nodes": b"--nnodes\n2\n--node-rank\n1\n--rdzv\n[::1]:29500\nx",
+        "no_place": b"--nnodes=2\nx",
+        "wrong_place": b"--nnodes=2\n--rdzv\nhere\nx",
+        "standalone": b"--standalone\n--nnodes\n2\nx",
+        "numbers": b"-n\n4097\n--kill-timeout\nnan\n--heartbeat-limit\n1e9",
+        "auto": b"-n\nauto\nx",
+        "forgotten_value": b"-n",
+        "value_in_a_flag": b"--standalone=2\nx",
+        "misspelt": b"--nprocs\n2\nx",
+        "minus": b"-\nx",
+        "empty": b"\n\n",
+    },
     "cli": {
         "none": b"",
         "help": b"--help",
@@ -72,6 +99,53 @@ SEEDS = {
         "long_field": b"Aa\n" + b"x" * 300,
         "many_columns": b"A" + b"1," * 70 + b"1\n",
         "nul": b"Aa\n1\0\n",
+    },
+    "environment": {
+        "none": variables(),
+        "torchrun": variables("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0",
+                              "MASTER_ADDR=node7", "MASTER_PORT=29500"),
+        "agent": variables("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=a", "MASTER_PORT=65535",
+                           "TORCHELASTIC_USE_AGENT_STORE=True"),
+        "agent_port": variables("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=a", "MASTER_PORT=1", "TANDEM_STORE_PORT=2",
+                                "TORCHELASTIC_USE_AGENT_STORE=True"),
+        "open_mpi": variables("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+                              "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
+        "slurm": variables("SLURM_PROCID=4", "SLURM_STEP_ID=0", "SLURM_NTASKS=5", "SLURM_NNODES=3", "SLURM_NODEID=2",
+                           "SLURM_LOCALID=0", "SLURM_TASKS_PER_NODE=2(x2),1", "SLURM_JOB_ID=123456",
+                           "SLURM_STEP_NODELIST=gpu-[007-008,20]"),
+        "slurm_nested": variables("SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_NTASKS=2", "SLURM_NNODES=2",
+                                  "SLURM_NODEID=0", "SLURM_LOCALID=0", "SLURM_TASKS_PER_NODE=1(x9999999999)",
+                                  "SLURM_JOB_ID=1", "SLURM_STEP_NODELIST=[[1]"),
+        "missing": variables("RANK=0"),
+        "no_rank": variables("WORLD_SIZE=2"),
+        "huge": variables("RANK=99999999999999999999", "WORLD_SIZE=1048577"),
+        "spaces": variables("RANK= 1", "WORLD_SIZE=2 "),
+        "tcp": variables("RANK=0", "WORLD_SIZE=2", method="tcp://10.0.0.1:29500"),
+        "ipv6": variables("RANK=0", "WORLD_SIZE=2", method="tcp://[fe80::1%eth0]:1"),
+        "ipv6_without_brackets": variables(method="tcp://::1:80"),
+        "file": variables("RANK=0", "WORLD_SIZE=2", method="file:///shared/folder"),
+        "misspelt": variables(method="tpc://a:1"),
+        "braces": variables("RANK={}", "WORLD_SIZE={0}", method="{}://{}"),
+        "long": variables("RANK=" + "1" * 3000, "WORLD_SIZE=2"),
+    },
+    "frames": {
+        "hello": frame(1, b"node7", struct.pack(">IIII", 1, 3, 4711, 1000)),
+        "hello_of_nobody": frame(1, b"h", struct.pack(">IIII", 1, 0xFFFFFFFF, 1, 1)),
+        "another_version": frame(1, b"h", struct.pack(">IIII", 2, 0, 1, 1000)),
+        "set_and_get": frame(2, b"a", b"value") + frame(3, b"a") + frame(4, b"b") + frame(5, b"a"),
+        "add": frame(6, b"n", struct.pack(">q", -5)) + frame(6, b"n", struct.pack(">q", 7)),
+        "add_beyond": frame(2, b"n", b"9223372036854775807") + frame(6, b"n", struct.pack(">q", 1)),
+        "add_to_text": frame(2, b"n", b"1x") + frame(6, b"n", struct.pack(">q", 1)),
+        "compare_set": frame(8, b"a", b"1") + frame(7, b"a", b"2", b"1") + frame(7, b"a", b"3", b"1") + frame(9, b"a"),
+        "control": frame(10) + frame(32) + frame(33, b"", b"over") + frame(11),
+        "answers": frame(64) + frame(65, b"", b"value") + frame(66) + frame(67, b"", b"why"),
+        "no_such_kind": frame(63),
+        "reserved_byte": b"\2\1" + frame(2, b"a", b"b")[2:],
+        "length_2_63": b"\2\0\0\1\0\0\0\1\x80" + b"\0" * 7 + b"a",
+        "length_4_gib": b"\2\0\0\1\0\0\0\1\0\0\0\0\xff\xff\xff\xffa",
+        "empty_key": frame(2, b"", b"x"),
+        "cut_off": frame(2, b"a", b"value")[:-1],
+        "http": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     },
     "gzip": {
         "plain": b"a,b\n1,2\n",

@@ -15,9 +15,15 @@ using Bytes = std::span<const std::uint8_t>;
 void cli(Bytes input);
 /// The first byte chooses options, the rest is the text. See csv.cpp.
 void csv(Bytes input);
+/// An init method, and after it a variable in each line: what launchers may have set.
+void environment(Bytes input);
+/// What a client of a rendezvous server may send, done to a store.
+void frames(Bytes input);
 /// A file that may be gzip data, read through the file system.
 void gzip(Bytes input);
 void idx(Bytes input);
 void npy(Bytes input);
+/// The command line of `tandem run`, an argument a line.
+void run_flags(Bytes input);
 
 }  // namespace tandem::fuzz

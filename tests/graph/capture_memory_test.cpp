@@ -16,39 +16,13 @@
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/factories.h>
 
+#include "support/count_news.h"
 #include "support/gpu.h"
-
-namespace {
-
-std::atomic<std::uint64_t> news{0};
-
-void* counted_or_null(std::size_t bytes) noexcept {
-  news.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-void* counted(std::size_t bytes) {
-  void* memory = counted_or_null(bytes);
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-}  // namespace
-
-// All that the program and the library ask for, but for what comes from malloc itself.
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tandem {
 namespace {
+
+using test::news;
 
 TEST(CapturedMemory, AReplayedStepAllocatesNothing) {
   TANDEM_SKIP_ON_GPU("it counts what an emulated GPU allocates");

@@ -13,9 +13,10 @@ failed=0
 # names FLAG: lines "TYPE MANGLED-NAME".
 names() { nm "$@" --defined-only "$library" | awk '{print $(NF - 1), $NF}'; }
 
-# In mangled names a type's name, a guard or a qualifier may come before the namespace: 6tandem, or St and Sa, Ss, ...
+# In mangled names a type's name, a guard or a qualifier may come before the namespace (P and F: of functions that a
+# std::function holds): 6tandem, or St and Sa, Ss, ...
 readonly ours='^[A-Za-z] _Z(T[VTISHW]|GV|GR|Z)*N?[VKRO]*6tandem'
-readonly standard='^[WVu] _Z(T[VTIS]|GV|Z)*N?[VKRO]*S[tabsiod]'
+readonly standard='^[WVu] _Z(T[VTIS]|GV|Z)*P?F?N?[VKRO]*S[tabsiod]'
 
 exported=$(names -D)
 everything=$(names -a | c++filt)

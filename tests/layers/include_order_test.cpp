@@ -34,7 +34,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude{
     {"data", {"core", "kernels", "tensor"}},
     {"telemetry", {"core"}},
     {"graph", {"core", "kernels", "tensor", "autograd"}},
-    {"parallel", {"core", "kernels", "tensor", "autograd", "nn", "optim"}},
+    {"parallel", {"core", "kernels", "tensor", "autograd", "nn", "optim", "data"}},
 };
 
 std::string at(const SourceFile& file, const Include& include) { return fmt::format("{}:{}", file.path, include.line); }

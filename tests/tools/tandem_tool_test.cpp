@@ -46,6 +46,8 @@ TEST_F(TandemTool, InfoSaysWhatThereIs) {
   EXPECT_EQ(facts.at("cuda_devices").size(), static_cast<std::size_t>(cuda::device_count()));
   EXPECT_TRUE(cuda::is_available() || facts.at("why_no_cuda") != "");
   EXPECT_NE(facts.at("cpu"), "");
+  EXPECT_THAT(facts.at("backends"), Contains("local"));
+  EXPECT_GE(facts.at("build").size(), 2U);
 }
 
 TEST_F(TandemTool, InfoFollowsTheEnvironment) {
@@ -67,7 +69,8 @@ TEST_F(TandemTool, InfoFitsOnAScreen) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, StartsWith("tandem    " TANDEM_VERSION ", "));
-  for (const char* name : {"\ncpu ", "\nisa ", "\nmatmul ", "\ndevices ", "\ndtypes ", "\nmemory "}) {
+  for (const char* name :
+       {"\nbuild ", "\nbackends  local: ", "\ncpu ", "\nisa ", "\nmatmul ", "\ndevices ", "\ndtypes ", "\nmemory "}) {
     EXPECT_THAT(outcome.out, HasSubstr(name));
   }
   EXPECT_LE(lines_of(outcome.out).size(), 24U);
@@ -102,6 +105,7 @@ TEST_F(TandemTool, WrongUseIsOneLineAndExitCodeTwo) {
   };
   EXPECT_EQ(error_of({}), "error: a command must follow; tandem --help lists them\n");
   EXPECT_EQ(error_of({"inf"}), "error: unknown command inf; did you mean info?\n");
+  EXPECT_EQ(error_of({"rnu"}), "error: unknown command rnu; tandem --help lists the commands\n");
   EXPECT_EQ(error_of({"train"}), "error: unknown command train; tandem --help lists the commands\n");
   EXPECT_EQ(error_of({"--jsn"}), "error: unknown flag --jsn; tandem --help lists the commands\n");
   EXPECT_EQ(error_of({"info", "--jsn"}), "error: unknown flag --jsn; did you mean --json?\n");

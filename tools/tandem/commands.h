@@ -15,9 +15,12 @@ struct Command {
 
 /// tandem info: what this build can do on this machine.
 int info(int argc, const char* const* argv);
+/// tandem run: starts a program as the ranks of a job.
+int run(int argc, const char* const* argv);
 
 inline const std::vector<Command>& commands() {
-  static const std::vector<Command> all{{"info", "What this build can do on this machine", info}};
+  static const std::vector<Command> all{{"info", "What this build can do on this machine", info},
+                                        {"run", "Start a program as the ranks of a job", run}};
   return all;
 }
 

@@ -8,12 +8,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/build.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/device.h>
 #include <tandem/core/dtype.h>
 #include <tandem/core/error.h>
 #include <tandem/core/isa.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/parallel/backends.h>
 
 #include "command_line/command_line.h"
 #include "command_line/machine.h"
@@ -54,12 +56,36 @@ std::vector<std::string> dtypes() {
   return names;
 }
 
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
 std::vector<std::string> cuda_devices() {
   const int count = cuda::device_count();
   std::vector<std::string> names;
   names.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    names.push_back(fmt::format("cuda:{} {}", i, cuda::device_name(i)));
+    const cuda::DeviceProperties gpu = cuda::device_properties(i);
+    names.push_back(fmt::format("cuda:{} {}, {:.1f} GiB", i, gpu.name, static_cast<double>(gpu.total_memory) / kGiB));
+  }
+  return names;
+}
+
+// What it was built with.
+std::vector<std::string> build_options() {
+  std::vector<std::string> options{TANDEM_BUILD_KIND};
+  options.emplace_back(TANDEM_WITH_CUDA != 0 ? "CUDA" : "no CUDA");
+  const std::string sanitizer = TANDEM_BUILD_SANITIZER;
+  if (!sanitizer.empty()) {
+    options.push_back(fmt::format("sanitizer {}", sanitizer));
+  }
+  return options;
+}
+
+std::vector<std::string> usable_backends() {
+  std::vector<std::string> names;
+  for (const parallel::BackendInfo& backend : parallel::backends()) {
+    if (backend.usable) {
+      names.push_back(backend.name);
+    }
   }
   return names;
 }
@@ -87,6 +113,7 @@ void print_json() {
   const Product product = matrix_product();
   cli::print_result_json({{"version", TANDEM_VERSION},
                           {"compiler", TANDEM_COMPILER},
+                          {"build", build_options()},
                           {"cpu", cli::cpu_model()},
                           {"cores", cores()},
                           {"threads", std::int64_t{num_threads()}},
@@ -95,6 +122,7 @@ void print_json() {
                           {"cpu_devices", std::int64_t{cpu_device_count()}},
                           {"cuda_devices", cuda_devices()},
                           {"why_no_cuda", why_no_cuda()},
+                          {"backends", usable_backends()},
                           {"matmul_f32", product.f32},
                           {"matmul_f64", product.other},
                           {"dtypes", dtypes()},
@@ -105,9 +133,9 @@ void print_json() {
 void print_line(const char* name, const std::string& text) { fmt::print("{:<10}{}\n", name, text); }
 
 void print_table() {
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
   const Product product = matrix_product();
   print_line("tandem", fmt::format("{}, {}", TANDEM_VERSION, TANDEM_COMPILER));
+  print_line("build", fmt::format("{}", fmt::join(build_options(), ", ")));
   print_line("cpu", fmt::format("{}; {} cores, {} threads used (TANDEM_NUM_THREADS)", cli::cpu_model(), cores(),
                                 num_threads()));
   print_line("isa", fmt::format("{}, of {} (TANDEM_CPU_ISA)", core::to_string(core::isa()),
@@ -119,6 +147,11 @@ void print_table() {
   }
   if (const std::string why = why_no_cuda(); !why.empty()) {
     print_line("cuda", fmt::format("{}{}", cuda::is_available() ? "" : "none: ", why));
+  }
+  const char* name = "backends";
+  for (const parallel::BackendInfo& backend : parallel::backends()) {
+    print_line(name, fmt::format("{}{}: {}", backend.name, backend.usable ? "" : ", not usable", backend.why));
+    name = "";
   }
   print_line("dtypes", fmt::format("{}", fmt::join(dtypes(), ", ")));
   print_line("memory",

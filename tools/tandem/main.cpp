@@ -26,7 +26,8 @@ void print_help() {
       "  --version             Print the version and exit\n"
       "\nExamples:\n"
       "  tandem info           devices, instruction sets, threads, memory\n"
-      "  tandem info --json    the same as one JSON object\n");
+      "  tandem info --json    the same as one JSON object\n"
+      "  tandem run -n 2 ./mlp    a program as two ranks\n");
 }
 
 int wrong_command(std::string_view name) {

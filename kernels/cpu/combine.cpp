@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/kernels/combine.h>
+#include <tandem/kernels/combine_formulas.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+// Elements: what is read from one array stays in the first cache until it is combined.
+constexpr std::int64_t kBlock = 2048;
+
+template <class T, CombineOp kOp>
+void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count) {
+  using C = ComputeType<T>;
+  C sums[kBlock];
+  const T* lowest = static_cast<const T*>(kernel.in[0]) + first;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sums[i] = static_cast<C>(lowest[i]);
+  }
+  for (int k = 1; k < kernel.ins; ++k) {
+    const T* values = static_cast<const T*>(kernel.in[k]) + first;
+    for (std::int64_t i = 0; i < count; ++i) {
+      sums[i] = formula::combined<kOp>(sums[i], static_cast<C>(values[i]));
+    }
+  }
+  if constexpr (kOp == CombineOp::avg && std::is_floating_point_v<C>) {
+    const auto divisor = static_cast<C>(kernel.ins);
+    for (std::int64_t i = 0; i < count; ++i) {
+      sums[i] /= divisor;
+    }
+  }
+  T* result = static_cast<T*>(kernel.out[0]) + first;
+  for (std::int64_t i = 0; i < count; ++i) {
+    result[i] = static_cast<T>(sums[i]);
+  }
+  for (int k = 1; k < kernel.outs; ++k) {
+    std::memcpy(static_cast<T*>(kernel.out[k]) + first, result, static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+template <class T>
+auto block_function(CombineOp op) {
+  switch (op) {
+    case CombineOp::min: return &combine_block<T, CombineOp::min>;
+    case CombineOp::max: return &combine_block<T, CombineOp::max>;
+    case CombineOp::product: return &combine_block<T, CombineOp::product>;
+    case CombineOp::avg: return &combine_block<T, CombineOp::avg>;
+    case CombineOp::sum: break;
+  }
+  return &combine_block<T, CombineOp::sum>;
+}
+
+}  // namespace
+
+void run(OnCpu, Context&, const Combine& kernel) {
+  core::dispatch_any(kernel.dtype, [&]<class T>() {
+    const auto combine = block_function<T>(kernel.op);
+    for (std::int64_t done = 0; done < kernel.count; done += kBlock) {
+      combine(kernel, done, std::min(kBlock, kernel.count - done));
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

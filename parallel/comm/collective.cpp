@@ -1,0 +1,104 @@
+#include <tandem/parallel/comm/collective.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/format.h>
+
+namespace tandem::inline v0::parallel {
+
+const char* to_string(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::avg: return "avg";
+    case ReduceOp::min: return "min";
+    case ReduceOp::max: return "max";
+    case ReduceOp::product: return "product";
+  }
+  return "unknown";
+}
+
+const char* to_string(CollectiveKind kind) noexcept {
+  switch (kind) {
+    case CollectiveKind::broadcast: return "broadcast";
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::reduce: return "reduce";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::gather: return "gather";
+    case CollectiveKind::scatter: return "scatter";
+    case CollectiveKind::all_to_all: return "all_to_all";
+    case CollectiveKind::send: return "send";
+    case CollectiveKind::recv: return "recv";
+    case CollectiveKind::barrier: return "barrier";
+    case CollectiveKind::new_group: return "new_group";
+  }
+  return "unknown";
+}
+
+std::string to_string(const Collective& call) {
+  using Kind = CollectiveKind;
+  std::string text = fmt::format("{}{}", call.planned ? "planned " : "", to_string(call.kind));
+  if (call.kind == Kind::new_group) {
+    const bool whole = call.root == call.shape.ndim();
+    fmt::format_to(std::back_inserter(text), " of {} ranks: {}{}", call.root, fmt::join(call.shape, ", "),
+                   whole ? "" : ", ...");
+  } else if (call.kind != Kind::barrier) {
+    fmt::format_to(std::back_inserter(text), " {} {}{}", call.dtype, call.shape,
+                   call.device == DeviceType::cuda ? " on cuda" : "");
+  }
+  if (call.kind == Kind::all_reduce || call.kind == Kind::reduce || call.kind == Kind::reduce_scatter) {
+    fmt::format_to(std::back_inserter(text), " {}", to_string(call.op));
+  }
+  if (call.planned && call.tag >= 0) {
+    fmt::format_to(std::back_inserter(text), " of plan #{}", call.tag);
+  }
+  switch (call.kind) {
+    case Kind::broadcast:
+    case Kind::scatter: fmt::format_to(std::back_inserter(text), " from {}", call.root); break;
+    case Kind::reduce:
+    case Kind::gather: fmt::format_to(std::back_inserter(text), " to {}", call.root); break;
+    case Kind::send: fmt::format_to(std::back_inserter(text), " to {}, tag {}", call.root, call.tag); break;
+    case Kind::recv: fmt::format_to(std::back_inserter(text), " from {}, tag {}", call.root, call.tag); break;
+    default: break;
+  }
+  if (call.sequence >= 0) {
+    fmt::format_to(std::back_inserter(text), " (#{})", call.sequence);
+  }
+  return text;
+}
+
+std::string calls_side_by_side(std::span<const Collective> calls) {
+  std::string text;
+  for (std::size_t first = 0; first < calls.size(); ++first) {
+    const std::span<const Collective> earlier = calls.first(first);
+    if (std::find(earlier.begin(), earlier.end(), calls[first]) != earlier.end()) {
+      continue;  // named with that rank
+    }
+    std::vector<std::size_t> ranks;
+    for (std::size_t r = first; r < calls.size(); ++r) {
+      if (calls[r] == calls[first]) {
+        ranks.push_back(r);
+      }
+    }
+    fmt::format_to(std::back_inserter(text), "{}rank{} {}: {}", first == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s",
+                   fmt::join(ranks, ", "), to_string(calls[first]));
+  }
+  return text;
+}
+
+int odd_one_out(std::span<const Collective> calls) {
+  for (const Collective& candidate : calls) {
+    if (2 * std::count(calls.begin(), calls.end(), candidate) > static_cast<std::ptrdiff_t>(calls.size())) {
+      const auto odd = std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call != candidate; });
+      return odd == calls.end() ? -1 : static_cast<int>(odd - calls.begin());
+    }
+  }
+  return -1;
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,248 @@
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda/runtime.h>
+#include <tandem/core/cuda_stream.h>
+#include <tandem/parallel/comm/faults.h>
+#include <tandem/parallel/comm/nccl/calls.h>
+#include <tandem/parallel/comm/nccl/communicator.h>
+#include <tandem/parallel/comm/nccl/meeting.h>
+#include <tandem/parallel/comm/nccl/nccl.h>
+#include <tandem/parallel/comm/staged.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Kind = CollectiveKind;
+
+// Between two looks at what the GPU does, and while the destructor waits for it.
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kLastLook = std::chrono::milliseconds(1);
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOptions& options);
+  ~NcclBackend() override;
+
+  std::string_view name() const noexcept override { return "nccl"; }
+  int rank() const noexcept override { return base_->rank(); }
+  int size() const noexcept override { return base_->size(); }
+  std::optional<Device> gpu() const override { return gpu_; }
+  std::string refusal(const Collective& call) const override { return goes_by_nccl(call) ? "" : base_->refusal(call); }
+  void exchange(const Collective& mine, std::span<Collective> all, const CallTime& time) override {
+    base_->exchange(mine, all, time);
+  }
+  void run(const Collective& call, const Buffers& buffers, const CallTime& time) override {
+    goes_by_nccl(call) ? run_by_nccl(call, buffers, time) : base_->run(call, buffers, time);
+  }
+  std::unique_ptr<Backend> split(std::span<const int> members, const CallTime& time) override;
+  bool await_message(const Collective& call, const CallTime& time) override { return base_->await_message(call, time); }
+  void interrupt() noexcept override { base_->interrupt(); }
+  void abort(const CommError& cause) noexcept override { fail(cause); }
+  std::optional<CommError> failure() const override;
+
+ private:
+  // What the GPU was given and has not been seen to have done.
+  struct Flight {
+    Collective call;
+    CallTime time;
+    cuda::Event end;
+  };
+
+  static bool goes_by_nccl(const Collective& call) {
+    return call.device == DeviceType::cuda && call.kind != Kind::send && call.kind != Kind::recv;
+  }
+  void join(const CallTime& time);
+  void run_by_nccl(const Collective& call, const Buffers& buffers, const CallTime& time);
+  void check_on(const Collective& call, const CallTime& time) const;
+  void take_off(const Collective& call, const CallTime& time);
+  void fail(const CommError& cause) noexcept;
+  void watch();
+  std::optional<CommError> look();
+
+  std::unique_ptr<Backend> base_;
+  const Device gpu_;
+  const NcclOptions options_;
+  nccl::Communicator communicator_;
+  mutable std::mutex mutex_;  // around what follows
+  std::condition_variable changed_;
+  std::deque<Flight> flights_;
+  std::vector<cuda::Event> events_;  // of flights that have landed, for others
+  std::optional<CommError> failure_;
+  bool closing_ = false;
+  std::thread watchdog_;
+};
+
+NcclBackend::NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOptions& options)
+    : base_(std::move(base)), gpu_(gpu), options_(options), communicator_(gpu.index) {
+  const Clock::time_point now = Clock::now();
+  join({now, now + options.timeout});
+  watchdog_ = std::thread([this] { watch(); });
+}
+
+void NcclBackend::join(const CallTime& time) {
+  const Collective call{.kind = Kind::new_group, .device = DeviceType::cuda, .shape = {}};
+  const ncclUniqueId id = nccl::meet(*base_, gpu_, time);
+  try {
+    communicator_.join(id, rank(), size(), [&] { check_on(call, time); });
+  } catch (const CommError& error) {
+    fail(error);
+    throw;
+  } catch (const nccl::NcclFailure& failure) {
+    const CommError error = failed_rank_error(rank(), failure.what(), call, time);
+    fail(error);
+    throw CommError(error);
+  }
+}
+
+// What is queued is waited for, as long as its deadlines say.
+NcclBackend::~NcclBackend() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  watchdog_.join();
+  failure() ? communicator_.abort() : communicator_.leave();
+}
+
+std::unique_ptr<Backend> NcclBackend::split(std::span<const int> members, const CallTime& time) {
+  std::unique_ptr<Backend> base = base_->split(members, time);
+  return base ? std::make_unique<NcclBackend>(std::move(base), gpu_, options_) : nullptr;
+}
+
+void NcclBackend::run_by_nccl(const Collective& call, const Buffers& buffers, const CallTime& time) {
+  check_on(call, time);
+  if (buffers.numel == 0) {
+    return;
+  }
+  const cuda::Stream stream = cuda::current_stream(gpu_);
+  cuda::note_launch("nccl");
+  try {
+    communicator_.run(
+        [&](const nccl::Functions& functions, ncclComm_t comm) {
+          return nccl::issue(functions, comm, stream.handle(), rank(), size(), call, buffers);
+        },
+        [&] { check_on(call, time); });
+  } catch (const nccl::NcclFailure& failure) {
+    check_on(call, time);  // another rank's may have been first
+    throw failed_rank_error(rank(), failure.what(), call, time);
+  }
+  take_off(call, time);
+}
+
+// Throws what has ended the group, or that the call's time is over.
+void NcclBackend::check_on(const Collective& call, const CallTime& time) const {
+  if (const std::optional<CommError> cause = failure()) {
+    throw CommError(*cause);
+  }
+  if (Clock::now() > time.deadline) {
+    throw late_gpu_error(-1, gpu_, call, time);
+  }
+}
+
+void NcclBackend::take_off(const Collective& call, const CallTime& time) {
+  const cuda::Stream stream = cuda::current_stream(gpu_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (events_.empty()) {
+      events_.emplace_back(gpu_);
+    }
+    flights_.push_back({call, time, events_.back()});
+    events_.pop_back();
+    flights_.back().end.record(stream);
+  }
+  changed_.notify_all();
+}
+
+std::optional<CommError> NcclBackend::failure() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      return failure_;
+    }
+  }
+  return base_->failure();
+}
+
+// The watchdog ends what NCCL does: this may be any thread, and must not wait.
+void NcclBackend::fail(const CommError& cause) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) {
+      failure_ = cause;
+    }
+  }
+  base_->abort(cause);
+  changed_.notify_all();
+}
+
+void NcclBackend::watch() {
+  std::unique_lock lock(mutex_);
+  while (!closing_ || !flights_.empty()) {
+    const bool closing = closing_;
+    const auto has_news = [&] { return closing_ != closing || failure_.has_value(); };
+    if (flights_.empty()) {
+      changed_.wait(lock, [&] { return has_news() || !flights_.empty(); });
+    } else {
+      changed_.wait_for(lock, closing ? kLastLook : kLook, has_news);
+    }
+    lock.unlock();
+    const std::optional<CommError> cause = look();
+    if (cause) {
+      fail(*cause);
+      communicator_.abort();
+    }
+    lock.lock();
+    if (cause) {
+      flights_.clear();
+      changed_.wait(lock, [&] { return closing_; });
+    }
+  }
+}
+
+// What ends the group, if anything does.
+std::optional<CommError> NcclBackend::look() {
+  if (std::optional<CommError> cause = failure()) {
+    return cause;
+  }
+  const std::unique_lock lock(mutex_);
+  try {
+    for (; !flights_.empty() && flights_.front().end.query(); flights_.pop_front()) {
+      events_.push_back(flights_.front().end);
+    }
+  } catch (const Error& error) {
+    return failed_rank_error(rank(), error.what(), flights_.front().call, flights_.front().time);
+  }
+  if (flights_.empty()) {
+    return std::nullopt;
+  }
+  const Flight& first = flights_.front();
+  if (const std::optional<std::string> trouble = communicator_.trouble()) {
+    return failed_rank_error(rank(), *trouble, first.call, first.time);
+  }
+  return Clock::now() > first.time.deadline ? std::optional(late_gpu_error(-1, gpu_, first.call, first.time))
+                                            : std::nullopt;
+}
+
+}  // namespace
+
+std::string why_nccl_is_unavailable() { return nccl::loaded().problem; }
+
+std::unique_ptr<Backend> nccl_backend(std::unique_ptr<Backend> base, Device device, const NcclOptions& options) {
+  check<DeviceError>(device.type == DeviceType::cuda, "nccl_backend: {} is not a GPU", device);
+  check<ConfigError>(options.timeout.count() > 0, "nccl_backend: a timeout of {} ms; it must be more than 0",
+                     options.timeout.count());
+  require_available(device);
+  return std::make_unique<NcclBackend>(staged_backend(std::move(base)), device, options);
+}
+
+}  // namespace tandem::inline v0::parallel

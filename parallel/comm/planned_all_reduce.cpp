@@ -1,0 +1,26 @@
+#include <tandem/parallel/comm/planned_all_reduce.h>
+
+#include <utility>
+
+#include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/tensor/recorder.h>
+
+namespace tandem::inline v0::parallel {
+
+PlannedAllReduce::PlannedAllReduce(std::shared_ptr<detail::CommQueue> queue,
+                                   std::shared_ptr<detail::Operation> operation)
+    : queue_(std::move(queue)), operation_(std::move(operation)) {}
+
+void PlannedAllReduce::start() {
+  tandem::detail::note_host_access("PlannedAllReduce::start");
+  queue_->start(operation_);
+}
+
+void PlannedAllReduce::run() {
+  tandem::detail::note_host_access("PlannedAllReduce::run");
+  queue_->run(operation_);
+}
+
+void PlannedAllReduce::wait() { queue_->wait(*operation_); }
+
+}  // namespace tandem::inline v0::parallel

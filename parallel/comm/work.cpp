@@ -1,0 +1,18 @@
+#include <tandem/parallel/comm/work.h>
+
+#include <utility>
+
+#include <tandem/parallel/comm/comm_queue.h>
+
+namespace tandem::inline v0::parallel {
+
+Work::Work(std::shared_ptr<detail::CommQueue> queue, std::shared_ptr<detail::Operation> operation)
+    : queue_(std::move(queue)), operation_(std::move(operation)) {}
+
+void Work::wait() { queue_->wait(*operation_); }
+
+bool Work::done() const { return queue_->is_done(*operation_); }
+
+std::chrono::steady_clock::time_point Work::deadline() const { return operation_->time.deadline; }
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,80 @@
+#include <tandem/parallel/distributed/distributed_sampler.h>
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
+#include <tandem/parallel/comm/rank.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+DistributedSampler::DistributedSampler(const data::Dataset& dataset, const DistributedSamplerOptions& options)
+    : data_size_(dataset.size()), options_(options) {
+  check<ConfigError>(data_size_ > 0, "DistributedSampler: the data set is empty");
+  check<ConfigError>(!(options.exact && options.drop_last),
+                     "DistributedSampler: exact has every sample once, and drop_last leaves some out; choose one");
+  const ProcessGroup* group = options.process_group != nullptr ? options.process_group
+                              : is_initialized()               ? &default_group()
+                                                               : nullptr;
+  check<ConfigError>(group != nullptr || (options.num_replicas && options.rank),
+                     "DistributedSampler: there is no default group to say who we are; make a ProcessGroupGuard first, "
+                     "or give num_replicas and rank");
+  replicas_ = options.num_replicas ? *options.num_replicas : group->size();
+  rank_ = options.rank ? *options.rank : group->rank();
+  check<ConfigError>(replicas_ >= 1, "DistributedSampler: num_replicas is {}; expected at least 1", replicas_);
+  check<ConfigError>(rank_ >= 0 && rank_ < replicas_, "Invalid rank {}, rank should be in the interval [0, {}]", rank_,
+                     replicas_ - 1);
+  if (group != nullptr && replicas_ != group->size()) {
+    core::warn(fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {}", replicas_,
+                           options.process_group != nullptr ? "process group" : "default group", group->size(),
+                           replicas_ < group->size() ? "samples are used more than once" : "samples are left out"));
+  } else if (group == nullptr && replicas_ > 1) {
+    core::warn(
+        fmt::format("DistributedSampler: part {} of {} of the data, and there is no process group: a program that "
+                    "trains alone never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks "
+                    "make a ProcessGroupGuard first",
+                    rank_, replicas_));
+  }
+  if (options.exact) {
+    size_ = ceil_div(data_size_ - rank_, replicas_);
+  } else if (options.drop_last && data_size_ % replicas_ != 0) {
+    size_ = ceil_div(data_size_ - replicas_, replicas_);
+  } else {
+    size_ = ceil_div(data_size_, replicas_);
+  }
+  check<ConfigError>(
+      size_ > 0, "DistributedSampler: {} samples are too few for each of {} ranks to have one{}", data_size_, replicas_,
+      options.exact || options.drop_last ? "; leave out exact and drop_last, and samples are repeated" : "");
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+  const std::uint64_t epoch = epoch_.fetch_add(1);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(data_size_));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  if (options_.shuffle) {
+    Generator generator(options_.seed + epoch);
+    core::ThreadState state = core::thread_state();
+    state.generator = &generator;
+    state.device = Device();
+    const core::ThreadStateScope scope(state);
+    order = randperm(data_size_).to_vector<std::int64_t>();
+  }
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(size_));
+  for (std::int64_t i = 0; i < size_; ++i) {
+    mine[static_cast<std::size_t>(i)] = order[static_cast<std::size_t>((rank_ + i * replicas_) % data_size_)];
+  }
+  return mine;
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,236 @@
+#include <tandem/parallel/distributed/join_state.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/distributed/reducer.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+// "rank 1", "ranks 0, 2".
+std::string name(const std::vector<std::size_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+// A call of the Join's own, which ranks without one do not make.
+template <class Call>
+auto explained(const Call& call) {
+  try {
+    return call();
+  } catch (const CommError& error) {
+    if (error.details().fault != CommFault::mismatch) {
+      throw;
+    }
+    throw CommError(fmt::format("Join: all ranks must be in one, with the same wrappers, and in its scope their group "
+                                "is for those alone, since ranks whose input has ended take part in nothing else: {}",
+                                error.what()),
+                    error.details());
+  }
+}
+
+}  // namespace
+
+JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options)
+    : reducers_(std::move(reducers)),
+      group_(reducers_.front()->group()),
+      options_(options),
+      ranks_(static_cast<std::size_t>(group_.size())),
+      width_(fields + 2 * reducers_.size()),
+      record_(zeros({static_cast<std::int64_t>(ranks_ * width_)},
+                    {.dtype = DType::i64, .device = Device(DeviceType::cpu, 0)})),
+      values_(record_.mutable_span<std::int64_t>()),
+      accumulated_(reducers_.size()),
+      with_pass_(reducers_.size()),
+      versions_(reducers_.size()) {
+  check<ConfigError>(options_.reduction != Reduction::none,
+                     "Join: reduction is none; expected what turns the loss of a batch into one number, mean or sum");
+  check<ConfigError>(options_.batch_dim >= 0, "Join: batch_dim is {}; expected 0 or more", options_.batch_dim);
+  for (const auto& reducer : reducers_) {
+    check<ConfigError>(&reducer->group() == &group_, "Join: its wrappers have different process groups");
+    check<ConfigError>(!reducer->joins(),
+                       "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
+                       "are trained in one loop: Join(std::tie(first, second))");
+  }
+  if (ranks_ > 1) {
+    plan_ = explained([&] { return group_.plan_all_reduce(record_.raw()); });
+  }
+  changed_wrappers();
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    reducers_[w]->set_join(this, w);
+  }
+}
+
+JoinState::~JoinState() {
+  for (const auto& reducer : reducers_) {
+    reducer->set_join(nullptr, 0);
+  }
+}
+
+void JoinState::abort(std::string_view reason) {
+  if (ranks_ > 1) {
+    reducers_.front()->abort(reason);
+  }
+}
+
+std::int64_t JoinState::samples_of(std::span<const Shape> inputs) {
+  if (options_.reduction == Reduction::sum) {
+    return 1;  // a pass weighs what its loss does
+  }
+  if (next_samples_) {
+    return *std::exchange(next_samples_, std::nullopt);
+  }
+  std::optional<std::int64_t> found;
+  for (const Shape& shape : inputs) {
+    if (shape.ndim() > options_.batch_dim) {
+      const std::int64_t size = shape[static_cast<std::size_t>(options_.batch_dim)];
+      check<ConfigError>(found.value_or(size) == size,
+                         "Join: how many samples has this batch? The inputs have {} and {} in dimension {}; say it "
+                         "before each forward pass: join.samples(count)",
+                         *found, size, options_.batch_dim);
+      found = size;
+    }
+  }
+  check<ConfigError>(found.has_value(),
+                     "Join: how many samples has this batch? No input of the module has a dimension {}; say it before "
+                     "each forward pass: join.samples(count)",
+                     options_.batch_dim);
+  check<ConfigError>(*found > 0,
+                     "Join: the batch has no samples, of which there is no mean; leave it out: ranks need not have as "
+                     "many batches");
+  return *found;
+}
+
+void JoinState::begin_pass(std::size_t wrapper, std::int64_t samples, bool synced) {
+  Accumulated& before = accumulated_[wrapper];
+  const bool has_gradients = reducers_[wrapper]->has_gradients();
+  if (!has_gradients) {
+    before = {};
+  }
+  check<AutogradError>(
+      synced || !has_gradients || before.samples > 0,
+      "Join: there are gradients that were reduced already, where an accumulation in no_sync() begins; "
+      "call zero_grad() after each step");
+  if (before.samples > 0 && before.unit != samples) {
+    reducers_[wrapper]->scale_gradients(static_cast<double>(before.unit) / static_cast<double>(samples));
+    before.unit = samples;
+  }
+  with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples};
+}
+
+void JoinState::end_local_pass(std::size_t wrapper) { accumulated_[wrapper] = with_pass_[wrapper]; }
+
+JoinState::Turn JoinState::reduce(std::size_t wrapper) {
+  std::swap(accumulated_[wrapper], with_pass_[wrapper]);
+  exchange(wrapper);
+  return turn_of(wrapper);
+}
+
+std::optional<std::size_t> JoinState::follow() {
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    if (!reducers_[w]->has_gradients()) {
+      accumulated_[w] = {};
+    }
+  }
+  exchange(std::nullopt);
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (const std::int64_t theirs = said(r, turn); theirs > 0) {
+      return static_cast<std::size_t>(theirs - 1);
+    }
+  }
+  return std::nullopt;
+}
+
+std::int64_t JoinState::samples_left(std::size_t wrapper) const {
+  std::int64_t sum = 0;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    sum += samples(r, wrapper);
+  }
+  return sum;
+}
+
+JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
+  std::int64_t all_samples = 0;
+  std::int64_t most_passes = 0;
+  int first = -1;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    all_samples += samples(r, wrapper);
+    most_passes = std::max(most_passes, passes(r, wrapper));
+    first = first < 0 && samples(r, wrapper) > 0 ? static_cast<int>(r) : first;
+  }
+  const Accumulated mine = std::exchange(accumulated_[wrapper], {});
+  if (options_.reduction == Reduction::sum) {
+    return {mine.samples > 0 ? 1.0 : 0.0, first};
+  }
+  // Exactly 1 where all have as many.
+  return {static_cast<double>(mine.unit * static_cast<std::int64_t>(ranks_) * most_passes) /
+              static_cast<double>(all_samples),
+          first};
+}
+
+// Of each wrapper, whether its parameters have changed since the last call: a bit.
+std::int64_t JoinState::changed_wrappers() {
+  std::int64_t bits = 0;
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    const std::uint64_t now = reducers_[w]->parameter_versions();
+    bits |= std::exchange(versions_[w], now) != now ? std::int64_t{1} << w : 0;
+  }
+  return bits;
+}
+
+void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
+  std::fill(values_.begin(), values_.end(), 0);
+  const auto mine = values_.subspan(static_cast<std::size_t>(group_.rank()) * width_, width_);
+  mine[turn] = turn_of_mine ? static_cast<std::int64_t>(*turn_of_mine) + 1 : 0;
+  mine[changed] = changed_wrappers();
+  mine[reduction] = static_cast<std::int64_t>(options_.reduction);
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    mine[fields + 2 * w] = accumulated_[w].samples;
+    mine[fields + 2 * w + 1] = accumulated_[w].passes;
+  }
+  if (!plan_) {
+    return;
+  }
+  explained([&] { plan_->run(); });
+  check_agreement();
+}
+
+void JoinState::check_agreement() const {
+  std::vector<std::size_t> ended;
+  std::vector<std::size_t> stepped;
+  std::vector<std::size_t> not_stepped;
+  std::optional<std::size_t> active;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    check<ConfigError>(said(r, reduction) == said(0, reduction),
+                       "Join: the ranks have different options: the losses of one are means, of another one sums");
+    (said(r, changed) != 0 ? stepped : not_stepped).push_back(r);
+    if (said(r, turn) == 0) {
+      ended.push_back(r);
+      continue;
+    }
+    active = active.value_or(r);
+    check<ConfigError>(said(r, turn) == said(*active, turn),
+                       "Join: rank {} reduces gradients of wrapper {} and rank {} those of wrapper {} (in the order in "
+                       "which the Join got them); all ranks make the same passes in the same order",
+                       *active, said(*active, turn) - 1, r, said(r, turn) - 1);
+  }
+  for (std::size_t r = 1; r < ranks_; ++r) {
+    if (said(r, changed) != said(0, changed)) {
+      const std::string who = stepped.size() == ranks_
+                                  ? "of different wrappers"
+                                  : fmt::format("on {} and not on {}", name(stepped), name(not_stepped));
+      fail<ConfigError>(
+          "Join: since the last reduced pass parameters were changed {}{}. What the loop does between two backward "
+          "passes must be what finish() is given: join.finish([&] {{ optimizer.step(); }})",
+          who, ended.empty() ? "" : fmt::format("; the input has ended on {}", name(ended)));
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::parallel

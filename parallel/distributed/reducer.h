@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/core/spin.h>
+#include <tandem/nn/module_ref.h>
+#include <tandem/parallel/comm/planned_all_reduce.h>
+#include <tandem/parallel/comm/process_group.h>
+#include <tandem/parallel/distributed/buckets.h>
+#include <tandem/parallel/distributed/comm_hook.h>
+
+// Internal: what DistributedDataParallel does in a backward pass.
+
+namespace tandem::inline v0::parallel {
+
+struct DistributedOptions;
+class BufferSync;
+class JoinState;
+
+/// Averages the gradients of a module's parameters over the ranks while the backward pass that makes them goes on.
+///
+/// A pass is found out about by the node that each output of the module goes through (attach()): that runs before the
+/// module's own nodes, and at that time the engine knows which leaves the pass will reach, so that parameters without
+/// a gradient are known before anything is sent. A bucket leaves when its last gradient is there and the buckets
+/// before it have left: the same order on all ranks. The end of the pass waits for all of them, so that no optimiser
+/// sees a gradient of this rank alone.
+class Reducer final : public autograd::LeafObserver, public autograd::PassListener {
+ public:
+  Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  /// Throws ConfigError when parameters were frozen, thawed, added or moved since.
+  void check_parameters();
+  /// `output` of the module, whose backward will be seen. Of a pass in which `synced` is false everywhere the gradients
+  /// stay local. `samples` is how many the module was given, in a Join.
+  static Tensor attach(const Tensor& output, std::shared_ptr<Reducer> reducer, bool synced, std::int64_t samples);
+  /// Throws ConfigError if there is one.
+  void set_comm_hook(CommHook hook);
+
+  /// The Join that it is in, as its wrapper number `index`; null: none.
+  void set_join(JoinState* join, std::size_t index);
+  /// See set_join().
+  JoinState* joins() const noexcept { return join_; }
+  /// Throws ConfigError when it is gone.
+  ProcessGroup& group() const;
+  /// Ends the group on all ranks.
+  void abort(std::string_view reason);
+  /// What the others reduce now, without samples of this rank, or with those whose gradients have accumulated here.
+  void shadow();
+  /// Whether some parameter has a gradient.
+  bool has_gradients() const;
+  /// All gradients that there are, by that factor.
+  void scale_gradients(double factor);
+  /// Grows when a parameter is written.
+  std::uint64_t parameter_versions() const;
+
+ private:
+  class OutputNode;
+
+  void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
+  void note_samples(std::int64_t samples, bool is_first, bool synced);
+  void on_gradient(autograd::Leaf& leaf) override;
+  void on_pass_end(const std::exception* failure) override;
+
+  void check_group() const;
+  void arm();
+  void clear_pass();
+  void weigh(std::size_t bucket);
+  void mark_ready(std::size_t member);
+  void fill_absent(std::size_t member);
+  void start(std::size_t bucket);
+  void finish_pass();
+  void forget_pass() noexcept;
+  void agree_on_used();
+  [[noreturn]] void fail_unused(const std::vector<std::size_t>& members);
+
+  nn::ModuleRef module_;
+  ProcessGroup& group_;  // while it is there: check_group()
+  std::shared_ptr<detail::CommQueue> queue_;
+  int rank_;
+  int size_;
+  bool find_unused_;
+  Buckets buckets_;
+  std::vector<Tensor> frozen_;
+  std::uint64_t structure_version_;
+  std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
+  std::optional<Tensor> used_;           // of each member, how many ranks have a gradient; with find_unused
+  std::optional<PlannedAllReduce> agree_;
+  std::unique_ptr<BufferSync> buffers_;
+  CommHook hook_;
+  JoinState* join_ = nullptr;
+  std::size_t join_index_ = 0;
+
+  // Of the pass that runs. Lanes of several devices call at the same time.
+  core::SpinLock lock_;
+  const void* pass_ = nullptr;
+  bool synced_ = false;
+  std::uint64_t passes_ = 0;
+  std::vector<std::uint64_t> arrived_;            // of each member, the last pass that gave it a gradient
+  std::vector<std::uint64_t> ready_;              // of each member, the last pass in which it was counted below
+  std::vector<std::size_t> pending_;              // of each bucket, members that are not ready
+  std::size_t started_ = 0;                       // buckets that have left
+  std::vector<std::function<void()>> finishers_;  // of the hook
+  std::int64_t samples_ = 0;                      // in a Join
+  double weight_ = 1;                             // of this rank's gradients
+  int buffers_from_ = 0;                          // the rank whose buffers count
+};
+
+}  // namespace tandem::inline v0::parallel

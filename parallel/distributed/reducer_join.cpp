@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/distributed/buffer_sync.h>
+#include <tandem/parallel/distributed/distributed_data_parallel.h>
+#include <tandem/parallel/distributed/join_state.h>
+#include <tandem/parallel/distributed/reducer.h>
+#include <tandem/tensor/raw.h>
+
+// What a reducer does for ranks with unequal inputs.
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+void scale(const tandem::detail::View& values, double factor) {
+  tandem::detail::pointwise(kernels::PointwiseOp::mul_scalar, values, {&values}, {.s = factor});
+}
+
+}  // namespace
+
+void Reducer::set_join(JoinState* join, std::size_t index) {
+  join_ = join;
+  join_index_ = index;
+  weight_ = 1;
+  buffers_from_ = 0;
+}
+
+ProcessGroup& Reducer::group() const {
+  check_group();
+  return group_;
+}
+
+void Reducer::abort(std::string_view reason) { queue_->abort(reason); }
+
+bool Reducer::has_gradients() const {
+  return std::any_of(buckets_.members.begin(), buckets_.members.end(),
+                     [](const BucketMember& member) { return member.leaf->fresh(); });
+}
+
+void Reducer::scale_gradients(double factor) {
+  for (const BucketRange& range : buckets_.ranges) {
+    scale(range.gradients, factor);
+  }
+}
+
+std::uint64_t Reducer::parameter_versions() const {
+  std::uint64_t sum = 0;
+  for (const BucketMember& member : buckets_.members) {
+    sum += member.parameter.version();
+  }
+  return sum;
+}
+
+void Reducer::shadow() {
+  try {
+    const std::lock_guard lock(lock_);
+    synced_ = true;
+    ++passes_;
+    clear_pass();
+    const JoinState::Turn turn = join_->turn_of(join_index_);
+    buffers_from_ = turn.buffers_from;
+    weight_ = turn.weight;
+    for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
+      autograd::Leaf& leaf = *buckets_.members[i].leaf;
+      leaf.set_fresh(leaf.fresh() && weight_ > 0);  // what was reduced before is no gradient of this pass
+      fill_absent(i);
+      if (!find_unused_) {
+        leaf.adopt_home();  // the others have one
+      }
+    }
+  } catch (const std::exception& error) {
+    on_pass_end(&error);
+    throw;
+  }
+  on_pass_end(nullptr);
+}
+
+void Reducer::note_samples(std::int64_t samples, bool is_first, bool synced) {
+  check<AutogradError>(join_ != nullptr && samples != detail::kUncounted,
+                       "DistributedDataParallel: the forward pass was {} a Join, and its backward pass {}; both belong "
+                       "into the same scope",
+                       join_ != nullptr ? "outside of" : "in", join_ != nullptr ? "in it" : "after its finish()");
+  if (is_first) {
+    samples_ = samples;
+    join_->begin_pass(join_index_, samples, synced);
+  }
+  check<AutogradError>(samples == samples_,
+                       "DistributedDataParallel: in a Join one backward pass goes through forward passes of {} and {} "
+                       "samples; say before each how many samples the loss is the mean of: join.samples(count)",
+                       samples_, samples);
+}
+
+// Gradients of another number of samples than the others have.
+void Reducer::weigh(std::size_t bucket) {
+  if (weight_ != 1) {
+    scale(buckets_.ranges[bucket].gradients, weight_);
+  }
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,232 @@
+#include <tandem/parallel/rendezvous/environment.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/rendezvous/key_text.h>
+#include <tandem/parallel/rendezvous/numbers.h>
+#include <tandem/parallel/rendezvous/slurm.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using Source = WorldInfo::Source;
+
+constexpr std::uint16_t kDefaultPort = 29500;
+constexpr const char* kLoopback = "127.0.0.1";
+
+// One launcher's variables.
+class Variables {
+ public:
+  /// `known_by` is the one that says that this launcher started us.
+  Variables(const EnvironmentLookup& environment, const char* known_by)
+      : environment_(environment), known_by_(known_by) {}
+
+  bool has(const char* name) const { return environment_(name).has_value(); }
+
+  /// `command` would set it.
+  std::string text(const char* name, const char* command) const {
+    std::optional<std::string> value = environment_(name);
+    check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {}: {}", known_by_, name,
+                       value ? "empty" : "missing", command);
+    return std::move(*value);
+  }
+
+  std::int64_t number(const char* name, const char* command, std::int64_t least, std::int64_t most) const {
+    const std::string value = text(name, command);
+    const std::optional<std::int64_t> number = parse_number(value, least, most);
+    check<ConfigError>(number.has_value(), "{}='{}': expected a number of {} to {}", name, shown_key(value), least,
+                       most);
+    return *number;
+  }
+
+  int small(const char* name, const char* command, int least, int most) const {
+    return static_cast<int>(number(name, command, least, most));
+  }
+
+ private:
+  const EnvironmentLookup& environment_;
+  const char* known_by_;
+};
+
+std::string host_in(const Variables& variables, const char* command) {
+  std::string host = variables.text("MASTER_ADDR", command);
+  const bool is_host = host.size() <= 253 && std::none_of(host.begin(), host.end(), [](char c) {
+                         return static_cast<unsigned char>(c) <= ' ' || c == '/' || c == '[' || c == ']' || c == 0x7f;
+                       });
+  check<ConfigError>(is_host, "MASTER_ADDR='{}': expected a host name or an address, without brackets and port",
+                     shown_key(host));
+  return host;
+}
+
+bool is_hosted(const Variables& variables) {
+  return variables.has("TANDEM_STORE_HOSTED") &&
+         variables.number("TANDEM_STORE_HOSTED", "unset TANDEM_STORE_HOSTED", 0, 1) == 1;
+}
+
+// torchrun's agent has a store of its own at MASTER_PORT, which speaks PyTorch's protocol.
+std::uint16_t port_in(const Variables& variables) {
+  const bool taken = variables.has("TORCHELASTIC_USE_AGENT_STORE") &&
+                     variables.text("TORCHELASTIC_USE_AGENT_STORE", "unset TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (taken && variables.has("TANDEM_STORE_PORT")) {
+    return static_cast<std::uint16_t>(variables.number("TANDEM_STORE_PORT", "unset TANDEM_STORE_PORT", 1, 65535));
+  }
+  const std::int64_t port = variables.number("MASTER_PORT", "export MASTER_PORT=29500", 1, 65535);
+  check<ConfigError>(
+      !taken || port < 65535,
+      "MASTER_PORT='65535' is torchrun's own, and there is none above it: export TANDEM_STORE_PORT=29500");
+  return static_cast<std::uint16_t>(port + (taken ? 1 : 0));
+}
+
+// The store's place where the launcher says none: on one host anybody finds it.
+void place_store(WorldInfo& world, const Variables& variables, std::uint16_t port, const char* command) {
+  const bool one_host = world.local_world_size == world.world_size;
+  world.address = one_host && !variables.has("MASTER_ADDR") ? kLoopback : host_in(variables, command);
+  world.port = variables.has("MASTER_PORT") ? port_in(variables) : port;
+}
+
+WorldInfo read_torchrun(const EnvironmentLookup& environment, bool find_store) {
+  const Variables variables(environment, "RANK");
+  WorldInfo world{.source = Source::torchrun};
+  world.world_size = variables.small("WORLD_SIZE", "export WORLD_SIZE=<number of ranks>", 1, kMaxWorldSize);
+  world.rank = variables.small("RANK", "export RANK=<this rank>", 0, world.world_size - 1);
+  if (variables.has("LOCAL_RANK") || variables.has("LOCAL_WORLD_SIZE")) {
+    world.local_world_size = variables.small(
+        "LOCAL_WORLD_SIZE", "export LOCAL_WORLD_SIZE=<number of ranks on this host>", 1, world.world_size);
+    world.local_rank = variables.small("LOCAL_RANK", "export LOCAL_RANK=<this rank's number on its host>", 0,
+                                       world.local_world_size - 1);
+  }
+  if (variables.has("GROUP_RANK")) {
+    world.node = variables.small("GROUP_RANK", "unset GROUP_RANK", 0, kMaxWorldSize);
+  }
+  if (find_store) {
+    world.address = host_in(variables, "export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host");
+    world.port = port_in(variables);
+    world.store_is_hosted = is_hosted(variables);
+  }
+  return world;
+}
+
+WorldInfo read_open_mpi(const EnvironmentLookup& environment, bool find_store) {
+  constexpr const char* kStart = "start it with mpirun -n 2 PROGRAM";
+  const Variables variables(environment, "OMPI_COMM_WORLD_RANK");
+  WorldInfo world{.source = Source::open_mpi};
+  world.world_size = variables.small("OMPI_COMM_WORLD_SIZE", kStart, 1, kMaxWorldSize);
+  world.rank = variables.small("OMPI_COMM_WORLD_RANK", kStart, 0, world.world_size - 1);
+  world.local_world_size = variables.small("OMPI_COMM_WORLD_LOCAL_SIZE", kStart, 1, world.world_size);
+  world.local_rank = variables.small("OMPI_COMM_WORLD_LOCAL_RANK", kStart, 0, world.local_world_size - 1);
+  if (find_store) {
+    place_store(world, variables, kDefaultPort, "mpirun -x MASTER_ADDR=<address of rank 0's host> ...");
+  }
+  return world;
+}
+
+WorldInfo read_slurm(const EnvironmentLookup& environment, bool find_store) {
+  constexpr const char* kStart = "start it with srun -n 2 PROGRAM";
+  const Variables variables(environment, "SLURM_PROCID");
+  WorldInfo world{.source = Source::slurm};
+  world.world_size = variables.small("SLURM_NTASKS", kStart, 1, kMaxWorldSize);
+  world.rank = variables.small("SLURM_PROCID", kStart, 0, world.world_size - 1);
+  const int nodes = variables.small("SLURM_NNODES", kStart, 1, kMaxWorldSize);
+  world.node = variables.small("SLURM_NODEID", kStart, 0, nodes - 1);
+  const std::string tasks = variables.text("SLURM_TASKS_PER_NODE", kStart);
+  const std::optional<int> here = slurm_tasks_on(tasks, world.node);
+  check<ConfigError>(here && *here <= world.world_size,
+                     "SLURM_TASKS_PER_NODE='{}': expected the tasks of each node, as in '2(x3),1', with node {} among "
+                     "them and at most {} tasks there",
+                     shown_key(tasks), world.node, world.world_size);
+  world.local_world_size = *here;
+  world.local_rank = variables.small("SLURM_LOCALID", kStart, 0, world.local_world_size - 1);
+  if (!find_store) {
+    return world;
+  }
+  const std::int64_t job = variables.number("SLURM_JOB_ID", kStart, 0, INT64_C(1) << 40);
+  const std::int64_t step = variables.number("SLURM_STEP_ID", kStart, 0, INT64_C(1) << 40);
+  // Another one for each job and step that may be on this host; below those that the system hands out.
+  const auto port = static_cast<std::uint16_t>(20'000 + (job + 101 * step) % 10'000);
+  if (variables.has("MASTER_ADDR") || world.local_world_size == world.world_size) {
+    place_store(world, variables, port, "");
+    return world;
+  }
+  const std::string list = variables.text("SLURM_STEP_NODELIST", kStart);
+  const std::optional<std::string> first = slurm_first_host(list);
+  check<ConfigError>(first.has_value(),
+                     "SLURM_STEP_NODELIST='{}': expected names of hosts as in 'node[01-04,7]': export "
+                     "MASTER_ADDR=<address of rank 0's host>",
+                     shown_key(list));
+  world.address = *first;
+  world.port = variables.has("MASTER_PORT") ? port_in(variables) : port;
+  return world;
+}
+
+WorldInfo read_arguments(const WorldArguments& arguments, const EnvironmentLookup& environment, bool find_store) {
+  check<ConfigError>(arguments.rank && arguments.world_size, "{} is given and {} is not: give both, or neither",
+                     arguments.rank ? "rank" : "world_size", arguments.rank ? "world_size" : "rank");
+  WorldInfo world{.rank = *arguments.rank, .world_size = *arguments.world_size, .source = Source::arguments};
+  check<ConfigError>(
+      world.world_size >= 1 && world.world_size <= kMaxWorldSize && world.rank >= 0 && world.rank < world.world_size,
+      "rank {} of {}: expected a world_size of 1 to {} and a rank below it", world.rank, world.world_size,
+      kMaxWorldSize);
+  const Variables variables(environment, "rank");
+  if (find_store && (world.world_size > 1 || variables.has("MASTER_ADDR"))) {
+    world.address = host_in(variables, "export MASTER_ADDR=<address of rank 0's host>, or name a tcp://host:port");
+    world.port = port_in(variables);
+    world.store_is_hosted = is_hosted(variables);
+  }
+  return world;
+}
+
+WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& environment, bool find_store) {
+  if (arguments.rank || arguments.world_size) {
+    return read_arguments(arguments, environment, find_store);
+  }
+  if (environment("RANK")) {
+    return read_torchrun(environment, find_store);
+  }
+  if (environment("OMPI_COMM_WORLD_RANK")) {
+    return read_open_mpi(environment, find_store);
+  }
+  // The shell of an salloc has Slurm's variables, too, and is no task.
+  if (environment("SLURM_PROCID") && environment("SLURM_STEP_ID")) {
+    return read_slurm(environment, find_store);
+  }
+  check<ConfigError>(!environment("WORLD_SIZE"), "WORLD_SIZE is set, and RANK is missing: export RANK=<this rank>");
+  return {};
+}
+
+}  // namespace
+
+WorldInfo read_world(const InitMethod& method, const WorldArguments& arguments, const EnvironmentLookup& environment) {
+  WorldInfo world = read_source(arguments, environment, method.kind == InitMethod::Kind::environment);
+  if (method.kind != InitMethod::Kind::environment) {
+    world.address = method.host;
+    world.port = method.port;
+  }
+  return world;
+}
+
+std::string describe(const WorldInfo& world) {
+  const auto from = [&] {
+    switch (world.source) {
+      case Source::arguments: return "the arguments";
+      case Source::torchrun: return "RANK";
+      case Source::open_mpi: return "OMPI_COMM_WORLD_RANK";
+      case Source::slurm: return "SLURM_PROCID";
+      case Source::single_process: break;
+    }
+    return "no launcher";
+  };
+  std::string text = fmt::format("rank {} of {} from {}", world.rank, world.world_size, from());
+  if (world.source != Source::single_process && world.source != Source::arguments) {
+    text += fmt::format(" (local rank {} of {} on node {})", world.local_rank, world.local_world_size, world.node);
+  }
+  if (world.port != 0) {
+    const bool is_v6 = world.address.find(':') != std::string::npos;
+    text += fmt::format(", store at {}{}{}:{}", is_v6 ? "[" : "", world.address, is_v6 ? "]" : "", world.port);
+  }
+  return text;
+}
+
+}  // namespace tandem::inline v0::parallel

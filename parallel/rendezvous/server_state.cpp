@@ -1,0 +1,260 @@
+#include <tandem/parallel/rendezvous/server_state.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/rendezvous/key_text.h>
+#include <tandem/parallel/rendezvous/store.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMaxWaits = 1024;    // of one client at a time
+constexpr std::size_t kSmallValue = 4096;  // up to here a copy is cheaper than a second write
+
+RankProcess process_of(const Hello& hello) { return {hello.rank, hello.pid, shown_key(hello.host)}; }
+
+std::string name_of(const RankProcess& process) {
+  return fmt::format("rank {} (pid {} on {})", process.rank, process.pid, process.host);
+}
+
+void reply(const Connection& connection, FrameKind kind, std::uint32_t id, std::string value = {}) {
+  connection.channel->send(encode({kind, id, {}, std::move(value), {}}));
+}
+
+void reply_with(const Connection& connection, std::uint32_t id, const StoreTable::Value& value) {
+  if (value->size() <= kSmallValue) {
+    reply(connection, FrameKind::value, id, *value);
+  } else {
+    connection.channel->send(encode_header({FrameKind::value, id, 0, 0, value->size()}), value);
+  }
+}
+
+}  // namespace
+
+std::string describe(const LostRank& lost) {
+  if (lost.sign == LostRank::Sign::closed) {
+    return fmt::format("{} is gone: its connection closed without a goodbye", name_of(lost.process));
+  }
+  return fmt::format("{} has sent no heartbeat for {:.1f} s: it is stopped, or its machine is cut off",
+                     name_of(lost.process), static_cast<double>(lost.silence.count()) / 1000);
+}
+
+void ServerState::join(const ConnectionPtr& connection, const Frame& frame) {
+  Hello hello = decode_hello(frame);
+  check<ConfigError>(
+      2 * std::uint64_t{hello.heartbeat_ms} <= static_cast<std::uint64_t>(options_.heartbeat_limit.count()),
+      "a heartbeat every {} ms is too seldom for a limit of {} ms: at most half of it", hello.heartbeat_ms,
+      options_.heartbeat_limit.count());
+  if (hello.rank >= 0) {
+    auto there = ranks_.find(hello.rank);
+    if (there != ranks_.end() && there->second->said_goodbye) {  // its connection is about to close
+      ranks_.erase(there);
+      there = ranks_.end();
+    }
+    check<ConfigError>(
+        there == ranks_.end(),
+        "{} is connected already: each rank runs once. Was the job started twice, or is an old one still there?",
+        there == ranks_.end() ? "" : name_of(process_of(there->second->hello)));
+    ranks_.emplace(hello.rank, connection);
+  }
+  connection->hello = std::move(hello);
+  clients_.insert(connection);
+  reply(*connection, FrameKind::done, 0);
+  if (!verdict_.empty()) {
+    reply(*connection, FrameKind::verdict, 0, verdict_);
+  }
+}
+
+bool ServerState::has_left(const Frame& hello) const {
+  const int rank = decode_hello(hello).rank;
+  const auto there = ranks_.find(rank);
+  return left_.contains(rank) || (there != ranks_.end() && there->second->said_goodbye);
+}
+
+void ServerState::handle(const ConnectionPtr& connection, Frame frame) {
+  switch (frame.kind) {
+    case FrameKind::beat: reply(*connection, FrameKind::beat, 0); break;
+    case FrameKind::goodbye: connection->said_goodbye = true; break;
+    case FrameKind::cancel: forget_wait(connection, frame.id); break;
+    case FrameKind::verdict: publish(frame.value); break;
+    default:
+      check<IoError>(frame.kind > FrameKind::hello && frame.kind < FrameKind::beat,
+                     "rendezvous: a client sends no frame of kind {} now", static_cast<int>(frame.kind));
+      try {
+        answer(connection, frame);
+      } catch (const StoreError& error) {
+        reply(*connection, FrameKind::refused, frame.id, error.what());
+      }
+  }
+}
+
+void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
+  const auto yes_or_no = [&](bool yes) { reply(*connection, yes ? FrameKind::done : FrameKind::no, frame.id); };
+  switch (frame.kind) {
+    case FrameKind::set:
+      table_.set(frame.key, std::move(frame.value));
+      yes_or_no(true);
+      wake(frame.key);
+      break;
+    case FrameKind::add: {
+      const std::int64_t sum = table_.add(frame.key, decode_number(frame.value));
+      reply(*connection, FrameKind::value, frame.id, encode_number(sum));
+      wake(frame.key);
+      break;
+    }
+    case FrameKind::compare_set:
+    case FrameKind::insert: {
+      const auto expected =
+          frame.kind == FrameKind::insert ? std::nullopt : std::optional<std::string_view>(frame.expected);
+      const bool set = table_.compare_set(frame.key, expected, std::move(frame.value));
+      yes_or_no(set);
+      if (set) {
+        wake(frame.key);
+      }
+      break;
+    }
+    case FrameKind::erase: yes_or_no(table_.erase(frame.key)); break;
+    case FrameKind::try_get:
+      if (const StoreTable::Value value = table_.find(frame.key)) {
+        reply_with(*connection, frame.id, value);
+      } else {
+        yes_or_no(false);
+      }
+      break;
+    default: wait(connection, frame);  // get and wait are left
+  }
+}
+
+void ServerState::wait(const ConnectionPtr& connection, const Frame& frame) {
+  const bool wants_value = frame.kind == FrameKind::get;
+  if (const StoreTable::Value value = table_.find(frame.key)) {
+    if (wants_value) {
+      reply_with(*connection, frame.id, value);
+    } else {
+      reply(*connection, FrameKind::done, frame.id);
+    }
+    return;
+  }
+  if (connection->waits.size() >= kMaxWaits || connection->waits.contains(frame.id)) {
+    throw StoreError(StoreError::Kind::refused,
+                     fmt::format("store: more than {} waits of one client at a time", kMaxWaits));
+  }
+  connection->waits.emplace(frame.id, frame.key);
+  waiters_[frame.key].push_back({connection, frame.id, wants_value});
+}
+
+void ServerState::forget_wait(const ConnectionPtr& connection, std::uint32_t id) {
+  const auto entry = connection->waits.find(id);
+  if (entry == connection->waits.end()) {
+    return;  // it was answered meanwhile
+  }
+  const auto waiters = waiters_.find(entry->second);
+  std::erase_if(waiters->second, [&](const Waiter& w) { return w.connection == connection && w.id == id; });
+  if (waiters->second.empty()) {
+    waiters_.erase(waiters);
+  }
+  connection->waits.erase(entry);
+}
+
+void ServerState::wake(const std::string& key) {
+  const auto entry = waiters_.find(key);
+  if (entry == waiters_.end()) {
+    return;
+  }
+  const std::vector<Waiter> waiters = std::move(entry->second);
+  waiters_.erase(entry);
+  const StoreTable::Value value = table_.find(key);
+  for (const Waiter& waiter : waiters) {
+    waiter.connection->waits.erase(waiter.id);
+    if (waiter.wants_value) {
+      reply_with(*waiter.connection, waiter.id, value);
+    } else {
+      reply(*waiter.connection, FrameKind::done, waiter.id);
+    }
+  }
+}
+
+void ServerState::leave(const ConnectionPtr& connection) {
+  while (!connection->waits.empty()) {
+    forget_wait(connection, connection->waits.begin()->first);
+  }
+  clients_.erase(connection);
+  if (connection->hello.rank >= 0) {
+    if (const auto there = ranks_.find(connection->hello.rank); there != ranks_.end() && there->second == connection) {
+      ranks_.erase(there);
+    }
+    if (connection->said_goodbye) {
+      left_.insert(connection->hello.rank);
+    } else if (!connection->lost) {
+      lose(*connection, LostRank::Sign::closed, Connection::Clock::now());
+    }
+  }
+}
+
+void ServerState::look_for_silent(Connection::Clock::time_point now) {
+  std::vector<ConnectionPtr> silent;
+  for (const ConnectionPtr& client : clients_) {
+    if (!client->lost && now - client->heard > options_.heartbeat_limit) {
+      silent.push_back(client);
+    }
+  }
+  for (const ConnectionPtr& client : silent) {
+    if (client->hello.rank >= 0) {
+      lose(*client, LostRank::Sign::silent, now);  // its connection stays: if it wakes, it hears the verdict
+    } else {
+      client->channel->close();
+    }
+  }
+}
+
+void ServerState::forgive(Connection::Clock::time_point now) {
+  for (const ConnectionPtr& client : clients_) {
+    client->heard = now;
+  }
+}
+
+void ServerState::lose(Connection& connection, LostRank::Sign sign, Connection::Clock::time_point now) {
+  connection.lost = true;
+  const LostRank lost{process_of(connection.hello), sign, duration_cast<milliseconds>(now - connection.heard)};
+  if (options_.on_lost) {
+    options_.on_lost(lost);
+  } else {
+    publish(describe(lost));
+  }
+}
+
+void ServerState::publish(const std::string& text) {
+  if (!verdict_.empty() || text.empty()) {
+    return;
+  }
+  verdict_ = text.substr(0, kMaxFrameText);
+  for (const ConnectionPtr& client : clients_) {
+    reply(*client, FrameKind::verdict, 0, verdict_);
+  }
+  if (options_.on_verdict) {
+    options_.on_verdict(verdict_);
+  }
+}
+
+std::vector<RankProcess> ServerState::ranks() const {
+  std::vector<RankProcess> processes;
+  for (const auto& [rank, connection] : ranks_) {
+    processes.push_back(process_of(connection->hello));
+  }
+  return processes;
+}
+
+void ServerState::close_all() {
+  for (const ConnectionPtr& client : clients_) {
+    client->lost = true;  // it is we who leave
+    client->channel->close();
+  }
+}
+
+}  // namespace tandem::inline v0::parallel

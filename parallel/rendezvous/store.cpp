@@ -1,0 +1,96 @@
+#include <tandem/parallel/rendezvous/store.h>
+
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/rendezvous/key_text.h>
+
+namespace tandem::inline v0::parallel {
+
+StoreError::StoreError(Kind kind, std::string message, std::source_location where)
+    : IoError(std::move(message), where), kind_(kind) {}
+
+namespace {
+
+using std::chrono::milliseconds;
+
+void check_key(const char* what, std::string_view key) {
+  check<ConfigError>(!key.empty() && key.size() <= kMaxStoreKey, "store {}: expected a key of 1 to {} bytes, got {}",
+                     what, kMaxStoreKey, key.size());
+}
+
+void check_value(const char* what, std::string_view key, std::string_view value) {
+  check<ConfigError>(value.size() <= kMaxStoreValue,
+                     "store {}: the value of '{}' has {} bytes, at most {} are allowed: cut it into several keys", what,
+                     shown_key(key), value.size(), kMaxStoreValue);
+}
+
+std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds timeout) {
+  check<ConfigError>(timeout.count() >= 1 && timeout <= kMaxStoreTimeout,
+                     "store {}: expected a timeout of 1 ms to {} ms, got {} ms", what, kMaxStoreTimeout.count(),
+                     timeout.count());
+  return std::chrono::steady_clock::now() + timeout;
+}
+
+[[noreturn]] void fail_wait(const char* what, std::string_view key, milliseconds timeout) {
+  throw StoreError(StoreError::Kind::timeout,
+                   fmt::format("store {}: the key '{}' did not appear within {} ms: who should set it has not come "
+                               "that far, or is gone",
+                               what, shown_key(key), timeout.count()));
+}
+
+}  // namespace
+
+void Store::set(std::string_view key, std::string_view value, milliseconds timeout) {
+  check_key("set", key);
+  check_value("set", key, value);
+  do_set(key, value, deadline_of("set", timeout));
+}
+
+std::string Store::get(std::string_view key, milliseconds timeout) {
+  check_key("get", key);
+  std::string value;
+  if (!do_get(key, true, &value, deadline_of("get", timeout))) {
+    fail_wait("get", key, timeout);
+  }
+  return value;
+}
+
+std::optional<std::string> Store::try_get(std::string_view key, milliseconds timeout) {
+  check_key("try_get", key);
+  std::string value;
+  if (!do_get(key, false, &value, deadline_of("try_get", timeout))) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::int64_t Store::add(std::string_view key, std::int64_t amount, milliseconds timeout) {
+  check_key("add", key);
+  return do_add(key, amount, deadline_of("add", timeout));
+}
+
+bool Store::compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
+                        milliseconds timeout) {
+  check_key("compare_set", key);
+  check_value("compare_set", key, desired);
+  check_value("compare_set", key, expected.value_or(""));
+  return do_compare_set(key, expected, desired, deadline_of("compare_set", timeout));
+}
+
+void Store::wait(std::span<const std::string> keys, milliseconds timeout) {
+  const Deadline deadline = deadline_of("wait", timeout);
+  for (const std::string& key : keys) {
+    check_key("wait", key);
+    if (!do_get(key, true, nullptr, deadline)) {
+      fail_wait("wait", key, timeout);
+    }
+  }
+}
+
+bool Store::erase(std::string_view key, milliseconds timeout) {
+  check_key("erase", key);
+  return do_erase(key, deadline_of("erase", timeout));
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,311 @@
+#include <tandem/parallel/rendezvous/store_server.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/rendezvous/io_thread.h>
+#include <tandem/parallel/rendezvous/server_listen.h>
+#include <tandem/parallel/rendezvous/server_state.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+using Clock = Connection::Clock;
+
+constexpr std::size_t kMaxConnections = 4096;
+constexpr std::size_t kMaxStrangers = 1024;  // connections that have not shown the token yet
+constexpr std::size_t kMaxHandshakes = 64;
+constexpr milliseconds kStrangersTime{100};    // nobody is turned away sooner only because others come
+constexpr std::size_t kMaxUnsent = 4U << 20U;  // answers to one client; it is not read from until some are gone
+constexpr std::size_t kMaxGreetings = 1U << 16U;
+
+}  // namespace
+
+struct StoreServer::Impl {
+  StoreServerOptions options;
+  asio::io_context io;
+  TlsContext tls;
+  tcp::acceptor acceptor;
+  tcp::endpoint endpoint;  // where it listens
+  std::string host;
+  asio::steady_timer sweep;
+  std::atomic<std::size_t> refused = 0;
+
+  // Of the server's thread.
+  ServerState state;
+  std::list<ConnectionPtr> strangers;  // the oldest first
+  std::unordered_set<std::string> greetings;
+  std::size_t connections = 0;
+  std::size_t handshakes = 0;
+  bool stopping = false;
+  bool readmits = true;
+
+  IoThread thread;  // last: it uses all of the above
+
+  explicit Impl(StoreServerOptions given)
+      : options(std::move(given)),
+        tls(TlsContext::Side::server, options.token),
+        acceptor(listen_at(io, options)),
+        endpoint(acceptor.local_endpoint()),
+        host(endpoint.address().to_string()),
+        sweep(io),
+        state(options) {}
+
+  void start();
+  void stop();
+  asio::awaitable<void> accept();
+  asio::awaitable<bool> have_room();
+  asio::awaitable<void> serve(ConnectionPtr connection);
+  asio::awaitable<void> shake_hands(ConnectionPtr connection);
+  asio::awaitable<bool> admit(ConnectionPtr connection);
+  asio::awaitable<void> talk(ConnectionPtr connection);
+  asio::awaitable<void> watch();
+};
+
+void StoreServer::Impl::start() {
+  asio::co_spawn(io, accept(), asio::detached);
+  asio::co_spawn(io, watch(), asio::detached);
+  thread.start(io);
+}
+
+// Every coroutine ends when its connection or timer does, and run() with the last of them.
+void StoreServer::Impl::stop() {
+  asio::post(io, [this] {
+    stopping = true;
+    asio::error_code ignored;
+    acceptor.close(ignored);
+    sweep.cancel();
+    for (const ConnectionPtr& stranger : strangers) {
+      stranger->channel->close();
+    }
+    state.close_all();
+  });
+  thread.join();
+}
+
+asio::awaitable<void> StoreServer::Impl::accept() {
+  asio::error_code error;
+  while (!stopping) {
+    co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    if (stopping) {
+      break;
+    }
+    const bool room = co_await have_room();
+    if (!room) {
+      continue;
+    }
+    const int descriptor = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor < 0) {
+      if (errno == EMFILE || errno == ENFILE) {
+        if (!strangers.empty()) {
+          strangers.front()->channel->close();
+        }
+        asio::steady_timer pause(io, milliseconds(10));
+        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      }
+      continue;  // whoever it was is gone again
+    }
+    auto connection = std::make_shared<Connection>();
+    connection->channel = std::make_shared<Channel>(tcp::socket(io, endpoint.protocol(), descriptor));
+    connection->since = connection->heard = Clock::now();
+    asio::co_spawn(io, serve(std::move(connection)), asio::detached);
+  }
+}
+
+// Makes room for one more connection, at the cost of the oldest stranger. False when there is none yet.
+asio::awaitable<bool> StoreServer::Impl::have_room() {
+  if (connections < kMaxConnections && strangers.size() < kMaxStrangers) {
+    co_return true;
+  }
+  if (!strangers.empty() && Clock::now() - strangers.front()->since > kStrangersTime) {
+    strangers.front()->channel->close();  // its coroutine takes it off the list
+  }
+  asio::error_code ignored;
+  asio::steady_timer pause(io, milliseconds(1));
+  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  co_return !stopping && connections < kMaxConnections && strangers.size() < kMaxStrangers;
+}
+
+asio::awaitable<void> StoreServer::Impl::serve(ConnectionPtr connection) {
+  ++connections;
+  const auto place = strangers.insert(strangers.end(), connection);
+  bool is_client = false;
+  try {
+    connection->channel->arm(connection->since + options.handshake_limit);
+    co_await shake_hands(connection);
+    is_client = co_await admit(connection);
+    connection->channel->disarm();
+  } catch (const std::exception&) {
+    // A stranger, which is told nothing.
+  }
+  strangers.erase(place);
+  if (is_client) {
+    try {
+      co_await talk(connection);
+    } catch (const std::exception&) {
+      // The connection failed, or what came was no frame: leave() says what that means.
+    }
+    connection->channel->close();
+    state.leave(connection);
+  } else {
+    connection->channel->close();
+    refused.fetch_add(stopping ? 0 : 1, std::memory_order_relaxed);
+  }
+  --connections;
+}
+
+asio::awaitable<void> StoreServer::Impl::shake_hands(ConnectionPtr connection) {
+  Channel& channel = *connection->channel;
+  std::string greeting = co_await channel.read_clear(kGreetingBytes);
+  check<IoError>(tls.is_ours(greeting), "another token");
+  if (greetings.size() >= kMaxGreetings) {
+    greetings.clear();  // a greeting that is used again would get no further than TLS
+  }
+  check<IoError>(greetings.insert(std::move(greeting)).second, "a greeting is used once");
+  asio::steady_timer pause(io);
+  while (handshakes >= kMaxHandshakes && channel.is_open()) {
+    pause.expires_after(milliseconds(1));
+    co_await pause.async_wait(asio::use_awaitable);
+  }
+  ++handshakes;
+  const std::shared_ptr<void> counted(nullptr, [this](void*) { --handshakes; });
+  std::string answer(1, kGreetingAnswer);
+  co_await channel.write_clear(std::move(answer));
+  co_await channel.start_tls(tls, TlsContext::Side::server);
+}
+
+// Has the token, and says who it is. False when it may not join, and was told why.
+asio::awaitable<bool> StoreServer::Impl::admit(ConnectionPtr connection) {
+  Channel& channel = *connection->channel;
+  const Frame hello = co_await channel.read(options.handshake_limit);
+  if (!readmits && state.has_left(hello)) {
+    co_return false;  // without a word: it will try again
+  }
+  std::string refusal;
+  try {
+    state.join(connection, hello);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
+  if (!refusal.empty()) {
+    channel.arm(Clock::now() + options.handshake_limit);
+    channel.send(encode({FrameKind::refused, 0, {}, refusal, {}}));
+    co_await channel.flush();
+  }
+  co_return refusal.empty();
+}
+
+asio::awaitable<void> StoreServer::Impl::talk(ConnectionPtr connection) {
+  Channel& channel = *connection->channel;
+  asio::steady_timer pause(io);
+  for (;;) {
+    Frame frame = co_await channel.read(options.heartbeat_limit);
+    connection->heard = Clock::now();
+    state.handle(connection, std::move(frame));
+    if (connection->said_goodbye) {
+      co_return;
+    }
+    while (channel.unsent() > kMaxUnsent && channel.is_open()) {
+      pause.expires_after(milliseconds(1));
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+  }
+}
+
+asio::awaitable<void> StoreServer::Impl::watch() {
+  const milliseconds period = std::clamp(options.heartbeat_limit / 8, milliseconds(10), milliseconds(500));
+  asio::error_code ignored;
+  while (!stopping) {
+    const Clock::time_point due = Clock::now() + period;
+    sweep.expires_at(due);
+    co_await sweep.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    const Clock::time_point now = Clock::now();
+    if (now - due > options.heartbeat_limit / 4) {
+      state.forgive(now);  // it was this process that slept
+    } else if (!stopping) {
+      state.look_for_silent(now);
+    }
+  }
+}
+
+StoreServer::StoreServer(StoreServerOptions options) {
+  check<ConfigError>(options.heartbeat_limit >= milliseconds(20) && options.handshake_limit >= milliseconds(1),
+                     "rendezvous server: expected a heartbeat limit of 20 ms or more and a handshake limit of 1 ms or "
+                     "more, got {} ms and {} ms",
+                     options.heartbeat_limit.count(), options.handshake_limit.count());
+  impl_ = std::make_unique<Impl>(std::move(options));
+  impl_->start();
+}
+
+StoreServer::~StoreServer() {
+  if (impl_ == nullptr) {
+    return;
+  }
+  if (impl_->thread.is_of_this_process()) {
+    impl_->stop();
+  } else {
+    static_cast<void>(impl_.release());  // in a forked child there is no thread to join
+  }
+}
+
+const std::string& StoreServer::host() const noexcept { return impl_->host; }
+std::uint16_t StoreServer::port() const noexcept { return impl_->endpoint.port(); }
+
+void StoreServer::publish_verdict(const std::string& text) {
+  impl_->thread.call(impl_->io, [&] { impl_->state.publish(text); });
+}
+
+std::string StoreServer::verdict() const {
+  std::string text;
+  impl_->thread.call(impl_->io, [&] { text = impl_->state.verdict(); });
+  return text;
+}
+
+std::vector<RankProcess> StoreServer::ranks() const {
+  std::vector<RankProcess> ranks;
+  impl_->thread.call(impl_->io, [&] { ranks = impl_->state.ranks(); });
+  return ranks;
+}
+
+void StoreServer::stop_readmitting() {
+  impl_->thread.call(impl_->io, [&] { impl_->readmits = false; });
+}
+
+bool StoreServer::wait_until_left(milliseconds timeout) const {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  for (;;) {
+    bool over = false;
+    bool left = false;
+    impl_->thread.call(impl_->io, [&] {
+      over = !impl_->state.verdict().empty();
+      left = impl_->state.ranks().empty();
+    });
+    if (left || over || Clock::now() >= deadline) {
+      return left;
+    }
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
+std::size_t StoreServer::refused() const noexcept { return impl_->refused.load(std::memory_order_relaxed); }
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,310 @@
+#include <tandem/parallel/rendezvous/tcp_store.h>
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/ssl/error.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/rendezvous/client_connect.h>
+#include <tandem/parallel/rendezvous/io_thread.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Channel::Clock;
+
+constexpr milliseconds kGoodbyeTime{500};
+
+// A call that waits for its answer.
+struct Call {
+  std::condition_variable changed;
+  std::optional<Frame> answer;
+};
+
+void check_options(const TcpStoreOptions& options) {
+  check<ConfigError>(options.port != 0, "TcpStore: expected a port of 1 to 65535, got 0: the server says which it is");
+  check<ConfigError>(options.rank >= -1, "TcpStore: expected a rank, or -1 for none, got {}", options.rank);
+  const auto within = [](milliseconds time) { return time.count() >= 1 && time <= kMaxStoreTimeout; };
+  check<ConfigError>(
+      within(options.connect_timeout) && within(options.heartbeat_interval) && within(options.heartbeat_limit) &&
+          2 * options.heartbeat_interval <= options.heartbeat_limit,
+      "TcpStore: expected times of 1 ms to a day and a heartbeat limit of two intervals at least, got connect_timeout "
+      "{} ms, heartbeat_interval {} ms, heartbeat_limit {} ms",
+      options.connect_timeout.count(), options.heartbeat_interval.count(), options.heartbeat_limit.count());
+}
+
+}  // namespace
+
+struct TcpStore::Impl {
+  explicit Impl(TcpStoreOptions given)
+      : options(std::move(given)), tls(TlsContext::Side::client, options.token), beat(io) {}
+
+  void connect();
+  void disconnect();
+  /// The answer; nothing when the deadline passed.
+  std::optional<Frame> call(Frame request, Deadline deadline);
+  /// The same where there must be one.
+  Frame ask(Frame request, Deadline deadline);
+  asio::awaitable<void> listen();
+  asio::awaitable<void> send_heartbeats();
+  void receive(Frame frame);
+  void end(StoreError::Kind kind, const std::string& text);
+
+  TcpStoreOptions options;
+  asio::io_context io;
+  TlsContext tls;
+  std::shared_ptr<Channel> channel;
+  bool has_left = false;
+
+  // Of the store's thread.
+  asio::steady_timer beat;
+  Clock::time_point heard;
+  bool leaving = false;
+
+  std::mutex mutex;
+  std::map<std::uint32_t, Call*> calls;
+  std::uint32_t last_id = 0;
+  std::optional<StoreError> over;  // why nothing can be asked any more
+
+  IoThread thread;  // last: it uses all of the above
+};
+
+void TcpStore::Impl::connect() {
+  std::exception_ptr failure;
+  asio::co_spawn(
+      io, [this] { return connect_to_server(options, tls); },
+      [&](std::exception_ptr error, std::shared_ptr<Channel> connected) {
+        failure = std::move(error);
+        channel = std::move(connected);
+      });
+  io.run();
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  io.restart();
+  heard = Clock::now();
+  asio::co_spawn(io, listen(), asio::detached);
+  asio::co_spawn(io, send_heartbeats(), asio::detached);
+  thread.start(io);
+}
+
+void TcpStore::Impl::disconnect() {
+  {
+    const std::lock_guard lock(mutex);
+    if (!over) {
+      over.emplace(StoreError::Kind::lost, "this rank has left its job");
+    }
+    for (const auto& [id, call] : calls) {
+      call->changed.notify_one();
+    }
+    calls.clear();
+  }
+  asio::post(io, [this] {
+    leaving = true;
+    beat.cancel();
+    if (channel->is_open()) {
+      channel->send(encode({FrameKind::goodbye, 0, {}, {}, {}}));
+      // The server closes the connection: then it knows, whatever this rank does next.
+      beat.expires_after(kGoodbyeTime);
+      beat.async_wait([this](const asio::error_code&) { channel->close(); });
+    }
+  });
+  thread.join();
+}
+
+asio::awaitable<void> TcpStore::Impl::listen() {
+  std::string reason;
+  try {
+    for (;;) {
+      Frame frame = co_await channel->read(options.heartbeat_limit);
+      heard = Clock::now();
+      receive(std::move(frame));
+    }
+  } catch (const asio::system_error& error) {
+    const bool closed = error.code() == asio::error::eof || error.code() == asio::ssl::error::stream_truncated ||
+                        error.code() == asio::error::connection_reset;
+    reason = closed ? "it closed the connection" : error.code().message();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  channel->close();
+  beat.cancel();
+  end(StoreError::Kind::lost, fmt::format("the rendezvous server at {}:{} is gone ({}): the launcher, or rank 0, ended",
+                                          options.host, options.port, reason));
+}
+
+void TcpStore::Impl::receive(Frame frame) {
+  if (frame.kind == FrameKind::verdict) {
+    end(StoreError::Kind::verdict, frame.value);
+  }
+  const std::lock_guard lock(mutex);
+  if (const auto entry = calls.find(frame.id); entry != calls.end()) {
+    entry->second->answer = std::move(frame);
+    entry->second->changed.notify_one();
+    calls.erase(entry);
+  }
+}
+
+asio::awaitable<void> TcpStore::Impl::send_heartbeats() {
+  asio::error_code ignored;
+  while (channel->is_open() && !leaving) {
+    const Clock::time_point due = Clock::now() + options.heartbeat_interval;
+    beat.expires_at(due);
+    co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    const Clock::time_point now = Clock::now();
+    if (now - due > options.heartbeat_limit / 4) {
+      heard = now;  // it was this process that slept
+    }
+    if (channel->is_open() && !leaving) {
+      if (now - heard > options.heartbeat_limit) {
+        end(StoreError::Kind::lost,
+            fmt::format(
+                "the rendezvous server at {}:{} has not answered for {} ms: it is stopped, or the network is cut",
+                options.host, options.port, options.heartbeat_limit.count()));
+        channel->close();
+      } else {
+        channel->send(encode({FrameKind::beat, 0, {}, {}, {}}));
+      }
+    }
+  }
+}
+
+// The first reason stays.
+void TcpStore::Impl::end(StoreError::Kind kind, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex);
+    if (over || leaving) {
+      return;
+    }
+    over.emplace(kind, text);
+    for (const auto& [id, call] : calls) {
+      call->changed.notify_one();
+    }
+    calls.clear();
+  }
+  const auto& told = kind == StoreError::Kind::verdict ? options.on_verdict : options.on_lost;
+  if (told) {
+    told(text);
+  }
+}
+
+std::optional<Frame> TcpStore::Impl::call(Frame request, Deadline deadline) {
+  Call call;
+  std::unique_lock lock(mutex);
+  if (over) {
+    throw StoreError(*over);
+  }
+  do {
+    request.id = ++last_id;
+  } while (request.id == 0 || calls.contains(request.id));
+  const std::uint32_t id = request.id;
+  calls.emplace(id, &call);
+  asio::post(io, [this, bytes = encode(request)]() mutable { channel->send(std::move(bytes)); });
+  call.changed.wait_until(lock, deadline, [&] { return call.answer || over; });
+  if (call.answer) {
+    if (call.answer->kind == FrameKind::refused) {
+      throw StoreError(StoreError::Kind::refused, call.answer->value);
+    }
+    return std::move(call.answer);
+  }
+  if (over) {
+    throw StoreError(*over);
+  }
+  calls.erase(id);
+  asio::post(io, [this, id] { channel->send(encode({FrameKind::cancel, id, {}, {}, {}})); });
+  return std::nullopt;
+}
+
+Frame TcpStore::Impl::ask(Frame request, Deadline deadline) {
+  std::optional<Frame> answer = call(std::move(request), deadline);
+  if (!answer) {
+    throw StoreError(StoreError::Kind::timeout,
+                     fmt::format("store: the rendezvous server at {}:{} did not answer in time; it may still do what "
+                                 "it was asked for",
+                                 options.host, options.port));
+  }
+  return std::move(*answer);
+}
+
+TcpStore::TcpStore(TcpStoreOptions options) {
+  check_options(options);
+  impl_ = std::make_unique<Impl>(std::move(options));
+  impl_->connect();
+}
+
+TcpStore::~TcpStore() {
+  if (impl_ == nullptr) {
+    return;
+  }
+  if (impl_->thread.is_of_this_process()) {
+    leave();
+  } else {
+    static_cast<void>(impl_.release());  // in a forked child there is no thread to join
+  }
+}
+
+void TcpStore::leave() {
+  if (!std::exchange(impl_->has_left, true)) {
+    impl_->disconnect();
+  }
+}
+
+void TcpStore::announce_verdict(const std::string& text) {
+  check<ConfigError>(!text.empty() && text.size() <= kMaxFrameText,
+                     "TcpStore: expected a verdict of 1 to {} bytes, got {}", kMaxFrameText, text.size());
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->over) {
+    asio::post(impl_->io, [impl = impl_.get(), bytes = encode({FrameKind::verdict, 0, {}, text, {}})]() mutable {
+      impl->channel->send(std::move(bytes));
+    });
+  }
+}
+
+void TcpStore::do_set(std::string_view key, std::string_view value, Deadline deadline) {
+  impl_->ask({FrameKind::set, 0, std::string(key), std::string(value), {}}, deadline);
+}
+
+bool TcpStore::do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) {
+  if (!wait) {
+    Frame answer = impl_->ask({FrameKind::try_get, 0, std::string(key), {}, {}}, deadline);
+    *value = std::move(answer.value);
+    return answer.kind == FrameKind::value;
+  }
+  const FrameKind kind = value == nullptr ? FrameKind::wait : FrameKind::get;
+  std::optional<Frame> answer = impl_->call({kind, 0, std::string(key), {}, {}}, deadline);
+  if (answer && value != nullptr) {
+    *value = std::move(answer->value);
+  }
+  return answer.has_value();
+}
+
+std::int64_t TcpStore::do_add(std::string_view key, std::int64_t amount, Deadline deadline) {
+  const Frame answer = impl_->ask({FrameKind::add, 0, std::string(key), encode_number(amount), {}}, deadline);
+  check<IoError>(answer.value.size() == 8, "rendezvous: expected a number of 8 bytes, got {}", answer.value.size());
+  return decode_number(answer.value);
+}
+
+bool TcpStore::do_compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
+                              Deadline deadline) {
+  const FrameKind kind = expected ? FrameKind::compare_set : FrameKind::insert;
+  const Frame request{kind, 0, std::string(key), std::string(desired), std::string(expected.value_or(""))};
+  return impl_->ask(request, deadline).kind == FrameKind::done;
+}
+
+bool TcpStore::do_erase(std::string_view key, Deadline deadline) {
+  return impl_->ask({FrameKind::erase, 0, std::string(key), {}, {}}, deadline).kind == FrameKind::done;
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,156 @@
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "chaos/job.h"
+
+// Ranks under `tandem run` are killed, stopped and woken at random moments, from their first to their last. A few
+// rounds by default; TANDEM_CHAOS_ROUNDS says how many (`./dev chaos`: 200), TANDEM_CHAOS_SEED which.
+
+namespace tandem::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSlowness = 5;
+#else
+constexpr int kSlowness = 1;
+#endif
+
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+int rounds() { return from_environment("TANDEM_CHAOS_ROUNDS", 20); }
+
+// Each round has a seed of its own, so that one can be repeated alone.
+unsigned seed_of(int round) { return static_cast<unsigned>(from_environment("TANDEM_CHAOS_SEED", 1) + round); }
+
+// Waits until that rank is there.
+pid_t pid_of(const Job& job, int rank) {
+  for (const std::int64_t end = monotonic_ns() + 10'000'000'000; monotonic_ns() < end;) {
+    const auto ranks = job.ranks();
+    if (const auto found = ranks.find(rank); found != ranks.end()) {
+      return found->second;
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return -1;
+}
+
+// What has ended, but nobody has waited for, does not run: who inherits orphans may take his time.
+bool is_running(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat[name_end + 2] != 'Z';
+}
+
+TEST(Chaos, SurvivorsOfAKilledRankNameIt) {
+  for (int round = 0; round < rounds(); ++round) {
+    std::mt19937 random(seed_of(round));
+    const int ranks = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const auto pause = std::chrono::microseconds(random() % 500'000);
+    Job job(ranks);
+    const pid_t pid = pid_of(job, victim);
+    ASSERT_GT(pid, 0) << job.story();
+    std::this_thread::sleep_for(pause);
+    const std::int64_t killed = monotonic_ns();
+    ::kill(pid, SIGKILL);
+    const auto status = job.wait(15s * kSlowness);
+    const auto story = [&] {
+      return fmt::format("TANDEM_CHAOS_SEED={} TANDEM_CHAOS_ROUNDS=1: rank {} of {}, pid {}, killed after {} us\n{}",
+                         seed_of(round), victim, ranks, pid, pause.count(), job.story());
+    };
+    ASSERT_TRUE(status) << story();
+    ASSERT_TRUE(WIFEXITED(*status)) << story();
+    EXPECT_EQ(WEXITSTATUS(*status), 128 + SIGKILL) << story();
+    const std::string named = fmt::format("rank {} (pid {}", victim, pid);
+    EXPECT_NE(job.narration().find(named), std::string::npos) << story();
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == victim) {
+        continue;
+      }
+      const RankReport report = job.report(rank);
+      ASSERT_TRUE(report.error_ns) << "rank " << rank << " says nothing\n" << story();
+      if (report.blamed != -1) {  // it is no rank of the sub-group that was talking
+        EXPECT_EQ(report.blamed, victim) << "by rank " << rank << "\n" << story();
+      }
+      EXPECT_NE(report.text.find(named), std::string::npos) << story();
+      EXPECT_NE(report.text.find("signal 9"), std::string::npos) << story();
+      EXPECT_LE(static_cast<double>(*report.error_ns - killed) * 1e-9, 1.0 * kSlowness) << story();
+    }
+    if (HasFailure()) {
+      return;
+    }
+  }
+}
+
+TEST(Chaos, AStoppedRankIsNamedWithinTheLimit) {
+  Job job(3, {"--heartbeat-limit", "2"});
+  const pid_t pid = pid_of(job, 1);
+  std::this_thread::sleep_for(500ms * kSlowness);
+  ASSERT_TRUE(job.report(1).joined) << job.story();
+  const std::int64_t stopped = monotonic_ns();
+  ::kill(pid, SIGSTOP);
+  ASSERT_TRUE(job.wait(15s * kSlowness)) << job.story();
+  for (const int rank : {0, 2}) {
+    const RankReport report = job.report(rank);
+    ASSERT_TRUE(report.error_ns) << job.story();
+    EXPECT_EQ(report.blamed, 1) << job.story();
+    const double seconds = static_cast<double>(*report.error_ns - stopped) * 1e-9;
+    EXPECT_LE(seconds, 2.5 * kSlowness) << job.story();
+    EXPECT_GE(seconds, 0.9) << job.story();
+  }
+}
+
+TEST(Chaos, AStoppedRankThatWakesInTimeGoesOn) {
+  Job job(2, {"--heartbeat-limit", "4"}, "100");
+  const pid_t pid = pid_of(job, 1);
+  std::this_thread::sleep_for(100ms);
+  for (int stop = 0; stop < 3; ++stop) {
+    ::kill(pid, SIGSTOP);
+    std::this_thread::sleep_for(700ms);
+    ::kill(pid, SIGCONT);
+    std::this_thread::sleep_for(50ms);
+  }
+  const auto status = job.wait(60s * kSlowness);
+  ASSERT_TRUE(status) << job.story();
+  EXPECT_EQ(*status, 0) << job.story();
+  EXPECT_TRUE(job.report(0).done && job.report(1).done) << job.story();
+}
+
+TEST(Chaos, NothingIsLeftOfAJobWhoseLauncherIsKilled) {
+  for (int round = 0; round < rounds(); ++round) {
+    std::mt19937 random(seed_of(round));
+    Job job(2 + static_cast<int>(random() % 3));
+    const auto pause = std::chrono::microseconds(random() % 500'000);
+    pid_of(job, 0);
+    std::this_thread::sleep_for(pause);
+    const auto ranks = job.ranks();
+    ::kill(job.launcher(), SIGKILL);
+    const std::int64_t killed = monotonic_ns();
+    ASSERT_TRUE(job.wait(5s));
+    for (const auto& [rank, pid] : ranks) {
+      while (is_running(pid) && monotonic_ns() - killed < 1'000'000'000LL * kSlowness) {
+        std::this_thread::sleep_for(2ms);
+      }
+      ASSERT_FALSE(is_running(pid)) << "rank " << rank << " is still there, seed " << seed_of(round) << "\n"
+                                    << job.story();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

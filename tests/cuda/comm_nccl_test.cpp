@@ -1,0 +1,92 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/parallel/comm/local_backend.h>
+#include <tandem/tandem.h>
+
+#include "cuda/gpu_test.h"
+#include "parallel/ranks.h"
+
+// What a group over NCCL takes and refuses.
+
+namespace tandem::parallel {
+namespace {
+
+using test::all_are;
+using test::message_of;
+
+// body(rank, backend of ranks as threads) on each of two ranks.
+template <class Body>
+void as_two(const Body& body) {
+  const auto shared = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(2), std::vector<int>{0, 1});
+  spawn(2, [&](int rank) { body(rank, std::make_unique<LocalBackend>(shared, rank)); });
+}
+
+class NcclGroups : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TANDEM_NEEDS_GPUS(1);
+    if (!why_nccl_is_unavailable().empty()) {
+      GTEST_SKIP() << why_nccl_is_unavailable();
+    }
+  }
+};
+
+TEST_F(NcclGroups, TwoRanksOnOneGpuAreToldWhatWorks) {
+  as_two([](int rank, std::unique_ptr<Backend> base) {
+    EXPECT_EQ(message_of<ConfigError>([&] { nccl_backend(std::move(base), "cuda:0"); }),
+              "nccl_backend: ranks 0 and 1 are both on cuda:0 of one machine, and NCCL takes one rank of a group per "
+              "GPU; give each rank a GPU of its own, or take Gloo, whose ranks may share one")
+        << rank;
+  });
+}
+
+TEST_F(NcclGroups, ACpuHasNone) {
+  as_two([](int, std::unique_ptr<Backend> base) {
+    EXPECT_EQ(message_of<DeviceError>([&] { nccl_backend(std::move(base), Device()); }),
+              "nccl_backend: cpu:0 is not a GPU");
+  });
+}
+
+TEST_F(NcclGroups, ATensorOfAnotherGpuIsRefused) {
+  TANDEM_NEEDS_GPUS(2);
+  as_two([](int rank, std::unique_ptr<Backend> base) {
+    const Device own(DeviceType::cuda, rank);
+    ProcessGroup group(nccl_backend(std::move(base), own));
+    EXPECT_EQ(group.backend(), "nccl");
+    const Device other(DeviceType::cuda, 1 - rank);
+    const std::string text = message_of<DeviceError>([&] { group.all_reduce(ones({3}, {.device = other})); });
+    EXPECT_EQ(text, "all_reduce: the tensor is on " + to_string(other) +
+                        ", and this rank's part of the group was made "
+                        "for " +
+                        to_string(own) + "; move it there with .to(\"" + to_string(own) + "\")");
+    const Tensor tensor = ones({3}, {.device = own});
+    group.all_reduce(tensor);
+    EXPECT_TRUE(all_are(tensor, 2));
+  });
+}
+
+TEST_F(NcclGroups, TensorsOfACpuAndMessagesGoByTheBase) {
+  TANDEM_NEEDS_GPUS(2);
+  as_two([](int rank, std::unique_ptr<Backend> base) {
+    const Device own(DeviceType::cuda, rank);
+    ProcessGroup group(nccl_backend(std::move(base), own));
+    const double value = rank;
+    const Tensor host = full({5}, value);
+    group.broadcast(host, 1);
+    EXPECT_TRUE(all_are(host, 1));
+    const Tensor sent = full({5}, value, {.device = own});
+    group.send(sent, 1 - rank, 7);
+    const Tensor received = zeros({5}, {.device = own});
+    group.recv(received, 1 - rank, 7);
+    EXPECT_TRUE(all_are(received, 1 - rank));
+    group.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace tandem::parallel

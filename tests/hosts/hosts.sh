@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE; a rank of a job on each.
+#
+#     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
+#
+# EVENT: none; cut@SECONDS, from when on the last host's link is down; flap@SECONDS, for one second. What rank r says goes
+# to FOLDER/rank<r>, its exit code to FOLDER/code<r>, when the link went down to FOLDER/event (ns since the epoch).
+# Everything is in namespaces of its own, processes too: nothing outlasts the script. Exit code 77: the system does not
+# allow that, and why is on stderr.
+set -euo pipefail
+
+cannot() {
+  printf '%s\n' "$1" >&2
+  exit 77
+}
+
+if [[ ${TANDEM_INSIDE_HOSTS:-} != 1 ]]; then
+  command -v ip >/dev/null || cannot "there is no ip command (apt-get install iproute2)"
+  export TANDEM_INSIDE_HOSTS=1
+  for user in "" --map-root-user; do
+    options=(--net --mount --pid --fork --kill-child --mount-proc $user)
+    if unshare "${options[@]}" true 2>/dev/null; then
+      exec unshare "${options[@]}" bash "$0" "$@"
+    fi
+  done
+  cannot "the system allows no network namespaces here"
+fi
+
+hosts=$1 rate=$2 folder=$3 event=$4
+shift 4
+mount -t tmpfs tmpfs /run
+ip netns add switch || cannot "ip netns add fails"
+ip -n switch link add bridge type bridge || cannot "this kernel has no bridges"
+ip -n switch link set bridge up
+for ((i = 0; i < hosts; i++)); do
+  ip netns add "host$i"
+  ip -n switch link add "port$i" type veth peer name eth0 netns "host$i" || cannot "this kernel has no veth"
+  ip -n switch link set "port$i" master bridge up
+  ip -n "host$i" addr add "10.77.0.$((i + 1))/24" dev eth0
+  ip -n "host$i" link set eth0 up
+  ip -n "host$i" link set lo up
+  tc -n switch qdisc replace dev "port$i" root tbf rate "$rate" burst 256kb latency 100ms || cannot "this kernel has no tbf"
+  tc -n "host$i" qdisc replace dev eth0 root tbf rate "$rate" burst 256kb latency 100ms
+done
+
+for ((i = 0; i < hosts; i++)); do
+  (
+    code=0
+    RANK=$i WORLD_SIZE=$hosts LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=$i MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
+      ip netns exec "host$i" "$@" >"$folder/rank$i" 2>"$folder/stderr$i" || code=$?
+    printf '%d\n' "$code" >"$folder/code$i"
+  ) &
+done
+
+last=$((hosts - 1))
+case $event in
+  cut@* | flap@*)
+    sleep "${event#*@}"
+    ip -n switch link set "port$last" down
+    date +%s%N >"$folder/event"
+    if [[ $event == flap@* ]]; then
+      sleep 1
+      ip -n switch link set "port$last" up
+    fi
+    ;;
+esac
+wait

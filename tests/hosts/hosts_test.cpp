@@ -1,0 +1,129 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tandem/parallel/rendezvous/job_token.h>
+
+#include "support/process.h"
+
+// Ranks on hosts of their own, which network namespaces stand for (hosts.sh), with links of 1 Gbit/s.
+
+namespace tandem::test {
+namespace {
+
+constexpr double kLineRate = 1e9 / 8;  // bytes per second and direction
+constexpr double kBytes = 25 << 20;
+
+class Hosts : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = (std::filesystem::temp_directory_path() / "tandem-hosts-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    ::setenv("TANDEM_JOB_TOKEN", parallel::JobToken::generate().hex().c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("TANDEM_JOB_TOKEN");
+    std::filesystem::remove_all(folder_);
+  }
+
+  // False where the system cannot; the test is then skipped.
+  bool run(int hosts, const std::string& event, std::vector<std::string> program) {
+    std::vector<std::string> arguments{HOSTS_SCRIPT, std::to_string(hosts), "1gbit", folder_.string(), event,
+                                       HOSTS_RANK};
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    outcome_ = run_program("/bin/bash", arguments, folder_.string());
+    return outcome_.exit_code != 77;
+  }
+
+  std::string text(const std::string& file) const {
+    std::ifstream stream(folder_ / file);
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+  }
+  std::string of_rank(int rank) const { return text(fmt::format("rank{}", rank)); }
+  std::string story() const {
+    std::string story = fmt::format("exit code {}, signal {}\n{}", outcome_.exit_code, outcome_.signal, outcome_.err);
+    for (int rank = 0; rank < 3; ++rank) {
+      story += fmt::format("--- rank {}, code {}{}{}", rank, text(fmt::format("code{}", rank)), of_rank(rank),
+                           text(fmt::format("stderr{}", rank)));
+    }
+    return story;
+  }
+  /// Seconds from the event to the rank's error.
+  double time_to_error(int rank) const {
+    std::istringstream line(of_rank(rank));
+    std::string word;
+    std::int64_t error = 0;
+    line >> word >> error;
+    return word == "error" ? static_cast<double>(error - std::stoll(text("event"))) * 1e-9 : 1e9;
+  }
+
+  std::filesystem::path folder_;
+  Outcome outcome_;
+};
+
+// A ring sends and receives 2 (n - 1) / n of the bytes on every link.
+void expect_line_rate(int hosts, const std::string& said, const std::string& story) {
+  ASSERT_TRUE(said.starts_with("seconds ")) << story;
+  const double seconds = std::stod(said.substr(8));
+  const double share = kBytes * 2 * (hosts - 1) / hosts / kLineRate / seconds;
+  fmt::print("{} hosts: {:.1f} ms, {:.1f} % of the line rate\n", hosts, 1e3 * seconds, 100 * share);
+  EXPECT_GT(share, 0.5) << story;  // that it is carried in parts at once; how fast exactly, a busy machine cannot say
+  EXPECT_LT(share, 1.02) << "faster than the link: it does not limit\n" << story;
+}
+
+TEST_F(Hosts, TwoUseTheLink) {
+  if (!run(2, "none", {"rate", "7"})) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  expect_line_rate(2, of_rank(0), story());
+}
+
+TEST_F(Hosts, ThreeUseTheLinks) {
+  if (!run(3, "none", {"rate", "7"})) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  expect_line_rate(3, of_rank(0), story());
+}
+
+TEST_F(Hosts, BothSidesOfACutLinkEndInTheLimit) {
+  if (!run(2, "cut@2", {"loop", "30", "2"})) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_LE(time_to_error(rank), 2.0 + 0.5 + 0.5) << story();  // the limit, and a heartbeat that had just come
+  }
+  EXPECT_NE(of_rank(0).find(" peer_lost 1 "), std::string::npos) << story();
+  EXPECT_NE(of_rank(1).find(" peer_lost 0 "), std::string::npos) << story();
+}
+
+TEST_F(Hosts, AllSidesOfACutLinkEndInTheLimit) {
+  if (!run(3, "cut@2", {"loop", "30", "2"})) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_LE(time_to_error(rank), 2.0 + 0.5 + 0.5) << story();
+  }
+  EXPECT_NE(of_rank(0).find(" peer_lost 2 "), std::string::npos) << story();
+  EXPECT_NE(of_rank(1).find(" peer_lost 2 "), std::string::npos) << story();
+}
+
+TEST_F(Hosts, AShortCutIsSurvived) {
+  if (!run(2, "flap@2", {"loop", "6", "10"})) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_TRUE(of_rank(rank).starts_with("done ")) << story();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,85 @@
+// A rank on a host of its own (hosts.sh).
+//
+//     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 says "seconds <median>"
+//     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for so long; LIMIT: seconds of silence after which a rank is
+//     lost.
+//                                    "done <rounds>", or "error <ns since the epoch> <fault> <rank> <text>"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/tandem.h>
+
+using namespace tandem;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void measure(parallel::ProcessGroup& group, int rounds) {
+  const Tensor x = ones({25 << 18});
+  std::vector<double> seconds;
+  for (int round = -1; round < rounds; ++round) {
+    group.barrier();
+    const Clock::time_point start = Clock::now();
+    group.all_reduce(x, parallel::ReduceOp::avg);
+    if (round >= 0) {
+      seconds.push_back(seconds_since(start));
+    }
+  }
+  std::sort(seconds.begin(), seconds.end());
+  if (group.rank() == 0) {
+    fmt::print("seconds {:.6f}\n", seconds[seconds.size() / 2]);
+  }
+}
+
+void loop(parallel::ProcessGroup& group, double seconds) {
+  const Clock::time_point start = Clock::now();
+  Tensor x = zeros({1 << 18});
+  Tensor over = zeros({1});
+  int rounds = 0;
+  for (; over.item<float>() == 0.0F; ++rounds) {
+    x.fill_(group.rank() + rounds);
+    group.all_reduce(x);
+    const float expected = static_cast<float>(group.size() * rounds + group.size() * (group.size() - 1) / 2);
+    if (x.min().item<float>() != expected || x.max().item<float>() != expected) {
+      throw ValueError("a sum is wrong");
+    }
+    over.fill_(seconds_since(start) > seconds ? 1.0 : 0.0);
+    group.broadcast(over, 0);
+  }
+  fmt::print("done {}\n", rounds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  if (mode != "rate" && mode != "loop") {
+    return 2;
+  }
+  try {
+    const parallel::InitOptions options{.timeout = std::chrono::seconds(20),
+                                        .init_timeout = std::chrono::seconds(20),
+                                        .heartbeat_interval = std::chrono::milliseconds(500),
+                                        .heartbeat_limit = std::chrono::seconds(argc > 3 ? std::atoi(argv[3]) : 10)};
+    const parallel::ProcessGroupGuard guard(options);
+    if (mode == "rate") {
+      measure(guard.group(), std::atoi(argv[2]));
+    } else {
+      loop(guard.group(), std::atof(argv[2]));
+    }
+  } catch (const CommError& error) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    fmt::print("error {} {} {} {}\n", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+               name(error.details().fault), error.details().rank, error.what());
+    return 3;
+  }
+  return 0;
+}

@@ -1,0 +1,91 @@
+// One rank of a job whose ranks are processes; gloo_process_test starts several of them, and stops or kills some.
+// gloo_rank PORT RANK SIZE MODE: the store's port, who it is, and what it does. Its last line says how it ended:
+// "done", or "error FAULT RANK NANOSECONDS TEXT" with the time by the clock that all processes share.
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <tandem/parallel/comm/alarm.h>
+#include <tandem/tandem.h>
+
+#include "ddp_training.h"
+
+using namespace tandem;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// "rank 2 (pid 4711) was killed by signal 9".
+CommError from_verdict(const std::string& verdict) {
+  const int rank = verdict.starts_with("rank ") ? std::atoi(verdict.c_str() + 5) : -1;
+  return CommError(verdict, {.fault = CommFault::peer_lost, .rank = rank});
+}
+
+int tell(const CommError& error) {
+  std::printf("error %s %d %lld %s\n", std::string(name(error.details().fault)).c_str(), error.details().rank,
+              static_cast<long long>(Clock::now().time_since_epoch().count()), error.what());
+  return 0;
+}
+
+// Until rank 0 says that it is enough.
+void reduce_for(parallel::ProcessGroup& group, std::int64_t numel, std::chrono::milliseconds time) {
+  const auto end = Clock::now() + time;
+  for (bool last = false; !last;) {
+    const Tensor tensor = ones({numel});
+    const Tensor flag = full({1}, group.rank() == 0 && Clock::now() >= end ? 1.0 : 0.0);
+    group.all_reduce(tensor);
+    group.all_reduce(flag, parallel::ReduceOp::max);
+    if (tensor[numel - 1].item() != group.size()) {
+      std::printf("wrong sum\n");
+      std::_Exit(3);
+    }
+    last = flag[0].item() == 1;
+  }
+}
+
+void be_rank(int port, int rank, int size, std::string_view mode, const std::shared_ptr<parallel::Alarm>& alarm) {
+  const auto store = std::make_shared<parallel::TcpStore>(parallel::TcpStoreOptions{
+      .port = static_cast<std::uint16_t>(port),
+      .rank = rank,
+      .heartbeat_interval = 200ms,
+      .on_verdict = [alarm](const std::string& verdict) { alarm->ring(from_verdict(verdict)); },
+      .on_lost = [alarm](const std::string& reason) { alarm->ring(from_verdict(reason)); }});
+  parallel::ProcessGroup group(
+      parallel::gloo_backend(
+          {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 10s, .greeting_timeout = 3s}),
+      {.timeout = mode == "forget" ? 500ms : 20s});
+  std::printf("connected\n");
+  std::fflush(stdout);
+  if (mode.starts_with("train ")) {
+    std::printf("weights %s\n", test::trained_bits(group, std::atof(mode.substr(6).data())).c_str());
+  } else if (mode == "forget") {
+    group.barrier();
+    if (rank == 1) {
+      std::this_thread::sleep_for(1500ms);
+    }
+    group.all_reduce(ones({3}));
+  } else {
+    reduce_for(group, mode == "small" ? 100 : 1 << 20, mode == "brief" ? 2500ms : 10s);
+  }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const auto alarm = std::make_shared<parallel::Alarm>();
+  try {
+    be_rank(std::atoi(arguments[1]), std::atoi(arguments[2]), std::atoi(arguments[3]), arguments[4], alarm);
+  } catch (const CommError& error) {
+    return tell(error);
+  } catch (const parallel::StoreError& error) {
+    return tell(from_verdict(error.what()));
+  }
+  std::printf("done\n");
+}
