@@ -77,8 +77,8 @@ int meet(const std::string& name) {
 // the others wait for ever, and say what ends that.
 int drop(const std::string& how) {
   TcpStore store = join();
-  store.add("here", 1);
   try {
+    store.add("here", 1);
     while (store.add("here", 0) < std::atoi(variable("WORLD_SIZE").c_str())) {
       std::this_thread::sleep_for(5ms);
     }
@@ -102,8 +102,7 @@ int drop(const std::string& how) {
 // wait FOLDER: joins, notes its pid, and waits for ever; what ends that is said on stderr, with exit code 7.
 int wait_for_ever(const std::string& folder) {
   TcpStore store = join();
-  note_pid(folder, fmt::format("pid{}", rank()));
-  store.add("here", 1);
+  note_pid(folder, fmt::format("pid{}", rank()));  // from here on the news may come
   try {
     store.get("never", 60s);
   } catch (const StoreError& error) {
