@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/distributed/join.h>
 #include <tandem/telemetry/progress.h>
 #include <tandem/tensor/factories.h>
 
@@ -58,6 +60,11 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
+// Of the rank that has most.
+std::int64_t rows_of_a_rank(const data::TensorDataset& train, const Rank& rank) {
+  return (train.size() + rank.size - 1) / rank.size;
+}
+
 std::string divergence_cure(const CommonOptions& options) {
   return fmt::format("A smaller --lr ({} now) is the usual cure; check the data for extreme values too", options.lr);
 }
@@ -72,15 +79,17 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
       // One rank is a world of its own: it sees the samples in the order in which a plain run does.
       sampler_(std::make_shared<parallel::DistributedSampler>(
           train,
-          parallel::DistributedSamplerOptions{.num_replicas = rank.size, .rank = rank.rank, .seed = options.seed})),
+          parallel::DistributedSamplerOptions{
+              .num_replicas = rank.size, .rank = rank.rank, .seed = options.seed, .exact = true})),
       train_(train),
       loss_fn_(loss_fn),
       unit_(std::move(unit)),
       cosine_(recipe.cosine),
       optimizer_(make_optimizer(options.optimizer, model.parameters(), options.lr, recipe.weight_decay)) {
-  check<ConfigError>(options.batch_size <= sampler_->size(),
+  const std::int64_t rows = rows_of_a_rank(train, rank);
+  check<ConfigError>(options.batch_size <= rows,
                      "--batch-size {} is larger than the training part ({} samples{}); choose at most that",
-                     options.batch_size, sampler_->size(), rank.size > 1 ? " for each rank" : "");
+                     options.batch_size, rows, rank.size > 1 ? " for each rank" : "");
   if (options.parallel == "dp") {
     replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
   } else if (options.parallel == "ddp") {
@@ -130,8 +139,14 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
   const parallel::DistributedSampler test_rows(
       test, {.num_replicas = rank_.size, .rank = rank_.rank, .shuffle = false, .exact = true});
   const data::TensorDataset my_test = test.subset(from_data(test_rows.indices()));
-  telemetry::Progress progress({.total = rank_.size * sampler_->size(), .unit = unit_, .enabled = narrates});
-  optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = loader.size() * options_.epochs});
+  telemetry::Progress progress({.total = train_.size(), .unit = unit_, .enabled = narrates});
+  const std::int64_t steps = (rows_of_a_rank(train_, rank_) + options_.batch_size - 1) / options_.batch_size;
+  optim::CosineAnnealingLR schedule(*optimizer_, {.T_max = steps * options_.epochs});
+  const auto advance_schedule = [&] {
+    if (cosine_) {
+      schedule.step();
+    }
+  };
   const auto step = [&](const Tensor& x, const Tensor& y) {
     optimizer_->zero_grad();
     Tensor value = loss(x, y);
@@ -147,6 +162,10 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     double loss_sum = 0;
     std::int64_t seen = 0;
     std::int64_t batch = 0;
+    std::optional<parallel::Join> join;  // some ranks have a row more than others
+    if (together_) {
+      join.emplace(*together_);
+    }
     for (const auto& [x, y] : loader) {
       ++batch;
       const double value = (options_.captured ? captured_step(x, y) : step(x, y)).item();
@@ -155,13 +174,18 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
                          std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
                          divergence_cure(options_));
       }
-      if (cosine_) {
-        schedule.step();
-      }
-      loss_sum += value * static_cast<double>(x.size(0));
-      seen += x.size(0);
-      progress.set("loss", loss_sum / static_cast<double>(seen));
-      progress.advance(rank_.size * x.size(0));  // the others are as far
+      advance_schedule();
+      const std::int64_t rows = x.size(0);
+      loss_sum += value * static_cast<double>(rows);
+      progress.set("loss", loss_sum / static_cast<double>(seen + rows));
+      progress.advance(std::min(rank_.size * rows, train_.size() - rank_.size * seen));  // the others are as far
+      seen += rows;
+    }
+    if (join) {
+      join->finish([&] {
+        optimizer_->step();
+        advance_schedule();
+      });
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     total_seconds += seconds;

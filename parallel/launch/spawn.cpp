@@ -16,6 +16,7 @@
 #include <tandem/parallel/comm/rank.h>
 #include <tandem/parallel/launch/rank_seed.h>
 #include <tandem/parallel/launch/spawn_checks.h>
+#include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::parallel::detail {
@@ -85,13 +86,12 @@ void rethrow_root_cause(std::vector<RankThread>& ranks) {
 
 void check_spawn(int ranks, const SpawnOptions& options) {
   check<ConfigError>(ranks >= 1, "spawn: {} ranks; expected at least 1", ranks);
-  const char* launched = std::getenv("RANK");
-  check<ConfigError>(
-      launched == nullptr,
-      "spawn: a launcher has already made this process rank {} (RANK is set), and {} ranks in each of its "
-      "processes are not meant: either start this program without the launcher, or call the function "
-      "without spawn()",
-      launched == nullptr ? "" : launched, ranks);
+  if (const char* variable = launcher_variable()) {
+    fail<ConfigError>(
+        "spawn: a launcher has already made this process rank {} ({} is set), and {} ranks in each of its processes "
+        "are not meant: either start this program without the launcher, or call the function without spawn()",
+        std::getenv(variable), variable, ranks);
+  }
   check<ConfigError>(!is_initialized(), "spawn: called within a rank; ranks have no ranks of their own");
   check<ConfigError>(options.devices.empty() || options.devices.size() == static_cast<std::size_t>(ranks),
                      "spawn: {} devices for {} ranks; expected one each, or none", options.devices.size(), ranks);

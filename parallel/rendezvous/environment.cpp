@@ -178,6 +178,11 @@ WorldInfo read_arguments(const WorldArguments& arguments, const EnvironmentLooku
   return world;
 }
 
+// The shell of an salloc has Slurm's variables, too, and is no task.
+bool is_slurm_task(const EnvironmentLookup& environment) {
+  return environment("SLURM_PROCID").has_value() && environment("SLURM_STEP_ID").has_value();
+}
+
 WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& environment, bool find_store) {
   if (arguments.rank || arguments.world_size) {
     return read_arguments(arguments, environment, find_store);
@@ -188,8 +193,7 @@ WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& 
   if (environment("OMPI_COMM_WORLD_RANK")) {
     return read_open_mpi(environment, find_store);
   }
-  // The shell of an salloc has Slurm's variables, too, and is no task.
-  if (environment("SLURM_PROCID") && environment("SLURM_STEP_ID")) {
+  if (is_slurm_task(environment)) {
     return read_slurm(environment, find_store);
   }
   check<ConfigError>(!environment("WORLD_SIZE"), "WORLD_SIZE is set, and RANK is missing: export RANK=<this rank>");
@@ -205,6 +209,17 @@ WorldInfo read_world(const InitMethod& method, const WorldArguments& arguments, 
     world.port = method.port;
   }
   return world;
+}
+
+const char* launcher_variable(const EnvironmentLookup& environment) {
+  const auto is_one = [&](const char* size) { return environment(size) == "1"; };
+  if (environment("RANK")) {
+    return "RANK";
+  }
+  if (environment("OMPI_COMM_WORLD_RANK") && !is_one("OMPI_COMM_WORLD_SIZE")) {
+    return "OMPI_COMM_WORLD_RANK";
+  }
+  return is_slurm_task(environment) && !is_one("SLURM_NTASKS") ? "SLURM_PROCID" : nullptr;
 }
 
 std::string describe(const WorldInfo& world) {

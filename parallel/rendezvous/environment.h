@@ -46,6 +46,10 @@ struct TANDEM_API WorldArguments {
 TANDEM_API WorldInfo read_world(const InitMethod& method = {}, const WorldArguments& arguments = {},
                                 const EnvironmentLookup& environment = process_environment);
 
+/// The variable in which a launcher has said that this process is one rank of several ("RANK", also where it is of one;
+/// "OMPI_COMM_WORLD_RANK"; "SLURM_PROCID" in a task of srun); null: none has.
+TANDEM_API const char* launcher_variable(const EnvironmentLookup& environment = process_environment);
+
 /// "rank 3 of 8 from SLURM_PROCID (local rank 1 of 2 on node 1), store at node7:29500": to be said once, at the start.
 TANDEM_API std::string describe(const WorldInfo& world);
 

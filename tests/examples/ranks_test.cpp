@@ -136,16 +136,25 @@ TEST_F(Samples, RegressionOfTwoRanksIsThatOfOneWithTwiceTheBatch) {
   expect_near(metrics("four"), metrics("one"));
 }
 
-TEST_F(Samples, MlpOfTwoRanksIsThatOfOneWithTwiceTheBatch) {
+class UnevenRanks : public Samples, public ::testing::WithParamInterface<unsigned> {};
+INSTANTIATE_TEST_SUITE_P(Rows, UnevenRanks, ::testing::Values(60u, 61u, 62u, 65u, 71u),
+                         ::testing::PrintToStringParamName());
+
+// Rows that ranks or batches do not divide: shorter last batches, and ranks that have one batch less.
+TEST_P(UnevenRanks, TrainOnEverySampleOnceAsOneDoes) {
   std::filesystem::create_directory(file("d"));
-  write("d/train-images-idx3-ubyte", images(60));
-  write("d/train-labels-idx1-ubyte", labels(60));
+  write("d/train-images-idx3-ubyte", images(GetParam()));
+  write("d/train-labels-idx1-ubyte", labels(GetParam()));
   write("d/t10k-images-idx3-ubyte", images(31));
   write("d/t10k-labels-idx1-ubyte", labels(31));
   const Arguments short_run{"--data", "d", "--epochs", "4", "--hidden", "8", "--dropout", "0", "--quiet"};
-  EXPECT_EQ(mlp(with(short_run, {"--batch-size", "10", "--out", "one"})).exit_code, 0);
-  EXPECT_EQ(mlp(with(short_run, {"--batch-size", "5", "--ranks", "2", "--out", "two"})).exit_code, 0);
+  EXPECT_EQ(mlp(with(short_run, {"--batch-size", "12", "--out", "one"})).exit_code, 0);
+  EXPECT_EQ(mlp(with(short_run, {"--batch-size", "6", "--ranks", "2", "--out", "two"})).exit_code, 0);
+  EXPECT_EQ(mlp(with(short_run, {"--batch-size", "4", "--ranks", "3", "--out", "three"})).exit_code, 0);
   expect_near(metrics("two"), metrics("one"));
+  expect_near(metrics("three"), metrics("one"));
+  const std::string all = std::to_string((GetParam() + 1) / 2);  // of the first rank, which may have one more
+  EXPECT_EQ(mlp(with(short_run, {"--batch-size", all, "--ranks", "2", "--out", "whole"})).exit_code, 0);
 }
 
 }  // namespace

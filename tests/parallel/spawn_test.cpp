@@ -150,5 +150,38 @@ TEST(Spawn, RefusesWhatWouldBeRanksOfRanks) {
   unsetenv("RANK");
 }
 
+class Launchers : public ::testing::Test {
+ protected:
+  ~Launchers() override {
+    for (const std::string& name : set_) {
+      unsetenv(name.c_str());
+    }
+  }
+  void set(const std::string& name, const char* value) {
+    ASSERT_EQ(setenv(name.c_str(), value, 1), 0);
+    set_.push_back(name);
+  }
+
+ private:
+  std::vector<std::string> set_;
+};
+
+TEST_F(Launchers, OfOtherKindsAreNoPlaceForSpawnEither) {
+  set("OMPI_COMM_WORLD_RANK", "1");
+  set("OMPI_COMM_WORLD_SIZE", "2");
+  EXPECT_EQ(message_of<ConfigError>([] { spawn(2, [](int) {}); }),
+            "spawn: a launcher has already made this process rank 1 (OMPI_COMM_WORLD_RANK is set), and 2 ranks in each "
+            "of its processes are not meant: either start this program without the launcher, or call the function "
+            "without spawn()");
+  set("OMPI_COMM_WORLD_SIZE", "1");  // mpirun -n 1 made nobody a rank of several
+  spawn(2, [](int) {});
+  set("SLURM_PROCID", "3");
+  set("SLURM_NTASKS", "4");  // a shell of salloc
+  spawn(2, [](int) {});
+  set("SLURM_STEP_ID", "0");
+  EXPECT_NE(message_of<ConfigError>([] { spawn(2, [](int) {}); }).find("rank 3 (SLURM_PROCID is set)"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::parallel
