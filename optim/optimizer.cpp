@@ -9,6 +9,7 @@
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
+#include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
 
@@ -220,6 +221,9 @@ void Optimizer::update_all() {
       slice->state.learning_rate = slice->group->lr();
       slice->state.momentum = slice->group->momentum().value_or(0);
       slice->state.weight_decay = slice->group->weight_decay();
+    }
+    if (!slices_.empty()) {
+      detail::note_step(slices_.front()->run.device);
     }
     for (const Member& member : members_) {
       if (member.in_slice) {

@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/tensor/idle_gpus.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -54,6 +55,7 @@ std::int32_t hash_of(const std::vector<int>& ranks) {
 ProcessGroup::ProcessGroup(std::unique_ptr<Backend> backend, const ProcessGroupOptions& options)
     : queue_(std::make_shared<detail::CommQueue>(std::move(backend))), exceptions_(std::uncaught_exceptions()) {
   set_timeout(options.timeout);
+  tandem::detail::idle_gpus().note_parallel();
 }
 
 ProcessGroup::~ProcessGroup() { queue_->close(std::uncaught_exceptions() > exceptions_); }

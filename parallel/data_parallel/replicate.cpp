@@ -11,6 +11,7 @@
 #include <tandem/core/warning.h>
 #include <tandem/parallel/data_parallel/replicate_node.h>
 #include <tandem/parallel/data_parallel/stand_ins.h>
+#include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
@@ -203,6 +204,7 @@ std::pair<std::size_t, std::size_t> detail::find_imbalance(const std::vector<cud
 
 Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates) {
   check_devices(devices, allow_duplicates);
+  tandem::detail::idle_gpus().note_parallel();
   warn_of_imbalance(devices);
   impl_ = std::make_unique<Impl>(std::move(module), std::move(devices));
 }

@@ -15,6 +15,7 @@
 #include <tandem/core/cuda/wait.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/cuda/account.h>
+#include <tandem/tensor/idle_gpus.h>
 
 // A cache per stream over the driver's stream-ordered pool. Nothing here waits for the GPU, but for running out.
 
@@ -193,8 +194,9 @@ class GpuAllocator {
   std::unordered_map<CUstream_st*, StreamCache> caches_;
 };
 
+constinit PerGpu<GpuAllocator> allocators;
+
 GpuAllocator& allocator(int index) {
-  static constinit PerGpu<GpuAllocator> allocators;
   const Gpu& owner = gpu(index);
   return allocators.get(index, [&] {
     set_release_cache([](int gpu) { allocator(gpu).empty_cache(); });
@@ -231,6 +233,8 @@ void cuda_free(CudaBlock* block) noexcept {
     // The process ends, or the GPU is lost and every other call says so: the memory is gone with it.
   }
 }
+
+bool cuda_is_used(int gpu) noexcept { return cuda::allocators.find(gpu) != nullptr; }
 
 void cuda_count_as(CudaBlock* block, core::MemoryUse use) { cuda::allocator(block->gpu).count_as(*block, use); }
 

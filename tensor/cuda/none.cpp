@@ -1,6 +1,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/tensor/cuda_allocator.h>
+#include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/pinned.h>
 
 // What a build without CUDA answers: there is no GPU whose memory could be counted, and nobody to pin memory for.
@@ -16,6 +17,7 @@ namespace detail {
 core::Ref<Storage> allocate_pinned(std::size_t) { fail_without("pin_memory"); }
 bool is_pinned(const void*) noexcept { return false; }
 void note_pinned_use(const void*, const cuda::Stream&) {}
+bool cuda_is_used(int) noexcept { return false; }
 
 }  // namespace detail
 
