@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/autograd/device_lanes.h>
@@ -45,7 +47,16 @@ class Pass {
 
   void run(std::uint32_t output, const detail::View& gradient) {
     discover();
+    if (refusal_) {
+      refuse();
+    }
     try {
+      for (std::size_t i = 0; i < order_.size() && watched_ > 0; ++i) {
+        if (order_[i]->watches_passes()) {
+          order_[i]->on_pass(nullptr);
+          --watched_;
+        }
+      }
       root_->output(output).grad = {gradient, false};
       walk();
       // A listener that throws is not told again.
@@ -109,27 +120,50 @@ class Pass {
     return lists;
   }
 
-  void claim(Node& node) {
+  // False when another pass has it.
+  bool claim(Node& node) {
     const void* expected = nullptr;
-    check<AutogradError>(node.pass.compare_exchange_strong(expected, this),
-                         "backward: '{}' is part of another backward pass that is still running (of another thread, or "
-                         "around a hook)",
-                         node.op());
+    if (!node.pass.compare_exchange_strong(expected, this)) {
+      refuse_later(
+          "backward: '{}' is part of another backward pass that is still running (of another thread, or around a hook)",
+          node.op());
+      return false;
+    }
     if (node.is_leaf()) {
       leaves_.push_back(static_cast<Leaf*>(&node));
-      return;
+      return true;
     }
     order_.push_back(&node);
-    // Found before any gradient is touched.
-    check<AutogradError>(!node.released(),
-                         "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true "
-                         "to the first one, or compute the forward pass again",
-                         node.op());
+    watched_ += node.watches_passes() ? 1 : 0;
+    if (node.released()) {
+      refuse_later(
+          "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true to the first "
+          "one, or compute the forward pass again",
+          node.op());
+    }
+    return true;
+  }
+
+  // Found before any gradient is touched; who watches is told, and so the whole graph is looked at first.
+  template <class... Args>
+  void refuse_later(fmt::format_string<Args...> text, Args&&... args) {
+    if (!refusal_) {
+      refusal_.emplace(fmt::format(text, std::forward<Args>(args)...));
+    }
+  }
+
+  [[noreturn]] void refuse() {
+    for (Node* node : order_) {
+      if (node->watches_passes()) {
+        node->on_pass(&*refusal_);
+      }
+    }
+    throw AutogradError(*refusal_);
   }
 
   // Only leaves move.
-  [[noreturn]] static void throw_moved(Leaf& leaf) {
-    fail<AutogradError>(
+  void refuse_moved(Leaf& leaf) {
+    refuse_later(
         "backward: {} {} was moved to another device or dtype after the forward pass that used it; compute the forward "
         "pass again",
         leaf.name.empty() ? "a tensor" : "parameter '" + leaf.name + "'", leaf.output(0).sizes);
@@ -145,10 +179,10 @@ class Pass {
           continue;
         }
         if (node.edge(i).generation != target->generation()) [[unlikely]] {
-          throw_moved(static_cast<Leaf&>(*target));
+          refuse_moved(static_cast<Leaf&>(*target));
         }
-        if (target->pass.load(std::memory_order_relaxed) != this) {
-          claim(*target);
+        if (target->pass.load(std::memory_order_relaxed) != this && !claim(*target)) {
+          continue;
         }
         target->pending.fetch_add(1, std::memory_order_relaxed);
       }
@@ -253,6 +287,8 @@ class Pass {
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
+  std::size_t watched_ = 0;               // nodes of the order that watch passes
+  std::optional<AutogradError> refusal_;  // why the pass cannot begin
   std::mutex mutex_;
   std::vector<PassListener*> listeners_;
 };

@@ -210,9 +210,12 @@ void Leaf::complete() {
     fresh_ = false;
     return;
   }
-  if (observer != nullptr) {
-    observer->on_gradient(*this);
+  if (observer == nullptr || !observer->on_gradient(*this)) {
+    run_post_hooks();
   }
+}
+
+void Leaf::run_post_hooks() {
   if (!post_hooks.empty() && tensor != nullptr) {
     const Tensor self{core::Ref<detail::TensorImpl>(tensor)};
     const auto hooks = post_hooks;  // a hook may remove itself

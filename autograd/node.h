@@ -27,8 +27,9 @@ class Gradients;
 /// their cost.
 class LeafObserver {
  public:
-  /// The gradient of one pass is complete and in place. May throw, which fails the pass.
-  virtual void on_gradient(Leaf& leaf) = 0;
+  /// The gradient of one pass is complete and in place. True: it is not final yet, and the observer will call the
+  /// leaf's run_post_hooks() when it is. May throw, which fails the pass.
+  virtual bool on_gradient(Leaf& leaf) = 0;
 
  protected:
   ~LeafObserver() = default;
@@ -44,8 +45,8 @@ class PassListener {
  protected:
   ~PassListener() = default;
 };
-/// The pass that `member` is part of will tell `listener`; from apply() of a node or an observer of a leaf. The
-/// listener must live until then. Any thread of the pass may call.
+/// The pass that `member` is part of will tell `listener`; from on_pass() or apply() of a node, or an observer of a leaf.
+/// The listener must live until then. Any thread of the pass may call.
 void listen_to_pass(const Node& member, PassListener& listener);
 
 /// Where an input's gradient goes. Null: nobody wants it.
@@ -106,9 +107,13 @@ class Node : public detail::History {
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;
+  /// Of a node that watches passes, on the thread that called backward(): a pass that may come through it begins, and no
+  /// gradient is there yet, but each leaf that it may reach is known (`pass`). Or it does not begin, for this reason.
+  virtual void on_pass(const std::exception* /*failure*/) {}
   /// Memory for the gradient of result `i`, dense.
   virtual detail::View gradient_memory(std::uint32_t i);
 
+  bool watches_passes() const noexcept { return watches_passes_; }
   const char* op() const noexcept { return op_; }
   std::uint32_t depth() const noexcept { return depth_; }
   /// Grows when a leaf's elements are replaced (other memory, device or dtype): graphs from before are of no use.
@@ -132,6 +137,7 @@ class Node : public detail::History {
   /// As deep as a leaf: it runs after all that lead to it.
   void set_leaf_depth() noexcept { depth_ = 0; }
   void next_generation() noexcept { ++generation_; }
+  void watch_passes() noexcept { watches_passes_ = true; }
 
  private:
   void connect_one(std::uint32_t i, const Tensor& input);
@@ -142,6 +148,7 @@ class Node : public detail::History {
   std::uint32_t depth_ = 1;
   std::uint32_t num_edges_ = 0;
   std::uint32_t generation_ = 0;
+  bool watches_passes_ = false;
   Edge few_[3];
   std::unique_ptr<Edge[]> many_;
   Output first_output_;
@@ -206,6 +213,8 @@ class Leaf final : public Node {
   void deliver(const detail::View& gradient, bool owned);
   /// All contributions of this pass have arrived.
   void complete();
+  /// What complete() ends with, unless the observer does.
+  void run_post_hooks();
   /// The pass failed: what it left here is no gradient.
   void abandon() noexcept {
     fresh_ = fresh_ && !touched_;

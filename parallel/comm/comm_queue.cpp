@@ -137,6 +137,11 @@ cuda::Stream CommQueue::stream_of(Device gpu) {
   return found != streams_.end() ? found->second : streams_.try_emplace(gpu.index, gpu, kPriority).first->second;
 }
 
+bool CommQueue::is_dead() {
+  const Lock lock(mutex_);
+  return cause_.has_value();
+}
+
 bool CommQueue::is_closed() {
   const Lock lock(mutex_);
   return closed_;

@@ -46,6 +46,8 @@ class CommQueue {
   /// Whether it is done, on the GPU as well, well or not.
   bool is_done(const Operation& operation);
 
+  /// Whether something has ended the group: each call fails.
+  bool is_dead();
   /// Whether its group is gone.
   bool is_closed();
   /// See ProcessGroup::abort().

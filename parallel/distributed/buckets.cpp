@@ -19,6 +19,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 constexpr double kMostMb = 25;
+constexpr double kMostMeant = 1 << 30;  // more, such as infinity, is all in one
 
 // Of `bytes`, in microseconds, on the slowest rank.
 double all_reduce_us(ProcessGroup& group, std::int64_t bytes) {
@@ -48,7 +49,7 @@ double measured_mb(ProcessGroup& group) {
 }  // namespace
 
 BucketLimits bucket_limits(ProcessGroup& group, std::optional<double> bucket_cap_mb) {
-  const auto bytes = [](double mb) { return static_cast<std::int64_t>(mb * kMiB); };
+  const auto bytes = [](double mb) { return static_cast<std::int64_t>(std::min(mb, kMostMeant) * kMiB); };
   if (bucket_cap_mb) {
     check<ConfigError>(*bucket_cap_mb > 0, "DistributedDataParallel: bucket_cap_mb is {}; it must be more than 0",
                        *bucket_cap_mb);

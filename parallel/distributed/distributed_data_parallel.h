@@ -22,8 +22,9 @@ class Reducer;
 
 /// What DistributedDataParallel leaves open. Names as in PyTorch.
 struct DistributedOptions {
-  /// The ranks that train together, which must outlive the wrapper; null: the default group.
-  ProcessGroup* process_group = nullptr;
+  /// The ranks that train together, which must outlive the wrapper; by default the default group. Null, what a rank
+  /// outside of a sub-group gets, is an error.
+  std::optional<ProcessGroup*> process_group = std::nullopt;
   /// Everybody's buffers (running statistics) become those of rank 0, at the end of each backward pass.
   bool broadcast_buffers = true;
   /// Everybody begins with the parameters and buffers of rank 0.
@@ -42,8 +43,9 @@ TANDEM_API bool before_forward(Reducer& reducer);
 TANDEM_API std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs);
 /// What a pass outside of a Join has.
 inline constexpr std::int64_t kUncounted = -1;
-TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, bool synced,
-                         std::int64_t samples);
+TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples);
+/// Whether forward passes are for reduced gradients.
+TANDEM_API bool& sync_switch(Reducer& reducer) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
 
 /// The shapes of the tensors in an input.
@@ -78,7 +80,7 @@ const std::shared_ptr<Reducer>& reducer_of(const DistributedDataParallel<M>& ddp
 ///     adam.step();
 ///
 /// W ranks with a mean loss over b rows each give what one device gives with the W * b rows. All ranks make the same
-/// passes in the same order. Whatever would leave a gradient that is this rank's alone is an error that names the
+/// passes in the same order. Hooks of parameters (register_post_accumulate_grad_hook) see the mean over the ranks. Whatever would leave a gradient that is this rank's alone is an error that names the
 /// parameter, thrown by backward(), before an optimiser can see it; and an error in one rank's pass ends the group, so
 /// that no other rank waits for it. Ranks with unequal inputs are in a Join meanwhile (join.h).
 ///
@@ -115,7 +117,7 @@ class DistributedDataParallel {
     const PhaseScope timed(Phase::forward);
     Result result = std::as_const(*module_)(args...);
     detail::for_each_tensor(result,
-                            [&](Tensor& output) { output = detail::attach(output, reducer_, synced_, samples); });
+                            [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });
     return result;
   }
 
@@ -129,18 +131,19 @@ class DistributedDataParallel {
   ///     loss(ddp(x2), y2).backward();
   class NoSync {
    public:
-    ~NoSync() { *synced_ = before_; }
+    ~NoSync() { detail::sync_switch(*reducer_) = before_; }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     friend class DistributedDataParallel;
-    explicit NoSync(bool& synced) : synced_(&synced), before_(std::exchange(synced, false)) {}
-    bool* synced_;
+    explicit NoSync(std::shared_ptr<Reducer> reducer)
+        : reducer_(std::move(reducer)), before_(std::exchange(detail::sync_switch(*reducer_), false)) {}
+    std::shared_ptr<Reducer> reducer_;
     bool before_;
   };
   /// See NoSync.
-  [[nodiscard]] NoSync no_sync() { return NoSync(synced_); }
+  [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
 
   /// How buckets are reduced, instead of by a mean over the ranks. Once. Throws ConfigError the second time.
   void register_comm_hook(CommHook hook) { detail::set_comm_hook(*reducer_, std::move(hook)); }
@@ -150,7 +153,6 @@ class DistributedDataParallel {
 
   M* module_;
   std::shared_ptr<Reducer> reducer_;
-  bool synced_ = true;
 };
 
 }  // namespace tandem::inline v0::parallel

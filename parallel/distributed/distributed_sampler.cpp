@@ -24,7 +24,10 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
   check<ConfigError>(data_size_ > 0, "DistributedSampler: the data set is empty");
   check<ConfigError>(!(options.exact && options.drop_last),
                      "DistributedSampler: exact has every sample once, and drop_last leaves some out; choose one");
-  const ProcessGroup* group = options.process_group != nullptr ? options.process_group
+  check<ConfigError>(!options.process_group || *options.process_group != nullptr,
+                     "DistributedSampler: process_group is null, as for a rank that is not in a sub-group; let only its "
+                     "members share the data, or leave it out for the default group");
+  const ProcessGroup* group = options.process_group ? *options.process_group
                               : is_initialized()               ? &default_group()
                                                                : nullptr;
   check<ConfigError>(group != nullptr || (options.num_replicas && options.rank),
@@ -37,7 +40,7 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
                      replicas_ - 1);
   if (group != nullptr && replicas_ != group->size()) {
     core::warn(fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {}", replicas_,
-                           options.process_group != nullptr ? "process group" : "default group", group->size(),
+                           options.process_group ? "process group" : "default group", group->size(),
                            replicas_ < group->size() ? "samples are used more than once" : "samples are left out"));
   } else if (group == nullptr && replicas_ > 1) {
     core::warn(

@@ -19,7 +19,8 @@ struct DistributedSamplerOptions {
   std::uint64_t seed = 0;                          // of those orders, the same on all ranks
   bool drop_last = false;                          // leave out what is too much for equal parts, instead of repeating
   bool exact = false;  // for evaluation: every sample once, so that parts may differ by one; not with drop_last
-  ProcessGroup* process_group = nullptr;  // the ranks that share the data set, asked now; null: the default group
+  // The ranks that share the data set, asked now; by default the default group. Null is an error.
+  std::optional<ProcessGroup*> process_group = std::nullopt;
 };
 
 /// Each rank's part of a data set, for DataLoaderOptions::sampler: of the epoch's order, every W-th index from `rank`
@@ -27,7 +28,8 @@ struct DistributedSamplerOptions {
 /// torch.utils.data.DistributedSampler.
 ///
 /// The order is a function of `seed` and the epoch, which grows by one with each pass through the loader: there is no
-/// call to forget. set_epoch() says which one comes next, for a run that is resumed, or as in PyTorch before each.
+/// call to forget. set_epoch() says which one comes next, for a run that is resumed, or as in PyTorch before each; and
+/// where a rank makes passes that the others do not make (evaluates on its training data, looks at a batch), which count.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
   /// Throws ConfigError for an empty data set, a rank that is none, exact with drop_last, too few samples for each rank

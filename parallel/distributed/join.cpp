@@ -49,13 +49,19 @@ void Join::finish_with(const std::vector<std::function<void()>>& steps) {
     reducers[wrapper]->shadow();
     steps[wrapper]();
   };
-  while (const auto wrapper = state_->follow()) {
-    shadow(*wrapper);
-  }
-  for (std::size_t wrapper = 0; wrapper < steps.size(); ++wrapper) {
-    if (state_->samples_left(wrapper) > 0) {
-      shadow(wrapper);
+  try {
+    while (const auto wrapper = state_->follow()) {
+      shadow(*wrapper);
     }
+    for (std::size_t wrapper = 0; wrapper < steps.size(); ++wrapper) {
+      if (state_->samples_left(wrapper) > 0) {
+        shadow(wrapper);
+      }
+    }
+  } catch (const std::exception& error) {
+    state_->abort(fmt::format("its Join's finish() failed: {}", error.what()));  // who catches it may go on
+    state_.reset();
+    throw;
   }
   state_.reset();
 }

@@ -42,7 +42,7 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
       group_(reducers_.front()->group()),
       options_(options),
       ranks_(static_cast<std::size_t>(group_.size())),
-      width_(fields + 2 * reducers_.size()),
+      width_(fields + wrapper_fields * reducers_.size()),
       record_(zeros({static_cast<std::int64_t>(ranks_ * width_)},
                     {.dtype = DType::i64, .device = Device(DeviceType::cpu, 0)})),
       values_(record_.mutable_span<std::int64_t>()),
@@ -121,7 +121,8 @@ void JoinState::begin_pass(std::size_t wrapper, std::int64_t samples, bool synce
     reducers_[wrapper]->scale_gradients(static_cast<double>(before.unit) / static_cast<double>(samples));
     before.unit = samples;
   }
-  with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples};
+  const bool onto = has_gradients && (before.samples == 0 || before.onto);
+  with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples, onto};
 }
 
 void JoinState::end_local_pass(std::size_t wrapper) { accumulated_[wrapper] = with_pass_[wrapper]; }
@@ -150,7 +151,7 @@ std::optional<std::size_t> JoinState::follow() {
 std::int64_t JoinState::samples_left(std::size_t wrapper) const {
   std::int64_t sum = 0;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    sum += samples(r, wrapper);
+    sum += said_of(wrapper, r, samples);
   }
   return sum;
 }
@@ -158,20 +159,36 @@ std::int64_t JoinState::samples_left(std::size_t wrapper) const {
 JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
   std::int64_t all_samples = 0;
   std::int64_t most_passes = 0;
-  int first = -1;
+  std::int64_t largest_unit = 0;
+  std::optional<std::size_t> first;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    all_samples += samples(r, wrapper);
-    most_passes = std::max(most_passes, passes(r, wrapper));
-    first = first < 0 && samples(r, wrapper) > 0 ? static_cast<int>(r) : first;
+    all_samples += said_of(wrapper, r, samples);
+    most_passes = std::max(most_passes, said_of(wrapper, r, passes));
+    largest_unit = std::max(largest_unit, said_of(wrapper, r, unit));
+    if (said_of(wrapper, r, samples) == 0) {
+      continue;
+    }
+    first = first.value_or(r);
+    check<ConfigError>(said_of(wrapper, r, onto) == said_of(wrapper, *first, onto),
+                       "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; call "
+                       "zero_grad() on all ranks or on none",
+                       said_of(wrapper, r, onto) != 0 ? r : *first, said_of(wrapper, r, onto) != 0 ? *first : r);
   }
+  const int buffers_from = first ? static_cast<int>(*first) : -1;
   const Accumulated mine = std::exchange(accumulated_[wrapper], {});
   if (options_.reduction == Reduction::sum) {
-    return {mine.samples > 0 ? 1.0 : 0.0, first};
+    // To what was reduced before, which all ranks have, one without samples adds nothing; but it has it, too.
+    const bool all_have_more = first && said_of(wrapper, *first, onto) != 0;
+    check<ConfigError>(!all_have_more || mine.samples > 0 || reducers_[wrapper]->has_gradients(),
+                       "Join: the other ranks' passes add to gradients that were reduced before, which finish()'s step "
+                       "has reset here; do in it what the loop does between two backward passes");
+    return {mine.samples > 0 || all_have_more ? 1.0 : 0.0, 1.0, buffers_from};
   }
-  // Exactly 1 where all have as many.
-  return {static_cast<double>(mine.unit * static_cast<std::int64_t>(ranks_) * most_passes) /
+  // Both exactly 1 where all have as many.
+  return {static_cast<double>(mine.unit) / static_cast<double>(largest_unit),
+          static_cast<double>(largest_unit * static_cast<std::int64_t>(ranks_) * most_passes) /
               static_cast<double>(all_samples),
-          first};
+          buffers_from};
 }
 
 // Of each wrapper, whether its parameters have changed since the last call: a bit.
@@ -191,8 +208,12 @@ void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
   mine[changed] = changed_wrappers();
   mine[reduction] = static_cast<std::int64_t>(options_.reduction);
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
-    mine[fields + 2 * w] = accumulated_[w].samples;
-    mine[fields + 2 * w + 1] = accumulated_[w].passes;
+    const Accumulated& given = accumulated_[w];
+    const auto said = mine.subspan(fields + wrapper_fields * w, wrapper_fields);
+    said[samples] = given.samples;
+    said[passes] = given.passes;
+    said[unit] = given.unit;
+    said[onto] = given.onto ? 1 : 0;
   }
   if (!plan_) {
     return;

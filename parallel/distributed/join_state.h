@@ -40,7 +40,8 @@ class JoinState {
   void end_local_pass(std::size_t wrapper);
 
   struct Turn {
-    double weight;     // of this rank's gradients, in a mean over the ranks
+    double weight;     // of this rank's gradients, in a mean over the ranks; at most 1, for what has 16 bits
+    double factor;     // of that mean
     int buffers_from;  // the lowest rank that gives samples
   };
   /// This rank reduces gradients of a wrapper, and so do all whose inputs have not ended. A collective.
@@ -62,15 +63,18 @@ class JoinState {
     std::int64_t samples = 0;
     std::int64_t passes = 0;
     std::int64_t unit = 0;  // of each pass: its samples, times its gradients, were added and divided by this
+    bool onto = false;      // gradients that were reduced before
   };
-  /// What a rank says; wrapper w's samples and passes follow.
+  /// What a rank says, and of each wrapper.
   enum Field : std::size_t { turn, changed, reduction, fields };
+  enum WrapperField : std::size_t { samples, passes, unit, onto, wrapper_fields };
 
   void exchange(std::optional<std::size_t> turn);
   void check_agreement() const;
   std::int64_t said(std::size_t rank, std::size_t field) const { return values_[rank * width_ + field]; }
-  std::int64_t samples(std::size_t rank, std::size_t wrapper) const { return said(rank, fields + 2 * wrapper); }
-  std::int64_t passes(std::size_t rank, std::size_t wrapper) const { return said(rank, fields + 2 * wrapper + 1); }
+  std::int64_t said_of(std::size_t wrapper, std::size_t rank, WrapperField field) const {
+    return said(rank, fields + wrapper_fields * wrapper + field);
+  }
   std::int64_t changed_wrappers();
 
   std::vector<std::shared_ptr<Reducer>> reducers_;

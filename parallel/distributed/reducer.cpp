@@ -1,6 +1,9 @@
 #include <tandem/parallel/distributed/reducer.h>
 
+#include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/record.h>
@@ -18,32 +21,55 @@
 
 namespace tandem::inline v0::parallel {
 
+namespace {
+
+// The first that has a wrapper; empty: none has.
+std::string wrapped_parameter(const nn::ModuleRef& module) {
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+    if (leaf != nullptr && leaf->observer != nullptr) {
+      return name;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 /// What an output of the module goes through.
 class Reducer::OutputNode final : public autograd::Node {
  public:
-  OutputNode(std::shared_ptr<Reducer> reducer, bool synced, std::int64_t samples, const Tensor& output)
-      : Node("ddp", 1), reducer_(std::move(reducer)), samples_(samples), synced_(synced) {
+  OutputNode(std::shared_ptr<Reducer> reducer, std::int64_t samples, const Tensor& output)
+      : Node("ddp", 1), seen_(reducer), reducer_(std::move(reducer)), samples_(samples), synced_(reducer_->sync_switch()) {
+    watch_passes();
     connect({&output});
   }
-  void apply(autograd::Gradients& gradients) override {
-    reducer_->begin_pass(*this, synced_, samples_);
-    gradients.deliver(0, gradients.output(), false);
+  void on_pass(const std::exception* failure) override {
+    const std::shared_ptr<Reducer> reducer = seen_.lock();
+    if (failure == nullptr) {
+      reducer->begin_pass(*this, synced_, samples_);
+    } else if (reducer != nullptr) {
+      reducer->refuse_pass(*failure, synced_);
+    }
   }
-  void release() noexcept override {}
-  bool released() const noexcept override { return false; }
+  void apply(autograd::Gradients& gradients) override { gradients.deliver(0, gradients.output(), false); }
+  // A loss that is kept keeps no module from being wrapped again.
+  void release() noexcept override { reducer_.reset(); }
+  bool released() const noexcept override { return reducer_ == nullptr; }
 
  private:
-  std::shared_ptr<Reducer> reducer_;
+  std::weak_ptr<Reducer> seen_;
+  std::shared_ptr<Reducer> reducer_;  // until released
   std::int64_t samples_;
   bool synced_;
 };
 
-Tensor Reducer::attach(const Tensor& output, std::shared_ptr<Reducer> reducer, bool synced, std::int64_t samples) {
+Tensor Reducer::attach(const Tensor& output, std::shared_ptr<Reducer> reducer, std::int64_t samples) {
   if (!output.defined() || !autograd::records({&output})) {
     return output;
   }
   Tensor result(output.raw());
-  autograd::set_history(result, core::Ref<autograd::Node>(new OutputNode(std::move(reducer), synced, samples, output)));
+  autograd::set_history(result, core::Ref<autograd::Node>(new OutputNode(std::move(reducer), samples, output)));
   return result;
 }
 
@@ -54,19 +80,24 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       rank_(group.rank()),
       size_(group.size()),
       find_unused_(options.find_unused_parameters) {
-  check_same_model(group_, describe(module_));
+  std::vector<std::string> lines = describe(module_);
+  lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
+                              options.broadcast_buffers, options.init_sync));
+  const std::string taken = wrapped_parameter(module_);
+  if (!taken.empty()) {
+    lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
+  }
+  check_same_model(group_, lines);
+  check<ConfigError>(taken.empty(),
+                     "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
+                     "module once, or again when that wrapper and the losses computed through it are gone",
+                     taken);
   nn::NamedTensors trained;
   for (const auto& named : module_.named_parameters()) {
     named.second.requires_grad() ? trained.push_back(named) : frozen_.push_back(named.second);
   }
   check<ConfigError>(!trained.empty(),
                      "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
-  for (const auto& [name, parameter] : trained) {
-    check<ConfigError>(autograd::leaf_of(*parameter.unresolved())->observer == nullptr,
-                       "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; "
-                       "wrap a module once",
-                       name);
-  }
   buckets_ = make_buckets(trained, bucket_limits(group_, options.bucket_cap_mb));
   check_same_model(group_, describe(buckets_));
   if (options.init_sync && size_ > 1) {
@@ -85,9 +116,9 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       buffers_ = std::make_unique<BufferSync>(module_.buffers());
     }
   }
-  arrived_.resize(buckets_.members.size());
   ready_.resize(buckets_.members.size());
   pending_.resize(buckets_.ranges.size());
+  all_buffers_ = module_.buffers();
   structure_version_ = nn::detail::structure_version();
   for (const BucketMember& member : buckets_.members) {
     member.leaf->observer = this;
@@ -130,22 +161,43 @@ void Reducer::check_parameters() {
                        "it on all ranks, then wrap the module again",
                        autograd::parameter_name(parameter));
   }
-  if (const std::uint64_t version = nn::detail::structure_version(); version != structure_version_) {
-    const std::size_t now = module_.parameters().size();
-    const std::size_t then = buckets_.members.size() + frozen_.size();
-    check<ConfigError>(now == then,
-                       "DistributedDataParallel: the module has {} parameters, and had {} when it was wrapped; build "
-                       "it first, then wrap it",
-                       now, then);
-    structure_version_ = version;
+  if (nn::detail::structure_version() != structure_version_) {
+    check_structure();
   }
+}
+
+// Some module of the process has changed.
+void Reducer::check_structure() {
+  const std::uint64_t version = nn::detail::structure_version();
+  const nn::NamedTensors parameters = module_.named_parameters();
+  const std::size_t then = buckets_.members.size() + frozen_.size();
+  check<ConfigError>(parameters.size() == then,
+                     "DistributedDataParallel: the module has {} parameters, and had {} when it was wrapped; build it "
+                     "first, then wrap it",
+                     parameters.size(), then);
+  const auto among = [](const Tensor& one, const std::vector<Tensor>& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.unresolved() == one.unresolved(); });
+  };
+  constexpr const char* kNew =
+      "DistributedDataParallel: {} '{}' is another one than when the module was wrapped; replace layers first, then "
+      "wrap the module";
+  for (const auto& [name, parameter] : parameters) {
+    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+    check<ConfigError>((leaf != nullptr && leaf->observer == this) || among(parameter, frozen_), kNew, "parameter", name);
+  }
+  for (const auto& [name, buffer] : module_.named_buffers()) {
+    check<ConfigError>(among(buffer, all_buffers_), kNew, "buffer", name);
+  }
+  structure_version_ = version;
 }
 
 namespace detail {
 
 std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options) {
-  ProcessGroup& group = options.process_group != nullptr ? *options.process_group : default_group();
-  return std::make_shared<Reducer>(module, group, options);
+  check<ConfigError>(options.process_group.value_or(nullptr) != nullptr || !options.process_group,
+                     "DistributedDataParallel: process_group is null, as for a rank that is not in a sub-group; let only "
+                     "its members wrap the module, or leave it out for the default group");
+  return std::make_shared<Reducer>(module, options.process_group ? **options.process_group : default_group(), options);
 }
 
 bool before_forward(Reducer& reducer) {
@@ -165,9 +217,11 @@ std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs) {
   return reducer.joins()->samples_of(inputs);
 }
 
-Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, bool synced, std::int64_t samples) {
-  return Reducer::attach(output, reducer, synced, samples);
+Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples) {
+  return Reducer::attach(output, reducer, samples);
 }
+
+bool& sync_switch(Reducer& reducer) noexcept { return reducer.sync_switch(); }
 
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 

@@ -27,12 +27,14 @@ class JoinState;
 
 /// Averages the gradients of a module's parameters over the ranks while the backward pass that makes them goes on.
 ///
-/// A pass is found out about by the node that each output of the module goes through (attach()): that runs before the
-/// module's own nodes, and at that time the engine knows which leaves the pass will reach, so that parameters without
-/// a gradient are known before anything is sent. A bucket leaves when its last gradient is there and the buckets
+/// A pass is found out about by the node that each output of the module goes through (attach()), which the engine tells
+/// before anything runs. Then it is known which leaves the pass will reach, so that parameters without a gradient are
+/// known before anything is sent. A bucket leaves when its last gradient is there and the buckets
 /// before it have left: the same order on all ranks. The end of the pass waits for all of them, so that no optimiser
 /// sees a gradient of this rank alone.
-class Reducer final : public autograd::LeafObserver, public autograd::PassListener {
+class Reducer final : public autograd::LeafObserver,
+                      public autograd::PassListener,
+                      public std::enable_shared_from_this<Reducer> {
  public:
   Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options);
   ~Reducer();
@@ -41,9 +43,10 @@ class Reducer final : public autograd::LeafObserver, public autograd::PassListen
 
   /// Throws ConfigError when parameters were frozen, thawed, added or moved since.
   void check_parameters();
-  /// `output` of the module, whose backward will be seen. Of a pass in which `synced` is false everywhere the gradients
-  /// stay local. `samples` is how many the module was given, in a Join.
-  static Tensor attach(const Tensor& output, std::shared_ptr<Reducer> reducer, bool synced, std::int64_t samples);
+  /// `output` of the module, whose backward will be seen. `samples` is how many the module was given, in a Join.
+  static Tensor attach(const Tensor& output, std::shared_ptr<Reducer> reducer, std::int64_t samples);
+  /// For outputs: of a pass in which it was false for all of them the gradients stay local.
+  bool& sync_switch() noexcept { return sync_switch_; }
   /// Throws ConfigError if there is one.
   void set_comm_hook(CommHook hook);
 
@@ -68,11 +71,15 @@ class Reducer final : public autograd::LeafObserver, public autograd::PassListen
   class OutputNode;
 
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
+  void refuse_pass(const std::exception& failure, bool synced);
   void note_samples(std::int64_t samples, bool is_first, bool synced);
-  void on_gradient(autograd::Leaf& leaf) override;
+  bool on_gradient(autograd::Leaf& leaf) override;
   void on_pass_end(const std::exception* failure) override;
 
   void check_group() const;
+  void check_structure();
+  void end_pass(const std::exception* failure);
+  void run_post_hooks();
   void arm();
   void clear_pass();
   void weigh(std::size_t bucket);
@@ -92,6 +99,8 @@ class Reducer final : public autograd::LeafObserver, public autograd::PassListen
   bool find_unused_;
   Buckets buckets_;
   std::vector<Tensor> frozen_;
+  std::vector<Tensor> all_buffers_;
+  bool sync_switch_ = true;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
   std::optional<Tensor> used_;           // of each member, how many ranks have a gradient; with find_unused
@@ -103,16 +112,17 @@ class Reducer final : public autograd::LeafObserver, public autograd::PassListen
 
   // Of the pass that runs. Lanes of several devices call at the same time.
   core::SpinLock lock_;
+  std::shared_ptr<Reducer> self_;  // the wrapper may be gone, and the graph that is let go of
   const void* pass_ = nullptr;
   bool synced_ = false;
   std::uint64_t passes_ = 0;
-  std::vector<std::uint64_t> arrived_;            // of each member, the last pass that gave it a gradient
   std::vector<std::uint64_t> ready_;              // of each member, the last pass in which it was counted below
   std::vector<std::size_t> pending_;              // of each bucket, members that are not ready
   std::size_t started_ = 0;                       // buckets that have left
   std::vector<std::function<void()>> finishers_;  // of the hook
   std::int64_t samples_ = 0;                      // in a Join
   double weight_ = 1;                             // of this rank's gradients
+  double factor_ = 1;                             // of their mean
   int buffers_from_ = 0;                          // the rank whose buffers count
 };
 

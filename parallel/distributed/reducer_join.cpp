@@ -26,6 +26,7 @@ void Reducer::set_join(JoinState* join, std::size_t index) {
   join_ = join;
   join_index_ = index;
   weight_ = 1;
+  factor_ = 1;
   buffers_from_ = 0;
 }
 
@@ -64,9 +65,10 @@ void Reducer::shadow() {
     const JoinState::Turn turn = join_->turn_of(join_index_);
     buffers_from_ = turn.buffers_from;
     weight_ = turn.weight;
+    factor_ = turn.factor;
     for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
       autograd::Leaf& leaf = *buckets_.members[i].leaf;
-      leaf.set_fresh(leaf.fresh() && weight_ > 0);  // what was reduced before is no gradient of this pass
+      leaf.set_fresh(leaf.fresh() && weight_ > 0);  // else what was reduced before is no gradient of this pass
       fill_absent(i);
       if (!find_unused_) {
         leaf.adopt_home();  // the others have one

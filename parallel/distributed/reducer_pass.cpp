@@ -40,6 +40,7 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   const void* pass = node.pass.load(std::memory_order_relaxed);
   const bool is_first = pass != pass_;
   if (is_first) {
+    self_ = shared_from_this();
     pass_ = pass;
     synced_ = false;
     ++passes_;
@@ -52,6 +53,13 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   }
   if (arms) {
     arm();
+  }
+}
+
+// On this rank alone the graph cannot be walked: the others would wait, or take the next pass for this one.
+void Reducer::refuse_pass(const std::exception& failure, bool synced) {
+  if (synced && size_ > 1) {
+    queue_->abort(fmt::format("its backward pass failed: {}", failure.what()));
   }
 }
 
@@ -68,7 +76,7 @@ void Reducer::arm() {
   clear_pass();
   std::vector<std::size_t> absent;
   for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
-    if (buckets_.members[i].leaf->pass.load(std::memory_order_relaxed) != pass_ && arrived_[i] != passes_) {
+    if (buckets_.members[i].leaf->pass.load(std::memory_order_relaxed) != pass_) {
       absent.push_back(i);
     }
   }
@@ -78,19 +86,15 @@ void Reducer::arm() {
   if (join_ != nullptr) {
     const JoinState::Turn turn = join_->reduce(join_index_);
     weight_ = turn.weight;
+    factor_ = turn.factor;
     buffers_from_ = turn.buffers_from;
   }
   for (const std::size_t member : absent) {
     fill_absent(member);
   }
-  for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
-    if (arrived_[i] == passes_) {  // of a part of this pass that began earlier
-      mark_ready(i);
-    }
-  }
 }
 
-void Reducer::on_gradient(Leaf& leaf) {
+bool Reducer::on_gradient(Leaf& leaf) {
   const std::lock_guard lock(lock_);
   const std::size_t member = leaf.observed_as;
   if (leaf.pass.load(std::memory_order_relaxed) != pass_) {
@@ -101,10 +105,10 @@ void Reducer::on_gradient(Leaf& leaf) {
         "and within ddp.no_sync() where gradients are to stay local",
         buckets_.members[member].name);
   }
-  arrived_[member] = passes_;
   if (synced_) {
     mark_ready(member);
   }
+  return synced_;
 }
 
 void Reducer::mark_ready(std::size_t member) {
@@ -138,7 +142,17 @@ void Reducer::start(std::size_t bucket) {
 }
 
 void Reducer::on_pass_end(const std::exception* failure) {
-  const std::lock_guard lock(lock_);
+  const std::shared_ptr<Reducer> self = std::move(self_);
+  {
+    const std::lock_guard lock(lock_);
+    end_pass(failure);
+  }
+  if (synced_ && failure == nullptr) {
+    run_post_hooks();
+  }
+}
+
+void Reducer::end_pass(const std::exception* failure) {
   pass_ = nullptr;
   if (!synced_) {
     if (join_ != nullptr && failure == nullptr) {
@@ -150,11 +164,8 @@ void Reducer::on_pass_end(const std::exception* failure) {
     try {
       finish_pass();
       return;
-    } catch (const CommError&) {
-      forget_pass();
-      throw;
     } catch (const std::exception& error) {
-      if (size_ > 1) {
+      if (size_ > 1 && !queue_->is_dead()) {
         queue_->abort(error.what());
       }
       forget_pass();
@@ -165,6 +176,22 @@ void Reducer::on_pass_end(const std::exception* failure) {
     queue_->abort(fmt::format("its backward pass failed: {}", failure->what()));  // the others wait for its gradients
   }
   forget_pass();
+}
+
+// They see what an optimiser would.
+void Reducer::run_post_hooks() {
+  try {
+    for (const BucketMember& member : buckets_.members) {
+      if (!member.leaf->post_hooks.empty() && member.leaf->fresh()) {
+        member.leaf->run_post_hooks();
+      }
+    }
+  } catch (const std::exception& error) {
+    if (size_ > 1) {
+      queue_->abort(fmt::format("a hook of a parameter failed: {}", error.what()));
+    }
+    throw;
+  }
 }
 
 void Reducer::finish_pass() {
@@ -197,6 +224,9 @@ void Reducer::finish_pass() {
     for (std::size_t b = 0; b < last; ++b) {
       plans_[b].wait();
     }
+  }
+  if (factor_ != 1) {
+    scale_gradients(factor_);
   }
   agree_on_used();
   for (const BucketMember& member : buckets_.members) {
