@@ -116,6 +116,22 @@ TEST_F(Nodes, AllStartAgainTogether) {
   EXPECT_THAT(outcomes[1].out, HasSubstr("[3] attempt 1\n"));
 }
 
+// It looks for the store where that of the next attempt is by then.
+TEST_F(Nodes, ARankThatOutlivesItsAttemptIsNoneOfTheNext) {
+  const std::vector<std::string> program{
+      "sh", "-c",
+      fmt::format("case $TORCHELASTIC_RESTART_COUNT$RANK in 00) {} exit 3;; 03) trap '' TERM; echo > {}; sleep 3;; "
+                  "esac; exec {} meet x",
+                  until_written(folder_.file("late")), folder_.file("late"), RANK_PROGRAM)};
+  const std::vector<std::string> flags{"--max-restarts", "1", "--kill-timeout", "6"};
+  const auto first = node(0, program, flags);
+  const auto second = node(1, program, flags);
+  const Outcome outcomes[] = {first->wait(), second->wait()};
+  EXPECT_EQ(outcomes[0].exit_code, 0) << outcomes[0].err;
+  EXPECT_EQ(outcomes[1].exit_code, 0) << outcomes[1].err;
+  EXPECT_THAT(outcomes[1].out, HasSubstr("[3] met 4 ranks of x\n"));
+}
+
 TEST_F(Nodes, MustWantTheSame) {
   const auto first = node(0, {"true"}, {}, 2);
   const auto second = node(1, {"true"}, {}, 3);
