@@ -172,6 +172,7 @@ void Attempt::take_ended() {
     }
   }
   if (first != nullptr) {
+    take_messages();  // a verdict that it ended by was there before
     const bool from_outside = is_from_outside(first->status());
     fail(fmt::format("{} {}{}", rank_name(first->rank(), first->pid(), own_host_name()), end_text(first->status()),
                      from_outside ? "" : last_words(*first)),
@@ -218,9 +219,9 @@ void Attempt::fail(const std::string& cause, int rank, bool by_chance, const std
   culprit_ = rank;
   by_chance_ = by_chance;
   failed_at_ = Clock::now();
-  terminate_at_ = failed_at_ + kBeforeSigterm;
-  kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
   link_.publish(verdict.empty() ? cause : verdict);
+  terminate_at_ = Clock::now() + kBeforeSigterm;
+  kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
 }
 
 void Attempt::signal_all(int number, const char* name) {

@@ -26,12 +26,13 @@ void close_all_but_stdin() {
 }
 
 // In a child of fork(), maybe of a process with threads: system calls only.
-[[noreturn]] void guard(int read_end, std::span<std::atomic<pid_t>> groups) {
+[[noreturn]] void guard(int read_end, int ready, std::span<std::atomic<pid_t>> groups) {
   ::setsid();
   ::prctl(PR_SET_NAME, "launch-guard");  // who kills all processes of the launcher's name spares it
+  char byte = 0;
+  [[maybe_unused]] const ssize_t told = ::write(ready, &byte, 1);
   ::dup2(read_end, STDIN_FILENO);
   close_all_but_stdin();
-  char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
   for (const std::atomic<pid_t>& group : groups) {
@@ -51,14 +52,21 @@ GroupGuard::GroupGuard(std::size_t groups) {
   check<IoError>(memory != MAP_FAILED, "launch: no memory to share with ranks: {}", std::strerror(errno));
   groups_ = {static_cast<std::atomic<pid_t>*>(memory), groups};  // zeros
   int ends[2] = {-1, -1};
-  pid_ = ::pipe2(ends, O_CLOEXEC) == 0 ? ::fork() : -1;
+  int ready[2] = {-1, -1};
+  pid_ = ::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(ready, O_CLOEXEC) == 0 ? ::fork() : -1;
   if (pid_ == 0) {
     ::close(ends[1]);
-    guard(ends[0], groups_);
+    guard(ends[0], ready[1], groups_);
   }
   const int error = errno;
   ::close(ends[0]);
+  ::close(ready[1]);
   write_end_ = ends[1];
+  // Until it is in its own session a Ctrl-C in this terminal would end it.
+  char byte = 0;
+  while (pid_ > 0 && ::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::close(ready[0]);
   if (pid_ < 0) {
     ::close(write_end_);
     ::munmap(memory, groups_.size_bytes());

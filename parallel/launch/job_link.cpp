@@ -1,6 +1,7 @@
 #include <tandem/parallel/launch/job_link.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -9,6 +10,12 @@
 
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/rendezvous/environment.h>
@@ -35,12 +42,29 @@ std::string ranks_text(const LaunchOptions& options) {
   return fmt::format("--nnodes {} --nproc-per-node {}", options.nodes, options.ranks);
 }
 
+// Each attempt has its own, so that a rank that outlives one is a stranger to the next: its store is at the same place.
+JobToken token_of(const JobToken& job, int attempt) {
+  if (attempt == 0) {
+    return job;
+  }
+  const std::string text = fmt::format("tandem run: attempt {}", attempt);
+  std::array<unsigned char, JobToken::kBytes> bytes{};
+  const bool done = HMAC(EVP_sha256(), job.bytes().data(), static_cast<int>(job.bytes().size()),
+                         reinterpret_cast<const unsigned char*>(text.data()), text.size(), bytes.data(), nullptr);
+  check<IoError>(done, "OpenSSL has no HMAC-SHA256: its installation is broken");
+  std::string digits = fmt::format("{:02x}", fmt::join(bytes, ""));
+  const JobToken token = JobToken::from_hex(digits);
+  OPENSSL_cleanse(bytes.data(), bytes.size());
+  OPENSSL_cleanse(digits.data(), digits.size());
+  return token;
+}
+
 std::string new_run_id() { return JobToken::generate().hex().substr(0, 16); }
 
 }  // namespace
 
 JobLink::JobLink(const LaunchOptions& options, const JobToken& token, int attempt)
-    : options_(options), token_(token), attempt_(attempt), port_(options.port) {
+    : options_(options), token_(token_of(token, attempt)), attempt_(attempt), port_(options.port) {
   event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   check<IoError>(event_ >= 0, "launch: no event descriptor: {}", std::strerror(errno));
   if (options.node != 0) {
@@ -143,6 +167,7 @@ bool JobLink::connect(std::string& why) {
       throw;  // on this attempt: the server is new
     }
     why = error.what();
+    why += attempt_ > 0 && error.kind() == StoreError::Kind::lost ? "; or node 0 is at another attempt" : "";
   }
   store_.reset();
   take();  // what the old one said

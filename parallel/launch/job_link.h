@@ -44,6 +44,8 @@ class JobLink {
 
   /// Where the store is.
   std::uint16_t port() const noexcept { return port_; }
+  /// This attempt's: what clients of the store show.
+  const JobToken& token() const noexcept { return token_; }
   /// The job's name, the same on all nodes.
   const std::string& run_id() const noexcept { return run_id_; }
   /// Can be read when a message is there.

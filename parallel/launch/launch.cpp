@@ -120,7 +120,7 @@ class Launcher {
       stopped.outcome = {.exit_code = 128 + signal, .signal = signal};
       return stopped;
     }
-    const JobFacts job{options_.host, link.port(), token_.hex(),
+    const JobFacts job{options_.host, link.port(), link.token().hex(),
                        link.run_id(), attempt,     threads_per_rank(options_.ranks)};
     if (attempt == 0) {
       note(fmt::format("{} {}{}{}, store at {}:{}", options_.nodes * options_.ranks,

@@ -121,7 +121,7 @@ bool LocalRank::take_end(OutputQueue& output) {
 
 void LocalRank::signal(int number, const char* name) {
   if (!ended_) {
-    asked_ = name == nullptr ? asked_ : name;
+    asked_ = name == nullptr || process_->has_ended() ? asked_ : name;  // its end may not be noted yet
     process_->signal(number);
   }
 }

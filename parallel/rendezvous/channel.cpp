@@ -34,6 +34,12 @@ std::string to_text(const tcp::endpoint& endpoint) {
                                     : fmt::format("{}:{}", address, endpoint.port());
 }
 
+bool is_closed(const asio::error_code& error) {
+  return error == asio::error::eof || error == asio::ssl::error::stream_truncated ||
+         error == asio::error::connection_reset || error == asio::error::broken_pipe ||
+         error == asio::error::operation_aborted || error == asio::error::bad_descriptor;
+}
+
 Channel::Channel(tcp::socket socket) : socket_(std::move(socket)), deadline_(socket_.get_executor()) {
   // Without this a small request waits for the acknowledgement of the one before: 40 ms.
   asio::error_code ignored;

@@ -27,6 +27,10 @@ asio::ip::tcp::socket open_socket(asio::any_io_executor executor, const asio::ip
 /// "127.0.0.1:29500", "[::1]:29500".
 std::string to_text(const asio::ip::tcp::endpoint& endpoint);
 
+/// Whether it is the other side that has closed the connection. What was to be sent may fail before what is read does:
+/// then we close our side, which cancels reading.
+bool is_closed(const asio::error_code& error);
+
 /// Held by shared pointers: what it has under way keeps it.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:

@@ -9,7 +9,6 @@
 
 #include <asio/error.hpp>
 #include <asio/redirect_error.hpp>
-#include <asio/ssl/error.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
@@ -114,11 +113,6 @@ std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
-}
-
-bool is_closed(const asio::error_code& error) {
-  return error == asio::error::eof || error == asio::ssl::error::stream_truncated ||
-         error == asio::error::connection_reset || error == asio::error::broken_pipe;
 }
 
 // Shows the token, makes the key, says who we are. The server's answer to that; nothing where it is worth another try:

@@ -11,7 +11,6 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
-#include <asio/ssl/error.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <tandem/core/check.h>
@@ -26,6 +25,7 @@ using std::chrono::milliseconds;
 using Clock = Channel::Clock;
 
 constexpr milliseconds kGoodbyeTime{500};
+constexpr milliseconds kGoodbyePause{5};
 
 // A call that waits for its answer.
 struct Call {
@@ -59,6 +59,7 @@ struct TcpStore::Impl {
   Frame ask(Frame request, Deadline deadline);
   asio::awaitable<void> listen();
   asio::awaitable<void> send_heartbeats();
+  asio::awaitable<void> say_goodbye();
   void receive(Frame frame);
   void end(StoreError::Kind kind, const std::string& text);
 
@@ -115,13 +116,22 @@ void TcpStore::Impl::disconnect() {
     leaving = true;
     beat.cancel();
     if (channel->is_open()) {
-      channel->send(encode({FrameKind::goodbye, 0, {}, {}, {}}));
-      // The server closes the connection: then it knows, whatever this rank does next.
-      beat.expires_after(kGoodbyeTime);
-      beat.async_wait([this](const asio::error_code&) { channel->close(); });
+      asio::co_spawn(io, say_goodbye(), asio::detached);
     }
   });
   thread.join();
+}
+
+// The server closes the connection: then it knows, whatever this rank does next. Short pauses, since one long one might
+// be over at once on a busy machine, with the goodbye not sent.
+asio::awaitable<void> TcpStore::Impl::say_goodbye() {
+  channel->send(encode({FrameKind::goodbye, 0, {}, {}, {}}));
+  asio::error_code ignored;
+  for (milliseconds waited{0}; waited < kGoodbyeTime && channel->is_open(); waited += kGoodbyePause) {
+    beat.expires_after(kGoodbyePause);
+    co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  channel->close();
 }
 
 asio::awaitable<void> TcpStore::Impl::listen() {
@@ -133,9 +143,7 @@ asio::awaitable<void> TcpStore::Impl::listen() {
       receive(std::move(frame));
     }
   } catch (const asio::system_error& error) {
-    const bool closed = error.code() == asio::error::eof || error.code() == asio::ssl::error::stream_truncated ||
-                        error.code() == asio::error::connection_reset;
-    reason = closed ? "it closed the connection" : error.code().message();
+    reason = is_closed(error.code()) && !channel->expired() ? "it closed the connection" : error.code().message();
   } catch (const std::exception& error) {
     reason = error.what();
   }

@@ -1,5 +1,6 @@
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <random>
@@ -37,7 +38,7 @@ unsigned seed_of(int round) { return static_cast<unsigned>(from_environment("TAN
 
 // Waits until that rank is there.
 pid_t pid_of(const Job& job, int rank) {
-  for (const std::int64_t end = monotonic_ns() + 10'000'000'000; monotonic_ns() < end;) {
+  for (const std::int64_t end = monotonic_ns() + 60'000'000'000; monotonic_ns() < end;) {
     const auto ranks = job.ranks();
     if (const auto found = ranks.find(rank); found != ranks.end()) {
       return found->second;
@@ -45,6 +46,17 @@ pid_t pid_of(const Job& job, int rank) {
     std::this_thread::sleep_for(1ms);
   }
   return -1;
+}
+
+// Waits until that rank is in the group.
+bool joins(const Job& job, int rank) {
+  for (const std::int64_t end = monotonic_ns() + 60'000'000'000; monotonic_ns() < end;) {
+    if (job.report(rank).joined) {
+      return true;
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return false;
 }
 
 // What has ended, but nobody has waited for, does not run: who inherits orphans may take his time.
@@ -83,13 +95,17 @@ TEST(Chaos, SurvivorsOfAKilledRankNameIt) {
         continue;
       }
       const RankReport report = job.report(rank);
+      if (!report.error_ns && (!report.started_ns || *report.started_ns > killed)) {
+        continue;  // it came when all was over, and had SIGTERM before it could join
+      }
       ASSERT_TRUE(report.error_ns) << "rank " << rank << " says nothing\n" << story();
       if (report.blamed != -1) {  // it is no rank of the sub-group that was talking
         EXPECT_EQ(report.blamed, victim) << "by rank " << rank << "\n" << story();
       }
       EXPECT_NE(report.text.find(named), std::string::npos) << story();
       EXPECT_NE(report.text.find("signal 9"), std::string::npos) << story();
-      EXPECT_LE(static_cast<double>(*report.error_ns - killed) * 1e-9, 1.0 * kSlowness) << story();
+      const std::int64_t there = std::max(killed, *report.started_ns);
+      EXPECT_LE(static_cast<double>(*report.error_ns - there) * 1e-9, 1.0 * kSlowness) << story();
     }
     if (HasFailure()) {
       return;
@@ -100,8 +116,10 @@ TEST(Chaos, SurvivorsOfAKilledRankNameIt) {
 TEST(Chaos, AStoppedRankIsNamedWithinTheLimit) {
   Job job(3, {"--heartbeat-limit", "2"});
   const pid_t pid = pid_of(job, 1);
-  std::this_thread::sleep_for(500ms * kSlowness);
-  ASSERT_TRUE(job.report(1).joined) << job.story();
+  for (const int rank : {0, 1, 2}) {
+    ASSERT_TRUE(joins(job, rank)) << job.story();
+  }
+  std::this_thread::sleep_for(100ms);  // they work
   const std::int64_t stopped = monotonic_ns();
   ::kill(pid, SIGSTOP);
   ASSERT_TRUE(job.wait(15s * kSlowness)) << job.story();
@@ -111,7 +129,8 @@ TEST(Chaos, AStoppedRankIsNamedWithinTheLimit) {
     EXPECT_EQ(report.blamed, 1) << job.story();
     const double seconds = static_cast<double>(*report.error_ns - stopped) * 1e-9;
     EXPECT_LE(seconds, 2.5 * kSlowness) << job.story();
-    EXPECT_GE(seconds, 0.9) << job.story();
+    // Since it was last heard, which may be a while before it was stopped.
+    EXPECT_NE(report.text.find(" has sent no heartbeat for 2."), std::string::npos) << job.story();
   }
 }
 

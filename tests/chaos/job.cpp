@@ -119,7 +119,9 @@ RankReport Job::report(int rank) const {
       continue;
     }
     lines >> time;
-    report.started |= word == "started";
+    if (word == "started") {
+      report.started_ns = time;
+    }
     report.joined |= word == "joined";
     report.done |= word == "done";
     if (word == "error") {

@@ -18,7 +18,7 @@ std::int64_t monotonic_ns();
 
 /// What a rank wrote (rank_program.cpp).
 struct RankReport {
-  bool started = false;
+  std::optional<std::int64_t> started_ns;
   bool joined = false;
   bool done = false;
   std::string failed;                    // an error that is no CommError

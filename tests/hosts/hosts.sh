@@ -3,7 +3,8 @@
 #
 #     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
 #
-# EVENT: none; cut@SECONDS, from when on the last host's link is down; flap@SECONDS, for one second. What rank r says goes
+# EVENT: none; cut@SECONDS: from then on the last host's link is down; flap@SECONDS: for one second. The seconds count
+# from when all ranks have said "joined" on stderr, which goes to FOLDER/stderr<r>, or one has ended. What rank r says goes
 # to FOLDER/rank<r>, its exit code to FOLDER/code<r>, when the link went down to FOLDER/event (ns since the epoch).
 # Everything is in namespaces of its own, processes too: nothing outlasts the script. Exit code 77: the system does not
 # allow that, and why is on stderr.
@@ -55,6 +56,9 @@ done
 last=$((hosts - 1))
 case $event in
   cut@* | flap@*)
+    until (($(cat "$folder"/stderr* 2>/dev/null | grep -c '^joined$') == hosts)) || compgen -G "$folder/code*" >/dev/null; do
+      sleep 0.05
+    done
     sleep "${event#*@}"
     ip -n switch link set "port$last" down
     date +%s%N >"$folder/event"

@@ -1,5 +1,7 @@
 // A rank on a host of its own (hosts.sh).
 //
+// Once it is in the group it says "joined" on stderr.
+//
 //     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 says "seconds <median>"
 //     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for so long; LIMIT: seconds of silence after which a rank is
 //     lost.
@@ -70,6 +72,7 @@ int main(int argc, char** argv) {
                                         .heartbeat_interval = std::chrono::milliseconds(500),
                                         .heartbeat_limit = std::chrono::seconds(argc > 3 ? std::atoi(argv[3]) : 10)};
     const parallel::ProcessGroupGuard guard(options);
+    fmt::print(stderr, "joined\n");
     if (mode == "rate") {
       measure(guard.group(), std::atoi(argv[2]));
     } else {

@@ -3,14 +3,13 @@
 #include <utility>
 #include <vector>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "launch/launched.h"
 #include "support/process.h"
+#include "support/reserved_port.h"
 
 // Processes that join a job and leave it, under `tandem run` and without a launcher, where rank 0 has the store.
 
@@ -25,15 +24,14 @@ using testing::StartsWith;
 /// Ranks with the plain variables of torchrun; `sizes`: what each takes WORLD_SIZE for. A shell starts them, since a
 /// test with threads is no place to fork.
 std::vector<Outcome> plain_ranks(const std::string& what, const std::vector<int>& sizes = {2, 2}) {
-  static int port = 23'000 + static_cast<int>(::getpid() % 4'000);
-  ++port;
+  const ReservedPort port;
   const TempDir folder;
   std::string script;
   for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
     script += fmt::format(
         "(RANK={0} WORLD_SIZE={1} MASTER_ADDR=127.0.0.1 MASTER_PORT={2} '{3}' '{4}' > out{0} 2> err{0}; echo $? > "
         "code{0}) & ",
-        rank, sizes[rank], port, GUARD_PROGRAM, what);
+        rank, sizes[rank], port.number(), GUARD_PROGRAM, what);
   }
   run_program("/bin/sh", {"-c", script + "wait"}, folder.path());
   std::vector<Outcome> outcomes;

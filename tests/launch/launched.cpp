@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <thread>
 
 #include <fcntl.h>
@@ -79,6 +80,12 @@ Outcome run_script(int ranks, const std::string& script, const std::vector<std::
   return run_ranks(arguments);
 }
 
+std::string until_written(const std::string& file) { return "until [ -s " + file + " ]; do sleep 0.01; done; "; }
+
+std::string until_noticed_end(const std::string& file) {
+  return until_written(file) + "while kill -0 $(cat " + file + ") 2>/dev/null; do sleep 0.01; done; ";
+}
+
 bool eventually(const std::function<bool()>& there, std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!there()) {
@@ -91,8 +98,9 @@ bool eventually(const std::function<bool()>& there, std::chrono::milliseconds li
 }
 
 pid_t pid_in(const std::string& path) {
-  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(path); })) << path;
-  return static_cast<pid_t>(std::atoi(read_text(path).c_str()));
+  std::string text;  // one write's, so that what is there is whole
+  EXPECT_TRUE(eventually([&] { return !(text = read_text(path)).empty(); })) << path;
+  return static_cast<pid_t>(std::atoi(text.c_str()));
 }
 
 std::vector<pid_t> processes_with(const std::string& text) {

@@ -43,10 +43,15 @@ class Launched {
 Outcome run_ranks(const std::vector<std::string>& arguments, const std::vector<std::string>& variables = {});
 /// {"run", "-n", ranks, "sh", "-c", script}.
 Outcome run_script(int ranks, const std::string& script, const std::vector<std::string>& flags = {});
+/// For such a script: waits until there is something in `file`.
+std::string until_written(const std::string& file);
+/// For such a script: waits until the process whose number is in `file`, once it is there, has ended, and the launcher
+/// has taken note of it: until then it is a zombie, which kill finds.
+std::string until_noticed_end(const std::string& file);
 
 /// Looks until `there` or `limit` has passed.
 bool eventually(const std::function<bool()>& there, std::chrono::milliseconds limit = 20s);
-/// The number in a file, once it is there.
+/// The number in a file, once it is there and not empty.
 pid_t pid_in(const std::string& path);
 /// Processes, not zombies, with `text` in their command line.
 std::vector<pid_t> processes_with(const std::string& text);

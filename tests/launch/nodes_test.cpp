@@ -1,9 +1,5 @@
 #include <csignal>
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,40 +7,30 @@
 #include <tandem/parallel/rendezvous/job_token.h>
 
 #include "launch/launched.h"
+#include "support/reserved_port.h"
 
 // Launchers of several nodes, all of which are this host.
 
 namespace tandem::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 class Nodes : public testing::Test {
  protected:
   std::unique_ptr<Launched> node(int number, std::vector<std::string> program, std::vector<std::string> flags = {},
                                  int ranks = 2) {
-    std::vector<std::string> arguments{
-        "-n",          std::to_string(ranks), "--nnodes", "2", "--rdzv", fmt::format("127.0.0.1:{}", port_),
-        "--node-rank", std::to_string(number)};
+    std::vector<std::string> arguments{"-n",          std::to_string(ranks), "--nnodes", "2", "--rdzv", place_,
+                                       "--node-rank", std::to_string(number)};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     arguments.insert(arguments.end(), program.begin(), program.end());
     return std::make_unique<Launched>(arguments, false, std::vector<std::string>{"TANDEM_JOB_TOKEN=" + token_});
   }
 
   TempDir folder_;
-  int port_ = free_port();
+  ReservedPort port_;
+  std::string place_ = fmt::format("127.0.0.1:{}", port_.number());
   std::string token_ = parallel::JobToken::generate().hex();
 };
 
@@ -86,8 +72,8 @@ TEST_F(Nodes, WhoStopsOneStopsAll) {
     pid_in(folder_.file(fmt::format("pid{}", rank)));
   }
   second->signal(SIGINT);
-  EXPECT_EQ(second->wait(5s).exit_code, 128 + SIGINT);
-  const Outcome outcome = first->wait(5s);
+  EXPECT_EQ(second->wait(20s).exit_code, 128 + SIGINT);
+  const Outcome outcome = first->wait(20s);
   EXPECT_EQ(outcome.exit_code, 7);
   EXPECT_EQ(lines_of(outcome.err).back(), "tandem run: the launcher of node 1 was stopped by signal 2 (SIGINT)");
 }
@@ -102,20 +88,25 @@ TEST_F(Nodes, TheEndOfALauncherEndsTheOther) {
       pid_in(folder_.file(fmt::format("{}.{}", rank, victim)));
     }
     (victim == 0 ? first : second)->signal(SIGKILL);
-    const Outcome outcome = (victim == 0 ? second : first)->wait(5s);
+    const Outcome outcome = (victim == 0 ? second : first)->wait(20s);
     EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(lines_of(outcome.err).back(), HasSubstr(victim == 0 ? "the rendezvous server at 127.0.0.1:"
-                                                                    : "tandem run: the launcher of node 1 (pid "));
-    port_ = free_port();
+    // At once, not by its silence.
+    EXPECT_THAT(lines_of(outcome.err).back(),
+                victim == 0
+                    ? AllOf(HasSubstr("the rendezvous server at 127.0.0.1:"), HasSubstr("closed the connection"))
+                    : AllOf(HasSubstr("tandem run: the launcher of node 1 (pid "),
+                            HasSubstr("its connection closed without a goodbye")));
   }
 }
 
 TEST_F(Nodes, AllStartAgainTogether) {
+  const std::string pid = folder_.file("pid");
   const std::vector<std::string> program{
       "sh", "-c",
-      fmt::format("{} meet x || exit 9; echo attempt $TORCHELASTIC_RESTART_COUNT; "
-                  "[ $TORCHELASTIC_RESTART_COUNT$RANK = 03 ] && kill -KILL $$; exit 0",
-                  RANK_PROGRAM)};
+      fmt::format("echo $$ > {0}$RANK; {1} meet x || exit 9; echo attempt $TORCHELASTIC_RESTART_COUNT; "
+                  "if [ $TORCHELASTIC_RESTART_COUNT$RANK = 03 ]; then {2} {3} {4} kill -KILL $$; fi; exit 0",
+                  pid, RANK_PROGRAM, until_noticed_end(pid + "0"), until_noticed_end(pid + "1"),
+                  until_noticed_end(pid + "2"))};  // they would hear of it while they still meet
   const auto first = node(0, program, {"--max-restarts", "2"});
   const auto second = node(1, program, {"--max-restarts", "2"});
   const Outcome outcomes[] = {first->wait(), second->wait()};
@@ -125,11 +116,27 @@ TEST_F(Nodes, AllStartAgainTogether) {
   EXPECT_THAT(outcomes[1].out, HasSubstr("[3] attempt 1\n"));
 }
 
+// It looks for the store where that of the next attempt is by then.
+TEST_F(Nodes, ARankThatOutlivesItsAttemptIsNoneOfTheNext) {
+  const std::vector<std::string> program{
+      "sh", "-c",
+      fmt::format("case $TORCHELASTIC_RESTART_COUNT$RANK in 00) {} exit 3;; 03) trap '' TERM; echo > {}; sleep 3;; "
+                  "esac; exec {} meet x",
+                  until_written(folder_.file("late")), folder_.file("late"), RANK_PROGRAM)};
+  const std::vector<std::string> flags{"--max-restarts", "1", "--kill-timeout", "6"};
+  const auto first = node(0, program, flags);
+  const auto second = node(1, program, flags);
+  const Outcome outcomes[] = {first->wait(), second->wait()};
+  EXPECT_EQ(outcomes[0].exit_code, 0) << outcomes[0].err;
+  EXPECT_EQ(outcomes[1].exit_code, 0) << outcomes[1].err;
+  EXPECT_THAT(outcomes[1].out, HasSubstr("[3] met 4 ranks of x\n"));
+}
+
 TEST_F(Nodes, MustWantTheSame) {
   const auto first = node(0, {"true"}, {}, 2);
   const auto second = node(1, {"true"}, {}, 3);
   for (Launched* launched : {second.get(), first.get()}) {
-    const Outcome outcome = launched->wait(10s);
+    const Outcome outcome = launched->wait(20s);
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(lines_of(outcome.err).back(),
                 "error: node 1 was started with --nnodes 2 --nproc-per-node 3, and node 0 with --nnodes 2 "
@@ -138,7 +145,7 @@ TEST_F(Nodes, MustWantTheSame) {
 }
 
 TEST_F(Nodes, NeedAToken) {
-  const Outcome outcome = run_ranks({"--nnodes", "2", "--rdzv", fmt::format("127.0.0.1:{}", port_), "true"});
+  const Outcome outcome = run_ranks({"--nnodes", "2", "--rdzv", place_, "true"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err,
               HasSubstr("2 nodes need a token that all launchers share: export TANDEM_JOB_TOKEN=$(openssl"));
@@ -147,11 +154,11 @@ TEST_F(Nodes, NeedAToken) {
 TEST_F(Nodes, WhoWaitsForTheOthersSaysSoAndCanBeStopped) {
   const auto first = node(0, {"true"});
   EXPECT_TRUE(eventually([&] {
-    return first->err().find(fmt::format("node 0 waits for the others at 127.0.0.1:{}: 1 of 2 launchers are there",
-                                         port_)) != std::string::npos;
+    return first->err().find(fmt::format("node 0 waits for the others at {}: 1 of 2 launchers are there", place_)) !=
+           std::string::npos;
   }));
   first->signal(SIGINT);
-  EXPECT_EQ(first->wait(5s).exit_code, 128 + SIGINT);
+  EXPECT_EQ(first->wait(20s).exit_code, 128 + SIGINT);
 }
 
 }  // namespace

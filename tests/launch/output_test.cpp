@@ -67,8 +67,10 @@ TEST(RanksOutput, LongLinesAndLinesWithoutAnEndAreKept) {
 TEST(RanksOutput, GoesToAFileForEachRank) {
   const TempDir folder;
   const std::string logs = folder.file("a/b");
-  const Outcome outcome =
-      run_script(2, "echo out $RANK; echo err $RANK >&2; [ $RANK = 1 ] && exit 3; sleep 20", {"--log-dir", logs});
+  const Outcome outcome = run_script(2,
+                                     "echo out $RANK; echo err $RANK >&2; if [ $RANK = 1 ]; then " +
+                                         until_written(logs + "/rank0.err") + "exit 3; fi; sleep 20",
+                                     {"--log-dir", logs});
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.out, "");
   for (const char* rank : {"0", "1"}) {

@@ -13,11 +13,15 @@ using ::testing::Not;
 
 TEST(Restarts, EachAttemptHasAStoreOfItsOwn) {
   // The ranks of the second attempt would meet what the first has left in the store.
-  const Outcome outcome = run_script(2,
-                                     fmt::format("{} meet x || exit 9; echo attempt $TORCHELASTIC_RESTART_COUNT; "
-                                                 "[ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ] && kill -KILL $$; exit 0",
-                                                 RANK_PROGRAM),
-                                     {"--max-restarts", "3"});
+  const TempDir folder;
+  const std::string pid = folder.file("pid");
+  const Outcome outcome =
+      run_script(2,
+                 fmt::format("echo $$ > {}$RANK; {} meet x || exit 9; echo attempt $TORCHELASTIC_RESTART_COUNT; ", pid,
+                             RANK_PROGRAM) +
+                     fmt::format("if [ $TORCHELASTIC_RESTART_COUNT$RANK = 01 ]; then {} kill -KILL $$; fi; exit 0",
+                                 until_noticed_end(pid + "0")),  // which would hear of it while it still meets
+                 {"--max-restarts", "3"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   for (const char* line : {"[0] attempt 0\n", "[1] attempt 0\n", "[0] attempt 1\n", "[1] attempt 1\n"}) {
     EXPECT_THAT(outcome.out, HasSubstr(line));

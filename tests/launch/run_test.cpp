@@ -60,7 +60,10 @@ TEST(TandemRun, TheExitCodeIsThatOfTheFirstRankThatFailed) {
   EXPECT_EQ(run_script(3, "[ $RANK = 1 ] && exit 42; sleep 30; exit 5").exit_code, 42);
   EXPECT_EQ(run_script(2, "[ $RANK = 0 ] && kill -SEGV $$; sleep 30").exit_code, 128 + 11);
   // Later ones don't count.
-  EXPECT_EQ(run_script(3, "[ $RANK = 2 ] && exit 4; sleep 0.3; exit 5").exit_code, 4);
+  const TempDir folder;
+  const std::string pid = folder.file("pid");
+  const std::string fails = fmt::format("if [ $RANK = 2 ]; then echo $$ > {}; exit 4; fi; ", pid);
+  EXPECT_EQ(run_script(3, fails + until_noticed_end(pid) + "exit 5").exit_code, 4);
 }
 
 TEST(TandemRun, SeesEndsEvenWhereItsParentIgnoresThem) {
@@ -71,9 +74,13 @@ TEST(TandemRun, SeesEndsEvenWhereItsParentIgnoresThem) {
 }
 
 TEST(TandemRun, ARankThatEndsWellEarlierIsNoFailure) {
-  const Outcome outcome = run_script(3, "[ $RANK = 1 ] || sleep 0.$((RANK + 2)); echo done");
+  const TempDir folder;
+  const std::string pid = folder.file("pid");
+  const Outcome outcome = run_script(3, fmt::format("if [ $RANK = 1 ]; then echo $$ > {}; echo done; exit; fi; ", pid) +
+                                            until_noticed_end(pid) + "echo done");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.out, "[1] done\n[0] done\n[2] done\n");
+  EXPECT_THAT(lines_of(outcome.out), UnorderedElementsAre("[0] done", "[1] done", "[2] done"));
+  EXPECT_THAT(outcome.out, StartsWith("[1] done\n"));
   EXPECT_EQ(lines_of(outcome.err).size(), 1U) << outcome.err;
 }
 

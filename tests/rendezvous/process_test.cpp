@@ -130,7 +130,7 @@ TEST_F(Processes, AStoppedRankIsNamedWithinTheLimit) {
   std::string text;
   children_[1]->signal(SIGSTOP);
   const double took = time_to_verdict(text);
-  EXPECT_GE(took, 1.5);
+  EXPECT_GE(took, 1.0);  // it may have been silent for a while when it was stopped; what is said is how long in all
   EXPECT_LE(took, 2.5);
   EXPECT_EQ(text.substr(0, text.find(" has sent no heartbeat for 2.")),
             fmt::format("rank 1 (pid {} on {})", children_[1]->pid(), host_name()));
@@ -209,16 +209,16 @@ TEST(ServerProcess, AStoppedOneIsLostAtTheClientsLimit) {
   });
   std::uint16_t port = 0;
   ASSERT_EQ(::read(ends[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
-  TcpStore store({.port = port, .rank = 0, .heartbeat_interval = 100ms, .heartbeat_limit = 1s});
+  TcpStore store({.port = port, .rank = 0, .heartbeat_interval = 100ms, .heartbeat_limit = 2s});
   launcher.signal(SIGSTOP);
   const double took = seconds([&] {
     EXPECT_EQ(message_of<StoreError>([&] { store.get("never", 60s); }),
-              fmt::format("the rendezvous server at 127.0.0.1:{} has not answered for 1000 ms: it is stopped, or the "
+              fmt::format("the rendezvous server at 127.0.0.1:{} has not answered for 2000 ms: it is stopped, or the "
                           "network is cut",
                           port));
   });
-  EXPECT_GE(took, 0.8);
-  EXPECT_LT(took, 2.0);
+  EXPECT_GE(took, 1.0);  // it may have been silent for a while when it was stopped
+  EXPECT_LT(took, 4.0);
   ::close(ends[0]);
   ::close(ends[1]);
 }

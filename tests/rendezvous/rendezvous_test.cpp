@@ -5,6 +5,7 @@
 
 #include "rendezvous/stores.h"
 #include "support/message.h"
+#include "support/reserved_port.h"
 
 // A rank's place in its job, by each way.
 
@@ -16,8 +17,6 @@ using parallel::Rendezvous;
 using parallel::RendezvousOptions;
 using parallel::StoreServer;
 using parallel::WorldInfo;
-
-std::uint16_t free_port() { return StoreServer().port(); }
 
 // Each rank on a thread: all meet, count themselves, and leave at different times.
 void meet(const InitMethod& method, int ranks, const RendezvousOptions& options, const WorldInfo& like) {
@@ -49,7 +48,8 @@ void meet(const InitMethod& method, int ranks, const RendezvousOptions& options,
 }
 
 TEST(Rendezvous, RankZeroHasTheServerAndLeavesLast) {
-  const InitMethod method{InitMethod::Kind::tcp, "127.0.0.1", free_port(), ""};
+  const ReservedPort port;
+  const InitMethod method{InitMethod::Kind::tcp, "127.0.0.1", port.number(), ""};
   meet(method, 4, {.token = parallel::JobToken::generate(), .connect_timeout = 10s},
        {.address = method.host, .port = method.port});
 }

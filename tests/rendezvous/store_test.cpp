@@ -77,7 +77,7 @@ TEST_P(EveryStore, WaitingEndsAtItsDeadline) {
               "is gone");
   });
   EXPECT_GE(took, 0.1);
-  EXPECT_LT(took, 1.0);
+  EXPECT_LT(took, 10.0);
   // A wait that was given up leaves nothing behind.
   store->set("absent", "now");
   EXPECT_EQ(store->get("absent"), "now");

@@ -27,7 +27,8 @@ using parallel::StoreError;
 /// Options of a client of `server`, for tests: the server is there, or never will be.
 inline parallel::TcpStoreOptions client_of(const parallel::StoreServer& server,
                                            std::optional<parallel::JobToken> token = std::nullopt, int rank = -1) {
-  return {.host = server.host(), .port = server.port(), .token = std::move(token), .rank = rank, .connect_timeout = 5s};
+  return {
+      .host = server.host(), .port = server.port(), .token = std::move(token), .rank = rank, .connect_timeout = 20s};
 }
 
 /// What ranks of one job share, and what makes each its store.
@@ -95,10 +96,10 @@ double seconds(Body&& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Looks until `there` or 10 s have passed.
+/// Looks until `there` or 30 s have passed.
 template <class Condition>
 bool eventually(Condition&& there) {
-  const auto end = std::chrono::steady_clock::now() + 10s;
+  const auto end = std::chrono::steady_clock::now() + 30s;
   while (!there()) {
     if (std::chrono::steady_clock::now() > end) {
       return false;

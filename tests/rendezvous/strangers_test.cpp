@@ -38,7 +38,7 @@ class Strangers : public testing::Test {
   }
 
   JobToken token_ = JobToken::generate();
-  StoreServer server_{{.token = token_, .handshake_limit = 500ms}};
+  StoreServer server_{{.token = token_, .handshake_limit = 1s}};
   TcpStore store_{client_of(server_, token_, 0)};
 };
 
@@ -47,6 +47,7 @@ std::string greeting_with(const std::optional<JobToken>& token) {
 }
 
 TEST_F(Strangers, WithAnotherTokenOrNoneAreTurnedAway) {
+  const std::size_t before = server_.refused();
   const std::string error = fmt::format(
       "the rendezvous server at 127.0.0.1:{} turned us away: it was started with another TANDEM_JOB_TOKEN "
       "than ours, or it is another program",
@@ -57,10 +58,11 @@ TEST_F(Strangers, WithAnotherTokenOrNoneAreTurnedAway) {
                         "or it is another program",
                         server_.port()));
   // Each tried three times: a server that ends looks the same, once.
-  EXPECT_TRUE(eventually([&] { return server_.refused() == 6; }));
+  EXPECT_TRUE(eventually([&] { return server_.refused() == before + 6; }));
 }
 
 TEST_F(Strangers, GarbageIsNotAnswered) {
+  const std::size_t before = server_.refused();
   std::string zeros(200, '\0');
   std::string length = zeros;
   length[0] = '\x80';  // 2^63 as the first number
@@ -72,21 +74,21 @@ TEST_F(Strangers, GarbageIsNotAnswered) {
     EXPECT_EQ(stranger.read_all(), "");
     EXPECT_TRUE(stranger.closed());
   }
-  EXPECT_TRUE(eventually([&] { return server_.refused() == 6; }));
+  EXPECT_TRUE(eventually([&] { return server_.refused() == before + 6; }));
 }
 
 TEST_F(Strangers, HalfAGreetingIsWaitedForNoLongerThanTheLimit) {
-  RawSocket stranger(server_.port());
   const std::string greeting = greeting_with(token_);
   const double took = seconds([&] {
+    RawSocket stranger(server_.port());
     for (const char byte : greeting.substr(0, 20)) {  // one byte now and then
       stranger.send({&byte, 1});
       std::this_thread::sleep_for(10ms);
     }
     EXPECT_EQ(stranger.read_all(), "");
+    EXPECT_TRUE(stranger.closed());
   });
-  EXPECT_TRUE(stranger.closed());
-  EXPECT_GE(took, 0.48);
+  EXPECT_GE(took, 0.98);
   EXPECT_LT(took, 5.0);
 }
 
@@ -171,7 +173,7 @@ TEST_F(Strangers, AThousandSilentOnesStopNobodyAndTakeLittleMemory) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep what was freed
     EXPECT_LT(resident_bytes(), memory + (std::size_t{16} << 20U));
 #endif
-    EXPECT_TRUE(eventually([&] { return server_.refused() == 1000; }));
+    EXPECT_TRUE(eventually([&] { return server_.refused() >= 1000; }));  // more: who was too slow
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
 }

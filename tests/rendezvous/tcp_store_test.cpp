@@ -1,3 +1,4 @@
+#include <future>
 #include <set>
 #include <thread>
 
@@ -7,6 +8,7 @@
 
 #include "rendezvous/stores.h"
 #include "support/message.h"
+#include "support/reserved_port.h"
 
 // A StoreServer and its clients, when all goes well and when the other side is not there.
 
@@ -113,31 +115,41 @@ TEST(StoreServer, AHundredAtOnceHaveTheirOwnPortsAndClients) {
 }
 
 TEST(TcpStore, WaitsForAServerThatStartsLater) {
-  std::uint16_t port = 0;
-  {
-    const StoreServer server;
-    port = server.port();
-  }
+  const ReservedPort port;
   std::unique_ptr<StoreServer> server;
   std::thread later([&] {
     std::this_thread::sleep_for(300ms);
-    server = std::make_unique<StoreServer>(parallel::StoreServerOptions{.port = port});
+    server = std::make_unique<StoreServer>(parallel::StoreServerOptions{.port = port.number()});
   });
-  TcpStore store({.port = port, .connect_timeout = 10s});
+  TcpStore store({.port = port.number(), .connect_timeout = 10s});
   later.join();
   EXPECT_EQ(store.add("n", 1), 1);
 }
 
-TEST(TcpStore, NamesTheServerThatIsNotThere) {
-  std::uint16_t port = 0;
-  {
-    const StoreServer server;
-    port = server.port();
+// Whatever it was doing when that ended: being accepted, shaking hands, joining.
+TEST(TcpStore, FindsTheServerThatFollowsOneThatEnds) {
+  const ReservedPort port;
+  const auto make_server = [&] {
+    return std::make_unique<StoreServer>(parallel::StoreServerOptions{.port = port.number()});
+  };
+  for (int round = 0; round < 100; ++round) {
+    auto server = make_server();
+    auto joined = std::async(std::launch::async, [&] {
+      return std::make_unique<TcpStore>(parallel::TcpStoreOptions{.port = port.number(), .connect_timeout = 30s});
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(37 * round));
+    server.reset();
+    server = make_server();
+    EXPECT_NO_THROW(joined.get()) << round;
   }
-  EXPECT_EQ(message_of<StoreError>([&] { TcpStore store({.port = port, .connect_timeout = 200ms}); }),
+}
+
+TEST(TcpStore, NamesTheServerThatIsNotThere) {
+  const ReservedPort port;
+  EXPECT_EQ(message_of<StoreError>([&] { TcpStore store({.port = port.number(), .connect_timeout = 200ms}); }),
             fmt::format("no rendezvous server at 127.0.0.1:{} within 200 ms (Connection refused). Is the launcher, or "
                         "rank 0, running, and is this its address and port?",
-                        port));
+                        port.number()));
 }
 
 TEST(TcpStore, NamesOptionsThatItDoesNotTake) {
