@@ -40,7 +40,7 @@ struct End {
   std::string fault = {};
   int rank = -1;  // who is blamed
   Clock::time_point when = {};
-  Clock::time_point started = {};
+  Clock::time_point hears_since = {};
 };
 
 class RankOf {
@@ -83,13 +83,12 @@ class RankOf {
     const auto line = said_.find("error ");
     char fault[32] = {};
     long long when = 0;
-    if (std::sscanf(said_.c_str(), "started %lld", &when) == 1) {
-      end.started = Clock::time_point(Clock::duration(when));
-    }
+    long long since = 0;
     if (line != std::string::npos &&
-        std::sscanf(said_.c_str() + line, "error %31s %d %lld", fault, &end.rank, &when) == 3) {
+        std::sscanf(said_.c_str() + line, "error %31s %d %lld %lld", fault, &end.rank, &when, &since) == 4) {
       end.fault = fault;
       end.when = Clock::time_point(Clock::duration(when));
+      end.hears_since = Clock::time_point(Clock::duration(since));
     }
     return end;
   }
@@ -132,7 +131,7 @@ class GlooJob : public ::testing::Test {
       EXPECT_EQ(end.status, 0) << "rank " << r << ": " << end.text;
       EXPECT_EQ(end.fault, "peer_lost") << "rank " << r << ": " << end.text;
       EXPECT_EQ(end.rank, victim) << "rank " << r << ": " << end.text;
-      const auto begin = std::max(since, end.started);
+      const auto begin = std::max(since, end.hears_since);
       EXPECT_LT(std::chrono::duration<double>(end.when - begin).count(), seconds) << "rank " << r << ": " << end.text;
     }
   }

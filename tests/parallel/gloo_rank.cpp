@@ -33,9 +33,11 @@ CommError from_verdict(const std::string& verdict) {
 
 long long now() { return static_cast<long long>(Clock::now().time_since_epoch().count()); }
 
+long long hears_since = 0;
+
 int tell(const CommError& error) {
-  std::printf("error %s %d %lld %s\n", std::string(name(error.details().fault)).c_str(), error.details().rank, now(),
-              error.what());
+  std::printf("error %s %d %lld %lld %s\n", std::string(name(error.details().fault)).c_str(), error.details().rank,
+              now(), hears_since, error.what());
   return 0;
 }
 
@@ -73,13 +75,20 @@ void forget(parallel::ProcessGroup& group, parallel::Store& store) {
   }
 }
 
-void be_rank(int port, int rank, int size, std::string_view mode, const std::shared_ptr<parallel::Alarm>& alarm) {
-  const auto store = std::make_shared<parallel::TcpStore>(parallel::TcpStoreOptions{
+std::shared_ptr<parallel::TcpStore> connected_store(int port, int rank, const std::shared_ptr<parallel::Alarm>& alarm) {
+  struct Note {
+    ~Note() { hears_since = now(); }  // also where the answer is that the job is over
+  } const at_the_end;
+  return std::make_shared<parallel::TcpStore>(parallel::TcpStoreOptions{
       .port = static_cast<std::uint16_t>(port),
       .rank = rank,
       .heartbeat_interval = 200ms,
       .on_verdict = [alarm](const std::string& verdict) { alarm->ring(from_verdict(verdict)); },
       .on_lost = [alarm](const std::string& reason) { alarm->ring(from_verdict(reason)); }});
+}
+
+void be_rank(int port, int rank, int size, std::string_view mode, const std::shared_ptr<parallel::Alarm>& alarm) {
+  const auto store = connected_store(port, rank, alarm);
   parallel::ProcessGroup group(
       parallel::gloo_backend(
           {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 60s, .greeting_timeout = 10s}),
@@ -98,7 +107,6 @@ void be_rank(int port, int rank, int size, std::string_view mode, const std::sha
 }  // namespace
 
 int main(int, char** arguments) {
-  std::printf("started %lld\n", now());
   const auto alarm = std::make_shared<parallel::Alarm>();
   try {
     be_rank(std::atoi(arguments[1]), std::atoi(arguments[2]), std::atoi(arguments[3]), arguments[4], alarm);
