@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -99,13 +100,16 @@ class Meeting {
     store_.set(kName, name);
     std::string texts;
     for (int rank = 1; rank < world_.world_size; ++rank) {
-      if (!appears(here(prefix, rank), left())) {
-        fail_missing(prefix);
+      std::optional<std::string> theirs;  // its text, and how many ranks it knows of
+      while (!theirs) {
+        if (!appears(here(prefix, rank), left())) {
+          fail_missing(prefix);
+        }
+        theirs = store_.try_get(here(prefix, rank));  // none: it has just given up
       }
-      const std::string theirs = store_.get(here(prefix, rank));  // its text, and how many ranks it knows of
-      const std::size_t end = theirs.find(' ');
-      check_size(rank, theirs.substr(end + 1));
-      texts += theirs.substr(0, end) + " ";
+      const std::size_t end = theirs->find(' ');
+      check_size(rank, theirs->substr(end + 1));
+      texts += theirs->substr(0, end) + " ";
     }
     store_.set(met(prefix), texts);
     store_.erase(here(prefix, 0));

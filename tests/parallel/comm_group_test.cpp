@@ -71,49 +71,43 @@ TEST(ProcessGroup, KeepsTheTensorsOfADroppedWorkAlive) {
 }
 
 TEST(Messages, AreSentAlthoughARecvWasCalledBefore) {
-  as_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const int other = 1 - group.rank();
-        for (const std::int64_t numel : {std::int64_t{2}, std::int64_t{1'000'000}}) {
-          for (const int pause : {0, 1, 2}) {  // whether the recv waits already
-            const Tensor in[] = {zeros({numel}), zeros({numel})};
-            Work first = group.irecv(in[0], other, 1);
-            Work second = group.irecv(in[1], other, 1);
-            if (pause == 1) {
-              std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            }
-            Work sent = group.isend(full({numel}, 1.0 + other), other, 1);
-            group.send(full({numel}, 3.0 + other), other, 1);
-            pause == 2 ? sent.wait() : second.wait();
-            second.wait();
-            first.wait();
-            sent.wait();
-            EXPECT_EQ(in[0][numel - 1].item(), 1.0 + group.rank());
-            EXPECT_EQ(in[1][numel - 1].item(), 3.0 + group.rank());
-          }
+  as_ranks(2, [](ProcessGroup& group) {
+    const int other = 1 - group.rank();
+    for (const std::int64_t numel : {std::int64_t{2}, std::int64_t{1'000'000}}) {
+      for (const int pause : {0, 1, 2}) {  // whether the recv waits already
+        const Tensor in[] = {zeros({numel}), zeros({numel})};
+        Work first = group.irecv(in[0], other, 1);
+        Work second = group.irecv(in[1], other, 1);
+        if (pause == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
-      },
-      std::chrono::seconds(5));
+        Work sent = group.isend(full({numel}, 1.0 + other), other, 1);
+        group.send(full({numel}, 3.0 + other), other, 1);
+        pause == 2 ? sent.wait() : second.wait();
+        second.wait();
+        first.wait();
+        sent.wait();
+        EXPECT_EQ(in[0][numel - 1].item(), 1.0 + group.rank());
+        EXPECT_EQ(in[1][numel - 1].item(), 3.0 + group.rank());
+      }
+    }
+  });
 }
 
 TEST(Messages, AreSentAndReceivedByTwoThreads) {
-  as_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const int other = 1 - group.rank();
-        for (int i = 0; i < 300; ++i) {
-          const Tensor in = zeros({10});
-          std::thread receiver([&] { group.recv(in, other); });
-          if (i % 3 == 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(300));
-          }
-          group.send(full({10}, i + 0.5), other);
-          receiver.join();
-          EXPECT_EQ(in[9].item(), i + 0.5);
-        }
-      },
-      std::chrono::seconds(5));
+  as_ranks(2, [](ProcessGroup& group) {
+    const int other = 1 - group.rank();
+    for (int i = 0; i < 300; ++i) {
+      const Tensor in = zeros({10});
+      std::thread receiver([&] { group.recv(in, other); });
+      if (i % 3 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+      }
+      group.send(full({10}, i + 0.5), other);
+      receiver.join();
+      EXPECT_EQ(in[9].item(), i + 0.5);
+    }
+  });
 }
 
 TEST(Messages, StayBehindTheCollectivesBeforeThem) {

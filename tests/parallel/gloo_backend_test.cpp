@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstddef>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include <tandem/tandem.h>
 
 #include "gloo_ranks.h"
+#include "support/count_down.h"
 
 // How ranks over Gloo learn of failures, and what only long data shows.
 
@@ -23,23 +25,28 @@ using test::in_group;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
+// Far more than news take to arrive, far less than a deadline.
+constexpr double kSoon = 15;
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+// The late one is the first rank: the one that is missed, whenever the other one comes.
 TEST(GlooFaults, ATimeoutIsToldToEveryRank) {
-  const auto errors = in_group(
-      3,
-      [](ProcessGroup& group) {
-        group.barrier();
-        if (group.rank() == 1) {
-          std::this_thread::sleep_for(600ms);
-        }
-        group.all_reduce(ones({4}));
-      },
-      200ms);
+  std::latch missed(2);
+  const auto errors = in_group(3, [&](ProcessGroup& group) {
+    const test::CountDown at_the_end(missed, group.rank() == 0 ? 0 : 1);
+    group.barrier();
+    if (group.rank() == 0) {
+      missed.wait();
+    } else {
+      group.set_timeout(200ms);
+    }
+    group.all_reduce(ones({4}));
+  });
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->details().fault, CommFault::timeout) << error->what();
-    EXPECT_EQ(error->details().rank, 1) << error->what();
+    EXPECT_EQ(error->details().rank, 0) << error->what();
     EXPECT_STREQ(error->details().op, "all_reduce");
   }
 }
@@ -58,7 +65,7 @@ TEST(GlooFaults, LeavingIsNoticedAtOnce) {
     EXPECT_THAT(errors[static_cast<std::size_t>(rank)]->what(),
                 HasSubstr("rank 2 is lost: it destroyed its process group"));
   }
-  EXPECT_LT(seconds_since(begin), 3);
+  EXPECT_LT(seconds_since(begin), kSoon);
 }
 
 TEST(GlooFaults, AbortWakesAllRanksAndSaysWhy) {
@@ -77,7 +84,7 @@ TEST(GlooFaults, AbortWakesAllRanksAndSaysWhy) {
     EXPECT_EQ(error->details().fault, CommFault::aborted);
     EXPECT_THAT(error->what(), HasSubstr("aborted by rank 1: the user pressed stop"));
   }
-  EXPECT_LT(seconds_since(begin), 3);
+  EXPECT_LT(seconds_since(begin), kSoon);
 }
 
 TEST(GlooFaults, TheAlarmEndsCallsOfAllGroups) {

@@ -1,6 +1,7 @@
 // One rank of a job whose ranks are processes; gloo_process_test starts several of them, and stops or kills some.
-// gloo_rank PORT RANK SIZE MODE: the store's port, who it is, and what it does. Its last line says how it ended:
-// "done", or "error FAULT RANK NANOSECONDS TEXT" with the time by the clock that all processes share.
+// gloo_rank PORT RANK SIZE MODE: the store's port, who it is, and what it does. Its first line is "started
+// NANOSECONDS": from when on it can hear anything, by the clock that all processes share. Its last line says how it
+// ended: "done", or "error FAULT RANK NANOSECONDS TEXT".
 
 #include <chrono>
 #include <cstdio>
@@ -8,7 +9,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include <tandem/parallel/comm/alarm.h>
 #include <tandem/tandem.h>
@@ -28,9 +31,13 @@ CommError from_verdict(const std::string& verdict) {
   return CommError(verdict, {.fault = CommFault::peer_lost, .rank = rank});
 }
 
+long long now() { return static_cast<long long>(Clock::now().time_since_epoch().count()); }
+
+long long hears_since = 0;
+
 int tell(const CommError& error) {
-  std::printf("error %s %d %lld %s\n", std::string(name(error.details().fault)).c_str(), error.details().rank,
-              static_cast<long long>(Clock::now().time_since_epoch().count()), error.what());
+  std::printf("error %s %d %lld %lld %s\n", std::string(name(error.details().fault)).c_str(), error.details().rank,
+              now(), hears_since, error.what());
   return 0;
 }
 
@@ -50,27 +57,48 @@ void reduce_for(parallel::ProcessGroup& group, std::int64_t numel, std::chrono::
   }
 }
 
-void be_rank(int port, int rank, int size, std::string_view mode, const std::shared_ptr<parallel::Alarm>& alarm) {
-  const auto store = std::make_shared<parallel::TcpStore>(parallel::TcpStoreOptions{
+// Rank 0 comes once the others have missed it, who give it half a second. It is the first rank: the one that is missed,
+// whenever another one comes.
+void forget(parallel::ProcessGroup& group, parallel::Store& store) {
+  group.barrier();
+  if (group.rank() == 0) {
+    store.wait(std::vector<std::string>{"missed/1", "missed/2"});
+    group.all_reduce(ones({3}));
+    return;
+  }
+  group.set_timeout(500ms);
+  try {
+    group.all_reduce(ones({3}));
+  } catch (const CommError&) {
+    store.set(fmt::format("missed/{}", group.rank()), "");
+    throw;
+  }
+}
+
+std::shared_ptr<parallel::TcpStore> connected_store(int port, int rank, const std::shared_ptr<parallel::Alarm>& alarm) {
+  struct Note {
+    ~Note() { hears_since = now(); }  // also where the answer is that the job is over
+  } const at_the_end;
+  return std::make_shared<parallel::TcpStore>(parallel::TcpStoreOptions{
       .port = static_cast<std::uint16_t>(port),
       .rank = rank,
       .heartbeat_interval = 200ms,
       .on_verdict = [alarm](const std::string& verdict) { alarm->ring(from_verdict(verdict)); },
       .on_lost = [alarm](const std::string& reason) { alarm->ring(from_verdict(reason)); }});
+}
+
+void be_rank(int port, int rank, int size, std::string_view mode, const std::shared_ptr<parallel::Alarm>& alarm) {
+  const auto store = connected_store(port, rank, alarm);
   parallel::ProcessGroup group(
       parallel::gloo_backend(
-          {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 10s, .greeting_timeout = 3s}),
-      {.timeout = mode == "forget" ? 500ms : 20s});
+          {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 60s, .greeting_timeout = 10s}),
+      {.timeout = 20s});
   std::printf("connected\n");
   std::fflush(stdout);
   if (mode.starts_with("train ")) {
     std::printf("weights %s\n", test::trained_bits(group, std::atof(mode.substr(6).data())).c_str());
   } else if (mode == "forget") {
-    group.barrier();
-    if (rank == 1) {
-      std::this_thread::sleep_for(1500ms);
-    }
-    group.all_reduce(ones({3}));
+    forget(group, *store);
   } else {
     reduce_for(group, mode == "small" ? 100 : 1 << 20, mode == "brief" ? 2500ms : 10s);
   }

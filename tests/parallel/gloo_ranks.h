@@ -34,7 +34,7 @@ inline std::vector<std::optional<CommError>> on_threads(int ranks, const std::fu
   return errors;
 }
 
-/// Ranks of a group that live until all have ended, so that nobody is blamed for leaving.
+/// Ranks of a group, each of which leaves it when its body ends.
 inline std::vector<std::optional<CommError>> in_group(int ranks,
                                                       const std::function<void(parallel::ProcessGroup&)>& body,
                                                       std::chrono::milliseconds timeout = std::chrono::seconds(20),

@@ -35,15 +35,26 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
+// Far less than the time that is given to a set-up.
+constexpr double kSoon = 30;
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 TEST(GlooSetup, NamesTheRanksThatDoNotCome) {
   const auto store = std::make_shared<MemoryStore>();
-  const auto errors =
-      on_threads(2, [&](int rank) { gloo_backend({.store = store, .rank = rank, .size = 4, .setup_timeout = 300ms}); });
-  ASSERT_TRUE(errors[0]);
-  EXPECT_EQ(errors[0]->details().fault, CommFault::init);
-  EXPECT_THAT(errors[0]->what(), HasSubstr("process group 'gloo': rank 0 of 4: ranks 2, 3 have not come in time"));
+  const auto error_of = [&](int rank) {
+    try {
+      gloo_backend({.store = store, .rank = rank, .size = 4, .setup_timeout = 200ms});
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.details().fault, CommFault::init);
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  // One after the other: what a rank that came has said stays, and none can be too late for another one.
+  EXPECT_THAT(error_of(1), HasSubstr("process group 'gloo': rank 1 of 4: ranks 0, 2, 3 have not come in time"));
+  EXPECT_THAT(error_of(0), HasSubstr("process group 'gloo': rank 0 of 4: ranks 2, 3 have not come in time"));
+  EXPECT_THAT(error_of(2), HasSubstr("process group 'gloo': rank 2 of 4: rank 3 has not come in time"));
 }
 
 TEST(GlooSetup, RefusesASecondProcessWithTheSameRank) {
@@ -55,7 +66,7 @@ TEST(GlooSetup, RefusesASecondProcessWithTheSameRank) {
     group.all_reduce(tensor);
     EXPECT_EQ(tensor[0].item(), 2);
   });
-  EXPECT_LT(seconds_since(begin), 10);
+  EXPECT_LT(seconds_since(begin), kSoon);
   EXPECT_FALSE(errors[0]);
   ASSERT_NE(errors[1].has_value(), errors[2].has_value());  // whoever was later
   const CommError& error = errors[1] ? *errors[1] : *errors[2];
@@ -137,7 +148,7 @@ TEST(GlooSetup, ConnectsAgainWhenAStrangerSitsInTheWay) {
   EXPECT_FALSE(errors[0]) << errors[0]->what();
   EXPECT_FALSE(errors[1]) << errors[1]->what();
   EXPECT_GT(store->strangers(), 0U);
-  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_LT(seconds_since(begin), kSoon);
 }
 
 // Knows which keys there are.
@@ -226,7 +237,7 @@ TEST(GlooSetup, EndsWhenTheAlarmRings) {
   const auto errors =
       on_threads(2, [&](int rank) { gloo_backend({.store = store, .rank = rank, .size = 2, .alarm = alarm}); });
   EXPECT_STREQ(errors[0]->what(), "rank 1 was killed");
-  EXPECT_LT(seconds_since(begin), 5);
+  EXPECT_LT(seconds_since(begin), kSoon);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <string>
 #include <thread>
 
+#include <unistd.h>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/tandem.h>
@@ -70,9 +73,14 @@ TEST(ProcessGroupGuard, IsNotForRanksOfSpawn) {
   });
 }
 
+// Loopback, by a name that no other process of this machine has, so that no other one listens there either.
+std::string own_address(int port) {
+  return fmt::format("127.{}.{}.1:{}", 1 + ::getpid() % 250, 1 + ::getpid() / 250 % 250, port);
+}
+
 TEST(ProcessGroupGuard, NamesTheRanksThatDidNotCome) {
   try {
-    ProcessGroupGuard({.init_method = "tcp://127.0.0.1:29614", .rank = 0, .world_size = 3, .init_timeout = 300ms});
+    ProcessGroupGuard({.init_method = "tcp://" + own_address(29614), .rank = 0, .world_size = 3, .init_timeout = 2s});
     FAIL() << "nothing was thrown";
   } catch (const CommError& error) {
     EXPECT_EQ(error.details().fault, CommFault::init);
@@ -87,11 +95,12 @@ TEST(ProcessGroupGuard, NamesTheRanksThatDidNotCome) {
 
 TEST(ProcessGroupGuard, SaysThatThereIsNoStore) {
   try {
-    ProcessGroupGuard({.init_method = "tcp://127.0.0.1:29615", .rank = 1, .world_size = 2, .init_timeout = 200ms});
+    ProcessGroupGuard(
+        {.init_method = "tcp://" + own_address(29615), .rank = 1, .world_size = 2, .init_timeout = 200ms});
     FAIL() << "nothing was thrown";
   } catch (const CommError& error) {
     EXPECT_EQ(error.details().fault, CommFault::init);
-    EXPECT_NE(std::string(error.what()).find("127.0.0.1:29615"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(own_address(29615)), std::string::npos) << error.what();
   }
 }
 

@@ -76,7 +76,7 @@ class GlooBackend final : public Backend {
   void reduce_shared(const Buffers& buffers, const GlooCall& now);
   void exchange_in_memory(std::span<Collective> all, const GlooCall& now);
   void meet_in_memory(const GlooCall& now);
-  void look_after(int peer, const GlooCall& now);
+  void look_after(int peer, const GlooCall& now, bool late);
   void look_after_all(const GlooCall& now, bool tell);
   void write_note(const GlooCall& now);
   void read_notes(std::span<Collective> all);

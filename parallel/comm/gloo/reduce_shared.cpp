@@ -72,9 +72,10 @@ void GlooBackend::meet_in_memory(const GlooCall& now) {
 }
 
 void GlooBackend::look_after_all(const GlooCall& now, bool tell) {
+  const bool late = Clock::now() >= now.time.deadline;  // for the first one, not for whom the time passes at
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank() && !shared_->wait_for(peer, Clock::now(), Clock::duration(0))) {
-      look_after(peer, now);
+      look_after(peer, now, late);
       if (tell) {  // in case that it waits for a mail of this rank
         wire_->try_post(peer, {.kind = GlooMail::Kind::waiting, .call = now.call}, nullptr, 0, Clock::now());
       }
@@ -83,7 +84,7 @@ void GlooBackend::look_after_all(const GlooCall& now, bool tell) {
 }
 
 // Does what happens by itself where a rank waits for mails.
-void GlooBackend::look_after(int peer, const GlooCall& now) {
+void GlooBackend::look_after(int peer, const GlooCall& now, bool late) {
   wire_->check();
   for (;;) {
     const GlooWire::Waited waited = wire_->look(peer, Clock::now() + kGlance, false);
@@ -107,7 +108,7 @@ void GlooBackend::look_after(int peer, const GlooCall& now) {
     }
     keep_or_leave(peer, mail, now);
   }
-  if (Clock::now() >= now.time.deadline) {
+  if (late) {
     wire_->fail_late(peer, now);
   }
 }

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <latch>
+
+namespace tandem::test {
+
+/// Counts a latch down at the end of its scope, also where an error leaves it: who waits for that waits for no time.
+class CountDown {
+ public:
+  explicit CountDown(std::latch& latch, std::ptrdiff_t by = 1) : latch_(latch), by_(by) {}
+  ~CountDown() { latch_.count_down(by_); }
+  CountDown(const CountDown&) = delete;
+  CountDown& operator=(const CountDown&) = delete;
+
+ private:
+  std::latch& latch_;
+  std::ptrdiff_t by_;
+};
+
+}  // namespace tandem::test
