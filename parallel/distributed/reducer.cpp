@@ -81,8 +81,6 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       size_(group.size()),
       find_unused_(options.find_unused_parameters) {
   std::vector<std::string> lines = describe(module_);
-  lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
-                              options.broadcast_buffers, options.init_sync));
   const std::string taken = wrapped_parameter(module_);
   if (!taken.empty()) {
     lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
@@ -99,7 +97,10 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   check<ConfigError>(!trained.empty(),
                      "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
   buckets_ = make_buckets(trained, bucket_limits(group_, options.bucket_cap_mb));
-  check_same_model(group_, describe(buckets_));
+  lines = describe(buckets_);
+  lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
+                              options.broadcast_buffers, options.init_sync));
+  check_same_model(group_, lines);
   if (options.init_sync && size_ > 1) {
     broadcast_state(group_, module_);
   }

@@ -99,7 +99,7 @@ TEST(DdpErrors, WrappedTwice) {
   });
   EXPECT_EQ(texts[0],
             "DistributedDataParallel: parameter 'weight' belongs to another DistributedDataParallel already; wrap a "
-            "module once");
+            "module once, or again when that wrapper and the losses computed through it are gone");
 }
 
 struct Choosy : nn::Module<Choosy> {

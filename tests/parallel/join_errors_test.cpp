@@ -88,7 +88,7 @@ TEST(JoinErrors, AStepThatFailsEndsTheOthers) {
     }
     join.finish([] { throw std::runtime_error("no space"); });
   });
-  EXPECT_THAT(texts[0], HasSubstr("aborted by rank 1: an exception left the scope of its Join"));
+  EXPECT_THAT(texts[0], HasSubstr("aborted by rank 1: its Join's finish() failed: no space"));
   EXPECT_THAT(texts[1], HasSubstr("no space"));
 }
 

@@ -1,0 +1,131 @@
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "ranks.h"
+
+// What a Join makes of gradients that are there already, or that come by another way than the module.
+
+namespace tandem::test {
+namespace {
+
+using parallel::DistributedDataParallel;
+using parallel::Join;
+using parallel::ProcessGroup;
+using ::testing::HasSubstr;
+
+/// The gradient of a layer of one weight, which is that of its input.
+float gradient_of(const nn::Linear& layer) { return layer.weight.grad().to("cpu:0").to(DType::f32).item<float>(); }
+
+Tensor one(double value) { return full({1, 1}, value); }
+
+TEST(JoinSums, AddToReducedGradientsThatEndedRanksHaveToo) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(1, 1, {.bias = false});
+    DistributedDataParallel ddp(layer);
+    Join join(ddp, {.reduction = Reduction::sum});
+    ddp(one(1 + group.rank())).sum().backward();
+    if (group.rank() == 0) {
+      ddp(one(3)).sum().backward();
+      EXPECT_EQ(gradient_of(layer), 3);  // (1 + 2) / 2 + (3 + 0) / 2
+      ddp(one(1)).sum().backward();
+      layer.zero_grad();
+      ddp(one(5)).sum().backward();
+      EXPECT_EQ(gradient_of(layer), 2.5F);
+    }
+    join.finish([] {});
+    EXPECT_EQ(gradient_of(layer), 2.5F);
+  });
+}
+
+TEST(JoinSums, NeedWhatWasReducedBeforeOnAllRanks) {
+  std::vector<std::string> texts(2);
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Linear layer(1, 1, {.bias = false});
+    DistributedDataParallel ddp(layer);
+    try {
+      Join join(ddp, {.reduction = Reduction::sum});
+      ddp(one(1)).sum().backward();
+      if (group.rank() == 0) {
+        ddp(one(3)).sum().backward();
+        ddp(one(3)).sum().backward();
+      }
+      join.finish([&] { layer.zero_grad(); });
+    } catch (const Error& error) {
+      texts[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("which finish()'s step has reset here"));
+  }
+}
+
+// Both halves of the mean fit into 16 bits; n * W / N times one of them does not.
+TEST(JoinSums, StayWithinSixteenBits) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(1, 1, {.bias = false});
+    layer.to(DType::f16);
+    DistributedDataParallel ddp(layer);
+    Join join(ddp);
+    if (group.rank() == 0) {
+      ddp(full({1, 1}, 40000, {.dtype = DType::f16})).mean().backward();
+    }
+    join.finish([] {});
+    EXPECT_EQ(gradient_of(layer), 40000);
+  });
+}
+
+struct Tempered : nn::Module<Tempered> {
+  nn::Linear layer = child("layer", nn::Linear(1, 1, {.bias = false}));
+  Tensor temperature = parameter("temperature", full({1}, 2.0));
+  Tensor forward(const Tensor& x) const { return layer(x); }
+};
+
+// Its gradient is there before that of the module is.
+TEST(JoinSums, CountAParameterThatTheLossUsesItselfOnce) {
+  as_ranks(2, [](ProcessGroup& group) {
+    Tempered model;
+    DistributedDataParallel ddp(model);
+    Join join(ddp);
+    const auto loss_of = [&](std::int64_t rows) {
+      const Tensor output = ddp(ones({rows, 1}));
+      return output.mean() + model.temperature.sum();
+    };
+    {
+      const auto local = ddp.no_sync();
+      loss_of(4).backward();
+    }
+    loss_of(group.rank() == 0 ? 2 : 1).backward();
+    EXPECT_NEAR(model.temperature.grad().to("cpu:0").item<float>(), 2, 1e-6);
+    EXPECT_NEAR(gradient_of(model.layer), 2, 1e-6);
+    join.finish([] {});
+  });
+}
+
+TEST(JoinErrors, AStepThatFailsAndIsCaughtIsTheReasonThatAllAreTold) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    Join join(ddp);
+    if (group.rank() == 0) {
+      EXPECT_THROW(join.finish([] { throw ValueError("no step today"); }), ValueError);
+      return;
+    }
+    text = message_of<CommError>([&] {
+      for (int step = 0; step < 3; ++step) {
+        ddp(ones({1, 1})).sum().backward();
+      }
+      join.finish([] {});
+    });
+    EXPECT_THROW(join.finish([] {}), CommError);
+  });
+  EXPECT_THAT(text, HasSubstr("aborted by rank 0: its Join's finish() failed: no step today"));
+}
+
+}  // namespace
+}  // namespace tandem::test
