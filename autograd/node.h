@@ -45,8 +45,8 @@ class PassListener {
  protected:
   ~PassListener() = default;
 };
-/// The pass that `member` is part of will tell `listener`; from on_pass() or apply() of a node, or an observer of a leaf.
-/// The listener must live until then. Any thread of the pass may call.
+/// The pass that `member` is part of will tell `listener`; from on_pass() or apply() of a node, or an observer of a
+/// leaf. The listener must live until then. Any thread of the pass may call.
 void listen_to_pass(const Node& member, PassListener& listener);
 
 /// Where an input's gradient goes. Null: nobody wants it.
@@ -107,8 +107,9 @@ class Node : public detail::History {
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;
-  /// Of a node that watches passes, on the thread that called backward(): a pass that may come through it begins, and no
-  /// gradient is there yet, but each leaf that it may reach is known (`pass`). Or it does not begin, for this reason.
+  /// Of a node that watches passes, on the thread that called backward(): a pass that may come through it begins, and
+  /// no gradient is there yet, but each leaf that it may reach is known (`pass`). Or it does not begin, for this
+  /// reason.
   virtual void on_pass(const std::exception* /*failure*/) {}
   /// Memory for the gradient of result `i`, dense.
   virtual detail::View gradient_memory(std::uint32_t i);

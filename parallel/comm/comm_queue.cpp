@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <exception>
-#include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/core/warning.h>
 #include <tandem/parallel/comm/faults.h>
-#include <tandem/parallel/comm/poll.h>
 #include <tandem/parallel/comm/short_slice.h>
 #include <tandem/tensor/raw.h>
 
@@ -23,9 +18,6 @@ namespace {
 
 // The GPU prefers it to what computes, which as a rule has more to do than there is room for.
 constexpr int kPriority = -1;
-
-// For a backend to end what has passed its deadline.
-constexpr auto kGrace = std::chrono::seconds(2);
 
 bool is_counted(CollectiveKind kind) { return kind != CollectiveKind::send && kind != CollectiveKind::recv; }
 
@@ -271,109 +263,12 @@ void CommQueue::compare(const Operation& operation) {
   }
 }
 
-void CommQueue::die(const CommError& cause) {
-  {
-    const Lock lock(mutex_);
-    if (!cause_) {
-      cause_ = cause;
-    }
-  }
-  backend_->abort(cause);
-}
-
-void CommQueue::abort(std::string_view reason) {
-  if (is_closed()) {
-    return;
-  }
-  die(aborted_error(backend_->rank(), reason));
-  const Lock lock(mutex_);
-  told_ = true;  // who aborts knows
-}
-
 void CommQueue::serve() {
   Lock lock(mutex_);
   while (!closed_) {
     due_.wait(lock, [&] { return closed_ || (first_ && !working_); });
     work(lock, nullptr);
   }
-}
-
-void CommQueue::drain(Lock& lock) {
-  while (first_ || working_) {
-    if (working_) {
-      done_.wait(lock);
-    } else {
-      work(lock, nullptr);
-    }
-  }
-}
-
-// The host waits: what is said to be done afterwards is.
-void CommQueue::finish_streams(Lock& lock) {
-  if (streams_.empty()) {
-    return;
-  }
-  const auto streams = streams_;
-  const auto limit = timeout_;
-  lock.unlock();
-  std::optional<CommError> error;
-  try {
-    for (const auto& [gpu, stream] : streams) {
-      const cuda::Event end = stream.record_event();
-      check<DeviceError>(poll_until(Clock::now() + limit + kGrace, [&] { return end.query(); }),
-                         "cuda:{} is not through with what the group has queued within {} ms", gpu, limit.count());
-    }
-    error = backend_->failure();
-  } catch (const Error& late) {
-    error = CommError(fmt::format("process group: failed on rank {}: {}", backend_->rank(), late.what()),
-                      {.fault = CommFault::timeout, .rank = backend_->rank()});
-  }
-  lock.lock();
-  if (!cause_) {
-    cause_ = error;
-  }
-}
-
-void CommQueue::wait_all() {
-  Lock lock(mutex_);
-  drain(lock);
-  finish_streams(lock);
-  if (cause_ && !std::exchange(told_, true)) {
-    throw CommError(*cause_);
-  }
-}
-
-void CommQueue::close(bool unwinding) noexcept {
-  Lock lock(mutex_);
-  if (closed_) {
-    return;
-  }
-  if (unwinding && !cause_) {
-    lock.unlock();
-    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception", backend_->rank()),
-                  {.fault = CommFault::peer_lost, .rank = backend_->rank()}));
-    lock.lock();
-    told_ = true;  // by that exception
-  }
-  drain(lock);
-  finish_streams(lock);
-  closed_ = true;
-  const std::string untold = cause_ && !told_ ? cause_->what() : "";
-  if (!cause_) {
-    cause_ = CommError("it was destroyed", {.fault = CommFault::aborted, .rank = backend_->rank()});
-  }
-  lock.unlock();
-  due_.notify_one();
-  if (thread_.joinable()) {
-    thread_.join();
-  }
-  if (!untold.empty()) {
-    core::warn(
-        fmt::format("a process group of rank {} was destroyed, and nobody had waited for the call that failed: {}",
-                    backend_->rank(), untold));
-  }
-  // Whoever keeps a Work or a plan keeps the queue, but nobody's connections.
-  backend_.reset();
 }
 
 }  // namespace tandem::inline v0::parallel::detail

@@ -80,9 +80,10 @@ const std::shared_ptr<Reducer>& reducer_of(const DistributedDataParallel<M>& ddp
 ///     adam.step();
 ///
 /// W ranks with a mean loss over b rows each give what one device gives with the W * b rows. All ranks make the same
-/// passes in the same order. Hooks of parameters (register_post_accumulate_grad_hook) see the mean over the ranks. Whatever would leave a gradient that is this rank's alone is an error that names the
-/// parameter, thrown by backward(), before an optimiser can see it; and an error in one rank's pass ends the group, so
-/// that no other rank waits for it. Ranks with unequal inputs are in a Join meanwhile (join.h).
+/// passes in the same order. Hooks of parameters (register_post_accumulate_grad_hook) see the mean over the ranks.
+/// Whatever would leave a gradient that is this rank's alone is an error that names the parameter, thrown by
+/// backward(), before an optimiser can see it; and an error in one rank's pass ends the group, so that no other rank
+/// waits for it. Ranks with unequal inputs are in a Join meanwhile (join.h).
 ///
 /// Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020; semantics of
 /// torch.nn.parallel.DistributedDataParallel, but that gradients live in the buckets (gradient_as_bucket_view) and
@@ -116,8 +117,7 @@ class DistributedDataParallel {
     }
     const PhaseScope timed(Phase::forward);
     Result result = std::as_const(*module_)(args...);
-    detail::for_each_tensor(result,
-                            [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });
+    detail::for_each_tensor(result, [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });
     return result;
   }
 

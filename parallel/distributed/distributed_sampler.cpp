@@ -24,12 +24,13 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
   check<ConfigError>(data_size_ > 0, "DistributedSampler: the data set is empty");
   check<ConfigError>(!(options.exact && options.drop_last),
                      "DistributedSampler: exact has every sample once, and drop_last leaves some out; choose one");
-  check<ConfigError>(!options.process_group || *options.process_group != nullptr,
-                     "DistributedSampler: process_group is null, as for a rank that is not in a sub-group; let only its "
-                     "members share the data, or leave it out for the default group");
+  check<ConfigError>(
+      !options.process_group || *options.process_group != nullptr,
+      "DistributedSampler: process_group is null, as for a rank that is not in a sub-group; let only its "
+      "members share the data, or leave it out for the default group");
   const ProcessGroup* group = options.process_group ? *options.process_group
-                              : is_initialized()               ? &default_group()
-                                                               : nullptr;
+                              : is_initialized()    ? &default_group()
+                                                    : nullptr;
   check<ConfigError>(group != nullptr || (options.num_replicas && options.rank),
                      "DistributedSampler: there is no default group to say who we are; make a ProcessGroupGuard first, "
                      "or give num_replicas and rank");

@@ -29,7 +29,8 @@ struct DistributedSamplerOptions {
 ///
 /// The order is a function of `seed` and the epoch, which grows by one with each pass through the loader: there is no
 /// call to forget. set_epoch() says which one comes next, for a run that is resumed, or as in PyTorch before each; and
-/// where a rank makes passes that the others do not make (evaluates on its training data, looks at a batch), which count.
+/// where a rank makes passes that the others do not make (evaluates on its training data, looks at a batch), which
+/// count.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
   /// Throws ConfigError for an empty data set, a rank that is none, exact with drop_last, too few samples for each rank

@@ -169,10 +169,11 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
       continue;
     }
     first = first.value_or(r);
-    check<ConfigError>(said_of(wrapper, r, onto) == said_of(wrapper, *first, onto),
-                       "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; call "
-                       "zero_grad() on all ranks or on none",
-                       said_of(wrapper, r, onto) != 0 ? r : *first, said_of(wrapper, r, onto) != 0 ? *first : r);
+    check<ConfigError>(
+        said_of(wrapper, r, onto) == said_of(wrapper, *first, onto),
+        "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; call "
+        "zero_grad() on all ranks or on none",
+        said_of(wrapper, r, onto) != 0 ? r : *first, said_of(wrapper, r, onto) != 0 ? *first : r);
   }
   const int buffers_from = first ? static_cast<int>(*first) : -1;
   const Accumulated mine = std::exchange(accumulated_[wrapper], {});

@@ -40,7 +40,11 @@ std::string wrapped_parameter(const nn::ModuleRef& module) {
 class Reducer::OutputNode final : public autograd::Node {
  public:
   OutputNode(std::shared_ptr<Reducer> reducer, std::int64_t samples, const Tensor& output)
-      : Node("ddp", 1), seen_(reducer), reducer_(std::move(reducer)), samples_(samples), synced_(reducer_->sync_switch()) {
+      : Node("ddp", 1),
+        seen_(reducer),
+        reducer_(std::move(reducer)),
+        samples_(samples),
+        synced_(reducer_->sync_switch()) {
     watch_passes();
     connect({&output});
   }
@@ -86,10 +90,11 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
     lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
   }
   check_same_model(group_, lines);
-  check<ConfigError>(taken.empty(),
-                     "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
-                     "module once, or again when that wrapper and the losses computed through it are gone",
-                     taken);
+  check<ConfigError>(
+      taken.empty(),
+      "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
+      "module once, or again when that wrapper and the losses computed through it are gone",
+      taken);
   nn::NamedTensors trained;
   for (const auto& named : module_.named_parameters()) {
     named.second.requires_grad() ? trained.push_back(named) : frozen_.push_back(named.second);
@@ -177,14 +182,16 @@ void Reducer::check_structure() {
                      "first, then wrap it",
                      parameters.size(), then);
   const auto among = [](const Tensor& one, const std::vector<Tensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.unresolved() == one.unresolved(); });
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Tensor& t) { return t.unresolved() == one.unresolved(); });
   };
   constexpr const char* kNew =
       "DistributedDataParallel: {} '{}' is another one than when the module was wrapped; replace layers first, then "
       "wrap the module";
   for (const auto& [name, parameter] : parameters) {
     const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-    check<ConfigError>((leaf != nullptr && leaf->observer == this) || among(parameter, frozen_), kNew, "parameter", name);
+    check<ConfigError>((leaf != nullptr && leaf->observer == this) || among(parameter, frozen_), kNew, "parameter",
+                       name);
   }
   for (const auto& [name, buffer] : module_.named_buffers()) {
     check<ConfigError>(among(buffer, all_buffers_), kNew, "buffer", name);
@@ -195,9 +202,10 @@ void Reducer::check_structure() {
 namespace detail {
 
 std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options) {
-  check<ConfigError>(options.process_group.value_or(nullptr) != nullptr || !options.process_group,
-                     "DistributedDataParallel: process_group is null, as for a rank that is not in a sub-group; let only "
-                     "its members wrap the module, or leave it out for the default group");
+  check<ConfigError>(
+      options.process_group.value_or(nullptr) != nullptr || !options.process_group,
+      "DistributedDataParallel: process_group is null, as for a rank that is not in a sub-group; let only "
+      "its members wrap the module, or leave it out for the default group");
   return std::make_shared<Reducer>(module, options.process_group ? **options.process_group : default_group(), options);
 }
 

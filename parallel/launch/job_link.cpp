@@ -206,7 +206,7 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
     if (here == std::to_string(options_.nodes)) {
       break;
     }
-    if (const int signal = signals.take()) {
+    if (const int signal = signals.take_end()) {
       say_stopped(signal);
       return signal;
     }

@@ -67,7 +67,7 @@ void make_log_folder(const LaunchOptions& options) {
 int pause_for(milliseconds time, const SignalCatcher& signals) {
   pollfd polled{signals.descriptor(), POLLIN, 0};
   ::poll(&polled, 1, static_cast<int>(time.count()));
-  return signals.take();
+  return signals.take_end();
 }
 
 // Twice the same at the same place will be so a third time.

@@ -75,4 +75,13 @@ int SignalCatcher::take() const {
   return read_end_ >= 0 && ::read(read_end_, &byte, 1) == 1 ? byte : 0;
 }
 
+int SignalCatcher::take_end() const {
+  int number = take();
+  while (number == SIGTSTP) {
+    std::raise(SIGSTOP);
+    number = take();
+  }
+  return number;
+}
+
 }  // namespace tandem::inline v0::parallel

@@ -24,6 +24,8 @@ class SignalCatcher {
   int descriptor() const noexcept { return read_end_; }
   /// The next one; 0: none.
   int take() const;
+  /// The next one that ends a process; 0: none. By SIGTSTP this one has stopped meanwhile, and was continued.
+  int take_end() const;
 
  private:
   int read_end_ = -1;

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace tandem::test {
@@ -101,6 +102,11 @@ pid_t pid_in(const std::string& path) {
   std::string text;  // one write's, so that what is there is whole
   EXPECT_TRUE(eventually([&] { return !(text = read_text(path)).empty(); })) << path;
   return static_cast<pid_t>(std::atoi(text.c_str()));
+}
+
+char state_of(pid_t pid) {
+  const std::string text = read_text(fmt::format("/proc/{}/stat", pid));
+  return text.at(text.rfind(')') + 2);
 }
 
 std::vector<pid_t> processes_with(const std::string& text) {

@@ -53,6 +53,8 @@ std::string until_noticed_end(const std::string& file);
 bool eventually(const std::function<bool()>& there, std::chrono::milliseconds limit = 20s);
 /// The number in a file, once it is there and not empty.
 pid_t pid_in(const std::string& path);
+/// As in /proc: 'R', 'S', 'T' when it is stopped, ...
+char state_of(pid_t pid);
 /// Processes, not zombies, with `text` in their command line.
 std::vector<pid_t> processes_with(const std::string& text);
 double seconds_of(const std::function<void()>& body);

@@ -157,6 +157,10 @@ TEST_F(Nodes, WhoWaitsForTheOthersSaysSoAndCanBeStopped) {
     return first->err().find(fmt::format("node 0 waits for the others at {}: 1 of 2 launchers are there", place_)) !=
            std::string::npos;
   }));
+  first->signal(SIGTSTP);
+  EXPECT_TRUE(eventually([&] { return state_of(first->pid()) == 'T'; }));
+  first->signal(SIGCONT);
+  EXPECT_TRUE(eventually([&] { return state_of(first->pid()) != 'T'; }));
   first->signal(SIGINT);
   EXPECT_EQ(first->wait(20s).exit_code, 128 + SIGINT);
 }

@@ -104,17 +104,13 @@ TEST(Signals, CtrlZStopsRanksToo) {
   const TempDir folder;
   Launched launched(ranks_that("wait", folder, 2));
   const pid_t pids[] = {pid_in(folder.file("pid0")), pid_in(folder.file("pid1"))};
-  const auto state = [](pid_t pid) {
-    const std::string text = read_text(fmt::format("/proc/{}/stat", pid));
-    return text.at(text.rfind(')') + 2);
-  };
   launched.signal(SIGTSTP);
   for (const pid_t pid : {pids[0], pids[1], launched.pid()}) {
-    EXPECT_TRUE(eventually([&] { return state(pid) == 'T'; })) << pid;
+    EXPECT_TRUE(eventually([&] { return state_of(pid) == 'T'; })) << pid;
   }
   launched.signal(SIGCONT);
   for (const pid_t pid : {pids[0], pids[1], launched.pid()}) {
-    EXPECT_TRUE(eventually([&] { return state(pid) != 'T'; })) << pid;
+    EXPECT_TRUE(eventually([&] { return state_of(pid) != 'T'; })) << pid;
   }
   launched.signal(SIGTERM);
   EXPECT_EQ(launched.wait().exit_code, 128 + SIGTERM);

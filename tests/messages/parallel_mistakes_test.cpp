@@ -182,7 +182,7 @@ const Mistake kMistakes[] = {
        });
      },
      "DistributedDataParallel: parameter 'fc1.weight' belongs to another DistributedDataParallel already; wrap a "
-     "module once\n"
+     "module once, or again when that wrapper and the losses computed through it are gone\n"
      "  in rank 0 of 1"},
     {"other_models",
      [] {
@@ -219,7 +219,6 @@ const Mistake kMistakes[] = {
      "DistributedDataParallel: rank 1 of 2 has no gradient of 2 parameters in this backward pass: 'fc2.bias', "
      "'fc2.weight'. Each parameter must take part in each loss; freeze those that never do, before wrapping, or pass "
      "{.find_unused_parameters = true}\n"
-     "  in the backward pass of 'ddp'\n"
      "  in rank 1 of 2"},
     {"tensor_of_another_rank",
      [] {

@@ -102,7 +102,8 @@ TEST(DdpPass, LetsAnOptimiserStepInHooks) {
       const Batch batch = batch_of(4 + group.rank());
       nn::cross_entropy(ddp(batch.x), batch.y).backward();
     }
-    weights[static_cast<std::size_t>(group.rank())] = model.fc1.weight.detach().to("cpu:0").to(DType::f32).to_vector<float>();
+    weights[static_cast<std::size_t>(group.rank())] =
+        model.fc1.weight.detach().to("cpu:0").to(DType::f32).to_vector<float>();
   });
   EXPECT_EQ(weights[0], weights[1]);
 }

@@ -25,10 +25,11 @@ std::string said(IdleGpus& watch, int steps, int gpus = 4, bool (*is_used)(int) 
 TEST(IdleGpus, AreNamedOnceWhenATrainingGoesOn) {
   IdleGpus watch;
   EXPECT_EQ(said(watch, 99), "");
-  EXPECT_EQ(said(watch, 1),
-            "4 GPUs are visible, and after 100 steps nothing has used cuda:1, cuda:2, cuda:3: a model trains on several "
-            "once it is wrapped (parallel::DataParallel), or as ranks (`tandem run -n 4 <program>`, "
-            "parallel::DistributedDataParallel). Set CUDA_VISIBLE_DEVICES where fewer are meant");
+  EXPECT_EQ(
+      said(watch, 1),
+      "4 GPUs are visible, and after 100 steps nothing has used cuda:1, cuda:2, cuda:3: a model trains on several "
+      "once it is wrapped (parallel::DataParallel), or as ranks (`tandem run -n 4 <program>`, "
+      "parallel::DistributedDataParallel). Set CUDA_VISIBLE_DEVICES where fewer are meant");
   EXPECT_EQ(said(watch, 1000), "");
 }
 
