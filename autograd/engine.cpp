@@ -144,7 +144,7 @@ class Pass {
     return true;
   }
 
-  // Found before any gradient is touched; who watches is told, and so the whole graph is looked at first.
+  // Found before any gradient is touched. Who watches is told, and so the search goes on.
   template <class... Args>
   void refuse_later(fmt::format_string<Args...> text, Args&&... args) {
     if (!refusal_) {
@@ -182,7 +182,7 @@ class Pass {
           refuse_moved(static_cast<Leaf&>(*target));
         }
         if (target->pass.load(std::memory_order_relaxed) != this && !claim(*target)) {
-          continue;
+          return;  // and gets in the way of that one no further
         }
         target->pending.fetch_add(1, std::memory_order_relaxed);
       }
