@@ -19,7 +19,7 @@ struct DistributedSamplerOptions {
   std::uint64_t seed = 0;                          // of those orders, the same on all ranks
   bool drop_last = false;                          // leave out what is too much for equal parts, instead of repeating
   bool exact = false;  // for evaluation: every sample once, so that parts may differ by one; not with drop_last
-  // The ranks that share the data set, asked now; by default the default group. Null is an error.
+  /// The ranks that share the data set, asked now; by default the default group. Null is an error.
   std::optional<ProcessGroup*> process_group = std::nullopt;
 };
 
