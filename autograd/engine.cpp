@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
+#include <unordered_set>
 #include <vector>
 
 #include <tandem/autograd/device_lanes.h>
@@ -46,17 +45,14 @@ class Pass {
   Pass& operator=(const Pass&) = delete;
 
   void run(std::uint32_t output, const detail::View& gradient) {
-    discover();
-    if (refusal_) {
-      refuse();
+    try {
+      discover();
+    } catch (const AutogradError& refusal) {
+      tell_watchers(refusal);
+      throw;
     }
     try {
-      for (std::size_t i = 0; i < order_.size() && watched_ > 0; ++i) {
-        if (order_[i]->watches_passes()) {
-          order_[i]->on_pass(nullptr);
-          --watched_;
-        }
-      }
+      begin();
       root_->output(output).grad = {gradient, false};
       walk();
       // A listener that throws is not told again.
@@ -120,50 +116,28 @@ class Pass {
     return lists;
   }
 
-  // False when another pass has it.
-  bool claim(Node& node) {
+  void claim(Node& node) {
     const void* expected = nullptr;
-    if (!node.pass.compare_exchange_strong(expected, this)) {
-      refuse_later(
-          "backward: '{}' is part of another backward pass that is still running (of another thread, or around a hook)",
-          node.op());
-      return false;
-    }
+    check<AutogradError>(node.pass.compare_exchange_strong(expected, this),
+                         "backward: '{}' is part of another backward pass that is still running (of another thread, or "
+                         "around a hook)",
+                         node.op());
     if (node.is_leaf()) {
       leaves_.push_back(static_cast<Leaf*>(&node));
-      return true;
+      return;
     }
     order_.push_back(&node);
     watched_ += node.watches_passes() ? 1 : 0;
-    if (node.released()) {
-      refuse_later(
-          "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true to the first "
-          "one, or compute the forward pass again",
-          node.op());
-    }
-    return true;
-  }
-
-  // Found before any gradient is touched. Who watches is told, and so the search goes on.
-  template <class... Args>
-  void refuse_later(fmt::format_string<Args...> text, Args&&... args) {
-    if (!refusal_) {
-      refusal_.emplace(fmt::format(text, std::forward<Args>(args)...));
-    }
-  }
-
-  [[noreturn]] void refuse() {
-    for (Node* node : order_) {
-      if (node->watches_passes()) {
-        node->on_pass(&*refusal_);
-      }
-    }
-    throw AutogradError(*refusal_);
+    // Found before any gradient is touched.
+    check<AutogradError>(!node.released(),
+                         "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true "
+                         "to the first one, or compute the forward pass again",
+                         node.op());
   }
 
   // Only leaves move.
-  void refuse_moved(Leaf& leaf) {
-    refuse_later(
+  [[noreturn]] static void throw_moved(Leaf& leaf) {
+    fail<AutogradError>(
         "backward: {} {} was moved to another device or dtype after the forward pass that used it; compute the forward "
         "pass again",
         leaf.name.empty() ? "a tensor" : "parameter '" + leaf.name + "'", leaf.output(0).sizes);
@@ -179,10 +153,10 @@ class Pass {
           continue;
         }
         if (node.edge(i).generation != target->generation()) [[unlikely]] {
-          refuse_moved(static_cast<Leaf&>(*target));
+          throw_moved(static_cast<Leaf&>(*target));
         }
-        if (target->pass.load(std::memory_order_relaxed) != this && !claim(*target)) {
-          return;  // and gets in the way of that one no further
+        if (target->pass.load(std::memory_order_relaxed) != this) {
+          claim(*target);
         }
         target->pending.fetch_add(1, std::memory_order_relaxed);
       }
@@ -190,6 +164,42 @@ class Pass {
     const auto deeper = [](const Node* a, const Node* b) { return a->depth() > b->depth(); };
     if (!std::is_sorted(order_.begin(), order_.end(), deeper)) {
       std::stable_sort(order_.begin(), order_.end(), deeper);
+    }
+  }
+
+  void begin() {
+    for (std::size_t next = 0; next < order_.size() && watched_ > 0; ++next) {
+      if (!order_[next]->watches_passes()) {
+        continue;
+      }
+      --watched_;
+      try {
+        order_[next]->on_pass(nullptr);
+      } catch (const std::exception& failure) {
+        for (++next; next < order_.size(); ++next) {
+          if (order_[next]->watches_passes()) {
+            order_[next]->on_pass(&failure);
+          }
+        }
+        throw;
+      }
+    }
+  }
+
+  // The pass does not begin. Parts of its graph may be in a pass of another thread: they are looked at, no more.
+  void tell_watchers(const std::exception& refusal) {
+    std::vector<Node*> found{root_.get()};
+    std::unordered_set<Node*> seen{root_.get()};
+    for (std::size_t next = 0; next < found.size(); ++next) {
+      Node& node = *found[next];
+      if (node.watches_passes()) {
+        node.on_pass(&refusal);
+      }
+      for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+        if (Node* target = node.edge(i).node.get(); target != nullptr && seen.insert(target).second) {
+          found.push_back(target);
+        }
+      }
     }
   }
 
@@ -287,8 +297,7 @@ class Pass {
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
-  std::size_t watched_ = 0;               // nodes of the order that watch passes
-  std::optional<AutogradError> refusal_;  // why the pass cannot begin
+  std::size_t watched_ = 0;  // nodes of the order that watch passes, and are not told yet
   std::mutex mutex_;
   std::vector<PassListener*> listeners_;
 };

@@ -135,6 +135,8 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     narrate(fmt::format("{} rank{} with {} {} each in a step: the effective batch is {}", rank_.size,
                         rank_.size == 1 ? "" : "s", options_.batch_size, unit_, rank_.size * options_.batch_size));
   }
+  check<ConfigError>(test.size() >= rank_.size, "{} {} to test with are too few for {} ranks; start fewer", test.size(),
+                     unit_, rank_.size);
   data::DataLoader loader(train_, {.batch_size = options_.batch_size, .sampler = sampler_, .device = rank_.device});
   const parallel::DistributedSampler test_rows(
       test, {.num_replicas = rank_.size, .rank = rank_.rank, .shuffle = false, .exact = true});

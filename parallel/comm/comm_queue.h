@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -46,6 +47,8 @@ class CommQueue {
   /// Whether it is done, on the GPU as well, well or not.
   bool is_done(const Operation& operation);
 
+  /// How many reducers are in a backward pass of this thread or another.
+  std::atomic<int> open_passes{0};
   /// Whether something has ended the group: each call fails.
   bool is_dead();
   /// Whether its group is gone.

@@ -8,6 +8,7 @@
 #include <tandem/core/warning.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
+#include <tandem/parallel/exception_text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -58,8 +59,9 @@ void Join::finish_with(const std::vector<std::function<void()>>& steps) {
         shadow(wrapper);
       }
     }
-  } catch (const std::exception& error) {
-    state_->abort(fmt::format("its Join's finish() failed: {}", error.what()));  // who catches it may go on
+  } catch (...) {
+    state_->abort(
+        fmt::format("its Join's finish() failed: {}", detail::text_of_exception()));  // who catches it may go on
     state_.reset();
     throw;
   }

@@ -107,25 +107,27 @@ std::int64_t JoinState::samples_of(std::span<const Shape> inputs) {
   return *found;
 }
 
-void JoinState::begin_pass(std::size_t wrapper, std::int64_t samples, bool synced) {
+void JoinState::begin_pass(std::size_t wrapper, std::int64_t samples) {
   Accumulated& before = accumulated_[wrapper];
   const bool has_gradients = reducers_[wrapper]->has_gradients();
   if (!has_gradients) {
     before = {};
   }
-  check<AutogradError>(
-      synced || !has_gradients || before.samples > 0,
-      "Join: there are gradients that were reduced already, where an accumulation in no_sync() begins; "
-      "call zero_grad() after each step");
   if (before.samples > 0 && before.unit != samples) {
     reducers_[wrapper]->scale_gradients(static_cast<double>(before.unit) / static_cast<double>(samples));
     before.unit = samples;
   }
-  const bool onto = has_gradients && (before.samples == 0 || before.onto);
+  const bool onto = has_gradients && before.samples == 0;
   with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples, onto};
 }
 
-void JoinState::end_local_pass(std::size_t wrapper) { accumulated_[wrapper] = with_pass_[wrapper]; }
+void JoinState::end_local_pass(std::size_t wrapper) {
+  check<AutogradError>(
+      !with_pass_[wrapper].onto,
+      "Join: there are gradients that were reduced already, where an accumulation in no_sync() begins; "
+      "call zero_grad() after each step");
+  accumulated_[wrapper] = with_pass_[wrapper];
+}
 
 JoinState::Turn JoinState::reduce(std::size_t wrapper) {
   std::swap(accumulated_[wrapper], with_pass_[wrapper]);
@@ -151,7 +153,7 @@ std::optional<std::size_t> JoinState::follow() {
 std::int64_t JoinState::samples_left(std::size_t wrapper) const {
   std::int64_t sum = 0;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    sum += said_of(wrapper, r, samples);
+    sum += said_of(wrapper, r, its_samples);
   }
   return sum;
 }
@@ -162,24 +164,24 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
   std::int64_t largest_unit = 0;
   std::optional<std::size_t> first;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    all_samples += said_of(wrapper, r, samples);
-    most_passes = std::max(most_passes, said_of(wrapper, r, passes));
-    largest_unit = std::max(largest_unit, said_of(wrapper, r, unit));
-    if (said_of(wrapper, r, samples) == 0) {
+    all_samples += said_of(wrapper, r, its_samples);
+    most_passes = std::max(most_passes, said_of(wrapper, r, its_passes));
+    largest_unit = std::max(largest_unit, said_of(wrapper, r, its_unit));
+    if (said_of(wrapper, r, its_samples) == 0) {
       continue;
     }
     first = first.value_or(r);
     check<ConfigError>(
-        said_of(wrapper, r, onto) == said_of(wrapper, *first, onto),
+        said_of(wrapper, r, its_onto) == said_of(wrapper, *first, its_onto),
         "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; call "
         "zero_grad() on all ranks or on none",
-        said_of(wrapper, r, onto) != 0 ? r : *first, said_of(wrapper, r, onto) != 0 ? *first : r);
+        said_of(wrapper, r, its_onto) != 0 ? r : *first, said_of(wrapper, r, its_onto) != 0 ? *first : r);
   }
   const int buffers_from = first ? static_cast<int>(*first) : -1;
   const Accumulated mine = std::exchange(accumulated_[wrapper], {});
   if (options_.reduction == Reduction::sum) {
     // To what was reduced before, which all ranks have, one without samples adds nothing; but it has it, too.
-    const bool all_have_more = first && said_of(wrapper, *first, onto) != 0;
+    const bool all_have_more = first && said_of(wrapper, *first, its_onto) != 0;
     check<ConfigError>(!all_have_more || mine.samples > 0 || reducers_[wrapper]->has_gradients(),
                        "Join: the other ranks' passes add to gradients that were reduced before, which finish()'s step "
                        "has reset here; do in it what the loop does between two backward passes");
@@ -211,10 +213,10 @@ void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
     const Accumulated& given = accumulated_[w];
     const auto said = mine.subspan(fields + wrapper_fields * w, wrapper_fields);
-    said[samples] = given.samples;
-    said[passes] = given.passes;
-    said[unit] = given.unit;
-    said[onto] = given.onto ? 1 : 0;
+    said[its_samples] = given.samples;
+    said[its_passes] = given.passes;
+    said[its_unit] = given.unit;
+    said[its_onto] = given.onto ? 1 : 0;
   }
   if (!plan_) {
     return;

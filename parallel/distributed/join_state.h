@@ -35,8 +35,8 @@ class JoinState {
 
   /// A backward pass of a wrapper begins, in which nothing has been added to gradients yet. What was accumulated before
   /// is scaled so that it may be added to.
-  void begin_pass(std::size_t wrapper, std::int64_t samples, bool synced);
-  /// It has ended, and stays local.
+  void begin_pass(std::size_t wrapper, std::int64_t samples);
+  /// It has ended, and stays local. Throws AutogradError where it was added to what was reduced before.
   void end_local_pass(std::size_t wrapper);
 
   struct Turn {
@@ -67,7 +67,7 @@ class JoinState {
   };
   /// What a rank says, and of each wrapper.
   enum Field : std::size_t { turn, changed, reduction, fields };
-  enum WrapperField : std::size_t { samples, passes, unit, onto, wrapper_fields };
+  enum WrapperField : std::size_t { its_samples, its_passes, its_unit, its_onto, wrapper_fields };
 
   void exchange(std::optional<std::size_t> turn);
   void check_agreement() const;

@@ -122,6 +122,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       buffers_ = std::make_unique<BufferSync>(module_.buffers());
     }
   }
+  arrived_.resize(buckets_.members.size());
   ready_.resize(buckets_.members.size());
   pending_.resize(buckets_.ranges.size());
   all_buffers_ = module_.buffers();

@@ -72,7 +72,7 @@ class Reducer final : public autograd::LeafObserver,
 
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
   void refuse_pass(const std::exception& failure, bool synced);
-  void note_samples(std::int64_t samples, bool is_first, bool synced);
+  void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
   void on_pass_end(const std::exception* failure) override;
 
@@ -84,6 +84,7 @@ class Reducer final : public autograd::LeafObserver,
   void clear_pass();
   void weigh(std::size_t bucket);
   void mark_ready(std::size_t member);
+  void start_ready();
   void fill_absent(std::size_t member);
   void start(std::size_t bucket);
   void finish_pass();
@@ -103,7 +104,7 @@ class Reducer final : public autograd::LeafObserver,
   bool sync_switch_ = true;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
-  std::optional<Tensor> used_;           // of each member, how many ranks have a gradient; with find_unused
+  std::optional<Tensor> used_;           // of each member, what ranks have of its gradient; with find_unused
   std::optional<PlannedAllReduce> agree_;
   std::unique_ptr<BufferSync> buffers_;
   CommHook hook_;
@@ -116,6 +117,7 @@ class Reducer final : public autograd::LeafObserver,
   const void* pass_ = nullptr;
   bool synced_ = false;
   std::uint64_t passes_ = 0;
+  std::vector<std::uint64_t> arrived_;            // of each member, the last pass that gave it a gradient
   std::vector<std::uint64_t> ready_;              // of each member, the last pass in which it was counted below
   std::vector<std::size_t> pending_;              // of each bucket, members that are not ready
   std::size_t started_ = 0;                       // buckets that have left

@@ -60,6 +60,7 @@ void Reducer::shadow() {
   try {
     const std::lock_guard lock(lock_);
     synced_ = true;
+    queue_->open_passes.fetch_add(1, std::memory_order_relaxed);
     ++passes_;
     clear_pass();
     const JoinState::Turn turn = join_->turn_of(join_index_);
@@ -81,14 +82,14 @@ void Reducer::shadow() {
   on_pass_end(nullptr);
 }
 
-void Reducer::note_samples(std::int64_t samples, bool is_first, bool synced) {
+void Reducer::note_samples(std::int64_t samples, bool is_first) {
   check<AutogradError>(join_ != nullptr && samples != detail::kUncounted,
                        "DistributedDataParallel: the forward pass was {} a Join, and its backward pass {}; both belong "
                        "into the same scope",
                        join_ != nullptr ? "outside of" : "in", join_ != nullptr ? "in it" : "after its finish()");
   if (is_first) {
     samples_ = samples;
-    join_->begin_pass(join_index_, samples, synced);
+    join_->begin_pass(join_index_, samples);
   }
   check<AutogradError>(samples == samples_,
                        "DistributedDataParallel: in a Join one backward pass goes through forward passes of {} and {} "

@@ -11,6 +11,7 @@
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
+#include <tandem/parallel/exception_text.h>
 #include <tandem/parallel/step_times.h>
 #include <tandem/tensor/raw.h>
 
@@ -30,6 +31,10 @@ std::string list(const std::vector<std::string>& names) {
   return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
 }
 
+// What a rank has of a parameter that may be unused: a gradient of this pass, or of one before.
+constexpr std::int32_t kGiven = 2;
+constexpr std::int32_t kKept = 1;
+
 }  // namespace
 
 void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
@@ -39,6 +44,13 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   const std::lock_guard lock(lock_);
   const void* pass = node.pass.load(std::memory_order_relaxed);
   const bool is_first = pass != pass_;
+  if (is_first && pass_ != nullptr) {
+    const AutogradError error(
+        "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or "
+        "around a hook); it has one at a time");
+    refuse_pass(error, synced);
+    throw AutogradError(error);
+  }
   if (is_first) {
     self_ = shared_from_this();
     pass_ = pass;
@@ -48,8 +60,11 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   }
   const bool arms = synced && !synced_;
   synced_ = synced_ || synced;
+  if (arms) {
+    queue_->open_passes.fetch_add(1, std::memory_order_relaxed);
+  }
   if (join_ != nullptr || samples != detail::kUncounted) {
-    note_samples(samples, is_first, synced);
+    note_samples(samples, is_first);
   }
   if (arms) {
     arm();
@@ -105,8 +120,10 @@ bool Reducer::on_gradient(Leaf& leaf) {
         "and within ddp.no_sync() where gradients are to stay local",
         buckets_.members[member].name);
   }
+  arrived_[member] = passes_;
   if (synced_) {
     mark_ready(member);
+    start_ready();
   }
   return synced_;
 }
@@ -116,8 +133,13 @@ void Reducer::mark_ready(std::size_t member) {
     return;
   }
   --pending_[buckets_.members[member].bucket];
-  // The last one leaves at the end of the pass, which has nothing else to do then.
-  while (started_ + 1 < pending_.size() && pending_[started_] == 0) {
+}
+
+// Of several wrappers in one pass buckets leave at its end: lanes of several devices reach them in no fixed order. The
+// last one leaves there anyway, where there is nothing else to do.
+void Reducer::start_ready() {
+  while (started_ + 1 < pending_.size() && pending_[started_] == 0 &&
+         queue_->open_passes.load(std::memory_order_relaxed) == 1) {
     start(started_++);
   }
 }
@@ -142,9 +164,10 @@ void Reducer::start(std::size_t bucket) {
 }
 
 void Reducer::on_pass_end(const std::exception* failure) {
-  const std::shared_ptr<Reducer> self = std::move(self_);
+  std::shared_ptr<Reducer> self;
   {
     const std::lock_guard lock(lock_);
+    self = std::move(self_);
     end_pass(failure);
   }
   if (synced_ && failure == nullptr) {
@@ -160,13 +183,14 @@ void Reducer::end_pass(const std::exception* failure) {
     }
     return;
   }
+  queue_->open_passes.fetch_sub(1, std::memory_order_relaxed);
   if (failure == nullptr) {
     try {
       finish_pass();
       return;
-    } catch (const std::exception& error) {
+    } catch (...) {
       if (size_ > 1 && !queue_->is_dead()) {
-        queue_->abort(error.what());
+        queue_->abort(detail::text_of_exception());
       }
       forget_pass();
       throw;
@@ -181,14 +205,17 @@ void Reducer::end_pass(const std::exception* failure) {
 // They see what an optimiser would.
 void Reducer::run_post_hooks() {
   try {
-    for (const BucketMember& member : buckets_.members) {
-      if (!member.leaf->post_hooks.empty() && member.leaf->fresh()) {
-        member.leaf->run_post_hooks();
+    for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
+      autograd::Leaf& leaf = *buckets_.members[i].leaf;
+      const bool has_new =
+          !find_unused_ || (agree_ ? used_->span<std::int32_t>()[i] == kGiven : arrived_[i] == passes_);
+      if (has_new && leaf.fresh()) {
+        leaf.run_post_hooks();
       }
     }
-  } catch (const std::exception& error) {
+  } catch (...) {
     if (size_ > 1) {
-      queue_->abort(fmt::format("a hook of a parameter failed: {}", error.what()));
+      queue_->abort(fmt::format("a hook of a parameter failed: {}", detail::text_of_exception()));
     }
     throw;
   }
@@ -209,6 +236,9 @@ void Reducer::finish_pass() {
     fill_absent(member);
   }
   const std::size_t last = buckets_.ranges.size() - 1;
+  while (started_ < last) {
+    start(started_++);
+  }
   if (hook_) {
     start(last);
     for (const std::function<void()>& finish : finishers_) {
@@ -246,7 +276,7 @@ void Reducer::agree_on_used() {
   }
   const auto used = used_->mutable_span<std::int32_t>();
   for (std::size_t i = 0; i < used.size(); ++i) {
-    used[i] = buckets_.members[i].leaf->fresh() ? 1 : 0;
+    used[i] = arrived_[i] == passes_ ? kGiven : buckets_.members[i].leaf->fresh() ? kKept : 0;
   }
   agree_->run();
   for (std::size_t i = 0; i < used.size(); ++i) {

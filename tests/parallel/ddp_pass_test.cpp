@@ -184,6 +184,121 @@ TEST(DdpPass, EndsTheGroupWhenACommHookThrowsAnErrorOfItsOwn) {
   EXPECT_THAT(text, HasSubstr("aborted by rank 1: of another group"));
 }
 
+TEST(DdpPass, EndsTheGroupWhenACommHookThrowsSomethingElse) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Linear layer(3, 1);
+    DistributedDataParallel ddp(layer);
+    ddp.register_comm_hook([](ProcessGroup& ranks, const parallel::GradBucket& bucket) -> std::function<void()> {
+      ranks.all_reduce(bucket.gradients, parallel::ReduceOp::avg);
+      return [&ranks] {
+        if (ranks.rank() == 1) {
+          throw 7;
+        }
+      };
+    });
+    const auto train = [&] { ddp(ones({1, 3})).sum().backward(); };
+    if (group.rank() == 1) {
+      EXPECT_THROW(train(), int);
+      EXPECT_FALSE(layer.weight.grad().defined());
+    } else {
+      train();
+      text = message_of<CommError>(train);
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("aborted by rank 1: what was thrown is not a std::exception"));
+}
+
+struct TwoHeads : nn::Module<TwoHeads> {
+  nn::Linear a = child("a", nn::Linear(2, 1, {.bias = false}));
+  nn::Linear b = child("b", nn::Linear(2, 1, {.bias = false}));
+  Tensor forward(const Tensor& x, int head) const { return head == 0 ? a(x) : b(x); }
+};
+
+TEST(DdpPass, IsTheOnlyOneOfItsWrapper) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    const Tensor x = ones({1, 2});
+    const Tensor inner = ddp(x, 1).sum();
+    const HookHandle hook = model.a.weight.register_hook([&](const Tensor&) {
+      inner.backward();
+      return Tensor();
+    });
+    try {
+      ddp(x, 0).sum().backward();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      if (group.rank() == 0) {
+        text = error.what();
+      }
+    }
+    EXPECT_FALSE(model.a.weight.grad().defined());
+  });
+  EXPECT_THAT(text, ::testing::AnyOf(HasSubstr("another backward pass through the wrapper is still running"),
+                                     HasSubstr("its backward pass failed")));
+}
+
+TEST(DdpPass, RunsHooksOnlyOfWhatItGave) {
+  as_ranks(2, [](ProcessGroup& group) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    int calls[2] = {0, 0};
+    const HookHandle hooks[] = {model.a.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls[0]; }),
+                                model.b.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls[1]; })};
+    ddp(ones({1, 2}), 0).sum().backward();
+    ddp(ones({1, 2}), 1).sum().backward();  // the first head keeps its gradient
+    EXPECT_EQ(calls[0], 1);
+    EXPECT_EQ(calls[1], 1);
+    ddp(ones({1, 2}), group.rank()).sum().backward();  // each head on one rank
+    EXPECT_EQ(calls[0], 2);
+    EXPECT_EQ(calls[1], 2);
+  });
+}
+
+// Lanes of two devices reach the buckets in no fixed order.
+TEST(DdpPass, ThroughWrappersOnSeveralDevicesReducesInOneOrder) {
+  as_ranks(2, [](ProcessGroup& group) {
+    const Device own(DeviceType::cpu, group.rank());
+    const Device other(DeviceType::cpu, 2 + group.rank());
+    nn::Sequential first;
+    nn::Sequential second;
+    for (int i = 0; i < 4; ++i) {
+      first.push_back(nn::Linear(8, 8));
+      second.push_back(nn::Linear(8, 8));
+    }
+    first.to(own);
+    second.to(other);
+    DistributedDataParallel ddp(first, {.bucket_cap_mb = 1e-6});
+    DistributedDataParallel beside(second, {.bucket_cap_mb = 1e-6});
+    for (int pass = 0; pass < 30; ++pass) {
+      const Tensor x = ones({2, 8}, {.device = own});
+      (ddp(x).sum() + beside(x.to(other)).sum().to(own)).backward();
+    }
+  });
+}
+
+TEST(DdpPass, ThatCannotBeginInOneWrapperIsToldToTheOther) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    const auto pair = group.new_group({0, 1});
+    TwoHeads whole;
+    nn::Linear layer(2, 1);
+    DistributedDataParallel ddp(whole);
+    DistributedDataParallel beside(layer, {.process_group = pair.get()});
+    const Tensor x = ones({1, 2});
+    if (group.rank() == 0) {
+      EXPECT_THAT(message_of<AutogradError>([&] { (ddp(x, 0).exp().exp() + beside(x)).sum().backward(); }),
+                  HasSubstr("has no gradient of 1 parameter"));
+    } else {
+      text = message_of<CommError>([&] { beside(x).sum().backward(); });
+    }
+  });
+  EXPECT_THAT(text,
+              HasSubstr("aborted by rank 0: its backward pass failed: DistributedDataParallel: rank 0 of 2 has no"));
+}
+
 TEST(DdpPass, OfALossThatIsKeptKeepsNoModuleFromBeingWrappedAgain) {
   as_ranks(2, [](ProcessGroup&) {
     nn::Linear layer(3, 1);
