@@ -79,7 +79,8 @@ class Reducer final : public autograd::LeafObserver,
   void check_group() const;
   void check_structure();
   void end_pass(const std::exception* failure);
-  void run_post_hooks();
+  std::vector<autograd::Leaf*> leaves_with_hooks() const;
+  void run_post_hooks(const std::vector<autograd::Leaf*>& leaves);
   void arm();
   void clear_pass();
   void weigh(std::size_t bucket);

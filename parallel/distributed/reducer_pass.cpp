@@ -71,7 +71,7 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   }
 }
 
-// On this rank alone the graph cannot be walked: the others would wait, or take the next pass for this one.
+// On this rank alone the pass fails: the others would wait for its gradients, or take the next pass for this one.
 void Reducer::refuse_pass(const std::exception& failure, bool synced) {
   if (synced && size_ > 1) {
     queue_->abort(fmt::format("its backward pass failed: {}", failure.what()));
@@ -165,14 +165,16 @@ void Reducer::start(std::size_t bucket) {
 
 void Reducer::on_pass_end(const std::exception* failure) {
   std::shared_ptr<Reducer> self;
+  std::vector<Leaf*> hooked;
   {
     const std::lock_guard lock(lock_);
     self = std::move(self_);
     end_pass(failure);
+    if (synced_ && failure == nullptr) {
+      hooked = leaves_with_hooks();
+    }
   }
-  if (synced_ && failure == nullptr) {
-    run_post_hooks();
-  }
+  run_post_hooks(hooked);  // not under the lock: they may begin another pass
 }
 
 void Reducer::end_pass(const std::exception* failure) {
@@ -196,21 +198,29 @@ void Reducer::end_pass(const std::exception* failure) {
       throw;
     }
   }
-  if (size_ > 1) {
-    queue_->abort(fmt::format("its backward pass failed: {}", failure->what()));  // the others wait for its gradients
-  }
+  refuse_pass(*failure, synced_);
   forget_pass();
 }
 
+// Those that the pass gave a gradient to, on some rank.
+std::vector<Leaf*> Reducer::leaves_with_hooks() const {
+  std::vector<Leaf*> leaves;
+  for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
+    Leaf* leaf = buckets_.members[i].leaf;
+    const bool has_new = !find_unused_ || (agree_ ? used_->span<std::int32_t>()[i] == kGiven : arrived_[i] == passes_);
+    if (!leaf->post_hooks.empty() && has_new) {
+      leaves.push_back(leaf);
+    }
+  }
+  return leaves;
+}
+
 // They see what an optimiser would.
-void Reducer::run_post_hooks() {
+void Reducer::run_post_hooks(const std::vector<Leaf*>& leaves) {
   try {
-    for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
-      autograd::Leaf& leaf = *buckets_.members[i].leaf;
-      const bool has_new =
-          !find_unused_ || (agree_ ? used_->span<std::int32_t>()[i] == kGiven : arrived_[i] == passes_);
-      if (has_new && leaf.fresh()) {
-        leaf.run_post_hooks();
+    for (Leaf* leaf : leaves) {
+      if (leaf->fresh()) {  // the hook of another one may have reset it
+        leaf->run_post_hooks();
       }
     }
   } catch (...) {
