@@ -2,7 +2,10 @@
 #include <csignal>
 #include <filesystem>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <pty.h>
 #include <sys/wait.h>
@@ -18,6 +21,7 @@ namespace tandem::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::vector<std::string> ranks_that(const char* what, const TempDir& folder, int ranks) {
   return {"-n", std::to_string(ranks), RANK_PROGRAM, what, folder.path()};
@@ -116,6 +120,17 @@ TEST(Signals, CtrlZStopsRanksToo) {
   EXPECT_EQ(launched.wait().exit_code, 128 + SIGTERM);
 }
 
+// A ThreadSanitizer makes and removes a file as its process starts, and that start may be cut short.
+std::vector<std::string> left_in(const TempDir& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (std::string name = entry.path().filename(); !name.starts_with("tsan.rodata.")) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
 // Whatever it was doing: starting ranks, forwarding, waiting. Ranks and what they started are gone within a second.
 TEST(LauncherKilled, AtAnyMomentLeavesNothing) {
   constexpr int kRanks = 4;
@@ -136,7 +151,7 @@ TEST(LauncherKilled, AtAnyMomentLeavesNothing) {
                          launched.signal(SIGKILL);
                          EXPECT_TRUE(eventually([&] { return processes_with(folder.path()).empty(); }, 5s)) << round;
                        }));
-    EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+    EXPECT_THAT(left_in(temporary), IsEmpty());
   }
   EXPECT_LT(slowest, 1.0);
   EXPECT_GE(with_ranks, 10);
