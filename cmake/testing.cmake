@@ -28,6 +28,9 @@ function(tandem_test name)
   tandem_compile_options(${name})
   # GCC 12 counts what designated initialisers leave out on purpose: a kernel's fields that a test sets for each side.
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+  if(TANDEM_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)  # to optimise all checks takes a compiler longer than running them
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   foreach(label ${folder} ${ARG_LABELS})
     if(NOT TARGET tests_${label})
