@@ -8,6 +8,7 @@
 
 #include <tandem/autograd/device_lanes.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/pass_listener.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/tensor/raw.h>
@@ -55,22 +56,12 @@ class Pass {
       begin();
       root_->output(output).grad = {gradient, false};
       walk();
-      // A listener that throws is not told again.
-      while (!listeners_.empty()) {
-        PassListener* listener = listeners_.back();
-        listeners_.pop_back();
-        listener->on_pass_end(nullptr);
-      }
+      listeners_.end();
     } catch (const std::exception& failure) {
-      for (PassListener* listener : listeners_) {
-        listener->on_pass_end(&failure);
-      }
+      listeners_.fail(failure);
       throw;
     } catch (...) {
-      const std::runtime_error failure("a hook threw what is not a std::exception");
-      for (PassListener* listener : listeners_) {
-        listener->on_pass_end(&failure);
-      }
+      listeners_.fail(std::runtime_error("a hook threw what is not a std::exception"));
       throw;
     }
     finished_ = true;
@@ -79,7 +70,7 @@ class Pass {
   // Lanes may call at the same time.
   void add(PassListener& listener) {
     const std::lock_guard lock(mutex_);
-    listeners_.push_back(&listener);
+    listeners_.add(listener);
   }
 
  private:
@@ -299,7 +290,7 @@ class Pass {
   std::vector<Leaf*> leaves_;
   std::size_t watched_ = 0;  // nodes of the order that watch passes, and are not told yet
   std::mutex mutex_;
-  std::vector<PassListener*> listeners_;
+  PassListeners listeners_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tandem/autograd/node.h>
+#include <tandem/autograd/pass_listener.h>
 #include <tandem/core/spin.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/planned_all_reduce.h>
@@ -74,11 +74,14 @@ class Reducer final : public autograd::LeafObserver,
   void refuse_pass(const std::exception& failure, bool synced);
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
-  void on_pass_end(const std::exception* failure) override;
+  void on_pass_end() override;
+  void on_pass_done() override;
+  void on_pass_failed(const std::exception& failure) override;
 
   void check_group() const;
   void check_structure();
-  void end_pass(const std::exception* failure);
+  void end_pass();
+  void fail_pass(const std::exception& failure);
   std::vector<autograd::Leaf*> leaves_with_hooks() const;
   void run_post_hooks(const std::vector<autograd::Leaf*>& leaves);
   void arm();
@@ -114,7 +117,7 @@ class Reducer final : public autograd::LeafObserver,
 
   // Of the pass that runs. Lanes of several devices call at the same time.
   core::SpinLock lock_;
-  std::shared_ptr<Reducer> self_;  // the wrapper may be gone, and the graph that is let go of
+  std::shared_ptr<Reducer> self_;  // until the engine's last call: the wrapper and the graph may be gone before
   const void* pass_ = nullptr;
   bool synced_ = false;
   std::uint64_t passes_ = 0;

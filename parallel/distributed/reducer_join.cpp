@@ -76,10 +76,12 @@ void Reducer::shadow() {
       }
     }
   } catch (const std::exception& error) {
-    on_pass_end(&error);
+    const std::lock_guard lock(lock_);
+    fail_pass(error);
     throw;
   }
-  on_pass_end(nullptr);
+  on_pass_end();
+  on_pass_done();
 }
 
 void Reducer::note_samples(std::int64_t samples, bool is_first) {
