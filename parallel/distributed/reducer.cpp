@@ -89,7 +89,8 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   if (!taken.empty()) {
     lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
   }
-  check_same_model(group_, lines);
+  check_same(group_, lines, "models",
+             "All ranks must build the same model, and freeze the same parameters, before they wrap it");
   check<ConfigError>(
       taken.empty(),
       "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
@@ -105,7 +106,10 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   lines = describe(buckets_);
   lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
                               options.broadcast_buffers, options.init_sync));
-  check_same_model(group_, lines);
+  check_same(
+      group_, lines, "options, or the places of their gradients,",
+      "All ranks must pass the same options. Gradients lie in memory in the order in which an optimiser that was "
+      "made before got the parameters: let it be the same on all ranks, or make optimisers after wrapping");
   if (options.init_sync && size_ > 1) {
     broadcast_state(group_, module_);
   }
