@@ -44,7 +44,7 @@ class Reducer::OutputNode final : public autograd::Node {
         seen_(reducer),
         reducer_(std::move(reducer)),
         samples_(samples),
-        synced_(reducer_->sync_switch()) {
+        synced_(reducer_->local_scopes() == 0) {
     watch_passes();
     connect({&output});
   }
@@ -235,7 +235,7 @@ Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std
   return Reducer::attach(output, reducer, samples);
 }
 
-bool& sync_switch(Reducer& reducer) noexcept { return reducer.sync_switch(); }
+int& local_scopes(Reducer& reducer) noexcept { return reducer.local_scopes(); }
 
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 

@@ -45,8 +45,8 @@ class Reducer final : public autograd::LeafObserver,
   void check_parameters();
   /// `output` of the module, whose backward will be seen. `samples` is how many the module was given, in a Join.
   static Tensor attach(const Tensor& output, std::shared_ptr<Reducer> reducer, std::int64_t samples);
-  /// For outputs: of a pass in which it was false for all of them the gradients stay local.
-  bool& sync_switch() noexcept { return sync_switch_; }
+  /// The NoSync that live. Of a pass all of whose outputs were made while there were some the gradients stay local.
+  int& local_scopes() noexcept { return local_scopes_; }
   /// Throws ConfigError if there is one.
   void set_comm_hook(CommHook hook);
 
@@ -105,7 +105,7 @@ class Reducer final : public autograd::LeafObserver,
   Buckets buckets_;
   std::vector<Tensor> frozen_;
   std::vector<Tensor> all_buffers_;
-  bool sync_switch_ = true;
+  int local_scopes_ = 0;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
   std::optional<Tensor> used_;           // of each member, what ranks have of its gradient; with find_unused
