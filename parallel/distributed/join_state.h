@@ -78,8 +78,8 @@ class JoinState {
   std::int64_t changed_wrappers();
 
   std::vector<std::shared_ptr<Reducer>> reducers_;
-  ProcessGroup& group_;
   JoinOptions options_;
+  std::size_t rank_;
   std::size_t ranks_;
   std::size_t width_;                     // how many numbers a rank says
   Tensor record_;                         // those of all ranks

@@ -54,7 +54,9 @@ class Reducer final : public autograd::LeafObserver,
   void set_join(JoinState* join, std::size_t index);
   /// See set_join().
   JoinState* joins() const noexcept { return join_; }
-  /// Throws ConfigError when it is gone.
+  /// Throws ConfigError when the group is gone.
+  void check_group() const;
+  /// See check_group().
   ProcessGroup& group() const;
   /// Ends the group on all ranks.
   void abort(std::string_view reason);
@@ -78,7 +80,6 @@ class Reducer final : public autograd::LeafObserver,
   void on_pass_done() override;
   void on_pass_failed(const std::exception& failure) override;
 
-  void check_group() const;
   void check_structure();
   void end_pass();
   void fail_pass(const std::exception& failure);

@@ -106,6 +106,15 @@ TEST(JoinSums, CountAParameterThatTheLossUsesItselfOnce) {
   });
 }
 
+TEST(JoinErrors, AFinishWhoseGroupIsGone) {
+  auto groups = parallel::local_groups(1);
+  nn::Linear layer(1, 1);
+  DistributedDataParallel ddp(layer, {.process_group = groups.front().get()});
+  Join join(ddp);
+  groups.clear();
+  EXPECT_THAT(message_of<ConfigError>([&] { join.finish([] {}); }), HasSubstr("its process group is gone"));
+}
+
 TEST(JoinErrors, AStepThatFailsAndIsCaughtIsTheReasonThatAllAreTold) {
   std::string text;
   as_ranks(2, [&](ProcessGroup& group) {
