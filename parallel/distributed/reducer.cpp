@@ -113,13 +113,15 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   if (options.init_sync && size_ > 1) {
     broadcast_state(group_, module_);
   }
+  if (find_unused_) {
+    used_ = zeros({static_cast<std::int64_t>(buckets_.members.size())},
+                  {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+  }
   if (size_ > 1) {
     for (const BucketRange& range : buckets_.ranges) {
       plans_.push_back(group_.plan_all_reduce(range.gradients, ReduceOp::avg));
     }
-    if (find_unused_) {
-      used_ = zeros({static_cast<std::int64_t>(buckets_.members.size())},
-                    {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    if (used_) {
       agree_.emplace(group_.plan_all_reduce(used_->raw(), ReduceOp::max));
     }
     if (options.broadcast_buffers) {

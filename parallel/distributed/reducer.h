@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/autograd/pass_listener.h>
@@ -90,7 +91,9 @@ class Reducer final : public autograd::LeafObserver,
   void weigh(std::size_t bucket);
   void mark_ready(std::size_t member);
   void start_ready();
-  void fill_absent(std::size_t member);
+  bool has_new(std::size_t member) const;
+  tandem::detail::View gradient_of(std::size_t member) const;
+  void fill_absent(std::size_t member, bool counts);
   void start(std::size_t bucket);
   void finish_pass();
   void forget_pass() noexcept;
@@ -122,15 +125,17 @@ class Reducer final : public autograd::LeafObserver,
   const void* pass_ = nullptr;
   bool synced_ = false;
   std::uint64_t passes_ = 0;
-  std::vector<std::uint64_t> arrived_;            // of each member, the last pass that gave it a gradient
-  std::vector<std::uint64_t> ready_;              // of each member, the last pass in which it was counted below
-  std::vector<std::size_t> pending_;              // of each bucket, members that are not ready
-  std::size_t started_ = 0;                       // buckets that have left
-  std::vector<std::function<void()>> finishers_;  // of the hook
-  std::int64_t samples_ = 0;                      // in a Join
-  double weight_ = 1;                             // of this rank's gradients
-  double factor_ = 1;                             // of their mean
-  int buffers_from_ = 0;                          // the rank whose buffers count
+  std::uint64_t reduced_ = 0;           // the last pass that was
+  std::vector<std::uint64_t> arrived_;  // of each member, the last pass that gave it a gradient
+  std::vector<std::uint64_t> ready_;    // of each member, the last pass in which it was counted below
+  std::vector<std::size_t> pending_;    // of each bucket, members that are not ready
+  std::vector<std::pair<std::size_t, tandem::detail::View>> kept_;  // members with old gradients, and these
+  std::size_t started_ = 0;                                         // buckets that have left
+  std::vector<std::function<void()>> finishers_;                    // of the hook
+  std::int64_t samples_ = 0;                                        // in a Join
+  double weight_ = 1;                                               // of this rank's gradients
+  double factor_ = 1;                                               // of their mean
+  int buffers_from_ = 0;                                            // the rank whose buffers count
 };
 
 }  // namespace tandem::inline v0::parallel

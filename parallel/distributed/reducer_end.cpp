@@ -12,6 +12,7 @@
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/parallel/exception_text.h>
 #include <tandem/parallel/step_times.h>
+#include <tandem/tensor/raw.h>
 
 // How a reducer's backward pass ends, or fails.
 
@@ -21,7 +22,7 @@ using autograd::Leaf;
 
 namespace {
 
-// What a rank has of a parameter that may be unused: a gradient of this pass, or of one before.
+// What a rank has of a parameter that may be unused: a gradient that was not reduced yet, or one that was.
 constexpr std::int32_t kGiven = 2;
 constexpr std::int32_t kKept = 1;
 
@@ -98,13 +99,12 @@ void Reducer::refuse_pass(const std::exception& failure, bool synced) {
   }
 }
 
-// Those that the pass gave a gradient to, on some rank.
+// Those that have a new gradient, on some rank.
 std::vector<Leaf*> Reducer::leaves_with_hooks() const {
   std::vector<Leaf*> leaves;
   for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
     Leaf* leaf = buckets_.members[i].leaf;
-    const bool has_new = !find_unused_ || (agree_ ? used_->span<std::int32_t>()[i] == kGiven : arrived_[i] == passes_);
-    if (!leaf->post_hooks.empty() && has_new) {
+    if (!leaf->post_hooks.empty() && (!used_ || used_->span<std::int32_t>()[i] == kGiven)) {
       leaves.push_back(leaf);
     }
   }
@@ -139,7 +139,7 @@ void Reducer::finish_pass() {
     fail_unused(absent);
   }
   for (const std::size_t member : absent) {
-    fill_absent(member);
+    fill_absent(member, true);
   }
   const std::size_t last = buckets_.ranges.size() - 1;
   while (started_ < last) {
@@ -173,28 +173,40 @@ void Reducer::finish_pass() {
   if (buffers_) {
     buffers_->run(group_, buffers_from_);
   }
+  reduced_ = passes_;
 }
 
-// A parameter that no rank has a gradient of keeps what it has: none, or an old one. One that some have gets the mean.
+// A parameter that no rank has a new gradient of keeps what it has, bit by bit: none, or an old one, whose mean over
+// the ranks, or what a hook makes of it, may be another. One that some have gets the mean.
 void Reducer::agree_on_used() {
-  if (!agree_) {
+  if (!used_) {
     return;
   }
   const auto used = used_->mutable_span<std::int32_t>();
   for (std::size_t i = 0; i < used.size(); ++i) {
-    used[i] = arrived_[i] == passes_ ? kGiven : buckets_.members[i].leaf->fresh() ? kKept : 0;
+    used[i] = has_new(i) ? kGiven : buckets_.members[i].leaf->fresh() ? kKept : 0;
   }
-  agree_->run();
+  if (agree_) {
+    agree_->run();
+  }
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (used[i] != 0) {
+    if (used[i] == kGiven) {
       buckets_.members[i].leaf->adopt_home();
     }
   }
+  for (const auto& [member, old] : kept_) {
+    if (used[member] != kGiven) {
+      tandem::detail::copy(gradient_of(member), old);
+      buckets_.members[member].leaf->set_fresh(used[member] == kKept);
+    }
+  }
+  kept_.clear();
 }
 
 // What is there by now is of this rank alone, or of some ranks: no optimiser is to see it.
 void Reducer::forget_pass() noexcept {
   finishers_.clear();
+  kept_.clear();
   for (PlannedAllReduce& plan : plans_) {
     try {
       plan.wait();

@@ -69,8 +69,9 @@ void Reducer::shadow() {
     factor_ = turn.factor;
     for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
       autograd::Leaf& leaf = *buckets_.members[i].leaf;
-      leaf.set_fresh(leaf.fresh() && weight_ > 0);  // else what was reduced before is no gradient of this pass
-      fill_absent(i);
+      const bool counts = weight_ > 0;  // else what was reduced before is no gradient of this pass
+      fill_absent(i, counts);
+      leaf.set_fresh(leaf.fresh() && counts);
       if (!find_unused_) {
         leaf.adopt_home();  // the others have one
       }

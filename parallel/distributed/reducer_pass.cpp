@@ -90,7 +90,7 @@ void Reducer::arm() {
     buffers_from_ = turn.buffers_from;
   }
   for (const std::size_t member : absent) {
-    fill_absent(member);
+    fill_absent(member, true);
   }
 }
 
@@ -129,14 +129,30 @@ void Reducer::start_ready() {
   }
 }
 
+// Whether a backward pass has given it since what was there was reduced.
+bool Reducer::has_new(std::size_t member) const {
+  return buckets_.members[member].leaf->fresh() && arrived_[member] > reduced_;
+}
+
+tandem::detail::View Reducer::gradient_of(std::size_t member) const {
+  const ParameterStore::Place& place = buckets_.members[member].place;
+  const ParameterStore::Segment& segment = place.store->segments()[place.segment];
+  return tandem::detail::narrow(place.store->gradients(), 0, segment.offset, segment.padded);
+}
+
 // A gradient that this pass does not give: what was accumulated before counts, or 0.
-void Reducer::fill_absent(std::size_t index) {
-  const BucketMember& member = buckets_.members[index];
-  if (!member.leaf->fresh()) {
-    const ParameterStore::Segment& segment = member.place.store->segments()[member.place.segment];
-    tandem::detail::fill(tandem::detail::narrow(member.place.store->gradients(), 0, segment.offset, segment.padded), 0);
+void Reducer::fill_absent(std::size_t member, bool counts) {
+  const Leaf& leaf = *buckets_.members[member].leaf;
+  const tandem::detail::View gradient = gradient_of(member);
+  if (find_unused_ && leaf.fresh() && !(counts && has_new(member))) {
+    tandem::detail::View old = tandem::detail::empty_view(gradient.sizes, gradient.dtype, gradient.device());
+    tandem::detail::copy(old, gradient);
+    kept_.emplace_back(member, std::move(old));
   }
-  mark_ready(index);
+  if (!leaf.fresh() || !counts) {
+    tandem::detail::fill(gradient, 0);
+  }
+  mark_ready(member);
 }
 
 void Reducer::start(std::size_t bucket) {
