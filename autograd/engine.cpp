@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string_view>
 #include <unordered_set>
@@ -67,11 +66,7 @@ class Pass {
     finished_ = true;
   }
 
-  // Lanes may call at the same time.
-  void add(PassListener& listener) {
-    const std::lock_guard lock(mutex_);
-    listeners_.add(listener);
-  }
+  void add(PassListener& listener) { listeners_.add(listener); }
 
  private:
   void walk() {
@@ -175,6 +170,7 @@ class Pass {
         throw;
       }
     }
+    listeners_.begin();
   }
 
   // The pass does not begin. Parts of its graph may be in a pass of another thread: they are looked at, no more.
@@ -289,7 +285,6 @@ class Pass {
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
   std::size_t watched_ = 0;  // nodes of the order that watch passes, and are not told yet
-  std::mutex mutex_;
   PassListeners listeners_;
 };
 

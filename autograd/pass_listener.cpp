@@ -1,8 +1,32 @@
 #include <tandem/autograd/pass_listener.h>
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace tandem::inline v0::autograd {
+
+namespace {
+
+std::uint64_t next_number() noexcept {
+  static std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+PassListener::PassListener() noexcept : number_(next_number()) {}
+
+void PassListeners::add(PassListener& listener) {
+  const auto before = [](const PassListener* a, const PassListener* b) { return a->number_ < b->number_; };
+  listeners_.insert(std::upper_bound(listeners_.begin(), listeners_.end(), &listener, before), &listener);
+}
+
+void PassListeners::begin() {
+  for (PassListener* listener : listeners_) {
+    listener->on_pass_begin();
+  }
+}
 
 void PassListeners::end() {
   for (PassListener*& listener : listeners_) {

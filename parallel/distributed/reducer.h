@@ -77,6 +77,7 @@ class Reducer final : public autograd::LeafObserver,
   void refuse_pass(const std::exception& failure, bool synced);
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
+  void on_pass_begin() override;
   void on_pass_end() override;
   void on_pass_done() override;
   void on_pass_failed(const std::exception& failure) override;

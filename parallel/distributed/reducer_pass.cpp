@@ -50,15 +50,17 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
     ++passes_;
     autograd::listen_to_pass(node, *this);
   }
-  const bool arms = synced && !synced_;
-  synced_ = synced_ || synced;
-  if (arms) {
+  if (synced && !std::exchange(synced_, true)) {
     queue_->open_passes.fetch_add(1, std::memory_order_relaxed);
   }
   if (join_ != nullptr || samples != detail::kUncounted) {
     note_samples(samples, is_first);
   }
-  if (arms) {
+}
+
+void Reducer::on_pass_begin() {
+  const std::lock_guard lock(lock_);
+  if (synced_) {
     arm();
   }
 }

@@ -1,5 +1,7 @@
 #include <functional>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -97,6 +99,50 @@ TEST(DdpWrappers, WhoseHooksAreLeftOutAreToldOfTheOneThatFailed) {
     }
   });
   EXPECT_THAT(text, HasSubstr("aborted by rank 1: its backward pass failed: no step today"));
+}
+
+/// Deeper, the longer its input is.
+struct Recurrent : nn::Module<Recurrent> {
+  nn::Linear layer = child("layer", nn::Linear(2, 2));
+  Tensor forward(const Tensor& x, int length) const {
+    Tensor state = x;
+    for (int i = 0; i < length; ++i) {
+      state = tanh(layer(state) + x);
+    }
+    return state;
+  }
+};
+
+TEST(DdpWrappers, ReduceInOneOrderThoughTheirDepthsDifferByRank) {
+  for (const bool joined : {false, true}) {
+    as_ranks(2, [joined](ProcessGroup& group) {
+      Recurrent text;
+      nn::Linear image(2, 2);
+      DistributedDataParallel of_text(text);
+      DistributedDataParallel of_image(image);
+      std::optional<parallel::Join> join;
+      if (joined) {
+        join.emplace(std::tie(of_image, of_text));
+      }
+      const auto pass = [&](int length) {
+        text.zero_grad();
+        image.zero_grad();
+        const Tensor x = ones({3, 2});
+        (of_text(x, length) * of_image(x)).mean().backward();
+        const Tensor sum = text.layer.weight.grad().sum() + image.weight.grad().sum();
+        const Tensor mean = sum.clone();
+        if (!joined) {
+          group.all_reduce(mean, parallel::ReduceOp::avg);
+        }
+        EXPECT_EQ(sum.item<float>(), mean.item<float>());
+      };
+      pass(group.rank() == 0 ? 1 : 9);
+      pass(group.rank() == 0 ? 9 : 1);
+      if (joined) {
+        join->finish([] {}, [] {});
+      }
+    });
+  }
 }
 
 }  // namespace
