@@ -2,7 +2,6 @@
 #include <exception>
 #include <stdexcept>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include <tandem/autograd/device_lanes.h>
@@ -47,8 +46,8 @@ class Pass {
   void run(std::uint32_t output, const detail::View& gradient) {
     try {
       discover();
-    } catch (const AutogradError& refusal) {
-      tell_watchers(refusal);
+    } catch (const std::exception& refusal) {
+      refuse_backward(*root_, refusal);
       throw;
     }
     try {
@@ -171,23 +170,6 @@ class Pass {
       }
     }
     listeners_.begin();
-  }
-
-  // The pass does not begin. Parts of its graph may be in a pass of another thread: they are looked at, no more.
-  void tell_watchers(const std::exception& refusal) {
-    std::vector<Node*> found{root_.get()};
-    std::unordered_set<Node*> seen{root_.get()};
-    for (std::size_t next = 0; next < found.size(); ++next) {
-      Node& node = *found[next];
-      if (node.watches_passes()) {
-        node.on_pass(&refusal);
-      }
-      for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-        if (Node* target = node.edge(i).node.get(); target != nullptr && seen.insert(target).second) {
-          found.push_back(target);
-        }
-      }
-    }
   }
 
   void process(Node& node) {

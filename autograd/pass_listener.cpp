@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <unordered_set>
 #include <utility>
 
 namespace tandem::inline v0::autograd {
@@ -43,6 +45,23 @@ void PassListeners::fail(const std::exception& failure) {
   for (PassListener* listener : listeners_) {
     if (listener != nullptr) {
       listener->on_pass_failed(failure);
+    }
+  }
+}
+
+// Parts of the graph may be in a pass of another thread: they are looked at, no more.
+void refuse_backward(Node& root, const std::exception& refusal) {
+  std::vector<Node*> found{&root};
+  std::unordered_set<Node*> seen{&root};
+  for (std::size_t next = 0; next < found.size(); ++next) {
+    Node& node = *found[next];
+    if (node.watches_passes()) {
+      node.on_pass(&refusal);
+    }
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      if (Node* target = node.edge(i).node.get(); target != nullptr && seen.insert(target).second) {
+        found.push_back(target);
+      }
     }
   }
 }

@@ -6,7 +6,7 @@
 
 #include <tandem/autograd/node.h>
 
-// Internal: who is told how a backward pass ends.
+// Internal: who is told how a backward pass begins and ends.
 
 namespace tandem::inline v0::autograd {
 
@@ -35,6 +35,9 @@ class PassListener {
 /// The pass that `member` is part of will tell `listener`, which must live until its last call; from on_pass() of a
 /// node that watches passes.
 void listen_to_pass(const Node& member, PassListener& listener);
+
+/// A backward pass from `root` does not begin, for this reason: tells nodes that watch passes, and changes nothing.
+void refuse_backward(Node& root, const std::exception& refusal);
 
 /// Those of one pass.
 class PassListeners {
