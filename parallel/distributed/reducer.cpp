@@ -135,6 +135,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   structure_version_ = nn::detail::structure_version();
   for (const BucketMember& member : buckets_.members) {
     member.leaf->observer = this;
+    member.leaf->note_change();  // a step that was captured before would go on without the others
   }
 }
 

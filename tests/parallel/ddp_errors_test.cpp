@@ -1,5 +1,4 @@
 #include <functional>
-#include <iterator>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -259,37 +258,6 @@ TEST(DdpErrors, ASecondHook) {
     EXPECT_EQ(message_of<ConfigError>([&] { ddp.register_comm_hook(parallel::bf16_compress_hook()); }),
               "register_comm_hook: there is a hook already");
   });
-}
-
-// A rank that leaves such a batch out would pair its next pass with this one of the others.
-TEST(DdpErrors, ABackwardThatIsRefusedBeforeItBeginsIsToldToAll) {
-  const std::function<void(const Tensor&)> refused[] = {
-      [](const Tensor& output) { output.backward(ones({4, 2})); },
-      [](const Tensor& output) { output.backward(); },
-      [](const Tensor& output) {
-        Tensor row = output.narrow(0, 0, 1);
-        {
-          const NoGradGuard no_grad;
-          row.fill_(1.0);
-        }
-        output.backward(ones({3, 2}));
-      },
-  };
-  const char* const reasons[] = {"the gradient is [4, 2]", "is not a scalar", "was changed in place"};
-  for (std::size_t i = 0; i < std::size(refused); ++i) {
-    std::string text;
-    as_ranks(2, [&](ProcessGroup& group) {
-      nn::Linear layer(2, 2);
-      DistributedDataParallel ddp(layer);
-      if (group.rank() == 1) {
-        EXPECT_THROW(refused[i](ddp(ones({3, 2}))), Error);
-      } else {
-        text = message_of<CommError>([&] { ddp(ones({4, 2})).sum().backward(); });
-      }
-    });
-    EXPECT_NE(text.find("aborted by rank 1: its backward pass failed: backward: "), std::string::npos) << text;
-    EXPECT_NE(text.find(reasons[i]), std::string::npos) << text;
-  }
 }
 
 }  // namespace
