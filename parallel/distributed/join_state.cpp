@@ -63,9 +63,32 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
     plan_ = explained([&] { return group.plan_all_reduce(record_.raw()); });
   }
   changed_wrappers();
+  check_nothing_left();
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
     reducers_[w]->set_join(this, w);
   }
+}
+
+// Gradients from before the Join, of which nobody knows how many samples they are of.
+void JoinState::check_nothing_left() {
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    accumulated_[w].onto = reducers_[w]->has_local_gradients();
+  }
+  exchange(std::nullopt);
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    for (std::size_t w = 0; w < reducers_.size(); ++w) {
+      if (said_of(w, r, its_onto) != 0) {
+        ranks.push_back(r);
+        break;
+      }
+    }
+  }
+  check<ConfigError>(ranks.empty(),
+                     "Join: on {} there are gradients from no_sync() that were not reduced, and it is not known how "
+                     "many samples they are of; call zero_grad() before, or reduce them",
+                     name(ranks));
+  accumulated_.assign(reducers_.size(), {});
 }
 
 JoinState::~JoinState() {

@@ -65,6 +65,8 @@ class Reducer final : public autograd::LeafObserver,
   void shadow();
   /// Whether some parameter has a gradient.
   bool has_gradients() const;
+  /// Whether some parameter has one that a backward pass gave and none has reduced.
+  bool has_local_gradients() const;
   /// All gradients that there are, by that factor.
   void scale_gradients(double factor);
   /// Grows when a parameter is written.

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <mutex>
+#include <ranges>
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/comm_queue.h>
@@ -40,6 +42,11 @@ void Reducer::abort(std::string_view reason) { queue_->abort(reason); }
 bool Reducer::has_gradients() const {
   return std::any_of(buckets_.members.begin(), buckets_.members.end(),
                      [](const BucketMember& member) { return member.leaf->fresh(); });
+}
+
+bool Reducer::has_local_gradients() const {
+  const auto members = std::views::iota(std::size_t{0}, buckets_.members.size());
+  return std::ranges::any_of(members, [this](std::size_t member) { return has_new(member); });
 }
 
 void Reducer::scale_gradients(double factor) {
