@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <stdexcept>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include <tandem/autograd/device_lanes.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/pass_listener.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/tensor/raw.h>
@@ -47,40 +46,26 @@ class Pass {
   void run(std::uint32_t output, const detail::View& gradient) {
     try {
       discover();
-    } catch (const AutogradError& refusal) {
-      tell_watchers(refusal);
+    } catch (const std::exception& refusal) {
+      refuse_backward(*root_, refusal);
       throw;
     }
     try {
       begin();
       root_->output(output).grad = {gradient, false};
       walk();
-      // A listener that throws is not told again.
-      while (!listeners_.empty()) {
-        PassListener* listener = listeners_.back();
-        listeners_.pop_back();
-        listener->on_pass_end(nullptr);
-      }
+      listeners_.end();
     } catch (const std::exception& failure) {
-      for (PassListener* listener : listeners_) {
-        listener->on_pass_end(&failure);
-      }
+      listeners_.fail(failure);
       throw;
     } catch (...) {
-      const std::runtime_error failure("a hook threw what is not a std::exception");
-      for (PassListener* listener : listeners_) {
-        listener->on_pass_end(&failure);
-      }
+      listeners_.fail(std::runtime_error("a hook threw what is not a std::exception"));
       throw;
     }
     finished_ = true;
   }
 
-  // Lanes may call at the same time.
-  void add(PassListener& listener) {
-    const std::lock_guard lock(mutex_);
-    listeners_.push_back(&listener);
-  }
+  void add(PassListener& listener) { listeners_.add(listener); }
 
  private:
   void walk() {
@@ -184,23 +169,7 @@ class Pass {
         throw;
       }
     }
-  }
-
-  // The pass does not begin. Parts of its graph may be in a pass of another thread: they are looked at, no more.
-  void tell_watchers(const std::exception& refusal) {
-    std::vector<Node*> found{root_.get()};
-    std::unordered_set<Node*> seen{root_.get()};
-    for (std::size_t next = 0; next < found.size(); ++next) {
-      Node& node = *found[next];
-      if (node.watches_passes()) {
-        node.on_pass(&refusal);
-      }
-      for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-        if (Node* target = node.edge(i).node.get(); target != nullptr && seen.insert(target).second) {
-          found.push_back(target);
-        }
-      }
-    }
+    listeners_.begin();
   }
 
   void process(Node& node) {
@@ -298,8 +267,7 @@ class Pass {
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
   std::size_t watched_ = 0;  // nodes of the order that watch passes, and are not told yet
-  std::mutex mutex_;
-  std::vector<PassListener*> listeners_;
+  PassListeners listeners_;
 };
 
 }  // namespace

@@ -35,20 +35,6 @@ class LeafObserver {
   ~LeafObserver() = default;
 };
 
-/// Is told how a backward pass ends.
-class PassListener {
- public:
-  /// On the thread that called backward(): after all gradients, with null, and what it throws fails the pass; or with
-  /// what the pass failed by.
-  virtual void on_pass_end(const std::exception* failure) = 0;
-
- protected:
-  ~PassListener() = default;
-};
-/// The pass that `member` is part of will tell `listener`; from on_pass() or apply() of a node, or an observer of a
-/// leaf. The listener must live until then. Any thread of the pass may call.
-void listen_to_pass(const Node& member, PassListener& listener);
-
 /// Where an input's gradient goes. Null: nobody wants it.
 struct Edge {
   core::Ref<Node> node;

@@ -1,8 +1,10 @@
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
 
+#include <tandem/autograd/pass_listener.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
 #include <tandem/tensor/raw.h>
@@ -22,6 +24,25 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
   auto* node = static_cast<autograd::Node*>(tensor.get()->history.get());
   check<AutogradError>(node != nullptr, "{}: this tensor does not require a gradient", what);
   return *node;
+}
+
+// What its backward pass begins with; the gradient may be undefined.
+detail::View seed_of(const Tensor& tensor, const Tensor& gradient) {
+  const detail::View& view = tensor.raw();
+  detail::View seed = detail::empty_view(view.sizes, view.dtype, view.device());
+  if (gradient.defined()) {
+    check<ShapeError>(gradient.shape() == tensor.shape() && gradient.dtype() == tensor.dtype() &&
+                          gradient.device() == tensor.device(),
+                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
+                      gradient.dtype(), gradient.device(), tensor.shape(), tensor.dtype(), tensor.device());
+    detail::copy(seed, gradient.raw());  // it may be the gradient of a leaf, which this pass changes
+  } else {
+    check<AutogradError>(tensor.numel() == 1,
+                         "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
+                         tensor.shape());
+    detail::fill(seed, 1);
+  }
+  return seed;
 }
 
 template <class Hook>
@@ -122,20 +143,16 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
                        "backward: this tensor {} depends on nothing that requires a gradient (was it computed under "
                        "NoGradGuard, or from detached values?)",
                        impl.view.sizes);
-  autograd::Node* node = autograd::history_of(impl, "backward");
-  const detail::View seed = detail::empty_view(impl.view.sizes, impl.view.dtype, impl.view.device());
-  if (gradient.defined()) {
-    check<ShapeError>(gradient.shape() == shape() && gradient.dtype() == dtype() && gradient.device() == device(),
-                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
-                      gradient.dtype(), gradient.device(), shape(), dtype(), device());
-    detail::copy(seed, gradient.raw());  // it may be the gradient of a leaf, which this pass changes
-  } else {
-    check<AutogradError>(numel() == 1,
-                         "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
-                         shape());
-    detail::fill(seed, 1);
+  auto& node = static_cast<autograd::Node&>(*impl.history);
+  detail::View seed;
+  try {
+    autograd::history_of(impl, "backward");
+    seed = seed_of(*this, gradient);
+  } catch (const std::exception& refusal) {
+    autograd::refuse_backward(node, refusal);
+    throw;
   }
-  autograd::run_backward(*node, impl.output, seed, retain_graph);
+  autograd::run_backward(node, impl.output, seed, retain_graph);
 }
 
 HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> fn) const {

@@ -217,7 +217,7 @@ DataLoader::DataLoader(DatasetHandle dataset, const DataLoaderOptions& options)
     require_available(*options.device);
   }
   const std::int64_t samples = samples_per_epoch();
-  check<ConfigError>(samples > 0, "DataLoader: the sampler gives no samples");
+  check<ConfigError>(samples >= 0, "DataLoader: the sampler's size() is {}", samples);
   check<ConfigError>(!options.drop_last || options.batch_size <= samples,
                      "DataLoader: batch_size {} is larger than the {} ({} samples), so with drop_last there is "
                      "no batch at all",

@@ -13,7 +13,7 @@ namespace tandem::inline v0::data {
 class TANDEM_API Sampler {
  public:
   virtual ~Sampler() = default;
-  /// Samples in an epoch, at least one.
+  /// Samples in an epoch; 0, as for a rank without a part of the data, is an epoch without batches.
   virtual std::int64_t size() const = 0;
   /// The indices of one epoch, size() of them. Random choices must come from current_generator() alone: the loader
   /// seeds it by epoch, which makes the order a function of the loader's seed and the epoch.

@@ -104,6 +104,11 @@ std::vector<std::string> describe(const Buckets& buckets) {
     lines.push_back(fmt::format("bucket {} of gradients: {} {}, from '{}' to '{}'", b, range.gradients.dtype,
                                 range.gradients.numel(), buckets.members[range.first].name,
                                 buckets.members[range.last - 1].name));
+    for (std::size_t i = range.first; i < range.last; ++i) {
+      const BucketMember& member = buckets.members[i];
+      lines.push_back(
+          fmt::format("the gradient of '{}' {} as number {} in memory", member.name, member.parameter.shape(), i));
+    }
   }
   return lines;
 }

@@ -53,7 +53,8 @@ BucketLimits bucket_limits(ProcessGroup& group, std::optional<double> bucket_cap
 /// which they are full. The Leaf of a member has its index in `observed_as`.
 Buckets make_buckets(const nn::NamedTensors& trained, const BucketLimits& limits);
 
-/// "bucket 0: f32 262144": for comparing ranks.
+/// "bucket 0 of gradients: f32 262144, from 'fc3.bias' to 'fc1.weight'", and a line for each of its members: for
+/// comparing ranks, whose sums are those of what lies at the same place.
 std::vector<std::string> describe(const Buckets& buckets);
 
 }  // namespace tandem::inline v0::parallel

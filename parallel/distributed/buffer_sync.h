@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <tandem/parallel/comm/process_group.h>
@@ -9,7 +10,8 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast.
+/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. What a rank has already
+/// is not written, so that graphs which saved it stay good.
 class BufferSync {
  public:
   explicit BufferSync(const std::vector<Tensor>& buffers);
@@ -17,10 +19,17 @@ class BufferSync {
   void run(ProcessGroup& group, int from);
 
  private:
+  struct Member {
+    Tensor buffer;
+    Tensor place{};             // in the flat one
+    std::uint32_t version = 0;  // of the buffer, after the last run
+  };
   struct Part {
-    std::vector<Tensor> buffers;
+    std::vector<Member> members;
     Tensor flat;  // all of them
   };
+  static bool is_right(const Member& member);
+
   std::vector<Part> parts_;
 };
 

@@ -44,8 +44,8 @@ TANDEM_API std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>
 /// What a pass outside of a Join has.
 inline constexpr std::int64_t kUncounted = -1;
 TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples);
-/// Whether forward passes are for reduced gradients.
-TANDEM_API bool& sync_switch(Reducer& reducer) noexcept;
+/// How many NoSync live: forward passes are for reduced gradients where it is 0.
+TANDEM_API int& local_scopes(Reducer& reducer) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
 
 /// The shapes of the tensors in an input.
@@ -121,8 +121,8 @@ class DistributedDataParallel {
     return result;
   }
 
-  /// While it lives, the gradients of what is computed stay local and add up (the forward pass counts, as in PyTorch);
-  /// the first pass after it reduces their sum:
+  /// While one lives, the gradients of what is computed stay local and add up (the forward pass counts, as in PyTorch);
+  /// the first pass after the last of them reduces their sum:
   ///
   ///     {
   ///       const auto local = ddp.no_sync();
@@ -131,16 +131,16 @@ class DistributedDataParallel {
   ///     loss(ddp(x2), y2).backward();
   class NoSync {
    public:
-    ~NoSync() { detail::sync_switch(*reducer_) = before_; }
+    ~NoSync() { --detail::local_scopes(*reducer_); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     friend class DistributedDataParallel;
-    explicit NoSync(std::shared_ptr<Reducer> reducer)
-        : reducer_(std::move(reducer)), before_(std::exchange(detail::sync_switch(*reducer_), false)) {}
+    explicit NoSync(std::shared_ptr<Reducer> reducer) : reducer_(std::move(reducer)) {
+      ++detail::local_scopes(*reducer_);
+    }
     std::shared_ptr<Reducer> reducer_;
-    bool before_;
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }

@@ -58,8 +58,10 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
     size_ = ceil_div(data_size_, replicas_);
   }
   check<ConfigError>(
-      size_ > 0, "DistributedSampler: {} samples are too few for each of {} ranks to have one{}", data_size_, replicas_,
-      options.exact || options.drop_last ? "; leave out exact and drop_last, and samples are repeated" : "");
+      size_ > 0 || options.exact,
+      "DistributedSampler: {} samples are too few for each of {} ranks to have one; leave out drop_last, "
+      "and samples are repeated",
+      data_size_, replicas_);
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {

@@ -18,7 +18,8 @@ struct DistributedSamplerOptions {
   bool shuffle = true;                             // another order in each epoch, the same on all ranks
   std::uint64_t seed = 0;                          // of those orders, the same on all ranks
   bool drop_last = false;                          // leave out what is too much for equal parts, instead of repeating
-  bool exact = false;  // for evaluation: every sample once, so that parts may differ by one; not with drop_last
+  /// Every sample once, for evaluation or in a Join, so that parts may differ by one, or have none; not with drop_last.
+  bool exact = false;
   /// The ranks that share the data set, asked now; by default the default group. Null is an error.
   std::optional<ProcessGroup*> process_group = std::nullopt;
 };
@@ -33,9 +34,10 @@ struct DistributedSamplerOptions {
 /// count.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
-  /// Throws ConfigError for an empty data set, a rank that is none, exact with drop_last, too few samples for each rank
-  /// to have one, and where neither options nor a group say who we are. Warns when the group has another number of
-  /// ranks, or a part is asked for where there is no group: the others' samples may be used by nobody.
+  /// Throws ConfigError for an empty data set, a rank that is none, exact with drop_last, too few samples for
+  /// drop_last to leave each rank one, and where neither options nor a group say who we are. Warns when the group has
+  /// another number of ranks, or a part is asked for where there is no group: the others' samples may be used by
+  /// nobody.
   explicit DistributedSampler(const data::Dataset& dataset, const DistributedSamplerOptions& options = {});
 
   /// Samples of this rank in an epoch.

@@ -51,7 +51,8 @@ struct JoinOptions {
 /// torch.distributed.algorithms.join.Join has the same purpose, but weighs ranks, not samples.
 class TANDEM_API Join {
  public:
-  /// A collective. Refers to `ddp`, which must live as long. Throws ConfigError if that is in a Join.
+  /// A collective. Refers to `ddp`, which must live as long. Throws ConfigError if that is in a Join; and on all ranks
+  /// where one has gradients from no_sync() that were not reduced.
   template <class M>
   explicit Join(DistributedDataParallel<M>& ddp, const JoinOptions& options = {})
       : Join(std::vector{detail::reducer_of(ddp)}, options) {}

@@ -39,9 +39,9 @@ auto explained(const Call& call) {
 
 JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options)
     : reducers_(std::move(reducers)),
-      group_(reducers_.front()->group()),
       options_(options),
-      ranks_(static_cast<std::size_t>(group_.size())),
+      rank_(static_cast<std::size_t>(reducers_.front()->group().rank())),
+      ranks_(static_cast<std::size_t>(reducers_.front()->group().size())),
       width_(fields + wrapper_fields * reducers_.size()),
       record_(zeros({static_cast<std::int64_t>(ranks_ * width_)},
                     {.dtype = DType::i64, .device = Device(DeviceType::cpu, 0)})),
@@ -52,19 +52,43 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
   check<ConfigError>(options_.reduction != Reduction::none,
                      "Join: reduction is none; expected what turns the loss of a batch into one number, mean or sum");
   check<ConfigError>(options_.batch_dim >= 0, "Join: batch_dim is {}; expected 0 or more", options_.batch_dim);
+  ProcessGroup& group = reducers_.front()->group();
   for (const auto& reducer : reducers_) {
-    check<ConfigError>(&reducer->group() == &group_, "Join: its wrappers have different process groups");
+    check<ConfigError>(&reducer->group() == &group, "Join: its wrappers have different process groups");
     check<ConfigError>(!reducer->joins(),
                        "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
                        "are trained in one loop: Join(std::tie(first, second))");
   }
   if (ranks_ > 1) {
-    plan_ = explained([&] { return group_.plan_all_reduce(record_.raw()); });
+    plan_ = explained([&] { return group.plan_all_reduce(record_.raw()); });
   }
   changed_wrappers();
+  check_nothing_left();
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
     reducers_[w]->set_join(this, w);
   }
+}
+
+// Gradients from before the Join, of which nobody knows how many samples they are of.
+void JoinState::check_nothing_left() {
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    accumulated_[w].onto = reducers_[w]->has_local_gradients();
+  }
+  exchange(std::nullopt);
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    for (std::size_t w = 0; w < reducers_.size(); ++w) {
+      if (said_of(w, r, its_onto) != 0) {
+        ranks.push_back(r);
+        break;
+      }
+    }
+  }
+  check<ConfigError>(ranks.empty(),
+                     "Join: on {} there are gradients from no_sync() that were not reduced, and it is not known how "
+                     "many samples they are of; call zero_grad() before, or reduce them",
+                     name(ranks));
+  accumulated_.assign(reducers_.size(), {});
 }
 
 JoinState::~JoinState() {
@@ -205,8 +229,9 @@ std::int64_t JoinState::changed_wrappers() {
 }
 
 void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
+  reducers_.front()->check_group();
   std::fill(values_.begin(), values_.end(), 0);
-  const auto mine = values_.subspan(static_cast<std::size_t>(group_.rank()) * width_, width_);
+  const auto mine = values_.subspan(rank_ * width_, width_);
   mine[turn] = turn_of_mine ? static_cast<std::int64_t>(*turn_of_mine) + 1 : 0;
   mine[changed] = changed_wrappers();
   mine[reduction] = static_cast<std::int64_t>(options_.reduction);

@@ -63,7 +63,7 @@ class JoinState {
     std::int64_t samples = 0;
     std::int64_t passes = 0;
     std::int64_t unit = 0;  // of each pass: its samples, times its gradients, were added and divided by this
-    bool onto = false;      // gradients that were reduced before
+    bool onto = false;      // gradients that were there before
   };
   /// What a rank says, and of each wrapper.
   enum Field : std::size_t { turn, changed, reduction, fields };
@@ -71,6 +71,7 @@ class JoinState {
 
   void exchange(std::optional<std::size_t> turn);
   void check_agreement() const;
+  void check_nothing_left();
   std::int64_t said(std::size_t rank, std::size_t field) const { return values_[rank * width_ + field]; }
   std::int64_t said_of(std::size_t wrapper, std::size_t rank, WrapperField field) const {
     return said(rank, fields + wrapper_fields * wrapper + field);
@@ -78,8 +79,8 @@ class JoinState {
   std::int64_t changed_wrappers();
 
   std::vector<std::shared_ptr<Reducer>> reducers_;
-  ProcessGroup& group_;
   JoinOptions options_;
+  std::size_t rank_;
   std::size_t ranks_;
   std::size_t width_;                     // how many numbers a rank says
   Tensor record_;                         // those of all ranks

@@ -55,7 +55,7 @@ std::string line_of(std::istringstream& lines) {
   return std::getline(lines, line) ? line : "nothing more";
 }
 
-[[noreturn]] void throw_difference(const std::vector<std::string>& texts) {
+[[noreturn]] void throw_difference(const std::vector<std::string>& texts, const char* what, const char* advice) {
   const auto odd = std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; });
   std::istringstream first(texts[0]);
   std::istringstream other(*odd);
@@ -65,10 +65,8 @@ std::string line_of(std::istringstream& lines) {
     expected = line_of(first);
     got = line_of(other);
   } while (expected == got);
-  fail<ConfigError>(
-      "DistributedDataParallel: the ranks' models differ. Rank 0 has {}; rank {} has {}. All ranks must build the same "
-      "model, and freeze the same parameters, before they wrap it",
-      expected, odd - texts.begin(), got);
+  fail<ConfigError>("DistributedDataParallel: the ranks' {} differ. Rank 0 has {}; rank {} has {}. {}", what, expected,
+                    odd - texts.begin(), got, advice);
 }
 
 }  // namespace
@@ -88,14 +86,14 @@ std::vector<std::string> describe(const nn::ModuleRef& module) {
   return lines;
 }
 
-void check_same_model(ProcessGroup& group, const std::vector<std::string>& lines) {
+void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
   const std::vector<Tensor> hashes = gathered(group, full({1}, hash_of(text), on_cpu(DType::i64)));
   const bool same = std::all_of(hashes.begin(), hashes.end(), [&](const Tensor& hash) {
     return hash.item<std::int64_t>() == hashes.front().item<std::int64_t>();
   });
   if (!same) {
-    throw_difference(gathered(group, text));
+    throw_difference(gathered(group, text), what, advice);
   }
 }
 

@@ -14,8 +14,8 @@ namespace tandem::inline v0::parallel {
 std::vector<std::string> describe(const nn::ModuleRef& module);
 
 /// Compares lines across ranks: by a hash, and only if that differs by themselves. Throws ConfigError on every rank,
-/// with the first line that differs and whose. A collective.
-void check_same_model(ProcessGroup& group, const std::vector<std::string>& lines);
+/// with `what` differs, the first line that does and whose, and `advice`. A collective.
+void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice);
 
 /// Everybody's parameters and buffers become those of rank 0. A collective.
 void broadcast_state(ProcessGroup& group, const nn::ModuleRef& module);

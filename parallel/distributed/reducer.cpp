@@ -44,7 +44,7 @@ class Reducer::OutputNode final : public autograd::Node {
         seen_(reducer),
         reducer_(std::move(reducer)),
         samples_(samples),
-        synced_(reducer_->sync_switch()) {
+        synced_(reducer_->local_scopes() == 0) {
     watch_passes();
     connect({&output});
   }
@@ -89,7 +89,8 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   if (!taken.empty()) {
     lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
   }
-  check_same_model(group_, lines);
+  check_same(group_, lines, "models",
+             "All ranks must build the same model, and freeze the same parameters, before they wrap it");
   check<ConfigError>(
       taken.empty(),
       "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
@@ -105,17 +106,22 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   lines = describe(buckets_);
   lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
                               options.broadcast_buffers, options.init_sync));
-  check_same_model(group_, lines);
+  check_same(
+      group_, lines, "options, or the places of their gradients,",
+      "All ranks must pass the same options. Gradients lie in memory in the order in which an optimiser that was "
+      "made before got the parameters: let it be the same on all ranks, or make optimisers after wrapping");
   if (options.init_sync && size_ > 1) {
     broadcast_state(group_, module_);
+  }
+  if (find_unused_) {
+    used_ = zeros({static_cast<std::int64_t>(buckets_.members.size())},
+                  {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
   }
   if (size_ > 1) {
     for (const BucketRange& range : buckets_.ranges) {
       plans_.push_back(group_.plan_all_reduce(range.gradients, ReduceOp::avg));
     }
-    if (find_unused_) {
-      used_ = zeros({static_cast<std::int64_t>(buckets_.members.size())},
-                    {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    if (used_) {
       agree_.emplace(group_.plan_all_reduce(used_->raw(), ReduceOp::max));
     }
     if (options.broadcast_buffers) {
@@ -129,6 +135,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   structure_version_ = nn::detail::structure_version();
   for (const BucketMember& member : buckets_.members) {
     member.leaf->observer = this;
+    member.leaf->note_change();  // a step that was captured before would go on without the others
   }
 }
 
@@ -231,7 +238,7 @@ Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std
   return Reducer::attach(output, reducer, samples);
 }
 
-bool& sync_switch(Reducer& reducer) noexcept { return reducer.sync_switch(); }
+int& local_scopes(Reducer& reducer) noexcept { return reducer.local_scopes(); }
 
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 

@@ -7,9 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include <tandem/autograd/node.h>
+#include <tandem/autograd/pass_listener.h>
 #include <tandem/core/spin.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/planned_all_reduce.h>
@@ -45,8 +46,8 @@ class Reducer final : public autograd::LeafObserver,
   void check_parameters();
   /// `output` of the module, whose backward will be seen. `samples` is how many the module was given, in a Join.
   static Tensor attach(const Tensor& output, std::shared_ptr<Reducer> reducer, std::int64_t samples);
-  /// For outputs: of a pass in which it was false for all of them the gradients stay local.
-  bool& sync_switch() noexcept { return sync_switch_; }
+  /// The NoSync that live. Of a pass all of whose outputs were made while there were some the gradients stay local.
+  int& local_scopes() noexcept { return local_scopes_; }
   /// Throws ConfigError if there is one.
   void set_comm_hook(CommHook hook);
 
@@ -54,7 +55,9 @@ class Reducer final : public autograd::LeafObserver,
   void set_join(JoinState* join, std::size_t index);
   /// See set_join().
   JoinState* joins() const noexcept { return join_; }
-  /// Throws ConfigError when it is gone.
+  /// Throws ConfigError when the group is gone.
+  void check_group() const;
+  /// See check_group().
   ProcessGroup& group() const;
   /// Ends the group on all ranks.
   void abort(std::string_view reason);
@@ -62,6 +65,8 @@ class Reducer final : public autograd::LeafObserver,
   void shadow();
   /// Whether some parameter has a gradient.
   bool has_gradients() const;
+  /// Whether some parameter has one that a backward pass gave and none has reduced.
+  bool has_local_gradients() const;
   /// All gradients that there are, by that factor.
   void scale_gradients(double factor);
   /// Grows when a parameter is written.
@@ -74,11 +79,14 @@ class Reducer final : public autograd::LeafObserver,
   void refuse_pass(const std::exception& failure, bool synced);
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
-  void on_pass_end(const std::exception* failure) override;
+  void on_pass_begin() override;
+  void on_pass_end() override;
+  void on_pass_done() override;
+  void on_pass_failed(const std::exception& failure) override;
 
-  void check_group() const;
   void check_structure();
-  void end_pass(const std::exception* failure);
+  void end_pass();
+  void fail_pass(const std::exception& failure);
   std::vector<autograd::Leaf*> leaves_with_hooks() const;
   void run_post_hooks(const std::vector<autograd::Leaf*>& leaves);
   void arm();
@@ -86,7 +94,9 @@ class Reducer final : public autograd::LeafObserver,
   void weigh(std::size_t bucket);
   void mark_ready(std::size_t member);
   void start_ready();
-  void fill_absent(std::size_t member);
+  bool has_new(std::size_t member) const;
+  tandem::detail::View gradient_of(std::size_t member) const;
+  void fill_absent(std::size_t member, bool counts);
   void start(std::size_t bucket);
   void finish_pass();
   void forget_pass() noexcept;
@@ -102,7 +112,7 @@ class Reducer final : public autograd::LeafObserver,
   Buckets buckets_;
   std::vector<Tensor> frozen_;
   std::vector<Tensor> all_buffers_;
-  bool sync_switch_ = true;
+  int local_scopes_ = 0;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
   std::optional<Tensor> used_;           // of each member, what ranks have of its gradient; with find_unused
@@ -114,19 +124,21 @@ class Reducer final : public autograd::LeafObserver,
 
   // Of the pass that runs. Lanes of several devices call at the same time.
   core::SpinLock lock_;
-  std::shared_ptr<Reducer> self_;  // the wrapper may be gone, and the graph that is let go of
+  std::shared_ptr<Reducer> self_;  // until the engine's last call: the wrapper and the graph may be gone before
   const void* pass_ = nullptr;
   bool synced_ = false;
   std::uint64_t passes_ = 0;
-  std::vector<std::uint64_t> arrived_;            // of each member, the last pass that gave it a gradient
-  std::vector<std::uint64_t> ready_;              // of each member, the last pass in which it was counted below
-  std::vector<std::size_t> pending_;              // of each bucket, members that are not ready
-  std::size_t started_ = 0;                       // buckets that have left
-  std::vector<std::function<void()>> finishers_;  // of the hook
-  std::int64_t samples_ = 0;                      // in a Join
-  double weight_ = 1;                             // of this rank's gradients
-  double factor_ = 1;                             // of their mean
-  int buffers_from_ = 0;                          // the rank whose buffers count
+  std::uint64_t reduced_ = 0;           // the last pass that was
+  std::vector<std::uint64_t> arrived_;  // of each member, the last pass that gave it a gradient
+  std::vector<std::uint64_t> ready_;    // of each member, the last pass in which it was counted below
+  std::vector<std::size_t> pending_;    // of each bucket, members that are not ready
+  std::vector<std::pair<std::size_t, tandem::detail::View>> kept_;  // members with old gradients, and these
+  std::size_t started_ = 0;                                         // buckets that have left
+  std::vector<std::function<void()>> finishers_;                    // of the hook
+  std::int64_t samples_ = 0;                                        // in a Join
+  double weight_ = 1;                                               // of this rank's gradients
+  double factor_ = 1;                                               // of their mean
+  int buffers_from_ = 0;                                            // the rank whose buffers count
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <mutex>
+#include <ranges>
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/comm_queue.h>
@@ -42,6 +44,11 @@ bool Reducer::has_gradients() const {
                      [](const BucketMember& member) { return member.leaf->fresh(); });
 }
 
+bool Reducer::has_local_gradients() const {
+  const auto members = std::views::iota(std::size_t{0}, buckets_.members.size());
+  return std::ranges::any_of(members, [this](std::size_t member) { return has_new(member); });
+}
+
 void Reducer::scale_gradients(double factor) {
   for (const BucketRange& range : buckets_.ranges) {
     scale(range.gradients, factor);
@@ -69,17 +76,20 @@ void Reducer::shadow() {
     factor_ = turn.factor;
     for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
       autograd::Leaf& leaf = *buckets_.members[i].leaf;
-      leaf.set_fresh(leaf.fresh() && weight_ > 0);  // else what was reduced before is no gradient of this pass
-      fill_absent(i);
+      const bool counts = weight_ > 0;  // else what was reduced before is no gradient of this pass
+      fill_absent(i, counts);
+      leaf.set_fresh(leaf.fresh() && counts);
       if (!find_unused_) {
         leaf.adopt_home();  // the others have one
       }
     }
   } catch (const std::exception& error) {
-    on_pass_end(&error);
+    const std::lock_guard lock(lock_);
+    fail_pass(error);
     throw;
   }
-  on_pass_end(nullptr);
+  on_pass_end();
+  on_pass_done();
 }
 
 void Reducer::note_samples(std::int64_t samples, bool is_first) {

@@ -163,7 +163,7 @@ TEST(DataLoaderErrors, SamplersMustFitTheDataSet) {
   EXPECT_EQ(text(2, {0, 4}), "DataLoader: the sampler gave index 4, but the data set has 4 samples");
   EXPECT_EQ(text(1, {-1}), "DataLoader: the sampler gave index -1, but the data set has 4 samples");
   EXPECT_EQ(text(3, {0}), "DataLoader: the sampler gave 1 indices, expected 3 as its size() says");
-  EXPECT_EQ(text(0, {}), "DataLoader: the sampler gives no samples");
+  EXPECT_EQ(text(-1, {}), "DataLoader: the sampler's size() is -1");
   EXPECT_EQ(message_of<ConfigError>([&] {
               DataLoader(dataset, {.shuffle = true, .sampler = std::make_shared<data::RandomSampler>(dataset)});
             }),

@@ -54,6 +54,18 @@ TEST(DataLoader, DropLastLeavesOutWhatIsNotFull) {
   }
 }
 
+TEST(DataLoader, HasNoBatchesWhereItsSamplerHasNoSamples) {
+  struct Nothing : data::Sampler {
+    std::int64_t size() const override { return 0; }
+    Indices indices() const override { return {}; }
+  };
+  for (const int workers : kWorkers) {
+    DataLoader loader(Numbers(4), {.sampler = std::make_shared<Nothing>(), .num_workers = workers});
+    EXPECT_EQ(loader.size(), 0);
+    EXPECT_TRUE(loader.begin() == std::default_sentinel);
+  }
+}
+
 TEST(DataLoader, ShowsEverySampleOncePerEpoch) {
   for (const int workers : kWorkers) {
     for (const std::int64_t batch_size : {1, 2, 16, 100, 1000}) {

@@ -1,6 +1,7 @@
 #include <functional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -73,6 +74,34 @@ TEST(DdpErrors, ModelsThatDifferInLength) {
     DistributedDataParallel ddp(layer);
   });
   EXPECT_NE(texts[0].find("Rank 0 has nothing more; rank 1 has parameter 'bias'"), std::string::npos) << texts[0];
+  EXPECT_EQ(texts[0], texts[1]);
+}
+
+struct Stack : nn::Module<Stack> {
+  nn::Linear first = child("first", nn::Linear(2, 2, {.bias = false}));
+  nn::Linear second = child("second", nn::Linear(2, 2, {.bias = false}));
+  nn::Linear third = child("third", nn::Linear(2, 2, {.bias = false}));
+  nn::Linear fourth = child("fourth", nn::Linear(2, 2, {.bias = false}));
+  Tensor forward(const Tensor& x) const { return fourth(third(second(first(x)))); }
+};
+
+// Their ranges of memory are alike.
+TEST(DdpErrors, ParametersThatLieInAnotherOrderOnSomeRank) {
+  const auto texts = messages<ConfigError>(2, [](ProcessGroup& group) {
+    Stack model;
+    std::vector<Tensor> parameters = model.parameters();
+    if (group.rank() == 1) {
+      std::swap(parameters[1], parameters[2]);
+    }
+    optim::SGD sgd(parameters, {.lr = 0.1});
+    DistributedDataParallel ddp(model);
+  });
+  EXPECT_EQ(texts[0],
+            "DistributedDataParallel: the ranks' options, or the places of their gradients, differ. Rank 0 has the "
+            "gradient of 'third.weight' [2, 2] as number 1 in memory; rank 1 has the gradient of 'second.weight' [2, "
+            "2] as number 1 in memory. All ranks must pass the same options. Gradients lie in memory in the order in "
+            "which an optimiser that was made before got the parameters: let it be the same on all ranks, or make "
+            "optimisers after wrapping");
   EXPECT_EQ(texts[0], texts[1]);
 }
 

@@ -143,6 +143,28 @@ TEST(DistributedSampler, KnowsTheRankAndItsLoaderDropsNothing) {
   });
 }
 
+// The others would wait for those that threw.
+TEST(DistributedSampler, LeavesRanksWithoutSamplesWhereExactAndTheyAreFew) {
+  as_ranks(3, [](parallel::ProcessGroup& group) {
+    const Samples samples(2);
+    const auto sampler =
+        std::make_shared<DistributedSampler>(samples, parallel::DistributedSamplerOptions{.exact = true});
+    EXPECT_EQ(sampler->size(), group.rank() < 2 ? 1 : 0);
+    for (const int workers : {0, 2}) {
+      data::DataLoader loader(samples, {.sampler = sampler, .num_workers = workers});
+      EXPECT_EQ(loader.size(), sampler->size());
+      nn::Linear layer(1, 1, {.bias = false});
+      parallel::DistributedDataParallel ddp(layer);
+      parallel::Join join(ddp);
+      for (auto [x, y] : loader) {
+        ddp(x).sum().backward();
+      }
+      join.finish([] {});
+      EXPECT_EQ(layer.weight.grad().to("cpu:0").item<float>(), 0.5F) << "the mean of samples 0 and 1";
+    }
+  });
+}
+
 TEST(DistributedSampler, RefusesWhatCannotBeMeant) {
   const Warnings not_shown;
   const Samples samples(3);
@@ -157,8 +179,8 @@ TEST(DistributedSampler, RefusesWhatCannotBeMeant) {
             "num_replicas and rank");
   EXPECT_EQ(
       message_of<ConfigError>([&] { DistributedSampler(samples, {.num_replicas = 4, .rank = 0, .drop_last = true}); }),
-      "DistributedSampler: 3 samples are too few for each of 4 ranks to have one; leave out exact and drop_last, "
-      "and samples are repeated");
+      "DistributedSampler: 3 samples are too few for each of 4 ranks to have one; leave out drop_last, and "
+      "samples are repeated");
   EXPECT_THROW(DistributedSampler(samples, {.num_replicas = 1, .rank = 0, .drop_last = true, .exact = true}),
                ConfigError);
   EXPECT_THROW(DistributedSampler(Samples(0), {.num_replicas = 1, .rank = 0}), ConfigError);

@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,6 +105,38 @@ TEST(JoinSums, CountAParameterThatTheLossUsesItselfOnce) {
     EXPECT_NEAR(gradient_of(model.layer), 2, 1e-6);
     join.finish([] {});
   });
+}
+
+TEST(JoinErrors, GradientsThatNoSyncLeftBeforeIt) {
+  for (const bool everywhere : {false, true}) {
+    std::vector<std::string> texts(2);
+    as_ranks(2, [&](ProcessGroup& group) {
+      nn::Linear layer(1, 1, {.bias = false});
+      DistributedDataParallel ddp(layer);
+      if (everywhere || group.rank() == 1) {
+        const auto local = ddp.no_sync();
+        ddp(one(1 + group.rank())).sum().backward();
+      }
+      texts[static_cast<std::size_t>(group.rank())] = message_of<ConfigError>([&] { Join join(ddp); });
+      ddp(one(3)).sum().backward();
+      EXPECT_EQ(gradient_of(layer), everywhere ? 4.5F : 4.0F);
+      Join join(ddp);
+      join.finish([] {});
+    });
+    EXPECT_EQ(texts[1], fmt::format("Join: on {} there are gradients from no_sync() that were not reduced, and it is "
+                                    "not known how many samples they are of; call zero_grad() before, or reduce them",
+                                    everywhere ? "ranks 0, 1" : "rank 1"));
+    EXPECT_EQ(texts[0], texts[1]);
+  }
+}
+
+TEST(JoinErrors, AFinishWhoseGroupIsGone) {
+  auto groups = parallel::local_groups(1);
+  nn::Linear layer(1, 1);
+  DistributedDataParallel ddp(layer, {.process_group = groups.front().get()});
+  Join join(ddp);
+  groups.clear();
+  EXPECT_THAT(message_of<ConfigError>([&] { join.finish([] {}); }), HasSubstr("its process group is gone"));
 }
 
 TEST(JoinErrors, AStepThatFailsAndIsCaughtIsTheReasonThatAllAreTold) {

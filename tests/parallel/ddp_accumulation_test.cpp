@@ -1,0 +1,140 @@
+#include <functional>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "ranks.h"
+
+// Gradients that are there already when a pass begins: left by no_sync(), or reduced before.
+
+namespace tandem::test {
+namespace {
+
+using parallel::DistributedDataParallel;
+using parallel::ProcessGroup;
+
+float grad_of(const nn::Linear& layer) { return layer.weight.grad().to("cpu:0").item<float>(); }
+
+// One after another in a unique_ptr: the next begins before the last one ends.
+TEST(DdpNoSync, LastsUntilTheLastOfScopesThatDoNotNestEnds) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    const float rank = static_cast<float>(group.rank());
+    const auto gradient = [&] {
+      layer.zero_grad();
+      ddp(full({1, 1}, rank)).sum().backward();
+      return grad_of(layer);
+    };
+    using NoSync = DistributedDataParallel<nn::Linear>::NoSync;
+    std::unique_ptr<NoSync> first(new NoSync(ddp.no_sync()));
+    std::unique_ptr<NoSync> second(new NoSync(ddp.no_sync()));
+    first.reset();
+    EXPECT_EQ(gradient(), rank) << "the second lives";
+    second.reset();
+    EXPECT_EQ(gradient(), 0.5F);
+  });
+}
+
+struct TwoHeads : nn::Module<TwoHeads> {
+  nn::Linear a = child("a", nn::Linear(1, 1, {.bias = false}));
+  nn::Linear b = child("b", nn::Linear(1, 1, {.bias = false}));
+  Tensor forward(const Tensor& x, int head) const { return head == 0 ? a(x) : b(x); }
+};
+
+// Sums of three times 0.1, divided by 3, are not 0.1.
+TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
+  as_ranks(3, [](ProcessGroup&) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    ddp(full({1, 1}, 0.1), 0).sum().backward();
+    const float before = grad_of(model.a);
+    for (int pass = 0; pass < 20; ++pass) {
+      model.b.zero_grad();
+      ddp(full({1, 1}, 0.1), 1).sum().backward();
+      EXPECT_EQ(grad_of(model.a), before);
+    }
+    EXPECT_NEAR(grad_of(model.b), 0.1F, 1e-6F);
+  });
+}
+
+TEST(DdpKept, GradientsAreNotGivenToHooksAgain) {
+  for (const int ranks : {1, 2}) {
+    as_ranks(ranks, [ranks](ProcessGroup& group) {
+      TwoHeads model;
+      DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+      ddp.register_comm_hook([](ProcessGroup& among, const parallel::GradBucket& bucket) -> std::function<void()> {
+        among.all_reduce(bucket.gradients, parallel::ReduceOp::sum);
+        return [gradients = bucket.gradients]() mutable { gradients.mul_(2.0); };
+      });
+      const Tensor x = ones({1, 1});
+      ddp(x, 0).sum().backward();
+      for (int pass = 0; pass < 3; ++pass) {
+        model.b.zero_grad();
+        ddp(x, 1).sum().backward();
+        EXPECT_EQ(grad_of(model.a), 2.0F * static_cast<float>(ranks));
+        EXPECT_EQ(grad_of(model.b), 2.0F * static_cast<float>(ranks));
+      }
+      ddp(x, group.rank()).sum().backward();  // now one rank adds to it
+      EXPECT_EQ(grad_of(model.a), 2.0F * (static_cast<float>(ranks * 2 * ranks) + 1));
+    });
+  }
+}
+
+TEST(DdpKept, GradientsThatNoSyncLeftAreReducedThoughNobodyAddsToThem) {
+  as_ranks(2, [](ProcessGroup& group) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    int hooks = 0;
+    const HookHandle hook = model.a.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++hooks; });
+    if (group.rank() == 0) {
+      const auto local = ddp.no_sync();
+      ddp(full({1, 1}, 3.0), 0).sum().backward();
+    }
+    const int before = hooks;
+    ddp(ones({1, 1}), 1).sum().backward();
+    EXPECT_EQ(grad_of(model.a), 1.5F);
+    EXPECT_EQ(hooks, before + 1) << "with the mean";
+    ddp(ones({1, 1}), 1).sum().backward();
+    EXPECT_EQ(grad_of(model.a), 1.5F);
+    EXPECT_EQ(hooks, before + 1);
+  });
+}
+
+TEST(DdpKept, GradientsStayOnRanksWhoseInputHasEnded) {
+  as_ranks(3, [](ProcessGroup& group) {
+    for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+      TwoHeads model;
+      DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+      parallel::Join join(ddp, {.reduction = reduction});
+      ddp(full({1, 1}, 0.1), 0).sum().backward();
+      const float before = grad_of(model.a);
+      for (int pass = 0; pass < 3 && group.rank() == 0; ++pass) {
+        ddp(full({1, 1}, 0.1), 1).sum().backward();
+      }
+      join.finish([] {});
+      EXPECT_EQ(grad_of(model.a), before);
+    }
+  });
+}
+
+TEST(DdpKept, GradientsAreForgottenByRanksWhoseInputHasEndedWhereTheOthersForgetThem) {
+  as_ranks(2, [](ProcessGroup& group) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    parallel::Join join(ddp);
+    ddp(ones({1, 1}), 0).sum().backward();
+    if (group.rank() == 0) {
+      model.zero_grad();
+      ddp(ones({1, 1}), 1).sum().backward();
+    }
+    join.finish([] {});
+    EXPECT_FALSE(model.a.weight.grad().defined());
+    EXPECT_EQ(grad_of(model.b), 1);
+  });
+}
+
+}  // namespace
+}  // namespace tandem::test

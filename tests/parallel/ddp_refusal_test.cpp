@@ -1,0 +1,78 @@
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "models.h"
+#include "ranks.h"
+
+// Backward passes that do not begin, or that no wrapper sees.
+
+namespace tandem::test {
+namespace {
+
+using parallel::DistributedDataParallel;
+using parallel::ProcessGroup;
+
+// A rank that leaves such a batch out would pair its next pass with this one of the others.
+TEST(DdpErrors, ABackwardThatIsRefusedBeforeItBeginsIsToldToAll) {
+  const std::function<void(const Tensor&)> refused[] = {
+      [](const Tensor& output) { output.backward(ones({4, 2})); },
+      [](const Tensor& output) { output.backward(); },
+      [](const Tensor& output) {
+        Tensor row = output.narrow(0, 0, 1);
+        {
+          const NoGradGuard no_grad;
+          row.fill_(1.0);
+        }
+        output.backward(ones({3, 2}));
+      },
+  };
+  const char* const reasons[] = {"the gradient is [4, 2]", "is not a scalar", "was changed in place"};
+  for (std::size_t i = 0; i < std::size(refused); ++i) {
+    std::string text;
+    as_ranks(2, [&](ProcessGroup& group) {
+      nn::Linear layer(2, 2);
+      DistributedDataParallel ddp(layer);
+      if (group.rank() == 1) {
+        EXPECT_THROW(refused[i](ddp(ones({3, 2}))), Error);
+      } else {
+        text = message_of<CommError>([&] { ddp(ones({4, 2})).sum().backward(); });
+      }
+    });
+    EXPECT_NE(text.find("aborted by rank 1: its backward pass failed: backward: "), std::string::npos) << text;
+    EXPECT_NE(text.find(reasons[i]), std::string::npos) << text;
+  }
+}
+
+// Its gradients would be this rank's alone.
+TEST(DdpErrors, AStepThatWasCapturedBeforeItsModuleWasWrapped) {
+  as_ranks(2, [](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+    auto step = graph::capture([&](const Tensor& x) {
+      sgd.zero_grad();
+      const Tensor loss = model(x).pow(2).mean();
+      loss.backward();
+      sgd.step();
+      return loss;
+    });
+    const Tensor x = batch_of(4).x;
+    for (int i = 0; i < 3; ++i) {
+      step(x);
+    }
+    EXPECT_GT(step.stats().replayed, 0);
+    DistributedDataParallel ddp(model);
+    const auto before = model.fc1.weight.detach().to("cpu:0").to_vector<double>();
+    EXPECT_NE(message_of<AutogradError>([&] { step(x); }).find("no output of the wrapped module took part"),
+              std::string::npos);
+    EXPECT_EQ(model.fc1.weight.detach().to("cpu:0").to_vector<double>(), before);
+  });
+}
+
+}  // namespace
+}  // namespace tandem::test

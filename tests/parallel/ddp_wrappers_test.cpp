@@ -1,0 +1,149 @@
+#include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "models.h"
+#include "ranks.h"
+
+// One backward pass through several wrappers.
+
+namespace tandem::test {
+namespace {
+
+using parallel::DistributedDataParallel;
+using parallel::ProcessGroup;
+using ::testing::HasSubstr;
+
+/// A layer of one weight.
+nn::Linear weight_of(double value) {
+  nn::Linear layer(1, 1, {.bias = false});
+  const NoGradGuard no_grad;
+  layer.weight.copy_(full({1, 1}, value));
+  return layer;
+}
+
+float value_of(const Tensor& tensor) { return tensor.detach().to("cpu:0").item<float>(); }
+
+// One optimiser for both, which steps in a hook.
+TEST(DdpWrappers, OfOnePassAreAllReducedBeforeAHookOfAnyRuns) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear encoder = weight_of(1);
+    nn::Linear decoder = weight_of(2);
+    DistributedDataParallel encode(encoder);
+    DistributedDataParallel decode(decoder);
+    for (nn::Linear* hooked : {&encoder, &decoder}) {
+      std::vector<float> seen;
+      const HookHandle hook = hooked->weight.register_post_accumulate_grad_hook(
+          [&](const Tensor&) { seen = {value_of(encoder.weight.grad()), value_of(decoder.weight.grad())}; });
+      encoder.zero_grad();
+      decoder.zero_grad();
+      decode(encode(full({1, 1}, 1.0 + group.rank()))).sum().backward();
+      EXPECT_THAT(seen, testing::ElementsAre(3.0F, 1.5F)) << "means over the ranks";
+    }
+  });
+}
+
+TEST(DdpWrappers, RunNoHookWhereAnotherOneCouldNotReduce) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    int hooks = 0;
+    nn::Linear encoder = weight_of(1);
+    nn::Linear decoder = weight_of(1);
+    DistributedDataParallel encode(encoder);
+    DistributedDataParallel decode(decoder);
+    decode.register_comm_hook([](ProcessGroup& ranks, const parallel::GradBucket&) -> std::function<void()> {
+      if (ranks.rank() == 1) {
+        throw ValueError("not this one");
+      }
+      return {};
+    });
+    const HookHandle hook = encoder.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++hooks; });
+    const Tensor x = ones({1, 1});
+    if (group.rank() == 1) {
+      EXPECT_THAT(message_of<ValueError>([&] { decode(encode(x)).sum().backward(); }), HasSubstr("not this one"));
+      EXPECT_EQ(hooks, 0);
+    } else {
+      text = message_of<CommError>([&] {
+        decode(encode(x)).sum().backward();
+        decode(encode(x)).sum().backward();
+      });
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("aborted by rank 1: not this one"));
+}
+
+// Its hooks do not run, and those of the other ranks do.
+TEST(DdpWrappers, WhoseHooksAreLeftOutAreToldOfTheOneThatFailed) {
+  std::string text;
+  as_ranks(2, [&](ProcessGroup& group) {
+    const auto pair = group.new_group({0, 1});
+    nn::Linear first = weight_of(1);
+    nn::Linear second = weight_of(1);
+    DistributedDataParallel one(first);
+    DistributedDataParallel other(second, {.process_group = pair.get()});
+    const Tensor x = ones({1, 1});
+    HookHandle hook;
+    if (group.rank() == 1) {
+      hook = first.weight.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("no step today"); });
+      EXPECT_THROW((one(x) + other(x)).sum().backward(), ValueError);
+    } else {
+      (one(x) + other(x)).sum().backward();
+      text = message_of<CommError>([&] { other(x).sum().backward(); });
+    }
+  });
+  EXPECT_THAT(text, HasSubstr("aborted by rank 1: its backward pass failed: no step today"));
+}
+
+/// Deeper, the longer its input is.
+struct Recurrent : nn::Module<Recurrent> {
+  nn::Linear layer = child("layer", nn::Linear(2, 2));
+  Tensor forward(const Tensor& x, int length) const {
+    Tensor state = x;
+    for (int i = 0; i < length; ++i) {
+      state = tanh(layer(state) + x);
+    }
+    return state;
+  }
+};
+
+TEST(DdpWrappers, ReduceInOneOrderThoughTheirDepthsDifferByRank) {
+  for (const bool joined : {false, true}) {
+    as_ranks(2, [joined](ProcessGroup& group) {
+      Recurrent text;
+      nn::Linear image(2, 2);
+      DistributedDataParallel of_text(text);
+      DistributedDataParallel of_image(image);
+      std::optional<parallel::Join> join;
+      if (joined) {
+        join.emplace(std::tie(of_image, of_text));
+      }
+      const auto pass = [&](int length) {
+        text.zero_grad();
+        image.zero_grad();
+        const Tensor x = ones({3, 2});
+        (of_text(x, length) * of_image(x)).mean().backward();
+        const Tensor sum = text.layer.weight.grad().sum() + image.weight.grad().sum();
+        const Tensor mean = sum.clone();
+        if (!joined) {
+          group.all_reduce(mean, parallel::ReduceOp::avg);
+        }
+        EXPECT_EQ(sum.item<float>(), mean.item<float>());
+      };
+      pass(group.rank() == 0 ? 1 : 9);
+      pass(group.rank() == 0 ? 9 : 1);
+      if (joined) {
+        join->finish([] {}, [] {});
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test
