@@ -16,7 +16,7 @@
 #include <tandem/parallel/data_parallel/parallel_apply.h>
 #include <tandem/parallel/data_parallel/replicate.h>
 #include <tandem/parallel/data_parallel/scatter.h>
-#include <tandem/parallel/step_times.h>
+#include <tandem/core/step_times.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {

@@ -12,7 +12,7 @@
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/parallel/exception_text.h>
-#include <tandem/parallel/step_times.h>
+#include <tandem/core/step_times.h>
 #include <tandem/tensor/raw.h>
 
 // A backward pass, as the reducer sees it: it begins, brings gradients, and ends or fails.
