@@ -11,6 +11,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/precision.h>
+#include <tandem/core/step_times.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/warning.h>
 #include <tandem/data/cached_dataset.h>
@@ -63,6 +64,7 @@
 #include <tandem/parallel/comm/rank.h>
 #include <tandem/parallel/comm/staged.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
+#include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/parallel/distributed/join.h>
@@ -76,7 +78,6 @@
 #include <tandem/parallel/rendezvous/store_server.h>
 #include <tandem/parallel/rendezvous/tcp_store.h>
 #include <tandem/parallel/replica.h>
-#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

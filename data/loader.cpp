@@ -15,6 +15,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/step_times.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/tensor/factories.h>
@@ -265,6 +266,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator=(Iterator&&) noexcept = def
 DataLoader::Iterator::~Iterator() = default;
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  const PhaseScope timed(Phase::input);
   check<ConfigError>(pass_ != nullptr, "DataLoader: the iterator is at its end; begin() starts the next epoch");
   if (pass_->read == pass_->batches) {
     pass_.reset();

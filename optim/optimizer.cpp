@@ -6,6 +6,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/memory_use.h>
+#include <tandem/core/step_times.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
@@ -211,6 +212,7 @@ void Optimizer::step() {
 }
 
 void Optimizer::update_all() {
+  const PhaseScope timed(Phase::optimizer);
   // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();

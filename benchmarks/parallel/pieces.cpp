@@ -82,7 +82,7 @@ BENCHMARK(parallel_apply)->Name("Piece/parallel_apply of nothing")->UseRealTime(
 
 void phase_scope(benchmark::State& state) {
   for ([[maybe_unused]] auto _ : state) {
-    const parallel::PhaseScope timed(parallel::Phase::gather);
+    const PhaseScope timed(Phase::gather);
     benchmark::ClobberMemory();
   }
 }

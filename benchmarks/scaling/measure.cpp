@@ -13,9 +13,9 @@
 
 namespace bench::scaling {
 
-using tandem::parallel::kPhases;
-using tandem::parallel::Phase;
-using tandem::parallel::StepTimes;
+using tandem::kPhases;
+using tandem::Phase;
+using tandem::StepTimes;
 
 const char* name_of_part(std::size_t part) { return part < kPhases ? to_string(static_cast<Phase>(part)) : "other"; }
 

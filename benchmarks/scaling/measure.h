@@ -5,14 +5,14 @@
 #include <functional>
 #include <vector>
 
-#include <tandem/parallel/step_times.h>
+#include <tandem/core/step_times.h>
 
 #include "scaling/ways.h"
 
 namespace bench::scaling {
 
 /// The phases of a step, then the rest of it: zero_grad() and a loss on gathered outputs.
-inline constexpr std::size_t kParts = tandem::parallel::kPhases + 1;
+inline constexpr std::size_t kParts = tandem::kPhases + 1;
 /// "scatter", ..., "other"
 const char* name_of_part(std::size_t part);
 

@@ -12,7 +12,7 @@
 
 namespace bench::scaling {
 
-using tandem::parallel::Phase;
+using tandem::Phase;
 
 namespace {
 

@@ -18,6 +18,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr std::size_t kFirstPart = 1;  // these steps wait for no input
+
 std::size_t index_of(std::vector<Way>& ways, const Way& way) {
   const auto found = std::ranges::find(ways, way);
   if (found != ways.end()) {
@@ -115,7 +117,7 @@ std::string Report::table() const {
                     s.spec.batch, strong ? "for all devices together" : "for each device", "devices", "way", "batch",
                     "us/step", "images/s", "efficiency", "of threads");
     std::string phases = fmt::format("{:<9}{:<15}", "", "us in");
-    for (std::size_t part = 0; part < kParts; ++part) {
+    for (std::size_t part = kFirstPart; part < kParts; ++part) {
       phases += fmt::format("{:>10}", name_of_part(part));
     }
     phases += "\n";
@@ -143,7 +145,8 @@ std::string Report::rate_line(const Row& row) const {
 
 std::string Report::phase_line(const Row& row) const {
   std::string text = fmt::format("{:<9}{:<15}", row.devices, row.name);
-  for (const double us : timed(row.way).part_us) {
+  for (std::size_t part = kFirstPart; part < kParts; ++part) {
+    const double us = timed(row.way).part_us[part];
     text += fmt::format("{:>10}", us == 0 ? "-" : thousands(us));
   }
   return text + "\n";

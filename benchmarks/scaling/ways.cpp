@@ -11,8 +11,6 @@
 namespace bench::scaling {
 
 using namespace tandem;
-using parallel::Phase;
-using parallel::PhaseScope;
 
 const char* name_of(Parallel parallel) {
   return parallel == Parallel::plain ? "plain" : parallel == Parallel::dp ? "dp" : "dp_loss";
@@ -48,7 +46,6 @@ class ScalingStep final : public TrainingStep {
   void run(std::int64_t steps) override {
     for (std::int64_t i = 0; i < steps; ++i) {
       differentiate();
-      const PhaseScope timed(Phase::optimizer);
       optimizer_->step();
     }
     if (x_.device().type == DeviceType::cuda) {
@@ -72,7 +69,6 @@ class ScalingStep final : public TrainingStep {
   void differentiate() {
     optimizer_->zero_grad();
     loss_ = forward();
-    const PhaseScope timed(Phase::backward);
     loss_.backward();
   }
 

@@ -39,7 +39,7 @@ class TrainingStep : public Step {
 };
 
 /// A model of its own on devices 0, 1, ... of that type, which starts from the Spec's weights. `way.batch` counts, not
-/// the Spec's. Its phases are told apart as parallel/step_times.h says. run() ends when the devices have.
+/// the Spec's. Its phases are told apart as core/step_times.h says. run() ends when the devices have.
 std::unique_ptr<TrainingStep> make_step(const Spec& spec, const Way& way, tandem::DeviceType type);
 
 /// How far apart gradients (and losses) of two ways with one batch are: the largest max|a - b| / max|b| of a tensor.

@@ -11,12 +11,12 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
+#include <tandem/core/step_times.h>
 #include <tandem/nn/module.h>
 #include <tandem/parallel/data_parallel/gather.h>
 #include <tandem/parallel/data_parallel/parallel_apply.h>
 #include <tandem/parallel/data_parallel/replicate.h>
 #include <tandem/parallel/data_parallel/scatter.h>
-#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {

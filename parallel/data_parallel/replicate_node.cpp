@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include <tandem/parallel/step_times.h>
+#include <tandem/core/step_times.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {

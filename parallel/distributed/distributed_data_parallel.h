@@ -9,11 +9,11 @@
 #include <vector>
 
 #include <tandem/core/export.h>
+#include <tandem/core/step_times.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/data_parallel/structure.h>
 #include <tandem/parallel/distributed/comm_hook.h>
-#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {

@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/buffer_sync.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/parallel/exception_text.h>
-#include <tandem/parallel/step_times.h>
 #include <tandem/tensor/raw.h>
 
 // How a reducer's backward pass ends, or fails.

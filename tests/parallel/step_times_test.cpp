@@ -44,14 +44,8 @@ class TrainedStep {
     const auto start = std::chrono::steady_clock::now();
     sgd_.zero_grad();
     Tensor loss = in_replicas ? dp_.loss(criterion_, batch_.x, batch_.y) : criterion_(dp_(batch_.x), batch_.y);
-    {
-      const PhaseScope timed(Phase::backward);
-      loss.backward();
-    }
-    {
-      const PhaseScope timed(Phase::optimizer);
-      sgd_.step();
-    }
+    loss.backward();
+    sgd_.step();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
@@ -75,9 +69,12 @@ TEST(StepTimes, EveryPhaseOfAStepIsCountedOnce) {
     const double whole = step.take(in_replicas);
     const auto seconds = all(times);
     for (const auto& [name, time] : seconds) {
-      EXPECT_GT(time, 0) << name;
+      if (name != "input") {
+        EXPECT_GT(time, 0) << name;
+      }
     }
     EXPECT_LE(sum(seconds), whole);
+    EXPECT_EQ(times.steps(), 1);
   }
 }
 
