@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -41,19 +42,20 @@ std::string text_of(const std::function<void()>& body) {
 }
 
 TEST(Diagnose, WaitingForTheLoaderIsSaid) {
-  struct Slow {
-    std::int64_t size() const { return 4; }
-    data::Example get(std::int64_t) const {
+  struct Slow final : data::Dataset {
+    std::int64_t size() const override { return 4; }
+    data::Example get(std::int64_t) const override {
       spend(5);
-      return {zeros({6}, {.dtype = DType::f64})};
+      return {.x = zeros({6}, {.dtype = DType::f64}), .y = {}};
     }
   };
   Mlp model = test::seeded<Mlp>();
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
-  data::DataLoader loader(Slow{}, {.batch_size = 2});
+  const Slow slow;
+  data::DataLoader loader(slow, {.batch_size = 2});
   const StepTimes times;
-  for (const auto& batch : loader) {
-    model(batch[0]).sum().backward();
+  for (const auto& [x, y] : loader) {
+    model(x).sum().backward();
     sgd.step();
   }
   EXPECT_THAT(diagnose(times), AllOf(StartsWith("2 steps, "), HasSubstr("\n  input  "), HasSubstr("\n  backward  "),
