@@ -17,7 +17,7 @@ class PassListener {
  public:
   /// All nodes that watch passes have been told, and no gradient is there yet.
   virtual void on_pass_begin() = 0;
-  /// All gradients have been delivered. Listeners may still change theirs: nothing of the user's runs.
+  /// All gradients have been delivered, and each listener may change those that it is responsible for.
   virtual void on_pass_end() = 0;
   /// All listeners of the pass have returned from that, so that hooks may look at any gradient. The last call.
   virtual void on_pass_done() = 0;
