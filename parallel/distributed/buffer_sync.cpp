@@ -35,22 +35,29 @@ BufferSync::BufferSync(const std::vector<Tensor>& buffers) {
   }
 }
 
-// Whether the buffer has the bytes that came.
-bool BufferSync::is_right(const Member& member) {
-  const Tensor& buffer = member.buffer;
-  const Tensor& place = member.place;
-  // Looking at it waits for the GPU: not for running statistics, which this pass has changed.
-  if (place.device().type == DeviceType::cuda && buffer.version() != member.version) {
-    return false;
-  }
-  if (buffer.dtype() != place.dtype() || buffer.shape() != place.shape()) {
-    return false;
-  }
-  const tandem::detail::View mine = tandem::detail::on_host(tandem::detail::contiguous(buffer.raw()));
-  const tandem::detail::View came = tandem::detail::on_host(place.raw());
+namespace {
+
+bool has_bytes_of(const Tensor& buffer, const Tensor& place) {
+  const tandem::detail::View mine = tandem::detail::contiguous(buffer.raw());
   const auto* bytes = static_cast<const std::byte*>(mine.data());
   const auto count = static_cast<std::size_t>(mine.numel()) * item_size(mine.dtype);
-  return std::equal(bytes, bytes + count, static_cast<const std::byte*>(came.data()));
+  return std::equal(bytes, bytes + count, static_cast<const std::byte*>(place.raw().data()));
+}
+
+}  // namespace
+
+// A graph that saved the buffer stays good where nobody has changed the buffer.
+void BufferSync::take(Member& member) {
+  const Tensor& place = member.place;
+  Tensor& buffer = member.buffer;
+  const bool fits =
+      buffer.dtype() == place.dtype() && buffer.shape() == place.shape() && buffer.device() == place.device();
+  if (fits && place.device().type == DeviceType::cuda && buffer.version() == member.version) {
+    // To compare would wait for the GPU. If the sender changed it since, the sender's own graphs say so.
+    tandem::detail::copy(buffer.raw(), place.raw());
+  } else if (!fits || place.device().type == DeviceType::cuda || !has_bytes_of(buffer, place)) {
+    buffer.copy_(place);
+  }
 }
 
 void BufferSync::run(ProcessGroup& group, int from) {
@@ -63,8 +70,8 @@ void BufferSync::run(ProcessGroup& group, int from) {
     }
     group.broadcast(part.flat, from);
     for (Member& member : part.members) {
-      if (group.rank() != from && !is_right(member)) {
-        member.buffer.copy_(member.place);
+      if (group.rank() != from) {
+        take(member);
       }
       member.version = member.buffer.version();
     }

@@ -10,8 +10,8 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. What a rank has already
-/// is not written, so that graphs which saved it stay good.
+/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. Graphs that saved a buffer
+/// stay good where it had these values already.
 class BufferSync {
  public:
   explicit BufferSync(const std::vector<Tensor>& buffers);
@@ -28,7 +28,7 @@ class BufferSync {
     std::vector<Member> members;
     Tensor flat;  // all of them
   };
-  static bool is_right(const Member& member);
+  static void take(Member& member);
 
   std::vector<Part> parts_;
 };
