@@ -159,7 +159,7 @@ std::string Report::json() const {
     const Timed& t = timed(row.way);
     const Ratio reached = efficiency(row);
     ordered_json parts = ordered_json::object();
-    for (std::size_t part = 0; part < kParts; ++part) {
+    for (std::size_t part = kFirstPart; part < kParts; ++part) {
       parts[name_of_part(part)] = t.part_us[part];
     }
     ordered_json line{{"mode", row.strong ? "strong" : "weak"},

@@ -106,7 +106,7 @@ TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
     texts[static_cast<std::size_t>(group.rank())] = text;
   });
   EXPECT_THAT(texts[0], AllOf(StartsWith("5 steps on each of 3 ranks, "), HasSubstr("\n  reduce "),
-                              HasSubstr("saved: all wait for rank 1, which is busy for ")));
+                              HasSubstr("save: all wait for rank 1, which is busy for ")));
   EXPECT_THAT(texts, Each(texts[0]));
 }
 
