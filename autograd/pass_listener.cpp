@@ -44,7 +44,10 @@ void PassListeners::end() {
 void PassListeners::fail(const std::exception& failure) {
   for (PassListener* listener : listeners_) {
     if (listener != nullptr) {
-      listener->on_pass_failed(failure);
+      try {
+        listener->on_pass_failed(failure);
+      } catch (...) {  // the pass fails by what came first, and the others are to hear of it
+      }
     }
   }
 }

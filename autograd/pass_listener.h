@@ -10,9 +10,9 @@
 
 namespace tandem::inline v0::autograd {
 
-/// Is told of a backward pass, on the thread that called backward(). What it throws fails the pass. Those of one pass
-/// are told in the order in which they were constructed, whatever the graph is: ranks whose graphs differ may talk to
-/// each other in these calls.
+/// Is told of a backward pass, on the thread that called backward(). What it throws fails the pass, unless that has
+/// failed already. Those of one pass are told in the order in which they were constructed, whatever the graph is: ranks
+/// whose graphs differ may talk to each other in these calls.
 class PassListener {
  public:
   /// All nodes that watch passes have been told, and no gradient is there yet.
@@ -21,7 +21,7 @@ class PassListener {
   virtual void on_pass_end() = 0;
   /// All listeners of the pass have returned from that, so that hooks may look at any gradient. The last call.
   virtual void on_pass_done() = 0;
-  /// The pass failed, instead of the next of these calls. Not for who threw at its end. The last call.
+  /// The pass failed, instead of the next of these calls. Not for who threw from the two before. The last call.
   virtual void on_pass_failed(const std::exception& failure) = 0;
 
  protected:

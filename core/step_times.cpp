@@ -1,6 +1,7 @@
 #include <tandem/core/step_times.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include <tandem/core/thread_state.h>
 
@@ -9,10 +10,19 @@ namespace tandem::inline v0 {
 namespace {
 
 core::PhaseAccount process_account;
-thread_local unsigned open_phases = 0;  // a bit for each
+
+// The phases that are open on a thread, each within the one before.
+struct OpenPhases {
+  struct Open {
+    Phase phase;
+    std::int64_t others;  // nanoseconds of phases within it
+  };
+  std::array<Open, kPhases> stack;
+  std::size_t depth = 0;
+};
+constinit thread_local OpenPhases open_phases{};
 
 std::size_t index(Phase phase) noexcept { return static_cast<std::size_t>(phase); }
-unsigned bit(Phase phase) noexcept { return 1U << index(phase); }
 
 core::PhaseAccount& current_account() noexcept {
   core::PhaseAccount* account = core::thread_state().phases;
@@ -24,15 +34,21 @@ core::PhaseAccount& current_account() noexcept {
 std::atomic<int> detail::step_time_collectors{0};
 
 bool detail::begin_phase(Phase phase) noexcept {
-  const bool is_open = (open_phases & bit(phase)) != 0;
-  open_phases |= bit(phase);
-  return !is_open;
+  const auto end = open_phases.stack.begin() + static_cast<std::ptrdiff_t>(open_phases.depth);
+  if (std::any_of(open_phases.stack.begin(), end, [&](const auto& open) { return open.phase == phase; })) {
+    return false;
+  }
+  open_phases.stack[open_phases.depth++] = {phase, 0};
+  return true;
 }
 
 void detail::end_phase(Phase phase, std::chrono::nanoseconds time) noexcept {
-  open_phases &= ~bit(phase);
+  const std::int64_t others = open_phases.stack[--open_phases.depth].others;
+  if (open_phases.depth > 0) {
+    open_phases.stack[open_phases.depth - 1].others += time.count();
+  }
   core::PhaseAccount& account = current_account();
-  account.nanoseconds[index(phase)].fetch_add(time.count(), std::memory_order_relaxed);
+  account.nanoseconds[index(phase)].fetch_add(time.count() - others, std::memory_order_relaxed);
   account.ended[index(phase)].fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -53,13 +69,7 @@ std::int64_t StepTimes::since(Phase phase) const noexcept {
   return account_->nanoseconds[index(phase)].load(std::memory_order_relaxed) - start_[index(phase)];
 }
 
-double StepTimes::seconds(Phase phase) const noexcept {
-  std::int64_t time = since(phase);
-  if (phase == Phase::backward) {
-    time = std::max<std::int64_t>(0, time - since(Phase::reduce));  // a part of it
-  }
-  return 1e-9 * static_cast<double>(time);
-}
+double StepTimes::seconds(Phase phase) const noexcept { return 1e-9 * static_cast<double>(since(phase)); }
 
 double StepTimes::elapsed() const noexcept {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();

@@ -18,7 +18,7 @@ enum class Phase : std::uint8_t {
   replicate,  // making replicas equal to the module, in DataParallel
   forward,    // of a parallel wrapper; all replicas, from the first one's start to the last one's end, with their loss
   gather,     // joining outputs, or losses, in DataParallel
-  backward,   // Tensor::backward(), but for `reduce`
+  backward,   // Tensor::backward(), but for phases within it
   reduce,     // what the backward pass does not hide: adding replicas' gradients, waiting for other ranks'
   optimizer   // Optimizer::step()
 };
@@ -39,7 +39,7 @@ struct PhaseAccount {
 namespace detail {
 /// How many StepTimes there are.
 TANDEM_API extern std::atomic<int> step_time_collectors;
-/// Whether the phase has begun on the calling thread, and is not a part of the same one.
+/// Whether the phase begins here on the calling thread, and is not within the same one already.
 TANDEM_API bool begin_phase(Phase phase) noexcept;
 /// Adds to the account of the calling thread's rank, where ranks are threads, or of the process.
 TANDEM_API void end_phase(Phase phase, std::chrono::nanoseconds time) noexcept;
@@ -52,10 +52,10 @@ TANDEM_API void end_phase(Phase phase, std::chrono::nanoseconds time) noexcept;
 ///     train();
 ///     fmt::print(stderr, "{}", parallel::diagnose(times));
 ///
-/// All are wall times of the thread that calls, `reduce` of DataParallel's the one of the first device, on which
-/// everything else of the backward pass has ended by then: so the phases are disjoint, and their sum is at most the
-/// time of the steps (but where several threads train at once). On GPUs they are times of the host, which runs ahead
-/// of them. A step that is replayed from a recording has no phases.
+/// All are wall times of the thread that trains, and a phase within another is no part of that: so the phases are
+/// disjoint, and their sum is at most the time of the steps (but where several threads train at once). On GPUs they are
+/// times of the host, which runs ahead of them. A step that is replayed from a recording counts, but has hardly any
+/// phases: nearly all of it is the rest.
 class TANDEM_API StepTimes {
  public:
   /// Starts at 0.
@@ -82,8 +82,8 @@ class TANDEM_API StepTimes {
   std::chrono::steady_clock::time_point began_;
 };
 
-/// Its life is counted as time of `phase`, but for what lies within another of the same phase on the same thread. Costs
-/// a relaxed load and a branch when nothing collects.
+/// Its life is counted as time of `phase`, but for other phases within it, on the same thread. Costs a relaxed load and
+/// a branch when nothing collects.
 class PhaseScope {
  public:
   [[nodiscard]] explicit PhaseScope(Phase phase) noexcept

@@ -254,6 +254,7 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
 }
 
 DataLoader::Iterator DataLoader::begin() {
+  const PhaseScope timed(Phase::input);
   auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch_, size(), order_of(epoch_));
   ++epoch_;
   pass->start();

@@ -203,6 +203,7 @@ void Optimizer::prepare() {
 }
 
 void Optimizer::step() {
+  const PhaseScope timed(Phase::optimizer);
   prepare();
   if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this time gradients are what they are
     kernels::launch(kernels::context_for(grad_scale_.device()),
@@ -217,6 +218,7 @@ void Optimizer::update_all() {
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
+    const PhaseScope counted(Phase::optimizer);  // by itself where a recording is replayed
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;

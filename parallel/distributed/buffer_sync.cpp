@@ -10,7 +10,7 @@
 
 namespace tandem::inline v0::parallel {
 
-BufferSync::BufferSync(const std::vector<Tensor>& buffers) {
+BufferSync::BufferSync(const std::vector<Tensor>& buffers, bool are_same) {
   for (const Tensor& buffer : buffers) {
     const auto fits = [&](const Part& part) {
       const Tensor& first = part.members.front().buffer;
@@ -18,7 +18,7 @@ BufferSync::BufferSync(const std::vector<Tensor>& buffers) {
     };
     auto part = std::find_if(parts_.begin(), parts_.end(), fits);
     part = part == parts_.end() ? parts_.emplace(part) : part;
-    part->members.push_back({.buffer = buffer, .version = buffer.version()});
+    part->members.push_back({.buffer = buffer, .version = are_same ? buffer.version() : buffer.version() - 1});
   }
   for (Part& part : parts_) {
     std::int64_t numel = 0;

@@ -10,11 +10,12 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. Graphs that saved a buffer
-/// stay good where it had these values already.
+/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. Graphs that saved a
+/// buffer stay good where it had these values already.
 class BufferSync {
  public:
-  explicit BufferSync(const std::vector<Tensor>& buffers);
+  /// `are_same`: whether all ranks have the same values now.
+  BufferSync(const std::vector<Tensor>& buffers, bool are_same);
   /// A collective, unless there are no buffers.
   void run(ProcessGroup& group, int from);
 
@@ -22,7 +23,7 @@ class BufferSync {
   struct Member {
     Tensor buffer;
     Tensor place{};             // in the flat one
-    std::uint32_t version = 0;  // of the buffer, after the last run
+    std::uint32_t version = 0;  // of the buffer, when it was the same on all ranks
   };
   struct Part {
     std::vector<Member> members;

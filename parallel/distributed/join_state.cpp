@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/factories.h>
 
@@ -85,8 +86,8 @@ void JoinState::check_nothing_left() {
     }
   }
   check<ConfigError>(ranks.empty(),
-                     "Join: on {} there are gradients from no_sync() that were not reduced, and it is not known how "
-                     "many samples they are of; call zero_grad() before, or reduce them",
+                     "Join: on {} there are gradients that were not reduced, from no_sync() or from before wrapping, "
+                     "and it is not known how many samples they are of; call zero_grad() before, or reduce them",
                      name(ranks));
   accumulated_.assign(reducers_.size(), {});
 }
@@ -229,6 +230,7 @@ std::int64_t JoinState::changed_wrappers() {
 }
 
 void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
+  const PhaseScope timed(Phase::reduce);
   reducers_.front()->check_group();
   std::fill(values_.begin(), values_.end(), 0);
   const auto mine = values_.subspan(rank_ * width_, width_);

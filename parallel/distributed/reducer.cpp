@@ -114,7 +114,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
     broadcast_state(group_, module_);
   }
   if (find_unused_) {
-    used_ = zeros({static_cast<std::int64_t>(buckets_.members.size())},
+    used_ = zeros({2 * static_cast<std::int64_t>(buckets_.members.size())},
                   {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
   }
   if (size_ > 1) {
@@ -125,10 +125,13 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       agree_.emplace(group_.plan_all_reduce(used_->raw(), ReduceOp::max));
     }
     if (options.broadcast_buffers) {
-      buffers_ = std::make_unique<BufferSync>(module_.buffers());
+      buffers_ = std::make_unique<BufferSync>(module_.buffers(), options.init_sync);
     }
   }
-  arrived_.resize(buckets_.members.size());
+  passes_ = 1;  // which gave what is there already
+  for (const BucketMember& member : buckets_.members) {
+    arrived_.push_back(member.leaf->fresh() ? passes_ : 0);
+  }
   ready_.resize(buckets_.members.size());
   pending_.resize(buckets_.ranges.size());
   all_buffers_ = module_.buffers();

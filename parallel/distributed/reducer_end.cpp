@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -176,20 +180,30 @@ void Reducer::finish_pass() {
   reduced_ = passes_;
 }
 
-// A parameter that no rank has a new gradient of keeps what it has, bit by bit: none, or an old one, whose mean over
-// the ranks, or what a hook makes of it, may be another. One that some have gets the mean.
+// A parameter that no rank has a new gradient of keeps what all have, bit by bit: none, or an old one, whose mean over
+// the ranks, or what a hook makes of it, may be another. One that some have gets the mean, and is then a new one.
 void Reducer::agree_on_used() {
   if (!used_) {
     return;
   }
-  const auto used = used_->mutable_span<std::int32_t>();
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    used[i] = has_new(i) ? kGiven : buckets_.members[i].leaf->fresh() ? kKept : 0;
+  const std::size_t count = buckets_.members.size();
+  const auto both = used_->mutable_span<std::int32_t>();
+  const auto used = both.first(count);    // the most that a rank has
+  const auto negated = both.last(count);  // the least
+  for (std::size_t i = 0; i < count; ++i) {
+    used[i] = has_new(i) ? kGiven : 0;
   }
+  for (const auto& [member, old] : kept_) {
+    used[member] = std::max(used[member], kKept);
+  }
+  std::ranges::transform(used, negated.begin(), std::negate());
   if (agree_) {
     agree_->run();
   }
-  for (std::size_t i = 0; i < used.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (used[i] != -negated[i]) {
+      used[i] = kGiven;
+    }
     if (used[i] == kGiven) {
       buckets_.members[i].leaf->adopt_home();
     }
@@ -210,7 +224,7 @@ void Reducer::forget_pass() noexcept {
   for (PlannedAllReduce& plan : plans_) {
     try {
       plan.wait();
-    } catch (const CommError&) {  // of which the first is on its way up
+    } catch (const Error&) {  // of which the first is on its way up
     }
   }
   for (const BucketMember& member : buckets_.members) {

@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/buffer_sync.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
@@ -64,6 +65,7 @@ std::uint64_t Reducer::parameter_versions() const {
 }
 
 void Reducer::shadow() {
+  const PhaseScope timed(Phase::backward);
   try {
     const std::lock_guard lock(lock_);
     synced_ = true;

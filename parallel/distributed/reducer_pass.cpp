@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
@@ -160,6 +161,7 @@ void Reducer::fill_absent(std::size_t member, bool counts) {
 void Reducer::start(std::size_t bucket) {
   weigh(bucket);
   if (hook_) {
+    const PhaseScope timed(Phase::reduce);
     finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
   } else if (!plans_.empty()) {
     plans_[bucket].start();

@@ -65,6 +65,26 @@ TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
   }
 }
 
+// The optimiser would move that parameter on this rank alone.
+TEST(DdpKept, GradientsThatSomeRanksHaveAreTheMeanOnAll) {
+  as_ranks(3, [](ProcessGroup& group) {
+    TwoHeads model;
+    if (group.rank() == 0) {
+      model(full({1, 1}, 3.0), 0).sum().backward();  // before wrapping
+    }
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    ddp(full({1, 1}, 1.0), 1).sum().backward();
+    EXPECT_NEAR(grad_of(model.a), 1, 1e-6);
+    if (group.rank() == 2) {
+      model.a.zero_grad();
+    }
+    model.b.zero_grad();
+    ddp(full({1, 1}, 1.0), 1).sum().backward();
+    EXPECT_NEAR(grad_of(model.a), 2.0 / 3, 1e-6);
+    EXPECT_NEAR(grad_of(model.b), 1, 1e-6);
+  });
+}
+
 TEST(DdpKept, GradientsAreNotGivenToHooksAgain) {
   for (const int ranks : {1, 2}) {
     as_ranks(ranks, [ranks](ProcessGroup& group) {

@@ -123,8 +123,9 @@ TEST(JoinErrors, GradientsThatNoSyncLeftBeforeIt) {
       Join join(ddp);
       join.finish([] {});
     });
-    EXPECT_EQ(texts[1], fmt::format("Join: on {} there are gradients from no_sync() that were not reduced, and it is "
-                                    "not known how many samples they are of; call zero_grad() before, or reduce them",
+    EXPECT_EQ(texts[1], fmt::format("Join: on {} there are gradients that were not reduced, from no_sync() or from "
+                                    "before wrapping, and it is not known how many samples they are of; call "
+                                    "zero_grad() before, or reduce them",
                                     everywhere ? "ranks 0, 1" : "rank 1"));
     EXPECT_EQ(texts[0], texts[1]);
   }
