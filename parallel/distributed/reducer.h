@@ -129,6 +129,7 @@ class Reducer final : public autograd::LeafObserver,
   bool synced_ = false;
   std::uint64_t passes_ = 0;
   std::uint64_t reduced_ = 0;           // the last pass that was
+  bool follows_ = false;                // in a Join, this rank's input has ended
   std::vector<std::uint64_t> arrived_;  // of each member, the last pass that gave it a gradient
   std::vector<std::uint64_t> ready_;    // of each member, the last pass in which it was counted below
   std::vector<std::size_t> pending_;    // of each bucket, members that are not ready

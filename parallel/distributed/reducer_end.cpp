@@ -181,7 +181,8 @@ void Reducer::finish_pass() {
 }
 
 // A parameter that no rank has a new gradient of keeps what all have, bit by bit: none, or an old one, whose mean over
-// the ranks, or what a hook makes of it, may be another. One that some have gets the mean, and is then a new one.
+// the ranks, or what a hook makes of it, may be another. One that some have gets the mean, and is then a new one. Who
+// only follows does as the others.
 void Reducer::agree_on_used() {
   if (!used_) {
     return;
@@ -193,15 +194,19 @@ void Reducer::agree_on_used() {
   for (std::size_t i = 0; i < count; ++i) {
     used[i] = has_new(i) ? kGiven : 0;
   }
-  for (const auto& [member, old] : kept_) {
-    used[member] = std::max(used[member], kKept);
+  if (follows_) {
+    std::ranges::fill(negated, -kGiven);
+  } else {
+    for (const auto& [member, old] : kept_) {
+      used[member] = kKept;
+    }
+    std::ranges::transform(used, negated.begin(), std::negate());
   }
-  std::ranges::transform(used, negated.begin(), std::negate());
   if (agree_) {
     agree_->run();
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (used[i] != -negated[i]) {
+    if (used[i] == kKept && negated[i] == 0) {
       used[i] = kGiven;
     }
     if (used[i] == kGiven) {

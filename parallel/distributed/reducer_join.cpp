@@ -76,9 +76,10 @@ void Reducer::shadow() {
     buffers_from_ = turn.buffers_from;
     weight_ = turn.weight;
     factor_ = turn.factor;
+    const bool counts = weight_ > 0;  // else what was reduced before is no gradient of this pass
+    follows_ = !counts;
     for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
       autograd::Leaf& leaf = *buckets_.members[i].leaf;
-      const bool counts = weight_ > 0;  // else what was reduced before is no gradient of this pass
       fill_absent(i, counts);
       leaf.set_fresh(leaf.fresh() && counts);
       if (!find_unused_) {

@@ -49,6 +49,7 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
     pass_ = pass;
     synced_ = false;
     ++passes_;
+    follows_ = false;
     autograd::listen_to_pass(node, *this);
   }
   if (synced && !std::exchange(synced_, true)) {

@@ -129,6 +129,8 @@ TEST(DdpWrappers, ReduceInOneOrderThoughTheirDepthsDifferByRank) {
       loss_of(text, image, kShort).backward();
       loss_of(text, image, kLong).backward();
       const Tensor of_both[] = {text.layer.weight.grad() * 0.5, image.layer.weight.grad() * 0.5};
+      text.zero_grad();
+      image.zero_grad();
       DistributedDataParallel wrapped_text(text);
       DistributedDataParallel wrapped_image(image);
       std::optional<parallel::Join> join;
