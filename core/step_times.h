@@ -31,8 +31,8 @@ TANDEM_API const char* to_string(Phase phase) noexcept;
 namespace core {
 /// The time that phases took, and how many of each ended. Never reset, so that several may read it.
 struct PhaseAccount {
-  std::array<std::atomic<std::int64_t>, kPhases> nanoseconds{};
-  std::array<std::atomic<std::int64_t>, kPhases> ended{};
+  std::array<std::atomic<std::int64_t>, kPhases> nanoseconds{};  // in each phase, without those within it
+  std::array<std::atomic<std::int64_t>, kPhases> ended{};        // how often
 };
 }  // namespace core
 
