@@ -12,6 +12,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/graph/capture.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/linear.h>
@@ -127,7 +128,10 @@ TEST(CaptureErrors, AStepThatNeverDoesTheSame) {
             "in the run before a tensor of 4 bytes was made. It cannot be captured; call the function itself");
 }
 
+constexpr const char* kNoClearedPadding = "clang 19 has no __builtin_clear_padding: arguments cannot be compared";
+
 TEST(CaptureErrors, ANumberThatChanges) {
+  if (!kernels::kPaddingIsZero) GTEST_SKIP() << kNoClearedPadding;
   int i = 0;
   EXPECT_EQ(refused([&](const Tensor& x) { return (x + 1) * ++i; }),
             "captured step: 6 runs, and no two in a row did the same: launch 2, 'pointwise', had other numbers or "
@@ -136,6 +140,7 @@ TEST(CaptureErrors, ANumberThatChanges) {
 }
 
 TEST(CaptureErrors, StateThatIsReplaced) {
+  if (!kernels::kPaddingIsZero) GTEST_SKIP() << kNoClearedPadding;
   Tensor total = zeros({2});
   EXPECT_EQ(refused([&](const Tensor& x) {
               total = total + x;
