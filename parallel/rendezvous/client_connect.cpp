@@ -73,7 +73,15 @@ asio::awaitable<std::shared_ptr<Channel>> attempt(tcp::endpoint endpoint, Clock:
   if (std::exchange(*expired, true)) {
     error = asio::error::timed_out;
   }
-  if (!error && socket.local_endpoint() == socket.remote_endpoint()) {
+  tcp::endpoint here;
+  tcp::endpoint there;
+  if (!error) {
+    here = socket.local_endpoint(error);
+  }
+  if (!error) {
+    there = socket.remote_endpoint(error);  // an error where the server has gone since
+  }
+  if (!error && here == there) {
     error = asio::error::connection_refused;  // nobody listens, and the system chose that very port for us
   }
   if (error) {
