@@ -217,6 +217,12 @@ DataLoader::DataLoader(DatasetHandle dataset, const DataLoaderOptions& options)
   if (options.device) {
     require_available(*options.device);
   }
+  if (const auto expected = options.sampler ? options.sampler->data_size() : std::nullopt) {
+    check<ConfigError>(*expected == dataset_->size(),
+                       "DataLoader: the sampler was made for a data set of {} samples, and this one has {}; give both "
+                       "the same",
+                       *expected, dataset_->size());
+  }
   const std::int64_t samples = samples_per_epoch();
   check<ConfigError>(samples >= 0, "DataLoader: the sampler's size() is {}", samples);
   check<ConfigError>(!options.drop_last || options.batch_size <= samples,

@@ -37,7 +37,8 @@ class TANDEM_API DataLoader {
   class Iterator;
 
   /// Borrows a data set that is an lvalue, which must outlive the loader, and keeps a temporary. Throws ConfigError for
-  /// an empty data set, a batch size below 1, drop_last with less than one batch, or shuffle with a sampler.
+  /// an empty data set, a batch size below 1, drop_last with less than one batch, shuffle with a sampler, or one of
+  /// another data set.
   explicit DataLoader(DatasetHandle dataset, const DataLoaderOptions& options = {});
 
   /// Batches in an epoch.

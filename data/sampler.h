@@ -18,6 +18,9 @@ class TANDEM_API Sampler {
   /// The indices of one epoch, size() of them. Random choices must come from current_generator() alone: the loader
   /// seeds it by epoch, which makes the order a function of the loader's seed and the epoch.
   virtual std::vector<std::int64_t> indices() const = 0;
+  /// Of how many samples it chooses, where it knows: the data set of its loader must have as many, since one that has
+  /// more would keep the rest to itself.
+  virtual std::optional<std::int64_t> data_size() const { return std::nullopt; }
 };
 
 /// 0, 1, 2, ...: what a loader does by itself.
@@ -26,6 +29,7 @@ class TANDEM_API SequentialSampler final : public Sampler {
   explicit SequentialSampler(const Dataset& data_source) : size_(data_source.size()) {}
   std::int64_t size() const override { return size_; }
   std::vector<std::int64_t> indices() const override;
+  std::optional<std::int64_t> data_size() const override { return size_; }
 
  private:
   std::int64_t size_;
@@ -45,6 +49,7 @@ class TANDEM_API RandomSampler final : public Sampler {
   explicit RandomSampler(const Dataset& data_source, const RandomSamplerOptions& options = {});
   std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> indices() const override;
+  std::optional<std::int64_t> data_size() const override { return data_size_; }
 
  private:
   std::int64_t data_size_;
@@ -60,6 +65,7 @@ class TANDEM_API WeightedRandomSampler final : public Sampler {
   WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples, bool replacement = true);
   std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> indices() const override;
+  std::optional<std::int64_t> data_size() const override { return static_cast<std::int64_t>(weights_.size()); }
 
  private:
   std::vector<double> weights_;

@@ -44,6 +44,7 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   std::int64_t size() const override { return size_; }
   /// This rank's indices of the next epoch.
   std::vector<std::int64_t> indices() const override;
+  std::optional<std::int64_t> data_size() const override { return data_size_; }
   /// The next pass is that of `epoch`.
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,9 +76,21 @@ class Reducer final : public autograd::LeafObserver,
 
  private:
   class OutputNode;
+  using ThreadId = std::atomic<std::thread::id>;
+  class HookScope {
+   public:
+    explicit HookScope(ThreadId& runs_on) noexcept : runs_on_(runs_on) { runs_on_ = std::this_thread::get_id(); }
+    ~HookScope() { runs_on_ = std::thread::id(); }
+    HookScope(const HookScope&) = delete;
+    HookScope& operator=(const HookScope&) = delete;
+
+   private:
+    ThreadId& runs_on_;
+  };
 
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
   void refuse_pass(const std::exception& failure, bool synced);
+  void refuse_within_hook() const;
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
   void on_pass_begin() override;
@@ -119,6 +133,7 @@ class Reducer final : public autograd::LeafObserver,
   std::optional<PlannedAllReduce> agree_;
   std::unique_ptr<BufferSync> buffers_;
   CommHook hook_;
+  ThreadId hook_runs_on_{};  // or on none
   JoinState* join_ = nullptr;
   std::size_t join_index_ = 0;
 

@@ -151,6 +151,7 @@ void Reducer::finish_pass() {
   }
   if (hook_) {
     start(last);
+    const HookScope runs(hook_runs_on_);
     for (const std::function<void()>& finish : finishers_) {
       if (finish) {
         finish();

@@ -30,10 +30,19 @@ std::string list(const std::vector<std::string>& names) {
 
 }  // namespace
 
+// It runs under the lock, for which what it begins would wait.
+void Reducer::refuse_within_hook() const {
+  check<AutogradError>(
+      hook_runs_on_.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+      "DistributedDataParallel: a comm hook runs a backward pass through the wrapper or its parameters, "
+      "which is in one already; a hook may reduce, and no more");
+}
+
 void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
   if (synced) {
     check_group();
   }
+  refuse_within_hook();
   const std::lock_guard lock(lock_);
   const void* pass = node.pass.load(std::memory_order_relaxed);
   const bool is_first = pass != pass_;
@@ -99,6 +108,7 @@ void Reducer::arm() {
 }
 
 bool Reducer::on_gradient(Leaf& leaf) {
+  refuse_within_hook();
   const std::lock_guard lock(lock_);
   const std::size_t member = leaf.observed_as;
   if (leaf.pass.load(std::memory_order_relaxed) != pass_) {
@@ -163,6 +173,7 @@ void Reducer::start(std::size_t bucket) {
   weigh(bucket);
   if (hook_) {
     const PhaseScope timed(Phase::reduce);
+    const HookScope runs(hook_runs_on_);
     finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
   } else if (!plans_.empty()) {
     plans_[bucket].start();

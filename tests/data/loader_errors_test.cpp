@@ -168,6 +168,9 @@ TEST(DataLoaderErrors, SamplersMustFitTheDataSet) {
               DataLoader(dataset, {.shuffle = true, .sampler = std::make_shared<data::RandomSampler>(dataset)});
             }),
             "DataLoader: sampler option is mutually exclusive with shuffle");
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { DataLoader(dataset, {.sampler = std::make_shared<data::RandomSampler>(Numbers(3))}); }),
+            "DataLoader: the sampler was made for a data set of 3 samples, and this one has 4; give both the same");
   EXPECT_EQ(message_of<ConfigError>([&] {
               DataLoader(dataset,
                          {.batch_size = 3, .sampler = std::make_shared<Fixed>(2, Indices{0, 1}), .drop_last = true});

@@ -2,6 +2,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,47 @@ TEST(DdpErrors, ABackwardThatIsRefusedBeforeItBeginsIsToldToAll) {
     });
     EXPECT_NE(text.find("aborted by rank 1: its backward pass failed: backward: "), std::string::npos) << text;
     EXPECT_NE(text.find(reasons[i]), std::string::npos) << text;
+  }
+}
+
+struct TwoHeads : nn::Module<TwoHeads> {
+  nn::Linear left = child("left", nn::Linear(2, 1));
+  nn::Linear right = child("right", nn::Linear(2, 1));
+  std::pair<Tensor, Tensor> forward(const Tensor& x) const { return {left(x), right(x)}; }
+};
+
+// It would wait for the pass that it is part of, for ever. (If both reach the same parameter, the engine refuses.)
+TEST(DdpErrors, ACommHookThatRunsABackwardPass) {
+  using Wrapper = DistributedDataParallel<TwoHeads>;
+  const std::function<Tensor(Wrapper&)> within[] = {
+      [](Wrapper& ddp) { return ddp(ones({1, 2})).second; },
+      [](Wrapper& ddp) { return ddp.module()(ones({1, 2})).second; },
+  };
+  for (const auto& output : within) {
+    for (const bool at_the_end : {false, true}) {
+      as_ranks(2, [&](ProcessGroup&) {
+        TwoHeads model;
+        Wrapper ddp(model, {.find_unused_parameters = true});
+        ddp.register_comm_hook([&](ProcessGroup&, const parallel::GradBucket&) -> std::function<void()> {
+          const auto backward = [&] {
+            const GradModeScope recording(true);
+            output(ddp).sum().backward();
+          };
+          if (at_the_end) {
+            return backward;
+          }
+          backward();
+          return {};
+        });
+        const Tensor loss = ddp(ones({3, 2})).first.sum();
+        EXPECT_EQ(message_of<AutogradError>([&] { loss.backward(); }),
+                  "DistributedDataParallel: a comm hook runs a backward pass through the wrapper or its parameters, "
+                  "which is in one already; a hook may reduce, and no more");
+        for (const Tensor& parameter : model.parameters()) {
+          EXPECT_FALSE(parameter.grad().defined());
+        }
+      });
+    }
   }
 }
 

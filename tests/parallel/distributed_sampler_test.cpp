@@ -143,6 +143,16 @@ TEST(DistributedSampler, KnowsTheRankAndItsLoaderDropsNothing) {
   });
 }
 
+// As when the data are split after the sampler was made: the rest would be seen by nobody.
+TEST(DistributedSampler, BelongsToALoaderOfTheSameDataSet) {
+  as_ranks(2, [](parallel::ProcessGroup&) {
+    const Samples samples(9);
+    const auto sampler = std::make_shared<DistributedSampler>(Samples(8));
+    EXPECT_EQ(message_of<ConfigError>([&] { data::DataLoader(samples, {.sampler = sampler}); }),
+              "DataLoader: the sampler was made for a data set of 8 samples, and this one has 9; give both the same");
+  });
+}
+
 // The others would wait for those that threw.
 TEST(DistributedSampler, LeavesRanksWithoutSamplesWhereExactAndTheyAreFew) {
   as_ranks(3, [](parallel::ProcessGroup& group) {
