@@ -130,6 +130,8 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
                            0, std::numeric_limits<std::int64_t>::max());
   add_path(app, "--out", "Run folder, new or empty; when not given, one under runs/", options.out);
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
+  app.add_flag("--diagnose", options.diagnose,
+               "Say where the time of the last epoch's steps went, and what would save it");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
   app.parse_complete_callback([&app, &options] {

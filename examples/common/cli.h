@@ -27,6 +27,7 @@ struct CommonOptions {
   std::uint64_t seed = 0;                         ///< at most 2^63 - 1, which config.json can hold
   std::string out = {};                           ///< run folder; empty: runs/<program>-<time>
   bool captured = false;                          ///< steps are recorded and replayed
+  bool diagnose = false;                          ///< say where the time of the last epoch's steps went
   bool json = false;                              ///< the last line of stdout is one JSON object
   bool quiet = false;                             ///< no progress on stderr
 };

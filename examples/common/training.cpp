@@ -11,6 +11,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/step_times.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
 #include <tandem/graph/capture.h>
@@ -19,6 +20,7 @@
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/join.h>
 #include <tandem/telemetry/progress.h>
 #include <tandem/tensor/factories.h>
@@ -164,6 +166,10 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     double loss_sum = 0;
     std::int64_t seen = 0;
     std::int64_t batch = 0;
+    std::optional<StepTimes> times;
+    if (options_.diagnose && epoch == options_.epochs) {
+      times.emplace();
+    }
     std::optional<parallel::Join> join;  // some ranks have a row more than others
     if (together_) {
       join.emplace(*together_);
@@ -191,6 +197,9 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     }
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     total_seconds += seconds;
+    if (times) {
+      diagnosis_ = together_ ? parallel::diagnose(*times, parallel::default_group()) : parallel::diagnose(*times);
+    }
 
     const Tensor output = predict(my_test.x());
     if (!all_finite(output)) {

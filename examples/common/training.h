@@ -67,6 +67,8 @@ class Trainer {
   double run(tandem::telemetry::RunFolder* folder, const tandem::data::TensorDataset& test, const Score& score);
 
   const std::vector<EpochMetrics>& history() const noexcept { return history_; }
+  /// With --diagnose, lines about the last epoch's steps, the same on all ranks; else empty.
+  const std::string& diagnosis() const noexcept { return diagnosis_; }
 
  private:
   tandem::Tensor loss(const tandem::Tensor& x, const tandem::Tensor& y);
@@ -85,6 +87,7 @@ class Trainer {
   bool cosine_;
   std::unique_ptr<tandem::optim::Optimizer> optimizer_;
   std::vector<EpochMetrics> history_;
+  std::string diagnosis_;
 };
 
 /// The fields of config.json that both samples share.

@@ -85,6 +85,7 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
   const double seconds = trainer.run(&folder, pixels.test, score);
   const double accuracy = trainer.history().back().score;
   write_picture(folder, digits, trainer.history());
+  fmt::print("{}", trainer.diagnosis());
   fmt::print("test accuracy: {:.2f} %  ({} epochs in {:.2f} s of training)\n", 100 * accuracy, options.epochs, seconds);
   fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
   if (options.json) {
@@ -120,7 +121,8 @@ int mlp(int argc, char** argv) {
       "  mlp --hidden 512 --epochs 10         another net\n"
       "  mlp --data ~/mnist --json --quiet    MNIST files; the last line is JSON\n"
       "  mlp --ranks 2 --batch-size 32        two ranks, threads of this process\n"
-      "  tandem run -n 2 mlp --batch-size 32  two ranks, processes");
+      "  tandem run -n 2 mlp --batch-size 32  two ranks, processes\n"
+      "  mlp --ranks 2 --diagnose             why two are not twice as fast as one");
   if (const auto code = example::parse(app, argc, argv)) {
     return *code;
   }

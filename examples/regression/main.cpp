@@ -99,6 +99,7 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
   const double seconds = trainer.run(&folder, task.test, task.score());
   const double rmse = trainer.history().back().score;
   write_picture(folder, task, baseline, trainer.history());
+  fmt::print("{}", trainer.diagnosis());
   fmt::print("test RMSE: {}  (linear least squares: {}; {} epochs in {:.2f} s of training)\n", readable(rmse),
              readable(baseline), options.epochs, seconds);
   fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());

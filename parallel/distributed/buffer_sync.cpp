@@ -46,16 +46,17 @@ bool has_bytes_of(const Tensor& buffer, const Tensor& place) {
 
 }  // namespace
 
-// A graph that saved the buffer stays good where nobody has changed the buffer.
+// A graph that saved the buffer stays good where nobody has changed the buffer. To compare would wait for a GPU: there
+// one that this rank has not written is taken for unchanged. If the sender has written it, its own graphs say so.
 void BufferSync::take(Member& member) {
   const Tensor& place = member.place;
   Tensor& buffer = member.buffer;
   const bool fits =
       buffer.dtype() == place.dtype() && buffer.shape() == place.shape() && buffer.device() == place.device();
-  if (fits && place.device().type == DeviceType::cuda && buffer.version() == member.version) {
-    // To compare would wait for the GPU. If the sender changed it since, the sender's own graphs say so.
+  const bool on_gpu = place.device().type == DeviceType::cuda;
+  if (fits && on_gpu && buffer.version() == member.version) {
     tandem::detail::copy(buffer.raw(), place.raw());
-  } else if (!fits || place.device().type == DeviceType::cuda || !has_bytes_of(buffer, place)) {
+  } else if (!fits || on_gpu || !has_bytes_of(buffer, place)) {
     buffer.copy_(place);
   }
 }

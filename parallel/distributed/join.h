@@ -52,7 +52,7 @@ struct JoinOptions {
 class TANDEM_API Join {
  public:
   /// A collective. Refers to `ddp`, which must live as long. Throws ConfigError if that is in a Join; and on all ranks
-  /// where one has gradients from no_sync() that were not reduced.
+  /// where one has gradients, from no_sync() or from before wrapping, that were not reduced.
   template <class M>
   explicit Join(DistributedDataParallel<M>& ddp, const JoinOptions& options = {})
       : Join(std::vector{detail::reducer_of(ddp)}, options) {}

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -97,6 +98,21 @@ TEST_P(RankedSample, LeadingRankSpeaksForAll) {
   const Record config = parse_record(text("run/config.json"));
   EXPECT_EQ(config.at("parallel"), "ddp");
   EXPECT_EQ(config.at("ranks"), "2");
+}
+
+TEST_P(RankedSample, SaysWhereTheTimeOfTheLastEpochWent) {
+  const bool is_mlp = std::string(GetParam()) == "mlp";
+  const std::pair<Arguments, std::string> cases[] = {
+      {{"--ranks", "2"}, is_mlp ? "30 steps on each of 2 ranks, " : "65 steps on each of 2 ranks, "},
+      {{"--parallel", "dp", "--devices", "cpu:0,cpu:1"}, is_mlp ? "60 steps, " : "129 steps, "},
+      {{}, is_mlp ? "60 steps, " : "129 steps, "}};
+  for (const auto& [arguments, steps] : cases) {
+    const Outcome outcome = run(with({"--epochs", "2", "--hidden", "8", "--diagnose", "--quiet"}, arguments));
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.out, StartsWith(steps));
+    EXPECT_THAT(outcome.out, ::testing::AllOf(HasSubstr("\n  optimizer "), HasSubstr("\ntest ")));
+    EXPECT_EQ(outcome.err, "");
+  }
 }
 
 TEST_P(RankedSample, OneRankSaysHowManyItIs) {
