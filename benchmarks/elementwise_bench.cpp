@@ -19,6 +19,7 @@
 #include <tandem/kernels/optimizer.h>
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/prepared_gradient.h>
+#include <tandem/kernels/random.h>
 #include <tandem/kernels/reduce.h>
 #include <tandem/kernels/softmax_loss.h>
 #include <tandem/tandem.h>
@@ -205,6 +206,37 @@ void bias_gradient(benchmark::State& state) {
       [&] { add_rows(in.data(), rows, columns, out.data()); });
 }
 
+// Forward and backward. The floor copies twice, and draws no numbers: these take the largest part.
+void dropout_and_gradient(benchmark::State& state) {
+  const std::int64_t count = state.range(0);
+  const Values x = random_values(count);
+  Values y(x.size());
+  std::vector<std::uint8_t> mask(x.size());
+  StepState step;
+  const Dropout forward{.dtype = DType::f32,
+                        .count = count,
+                        .p = 0.3,
+                        .in = x.data(),
+                        .out = y.data(),
+                        .mask = mask.data(),
+                        .seed = 1,
+                        .offset = 0,
+                        .state = &step};
+  const DropoutGrad backward{
+      .dtype = DType::f32, .count = count, .p = 0.3, .grad = x.data(), .mask = mask.data(), .in_grad = y.data()};
+  compare(
+      state, "Gelem/s", static_cast<double>(count),
+      [&] {
+        launch(context_for(Device()), forward);
+        launch(context_for(Device()), backward);
+      },
+      [&] {
+        std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+        benchmark::ClobberMemory();
+        std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+      });
+}
+
 void exp_of(benchmark::State& state) { function_of(state, PointwiseOp::exp); }
 void log_of(benchmark::State& state) { function_of(state, PointwiseOp::log); }
 void tanh_of(benchmark::State& state) { function_of(state, PointwiseOp::tanh); }
@@ -221,6 +253,7 @@ BENCHMARK(cross_entropy_and_gradient)
     ->Args({128, 10})
     ->Args({256, 1000})
     ->UseManualTime();
+BENCHMARK(dropout_and_gradient)->Name("dropout+gradient")->Arg(24'576)->Arg(1'048'576)->UseManualTime();
 BENCHMARK(adam)->Name("Adam")->Arg(66'816)->Arg(668'672)->Arg(25'067'520)->UseManualTime();
 BENCHMARK(bias_gradient)->Name("bias gradient")->Args({128, 10})->Args({128, 512})->Args({256, 4096})->UseManualTime();
 

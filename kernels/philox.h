@@ -9,8 +9,9 @@ namespace tandem::inline v0::kernels {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit numbers from a
 /// key and a counter, without state. The same on every device.
-TANDEM_HD inline std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
-                                                     std::uint64_t counter_high = 0) noexcept {
+[[gnu::always_inline]] TANDEM_HD inline std::array<std::uint32_t, 4> philox(std::uint64_t key,
+                                                                            std::uint64_t counter_low,
+                                                                            std::uint64_t counter_high = 0) noexcept {
   std::uint32_t x0 = static_cast<std::uint32_t>(counter_low);
   std::uint32_t x1 = static_cast<std::uint32_t>(counter_low >> 32);
   std::uint32_t x2 = static_cast<std::uint32_t>(counter_high);

@@ -1,29 +1,58 @@
+#include <cmath>
+#include <type_traits>
+
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/dropout_rows.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
 
 namespace tandem::inline v0::kernels {
 
+namespace {
+
+constexpr std::int64_t kChunk = 8192;  // elements, which stay in the cache; a multiple of 4: chunks share no block
+
+// A number's upper 24 bits are at least this where uniform_f32(number) >= p.
+std::uint32_t threshold_of(double p) {
+  return static_cast<std::uint32_t>(std::ceil(static_cast<double>(static_cast<float>(p)) * 0x1p24));
+}
+
+// p = 1 drops everything: 1 / (1 - p) must not make NaN of it.
+template <class T>
+ComputeType<T> scale_of(double p) {
+  return p < 1 ? static_cast<ComputeType<T>>(1 / (1 - p)) : ComputeType<T>(0);
+}
+
+template <class T>
+void scale_masked(const T* in, const std::uint8_t* mask, T* out, std::int64_t count, double p, Accumulate accumulate) {
+  const ComputeType<T> scale = scale_of<T>(p);
+  if constexpr (std::is_same_v<T, float>) {
+    TANDEM_BY_ISA(masked_scale_f32)({in, mask, out, count, scale, accumulate});
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const ComputeType<T> value = mask[i] != 0 ? in[i] * scale : ComputeType<T>(0);
+      out[i] = T(accumulate == Accumulate::yes ? out[i] + value : value);
+    }
+  }
+}
+
+}  // namespace
+
 void run(OnCpu, Context&, const Dropout& kernel) {
+  const std::uint64_t base = kernel.state->random_offset + kernel.offset;
   core::dispatch_floating(kernel.dtype, "dropout", [&]<class T>() {
     const T* in = static_cast<const T*>(kernel.in);
     T* out = static_cast<T*>(kernel.out);
-    using C = ComputeType<T>;
-    // p = 1 drops everything: 1 / (1 - p) must not make NaN of it.
-    const C scale = kernel.p < 1 ? static_cast<C>(1 / (1 - kernel.p)) : C(0);
-    const float p = static_cast<float>(kernel.p);
-    const std::uint64_t base = kernel.state->random_offset + kernel.offset;
-    core::parallel_for(kernel.count, 8192, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; i += 4) {
-        const auto block = philox(kernel.seed, base + static_cast<std::uint64_t>(i / 4));
-        for (int lane = 0; lane < 4 && i + lane < end; ++lane) {
-          const bool keep = uniform_f32(block[static_cast<std::size_t>(lane)]) >= p;
-          kernel.mask[i + lane] = keep;
-          out[i + lane] = T(keep ? in[i + lane] * scale : C(0));
-        }
-      }
+    core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
+      std::uint8_t* mask = kernel.mask + begin;
+      TANDEM_BY_ISA(keep_mask)
+      ({.mask = mask,
+        .count = end - begin,
+        .key = kernel.seed,
+        .counter = base + static_cast<std::uint64_t>(begin / 4),
+        .threshold = threshold_of(kernel.p)});
+      scale_masked(in + begin, mask, out + begin, end - begin, kernel.p, Accumulate::no);
     });
   });
 }
@@ -32,13 +61,8 @@ void run(OnCpu, Context&, const DropoutGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "dropout", [&]<class T>() {
     const T* grad = static_cast<const T*>(kernel.grad);
     T* out = static_cast<T*>(kernel.in_grad);
-    using C = ComputeType<T>;
-    const C scale = kernel.p < 1 ? static_cast<C>(1 / (1 - kernel.p)) : C(0);
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const C value = kernel.mask[i] != 0 ? grad[i] * scale : C(0);
-        out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);
-      }
+      scale_masked(grad + begin, kernel.mask + begin, out + begin, end - begin, kernel.p, kernel.accumulate);
     });
   });
 }

@@ -144,8 +144,9 @@ TEST(RandomFill, NormalNumbersAreFinite) {
 }
 
 TEST(Dropout, KeepsAndScalesByItsMask) {
-  StepState state{.random_offset = 3};
-  for (const std::int64_t count : {1, 3, 4, 5, 8192, 8193, 20003}) {
+  constexpr std::uint64_t kCarries = 0xffffffff - 100 - 3;  // from the lower half of a counter into the upper one
+  StepState state{.random_offset = kCarries};
+  for (const std::int64_t count : {1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 8192, 8193, 20003}) {
     test::Rng rng(89);
     const auto in = test::random_values<float>(rng, count, 0.5, 1);
     std::vector<float> out(in.size());
@@ -160,7 +161,7 @@ TEST(Dropout, KeepsAndScalesByItsMask) {
                                 .offset = 100,
                                 .state = &state});
     for (std::size_t i = 0; i < in.size(); ++i) {
-      const bool keep = uniform_f32(philox(9, 103 + i / 4)[i % 4]) >= 0.25f;
+      const bool keep = uniform_f32(philox(9, kCarries + 100 + i / 4)[i % 4]) >= 0.25f;
       ASSERT_EQ(mask[i], keep);
       ASSERT_EQ(out[i], keep ? in[i] * static_cast<float>(1 / 0.75) : 0.0f);
     }
@@ -181,23 +182,50 @@ TEST(Dropout, KeepsAndScalesByItsMask) {
   }
 }
 
-TEST(Dropout, AllOrNothing) {
+// A p that no f32 has exactly, and one where the last of the 24 bits decides.
+TEST(Dropout, KeepsWhatIsNotBelowP) {
   StepState state;
-  const std::vector<double> in{1, -2, INFINITY, 4, 5};
-  for (const double p : {0.0, 1.0}) {
-    std::vector<double> out(in.size(), 99);
-    std::vector<std::uint8_t> mask(in.size());
-    launch(test::cpu(), Dropout{.dtype = DType::f64,
-                                .count = 5,
+  constexpr std::int64_t kCount = 50000;
+  const std::vector<float> in(kCount, 1);
+  for (const double p : {0.1, 0.3, 0x1p-24, 0x1.8p-24, 1 - 0x1p-24, 1 - 0x1p-30}) {
+    std::vector<float> out(in.size());
+    std::vector<std::uint8_t> mask(in.size(), 7);
+    launch(test::cpu(), Dropout{.dtype = DType::f32,
+                                .count = kCount,
                                 .p = p,
                                 .in = in.data(),
                                 .out = out.data(),
                                 .mask = mask.data(),
-                                .seed = 1,
+                                .seed = 0x123456789abcdef0,
                                 .offset = 0,
                                 .state = &state});
-    EXPECT_EQ(out, p == 0 ? in : std::vector<double>(in.size(), 0)) << "no NaN from infinity times zero";
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      ASSERT_EQ(mask[i], uniform_f32(philox(0x123456789abcdef0, i / 4)[i % 4]) >= static_cast<float>(p) ? 1 : 0) << p;
+    }
   }
+}
+
+TEST(Dropout, AllOrNothing) {
+  StepState state;
+  const auto check = [&]<class T>(T) {
+    const std::vector<T> in{1, -2, INFINITY, 4, 5};
+    for (const double p : {0.0, 1.0}) {
+      std::vector<T> out(in.size(), 99);
+      std::vector<std::uint8_t> mask(in.size());
+      launch(test::cpu(), Dropout{.dtype = dtype_of<T>,
+                                  .count = 5,
+                                  .p = p,
+                                  .in = in.data(),
+                                  .out = out.data(),
+                                  .mask = mask.data(),
+                                  .seed = 1,
+                                  .offset = 0,
+                                  .state = &state});
+      EXPECT_EQ(out, p == 0 ? in : std::vector<T>(in.size(), 0)) << "no NaN from infinity times zero";
+    }
+  };
+  check(float());
+  check(double());
 }
 
 }  // namespace
