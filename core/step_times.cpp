@@ -1,90 +1,225 @@
 #include <tandem/core/step_times.h>
 
 #include <algorithm>
-#include <cstddef>
-
-#include <tandem/core/thread_state.h>
+#include <functional>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
 
 namespace tandem::inline v0 {
 
 namespace {
 
-core::PhaseAccount process_account;
-
-// The phases that are open on a thread, each within the one before.
-struct OpenPhases {
-  struct Open {
-    Phase phase;
-    std::int64_t others;  // nanoseconds of phases within it
-  };
-  std::array<Open, kPhases> stack;
-  std::size_t depth = 0;
-};
-constinit thread_local OpenPhases open_phases{};
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
 
 std::size_t index(Phase phase) noexcept { return static_cast<std::size_t>(phase); }
 
-core::PhaseAccount& current_account() noexcept {
-  core::PhaseAccount* account = core::thread_state().phases;
-  return account != nullptr ? *account : process_account;
+double to_seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+nanoseconds wait_of(const std::array<nanoseconds, kPhases>& phases) noexcept {
+  return phases[index(Phase::reduce)] + phases[index(Phase::collective)];
 }
 
 }  // namespace
 
-std::atomic<int> detail::step_time_collectors{0};
+namespace core {
 
-bool detail::begin_phase(Phase phase) noexcept {
-  const auto end = open_phases.stack.begin() + static_cast<std::ptrdiff_t>(open_phases.depth);
-  if (std::any_of(open_phases.stack.begin(), end, [&](const auto& open) { return open.phase == phase; })) {
-    return false;
+/// The phases that are open on a thread, each within the one before, and who collects them.
+class PhaseThread {
+ public:
+  std::ptrdiff_t begin(Phase phase, const void* by);
+  void end(std::size_t depth) noexcept;
+  void add(StepTimes& collector);
+  void remove(const StepTimes& collector) noexcept;
+  /// For a collector that starts: what its open phases have taken so far.
+  std::array<nanoseconds, kPhases> open_times(Clock::time_point now) const noexcept;
+
+  std::mutex mutex;  // of all below but what is open, which is the thread's own
+
+ private:
+  struct Open {
+    Phase phase;
+    Clock::time_point began;
+    nanoseconds others;  // in phases within it that have ended
+  };
+  bool is_open(Phase phase) const noexcept {
+    return std::any_of(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(depth_),
+                       [&](const Open& open) { return open.phase == phase; });
   }
-  open_phases.stack[open_phases.depth++] = {phase, 0};
-  return true;
+
+  std::array<Open, kPhases> open_{};  // each phase once
+  std::size_t depth_ = 0;
+  std::vector<StepTimes*> collectors_;
+  std::unordered_set<const void*> stepped_;  // in the step that goes on
+};
+
+}  // namespace core
+
+namespace {
+
+using core::PhaseThread;
+
+// Outlives the thread in its collectors.
+struct ThisThread {
+  std::shared_ptr<PhaseThread> phases = std::make_shared<PhaseThread>();
+  ~ThisThread();
+};
+constinit thread_local PhaseThread* this_thread = nullptr;  // while it has phases
+ThisThread::~ThisThread() { this_thread = nullptr; }
+
+std::shared_ptr<PhaseThread> phases_of_this_thread() {
+  thread_local ThisThread mine;
+  this_thread = mine.phases.get();
+  return mine.phases;
 }
 
-void detail::end_phase(Phase phase, std::chrono::nanoseconds time) noexcept {
-  const std::int64_t others = open_phases.stack[--open_phases.depth].others;
-  if (open_phases.depth > 0) {
-    open_phases.stack[open_phases.depth - 1].others += time.count();
+}  // namespace
+
+std::ptrdiff_t PhaseThread::begin(Phase phase, const void* by) {
+  if (is_open(phase) || (phase == Phase::collective && is_open(Phase::reduce))) {
+    return -1;
   }
-  core::PhaseAccount& account = current_account();
-  account.nanoseconds[index(phase)].fetch_add(time.count() - others, std::memory_order_relaxed);
-  account.ended[index(phase)].fetch_add(1, std::memory_order_relaxed);
+  if (phase == Phase::optimizer) {
+    const std::lock_guard lock(mutex);
+    if (stepped_.empty() || stepped_.contains(by)) {  // the second time that one steps, a step begins
+      stepped_.clear();
+      std::ranges::for_each(collectors_, [](StepTimes* collector) { collector->begin_step(); });
+    }
+    stepped_.insert(by);
+  }
+  open_[depth_] = {phase, Clock::now(), nanoseconds(0)};
+  return static_cast<std::ptrdiff_t>(depth_++);
+}
+
+// With those within it that are still open.
+void PhaseThread::end(std::size_t depth) noexcept {
+  const Clock::time_point now = Clock::now();
+  while (depth_ > depth) {
+    const Open& ended = open_[--depth_];
+    const nanoseconds whole = now - ended.began;
+    if (depth_ > 0) {
+      open_[depth_ - 1].others += whole;
+    }
+    const std::lock_guard lock(mutex);
+    for (StepTimes* collector : collectors_) {
+      collector->now_.phases[index(ended.phase)] += whole - ended.others;
+      if (ended.phase == Phase::optimizer) {
+        collector->end_step(now);
+      }
+    }
+  }
+}
+
+void PhaseThread::add(StepTimes& collector) {
+  const std::lock_guard lock(mutex);
+  collectors_.push_back(&collector);
+  stepped_.clear();  // whoever steps next begins its first step
+}
+
+void PhaseThread::remove(const StepTimes& collector) noexcept {
+  const std::lock_guard lock(mutex);
+  std::erase(collectors_, &collector);
+}
+
+std::array<nanoseconds, kPhases> PhaseThread::open_times(Clock::time_point now) const noexcept {
+  std::array<nanoseconds, kPhases> times{};
+  Clock::time_point end = now;
+  for (std::size_t i = depth_; i-- > 0;) {
+    times[index(open_[i].phase)] = end - open_[i].began - open_[i].others;
+    end = open_[i].began;
+  }
+  return times;
+}
+
+std::atomic<int> detail::step_time_collectors{0};
+
+detail::OpenPhase detail::begin_phase(Phase phase, const void* by) noexcept {
+  if (this_thread == nullptr) {
+    return {};
+  }
+  const std::ptrdiff_t depth = this_thread->begin(phase, by);
+  return depth < 0 ? OpenPhase{} : OpenPhase{this_thread, static_cast<std::size_t>(depth)};
+}
+
+void detail::end_phase(const OpenPhase& open) noexcept {
+  if (open.thread == this_thread) {
+    this_thread->end(open.depth);
+  }
 }
 
 const char* to_string(Phase phase) noexcept {
-  constexpr const char* kNames[kPhases] = {"input",  "scatter",  "replicate", "forward",
-                                           "gather", "backward", "reduce",    "optimizer"};
+  constexpr const char* kNames[kPhases] = {"input",    "scatter", "replicate",  "forward",   "gather",
+                                           "backward", "reduce",  "collective", "optimizer", "replay"};
   return kNames[index(phase)];
 }
 
-StepTimes::StepTimes() noexcept : account_(&current_account()) {
+StepTimes::StepTimes() : thread_(phases_of_this_thread()) {
   reset();
+  thread_->add(*this);
   detail::step_time_collectors.fetch_add(1, std::memory_order_relaxed);
 }
 
-StepTimes::~StepTimes() { detail::step_time_collectors.fetch_sub(1, std::memory_order_relaxed); }
-
-std::int64_t StepTimes::since(Phase phase) const noexcept {
-  return account_->nanoseconds[index(phase)].load(std::memory_order_relaxed) - start_[index(phase)];
+StepTimes::~StepTimes() {
+  detail::step_time_collectors.fetch_sub(1, std::memory_order_relaxed);
+  thread_->remove(*this);
 }
 
-double StepTimes::seconds(Phase phase) const noexcept { return 1e-9 * static_cast<double>(since(phase)); }
-
-double StepTimes::elapsed() const noexcept {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-}
-
-std::int64_t StepTimes::steps() const noexcept {
-  return account_->ended[index(Phase::optimizer)].load(std::memory_order_relaxed) - first_step_;
-}
-
-void StepTimes::reset() noexcept {
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    start_[i] = account_->nanoseconds[i].load(std::memory_order_relaxed);
+void StepTimes::begin_step() noexcept {
+  if (steps_ >= 2) {
+    const nanoseconds wait = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
+    least_wait_ = steps_ == 2 ? wait : std::min(least_wait_, wait);
   }
-  first_step_ = account_->ended[index(Phase::optimizer)].load(std::memory_order_relaxed);
-  began_ = std::chrono::steady_clock::now();
+  previous_end_ = last_end_;
+  ++steps_;
+}
+
+void StepTimes::end_step(Clock::time_point now) noexcept {
+  last_end_ = {now, now_.phases};
+  if (steps_ == 1) {
+    first_end_ = last_end_;
+  }
+}
+
+double StepTimes::seconds(Phase phase) const {
+  const std::lock_guard lock(thread_->mutex);
+  return std::max(0.0, to_seconds(now_.phases[index(phase)]));
+}
+
+double StepTimes::elapsed() const {
+  const std::lock_guard lock(thread_->mutex);
+  return to_seconds(Clock::now() - now_.at);
+}
+
+std::int64_t StepTimes::steps() const {
+  const std::lock_guard lock(thread_->mutex);
+  return steps_;
+}
+
+StepSums StepTimes::whole_steps() const {
+  const std::lock_guard lock(thread_->mutex);
+  if (steps_ == 0) {
+    return {};
+  }
+  const Point begin = steps_ == 1 ? Point{.at = now_.at} : first_end_;
+  const nanoseconds last_wait = wait_of(last_end_.phases) - wait_of(steps_ == 1 ? begin.phases : previous_end_.phases);
+  StepSums sums{.count = std::max<std::int64_t>(1, steps_ - 1),
+                .elapsed = to_seconds(last_end_.at - begin.at),
+                .least_wait = to_seconds(steps_ <= 2 ? last_wait : std::min(least_wait_, last_wait))};
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    sums.phases[i] = std::max(0.0, to_seconds(last_end_.phases[i] - begin.phases[i]));
+  }
+  return sums;
+}
+
+void StepTimes::reset() {
+  const Clock::time_point now = Clock::now();
+  const Times open = thread_.get() == this_thread ? this_thread->open_times(now) : Times{};
+  const std::lock_guard lock(thread_->mutex);
+  now_ = {.at = now};
+  std::ranges::transform(open, now_.phases.begin(), std::negate());  // which will be added when they end
+  steps_ = 0;
+  first_end_ = previous_end_ = last_end_ = now_;
 }
 
 }  // namespace tandem::inline v0

@@ -5,106 +5,129 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <tandem/core/export.h>
 
 namespace tandem::inline v0 {
 
-/// What the time of a training step goes to. All are told apart where they happen; what a step takes beyond them (a
-/// plain module's forward pass, a loss, metrics) is the rest of its time.
+/// What the time of a training step goes to. All are told apart where they happen; what a step takes beyond them (the
+/// loss, metrics, the loop's own work) is the rest of its time.
 enum class Phase : std::uint8_t {
-  input,      // waiting for a DataLoader's next batch
-  scatter,    // cutting the batch up, in DataParallel
-  replicate,  // making replicas equal to the module, in DataParallel
-  forward,    // of a parallel wrapper; all replicas, from the first one's start to the last one's end, with their loss
-  gather,     // joining outputs, or losses, in DataParallel
-  backward,   // Tensor::backward(), but for phases within it
-  reduce,     // what the backward pass does not hide: adding replicas' gradients, waiting for other ranks'
-  optimizer   // Optimizer::step()
+  input,       // waiting for a DataLoader's next batch
+  scatter,     // cutting the batch up, in DataParallel
+  replicate,   // making replicas equal to the module, in DataParallel
+  forward,     // of a module; of DataParallel from the first replica's start to the last one's end, with their loss
+  gather,      // joining outputs, or losses, in DataParallel
+  backward,    // Tensor::backward(), but for phases within it
+  reduce,      // what the backward pass does not hide: adding replicas' gradients, waiting for other ranks'
+  collective,  // calls of a ProcessGroup that the loop makes itself, as barrier(), but for those within `reduce`
+  optimizer,   // Optimizer::step()
+  replay       // of a captured step, but for phases within it
 };
 
 /// How many there are.
-inline constexpr std::size_t kPhases = 8;
+inline constexpr std::size_t kPhases = 10;
 /// "input", "scatter", ...
 TANDEM_API const char* to_string(Phase phase) noexcept;
 
 namespace core {
-/// The time that phases took, and how many of each ended. Never reset, so that several may read it.
-struct PhaseAccount {
-  std::array<std::atomic<std::int64_t>, kPhases> nanoseconds{};  // in each phase, without those within it
-  std::array<std::atomic<std::int64_t>, kPhases> ended{};        // how often
-};
-}  // namespace core
+class PhaseThread;
+}
 
 namespace detail {
 /// How many StepTimes there are.
 TANDEM_API extern std::atomic<int> step_time_collectors;
-/// Whether the phase begins here on the calling thread, and is not within the same one already.
-TANDEM_API bool begin_phase(Phase phase) noexcept;
-/// Adds to the account of the calling thread's rank, where ranks are threads, or of the process.
-TANDEM_API void end_phase(Phase phase, std::chrono::nanoseconds time) noexcept;
+/// An open phase: the thread that it is on, null where nothing is counted, and how many are around it there.
+struct OpenPhase {
+  core::PhaseThread* thread = nullptr;
+  std::size_t depth = 0;
+};
+/// See PhaseScope.
+TANDEM_API OpenPhase begin_phase(Phase phase, const void* by) noexcept;
+/// With those within it; does nothing if it is no longer open, or another thread's.
+TANDEM_API void end_phase(const OpenPhase& open) noexcept;
 }  // namespace detail
 
-/// Collects the time that phases take while it exists, in this process or, where ranks are threads, in the rank that
-/// made it:
+/// Whole steps, see StepTimes::whole_steps().
+struct StepSums {
+  std::int64_t count = 0;
+  double elapsed = 0;                    // seconds, on the clock
+  std::array<double, kPhases> phases{};  // seconds in each
+  double least_wait = 0;                 // seconds in `reduce` and `collective`, in the step that had the least of them
+};
+
+/// Collects the time that phases take on the thread that made it, the one that trains, while it exists:
 ///
 ///     StepTimes times;
 ///     train();
 ///     fmt::print(stderr, "{}", parallel::diagnose(times));
 ///
-/// All are wall times of the thread that trains, and a phase within another is no part of that: so the phases are
-/// disjoint, and their sum is at most the time of the steps (but where several threads train at once). On GPUs they are
-/// times of the host, which runs ahead of them. A step that is replayed from a recording counts, but has hardly any
-/// phases: nearly all of it is the rest.
+/// So where ranks are threads each has its own, made in the function that spawn() runs; and what a program's other
+/// threads do beside the training, as the workers of a loader, is not counted. A phase within another is no part of
+/// that: phases are disjoint, and their sum is at most the time that passed. On GPUs they are times of the host, which
+/// runs ahead of them.
 class TANDEM_API StepTimes {
  public:
   /// Starts at 0.
-  StepTimes() noexcept;
+  StepTimes();
   ~StepTimes();
   StepTimes(const StepTimes&) = delete;
   StepTimes& operator=(const StepTimes&) = delete;
 
-  /// Since it was made, or reset.
-  double seconds(Phase phase) const noexcept;
-  /// All time since then, on the clock.
-  double elapsed() const noexcept;
-  /// How often the optimiser stepped.
-  std::int64_t steps() const noexcept;
-  /// Starts again at 0.
-  void reset() noexcept;
+  /// In that phase since it was made, or reset, without what is still going on.
+  double seconds(Phase phase) const;
+  /// Seconds since then, on the clock.
+  double elapsed() const;
+  /// How often optimisers stepped since then. Several that step in turn make one step together.
+  std::int64_t steps() const;
+  /// From the end of the first step, which is slower than others and may have had to wait for other things, to the end
+  /// of the last one. Where there is but one, that one.
+  StepSums whole_steps() const;
+  /// Starts again at 0; on its own thread.
+  void reset();
 
  private:
-  std::int64_t since(Phase phase) const noexcept;
+  friend core::PhaseThread;
+  using Clock = std::chrono::steady_clock;
+  using Times = std::array<std::chrono::nanoseconds, kPhases>;
+  struct Point {
+    Clock::time_point at{};
+    Times phases{};
+  };
+  void begin_step() noexcept;
+  void end_step(Clock::time_point now) noexcept;
 
-  const core::PhaseAccount* account_;
-  std::array<std::int64_t, kPhases> start_{};
-  std::int64_t first_step_ = 0;
-  std::chrono::steady_clock::time_point began_;
+  std::shared_ptr<core::PhaseThread> thread_;
+  // Under its lock.
+  Point now_;  // `at` is when it started
+  std::int64_t steps_ = 0;
+  Point first_end_;     // of a step
+  Point previous_end_;  // that before the last
+  Point last_end_;
+  std::chrono::nanoseconds least_wait_{};
 };
 
-/// Its life is counted as time of `phase`, but for other phases within it, on the same thread. Costs a relaxed load and
-/// a branch when nothing collects.
+/// Its life is counted as time of `phase`, but for other phases within it, on the same thread: there it must end, those
+/// within it before it. `by` is who does it, where several do in one step. Costs a relaxed load and a branch when
+/// nothing collects.
 class PhaseScope {
  public:
-  [[nodiscard]] explicit PhaseScope(Phase phase) noexcept
-      : phase_(phase),
-        counts_(detail::step_time_collectors.load(std::memory_order_relaxed) != 0 && detail::begin_phase(phase)) {
-    if (counts_) {
-      start_ = std::chrono::steady_clock::now();
+  [[nodiscard]] explicit PhaseScope(Phase phase, const void* by = nullptr) noexcept {
+    if (detail::step_time_collectors.load(std::memory_order_relaxed) != 0) {
+      open_ = detail::begin_phase(phase, by);
     }
   }
   ~PhaseScope() {
-    if (counts_) {
-      detail::end_phase(phase_, std::chrono::steady_clock::now() - start_);
+    if (open_.thread != nullptr) {
+      detail::end_phase(open_);
     }
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
-  Phase phase_;
-  bool counts_;
-  std::chrono::steady_clock::time_point start_;  // not set where nothing is counted
+  detail::OpenPhase open_;
 };
 
 }  // namespace tandem::inline v0

@@ -28,7 +28,6 @@ struct RankContext;
 namespace core {
 
 struct ModuleScope;
-struct PhaseAccount;
 class Frame;
 
 /// What memory is asked for, in the account of a device.
@@ -55,7 +54,6 @@ struct ThreadState {
   kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
   detail::StepRecorder* recorder = nullptr;     // sees what else a captured step must know, while it is recorded
   const parallel::RankContext* rank = nullptr;  // the rank that it works for, where ranks are threads
-  PhaseAccount* phases = nullptr;               // what its phases count for; null: the process's
 };
 
 /// The calling thread's state. Exported, so that a program and a shared libtandem have one and the same.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/graph/replay.h>
 #include <tandem/tensor/raw.h>
 
@@ -220,6 +221,7 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
   capture->last_used = ++impl.calls;
   capture->copy_in(inputs);
   if (capture->replay) {
+    const PhaseScope timed(Phase::replay);
     capture->replay->run();
     ++impl.stats.replayed;
     return capture->outputs;

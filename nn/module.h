@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <tandem/autograd/parameter.h>
+#include <tandem/core/step_times.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/tensor/tensor.h>
 
@@ -98,6 +99,7 @@ class Module : public ModuleBase {
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
     const CallScope scope(*this);
+    const PhaseScope timed(Phase::forward);
     return static_cast<const Derived&>(*this).forward(std::forward<Args>(args)...);
   }
 };

@@ -203,7 +203,7 @@ void Optimizer::prepare() {
 }
 
 void Optimizer::step() {
-  const PhaseScope timed(Phase::optimizer);
+  const PhaseScope timed(Phase::optimizer, this);
   prepare();
   if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this time gradients are what they are
     kernels::launch(kernels::context_for(grad_scale_.device()),
@@ -213,12 +213,12 @@ void Optimizer::step() {
 }
 
 void Optimizer::update_all() {
-  const PhaseScope timed(Phase::optimizer);
+  const PhaseScope timed(Phase::optimizer, this);
   // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
-    const PhaseScope counted(Phase::optimizer);  // by itself where a recording is replayed
+    const PhaseScope counted(Phase::optimizer, this);  // by itself where a recording is replayed
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;

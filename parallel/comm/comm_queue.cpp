@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/short_slice.h>
@@ -108,12 +109,14 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
 }
 
 void CommQueue::run(const std::shared_ptr<Operation>& operation) {
+  const PhaseScope timed(Phase::collective);
   Lock lock(mutex_);
   append(operation);
   finish(lock, *operation);
 }
 
 void CommQueue::wait(Operation& operation) {
+  const PhaseScope timed(Phase::collective);
   Lock lock(mutex_);
   finish(lock, operation);
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/faults.h>
@@ -79,6 +80,7 @@ void CommQueue::finish_streams(Lock& lock) {
 }
 
 void CommQueue::wait_all() {
+  const PhaseScope timed(Phase::collective);
   Lock lock(mutex_);
   drain(lock);
   finish_streams(lock);

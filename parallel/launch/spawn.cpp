@@ -11,7 +11,6 @@
 #include <thread>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/local_backend.h>
 #include <tandem/parallel/comm/rank.h>
@@ -27,7 +26,6 @@ namespace {
 struct RankThread {
   std::unique_ptr<ProcessGroup> group;
   RankContext context{};
-  core::PhaseAccount phases;
   Generator generator;
   std::exception_ptr failure;
   bool lost_another = false;  // why it failed
@@ -113,7 +111,6 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
     state.device = devices[index];
     state.generator = &rank.generator;
     state.rank = &rank.context;
-    state.phases = &rank.phases;
     const core::ThreadStateScope carried(state);
     try {
       body(*rank.group);

@@ -103,9 +103,9 @@ TEST_P(RankedSample, LeadingRankSpeaksForAll) {
 TEST_P(RankedSample, SaysWhereTheTimeOfTheLastEpochWent) {
   const bool is_mlp = std::string(GetParam()) == "mlp";
   const std::pair<Arguments, std::string> cases[] = {
-      {{"--ranks", "2"}, is_mlp ? "30 steps on each of 2 ranks, " : "65 steps on each of 2 ranks, "},
-      {{"--parallel", "dp", "--devices", "cpu:0,cpu:1"}, is_mlp ? "60 steps, " : "129 steps, "},
-      {{}, is_mlp ? "60 steps, " : "129 steps, "}};
+      {{"--ranks", "2"}, is_mlp ? "29 steps on each of 2 ranks, " : "64 steps on each of 2 ranks, "},
+      {{"--parallel", "dp", "--devices", "cpu:0,cpu:1"}, is_mlp ? "59 steps, " : "128 steps, "},
+      {{}, is_mlp ? "59 steps, " : "128 steps, "}};
   for (const auto& [arguments, steps] : cases) {
     const Outcome outcome = run(with({"--epochs", "2", "--hidden", "8", "--diagnose", "--quiet"}, arguments));
     EXPECT_EQ(outcome.exit_code, 0);

@@ -1,16 +1,22 @@
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/core/cores.h>
 #include <tandem/tandem.h>
 
 #include "models.h"
+#include "support/message.h"
 
 namespace tandem::parallel {
 namespace {
@@ -29,12 +35,12 @@ void spend(Phase phase, int milliseconds) {
   spend(milliseconds);
 }
 
-/// What is said of two steps of `body`.
+/// What is said of `body` as three steps.
 std::string text_of(const std::function<void()>& body) {
   Mlp model = test::seeded<Mlp>();
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
   const StepTimes times;
-  for (int step = 0; step < 2; ++step) {
+  for (int step = 0; step < 3; ++step) {
     body();
     sgd.step();
   }
@@ -43,7 +49,7 @@ std::string text_of(const std::function<void()>& body) {
 
 TEST(Diagnose, WaitingForTheLoaderIsSaid) {
   struct Slow final : data::Dataset {
-    std::int64_t size() const override { return 4; }
+    std::int64_t size() const override { return 6; }
     data::Example get(std::int64_t) const override {
       spend(20);
       return {.x = zeros({6}, {.dtype = DType::f64}), .y = {}};
@@ -63,41 +69,132 @@ TEST(Diagnose, WaitingForTheLoaderIsSaid) {
 }
 
 TEST(Diagnose, OfDataParallelIsItsCopying) {
-  EXPECT_THAT(text_of([] {
-                spend(Phase::replicate, 5);
-                spend(Phase::forward, 2);
-                spend(Phase::gather, 5);
-              }),
-              HasSubstr("% of a step is DataParallel's copying to and from its first device"));
+  EXPECT_THAT(
+      text_of([] {
+        spend(Phase::replicate, 5);
+        spend(Phase::forward, 2);
+        spend(Phase::gather, 5);
+      }),
+      AllOf(StartsWith("2 steps, "), HasSubstr("% of a step is DataParallel's copying to and from its first device")));
 }
 
 TEST(Diagnose, OfAReductionThatNothingHidesSaysHowToMakeItLess) {
   EXPECT_THAT(text_of([] { spend(Phase::reduce, 10); }),
-              AllOf(HasSubstr("waits for the reduction of gradients, beyond what the backward pass hides"),
-                    HasSubstr("bf16_compress_hook()"), Not(HasSubstr("DataParallel's copying"))));
+              AllOf(HasSubstr("waits for other ranks' gradients, beyond what the backward pass hides"),
+                    HasSubstr("bf16_compress_hook()"), HasSubstr("diagnose(times, group) on all of them tells"),
+                    Not(HasSubstr("DataParallel's copying"))));
+}
+
+TEST(Diagnose, OfWaitingThatIsLongOnlyNowAndThenSaysSo) {
+  int step = 0;
+  EXPECT_THAT(text_of([&] { spend(Phase::reduce, ++step == 3 ? 50 : 1); }),
+              HasSubstr("waits for other ranks, in some steps more than in others"));
 }
 
 TEST(Diagnose, OfAStepThatOnlyComputesSaysSo) {
   EXPECT_THAT(text_of([] { spend(Phase::forward, 300); }), HasSubstr("\nNearly all of it computes: "));
 }
 
-TEST(Diagnose, WithoutAStepSaysSo) {
-  const StepTimes times;
-  EXPECT_EQ(diagnose(times), "no step to diagnose: no optimiser has stepped since the StepTimes was made\n");
+// A custom loss on the host, post-processing, metrics.
+TEST(Diagnose, OfALoopThatDoesOtherThingsSaysSo) {
+  EXPECT_THAT(text_of([] {
+                spend(Phase::forward, 5);
+                spend(20);
+              }),
+              AllOf(HasSubstr("\n  the rest "), HasSubstr("is none of these phases, but what the loop does itself")));
 }
 
-TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
-  std::vector<std::string> texts(3);
-  spawn(3, [&](ProcessGroup& group) {
+TEST(Diagnose, OfACapturedStepIsItsReplay) {
+  Mlp model = test::seeded<Mlp>();
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  auto step = graph::capture([&](const Tensor& x) {
+    sgd.zero_grad();
+    const Tensor loss = model(x).sum();
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
+  const Tensor x = test::batch_of(4).x;
+  for (int i = 0; i < 4; ++i) {
+    step(x);
+  }
+  const StepTimes times;
+  for (int i = 0; i < 4; ++i) {
+    step(x);
+  }
+  EXPECT_THAT(diagnose(times), AllOf(StartsWith("3 steps, "), HasSubstr("\n  replay ")));
+}
+
+// What comes before the first step, or after the last, is no part of a step; nor is the first, which is slower.
+TEST(Diagnose, IsAboutWholeStepsAfterTheFirst) {
+  Mlp model = test::seeded<Mlp>();
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  const StepTimes times;
+  spend(50);
+  for (int step = 0; step < 3; ++step) {
+    spend(Phase::forward, step == 0 ? 50 : 1);
+    sgd.step();
+  }
+  spend(Phase::input, 50);
+  const StepSums sums = times.whole_steps();
+  EXPECT_EQ(sums.count, 2);
+  EXPECT_LT(sums.elapsed, 40e-3);
+  EXPECT_GE(sums.phases[static_cast<std::size_t>(Phase::forward)], 2e-3);
+  EXPECT_EQ(sums.phases[static_cast<std::size_t>(Phase::input)], 0);
+  EXPECT_EQ(times.steps(), 3);
+  EXPECT_GE(times.seconds(Phase::input), 50e-3);
+}
+
+TEST(Diagnose, OptimisersThatStepInTurnMakeOneStep) {
+  Mlp model = test::seeded<Mlp>();
+  std::vector<std::unique_ptr<optim::SGD>> each;
+  for (const Tensor& parameter : model.parameters()) {
+    each.push_back(std::make_unique<optim::SGD>(std::vector{parameter}, optim::SGDOptions{.lr = 0.1}));
+  }
+  const StepTimes times;
+  for (int step = 0; step < 4; ++step) {
+    for (const auto& sgd : each) {
+      sgd->step();
+    }
+  }
+  EXPECT_EQ(times.steps(), 4);
+  EXPECT_THAT(diagnose(times), StartsWith("3 steps, "));
+}
+
+TEST(Diagnose, WithoutAStepSaysSo) {
+  constexpr const char* kText = "no step to diagnose: no optimiser has stepped on the thread that made the StepTimes";
+  const StepTimes times;
+  EXPECT_THAT(diagnose(times), StartsWith(kText));
+  spawn(2, [&](ProcessGroup& group) {
+    Mlp model = test::seeded<Mlp>();
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+    const StepTimes mine;
+    if (group.rank() == 0) {
+      sgd.step();
+    }
+    EXPECT_THAT(diagnose(mine, group), StartsWith("no step to diagnose on rank 1: no optimiser has stepped on the "));
+  });
+  EXPECT_THAT(diagnose(times), StartsWith(kText)) << "made on another thread than those that train";
+}
+
+/// What a rank of DistributedDataParallel spends beside its step.
+using Spend = std::function<void(int rank, int step)>;
+
+std::string text_of_ranks(int size, const Spend& before, const std::function<void(ProcessGroup&)>& after = {}) {
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
+  spawn(size, [&](ProcessGroup& group) {
     Mlp model = test::seeded<Mlp>();
     DistributedDataParallel ddp(model);
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
     const auto train = [&](auto& wrapped) {
-      for (int step = 0; step < 5; ++step) {
-        spend(group.rank() == 1 ? 60 : 1);
+      for (int step = 0; step < 6; ++step) {
+        before(group.rank(), step);
         sgd.zero_grad();
         wrapped(test::batch_of(4).x).sum().backward();
         sgd.step();
+        if (after) {
+          after(group);
+        }
       }
     };
     StepTimes times;
@@ -105,9 +202,83 @@ TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
     const std::string text = diagnose(times, group);
     texts[static_cast<std::size_t>(group.rank())] = text;
   });
-  EXPECT_THAT(texts[0], AllOf(StartsWith("5 steps on each of 3 ranks, "), HasSubstr("\n  reduce "),
-                              HasSubstr("save: all wait for rank 1, which is busy for ")));
   EXPECT_THAT(texts, Each(texts[0]));
+  return texts[0];
+}
+
+TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
+  EXPECT_THAT(
+      text_of_ranks(3, [](int rank, int) { spend(rank == 1 ? 60 : 1); }),
+      AllOf(StartsWith("5 steps on each of 3 ranks, "), HasSubstr("\n  reduce "),
+            HasSubstr("save: all wait for rank 1, busy for "), HasSubstr("work that is done on one rank alone")));
+}
+
+TEST(Diagnose, OfRanksSaysWhatTheSlowOneHasMoreOf) {
+  EXPECT_THAT(text_of_ranks(2, [](int rank, int) { spend(Phase::input, rank == 1 ? 60 : 1); }),
+              AllOf(HasSubstr("save: all wait for rank 1, "), HasSubstr("It is their input that differs")));
+  EXPECT_THAT(text_of_ranks(2, [](int rank, int) { spend(Phase::forward, rank == 0 ? 60 : 1); }),
+              AllOf(HasSubstr("save: all wait for rank 0, "), HasSubstr("It is forward and backward that differ")));
+  EXPECT_THAT(text_of_ranks(3, [](int rank, int) { spend(Phase::forward, rank == 0 ? 1 : 60); }),
+              HasSubstr("save: all wait for ranks 1, 2, "));
+}
+
+// Who waits for a rank that writes a checkpoint waits in the loop's own barrier.
+TEST(Diagnose, OfRanksSeesWaitingInTheLoopsOwnCollectives) {
+  const auto save = [](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      spend(40);
+    }
+    group.barrier();
+  };
+  EXPECT_THAT(text_of_ranks(
+                  2, [](int, int) {}, save),
+              AllOf(HasSubstr("\n  collective "), HasSubstr("save: all wait for rank 0, busy for ")));
+}
+
+// Sequences of other lengths in each step, as with texts: in the mean all ranks are as slow.
+TEST(Diagnose, OfRanksThatAreSlowInTurnSaysSo) {
+  EXPECT_THAT(text_of_ranks(2, [](int rank, int step) { spend(Phase::forward, (rank + step) % 2 == 0 ? 60 : 1); }),
+              HasSubstr("ranks wait for each other, for one now and then for another"));
+}
+
+// A loader that all wait for is worse than a rank that has a little more of something else.
+TEST(Diagnose, OfRanksComparesWhatCouldBeSaved) {
+  EXPECT_THAT(text_of_ranks(3,
+                            [](int rank, int) {
+                              spend(Phase::input, rank == 0 ? 35 : 40);
+                              spend(Phase::forward, rank == 0 ? 20 : 40);
+                            }),
+              HasSubstr("% of a step waits for the DataLoader"));
+}
+
+// DataParallel within a rank is a part of what the rank does.
+TEST(Diagnose, OfRanksWithDataParallelNamesTheOneThatAllWaitFor) {
+  EXPECT_THAT(text_of_ranks(2,
+                            [](int rank, int) {
+                              spend(Phase::gather, 1);
+                              spend(Phase::forward, rank == 1 ? 60 : 1);
+                            }),
+              HasSubstr("save: all wait for rank 1, "));
+}
+
+TEST(Diagnose, OfMoreRanksThanCoresSaysSo) {
+  const int ranks = core::available_cores() + 1;
+  EXPECT_THAT(text_of_ranks(ranks, [](int, int) { spend(1); }), HasSubstr(fmt::format("\n{} ranks share the ", ranks)));
+}
+
+TEST(Diagnose, ThatOneRankCallsAloneIsAnErrorThatNamesIt) {
+  std::string text;
+  EXPECT_THROW(spawn(2,
+                     [&](ProcessGroup& group) {
+                       const StepTimes times;
+                       if (group.rank() == 0) {
+                         text = test::message_of<CommError>([&] { diagnose(times, group); });
+                         throw ConfigError("seen");
+                       }
+                       group.barrier();
+                     }),
+               Error);
+  EXPECT_THAT(text, HasSubstr("in parallel::diagnose(times, group), which all ranks of the group must call"));
 }
 
 TEST(Diagnose, OfAJoinNamesTheRankThatAllWaitFor) {
@@ -124,7 +295,7 @@ TEST(Diagnose, OfAJoinNamesTheRankThatAllWaitFor) {
       sgd.step();
     }
     join.finish([&] { sgd.step(); });
-    EXPECT_THAT(diagnose(times, group), HasSubstr("save: all wait for rank 0, which is busy for "));
+    EXPECT_THAT(diagnose(times, group), HasSubstr("save: all wait for rank 0, busy for "));
   });
 }
 
@@ -146,6 +317,60 @@ TEST(StepTimes, APhaseWithinTheSamePhaseCountsOnce) {
   }
   EXPECT_LE(times.seconds(Phase::backward), times.elapsed());
   EXPECT_GE(times.seconds(Phase::backward), 2e-3);
+}
+
+TEST(StepTimes, OutlivesItsThread) {
+  std::unique_ptr<StepTimes> times;
+  std::thread([&] {
+    times = std::make_unique<StepTimes>();
+    spend(Phase::forward, 2);
+  }).join();
+  EXPECT_GE(times->seconds(Phase::forward), 2e-3);
+}
+
+// As loaders that other threads iterate, or what they compute beside the training.
+TEST(StepTimes, OfOtherThreadsAreNotItsOwn) {
+  const StepTimes times;
+  std::thread([] { spend(Phase::input, 2); }).join();
+  EXPECT_EQ(times.seconds(Phase::input), 0);
+}
+
+TEST(StepTimes, APhaseThatEndsOnAnotherThreadIsNotCounted) {
+  const StepTimes times;
+  auto scope = std::make_unique<PhaseScope>(Phase::gather);
+  std::thread([&] {
+    const StepTimes others;
+    scope.reset();
+    EXPECT_EQ(others.seconds(Phase::gather), 0);
+  }).join();
+  spend(Phase::forward, 1);
+  EXPECT_EQ(times.seconds(Phase::gather), 0);
+  EXPECT_GE(times.seconds(Phase::forward), 1e-3);
+}
+
+TEST(StepTimes, APhaseThatEndsBeforeOneWithinItEndsThat) {
+  const StepTimes times;
+  auto outer = std::make_unique<PhaseScope>(Phase::backward);
+  auto inner = std::make_unique<PhaseScope>(Phase::reduce);
+  spend(2);
+  outer.reset();
+  inner.reset();
+  EXPECT_GE(times.seconds(Phase::reduce), 2e-3);
+  EXPECT_LE(times.seconds(Phase::backward) + times.seconds(Phase::reduce), times.elapsed());
+}
+
+TEST(StepTimes, APhaseThatIsOpenAlreadyCountsFromThenOn) {
+  const PhaseScope nobody_collects(Phase::gather);
+  StepTimes outer;
+  std::optional<PhaseScope> phase(Phase::backward);
+  const PhaseScope within(Phase::reduce);
+  spend(20);
+  const StepTimes times;
+  spend(1);
+  phase.reset();
+  EXPECT_LE(times.seconds(Phase::backward), times.elapsed());
+  EXPECT_GE(times.seconds(Phase::reduce), 1e-3);
+  EXPECT_GE(outer.seconds(Phase::reduce), 20e-3);
 }
 
 }  // namespace
