@@ -225,10 +225,11 @@ DataLoader::DataLoader(DatasetHandle dataset, const DataLoaderOptions& options)
   }
   const std::int64_t samples = samples_per_epoch();
   check<ConfigError>(samples >= 0, "DataLoader: the sampler's size() is {}", samples);
-  check<ConfigError>(!options.drop_last || options.batch_size <= samples,
+  const std::int64_t most = options.sampler ? options.sampler->largest_size() : samples;
+  check<ConfigError>(!options.drop_last || options.batch_size <= most,
                      "DataLoader: batch_size {} is larger than the {} ({} samples), so with drop_last there is "
                      "no batch at all",
-                     options.batch_size, options.sampler ? "sampler's epoch" : "data set", samples);
+                     options.batch_size, options.sampler ? "sampler's epoch" : "data set", most);
 }
 
 std::int64_t DataLoader::samples_per_epoch() const {

@@ -18,6 +18,8 @@ class TANDEM_API Sampler {
   /// The indices of one epoch, size() of them. Random choices must come from current_generator() alone: the loader
   /// seeds it by epoch, which makes the order a function of the loader's seed and the epoch.
   virtual std::vector<std::int64_t> indices() const = 0;
+  /// Where ranks share the data, size() of the rank that has most: drop_last is an error for all of them or for none.
+  virtual std::int64_t largest_size() const { return size(); }
   /// Of how many samples it chooses, where it knows: the data set of its loader must have as many, since one that has
   /// more would keep the rest to itself.
   virtual std::optional<std::int64_t> data_size() const { return std::nullopt; }

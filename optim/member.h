@@ -34,6 +34,9 @@ struct Optimizer::Member {
   }
   bool changed_since_cut() const {
     const autograd::Leaf* at = leaf();
+    if (at != nullptr) {
+      at->note_use(false);  // a recording is of steps in which the same parameters have gradients
+    }
     return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
            (at != nullptr && generation != at->generation());
   }

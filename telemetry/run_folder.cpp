@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -27,8 +28,20 @@ void create_folders(const std::string& path) {
   }
 }
 
-std::string use_given(const std::string& path) {
-  create_folders(path);
+// Of two runs that find it empty only one gets the lock, which lasts as long as its run.
+int lock_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) {
+    core::fail_io("open the folder", path, errno);
+  }
+  if (::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // some file systems have no locks
+    ::close(folder);
+    fail<IoError>("'{}': cannot use it as the run folder: another run does; give another path", path);
+  }
+  return folder;
+}
+
+void check_empty(const std::string& path) {
   std::error_code error;
   const bool empty = fs::is_empty(path, error);
   if (error) {
@@ -38,7 +51,6 @@ std::string use_given(const std::string& path) {
                  "'{}': cannot use it as the run folder: it exists and is not empty; give another path or "
                  "remove it first",
                  path);
-  return path;
 }
 
 std::string create_new(const std::string& parent, const std::string& program) {
@@ -70,6 +82,7 @@ std::string create_new(const std::string& parent, const std::string& program) {
 
 struct RunFolder::Impl {
   std::string path;
+  int lock = -1;
   int metrics = -1;
   off_t metrics_bytes = 0;
 
@@ -77,15 +90,22 @@ struct RunFolder::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (metrics >= 0) {
-      ::close(metrics);
+    for (const int file : {metrics, lock}) {
+      if (file >= 0) {
+        ::close(file);
+      }
     }
   }
 };
 
 RunFolder::RunFolder(const RunFolderOptions& options)
-    : impl_(std::make_unique<Impl>(options.path.empty() ? create_new(options.parent, options.program)
-                                                        : use_given(options.path))) {}
+    : impl_(std::make_unique<Impl>(options.path.empty() ? create_new(options.parent, options.program) : options.path)) {
+  if (!options.path.empty()) {
+    create_folders(options.path);
+    impl_->lock = lock_folder(options.path);
+    check_empty(options.path);
+  }
+}
 RunFolder::~RunFolder() = default;
 RunFolder::RunFolder(RunFolder&&) noexcept = default;
 RunFolder& RunFolder::operator=(RunFolder&&) noexcept = default;

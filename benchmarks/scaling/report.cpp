@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,7 +19,17 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::size_t kFirstPart = 1;  // these steps wait for no input
+// Those that the steps of these ways have: they wait for no input, and call and replay nothing.
+std::vector<std::size_t> shown_parts() {
+  std::vector<std::size_t> parts;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    const auto phase = static_cast<tandem::Phase>(part);
+    if (phase != tandem::Phase::input && phase != tandem::Phase::collective && phase != tandem::Phase::replay) {
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
 
 std::size_t index_of(std::vector<Way>& ways, const Way& way) {
   const auto found = std::ranges::find(ways, way);
@@ -117,7 +128,7 @@ std::string Report::table() const {
                     s.spec.batch, strong ? "for all devices together" : "for each device", "devices", "way", "batch",
                     "us/step", "images/s", "efficiency", "of threads");
     std::string phases = fmt::format("{:<9}{:<15}", "", "us in");
-    for (std::size_t part = kFirstPart; part < kParts; ++part) {
+    for (const std::size_t part : shown_parts()) {
       phases += fmt::format("{:>10}", name_of_part(part));
     }
     phases += "\n";
@@ -145,7 +156,7 @@ std::string Report::rate_line(const Row& row) const {
 
 std::string Report::phase_line(const Row& row) const {
   std::string text = fmt::format("{:<9}{:<15}", row.devices, row.name);
-  for (std::size_t part = kFirstPart; part < kParts; ++part) {
+  for (const std::size_t part : shown_parts()) {
     const double us = timed(row.way).part_us[part];
     text += fmt::format("{:>10}", us == 0 ? "-" : thousands(us));
   }
@@ -159,7 +170,7 @@ std::string Report::json() const {
     const Timed& t = timed(row.way);
     const Ratio reached = efficiency(row);
     ordered_json parts = ordered_json::object();
-    for (std::size_t part = kFirstPart; part < kParts; ++part) {
+    for (const std::size_t part : shown_parts()) {
       parts[name_of_part(part)] = t.part_us[part];
     }
     ordered_json line{{"mode", row.strong ? "strong" : "weak"},

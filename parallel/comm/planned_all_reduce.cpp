@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/operation.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
@@ -22,5 +23,7 @@ void PlannedAllReduce::run() {
 }
 
 void PlannedAllReduce::wait() { queue_->wait(*operation_); }
+
+std::int32_t PlannedAllReduce::number() const noexcept { return operation_->call.tag; }
 
 }  // namespace tandem::inline v0::parallel

@@ -44,6 +44,9 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   std::int64_t size() const override { return size_; }
   /// This rank's indices of the next epoch.
   std::vector<std::int64_t> indices() const override;
+  std::int64_t largest_size() const override {
+    return options_.exact ? (data_size_ + replicas_ - 1) / replicas_ : size_;
+  }
   std::optional<std::int64_t> data_size() const override { return data_size_; }
   /// The next pass is that of `epoch`.
   void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }

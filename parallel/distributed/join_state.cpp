@@ -20,6 +20,8 @@ std::string name(const std::vector<std::size_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
+thread_local std::weak_ptr<const ProcessGroup*> latest_group;  // of the latest Join, while that lives
+
 // A call of the Join's own, which ranks without one do not make.
 template <class Call>
 auto explained(const Call& call) {
@@ -52,6 +54,7 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
       versions_(reducers_.size()) {
   check<ConfigError>(options_.reduction != Reduction::none,
                      "Join: reduction is none; expected what turns the loss of a batch into one number, mean or sum");
+  check<ConfigError>(reducers_.size() < 64, "Join: got {} wrappers; expected at most 63", reducers_.size());
   check<ConfigError>(options_.batch_dim >= 0, "Join: batch_dim is {}; expected 0 or more", options_.batch_dim);
   ProcessGroup& group = reducers_.front()->group();
   for (const auto& reducer : reducers_) {
@@ -60,9 +63,16 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
                        "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
                        "are trained in one loop: Join(std::tie(first, second))");
   }
+  const auto other = latest_group.lock();
+  check<ConfigError>(
+      other == nullptr || *other == &group,
+      "Join: this thread is in a Join over another process group, which has not finished: ranks that end "
+      "in one would be waited for in the other. Train in one loop what shares a group, and finish() it "
+      "before the next");
   if (ranks_ > 1) {
     plan_ = explained([&] { return group.plan_all_reduce(record_.raw()); });
   }
+  latest_group = token_ = std::make_shared<const ProcessGroup*>(&group);
   changed_wrappers();
   check_nothing_left();
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
@@ -70,26 +80,30 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
   }
 }
 
-// Gradients from before the Join, of which nobody knows how many samples they are of.
+// Gradients that no_sync() left before the Join, of which nobody knows how many samples they are of. Those from before
+// wrapping are looked at when they are added to: the loop may begin with zero_grad().
 void JoinState::check_nothing_left() {
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
-    accumulated_[w].onto = reducers_[w]->has_local_gradients();
+    accumulated_[w].early = reducers_[w]->has_local_gradients();
   }
   exchange(std::nullopt);
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    check_none_early(w);
+  }
+  accumulated_.assign(reducers_.size(), {});
+}
+
+void JoinState::check_none_early(std::size_t wrapper) const {
   std::vector<std::size_t> ranks;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    for (std::size_t w = 0; w < reducers_.size(); ++w) {
-      if (said_of(w, r, its_onto) != 0) {
-        ranks.push_back(r);
-        break;
-      }
+    if (said_of(wrapper, r, its_early) != 0) {
+      ranks.push_back(r);
     }
   }
   check<ConfigError>(ranks.empty(),
                      "Join: on {} there are gradients that were not reduced, from no_sync() or from before wrapping, "
                      "and it is not known how many samples they are of; call zero_grad() before, or reduce them",
                      name(ranks));
-  accumulated_.assign(reducers_.size(), {});
 }
 
 JoinState::~JoinState() {
@@ -134,23 +148,23 @@ std::int64_t JoinState::samples_of(std::span<const Shape> inputs) {
 
 void JoinState::begin_pass(std::size_t wrapper, std::int64_t samples) {
   Accumulated& before = accumulated_[wrapper];
-  const bool has_gradients = reducers_[wrapper]->has_gradients();
-  if (!has_gradients) {
+  const std::int64_t gradients = reducers_[wrapper]->set_of_gradients();
+  if (gradients == 0) {
     before = {};
   }
   if (before.samples > 0 && before.unit != samples) {
     reducers_[wrapper]->scale_gradients(static_cast<double>(before.unit) / static_cast<double>(samples));
     before.unit = samples;
   }
-  const bool onto = has_gradients && before.samples == 0;
-  with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples, onto};
+  with_pass_[wrapper] = {before.samples + samples, before.passes + 1, samples, before.samples == 0 ? gradients : 0,
+                         before.samples == 0 && reducers_[wrapper]->has_early_gradients()};
 }
 
 void JoinState::end_local_pass(std::size_t wrapper) {
-  check<AutogradError>(
-      !with_pass_[wrapper].onto,
-      "Join: there are gradients that were reduced already, where an accumulation in no_sync() begins; "
-      "call zero_grad() after each step");
+  check<AutogradError>(with_pass_[wrapper].onto == 0,
+                       "Join: there are gradients {} already, where an accumulation in no_sync() begins; call "
+                       "zero_grad() after each step",
+                       with_pass_[wrapper].early ? "from before wrapping" : "that were reduced");
   accumulated_[wrapper] = with_pass_[wrapper];
 }
 
@@ -162,7 +176,7 @@ JoinState::Turn JoinState::reduce(std::size_t wrapper) {
 
 std::optional<std::size_t> JoinState::follow() {
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
-    if (!reducers_[w]->has_gradients()) {
+    if (reducers_[w]->set_of_gradients() == 0) {
       accumulated_[w] = {};
     }
   }
@@ -188,6 +202,7 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
   std::int64_t most_passes = 0;
   std::int64_t largest_unit = 0;
   std::optional<std::size_t> first;
+  check_none_early(wrapper);
   for (std::size_t r = 0; r < ranks_; ++r) {
     all_samples += said_of(wrapper, r, its_samples);
     most_passes = std::max(most_passes, said_of(wrapper, r, its_passes));
@@ -197,7 +212,7 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
     }
     first = first.value_or(r);
     check<ConfigError>(
-        said_of(wrapper, r, its_onto) == said_of(wrapper, *first, its_onto),
+        (said_of(wrapper, r, its_onto) != 0) == (said_of(wrapper, *first, its_onto) != 0),
         "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; call "
         "zero_grad() on all ranks or on none",
         said_of(wrapper, r, its_onto) != 0 ? r : *first, said_of(wrapper, r, its_onto) != 0 ? *first : r);
@@ -206,10 +221,12 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
   const Accumulated mine = std::exchange(accumulated_[wrapper], {});
   if (options_.reduction == Reduction::sum) {
     // To what was reduced before, which all ranks have, one without samples adds nothing; but it has it, too.
-    const bool all_have_more = first && said_of(wrapper, *first, its_onto) != 0;
-    check<ConfigError>(!all_have_more || mine.samples > 0 || reducers_[wrapper]->has_gradients(),
-                       "Join: the other ranks' passes add to gradients that were reduced before, which finish()'s step "
-                       "has reset here; do in it what the loop does between two backward passes");
+    const std::int64_t theirs = first ? said_of(wrapper, *first, its_onto) : 0;
+    const bool all_have_more = theirs != 0;
+    check<ConfigError>(!all_have_more || mine.samples > 0 || reducers_[wrapper]->set_of_gradients() == theirs,
+                       "Join: the other ranks' passes add to gradients that were reduced before, of other parameters "
+                       "than have one here after finish()'s step; do in it what the loop does between two backward "
+                       "passes, zero_grad() included");
     return {mine.samples > 0 || all_have_more ? 1.0 : 0.0, 1.0, buffers_from};
   }
   // Both exactly 1 where all have as many.
@@ -243,7 +260,8 @@ void JoinState::exchange(std::optional<std::size_t> turn_of_mine) {
     said[its_samples] = given.samples;
     said[its_passes] = given.passes;
     said[its_unit] = given.unit;
-    said[its_onto] = given.onto ? 1 : 0;
+    said[its_onto] = given.onto;
+    said[its_early] = given.early ? 1 : 0;
   }
   if (!plan_) {
     return;

@@ -63,15 +63,17 @@ class JoinState {
     std::int64_t samples = 0;
     std::int64_t passes = 0;
     std::int64_t unit = 0;  // of each pass: its samples, times its gradients, were added and divided by this
-    bool onto = false;      // gradients that were there before
+    std::int64_t onto = 0;  // what has gradients that were there before: Reducer::set_of_gradients()
+    bool early = false;     // some of them from before wrapping
   };
   /// What a rank says, and of each wrapper.
   enum Field : std::size_t { turn, changed, reduction, fields };
-  enum WrapperField : std::size_t { its_samples, its_passes, its_unit, its_onto, wrapper_fields };
+  enum WrapperField : std::size_t { its_samples, its_passes, its_unit, its_onto, its_early, wrapper_fields };
 
   void exchange(std::optional<std::size_t> turn);
   void check_agreement() const;
   void check_nothing_left();
+  void check_none_early(std::size_t wrapper) const;
   std::int64_t said(std::size_t rank, std::size_t field) const { return values_[rank * width_ + field]; }
   std::int64_t said_of(std::size_t wrapper, std::size_t rank, WrapperField field) const {
     return said(rank, fields + wrapper_fields * wrapper + field);
@@ -90,6 +92,7 @@ class JoinState {
   std::vector<Accumulated> with_pass_;    // and with the pass that runs
   std::vector<std::uint64_t> versions_;   // of each wrapper's parameters, at the latest exchange
   std::optional<std::int64_t> next_samples_;
+  std::shared_ptr<const ProcessGroup*> token_;
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -102,14 +102,16 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
   }
   check<ConfigError>(!trained.empty(),
                      "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
+  check_same(group_,
+             {fmt::format("bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}",
+                          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default", find_unused_,
+                          options.broadcast_buffers, options.init_sync)},
+             "options", "All ranks must pass the same options");
   buckets_ = make_buckets(trained, bucket_limits(group_, options.bucket_cap_mb));
-  lines = describe(buckets_);
-  lines.push_back(fmt::format("find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}", find_unused_,
-                              options.broadcast_buffers, options.init_sync));
   check_same(
-      group_, lines, "options, or the places of their gradients,",
-      "All ranks must pass the same options. Gradients lie in memory in the order in which an optimiser that was "
-      "made before got the parameters: let it be the same on all ranks, or make optimisers after wrapping");
+      group_, describe(buckets_), "places of gradients",
+      "Gradients lie in memory in the order in which an optimiser that was made before got the parameters: let it be "
+      "the same on all ranks, or make optimisers after wrapping");
   if (options.init_sync && size_ > 1) {
     broadcast_state(group_, module_);
   }
@@ -128,9 +130,8 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       buffers_ = std::make_unique<BufferSync>(module_.buffers(), options.init_sync);
     }
   }
-  passes_ = 1;  // which gave what is there already
   for (const BucketMember& member : buckets_.members) {
-    arrived_.push_back(member.leaf->fresh() ? passes_ : 0);
+    arrived_.push_back(member.leaf->fresh() ? kBeforeWrapping : 0);
   }
   ready_.resize(buckets_.members.size());
   pending_.resize(buckets_.ranges.size());

@@ -65,10 +65,12 @@ class Reducer final : public autograd::LeafObserver,
   void abort(std::string_view reason);
   /// What the others reduce now, without samples of this rank, or with those whose gradients have accumulated here.
   void shadow();
-  /// Whether some parameter has a gradient.
-  bool has_gradients() const;
-  /// Whether some parameter has one that a backward pass gave and none has reduced.
+  /// Which parameters have a gradient, as a number; 0: none.
+  std::int64_t set_of_gradients() const;
+  /// Whether some parameter has one that a backward pass through the wrapper gave and none has reduced.
   bool has_local_gradients() const;
+  /// The same of gradients from before wrapping.
+  bool has_early_gradients() const;
   /// All gradients that there are, by that factor.
   void scale_gradients(double factor);
   /// Grows when a parameter is written.
@@ -76,21 +78,12 @@ class Reducer final : public autograd::LeafObserver,
 
  private:
   class OutputNode;
-  using ThreadId = std::atomic<std::thread::id>;
-  class HookScope {
-   public:
-    explicit HookScope(ThreadId& runs_on) noexcept : runs_on_(runs_on) { runs_on_ = std::this_thread::get_id(); }
-    ~HookScope() { runs_on_ = std::thread::id(); }
-    HookScope(const HookScope&) = delete;
-    HookScope& operator=(const HookScope&) = delete;
-
-   private:
-    ThreadId& runs_on_;
-  };
+  class HookScope;
 
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
   void refuse_pass(const std::exception& failure, bool synced);
   void refuse_within_hook() const;
+  void refuse_in_capture(bool synced);
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
   void on_pass_begin() override;
@@ -109,6 +102,7 @@ class Reducer final : public autograd::LeafObserver,
   void mark_ready(std::size_t member);
   void start_ready();
   bool has_new(std::size_t member) const;
+  bool is_given(std::size_t member) const;
   tandem::detail::View gradient_of(std::size_t member) const;
   void fill_absent(std::size_t member, bool counts);
   void start(std::size_t bucket);
@@ -133,7 +127,7 @@ class Reducer final : public autograd::LeafObserver,
   std::optional<PlannedAllReduce> agree_;
   std::unique_ptr<BufferSync> buffers_;
   CommHook hook_;
-  ThreadId hook_runs_on_{};  // or on none
+  std::atomic<std::thread::id> hook_runs_on_{};  // or on none
   JoinState* join_ = nullptr;
   std::size_t join_index_ = 0;
 
@@ -142,7 +136,8 @@ class Reducer final : public autograd::LeafObserver,
   std::shared_ptr<Reducer> self_;  // until the engine's last call: the wrapper and the graph may be gone before
   const void* pass_ = nullptr;
   bool synced_ = false;
-  std::uint64_t passes_ = 0;
+  static constexpr std::uint64_t kBeforeWrapping = 1;  // as a pass
+  std::uint64_t passes_ = kBeforeWrapping;
   std::uint64_t reduced_ = 0;           // the last pass that was
   bool follows_ = false;                // in a Join, this rank's input has ended
   std::vector<std::uint64_t> arrived_;  // of each member, the last pass that gave it a gradient

@@ -11,8 +11,10 @@
 #include <fmt/format.h>
 
 #include <tandem/core/step_times.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/buffer_sync.h>
+#include <tandem/parallel/distributed/hook_scope.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/parallel/exception_text.h>
@@ -103,12 +105,15 @@ void Reducer::refuse_pass(const std::exception& failure, bool synced) {
   }
 }
 
-// Those that have a new gradient, on some rank.
+// Whether it has got a new gradient, on some rank.
+bool Reducer::is_given(std::size_t member) const { return !used_ || used_->span<std::int32_t>()[member] == kGiven; }
+
+// Of those that have.
 std::vector<Leaf*> Reducer::leaves_with_hooks() const {
   std::vector<Leaf*> leaves;
   for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
     Leaf* leaf = buckets_.members[i].leaf;
-    if (!leaf->post_hooks.empty() && (!used_ || used_->span<std::int32_t>()[i] == kGiven)) {
+    if (!leaf->post_hooks.empty() && is_given(i)) {
       leaves.push_back(leaf);
     }
   }
@@ -151,10 +156,9 @@ void Reducer::finish_pass() {
   }
   if (hook_) {
     start(last);
-    const HookScope runs(hook_runs_on_);
-    for (const std::function<void()>& finish : finishers_) {
-      if (finish) {
-        finish();
+    for (std::size_t b = 0; b < finishers_.size(); ++b) {
+      if (const HookScope runs(*this, b); finishers_[b]) {
+        finishers_[b]();
       }
     }
   } else {
@@ -170,9 +174,9 @@ void Reducer::finish_pass() {
     scale_gradients(factor_);
   }
   agree_on_used();
-  for (const BucketMember& member : buckets_.members) {
-    if (member.leaf->fresh()) {
-      member.leaf->note_rewritten();
+  for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
+    if (buckets_.members[i].leaf->fresh() && is_given(i)) {
+      buckets_.members[i].leaf->note_rewritten();
     }
   }
   if (buffers_) {
@@ -205,6 +209,13 @@ void Reducer::agree_on_used() {
   }
   if (agree_) {
     agree_->run();
+  }
+  if (reduced_ == 0 && rank_ == 0 && std::ranges::count(used, kGiven) == std::ranges::count(negated, -kGiven) &&
+      std::ranges::count(used, kGiven) == static_cast<std::ptrdiff_t>(count)) {
+    core::warn(
+        "DistributedDataParallel: find_unused_parameters was given, and in the first backward pass every parameter had "
+        "a "
+        "gradient on every rank: it costs an all-reduce in each pass; leave it out unless later passes differ");
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (used[i] == kKept && negated[i] == 0) {

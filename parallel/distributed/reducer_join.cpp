@@ -40,14 +40,24 @@ ProcessGroup& Reducer::group() const {
 
 void Reducer::abort(std::string_view reason) { queue_->abort(reason); }
 
-bool Reducer::has_gradients() const {
-  return std::any_of(buckets_.members.begin(), buckets_.members.end(),
-                     [](const BucketMember& member) { return member.leaf->fresh(); });
+std::int64_t Reducer::set_of_gradients() const {
+  std::uint64_t set = 0;
+  for (const BucketMember& member : buckets_.members) {
+    set = (set ^ (member.leaf->fresh() ? 1 : 0)) * 0x100000001b3ULL;  // FNV-1a: 0 as long as there is none
+  }
+  return static_cast<std::int64_t>(set);
 }
 
 bool Reducer::has_local_gradients() const {
   const auto members = std::views::iota(std::size_t{0}, buckets_.members.size());
-  return std::ranges::any_of(members, [this](std::size_t member) { return has_new(member); });
+  return std::ranges::any_of(
+      members, [this](std::size_t member) { return has_new(member) && arrived_[member] > kBeforeWrapping; });
+}
+
+bool Reducer::has_early_gradients() const {
+  const auto members = std::views::iota(std::size_t{0}, buckets_.members.size());
+  return std::ranges::any_of(
+      members, [this](std::size_t member) { return has_new(member) && arrived_[member] == kBeforeWrapping; });
 }
 
 void Reducer::scale_gradients(double factor) {

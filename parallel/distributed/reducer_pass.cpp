@@ -8,6 +8,7 @@
 #include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
+#include <tandem/parallel/distributed/hook_scope.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/raw.h>
@@ -38,11 +39,21 @@ void Reducer::refuse_within_hook() const {
       "which is in one already; a hook may reduce, and no more");
 }
 
+// A replay would bring gradients without telling.
+void Reducer::refuse_in_capture(bool synced) {
+  if (tandem::detail::step_recorder() != nullptr) {
+    const CaptureError error("DistributedDataParallel: a captured step cannot talk to other ranks");
+    refuse_pass(error, synced);
+    throw CaptureError(error);
+  }
+}
+
 void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
   if (synced) {
     check_group();
   }
   refuse_within_hook();
+  refuse_in_capture(synced);
   const std::lock_guard lock(lock_);
   const void* pass = node.pass.load(std::memory_order_relaxed);
   const bool is_first = pass != pass_;
@@ -173,7 +184,7 @@ void Reducer::start(std::size_t bucket) {
   weigh(bucket);
   if (hook_) {
     const PhaseScope timed(Phase::reduce);
-    const HookScope runs(hook_runs_on_);
+    const HookScope runs(*this, bucket);
     finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
   } else if (!plans_.empty()) {
     plans_[bucket].start();

@@ -148,6 +148,31 @@ TEST(CapturedTraining, WithAdamIsEagerTraining) {
   EXPECT_LE(expect_same_as_eager([] { return with_adam(mlp()); }).recorded, 3u);
 }
 
+// As beside DistributedDataParallel, whose backward pass cannot be captured.
+TEST(CapturedTraining, OfTheUpdateAloneSeesWhichParametersHaveGradients) {
+  const auto train = [](bool captured) {
+    manual_seed(3);
+    nn::Linear heads[] = {nn::Linear(4, 2), nn::Linear(4, 2)};
+    optim::SGD sgd({{.params = heads[0].parameters()}, {.params = heads[1].parameters()}}, {.lr = 0.1});
+    const auto body = [&](const Tensor& x) {
+      sgd.step();
+      sgd.zero_grad();
+      return x + 1.0;
+    };
+    auto step = graph::capture(body);
+    const Tensor x = randn({3, 4});
+    for (int i = 0; i < 16; ++i) {
+      heads[i / 4 % 2](x).pow(2).mean().backward();
+      captured ? step(x) : body(x);
+    }
+    std::vector<float> weights = heads[0].weight.detach().to("cpu:0").to_vector<float>();
+    const auto second = heads[1].weight.detach().to("cpu:0").to_vector<float>();
+    weights.insert(weights.end(), second.begin(), second.end());
+    return weights;
+  };
+  EXPECT_EQ(train(true), train(false));
+}
+
 TEST(CapturedTraining, WithDropoutDrawsTheSameNumbers) {
   const auto stats = expect_same_as_eager([] {
     return with_adam(nn::Sequential(nn::Linear(20, 33), nn::ReLU(), nn::Dropout(0.3), nn::Linear(33, 17), nn::ReLU(),

@@ -1,5 +1,7 @@
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -63,6 +65,44 @@ TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
       }
     });
   }
+}
+
+TEST(DdpUnused, AWarningSaysThatNothingIs) {
+  for (const bool all_used : {true, false}) {
+    std::vector<std::string> warnings;
+    set_warning_handler([&](const std::string& text) { warnings.push_back(text); });  // of rank 0 alone
+    as_ranks(2, [&](ProcessGroup& group) {
+      TwoHeads model;
+      DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+      for (int pass = 0; pass < 2; ++pass) {
+        Tensor loss = ddp(full({1, 1}, 1.0), 0).sum();
+        if (all_used || group.rank() == 1) {
+          loss = loss + ddp(full({1, 1}, 1.0), 1).sum();
+        }
+        loss.backward();
+      }
+    });
+    set_warning_handler({});
+    ASSERT_EQ(warnings.size(), all_used ? 1U : 0U);
+    if (all_used) {
+      EXPECT_NE(warnings[0].find("find_unused_parameters was given, and in the first backward pass"),
+                std::string::npos);
+    }
+  }
+}
+
+// They are not written, so that what saved them stays good.
+TEST(DdpKept, GradientsMayBeSavedByAGraph) {
+  as_ranks(2, [](ProcessGroup&) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    ddp(full({1, 1}, 3.0), 0).sum().backward();
+    const Tensor w = full({1, 1}, 2.0, {.requires_grad = true});
+    const Tensor loss = (w * model.a.weight.grad()).sum();
+    ddp(full({1, 1}, 1.0), 1).sum().backward();
+    loss.backward();
+    EXPECT_EQ(w.grad().to("cpu:0").item<float>(), 3.0F);
+  });
 }
 
 // The optimiser would move that parameter on this rank alone.

@@ -97,9 +97,9 @@ TEST(DdpErrors, ParametersThatLieInAnotherOrderOnSomeRank) {
     DistributedDataParallel ddp(model);
   });
   EXPECT_EQ(texts[0],
-            "DistributedDataParallel: the ranks' options, or the places of their gradients, differ. Rank 0 has the "
+            "DistributedDataParallel: the ranks' places of gradients differ. Rank 0 has the "
             "gradient of 'third.weight' [2, 2] as number 1 in memory; rank 1 has the gradient of 'second.weight' [2, "
-            "2] as number 1 in memory. All ranks must pass the same options. Gradients lie in memory in the order in "
+            "2] as number 1 in memory. Gradients lie in memory in the order in "
             "which an optimiser that was made before got the parameters: let it be the same on all ranks, or make "
             "optimisers after wrapping");
   EXPECT_EQ(texts[0], texts[1]);

@@ -383,8 +383,11 @@ TEST(DdpErrors, OptionsThatDiffer) {
     texts[static_cast<std::size_t>(group.rank())] = message_of<ConfigError>(
         [&] { DistributedDataParallel ddp(layer, {.find_unused_parameters = group.rank() == 1}); });
   });
-  EXPECT_THAT(texts[0], HasSubstr("Rank 0 has find_unused_parameters = false, broadcast_buffers = true, init_sync = "
-                                  "true; rank 1 has find_unused_parameters = true, "));
+  EXPECT_THAT(
+      texts[0],
+      HasSubstr(
+          "Rank 0 has bucket_cap_mb = default, find_unused_parameters = false, broadcast_buffers = true, init_sync = "
+          "true; rank 1 has bucket_cap_mb = default, find_unused_parameters = true, "));
   EXPECT_EQ(texts[0], texts[1]);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tandem/tandem.h>
@@ -47,6 +48,30 @@ TEST(DdpErrors, ABackwardThatIsRefusedBeforeItBeginsIsToldToAll) {
     });
     EXPECT_NE(text.find("aborted by rank 1: its backward pass failed: backward: "), std::string::npos) << text;
     EXPECT_NE(text.find(reasons[i]), std::string::npos) << text;
+  }
+}
+
+// Its replays would bring gradients without the wrapper's knowledge.
+TEST(DdpErrors, ACapturedBackwardOfAForwardThatWasNot) {
+  for (const bool local : {false, true}) {
+    as_ranks(2, [&](ProcessGroup&) {
+      nn::Linear layer(2, 2);
+      DistributedDataParallel ddp(layer);
+      const auto forward = [&] { return ddp(ones({3, 2})).sum(); };
+      const Tensor loss = [&] {
+        if (!local) {
+          return forward();
+        }
+        const auto scope = ddp.no_sync();
+        return forward();
+      }();
+      auto step = graph::capture([&](const Tensor& x) {
+        loss.backward({}, true);
+        return x + 1.0;
+      });
+      EXPECT_THAT(message_of<CaptureError>([&] { step(ones({1})); }),
+                  testing::StartsWith("DistributedDataParallel: a captured step cannot talk to other ranks"));
+    });
   }
 }
 

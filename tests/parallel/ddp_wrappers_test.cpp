@@ -50,6 +50,26 @@ TEST(DdpWrappers, OfOnePassAreAllReducedBeforeAHookOfAnyRuns) {
   });
 }
 
+// What a comm hook calls looks alike on both.
+TEST(DdpWrappers, WithCommHooksAreNotTakenForEachOther) {
+  std::vector<std::string> texts(2);
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Linear critics[] = {weight_of(1), weight_of(2)};
+    DistributedDataParallel first(critics[0]);
+    DistributedDataParallel second(critics[1]);
+    first.register_comm_hook(parallel::bf16_compress_hook());
+    second.register_comm_hook(parallel::bf16_compress_hook());
+    const Tensor x = full({1, 1}, 1.0);
+    first(x).sum().backward();
+    second(x).sum().backward();
+    auto& next = group.rank() == 0 ? first : second;
+    texts[static_cast<std::size_t>(group.rank())] = message_of<CommError>([&] { next(x).sum().backward(); });
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr(" in the comm hook of bucket #"));
+  }
+}
+
 TEST(DdpWrappers, RunNoHookWhereAnotherOneCouldNotReduce) {
   std::string text;
   as_ranks(2, [&](ProcessGroup& group) {

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tandem/tandem.h>
@@ -13,6 +15,7 @@ namespace tandem::test {
 namespace {
 
 using parallel::DistributedSampler;
+using ::testing::HasSubstr;
 using Indices = std::vector<std::int64_t>;
 
 struct Samples : data::Dataset {
@@ -151,6 +154,25 @@ TEST(DistributedSampler, BelongsToALoaderOfTheSameDataSet) {
     EXPECT_EQ(message_of<ConfigError>([&] { data::DataLoader(samples, {.sampler = sampler}); }),
               "DataLoader: the sampler was made for a data set of 8 samples, and this one has 9; give both the same");
   });
+}
+
+// All ranks have a loader, or none has: a part that is too short for a batch is an epoch without one.
+TEST(DistributedSampler, IsTooSmallForDropLastOnAllRanksOrOnNone) {
+  for (const int rank : {0, 1, 3}) {
+    const Samples samples(5);
+    const auto sampler = std::make_shared<DistributedSampler>(
+        samples, parallel::DistributedSamplerOptions{.num_replicas = 4, .rank = rank, .exact = true});
+    data::DataLoader loader(samples, {.batch_size = 2, .sampler = sampler, .drop_last = true});
+    EXPECT_EQ(loader.size(), rank == 0 ? 1 : 0);
+    int batches = 0;
+    for ([[maybe_unused]] const auto& batch : loader) {
+      ++batches;
+    }
+    EXPECT_EQ(batches, rank == 0 ? 1 : 0);
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { data::DataLoader(samples, {.batch_size = 3, .sampler = sampler, .drop_last = true}); }),
+                HasSubstr("batch_size 3 is larger than the sampler's epoch (2 samples)"));
+  }
 }
 
 // The others would wait for those that threw.

@@ -61,7 +61,7 @@ TEST(JoinSums, NeedWhatWasReducedBeforeOnAllRanks) {
     }
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr("which finish()'s step has reset here"));
+    EXPECT_THAT(text, HasSubstr("of other parameters than have one here after finish()'s step"));
   }
 }
 
@@ -129,6 +129,91 @@ TEST(JoinErrors, GradientsThatNoSyncLeftBeforeIt) {
                                     everywhere ? "ranks 0, 1" : "rank 1"));
     EXPECT_EQ(texts[0], texts[1]);
   }
+}
+
+// The loop resets one layer, and finish() gets the step alone: an ended rank would add what it still has of that layer.
+TEST(JoinSums, NeedGradientsOfTheSameParametersOnAllRanks) {
+  std::vector<std::string> texts(2);
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Sequential model{nn::Linear(1, 1), nn::Linear(1, 1)};
+    DistributedDataParallel ddp(model);
+    try {
+      Join join(ddp, {.reduction = Reduction::sum});
+      for (int step = 0; step < (group.rank() == 0 ? 3 : 1); ++step) {
+        model.parameters().front().zero_grad();
+        ddp(one(1)).sum().backward();
+      }
+      join.finish([] {});
+    } catch (const Error& error) {
+      texts[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("of other parameters than have one here after finish()'s step"));
+  }
+}
+
+// As in a function that trains one epoch: the gradients that its predecessor left are reset first.
+TEST(JoinGradients, FromBeforeWrappingMayBeResetInTheLoop) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Linear layer(1, 1, {.bias = false});
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      DistributedDataParallel ddp(layer);
+      Join join(ddp);
+      for (int step = 0; step < 2 - group.rank(); ++step) {
+        layer.zero_grad();
+        ddp(one(1 + group.rank())).mean().backward();
+      }
+      join.finish([] {});
+      EXPECT_EQ(gradient_of(layer), 1);
+    }
+  });
+}
+
+TEST(JoinErrors, GradientsFromBeforeWrappingThatAreAddedTo) {
+  for (const bool local : {false, true}) {
+    std::vector<std::string> texts(2);
+    as_ranks(2, [&](ProcessGroup& group) {
+      nn::Linear layer(1, 1, {.bias = false});
+      layer(one(1)).sum().backward();
+      DistributedDataParallel ddp(layer);
+      try {
+        Join join(ddp);
+        const auto pass = [&] { ddp(one(1)).sum().backward(); };
+        if (local) {
+          const auto scope = ddp.no_sync();
+          pass();
+        } else {
+          pass();
+        }
+        join.finish([] {});
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(group.rank())] = error.what();
+      }
+    });
+    for (const std::string& text : texts) {
+      EXPECT_THAT(text, HasSubstr(local ? "there are gradients from before wrapping already, where an accumulation in "
+                                          "no_sync() begins"
+                                        : "on ranks 0, 1 there are gradients that were not reduced, from no_sync() or "
+                                          "from before wrapping"));
+    }
+  }
+}
+
+TEST(JoinErrors, OverAnotherGroupThanOneThatHasNotFinished) {
+  as_ranks(2, [](ProcessGroup& group) {
+    const auto pair = group.new_group({0, 1});
+    nn::Linear first(1, 1);
+    nn::Linear second(1, 1);
+    DistributedDataParallel one_ddp(first);
+    DistributedDataParallel other_ddp(second, {.process_group = pair.get()});
+    Join join(one_ddp);
+    EXPECT_THAT(message_of<ConfigError>([&] { Join other(other_ddp); }),
+                HasSubstr("in a Join over another process group"));
+    join.finish([] {});
+    Join next(other_ddp);
+    next.finish([] {});
+  });
 }
 
 TEST(JoinErrors, AFinishWhoseGroupIsGone) {

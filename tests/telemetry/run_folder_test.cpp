@@ -90,6 +90,18 @@ TEST(RunFolder, GivenPathWithFilesIsRefused) {
   EXPECT_EQ(read_text(dir.file("run/weights")), "precious");
 }
 
+// As of processes that were started as ranks and do not know of each other.
+TEST(RunFolder, GivenPathIsOneRunsAloneWhileThatLives) {
+  const TempDir dir;
+  {
+    const RunFolder first = folder_in(dir);
+    EXPECT_THAT([&] { folder_in(dir); }, ThrowsMessage<IoError>("'" + dir.file("run") +
+                                                                "': cannot use it as the run folder: another run does; "
+                                                                "give another path"));
+  }
+  EXPECT_NO_THROW(folder_in(dir)) << "one that left nothing";
+}
+
 TEST(RunFolder, GivenPathThatIsAFileIsRefused) {
   const TempDir dir;
   write_text(dir.file("run"), "x");
