@@ -214,6 +214,9 @@ class Leaf final : public Node {
   void adopt_home();
   /// Its memory was written by other means than this class.
   void note_rewritten() noexcept { grad_.raw().storage->bump_version(); }
+  std::uint32_t grad_version() const noexcept { return grad_.raw().storage->version(); }
+  /// Its bytes are again what they were then.
+  void set_grad_version(std::uint32_t version) noexcept { grad_.raw().storage->set_version(version); }
 
   HookList<LeafHook> post_hooks;
   LeafObserver* observer = nullptr;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <unordered_set>
-#include <vector>
+
+#include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
 
@@ -28,8 +30,9 @@ namespace core {
 /// The phases that are open on a thread, each within the one before, and who collects them.
 class PhaseThread {
  public:
-  std::ptrdiff_t begin(Phase phase, const void* by);
-  void end(std::size_t depth) noexcept;
+  detail::OpenPhase begin(Phase phase, const void* by) noexcept;
+  /// With those within it that are still open; nothing where it has ended with one around it.
+  void end(const detail::OpenPhase& open) noexcept;
   void add(StepTimes& collector);
   void remove(const StepTimes& collector) noexcept;
   /// For a collector that starts: what its open phases have taken so far.
@@ -42,6 +45,7 @@ class PhaseThread {
     Phase phase;
     Clock::time_point began;
     nanoseconds others;  // in phases within it that have ended
+    std::uint64_t number;
   };
   bool is_open(Phase phase) const noexcept {
     return std::any_of(open_.begin(), open_.begin() + static_cast<std::ptrdiff_t>(depth_),
@@ -50,6 +54,7 @@ class PhaseThread {
 
   std::array<Open, kPhases> open_{};  // each phase once
   std::size_t depth_ = 0;
+  std::uint64_t begun_ = 0;
   std::vector<StepTimes*> collectors_;
   std::unordered_set<const void*> stepped_;  // in the step that goes on
 };
@@ -76,9 +81,10 @@ std::shared_ptr<PhaseThread> phases_of_this_thread() {
 
 }  // namespace
 
-std::ptrdiff_t PhaseThread::begin(Phase phase, const void* by) {
-  if (is_open(phase) || (phase == Phase::collective && is_open(Phase::reduce))) {
-    return -1;
+detail::OpenPhase PhaseThread::begin(Phase phase, const void* by) noexcept {
+  const bool is_evaluation = phase == Phase::forward && !thread_state().grad_enabled;
+  if (is_evaluation || is_open(phase) || (phase == Phase::collective && is_open(Phase::reduce))) {
+    return {};
   }
   if (phase == Phase::optimizer) {
     const std::lock_guard lock(mutex);
@@ -86,16 +92,21 @@ std::ptrdiff_t PhaseThread::begin(Phase phase, const void* by) {
       stepped_.clear();
       std::ranges::for_each(collectors_, [](StepTimes* collector) { collector->begin_step(); });
     }
-    stepped_.insert(by);
+    try {
+      stepped_.insert(by);
+    } catch (const std::bad_alloc&) {  // a step more is counted
+    }
   }
-  open_[depth_] = {phase, Clock::now(), nanoseconds(0)};
-  return static_cast<std::ptrdiff_t>(depth_++);
+  open_[depth_] = {phase, Clock::now(), nanoseconds(0), ++begun_};
+  return {this, depth_++, begun_};
 }
 
-// With those within it that are still open.
-void PhaseThread::end(std::size_t depth) noexcept {
+void PhaseThread::end(const detail::OpenPhase& open) noexcept {
+  if (open.depth >= depth_ || open_[open.depth].number != open.number) {
+    return;
+  }
   const Clock::time_point now = Clock::now();
-  while (depth_ > depth) {
+  while (depth_ > open.depth) {
     const Open& ended = open_[--depth_];
     const nanoseconds whole = now - ended.began;
     if (depth_ > 0) {
@@ -103,7 +114,7 @@ void PhaseThread::end(std::size_t depth) noexcept {
     }
     const std::lock_guard lock(mutex);
     for (StepTimes* collector : collectors_) {
-      collector->now_.phases[index(ended.phase)] += whole - ended.others;
+      collector->phases_[index(ended.phase)] += whole - ended.others;
       if (ended.phase == Phase::optimizer) {
         collector->end_step(now);
       }
@@ -135,16 +146,12 @@ std::array<nanoseconds, kPhases> PhaseThread::open_times(Clock::time_point now) 
 std::atomic<int> detail::step_time_collectors{0};
 
 detail::OpenPhase detail::begin_phase(Phase phase, const void* by) noexcept {
-  if (this_thread == nullptr) {
-    return {};
-  }
-  const std::ptrdiff_t depth = this_thread->begin(phase, by);
-  return depth < 0 ? OpenPhase{} : OpenPhase{this_thread, static_cast<std::size_t>(depth)};
+  return this_thread != nullptr ? this_thread->begin(phase, by) : OpenPhase{};
 }
 
 void detail::end_phase(const OpenPhase& open) noexcept {
   if (open.thread == this_thread) {
-    this_thread->end(open.depth);
+    this_thread->end(open);
   }
 }
 
@@ -166,16 +173,15 @@ StepTimes::~StepTimes() {
 }
 
 void StepTimes::begin_step() noexcept {
-  if (steps_ >= 2) {
-    const nanoseconds wait = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
-    least_wait_ = steps_ == 2 ? wait : std::min(least_wait_, wait);
+  if (steps_ > 0) {
+    waits_[static_cast<std::size_t>(steps_ - 1) % kWaits] = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
   }
   previous_end_ = last_end_;
   ++steps_;
 }
 
 void StepTimes::end_step(Clock::time_point now) noexcept {
-  last_end_ = {now, now_.phases};
+  last_end_ = {now, phases_};
   if (steps_ == 1) {
     first_end_ = last_end_;
   }
@@ -183,12 +189,12 @@ void StepTimes::end_step(Clock::time_point now) noexcept {
 
 double StepTimes::seconds(Phase phase) const {
   const std::lock_guard lock(thread_->mutex);
-  return std::max(0.0, to_seconds(now_.phases[index(phase)]));
+  return std::max(0.0, to_seconds(phases_[index(phase)]));
 }
 
 double StepTimes::elapsed() const {
   const std::lock_guard lock(thread_->mutex);
-  return to_seconds(Clock::now() - now_.at);
+  return to_seconds(Clock::now() - started_);
 }
 
 std::int64_t StepTimes::steps() const {
@@ -201,14 +207,16 @@ StepSums StepTimes::whole_steps() const {
   if (steps_ == 0) {
     return {};
   }
-  const Point begin = steps_ == 1 ? Point{.at = now_.at} : first_end_;
-  const nanoseconds last_wait = wait_of(last_end_.phases) - wait_of(steps_ == 1 ? begin.phases : previous_end_.phases);
-  StepSums sums{.count = std::max<std::int64_t>(1, steps_ - 1),
-                .elapsed = to_seconds(last_end_.at - begin.at),
-                .least_wait = to_seconds(steps_ <= 2 ? last_wait : std::min(least_wait_, last_wait))};
+  const Point begin = steps_ == 1 ? previous_end_ : first_end_;
+  StepSums sums{.count = std::max<std::int64_t>(1, steps_ - 1), .elapsed = to_seconds(last_end_.at - begin.at)};
   for (std::size_t i = 0; i < kPhases; ++i) {
     sums.phases[i] = std::max(0.0, to_seconds(last_end_.phases[i] - begin.phases[i]));
   }
+  const auto kept = std::min<std::int64_t>(sums.count, static_cast<std::int64_t>(kWaits));
+  for (std::int64_t step = steps_ - kept; step < steps_ - 1; ++step) {
+    sums.waits.push_back(to_seconds(waits_[static_cast<std::size_t>(step) % kWaits]));
+  }
+  sums.waits.push_back(to_seconds(wait_of(last_end_.phases) - wait_of(previous_end_.phases)));
   return sums;
 }
 
@@ -216,10 +224,10 @@ void StepTimes::reset() {
   const Clock::time_point now = Clock::now();
   const Times open = thread_.get() == this_thread ? this_thread->open_times(now) : Times{};
   const std::lock_guard lock(thread_->mutex);
-  now_ = {.at = now};
-  std::ranges::transform(open, now_.phases.begin(), std::negate());  // which will be added when they end
+  started_ = now;
+  std::ranges::transform(open, phases_.begin(), std::negate());  // which will be added when they end
   steps_ = 0;
-  first_end_ = previous_end_ = last_end_ = now_;
+  first_end_ = previous_end_ = last_end_ = {now, phases_};
 }
 
 }  // namespace tandem::inline v0

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <tandem/core/export.h>
 
@@ -17,7 +18,8 @@ enum class Phase : std::uint8_t {
   input,       // waiting for a DataLoader's next batch
   scatter,     // cutting the batch up, in DataParallel
   replicate,   // making replicas equal to the module, in DataParallel
-  forward,     // of a module; of DataParallel from the first replica's start to the last one's end, with their loss
+  forward,     // of a module, where gradients are recorded: evaluation is the rest. Of DataParallel from the first
+               // replica's start to the last one's end, with their loss
   gather,      // joining outputs, or losses, in DataParallel
   backward,    // Tensor::backward(), but for phases within it
   reduce,      // what the backward pass does not hide: adding replicas' gradients, waiting for other ranks'
@@ -38,10 +40,11 @@ class PhaseThread;
 namespace detail {
 /// How many StepTimes there are.
 TANDEM_API extern std::atomic<int> step_time_collectors;
-/// An open phase: the thread that it is on, null where nothing is counted, and how many are around it there.
+/// An open phase: the thread that it is on, null where nothing is counted; how many are around it there; its number.
 struct OpenPhase {
   core::PhaseThread* thread = nullptr;
   std::size_t depth = 0;
+  std::uint64_t number = 0;
 };
 /// See PhaseScope.
 TANDEM_API OpenPhase begin_phase(Phase phase, const void* by) noexcept;
@@ -54,7 +57,7 @@ struct StepSums {
   std::int64_t count = 0;
   double elapsed = 0;                    // seconds, on the clock
   std::array<double, kPhases> phases{};  // seconds in each
-  double least_wait = 0;                 // seconds in `reduce` and `collective`, in the step that had the least of them
+  std::vector<double> waits = {};        // seconds in `reduce` and `collective`, of each of the last steps, up to 64
 };
 
 /// Collects the time that phases take on the thread that made it, the one that trains, while it exists:
@@ -98,19 +101,22 @@ class TANDEM_API StepTimes {
   void begin_step() noexcept;
   void end_step(Clock::time_point now) noexcept;
 
+  static constexpr std::size_t kWaits = 64;
+
   std::shared_ptr<core::PhaseThread> thread_;
   // Under its lock.
-  Point now_;  // `at` is when it started
+  Clock::time_point started_;
+  Times phases_{};
   std::int64_t steps_ = 0;
   Point first_end_;     // of a step
   Point previous_end_;  // that before the last
   Point last_end_;
-  std::chrono::nanoseconds least_wait_{};
+  std::array<std::chrono::nanoseconds, kWaits> waits_{};  // of step i, from 0, at place i % kWaits; not yet the last
 };
 
-/// Its life is counted as time of `phase`, but for other phases within it, on the same thread: there it must end, those
-/// within it before it. `by` is who does it, where several do in one step. Costs a relaxed load and a branch when
-/// nothing collects.
+/// Its life is counted as time of `phase`, but for other phases within it, on the same thread. There it must end: on
+/// another one it is not counted, and `phase` no more on this one. `by` is who does it, where several do in one step.
+/// Costs a relaxed load and a branch when nothing collects.
 class PhaseScope {
  public:
   [[nodiscard]] explicit PhaseScope(Phase phase, const void* by = nullptr) noexcept {

@@ -67,7 +67,6 @@ class TANDEM_API WeightedRandomSampler final : public Sampler {
   WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples, bool replacement = true);
   std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> indices() const override;
-  std::optional<std::int64_t> data_size() const override { return static_cast<std::int64_t>(weights_.size()); }
 
  private:
   std::vector<double> weights_;

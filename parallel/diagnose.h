@@ -13,7 +13,8 @@ class ProcessGroup;
 /// with what would save it: a few lines to print. Of the first step, which differs, only where there is no other.
 TANDEM_API std::string diagnose(const StepTimes& times);
 /// The same of all ranks of `group` together, which all must call, each with its own times: the means of the phases,
-/// and which ranks the others wait for. All get the same text. Throws CommError as collectives do.
+/// and which ranks, by their numbers in `group`, the others wait for. All get the same text. Throws CommError as
+/// collectives do.
 TANDEM_API std::string diagnose(const StepTimes& times, ProcessGroup& group);
 
 }  // namespace tandem::inline v0::parallel

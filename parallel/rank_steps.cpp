@@ -1,30 +1,68 @@
 #include <tandem/parallel/rank_steps.h>
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <numeric>
-#include <utility>
+#include <thread>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
 
+#include <tandem/core/cores.h>
+#include <tandem/core/thread_state.h>
+
 namespace tandem::inline v0::parallel::detail {
+
+namespace {
+
+constexpr std::size_t kFields = 5;  // and phases, and waits
+constexpr std::size_t kMostWaits = 64;
+
+// Ranks on one machine get the same; ranks on two hardly ever do.
+double number_of_this_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return static_cast<double>(std::hash<std::string>{}(name) >> 11);  // a double has 53 bits
+}
+
+// A process may be kept to cores of its own, which the ranks beside it do not use.
+int cores_of_all_ranks() {
+  return core::thread_state().rank != nullptr ? core::available_cores()
+                                              : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace
 
 RankSteps RankSteps::of(const StepTimes& times) {
   const StepSums sums = times.whole_steps();
-  RankSteps steps{.count = static_cast<double>(sums.count), .least_wait_us = 1e6 * sums.least_wait};
+  RankSteps steps{.count = static_cast<double>(sums.count),
+                  .host = number_of_this_host(),
+                  .cores = static_cast<double>(cores_of_all_ranks())};
   const double per_step = 1e6 / std::max(1.0, steps.count);
   steps.step_us = per_step * sums.elapsed;
   std::ranges::transform(sums.phases, steps.us.begin(), [&](double seconds) { return per_step * seconds; });
+  for (const double seconds : sums.waits) {
+    steps.waits.push_back(1e6 * seconds);
+  }
   return steps;
 }
 
 RankSteps RankSteps::from_values(std::span<const double> values) {
-  RankSteps steps{.count = values[0], .step_us = values[1], .least_wait_us = values[2]};
-  std::ranges::copy(values.subspan(3), steps.us.begin());
+  RankSteps steps{.count = values[0], .step_us = values[1], .host = values[2], .cores = values[3]};
+  const auto count = static_cast<std::size_t>(values[4]);
+  std::ranges::copy(values.subspan(kFields, kPhases), steps.us.begin());
+  const std::span<const double> waits = values.subspan(kFields + kPhases, count);
+  steps.waits.assign(waits.begin(), waits.end());
   return steps;
 }
 
 std::vector<double> RankSteps::to_values() const {
-  std::vector<double> values{count, step_us, least_wait_us};
+  std::vector<double> values{count, step_us, host, cores, static_cast<double>(waits.size())};
   values.insert(values.end(), us.begin(), us.end());
+  values.insert(values.end(), waits.begin(), waits.end());
+  values.resize(kFields + kPhases + kMostWaits);
   return values;
 }
 
@@ -36,12 +74,52 @@ double RankSteps::copying(bool alone) const {
 }
 
 Ranks::Ranks(std::vector<RankSteps> ranks) : ranks_(std::move(ranks)) {
-  std::vector<double> sum = RankSteps().to_values();
+  const auto count = static_cast<double>(ranks_.size());
   for (const RankSteps& rank : ranks_) {
-    std::ranges::transform(sum, rank.to_values(), sum.begin(), std::plus());
+    mean_.count += rank.count / count;
+    mean_.step_us += rank.step_us / count;
+    std::ranges::transform(mean_.us, rank.us, mean_.us.begin(),
+                           [&](double sum, double us) { return sum + us / count; });
   }
-  std::ranges::transform(sum, sum.begin(), [&](double value) { return value / static_cast<double>(ranks_.size()); });
-  mean_ = RankSteps::from_values(sum);
+}
+
+std::size_t Ranks::common_waits() const {
+  return least([](const RankSteps& rank) { return rank.waits.size(); });
+}
+
+double Ranks::least_wait(std::size_t steps_ago) const {
+  return least([&](const RankSteps& rank) { return rank.waits[rank.waits.size() - 1 - steps_ago]; });
+}
+
+double Ranks::exchange() const {
+  const std::size_t steps = common_waits();
+  double sum = 0;
+  for (std::size_t i = 0; i < steps; ++i) {
+    sum += least_wait(i);
+  }
+  return steps == 0 ? 0 : sum / static_cast<double>(steps);
+}
+
+double Ranks::waiting() const {
+  const std::size_t steps = common_waits();
+  double sum = 0;
+  for (const RankSteps& rank : ranks_) {
+    sum += std::accumulate(rank.waits.end() - static_cast<std::ptrdiff_t>(steps), rank.waits.end(), 0.0);
+  }
+  return steps == 0 ? 0 : sum / static_cast<double>(steps * ranks_.size()) - exchange();
+}
+
+std::pair<int, int> Ranks::most_crowded() const {
+  std::map<double, std::pair<int, int>> hosts;
+  for (const RankSteps& rank : ranks_) {
+    auto& [here, cores] = hosts[rank.host];
+    ++here;
+    cores = std::max(cores, static_cast<int>(rank.cores));
+  }
+  return std::ranges::max_element(
+             hosts, std::ranges::less(),
+             [](const auto& host) { return static_cast<double>(host.second.first) / std::max(1, host.second.second); })
+      ->second;
 }
 
 std::vector<std::size_t> Ranks::without_steps() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/step_times.h>
@@ -18,11 +19,14 @@ namespace tandem::inline v0::parallel::detail {
 struct RankSteps {
   double count = 0;
   double step_us = 0;
-  double least_wait_us = 0;
+  double host = 0;   // a number of the machine that it runs on
+  double cores = 0;  // that it, and the other ranks there, may use
   std::array<double, kPhases> us{};
+  std::vector<double> waits{};  // wait() of each of the last steps
 
   static RankSteps of(const StepTimes& times);
   static RankSteps from_values(std::span<const double> values);
+  /// As many for each rank.
   std::vector<double> to_values() const;
 
   double of(Phase phase) const { return us[static_cast<std::size_t>(phase)]; }
@@ -48,15 +52,22 @@ class Ranks {
   std::vector<std::size_t> slow() const;
   /// "30 steps", "30 to 31 steps".
   std::string counts() const;
+  /// In microseconds of a step: what all ranks wait, since that is what the rank waits for which nobody waits. (Who is
+  /// that may change from step to step.)
+  double exchange() const;
+  /// The mean of what they wait beyond it: for the last of them.
+  double waiting() const;
+  /// Of the machine on which most ranks share a core: how many, and how many cores.
+  std::pair<int, int> most_crowded() const;
 
   /// The largest `part` of a rank.
   template <class Part>
-  double most(const Part& part) const {
+  auto most(const Part& part) const {
     return std::invoke(part, *std::ranges::max_element(ranks_, std::ranges::less(), part));
   }
   /// The smallest.
   template <class Part>
-  double least(const Part& part) const {
+  auto least(const Part& part) const {
     return std::invoke(part, *std::ranges::min_element(ranks_, std::ranges::less(), part));
   }
   /// How much sooner the last rank would be done, had no rank that `part`.
@@ -82,8 +93,14 @@ class Ranks {
   }
 
  private:
+  std::size_t common_waits() const;
+  double least_wait(std::size_t steps_ago) const;
+
   std::vector<RankSteps> ranks_;
   RankSteps mean_;
 };
+
+/// What diagnose() says of them.
+std::string diagnosis_of(const Ranks& ranks);
 
 }  // namespace tandem::inline v0::parallel::detail

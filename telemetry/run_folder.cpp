@@ -90,10 +90,12 @@ struct RunFolder::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    for (const int file : {metrics, lock}) {
-      if (file >= 0) {
-        ::close(file);
-      }
+    if (metrics >= 0) {
+      ::close(metrics);
+    }
+    if (lock >= 0) {
+      ::flock(lock, LOCK_UN);  // a child process may have the descriptor, too
+      ::close(lock);
     }
   }
 };

@@ -48,6 +48,7 @@ class TANDEM_API Storage final : public core::RefCounted {
     // Concurrent writers of one tensor are not allowed: no read-modify-write is needed.
     version_.store(version() + 1, std::memory_order_relaxed);
   }
+  void set_version(std::uint32_t version) const noexcept { version_.store(version, std::memory_order_relaxed); }
   /// Set when an op in place was recorded for one tensor on this storage: the history of all others is out of date.
   bool tracked() const noexcept { return tracked_; }
   void set_tracked(bool on) const noexcept { tracked_ = on; }

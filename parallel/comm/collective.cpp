@@ -66,11 +66,6 @@ std::string to_string(const Collective& call) {
     case Kind::recv: fmt::format_to(std::back_inserter(text), " from {}, tag {}", call.root, call.tag); break;
     default: break;
   }
-  if (const bool has_own_tag =
-          call.planned || call.kind == Kind::send || call.kind == Kind::recv || call.kind == Kind::new_group;
-      call.tag != 0 && !has_own_tag) {
-    fmt::format_to(std::back_inserter(text), " in the comm hook of bucket #{}", call.tag);
-  }
   if (call.sequence >= 0) {
     fmt::format_to(std::back_inserter(text), " (#{})", call.sequence);
   }

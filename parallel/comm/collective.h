@@ -47,8 +47,7 @@ struct Collective {
   ReduceOp op = ReduceOp::sum;                    // of reductions
   bool planned = false;                           // by plan_all_reduce(): its ranks are not compared call by call
   std::int32_t root = -1;                         // where it comes from or goes to; of send and recv the other rank
-  std::int32_t tag = 0;        // of send and recv; number of a plan's making, or of the plan of a comm hook's bucket;
-                               // of new_group a hash of its ranks
+  std::int32_t tag = 0;        // of send and recv; number of a plan's making; of new_group a hash of its ranks
   std::int64_t sequence = -1;  // in the group, from 0; send and recv have none
   Shape shape;                 // of the rank's tensor: what goes in, or comes out of scatter and reduce_scatter
 

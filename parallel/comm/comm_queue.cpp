@@ -71,11 +71,6 @@ void CommQueue::append(const std::shared_ptr<Operation>& operation) {
     fail<ConfigError>("{}: started again before it was waited for", to_string(added.call));
   }
   added.call.sequence = is_counted(added.call.kind) ? sequence_ : -1;
-  if (const std::int32_t bucket = hook_bucket.load(std::memory_order_relaxed);
-      bucket != 0 && is_counted(added.call.kind) && added.call.kind != CollectiveKind::new_group &&
-      !added.call.planned) {
-    added.call.tag = bucket;
-  }
   if (cause_) {
     told_ = true;
     throw dead_group_error(*cause_, added.call);

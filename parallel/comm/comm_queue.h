@@ -49,8 +49,6 @@ class CommQueue {
 
   /// How many reducers are in a backward pass of this thread or another.
   std::atomic<int> open_passes{0};
-  /// Of which bucket a comm hook runs: the number of its plan, with which what it calls is compared. 0: of none.
-  std::atomic<std::int32_t> hook_bucket{0};
   /// Whether something has ended the group: each call fails.
   bool is_dead();
   /// Whether its group is gone.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <tandem/parallel/comm/comm_queue.h>
-#include <tandem/parallel/comm/operation.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
@@ -23,7 +22,5 @@ void PlannedAllReduce::run() {
 }
 
 void PlannedAllReduce::wait() { queue_->wait(*operation_); }
-
-std::int32_t PlannedAllReduce::number() const noexcept { return operation_->call.tag; }
 
 }  // namespace tandem::inline v0::parallel

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include <tandem/core/export.h>
@@ -25,8 +24,6 @@ class TANDEM_API PlannedAllReduce {
   void run();
   /// Returns when it is done; throws its CommError. Nothing happens before the first start().
   void wait();
-  /// Of all calls of the group the how manieth it was to make this, from 0; the same on all ranks.
-  std::int32_t number() const noexcept;
 
   /// Used by ProcessGroup.
   PlannedAllReduce(std::shared_ptr<detail::CommQueue> queue, std::shared_ptr<detail::Operation> operation);

@@ -20,7 +20,18 @@ std::string name(const std::vector<std::size_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-thread_local std::weak_ptr<const ProcessGroup*> latest_group;  // of the latest Join, while that lives
+// Of the Joins that this thread has made, while they live.
+thread_local std::vector<std::weak_ptr<const ProcessGroup*>> groups_in_joins;
+
+bool another_group_in_a_join(const ProcessGroup& group) {
+  std::erase_if(groups_in_joins, [](const auto& one) { return one.expired(); });
+  for (const auto& one : groups_in_joins) {
+    if (const auto other = one.lock(); other != nullptr && *other != &group) {
+      return true;
+    }
+  }
+  return false;
+}
 
 // A call of the Join's own, which ranks without one do not make.
 template <class Call>
@@ -63,16 +74,20 @@ JoinState::JoinState(std::vector<std::shared_ptr<Reducer>> reducers, const JoinO
                        "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
                        "are trained in one loop: Join(std::tie(first, second))");
   }
-  const auto other = latest_group.lock();
-  check<ConfigError>(
-      other == nullptr || *other == &group,
-      "Join: this thread is in a Join over another process group, which has not finished: ranks that end "
-      "in one would be waited for in the other. Train in one loop what shares a group, and finish() it "
-      "before the next");
+  if (ranks_ > 1 && another_group_in_a_join(group)) {
+    constexpr const char* kText =
+        "this thread is in a Join over another process group, which has not finished: ranks that end in one would be "
+        "waited for in the other. Train in one loop what shares a group, and finish() it before the next";
+    reducers_.front()->abort(fmt::format("Join: {}", kText));  // ranks that are in one Join only would wait
+    fail<ConfigError>("Join: {}", kText);
+  }
   if (ranks_ > 1) {
     plan_ = explained([&] { return group.plan_all_reduce(record_.raw()); });
   }
-  latest_group = token_ = std::make_shared<const ProcessGroup*>(&group);
+  if (ranks_ > 1) {
+    token_ = std::make_shared<const ProcessGroup*>(&group);
+    groups_in_joins.emplace_back(token_);
+  }
   changed_wrappers();
   check_nothing_left();
   for (std::size_t w = 0; w < reducers_.size(); ++w) {
@@ -223,10 +238,11 @@ JoinState::Turn JoinState::turn_of(std::size_t wrapper) {
     // To what was reduced before, which all ranks have, one without samples adds nothing; but it has it, too.
     const std::int64_t theirs = first ? said_of(wrapper, *first, its_onto) : 0;
     const bool all_have_more = theirs != 0;
-    check<ConfigError>(!all_have_more || mine.samples > 0 || reducers_[wrapper]->set_of_gradients() == theirs,
-                       "Join: the other ranks' passes add to gradients that were reduced before, of other parameters "
-                       "than have one here after finish()'s step; do in it what the loop does between two backward "
-                       "passes, zero_grad() included");
+    check<ConfigError>(
+        !all_have_more || mine.samples > 0 || reducers_[wrapper]->set_of_gradients() == theirs,
+        "Join: the other ranks' passes add to gradients that were reduced before, of other parameters "
+        "than have one here in finish(); call zero_grad() of the same before the Join, and let finish()'s "
+        "step do what the loop does between two backward passes, zero_grad() included");
     return {mine.samples > 0 || all_have_more ? 1.0 : 0.0, 1.0, buffers_from};
   }
   // Both exactly 1 where all have as many.

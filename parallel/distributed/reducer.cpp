@@ -116,13 +116,15 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
     broadcast_state(group_, module_);
   }
   if (find_unused_) {
-    used_ = zeros({2 * static_cast<std::int64_t>(buckets_.members.size())},
+    used_ = zeros({2 * static_cast<std::int64_t>(buckets_.members.size()) + 1},
                   {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
   }
   if (size_ > 1) {
     for (const BucketRange& range : buckets_.ranges) {
       plans_.push_back(group_.plan_all_reduce(range.gradients, ReduceOp::avg));
     }
+    turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    compare_.emplace(group_.plan_all_reduce(turn_->raw(), ReduceOp::max));
     if (used_) {
       agree_.emplace(group_.plan_all_reduce(used_->raw(), ReduceOp::max));
     }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,12 +77,19 @@ class Reducer final : public autograd::LeafObserver,
 
  private:
   class OutputNode;
-  class HookScope;
+  /// A member with an old gradient, which may come back.
+  struct Kept {
+    std::size_t member;
+    tandem::detail::View gradient;
+    std::uint32_t version;
+  };
 
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
   void refuse_pass(const std::exception& failure, bool synced);
-  void refuse_within_hook() const;
+  void refuse_within_hook(const void* pass) const;
   void refuse_in_capture(bool synced);
+  void run_hook(std::size_t bucket);
+  void finish_hooks();
   void note_samples(std::int64_t samples, bool is_first);
   bool on_gradient(autograd::Leaf& leaf) override;
   void on_pass_begin() override;
@@ -123,33 +129,37 @@ class Reducer final : public autograd::LeafObserver,
   int local_scopes_ = 0;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
-  std::optional<Tensor> used_;           // of each member, what ranks have of its gradient; with find_unused
+  std::optional<Tensor>
+      used_;  // of each member, what ranks have of its gradient, twice; whether one lacks some; with find_unused
   std::optional<PlannedAllReduce> agree_;
   std::unique_ptr<BufferSync> buffers_;
   CommHook hook_;
-  std::atomic<std::thread::id> hook_runs_on_{};  // or on none
+  std::atomic<bool> hook_runs_{false};       // under the lock
+  std::optional<Tensor> turn_;               // says nothing; with hook_, it is reduced to compare whose pass this is
+  std::optional<PlannedAllReduce> compare_;  // of turn_
   JoinState* join_ = nullptr;
   std::size_t join_index_ = 0;
 
   // Of the pass that runs. Lanes of several devices call at the same time.
   core::SpinLock lock_;
   std::shared_ptr<Reducer> self_;  // until the engine's last call: the wrapper and the graph may be gone before
-  const void* pass_ = nullptr;
+  std::atomic<const void*> pass_{nullptr};
   bool synced_ = false;
   static constexpr std::uint64_t kBeforeWrapping = 1;  // as a pass
   std::uint64_t passes_ = kBeforeWrapping;
   std::uint64_t reduced_ = 0;           // the last pass that was
+  bool lacks_ = false;                  // gradients, in it or in a local one before
   bool follows_ = false;                // in a Join, this rank's input has ended
   std::vector<std::uint64_t> arrived_;  // of each member, the last pass that gave it a gradient
   std::vector<std::uint64_t> ready_;    // of each member, the last pass in which it was counted below
   std::vector<std::size_t> pending_;    // of each bucket, members that are not ready
-  std::vector<std::pair<std::size_t, tandem::detail::View>> kept_;  // members with old gradients, and these
-  std::size_t started_ = 0;                                         // buckets that have left
-  std::vector<std::function<void()>> finishers_;                    // of the hook
-  std::int64_t samples_ = 0;                                        // in a Join
-  double weight_ = 1;                                               // of this rank's gradients
-  double factor_ = 1;                                               // of their mean
-  int buffers_from_ = 0;                                            // the rank whose buffers count
+  std::vector<Kept> kept_;
+  std::size_t started_ = 0;                       // buckets that have left
+  std::vector<std::function<void()>> finishers_;  // of the hook
+  std::int64_t samples_ = 0;                      // in a Join
+  double weight_ = 1;                             // of this rank's gradients
+  double factor_ = 1;                             // of their mean
+  int buffers_from_ = 0;                          // the rank whose buffers count
 };
 
 }  // namespace tandem::inline v0::parallel

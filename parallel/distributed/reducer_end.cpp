@@ -14,7 +14,6 @@
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/buffer_sync.h>
-#include <tandem/parallel/distributed/hook_scope.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/parallel/exception_text.h>
@@ -156,11 +155,7 @@ void Reducer::finish_pass() {
   }
   if (hook_) {
     start(last);
-    for (std::size_t b = 0; b < finishers_.size(); ++b) {
-      if (const HookScope runs(*this, b); finishers_[b]) {
-        finishers_[b]();
-      }
-    }
+    finish_hooks();
   } else {
     weigh(last);
   }
@@ -194,24 +189,24 @@ void Reducer::agree_on_used() {
   }
   const std::size_t count = buckets_.members.size();
   const auto both = used_->mutable_span<std::int32_t>();
-  const auto used = both.first(count);    // the most that a rank has
-  const auto negated = both.last(count);  // the least
+  const auto used = both.first(count);              // the most that a rank has
+  const auto negated = both.subspan(count, count);  // the least
+  both.back() = lacks_ ? 1 : 0;
   for (std::size_t i = 0; i < count; ++i) {
     used[i] = has_new(i) ? kGiven : 0;
   }
   if (follows_) {
     std::ranges::fill(negated, -kGiven);
   } else {
-    for (const auto& [member, old] : kept_) {
-      used[member] = kKept;
+    for (const Kept& kept : kept_) {
+      used[kept.member] = kKept;
     }
     std::ranges::transform(used, negated.begin(), std::negate());
   }
   if (agree_) {
     agree_->run();
   }
-  if (reduced_ == 0 && rank_ == 0 && std::ranges::count(used, kGiven) == std::ranges::count(negated, -kGiven) &&
-      std::ranges::count(used, kGiven) == static_cast<std::ptrdiff_t>(count)) {
+  if (agree_ && reduced_ == 0 && rank_ == 0 && used_->span<std::int32_t>().back() == 0) {
     core::warn(
         "DistributedDataParallel: find_unused_parameters was given, and in the first backward pass every parameter had "
         "a "
@@ -225,10 +220,12 @@ void Reducer::agree_on_used() {
       buckets_.members[i].leaf->adopt_home();
     }
   }
-  for (const auto& [member, old] : kept_) {
-    if (used[member] != kGiven) {
-      tandem::detail::copy(gradient_of(member), old);
-      buckets_.members[member].leaf->set_fresh(used[member] == kKept);
+  for (const Kept& kept : kept_) {
+    if (used[kept.member] != kGiven) {
+      Leaf& leaf = *buckets_.members[kept.member].leaf;
+      tandem::detail::copy(gradient_of(kept.member), kept.gradient);
+      leaf.set_fresh(used[kept.member] == kKept);
+      leaf.set_grad_version(kept.version);  // for graphs of other passes it is what it was
     }
   }
   kept_.clear();
@@ -238,11 +235,15 @@ void Reducer::agree_on_used() {
 void Reducer::forget_pass() noexcept {
   finishers_.clear();
   kept_.clear();
-  for (PlannedAllReduce& plan : plans_) {
+  const auto wait_for = [](PlannedAllReduce& plan) {
     try {
       plan.wait();
     } catch (const Error&) {  // of which the first is on its way up
     }
+  };
+  std::ranges::for_each(plans_, wait_for);
+  if (compare_) {
+    wait_for(*compare_);
   }
   for (const BucketMember& member : buckets_.members) {
     member.leaf->set_fresh(false);

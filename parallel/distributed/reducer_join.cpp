@@ -88,6 +88,7 @@ void Reducer::shadow() {
     factor_ = turn.factor;
     const bool counts = weight_ > 0;  // else what was reduced before is no gradient of this pass
     follows_ = !counts;
+    lacks_ = true;
     for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
       autograd::Leaf& leaf = *buckets_.members[i].leaf;
       fill_absent(i, counts);

@@ -8,7 +8,6 @@
 #include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
-#include <tandem/parallel/distributed/hook_scope.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/raw.h>
@@ -31,18 +30,19 @@ std::string list(const std::vector<std::string>& names) {
 
 }  // namespace
 
-// It runs under the lock, for which what it begins would wait.
-void Reducer::refuse_within_hook() const {
+// It runs under the lock, for which another pass would wait; on whatever thread that is.
+void Reducer::refuse_within_hook(const void* pass) const {
   check<AutogradError>(
-      hook_runs_on_.load(std::memory_order_relaxed) != std::this_thread::get_id(),
-      "DistributedDataParallel: a comm hook runs a backward pass through the wrapper or its parameters, "
-      "which is in one already; a hook may reduce, and no more");
+      !hook_runs_.load(std::memory_order_acquire) || pass == pass_,
+      "DistributedDataParallel: a backward pass through the wrapper or its parameters began while a comm "
+      "hook of another one runs; a hook may reduce, and no more");
 }
 
 // A replay would bring gradients without telling.
 void Reducer::refuse_in_capture(bool synced) {
   if (tandem::detail::step_recorder() != nullptr) {
-    const CaptureError error("DistributedDataParallel: a captured step cannot talk to other ranks");
+    const CaptureError error(
+        "DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring gradients unseen");
     refuse_pass(error, synced);
     throw CaptureError(error);
   }
@@ -52,10 +52,10 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   if (synced) {
     check_group();
   }
-  refuse_within_hook();
+  const void* pass = node.pass.load(std::memory_order_relaxed);
+  refuse_within_hook(pass);
   refuse_in_capture(synced);
   const std::lock_guard lock(lock_);
-  const void* pass = node.pass.load(std::memory_order_relaxed);
   const bool is_first = pass != pass_;
   if (is_first && self_ != nullptr) {
     const AutogradError error(
@@ -104,6 +104,7 @@ void Reducer::arm() {
       absent.push_back(i);
     }
   }
+  lacks_ = !absent.empty() || passes_ > kBeforeWrapping + 1;
   if (!absent.empty() && !find_unused_) {
     fail_unused(absent);
   }
@@ -119,7 +120,7 @@ void Reducer::arm() {
 }
 
 bool Reducer::on_gradient(Leaf& leaf) {
-  refuse_within_hook();
+  refuse_within_hook(leaf.pass.load(std::memory_order_relaxed));
   const std::lock_guard lock(lock_);
   const std::size_t member = leaf.observed_as;
   if (leaf.pass.load(std::memory_order_relaxed) != pass_) {
@@ -167,12 +168,15 @@ tandem::detail::View Reducer::gradient_of(std::size_t member) const {
 
 // A gradient that this pass does not give: what was accumulated before counts, or 0.
 void Reducer::fill_absent(std::size_t member, bool counts) {
-  const Leaf& leaf = *buckets_.members[member].leaf;
+  Leaf& leaf = *buckets_.members[member].leaf;
   const tandem::detail::View gradient = gradient_of(member);
   if (find_unused_ && leaf.fresh() && !(counts && has_new(member))) {
     tandem::detail::View old = tandem::detail::empty_view(gradient.sizes, gradient.dtype, gradient.device());
     tandem::detail::copy(old, gradient);
-    kept_.emplace_back(member, std::move(old));
+    kept_.push_back({member, std::move(old), leaf.grad_version()});
+    if (size_ > 1 || hook_) {
+      leaf.note_rewritten();  // it is, for a while, and a graph of this pass may have saved it
+    }
   }
   if (!leaf.fresh() || !counts) {
     tandem::detail::fill(gradient, 0);
@@ -183,11 +187,46 @@ void Reducer::fill_absent(std::size_t member, bool counts) {
 void Reducer::start(std::size_t bucket) {
   weigh(bucket);
   if (hook_) {
-    const PhaseScope timed(Phase::reduce);
-    const HookScope runs(*this, bucket);
-    finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
+    run_hook(bucket);
   } else if (!plans_.empty()) {
     plans_[bucket].start();
+  }
+}
+
+namespace {
+
+class FlagScope {
+ public:
+  explicit FlagScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true, std::memory_order_release); }
+  ~FlagScope() { flag_.store(false, std::memory_order_release); }
+  FlagScope(const FlagScope&) = delete;
+  FlagScope& operator=(const FlagScope&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+}  // namespace
+
+// What hooks call looks alike for all wrappers: a plan of this one tells whether all ranks are in its pass.
+void Reducer::run_hook(std::size_t bucket) {
+  const PhaseScope timed(Phase::reduce);
+  const FlagScope runs(hook_runs_);
+  if (bucket == 0 && compare_) {
+    compare_->start();
+  }
+  finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
+}
+
+void Reducer::finish_hooks() {
+  const FlagScope runs(hook_runs_);
+  if (compare_) {
+    compare_->wait();
+  }
+  for (const std::function<void()>& finish : finishers_) {
+    if (finish) {
+      finish();
+    }
   }
 }
 

@@ -67,24 +67,41 @@ TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
   }
 }
 
+// In that pass they change, while they are reduced with the rest of their bucket.
+TEST(DdpKept, GradientsAreNotForAGraphOfTheSamePass) {
+  as_ranks(2, [](ProcessGroup&) {
+    TwoHeads model;
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    ddp(full({1, 1}, 3.0), 0).sum().backward();
+    const Tensor w = full({1, 1}, 2.0, {.requires_grad = true});
+    const Tensor loss = ddp(full({1, 1}, 1.0), 1).sum() + (w * model.a.weight.grad()).sum();
+    EXPECT_NE(message_of<AutogradError>([&] { loss.backward(); }).find("changed in place"), std::string::npos);
+  });
+}
+
 TEST(DdpUnused, AWarningSaysThatNothingIs) {
-  for (const bool all_used : {true, false}) {
+  enum Case { all_used, one_lacks_some, one_was_local };
+  for (const Case now : {all_used, one_lacks_some, one_was_local}) {
     std::vector<std::string> warnings;
     set_warning_handler([&](const std::string& text) { warnings.push_back(text); });  // of rank 0 alone
     as_ranks(2, [&](ProcessGroup& group) {
       TwoHeads model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+      if (now == one_was_local) {
+        const auto local = ddp.no_sync();
+        ddp(full({1, 1}, 1.0), 1).sum().backward();
+      }
       for (int pass = 0; pass < 2; ++pass) {
         Tensor loss = ddp(full({1, 1}, 1.0), 0).sum();
-        if (all_used || group.rank() == 1) {
+        if (now == all_used || (now == one_lacks_some && group.rank() == 1)) {
           loss = loss + ddp(full({1, 1}, 1.0), 1).sum();
         }
         loss.backward();
       }
     });
     set_warning_handler({});
-    ASSERT_EQ(warnings.size(), all_used ? 1U : 0U);
-    if (all_used) {
+    ASSERT_EQ(warnings.size(), now == all_used ? 1U : 0U);
+    if (now == all_used) {
       EXPECT_NE(warnings[0].find("find_unused_parameters was given, and in the first backward pass"),
                 std::string::npos);
     }

@@ -70,7 +70,7 @@ TEST(DdpErrors, ACapturedBackwardOfAForwardThatWasNot) {
         return x + 1.0;
       });
       EXPECT_THAT(message_of<CaptureError>([&] { step(ones({1})); }),
-                  testing::StartsWith("DistributedDataParallel: a captured step cannot talk to other ranks"));
+                  testing::StartsWith("DistributedDataParallel: a captured step cannot run its backward pass"));
     });
   }
 }
@@ -106,8 +106,8 @@ TEST(DdpErrors, ACommHookThatRunsABackwardPass) {
         });
         const Tensor loss = ddp(ones({3, 2})).first.sum();
         EXPECT_EQ(message_of<AutogradError>([&] { loss.backward(); }),
-                  "DistributedDataParallel: a comm hook runs a backward pass through the wrapper or its parameters, "
-                  "which is in one already; a hook may reduce, and no more");
+                  "DistributedDataParallel: a backward pass through the wrapper or its parameters began while a comm "
+                  "hook of another one runs; a hook may reduce, and no more");
         for (const Tensor& parameter : model.parameters()) {
           EXPECT_FALSE(parameter.grad().defined());
         }

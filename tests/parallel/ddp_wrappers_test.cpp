@@ -50,23 +50,31 @@ TEST(DdpWrappers, OfOnePassAreAllReducedBeforeAHookOfAnyRuns) {
   });
 }
 
-// What a comm hook calls looks alike on both.
+// What comm hooks call looks alike, and may go over another group.
 TEST(DdpWrappers, WithCommHooksAreNotTakenForEachOther) {
-  std::vector<std::string> texts(2);
-  as_ranks(2, [&](ProcessGroup& group) {
-    nn::Linear critics[] = {weight_of(1), weight_of(2)};
-    DistributedDataParallel first(critics[0]);
-    DistributedDataParallel second(critics[1]);
-    first.register_comm_hook(parallel::bf16_compress_hook());
-    second.register_comm_hook(parallel::bf16_compress_hook());
-    const Tensor x = full({1, 1}, 1.0);
-    first(x).sum().backward();
-    second(x).sum().backward();
-    auto& next = group.rank() == 0 ? first : second;
-    texts[static_cast<std::size_t>(group.rank())] = message_of<CommError>([&] { next(x).sum().backward(); });
-  });
-  for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr(" in the comm hook of bucket #"));
+  for (const bool sub_group : {false, true}) {
+    std::vector<std::string> texts(2);
+    as_ranks(2, [&](ProcessGroup& group) {
+      nn::Linear critics[] = {weight_of(1), weight_of(2)};
+      DistributedDataParallel first(critics[0]);
+      DistributedDataParallel second(critics[1]);
+      const auto pair = group.new_group({0, 1});
+      const auto over_pair = [&](ProcessGroup&, const parallel::GradBucket& bucket) -> std::function<void()> {
+        pair->all_reduce(bucket.gradients, parallel::ReduceOp::avg);
+        return {};
+      };
+      for (auto* ddp : {&first, &second}) {
+        sub_group ? ddp->register_comm_hook(over_pair) : ddp->register_comm_hook(parallel::bf16_compress_hook());
+      }
+      const Tensor x = full({1, 1}, 1.0);
+      first(x).sum().backward();
+      second(x).sum().backward();
+      auto& next = group.rank() == 0 ? first : second;
+      texts[static_cast<std::size_t>(group.rank())] = message_of<CommError>([&] { next(x).sum().backward(); });
+    });
+    for (const std::string& text : texts) {
+      EXPECT_THAT(text, HasSubstr("planned all_reduce i32 [1] max of plan #"));
+    }
   }
 }
 

@@ -61,7 +61,7 @@ TEST(JoinSums, NeedWhatWasReducedBeforeOnAllRanks) {
     }
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr("of other parameters than have one here after finish()'s step"));
+    EXPECT_THAT(text, HasSubstr("of other parameters than have one here in finish()"));
   }
 }
 
@@ -149,7 +149,7 @@ TEST(JoinSums, NeedGradientsOfTheSameParametersOnAllRanks) {
     }
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr("of other parameters than have one here after finish()'s step"));
+    EXPECT_THAT(text, HasSubstr("of other parameters than have one here in finish()"));
   }
 }
 
@@ -206,13 +206,19 @@ TEST(JoinErrors, OverAnotherGroupThanOneThatHasNotFinished) {
     nn::Linear first(1, 1);
     nn::Linear second(1, 1);
     DistributedDataParallel one_ddp(first);
-    DistributedDataParallel other_ddp(second, {.process_group = pair.get()});
+    nn::Linear third(1, 1);
+    DistributedDataParallel second_ddp(second);
+    DistributedDataParallel other_ddp(third, {.process_group = pair.get()});
     Join join(one_ddp);
+    {
+      Join same(second_ddp);
+      same.finish([] {});
+    }
     EXPECT_THAT(message_of<ConfigError>([&] { Join other(other_ddp); }),
                 HasSubstr("in a Join over another process group"));
+    EXPECT_THAT(message_of<CommError>([&] { pair->barrier(); }), HasSubstr("in a Join over another process group"))
+        << "ranks that are in no other Join hear of it";
     join.finish([] {});
-    Join next(other_ddp);
-    next.finish([] {});
   });
 }
 
