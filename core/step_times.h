@@ -54,7 +54,7 @@ TANDEM_API void end_phase(const OpenPhase& open) noexcept;
 
 /// Whole steps, see StepTimes::whole_steps().
 struct StepSums {
-  std::int64_t count = 0;
+  std::int64_t count = 0;                // steps
   double elapsed = 0;                    // seconds, on the clock
   std::array<double, kPhases> phases{};  // seconds in each
   std::vector<double> waits = {};        // seconds in `reduce` and `collective`, of each of the last steps, up to 64

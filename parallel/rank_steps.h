@@ -52,10 +52,10 @@ class Ranks {
   std::vector<std::size_t> slow() const;
   /// "30 steps", "30 to 31 steps".
   std::string counts() const;
-  /// In microseconds of a step: what all ranks wait, since that is what the rank waits for which nobody waits. (Who is
-  /// that may change from step to step.)
+  /// Microseconds that the rank waits which waits least, the last to come: for nobody, so that is the exchange itself.
+  /// The mean over steps, in each of which it may be another rank.
   double exchange() const;
-  /// The mean of what they wait beyond it: for the last of them.
+  /// The mean of what all wait beyond it: for the last to come.
   double waiting() const;
   /// Of the machine on which most ranks share a core: how many, and how many cores.
   std::pair<int, int> most_crowded() const;
