@@ -129,8 +129,7 @@ class Reducer final : public autograd::LeafObserver,
   int local_scopes_ = 0;
   std::uint64_t structure_version_;
   std::vector<PlannedAllReduce> plans_;  // of each bucket; none where one rank is alone
-  std::optional<Tensor>
-      used_;  // of each member, what ranks have of its gradient, twice; whether one lacks some; with find_unused
+  std::optional<Tensor> used_;           // with find_unused: see agree_on_used()
   std::optional<PlannedAllReduce> agree_;
   std::unique_ptr<BufferSync> buffers_;
   CommHook hook_;

@@ -209,8 +209,7 @@ void Reducer::agree_on_used() {
   if (agree_ && reduced_ == 0 && rank_ == 0 && used_->span<std::int32_t>().back() == 0) {
     core::warn(
         "DistributedDataParallel: find_unused_parameters was given, and in the first backward pass every parameter had "
-        "a "
-        "gradient on every rank: it costs an all-reduce in each pass; leave it out unless later passes differ");
+        "a gradient on every rank: it costs an all-reduce in each pass; leave it out unless later passes differ");
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (used[i] == kKept && negated[i] == 0) {
