@@ -143,6 +143,20 @@ TEST(RandomFill, NormalNumbersAreFinite) {
     ASSERT_TRUE(std::isfinite(value));
 }
 
+template <class T>
+void drop_out(const std::vector<T>& in, double p, std::vector<T>& out, std::vector<std::uint8_t>& mask,
+              std::uint64_t seed, std::uint64_t offset, const StepState& state) {
+  launch(test::cpu(), Dropout{.dtype = dtype_of<T>,
+                              .count = static_cast<std::int64_t>(in.size()),
+                              .p = p,
+                              .in = in.data(),
+                              .out = out.data(),
+                              .mask = mask.data(),
+                              .seed = seed,
+                              .offset = offset,
+                              .state = &state});
+}
+
 TEST(Dropout, KeepsAndScalesByItsMask) {
   constexpr std::uint64_t kCarries = 0xffffffff - 100 - 3;  // from the lower half of a counter into the upper one
   StepState state{.random_offset = kCarries};
@@ -151,15 +165,7 @@ TEST(Dropout, KeepsAndScalesByItsMask) {
     const auto in = test::random_values<float>(rng, count, 0.5, 1);
     std::vector<float> out(in.size());
     std::vector<std::uint8_t> mask(in.size(), 7);
-    launch(test::cpu(), Dropout{.dtype = DType::f32,
-                                .count = count,
-                                .p = 0.25,
-                                .in = in.data(),
-                                .out = out.data(),
-                                .mask = mask.data(),
-                                .seed = 9,
-                                .offset = 100,
-                                .state = &state});
+    drop_out(in, 0.25, out, mask, 9, 100, state);
     for (std::size_t i = 0; i < in.size(); ++i) {
       const bool keep = uniform_f32(philox(9, kCarries + 100 + i / 4)[i % 4]) >= 0.25f;
       ASSERT_EQ(mask[i], keep);
@@ -190,15 +196,7 @@ TEST(Dropout, KeepsWhatIsNotBelowP) {
   for (const double p : {0.1, 0.3, 0x1p-24, 0x1.8p-24, 1 - 0x1p-24, 1 - 0x1p-30}) {
     std::vector<float> out(in.size());
     std::vector<std::uint8_t> mask(in.size(), 7);
-    launch(test::cpu(), Dropout{.dtype = DType::f32,
-                                .count = kCount,
-                                .p = p,
-                                .in = in.data(),
-                                .out = out.data(),
-                                .mask = mask.data(),
-                                .seed = 0x123456789abcdef0,
-                                .offset = 0,
-                                .state = &state});
+    drop_out(in, p, out, mask, 0x123456789abcdef0, 0, state);
     for (std::size_t i = 0; i < in.size(); ++i) {
       ASSERT_EQ(mask[i], uniform_f32(philox(0x123456789abcdef0, i / 4)[i % 4]) >= static_cast<float>(p) ? 1 : 0) << p;
     }
@@ -212,15 +210,7 @@ TEST(Dropout, AllOrNothing) {
     for (const double p : {0.0, 1.0}) {
       std::vector<T> out(in.size(), 99);
       std::vector<std::uint8_t> mask(in.size());
-      launch(test::cpu(), Dropout{.dtype = dtype_of<T>,
-                                  .count = 5,
-                                  .p = p,
-                                  .in = in.data(),
-                                  .out = out.data(),
-                                  .mask = mask.data(),
-                                  .seed = 1,
-                                  .offset = 0,
-                                  .state = &state});
+      drop_out(in, p, out, mask, 1, 0, state);
       EXPECT_EQ(out, p == 0 ? in : std::vector<T>(in.size(), 0)) << "no NaN from infinity times zero";
     }
   };
