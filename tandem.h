@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything a program needs.
+// Includes all public headers.
 
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
@@ -56,28 +56,28 @@
 #include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/parallel/backends.h>
-#include <tandem/parallel/comm/gloo/gloo_backend.h>
-#include <tandem/parallel/comm/local.h>
+#include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/rank.h>
 #include <tandem/parallel/comm/staged.h>
+#include <tandem/parallel/comm/threads/local.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
+#include <tandem/parallel/data_parallel/replica.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/parallel/distributed/join.h>
-#include <tandem/parallel/launch/launch.h>
-#include <tandem/parallel/launch/process_group_guard.h>
-#include <tandem/parallel/launch/spawn.h>
+#include <tandem/parallel/job/backends.h>
+#include <tandem/parallel/job/launch.h>
+#include <tandem/parallel/job/process_group_guard.h>
+#include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/parallel/rendezvous/file_store.h>
 #include <tandem/parallel/rendezvous/memory_store.h>
 #include <tandem/parallel/rendezvous/rendezvous.h>
 #include <tandem/parallel/rendezvous/store_server.h>
 #include <tandem/parallel/rendezvous/tcp_store.h>
-#include <tandem/parallel/replica.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

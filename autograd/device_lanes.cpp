@@ -10,10 +10,10 @@ namespace tandem::inline v0::autograd {
 
 namespace {
 
-// Longer than most nodes of a small model, and than the difference between two replicas.
+// Longer than most nodes of a small model, and longer than the usual lag between two replicas.
 constexpr auto kPatience = std::chrono::microseconds(100);
 
-/// Devices whose memory a node writes: those of its inputs.
+/// The devices to whose memory a node writes: those of its inputs.
 void find_devices(Node& node, std::vector<Device>& devices) {
   devices.clear();
   for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
@@ -51,7 +51,7 @@ DeviceLanes::DeviceLanes(std::span<Node* const> order) : remaining_(order.size()
 }
 
 void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
-  lanes_.front().awaited = true;  // by the calling thread: a quicker one must not take it away
+  lanes_.front().awaited = true;  // reserves the lane for the calling thread, even if another thread is faster
   core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
                                              [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
   if (failure_) {
@@ -87,7 +87,7 @@ void DeviceLanes::walk(std::size_t own, core::FunctionRef<void(Node&)> process) 
   }
 }
 
-// Its next node is its own to run, all lanes are there, and nothing is missing in its gradients.
+// Whether this lane is the one that runs its next node, all lanes have arrived there, and its gradients are complete.
 bool DeviceLanes::is_ready(std::size_t lane) const {
   const Lane& l = lanes_[lane];
   if (l.next == l.tasks.size()) {
@@ -97,7 +97,7 @@ bool DeviceLanes::is_ready(std::size_t lane) const {
   return meetings_[task.first] == lane && task.missing == 0 && task.node->pending.load(std::memory_order_acquire) == 0;
 }
 
-// The number of lanes if there is nothing to do at the moment.
+// A lane to work on, preferably `own`; lanes_.size() if no lane is ready.
 std::size_t DeviceLanes::choose(std::size_t own) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const std::size_t lane = (own + i) % lanes_.size();

@@ -15,30 +15,31 @@
 
 namespace tandem::inline v0::autograd {
 
-/// Internal: a backward pass over several devices, one lane each. A lane is the nodes that write a device's memory, in
-/// the order of the pass; a node that writes several devices is a meeting point, where its lanes stand still until it
-/// has run. Any number of threads walk the lanes. Each has one of its own, and takes others that nobody has or whose
-/// thread is busy elsewhere: so two threads have the same devices in every pass, and a single one gets through.
+/// Internal: a backward pass over several devices, with one lane per device. A lane holds, in the order of the pass,
+/// the nodes that write the memory of its device. A node that writes several devices is a meeting point: its lanes
+/// pause until it has run. Any number of threads walk the lanes. Each thread has a lane of its own, and takes other
+/// lanes that have no thread or whose thread is busy elsewhere. Two threads therefore serve the same devices in every
+/// pass, and a single thread can finish the whole pass.
 class DeviceLanes {
  public:
-  /// `order` is topological; it and its nodes must live as long.
+  /// `order` is topological. The span and its nodes must outlive this object.
   explicit DeviceLanes(std::span<Node* const> order);
 
-  /// Calls process(node) for every node. After a failure no further node is started, and the first one is rethrown.
+  /// Calls process(node) for every node. After a failure no further node is started, and the first error is rethrown.
   void run(core::FunctionRef<void(Node&)> process);
 
  private:
   struct Task {
     Node* node;
-    std::size_t first;    // of its lanes in meetings_; that one runs it
-    std::size_t lanes;    // how many meet there
-    std::size_t missing;  // of those, not arrived yet
+    std::size_t first;    // index in meetings_ of the task's first lane, which runs the node
+    std::size_t lanes;    // number of lanes that meet here
+    std::size_t missing;  // number of those lanes that have not arrived yet
   };
   struct Lane {
     Device device;
     std::vector<std::size_t> tasks;
     std::size_t next = 0;
-    bool taken = false;    // by a thread
+    bool taken = false;    // a thread is working on this lane
     bool awaited = false;  // its own thread will take it as soon as it is ready
   };
 
@@ -52,10 +53,10 @@ class DeviceLanes {
 
   std::vector<Task> tasks_;
   std::vector<Lane> lanes_;
-  std::vector<std::size_t> meetings_;  // the lanes of all tasks, one task after the other
-  core::SpinLock mutex_;               // around all but `process`
+  std::vector<std::size_t> meetings_;  // the lanes of all tasks, one task after another
+  core::SpinLock mutex_;               // guards all members; not held during `process`
   std::condition_variable_any progress_;
-  std::atomic<std::uint32_t> events_{0};  // things that others may have waited for
+  std::atomic<std::uint32_t> events_{0};  // counts events for which other threads may wait
   int waiting_ = 0;
   std::size_t remaining_ = 0;
   std::exception_ptr failure_;

@@ -11,9 +11,9 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/tensor/raw.h>
 
-// The backward pass. The calling thread runs its own graph; a graph over several devices is walked in lanes.
-// Nodes run in one fixed order (deepest first, ties as found), which is topological: so every sum is formed in the
-// same order whatever the timing.
+// The backward pass. The calling thread runs its own graph; a graph over several devices is walked in lanes. Nodes run
+// in one fixed topological order, deepest first and ties in the order of discovery. Every sum therefore has the same
+// order, whatever the timing.
 
 namespace tandem::inline v0::autograd {
 
@@ -78,7 +78,7 @@ class Pass {
       if (last != order_.begin()) {
         DeviceLanes({order_.begin(), last}).run([this](Node& node) { process(node); });
       }
-      // What sums up replicas' gradients comes after all else, and may then use all threads.
+      // Nodes of depth 0 sum up replicas' gradients. They run after all other nodes, and may then use all threads.
       for (auto node = last; node != order_.end(); ++node) {
         process(**node);
       }
@@ -87,7 +87,7 @@ class Pass {
     }
   }
 
-  // The lists of the last pass on this thread, for their memory.
+  // The lists of this thread's last pass, kept to reuse their memory.
   struct Lists {
     std::vector<Node*> order;
     std::vector<Leaf*> leaves;
@@ -113,14 +113,14 @@ class Pass {
     }
     order_.push_back(&node);
     watched_ += node.watches_passes() ? 1 : 0;
-    // Found before any gradient is touched.
+    // Checked before any gradient is touched.
     check<AutogradError>(!node.released(),
                          "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true "
                          "to the first one, or compute the forward pass again",
                          node.op());
   }
 
-  // Only leaves move.
+  // Only leaves can move to another device.
   [[noreturn]] static void throw_moved(Leaf& leaf) {
     fail<AutogradError>(
         "backward: {} {} was moved to another device or dtype after the forward pass that used it; compute the forward "
@@ -186,7 +186,7 @@ class Pass {
         Gradients gradients(node);
         node.apply(gradients);
       } catch (Error& error) {
-        // What was saved and changed since says already whose pass it is.
+        // The error about a saved tensor that was changed already names this backward pass.
         if (!std::string_view(error.what()).starts_with(fmt::format("backward of '{}'", node.op()))) {
           error.add_context(fmt::format("in the backward pass of '{}'", node.op()));
         }
@@ -222,7 +222,7 @@ class Pass {
       }
     }
     if (out.retained) {
-      // A copy: the engine may go on adding into its buffers.
+      // Makes a copy, since the engine may continue to add into its buffers.
       const detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
       detail::copy(kept, out.grad.view);
       if (out.retained->defined()) {
@@ -266,14 +266,14 @@ class Pass {
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
-  std::size_t watched_ = 0;  // nodes of the order that watch passes, and are not told yet
+  std::size_t watched_ = 0;  // nodes of the order that watch passes and have not been told yet
   PassListeners listeners_;
 };
 
 }  // namespace
 
 void listen_to_pass(const Node& member, PassListener& listener) {
-  // A node is claimed by nothing but a Pass.
+  // Only a Pass can claim a node.
   static_cast<Pass*>(const_cast<void*>(member.pass.load(std::memory_order_relaxed)))->add(listener);
 }
 

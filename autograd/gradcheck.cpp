@@ -12,7 +12,7 @@ namespace tandem::inline v0::autograd {
 
 namespace {
 
-// The element at a row-major position, wherever the tensor is.
+// The element at a row-major position, for any strides and device.
 detail::View element_at(const detail::View& view, std::int64_t position) {
   detail::View element = view;
   for (int dim = view.sizes.ndim() - 1; dim >= 0; --dim) {
@@ -31,7 +31,7 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
                       "gradcheck: inputs must be f64 (differences in f32 say little), got {}", input.dtype());
     input.zero_grad();
   }
-  Tensor weights;  // one scalar out of a result of any shape
+  Tensor weights;  // reduces a result of any shape to one scalar
   const auto scalar = [&] {
     const Tensor out = fn(inputs);
     if (!weights.defined()) {

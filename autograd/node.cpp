@@ -17,8 +17,9 @@ Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
   }
 }
 
-// A long chain must not be destroyed by recursion: nodes whose last owner is a node that is being destroyed wait in a
-// list until that one is done. The edges are let go one by one, here: two of them may be the last owners of one node.
+// Destroying a long chain must not recurse. A node whose last owner is a node under destruction waits in a list until
+// that destruction is finished. The edges are released one by one, because two of them may be the last owners of one
+// node.
 Node::~Node() {
   constinit thread_local Node* waiting = nullptr;
   constinit thread_local bool under_way = false;
@@ -96,7 +97,7 @@ Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
   set_leaf_depth();
   describe_output(0, t.view);
   t.view.storage->add_leaf();
-  if (detail::step_recorder() == nullptr) {  // a step may make leaves of its own
+  if (detail::step_recorder() == nullptr) {  // a step may make its own leaves
     detail::note_step_change(*t.view.storage);
   }
 }
@@ -130,7 +131,7 @@ void Leaf::move_elements(detail::View to) noexcept {
   tensor->view = std::move(to);
 }
 
-// By value, and the view as well: it may be this leaf's own gradient, whose place changes here.
+// By value, including the view: `grad` may be this leaf's own gradient, whose memory changes here.
 void Leaf::set_grad(Tensor grad) {  // NOLINT(performance-unnecessary-value-param)
   if (!grad.defined()) {
     fresh_ = false;
@@ -140,7 +141,7 @@ void Leaf::set_grad(Tensor grad) {  // NOLINT(performance-unnecessary-value-para
   const bool touched = touched_;
   fresh_ = false;
   detail::copy(destination().view, given);
-  touched_ = touched;  // not a contribution of a backward pass
+  touched_ = touched;  // set_grad() is not a contribution of a backward pass
 }
 
 void Leaf::set_home(detail::View home) {
@@ -190,7 +191,7 @@ void Leaf::adopt_home() {
 }
 
 void Leaf::deliver(const detail::View& gradient, bool owned) {
-  // A hook may have kept a handle to it: then it is not ours to go on adding into.
+  // If a hook has kept a handle to the gradient, this leaf must not take the memory over and accumulate into it.
   if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
     gradient.storage->count_as(core::MemoryUse::gradients);
     grad_ = Tensor(gradient);
@@ -218,14 +219,14 @@ void Leaf::complete() {
 void Leaf::run_post_hooks() {
   if (!post_hooks.empty() && tensor != nullptr) {
     const Tensor self{core::Ref<detail::TensorImpl>(tensor)};
-    const auto hooks = post_hooks;  // a hook may remove itself
+    const auto hooks = post_hooks;  // a copy, because a hook may remove itself
     for (const auto& [id, hook] : hooks) {
       hook(self);
     }
   }
 }
 
-// ---- what closures see ----
+// ---- the interface for closures ----
 
 Destination Gradients::destination(std::uint32_t i) {
   Node& node = *node_.edge(i).node;
@@ -243,8 +244,7 @@ Destination Gradients::destination(std::uint32_t i) {
     detail::copy(copy, buffer.view);
     buffer = {std::move(copy), true};
   }
-  buffer.masked = false;
-  buffer.column_sums = nullptr;
+  buffer.as_noted = false;
   return {buffer.view, Accumulate::yes};
 }
 

@@ -48,18 +48,15 @@ struct Destination {
   kernels::Accumulate accumulate;
 };
 
+/// A message from an op to the op that will compute the gradient of its result, so that both gradients take one pass.
+/// Opaque here: only autograd/ops/linear.cpp defines, leaves and reads notes.
+struct GradientNote;
+
 /// A gradient while it is gathered. Not `owned`: the memory may also be someone else's gradient, so it is read only.
 struct GradBuffer {
   detail::View view;
   bool owned = false;
-  bool masked = false;                       // of a ReLU's result: is 0 already where that is not positive
-  core::Ref<detail::Storage> column_sums{};  // of a matrix [..., columns], if who wrote it has summed them
-};
-
-/// What a layer that ends in a ReLU leaves for the product that will give it its gradient.
-struct ReluBits {
-  core::Ref<detail::Storage> bits{};  // kernels::Matmul::relu_bits of the result; null if there are none
-  bool wants_sums = false;            // the gradient of its bias, the sums of the gradient's columns, is asked for
+  bool as_noted = false;  // all of the gradient was written as the output's note asks
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -74,9 +71,8 @@ struct Output {
   Shape sizes;
   DType dtype = DType::f32;
   Device device;
-  bool of_relu = false;  // 0 where the gradient of what it was made from is 0
-  ReluBits relu;
-  GradBuffer grad;  // only during a backward pass
+  GradientNote* note = nullptr;  // static, or a member of the node
+  GradBuffer grad;               // only during a backward pass
   std::shared_ptr<HookList<TensorHook>> hooks;
   std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
 };
@@ -93,9 +89,9 @@ class Node : public detail::History {
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;
-  /// Of a node that watches passes, on the thread that called backward(): a pass that may come through it begins, and
-  /// no gradient is there yet, but each leaf that it may reach is known (`pass`). Or it does not begin, for this
-  /// reason.
+  /// Called on nodes that watch passes, by the thread that called backward(). Without a `failure`, a pass that may
+  /// reach this node begins: no gradient exists yet, but every leaf that the pass may reach is known (`pass`). With
+  /// one, the pass does not begin, for that reason.
   virtual void on_pass(const std::exception* /*failure*/) {}
   /// Memory for the gradient of result `i`, dense.
   virtual detail::View gradient_memory(std::uint32_t i);
@@ -123,6 +119,8 @@ class Node : public detail::History {
   ~Node() override;
   /// As deep as a leaf: it runs after all that lead to it.
   void set_leaf_depth() noexcept { depth_ = 0; }
+  /// Renames the op, because another op has joined this node.
+  void set_op(const char* op) noexcept { op_ = op; }
   void next_generation() noexcept { ++generation_; }
   void watch_passes() noexcept { watches_passes_ = true; }
 
@@ -179,7 +177,7 @@ class Leaf final : public Node {
       detail::note_step_change(*grad_.raw().storage);
     }
   }
-  /// What a captured step leaves: a gradient, or none.
+  /// Tells whether a captured step has left a gradient.
   void set_fresh(bool fresh) noexcept { fresh_ = fresh; }
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
@@ -200,7 +198,7 @@ class Leaf final : public Node {
   void deliver(const detail::View& gradient, bool owned);
   /// All contributions of this pass have arrived.
   void complete();
-  /// What complete() ends with, unless the observer does.
+  /// Runs the post-accumulate hooks: the end of complete(), unless the observer runs them.
   void run_post_hooks();
   /// The pass failed: what it left here is no gradient.
   void abandon() noexcept {
@@ -235,7 +233,7 @@ class Leaf final : public Node {
   bool frozen_ = false;
 };
 
-/// What an op's backward closure sees.
+/// An op's backward closure sees its pass through this class.
 class Gradients {
  public:
   explicit Gradients(Node& node) noexcept : node_(node) {}
@@ -249,26 +247,18 @@ class Gradients {
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
   Destination destination(std::uint32_t i);
-  /// The same for what is only added to, piece by piece: 0 where nothing is there yet.
+  /// Memory for a gradient that is only added to, piece by piece. It is 0 wherever nothing was added yet.
   detail::View sum(std::uint32_t i);
-  /// Whether the gradient of input i, a ReLU's result, may be written as 0 where that is 0: nobody looks at it but the
-  /// ReLU's own backward.
-  bool may_mask(std::uint32_t i) const noexcept {
+  /// The note on input i. Null if no op left one, or if hooks or retain_grad() read the gradient, which must be the
+  /// plain gradient in that case.
+  GradientNote* note(std::uint32_t i) const noexcept {
     const Output& out = target(i);
-    return out.of_relu && !out.hooks && !out.retained;
+    return out.hooks || out.retained ? nullptr : out.note;
   }
-  /// What the ReLU left for that.
-  const ReluBits& relu_bits(std::uint32_t i) const noexcept { return target(i).relu; }
-  /// What is now in destination(i) was written so; and the sums of its columns, if they are known.
-  void set_masked(std::uint32_t i, core::Ref<detail::Storage> column_sums = {}) noexcept {
-    GradBuffer& buffer = target(i).grad;
-    buffer.masked = true;
-    buffer.column_sums = std::move(column_sums);
-  }
-  /// Whether the result's gradient came like that.
-  bool is_masked() const noexcept { return node_.output(0).grad.masked; }
-  /// The sums that came with it, or null. Once.
-  core::Ref<detail::Storage> take_column_sums() noexcept { return std::move(node_.output(0).grad.column_sums); }
+  /// Marks all of destination(i) as written the way the note asks.
+  void set_as_noted(std::uint32_t i) noexcept { target(i).grad.as_noted = true; }
+  /// Whether the gradient of the result was written the way the result's note asks.
+  bool is_as_noted() const noexcept { return node_.output(0).grad.as_noted; }
   /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 

@@ -6,11 +6,11 @@
 
 #include <tandem/tensor/tensor.h>
 
-// Differentiable functions. Those that are also methods of Tensor mean the same.
+// Differentiable functions. A function that is also a method of Tensor has the same meaning.
 
 namespace tandem::inline v0 {
 
-// ---- arithmetic: broadcasting as NumPy does, types as promote_types() says ----
+// ---- arithmetic: broadcasting as in NumPy, dtypes by promote_types() ----
 TANDEM_API Tensor operator+(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator-(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator*(const Tensor& a, const Tensor& b);
@@ -33,7 +33,7 @@ inline Tensor& operator+=(Tensor& a, Scalar b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, Scalar b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, Scalar b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, Scalar b) { return a.div_(b); }
-// The same for a view that has no name: `x[0] += 1`.
+// Overloads for unnamed views: `x[0] += 1`.
 inline void operator+=(Tensor&& a, const Tensor& b) { a.add_(b); }
 inline void operator-=(Tensor&& a, const Tensor& b) { a.sub_(b); }
 inline void operator*=(Tensor&& a, const Tensor& b) { a.mul_(b); }
@@ -42,11 +42,11 @@ inline void operator+=(Tensor&& a, Scalar b) { a.add_(b); }
 inline void operator-=(Tensor&& a, Scalar b) { a.sub_(b); }
 inline void operator*=(Tensor&& a, Scalar b) { a.mul_(b); }
 inline void operator/=(Tensor&& a, Scalar b) { a.div_(b); }
-/// Element by element; where both are equal each gets half the gradient. NaN wins.
+/// The elementwise maximum or minimum. Equal elements each get half the gradient. NaN propagates.
 TANDEM_API Tensor maximum(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor minimum(const Tensor& a, const Tensor& b);
 
-// ---- functions of one tensor; integers become f32 where the result is no integer ----
+// ---- functions of one tensor; integers become f32 where the result is not an integer ----
 inline Tensor exp(const Tensor& x) { return x.exp(); }
 inline Tensor expm1(const Tensor& x) { return x.expm1(); }
 inline Tensor log(const Tensor& x) { return x.log(); }
@@ -67,24 +67,27 @@ inline Tensor pow(const Tensor& x, const Tensor& exponent) { return x.pow(expone
 // ---- activations ----
 /// max(x, 0).
 inline Tensor relu(const Tensor& x) { return x.relu(); }
+/// max(x, 0). `relu(fc1(x))` overwrites the result of linear(), because nothing else can use that result.
+TANDEM_API Tensor relu(Tensor&& x);
 /// Hyperbolic tangent.
 inline Tensor tanh(const Tensor& x) { return x.tanh(); }
 /// 1 / (1 + exp(-x)).
 inline Tensor sigmoid(const Tensor& x) { return x.sigmoid(); }
 /// x * sigmoid(x), also called swish.
 TANDEM_API Tensor silu(const Tensor& x);
-/// How gelu() is computed.
+/// The formula that gelu() uses.
 enum class GELUApproximation : std::uint8_t { none, tanh };
-/// x * Phi(x), Phi the normal distribution function, or the approximation by tanh (Hendrycks and Gimpel, 2016).
+/// x * Phi(x), where Phi is the normal distribution function, or its approximation by tanh (Hendrycks and Gimpel,
+/// 2016).
 TANDEM_API Tensor gelu(const Tensor& x, GELUApproximation approximate = GELUApproximation::none);
 /// x where x > 0, else negative_slope * x.
 TANDEM_API Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
 /// x where x > 0, else alpha * (exp(x) - 1).
 TANDEM_API Tensor elu(const Tensor& x, double alpha = 1);
-/// log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+/// log(1 + exp(beta * x)) / beta, or x where beta * x > threshold.
 TANDEM_API Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
 
-// ---- comparing: bool results, which have no gradient ----
+// ---- comparisons: bool results, without gradient ----
 TANDEM_API Tensor operator==(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator!=(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator<(const Tensor& a, const Tensor& b);
@@ -103,18 +106,18 @@ inline Tensor operator<(Scalar a, const Tensor& b) { return b > a; }
 inline Tensor operator<=(Scalar a, const Tensor& b) { return b >= a; }
 inline Tensor operator>(Scalar a, const Tensor& b) { return b < a; }
 inline Tensor operator>=(Scalar a, const Tensor& b) { return b <= a; }
-/// Anything but 0 counts as true.
+/// Logical functions; every nonzero element counts as true.
 TANDEM_API Tensor logical_and(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_or(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_xor(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor logical_not(const Tensor& x);
-/// The same for masks. Throws DTypeError unless both are bool.
+/// Logical operators for masks. Throws DTypeError unless the operands are bool.
 TANDEM_API Tensor operator&(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator|(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator^(const Tensor& a, const Tensor& b);
 TANDEM_API Tensor operator~(const Tensor& x);
 TANDEM_API Tensor isnan(const Tensor& x);
-/// a where the bool `condition` holds, else b; all three broadcast. Gradients go where the values came from.
+/// a where the bool `condition` is true, else b; all three broadcast. The gradient flows to the selected values.
 TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 TANDEM_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 TANDEM_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
@@ -125,48 +128,50 @@ inline Tensor softmax(const Tensor& x, int dim) { return x.softmax(dim); }
 inline Tensor log_softmax(const Tensor& x, int dim) { return x.log_softmax(dim); }
 
 // ---- joining ----
-/// Along an existing dimension; all other sizes are equal. Different types are promoted, here and in stack().
+/// Joins along an existing dimension; all other sizes must be equal. Different dtypes are promoted, also in stack().
 TANDEM_API Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
-/// Along a new dimension; all sizes are equal.
+/// Joins along a new dimension; all sizes must be equal.
 TANDEM_API Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 
 // ---- layers as functions ----
-/// x [..., in] times weight [out, in] transposed, plus bias [out] if given: [..., out].
+/// x [..., in] times the transpose of weight [out, in], plus bias [out] if given: [..., out].
 TANDEM_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// relu(linear(x, weight, bias)) in one pass over the result.
 TANDEM_API Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-/// Each element is zero with probability p and scaled by 1 / (1 - p) otherwise; x itself unless `training`.
-/// Throws ConfigError unless 0 <= p <= 1.
+/// Sets each element to zero with probability p and scales the others by 1 / (1 - p). Returns x itself unless
+/// `training`. Throws ConfigError unless 0 <= p <= 1.
 TANDEM_API Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 /// Row indices[p] of `weight` [rows, dim] for every position p of the i64 (or i32) `indices`: [..., dim]. The row
-/// `padding_idx` (negative: from the end) gets no gradient. Throws ValueError naming position and value of an index
-/// outside [0, rows), ConfigError for such a padding_idx.
+/// `padding_idx` gets no gradient; a negative value counts from the end. Throws ValueError naming position and value of
+/// an index outside [0, rows), ConfigError for a padding_idx out of range.
 TANDEM_API Tensor embedding(const Tensor& indices, const Tensor& weight,
                             std::optional<std::int64_t> padding_idx = std::nullopt);
-/// (x - mean) / sqrt(var + eps) * weight + bias, mean and (biased) variance over the last dimensions, which are
-/// `normalized_shape`, as are weight and bias, if given (Ba et al., 2016).
+/// (x - mean) / sqrt(var + eps) * weight + bias. Mean and (biased) variance are taken over the last dimensions, whose
+/// sizes are `normalized_shape`; weight and bias, if given, have these sizes (Ba et al., 2016).
 TANDEM_API Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
                              const Tensor& bias = {}, double eps = 1e-5);
-/// (x - mean) / sqrt(var + eps) * weight + bias for each channel: x is [batch, channels, ...], the rest [channels]
-/// (Ioffe and Szegedy, 2015). In training mean and (biased) variance are those of the values, and the running ones, if
-/// given, become (1 - momentum) * running + momentum * value in place, the variance unbiased there; else they are the
-/// running ones. Throws ValueError in training with one value per channel. A batch of none changes nothing.
+/// (x - mean) / sqrt(var + eps) * weight + bias for each channel. x is [batch, channels, ...], all other tensors are
+/// [channels] (Ioffe and Szegedy, 2015). In training, mean and (biased) variance are those of x, and the running
+/// statistics, if given, are updated in place to (1 - momentum) * running + momentum * value, with the unbiased
+/// variance. Outside training, the running statistics are used. Throws ValueError in training with one value per
+/// channel. An empty batch changes nothing.
 TANDEM_API Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                              const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                              double momentum = 0.1, double eps = 1e-5);
 
 // ---- losses ----
-/// What a loss makes of its elements' losses.
+/// How a loss combines the losses of its elements.
 enum class Reduction : std::uint8_t { none, mean, sum };
 
-/// (input - target)^2. Here as in the losses below, shapes must be equal: broadcasting [n] against [n, 1] is a
-/// well-known silent mistake. Gradients go to input and target. The mean of nothing is NaN. Two types are promoted as
-/// in arithmetic where PyTorch does so: here, in l1_loss (but bools) and in smooth_l1_loss. The others want one type.
+/// (input - target)^2. In this loss and all losses below, shapes must be equal: broadcasting [n] against [n, 1] is a
+/// well-known silent mistake. Gradients flow to input and target. The mean of no elements is NaN. Different dtypes are
+/// promoted as in arithmetic wherever PyTorch does so: in mse_loss, l1_loss (except bool) and smooth_l1_loss. The other
+/// losses require equal dtypes.
 TANDEM_API Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
-/// |input - target|; its gradient is 0 where they are equal.
+/// |input - target|; the gradient is 0 where they are equal.
 TANDEM_API Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean);
-/// With d = |input - target|: d^2 / (2 beta) where d < beta, else d - beta / 2; l1_loss for beta 0 (Girshick, 2015).
-/// Throws ConfigError for a negative beta.
+/// With d = |input - target|: d^2 / (2 beta) where d < beta, else d - beta / 2. A beta of 0 gives l1_loss (Girshick,
+/// 2015). Throws ConfigError for a negative beta.
 TANDEM_API Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
                                  double beta = 1);
 /// With d = |input - target|: d^2 / 2 where d <= delta, else delta * (d - delta / 2) (Huber, 1964). Throws ConfigError
@@ -174,46 +179,47 @@ TANDEM_API Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Redu
 TANDEM_API Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::mean,
                              double delta = 1);
 
-/// What binary_cross_entropy can be told.
+/// Options of binary_cross_entropy.
 struct BCELossOptions {
-  Tensor weight = {};                     // factors of the losses, broadcast to the input; none: 1
-  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, whatever their weights
+  Tensor weight = {};                     // factors of the losses, broadcast to the input; default 1
+  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, regardless of weights
 };
-/// -(target * log(input) + (1 - target) * log(1 - input)) of probabilities; logarithms count as -100 at least. Throws
-/// ValueError for an input outside [0, 1]. Of a sigmoid's output rather take binary_cross_entropy_with_logits.
+/// -(target * log(input) + (1 - target) * log(1 - input)) of probabilities; logarithms are clamped at -100. Throws
+/// ValueError for an input outside [0, 1]. For the output of a sigmoid, prefer binary_cross_entropy_with_logits.
 TANDEM_API Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const BCELossOptions& options = {});
 
-/// What binary_cross_entropy_with_logits can be told.
+/// Options of binary_cross_entropy_with_logits.
 struct BCEWithLogitsLossOptions {
-  Tensor weight = {};                     // factors of the losses, broadcast to the logits; none: 1
-  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, whatever their weights
-  Tensor pos_weight = {};                 // factors of target * log(sigmoid(logits)) alone, broadcast to the logits
+  Tensor weight = {};                     // factors of the losses, broadcast to the logits; default 1
+  Reduction reduction = Reduction::mean;  // the mean divides by the number of losses, regardless of weights
+  Tensor pos_weight = {};                 // factors of target * log(sigmoid(logits)) only, broadcast to the logits
 };
-/// Binary cross-entropy of sigmoid(logits), in a form that is exact for logits of any size.
+/// Binary cross-entropy of sigmoid(logits), in a form that is accurate for logits of any size.
 TANDEM_API Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                                    const BCEWithLogitsLossOptions& options = {});
 
-/// What nll_loss can be told.
+/// Options of nll_loss.
 struct NLLLossOptions {
-  Tensor weight = {};                     // [classes], in the type of the input; none: 1
+  Tensor weight = {};                     // [classes], in the dtype of the input; default 1
   std::int64_t ignore_index = -100;       // targets with this value have neither loss nor gradient
-  Reduction reduction = Reduction::mean;  // the mean divides by the sum of the weights of the targets that count
+  Reduction reduction = Reduction::mean;  // the mean divides by the sum of the weights of the counted targets
 };
-/// -weight[target] * log_probs[target]: log_probs [classes], [rows, classes] or [rows, classes, ...], i64 targets of
-/// these sizes without the classes. Throws ValueError naming value and place of a target that is neither in
-/// [0, classes) nor ignore_index. If no target counts the mean is NaN, and all gradients are 0.
+/// -weight[target] * log_probs[target]. log_probs is [classes], [rows, classes] or [rows, classes, ...]; targets are
+/// i64 with these sizes, without the classes. Throws ValueError naming value and position of a target that is neither
+/// in [0, classes) nor ignore_index. If no target counts, the mean is NaN and all gradients are 0.
 TANDEM_API Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options = {});
 
-/// What cross_entropy can be told.
+/// Options of cross_entropy.
 struct CrossEntropyLossOptions {
-  Tensor weight = {};                     // [classes], in the type of the logits; none: 1
+  Tensor weight = {};                     // [classes], in the dtype of the logits; default 1
   std::int64_t ignore_index = -100;       // class indices with this value have neither loss nor gradient
-  Reduction reduction = Reduction::mean;  // the mean divides as in nll_loss, for probabilities by their rows
+  Reduction reduction = Reduction::mean;  // the mean divides as in nll_loss; for probabilities, by the number of rows
   double label_smoothing = 0;             // this share of each target is spread evenly over all classes
 };
-/// nll_loss of log_softmax(logits), with the same shapes, in one pass. Targets may also be probabilities in the shape
-/// and type of the logits: then -sum(weight * target * log_softmax(logits)) over the classes, and they have a gradient.
-/// Throws ConfigError unless 0 <= label_smoothing <= 1, or for probabilities and an ignore_index >= 0.
+/// nll_loss of log_softmax(logits), with the same shapes, in one pass. Targets may also be probabilities with the shape
+/// and dtype of the logits. The loss is then -sum(weight * target * log_softmax(logits)) over the classes, and the
+/// targets have a gradient. Throws ConfigError unless 0 <= label_smoothing <= 1, or for probabilities with an
+/// ignore_index >= 0.
 TANDEM_API Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                                 const CrossEntropyLossOptions& options = {});
 

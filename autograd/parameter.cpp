@@ -9,7 +9,7 @@ namespace tandem::inline v0 {
 
 namespace {
 
-// A slot of its own on the elements of `value`.
+// Makes a separate slot on the elements of `value`.
 Tensor make_slot(const Tensor& value, const char* what) {
   check<ConfigError>(value.is_leaf(), "{}: expected a plain tensor, got the result of an op; call detach() first",
                      what);
@@ -54,7 +54,7 @@ namespace autograd {
 
 namespace {
 
-// That of a frozen parameter too: it may thaw.
+// The leaf of a parameter, including a frozen one, which may be unfrozen later.
 Leaf* any_leaf_of(const detail::TensorImpl& impl) {
   for (detail::History* history : {impl.history.get(), impl.frozen.get()}) {
     if (history != nullptr && history->is_leaf()) {

@@ -6,31 +6,32 @@
 
 namespace tandem::inline v0 {
 
-/// A trainable tensor of a module: a *slot*. Ops resolve it on entry, so that a replica frame can stand in another
-/// tensor; copying it to a Tensor gives a handle to the slot. Move-only, so that weights are not tied by accident.
+/// A trainable tensor of a module: a *slot*. Ops resolve a slot on entry, so a replica frame can substitute another
+/// tensor. A Tensor copied from a parameter is a handle to the slot. Parameters are move-only, which prevents tying
+/// weights by accident.
 class TANDEM_API Parameter : public Tensor {
  public:
   Parameter() noexcept = default;
-  /// Takes over a floating point leaf (its elements are shared) and asks for its gradient.
+  /// Takes over a floating-point leaf (the elements are shared) and requests its gradient.
   explicit Parameter(Tensor value, bool requires_grad = true);
 
   Parameter(Parameter&&) noexcept = default;
-  /// Throws ConfigError when this one is registered in a module, which with its optimiser and state dict would go on
-  /// with the old one. Change the elements instead: copy_() under NoGradGuard. (A module that is assigned as a whole
-  /// gives up its old parameters first.)
+  /// Throws ConfigError if this parameter is registered in a module: the module, its optimiser and its state dict would
+  /// keep the old parameter. Change the elements instead, with copy_() under NoGradGuard. (Assigning a whole module
+  /// works, because the module gives up its old parameters first.)
   Parameter& operator=(Parameter&& other);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 };
 
-/// Module state that is not trained (running statistics): a slot too, saved with the module. Move-only.
+/// Module state that is not trained (running statistics): also a slot, and saved with the module. Move-only.
 class TANDEM_API Buffer : public Tensor {
  public:
   Buffer() noexcept = default;
   explicit Buffer(Tensor value);
 
   Buffer(Buffer&&) noexcept = default;
-  /// As for Parameter.
+  /// Throws ConfigError if this buffer is registered in a module, as for Parameter.
   Buffer& operator=(Buffer&& other);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -38,12 +39,12 @@ class TANDEM_API Buffer : public Tensor {
 
 namespace autograd {
 
-/// The name that messages use; empty for tensors without one.
+/// The tensor's name in messages; empty for unnamed tensors.
 TANDEM_API std::string parameter_name(const Tensor& tensor);
-/// Gives it that name.
+/// Sets the tensor's name in messages.
 TANDEM_API void set_parameter_name(const Tensor& tensor, std::string name);
-/// Puts `value` in the place of a slot's elements: same identity, so optimisers and other handles follow. Drops its
-/// gradient when shape, dtype or device change.
+/// Replaces the elements of a slot by those of `value`. The slot keeps its identity, so optimisers and other handles
+/// follow. Drops the gradient if shape, dtype or device change.
 TANDEM_API void replace_elements(const Tensor& slot, const Tensor& value);
 
 }  // namespace autograd

@@ -9,46 +9,46 @@
 
 namespace tandem::inline v0 {
 
-/// Parameters and gradients of one dtype and device in two flat allocations, in reverse registration order (the order
-/// in which a backward pass finishes them). Each parameter is a segment that begins at a multiple of 256 bytes and has
-/// a version of its own; the gap behind it is zero in both. Optimisers, gradient norms and communication buckets are
-/// ranges of it. It lives as long as one of its parameters.
+/// The parameters and gradients of one dtype and device in two flat allocations, in reverse registration order (the
+/// order in which a backward pass finishes them). Each parameter is a segment that begins at a multiple of 256 bytes
+/// and has its own version; the gap after a segment is zero in both allocations. Optimisers, gradient norms and
+/// communication buckets work on ranges of the store. The store lives as long as one of its parameters.
 class TANDEM_API ParameterStore {
  public:
   static constexpr std::int64_t kAlignment = 256;  // bytes
 
-  /// A parameter's elements in the flat arrays, and the padded size it takes there.
+  /// The elements of a parameter in the flat arrays, with their padded size.
   struct Segment {
-    std::int64_t offset;  // of its first element
-    std::int64_t numel;   // without the gap
-    std::int64_t padded;  // with it
+    std::int64_t offset;  // offset of the first element
+    std::int64_t numel;   // number of elements, without the gap
+    std::int64_t padded;  // number of elements, including the gap
   };
-  /// Which store a parameter is in, and where.
+  /// The store that holds a parameter, and its place there.
   struct Place {
-    std::shared_ptr<ParameterStore> store;  // null: not in a store
+    std::shared_ptr<ParameterStore> store;  // null if the parameter is in no store
     std::size_t segment = 0;                // index into segments()
     bool operator==(const Place&) const = default;
   };
 
-  /// Packs the parameters (leaves that require grad, in registration order) that are not in a store yet, one store per
-  /// dtype and device. They keep their identity, values and gradients, but their elements move: handles made by
-  /// detach() before stay with the old memory.
+  /// Packs the parameters that are not in a store yet, one store per dtype and device. The parameters must be leaves
+  /// that require a gradient, in registration order. Parameters keep their identity, values and gradients, but their
+  /// elements move: handles made earlier by detach() keep referring to the old memory.
   static void ensure(const std::vector<Tensor>& parameters);
-  /// Where a parameter is; with a null store when it is in none.
+  /// The place of a parameter; the store is null if the parameter is in none.
   static Place find(const Tensor& parameter);
 
-  /// A segment of `flat`, which is laid out as a store's values(), with a version of its own.
+  /// A segment of `flat`, which is laid out like a store's values(); the segment has its own version.
   static detail::View segment_view(const detail::View& flat, const Segment& segment, const Shape& sizes);
 
-  /// Of all its parameters.
+  /// The dtype of all parameters in the store.
   DType dtype() const noexcept { return values_.dtype; }
-  /// Of all its parameters.
+  /// The device of all parameters in the store.
   Device device() const noexcept { return values_.device(); }
-  /// In the order of memory.
+  /// The segments in memory order.
   const std::vector<Segment>& segments() const noexcept { return segments_; }
-  /// All parameters, gaps included, as one dense view; and their gradients.
+  /// The values of all parameters, including gaps, as one dense view.
   const detail::View& values() const noexcept { return values_; }
-  /// The gradients of all parameters, laid out as values().
+  /// The gradients of all parameters, laid out like values().
   const detail::View& gradients() const noexcept { return gradients_; }
 
  private:
@@ -59,30 +59,30 @@ class TANDEM_API ParameterStore {
   detail::View gradients_;
 };
 
-/// A dense stretch of memory that holds parameters [first, last) of a list, and their gradients.
+/// A dense range of memory that holds parameters [first, last) of a list, together with the range of their gradients.
 struct ParameterRun {
   std::size_t first;   // index of the first parameter
-  std::size_t last;    // one past the last
-  std::int64_t numel;  // gaps included
-  DType dtype;         // of all members
-  Device device;       // of all members
-  void* values;        // first element
-  void* gradients;     // of that element
+  std::size_t last;    // one past the last parameter
+  std::int64_t numel;  // number of elements, including gaps
+  DType dtype;         // dtype of all parameters in the run
+  Device device;       // device of all parameters in the run
+  void* values;        // the first element
+  void* gradients;     // the gradient of the first element
 };
 
-/// Cuts a list of parameters, sorted by place, into the longest runs whose members all have a gradient now;
-/// those without are left out. `same(i, j)` may forbid that neighbours i and j share a run.
+/// Cuts a list of parameters, sorted by place, into the longest possible runs of parameters that have a gradient now;
+/// parameters without a gradient are left out. `same(i, j)` may forbid neighbours i and j to share a run.
 template <class Same>
 std::vector<ParameterRun> gradient_runs(const std::vector<Tensor>& sorted, Same&& same);
 
 namespace detail {
-/// The run of one parameter; numel -1 when it has no gradient.
+/// The run of one parameter; numel is -1 if it has no gradient.
 TANDEM_API ParameterRun single_run(const Tensor& parameter, std::size_t index);
-/// Whether `next` follows `run` in memory, so that both are one run.
+/// Whether `next` directly follows `run` in memory, so both can be one run.
 TANDEM_API bool extends(const ParameterRun& run, const ParameterRun& next);
 }  // namespace detail
 
-/// The parameters in the order of their memory: stores as first met, segments ascending.
+/// The parameters in memory order: stores in the order of their first parameter, segments ascending.
 TANDEM_API std::vector<Tensor> sorted_by_place(const std::vector<Tensor>& parameters);
 
 template <class Same>

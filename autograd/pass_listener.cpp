@@ -32,7 +32,7 @@ void PassListeners::begin() {
 
 void PassListeners::end() {
   for (PassListener*& listener : listeners_) {
-    PassListener* told = std::exchange(listener, nullptr);  // one that throws is not told again
+    PassListener* told = std::exchange(listener, nullptr);  // a listener that throws is not called again
     told->on_pass_end();
     listener = told;
   }
@@ -46,13 +46,13 @@ void PassListeners::fail(const std::exception& failure) {
     if (listener != nullptr) {
       try {
         listener->on_pass_failed(failure);
-      } catch (...) {  // the pass fails by what came first, and the others are to hear of it
+      } catch (...) {  // the first error is reported, and the other listeners must be notified too
       }
     }
   }
 }
 
-// Parts of the graph may be in a pass of another thread: they are looked at, no more.
+// Parts of the graph may belong to a pass of another thread; this function only reads them.
 void refuse_backward(Node& root, const std::exception& refusal) {
   std::vector<Node*> found{&root};
   std::unordered_set<Node*> seen{&root};

@@ -6,22 +6,25 @@
 
 #include <tandem/autograd/node.h>
 
-// Internal: who is told how a backward pass begins and ends.
+// Internal: notifications at the beginning and the end of a backward pass.
 
 namespace tandem::inline v0::autograd {
 
-/// Is told of a backward pass, on the thread that called backward(). What it throws fails the pass, unless that has
-/// failed already. Those of one pass are told in the order in which they were constructed, whatever the graph is: ranks
-/// whose graphs differ may talk to each other in these calls.
+/// Receives notifications about a backward pass, on the thread that called backward(). An exception from a notification
+/// fails the pass, unless the pass has failed already. The listeners of a pass are notified in the order of their
+/// construction, regardless of the graph. Ranks with different graphs may therefore communicate in these calls.
 class PassListener {
  public:
-  /// All nodes that watch passes have been told, and no gradient is there yet.
+  /// Called after all nodes that watch passes were told, and before any gradient is computed.
   virtual void on_pass_begin() = 0;
-  /// All gradients have been delivered, and each listener may change those that it is responsible for.
+  /// Called after all gradients have been delivered. Each listener may change the gradients for which it is
+  /// responsible.
   virtual void on_pass_end() = 0;
-  /// All listeners of the pass have returned from that, so that hooks may look at any gradient. The last call.
+  /// Called after on_pass_end() has returned for all listeners of the pass, so hooks may look at any gradient. This is
+  /// the last call.
   virtual void on_pass_done() = 0;
-  /// The pass failed, instead of the next of these calls. Not for who threw from the two before. The last call.
+  /// Called instead of the next notification if the pass failed. Listeners that threw from on_pass_end() or
+  /// on_pass_done() are not called again. This is the last call.
   virtual void on_pass_failed(const std::exception& failure) = 0;
 
  protected:
@@ -32,14 +35,14 @@ class PassListener {
   friend class PassListeners;
   std::uint64_t number_;
 };
-/// The pass that `member` is part of will tell `listener`, which must live until its last call; from on_pass() of a
-/// node that watches passes.
+/// Registers `listener` for the pass that `member` belongs to. The listener must live until its last call. Call this
+/// from on_pass() of a node that watches passes.
 void listen_to_pass(const Node& member, PassListener& listener);
 
-/// A backward pass from `root` does not begin, for this reason: tells nodes that watch passes, and changes nothing.
+/// Tells the nodes that watch passes that a backward pass from `root` was refused before it began. Changes nothing.
 void refuse_backward(Node& root, const std::exception& refusal);
 
-/// Those of one pass.
+/// The listeners of one pass.
 class PassListeners {
  public:
   void add(PassListener& listener);
@@ -48,7 +51,7 @@ class PassListeners {
   void fail(const std::exception& failure);
 
  private:
-  std::vector<PassListener*> listeners_;  // by number; null: it was told for the last time
+  std::vector<PassListener*> listeners_;  // in construction order; null after the last call to a listener
 };
 
 }  // namespace tandem::inline v0::autograd

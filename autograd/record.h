@@ -7,19 +7,20 @@
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 
-// Internal: how an op writes its history. In autograd/ops/<family>.cpp an op computes its result and then calls
-// record(), with the closure that delivers its gradients, in the same function.
+// Internal: how an op records its history. In autograd/ops/<family>.cpp an op computes its result and then calls
+// record() in the same function, with the closure that delivers its gradients.
 
 namespace tandem::inline v0::autograd {
 
-/// A value kept for the backward pass: elements, not history, so that no cycle arises. Knows whether it was changed.
+/// A value saved for the backward pass. Only the elements are kept, not the history, so no cycle arises. get() detects
+/// a later change of the value.
 class Saved {
  public:
   Saved() = default;
   explicit Saved(const detail::View& view) : view_(view), version_(view.storage->version()) {}
   explicit Saved(const Tensor& tensor) : Saved(tensor.raw()) { leaf_ = leaf_of(*tensor.get()); }
 
-  /// The value. Throws AutogradError, naming the tensor, the op and both versions, if it was changed in place.
+  /// The saved value. Throws AutogradError, naming the tensor, the op and both versions, if it was changed in place.
   const detail::View& get(const Gradients& gradients) const {
     if (view_.storage->version() != version_) [[unlikely]] {
       throw_changed(gradients);
@@ -32,30 +33,27 @@ class Saved {
 
   detail::View view_;
   std::uint32_t version_ = 0;
-  const Leaf* leaf_ = nullptr;  // for its name; kept alive by the node's edge
+  const Leaf* leaf_ = nullptr;  // gives the tensor's name; the node's edge keeps the leaf alive
 };
 
-/// A node whose backward is a closure. What the closure captures is the memory that the op keeps alive.
+/// A node whose backward is a closure. The captures of the closure are the memory that the op keeps alive.
 template <class Closure>
 class ClosureNode final : public Node {
  public:
   ClosureNode(const char* op, Closure closure, std::uint32_t num_outputs = 1)
       : Node(op, num_outputs), closure_(std::move(closure)) {}
   void apply(Gradients& gradients) override { (*closure_)(gradients); }
-  void release() noexcept override {
-    closure_.reset();
-    output(0).relu.bits = nullptr;
-  }
+  void release() noexcept override { closure_.reset(); }
   bool released() const noexcept override { return !closure_.has_value(); }
 
  private:
   std::optional<Closure> closure_;
 };
 
-/// Throws AutogradError for a tensor without history whose elements another view of them made depend on something.
+/// Throws AutogradError for a tensor without history whose elements were changed by a recorded op on another view.
 void check_up_to_date(const detail::TensorImpl& impl);
 
-/// Whether an op on `inputs` is recorded: grad mode is on and one of them requires grad.
+/// Whether an op on `inputs` is recorded: grad mode is on and at least one input requires a gradient.
 inline bool records(std::initializer_list<const Tensor*> inputs) {
   if (!core::thread_state().grad_enabled) {
     return false;
@@ -84,18 +82,8 @@ inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t outp
   impl.history_version = impl.view.storage->version();
 }
 
-/// `result`, if it has history, is that of a ReLU, whose backward looks at Gradients::is_masked(), and at
-/// take_column_sums() if it `left` bits and wants sums.
-inline void mark_as_relu(const Tensor& result, ReluBits left = {}) {
-  if (result.get()->history) {
-    Output& output = static_cast<Node*>(result.get()->history.get())->output(0);
-    output.of_relu = true;
-    output.relu = std::move(left);
-  }
-}
-
-/// The result of `op` as a tensor, with history if it is recorded. `make_closure()` is called only then and returns
-/// the closure `void(Gradients&)`; closures address inputs by their position in `inputs`.
+/// Returns the result of `op` as a tensor, with history if the op is recorded. `make_closure()` is called only in that
+/// case and returns the closure `void(Gradients&)`. Closures address inputs by their position in `inputs`.
 template <class MakeClosure>
 Tensor record(const char* op, detail::View out, std::initializer_list<const Tensor*> inputs,
               MakeClosure&& make_closure) {

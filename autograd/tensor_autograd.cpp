@@ -27,7 +27,7 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
   return *node;
 }
 
-// What its backward pass begins with; the gradient may be undefined.
+// The gradient with which the backward pass begins; `gradient` may be undefined.
 detail::View seed_of(const Tensor& tensor, const Tensor& gradient) {
   const detail::View& view = tensor.raw();
   detail::View seed = detail::empty_view(view.sizes, view.dtype, view.device());
@@ -36,7 +36,7 @@ detail::View seed_of(const Tensor& tensor, const Tensor& gradient) {
                           gradient.device() == tensor.device(),
                       "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
                       gradient.dtype(), gradient.device(), tensor.shape(), tensor.dtype(), tensor.device());
-    detail::copy(seed, gradient.raw());  // it may be the gradient of a leaf, which this pass changes
+    detail::copy(seed, gradient.raw());  // copied, because it may be the gradient of a leaf, which this pass changes
   } else {
     check<AutogradError>(tensor.numel() == 1,
                          "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",

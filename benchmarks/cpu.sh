@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# What a training step costs on this machine's CPU, beside its floor, PyTorch and libtorch. `./dev bench cpu` builds
-# and calls it. usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
-# PyTorch is measured if $PYTHON (default python3) imports torch; libtorch, if benchmarks/peers was built (peers/CMakeLists.txt).
+# Measures the cost of a training step on this machine's CPU, beside its floor, PyTorch and libtorch. `./dev bench cpu`
+# builds and calls this script.
+# usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
+# PyTorch is measured if $PYTHON (default python3) imports torch; libtorch, if benchmarks/peers was built
+# (peers/CMakeLists.txt).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -45,7 +47,8 @@ flags_of() {
 }
 for name in $names; do flags_of "$name" >/dev/null; done
 
-# Settings that make a peer slower (or faster) than a user would find it: OPENBLAS_CORETYPE=Haswell halves OpenBLAS.
+# Unset variables that make a peer slower (or faster) than users find it: OPENBLAS_CORETYPE=Haswell halves OpenBLAS's
+# speed.
 while read -r name; do
   case $name in
     OPENBLAS_* | GOTO_* | OMP_* | KMP_* | MKL_* | BLIS_* | ATEN_* | MALLOC_* | LD_PRELOAD)
@@ -54,7 +57,7 @@ while read -r name; do
       ;;
   esac
 done < <(compgen -e)
-tuned=(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592) # glibc keeps what is freed
+tuned=(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592) # glibc keeps freed memory
 
 has_pytorch=
 if "$python" -c 'import numpy, torch' 2>/dev/null; then
@@ -73,7 +76,7 @@ data=$(mktemp -d)
 trap 'rm -rf "$data"' EXIT
 : >"$lines"
 
-# measure PROGRAM ARGUMENTS...: one line more in the results.
+# measure PROGRAM ARGUMENTS...: adds a line to the results.
 measure() { "$@" >>"$lines" || die "failed: $*"; }
 
 for ((round = 1; round <= rounds; ++round)); do

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What DistributedDataParallel costs and gains on this machine: ranks as threads, as processes beside PyTorch's, and on
-# hosts with a limited link between them. `./dev bench ddp` builds and calls it; tables go to stdout.
+# Measures what DistributedDataParallel costs and gains on this machine: with ranks as threads, with processes beside
+# PyTorch's, and on hosts with a limited link between them. `./dev bench ddp` builds and calls this script. Tables go to
+# stdout. PyTorch is measured if $PYTHON (default python3) imports torch. Hosts are network namespaces, if the system
+# allows these.
 # usage: ddp.sh BUILD_FOLDER [--rounds N] [--link RATE]
-# PyTorch is measured if $PYTHON (default python3) imports torch; hosts are network namespaces, where the system allows them.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -29,12 +30,12 @@ while (($#)); do
 done
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || die "--rounds: expected a whole number from 1, got '$rounds'"
 
-while read -r name; do # what makes a peer slower (or faster) than a user would find it
+while read -r name; do # unset variables that make a peer slower (or faster) than users find it
   case $name in
     OPENBLAS_* | GOTO_* | OMP_* | KMP_* | MKL_* | BLIS_* | ATEN_* | MALLOC_* | LD_PRELOAD) unset "$name" ;;
   esac
 done < <(compgen -e)
-tuned=(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592) # glibc keeps what is freed
+tuned=(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592) # glibc keeps freed memory
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -54,7 +55,7 @@ printf '\n## One rank, 1000 parameters of 8 x 8 and 8: what the reducer costs\n\
 
 processes() { "$bin/tandem" run -n 2 -- "$bin/ddp_bench" "${large[@]}" 2>/dev/null | sed 's/^\[0\] \?//'; }
 
-# pytorch SETTING VARIABLES...: microseconds per step
+# pytorch SETTING VARIABLES...: prints microseconds per step.
 pytorch() {
   local rank port=$((20000 + RANDOM % 10000))
   for rank in 1 0; do

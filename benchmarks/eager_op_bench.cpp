@@ -1,6 +1,6 @@
-// What the engine costs around an op that does almost nothing: one element, with and without recording. The floor is
-// one multiplication; what is measured is checks, allocation, launch and, when recording, the node of the graph.
-// `backward` is the pass over one such node.
+// Measures the engine's overhead around an op that does almost nothing: one element, with and without recording. The
+// floor is one multiplication. The overhead consists of checks, allocation, launch and, when recording, the graph node.
+// `backward` is a backward pass over one such node.
 
 #include <benchmark/benchmark.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using namespace tandem;
 
-// What an op costs per call; the result is dropped, with its node.
+// Times one call of an op. The result is dropped, and with it its node.
 template <class Op>
 void measure(benchmark::State& state, bool recorded, Op op) {
   Tensor x = full({1}, 1.5);

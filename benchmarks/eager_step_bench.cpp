@@ -1,5 +1,5 @@
-// One eager training step of Linear(10, 1), MSE, batch 32, SGD: almost nothing but what the engine adds to the
-// arithmetic. Beside it, in the same process, the same step as plain loops on the same numbers: the floor.
+// One eager training step of Linear(10, 1), MSE, batch 32, SGD: almost all of its time is the engine's overhead. The
+// floor runs beside it in the same process: the same step as plain loops on the same numbers.
 
 #include <cmath>
 #include <cstdio>
@@ -98,7 +98,7 @@ class PlainStep {
   float bias_;
 };
 
-// Speed without equal numbers would be a bug.
+// Speed without equal numbers would be a bug, so compare the losses first.
 void require_equal_losses() {
   const Problem problem;
   EagerStep eager(problem);

@@ -1,7 +1,6 @@
-// What element-wise kernels reach on one thread, beside the floor of each, in the same process: a copy of the same
-// memory, or a loop that reads and writes the same and only adds. Blocks of both alternate, and are timed by the
-// thread's own clock, so that what else runs on the machine disturbs both alike. `share` is the median of floor time /
-// our time.
+// Throughput of element-wise kernels on one thread, beside a floor for each in the same process: a copy of the same
+// memory, or a loop that reads and writes the same memory and only adds. Blocks of both alternate and are timed by the
+// thread's own clock, so that other programs disturb both alike. `share` is the median of floor time / kernel time.
 
 #include <algorithm>
 #include <cmath>
@@ -15,16 +14,16 @@
 #include <benchmark/benchmark.h>
 
 #include <tandem/core/isa.h>
+#include <tandem/kernels/cross_entropy.h>
+#include <tandem/kernels/dropout.h>
+#include <tandem/kernels/elementwise_loss.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/kernels/pointwise.h>
-#include <tandem/kernels/prepared_gradient.h>
-#include <tandem/kernels/random.h>
 #include <tandem/kernels/reduce.h>
-#include <tandem/kernels/softmax_loss.h>
 #include <tandem/tandem.h>
 
-// The floors are compiled for the instruction sets that the kernels have.
+// The floors are compiled for the same instruction sets as the kernels.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EACH_ISA [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
 #else
@@ -68,7 +67,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// A block is about a millisecond. `amount` is what one call of the body handles, in 10^9 of `unit`.
+// Compares `body` with `floor` in alternating blocks of about a millisecond. One call of `body` handles `amount`, in
+// 10^9 of `unit`.
 template <class Body, class Floor>
 void compare(benchmark::State& state, const char* unit, double amount, Body&& body, Floor&& floor) {
   seconds_of(1, body);
@@ -206,7 +206,8 @@ void bias_gradient(benchmark::State& state) {
       [&] { add_rows(in.data(), rows, columns, out.data()); });
 }
 
-// Forward and backward. The floor copies twice, and draws no numbers: these take the largest part.
+// Times forward and backward together. The floor copies twice and draws no random numbers, although drawing takes most
+// of the time.
 void dropout_and_gradient(benchmark::State& state) {
   const std::int64_t count = state.range(0);
   const Values x = random_values(count);

@@ -1,8 +1,8 @@
-// What sharing work out costs, and whether several replicas in one process hinder each other.
+// Measures the cost of sharing work out, and whether several replicas in one process hinder each other.
 //
 // ForkJoin: two empty chunks on N threads of the pool; with one thread, the loop alone.
-// Replicas: N threads, each with a model of its own that takes training steps; `items_per_second` counts the steps of
-// all, so two threads should show twice those of one (1.95 at the least).
+// Replicas: N threads, each training a model of its own. `items_per_second` counts the steps of all threads, so two
+// threads should reach about twice the rate of one (1.95 at least).
 
 #include <atomic>
 #include <cstdint>
@@ -43,7 +43,7 @@ void replicas(benchmark::State& state, std::int64_t in, std::int64_t hidden, std
   if (state.thread_index() == 0) {
     set_num_threads(state.threads());
   }
-  static std::mutex making;  // the random numbers come from one generator
+  static std::mutex making;  // all models draw from one generator
   std::unique_lock lock(making);
   const Mlp model(in, hidden);
   optim::SGD sgd(model.parameters(), {.lr = 1e-3});

@@ -1,8 +1,8 @@
-# Decides whether this build has CUDA. Sets TANDEM_CUDA_ENABLED and, where it is on, TANDEM_CUDA_LINK: what a layer
-# with CUDA code links. C++ code sees TANDEM_WITH_CUDA, 0 or 1, from <tandem/build.h>.
+# Decides whether this build has CUDA. Sets TANDEM_CUDA_ENABLED and, if that is on, TANDEM_CUDA_LINK: the libraries that
+# a layer with CUDA code links. C++ code sees TANDEM_WITH_CUDA, 0 or 1, from <tandem/build.h>.
 #
-# EMULATED is for tests on machines without a GPU: the same sources, kernels included, compiled for the CPU against
-# tests/emulated_gpu, which stands in for CUDA's libraries. It needs the toolkit's headers alone.
+# EMULATED is for tests on machines without a GPU. The same sources, including kernels, are compiled for the CPU against
+# tests/emulated_gpu, which stands in for CUDA's libraries. Only the toolkit's headers are needed.
 
 set(TANDEM_CUDA "AUTO" CACHE STRING "CUDA support: AUTO (when a toolkit is found), ON (required), OFF, or EMULATED")
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
@@ -45,12 +45,12 @@ else()
   endif()
 endif()
 
-# cuDNN is an alternative to some of our kernels. A build needs its headers (9.0 or newer); programs look for the library
-# when they use it first, and start without it.
+# cuDNN is an alternative to some of our kernels. A build needs only its headers (9.0 or newer). Programs look for the
+# library at its first use and start without it.
 set(CUDNN_ROOT "" CACHE PATH "Where cuDNN is, if not in the CUDA toolkit or beside it")
 set(TANDEM_CUDNN_ENABLED OFF)
 if(TANDEM_CUDA_ENABLED)
-  # Beside it: pip has nvidia/cu13 and nvidia/cudnn.
+  # pip installs cuDNN beside the toolkit: nvidia/cu13 and nvidia/cudnn.
   find_path(TANDEM_CUDNN_INCLUDE cudnn_graph.h HINTS "${CUDNN_ROOT}" ENV CUDNN_ROOT
     ${CUDAToolkit_INCLUDE_DIRS} PATHS "${CUDAToolkit_BIN_DIR}/../../cudnn" PATH_SUFFIXES include)
   mark_as_advanced(TANDEM_CUDNN_INCLUDE)
@@ -64,7 +64,7 @@ if(TANDEM_CUDA_ENABLED)
   endif()
 endif()
 
-# So is NCCL, which carries data between GPUs.
+# NCCL, which carries data between GPUs, is optional in the same way.
 set(NCCL_ROOT "" CACHE PATH "Where NCCL is, if not in the CUDA toolkit or beside it")
 set(TANDEM_NCCL_ENABLED OFF)
 if(TANDEM_CUDA_ENABLED)
@@ -98,18 +98,19 @@ elseif(TANDEM_CUDA_ENABLED)
     set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
   endif()
   set(CMAKE_CUDA_ARCHITECTURES "${TANDEM_CUDA_ARCHITECTURES}")
-  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # linked by hand, as every other library
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # linked explicitly, like every other library
   if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
   endif()
   enable_language(CUDA)
-  # A tenth of the size. Needs a driver from CUDA 12.4 on; what CUDA 13 makes needs a newer one anyway.
+  # Compression reduces the size to a tenth. It needs a driver from CUDA 12.4 on, and code of CUDA 13 needs a newer one
+  # anyway.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     set(TANDEM_CUDA_COMPRESS --compress-mode=size)
   endif()
 endif()
 
-# What C++ code may ask about this build.
+# Settings of this build that C++ code can query.
 set(TANDEM_WITH_CUDA 0)
 if(TANDEM_CUDA_ENABLED)
   set(TANDEM_WITH_CUDA 1)
@@ -121,8 +122,8 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/include/tandem/build.h" @ONLY CONTE
 #define TANDEM_WITH_CUDA @TANDEM_WITH_CUDA@
 ]])
 
-# tandem_use_cudnn(<sources...>): those that ask for cuDNN. They see TANDEM_WITH_CUDNN, 0 or 1, and in a build that has
-# it, its headers.
+# tandem_use_cudnn(<sources...>): marks sources that use cuDNN. They see TANDEM_WITH_CUDNN, 0 or 1, and in a build with
+# cuDNN its headers.
 function(tandem_use_cudnn)
   set(definitions TANDEM_WITH_CUDNN=0)
   if(TANDEM_CUDNN_ENABLED)
@@ -137,7 +138,7 @@ function(tandem_use_cudnn)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS ${definitions})
 endfunction()
 
-# tandem_use_nccl(<sources...>): those that ask for NCCL, in a build that has its header.
+# tandem_use_nccl(<sources...>): marks sources that use NCCL, in a build that has its header.
 function(tandem_use_nccl)
   set_property(SOURCE ${ARGN} APPEND PROPERTY INCLUDE_DIRECTORIES "${TANDEM_NCCL_INCLUDE}")
   if(TANDEM_CUDA_EMULATED)
@@ -147,16 +148,50 @@ function(tandem_use_nccl)
   endif()
 endfunction()
 
-# tandem_cuda_sources(<target> <sources...>): .cu files of a target, for the GPUs chosen, or for the emulated one.
+# tandem_cuda_sources(<target> <sources...>): compiles .cu files of a target, for the chosen GPUs or for the emulated
+# one.
 function(tandem_cuda_sources target)
   if(NOT TANDEM_CUDA_ENABLED)
     return()
   endif()
   target_sources(${target} PRIVATE ${ARGN})
   if(TANDEM_CUDA_EMULATED)
-    # Built without -Wconversion: what a GPU computes in 32 bits on purpose would need a cast at every turn. And what
-    # one loop reads and the next one uses under the same condition looks uninitialised to GCC.
+    # Built without -Wconversion: computing in 32 bits on purpose, as kernels do, would need casts everywhere. Variables
+    # that one loop sets and the next reads under the same condition look uninitialised to GCC.
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
       "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas")
   endif()
+endfunction()
+
+# tandem_for_types(<list> <stem> <header> <declaration> <types...>): explicit instantiations of a template that takes too
+# long to compile for all types at once, in sources that are written into the build folder (cuda/<stem>_<types>.cu) and
+# appended to <list>. <types> are dtypes: f32 has a source of its own, f32_f64 share one. {} in <declaration>, which is
+# of tandem::kernels::gpu, stands for the type.
+function(tandem_for_types list stem header declaration)
+  set(type_of_f32 float)
+  set(type_of_f64 double)
+  set(type_of_f16 Half)
+  set(type_of_bf16 BFloat16)
+  set(type_of_i64 std::int64_t)
+  set(type_of_i32 std::int32_t)
+  set(type_of_u8 std::uint8_t)
+  set(type_of_bool bool)
+  foreach(types ${ARGN})
+    set(instances "")
+    string(REPLACE "_" ";" dtypes "${types}")
+    foreach(dtype ${dtypes})
+      string(REPLACE "{}" "${type_of_${dtype}}" instance "${declaration}")
+      string(APPEND instances "template ${instance};\n")
+    endforeach()
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/cuda/${stem}_${types}.cu")
+    file(CONFIGURE OUTPUT "${source}" @ONLY CONTENT [[
+// Written by tandem_for_types() in cmake/cuda.cmake.
+#include <tandem/@header@>
+
+namespace tandem::inline v0::kernels::gpu {
+@instances@}
+]])
+    list(APPEND ${list} "${source}")
+  endforeach()
+  set(${list} "${${list}}" PARENT_SCOPE)
 endfunction()

@@ -1,10 +1,10 @@
-# Everything comes from the system: nothing is downloaded at configure time. `./dev setup` installs it.
+# All dependencies come from the system: configuring downloads nothing. `./dev setup` installs them.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "tandem needs GCC 12 or newer; ${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_VERSION}. "
     "Install a newer one and choose it with CXX=g++-12 in a fresh build folder.")
 endif()
 
-# Repeated builds come out of ccache where it is installed; -DCMAKE_CXX_COMPILER_LAUNCHER= turns that off.
+# If ccache is installed, it serves repeated builds. -DCMAKE_CXX_COMPILER_LAUNCHER= turns that off.
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(TANDEM_CCACHE ccache)
   mark_as_advanced(TANDEM_CCACHE)
@@ -20,7 +20,7 @@ find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3 REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
 
-# Process groups of processes. Without it they are an error that says so.
+# Gloo connects process groups of several processes. Without it, making such a group is an error that names the cause.
 find_package(Gloo QUIET)
 option(TANDEM_WITH_GLOO "Have process groups over Gloo (Debian: libgloo-dev)" ${Gloo_FOUND})
 if(TANDEM_WITH_GLOO AND NOT Gloo_FOUND)
@@ -31,7 +31,7 @@ if(NOT TANDEM_WITH_GLOO)
   message(STATUS "Without Gloo (apt-get install libgloo-dev): ranks are threads of one process")
 endif()
 
-# Asio comes without a CMake package: headers alone, used only inside parallel/rendezvous.
+# Asio has no CMake package. It is header-only and used only inside parallel/rendezvous.
 find_path(TANDEM_ASIO_INCLUDE_DIR asio.hpp DOC "Folder of asio.hpp (Debian: libasio-dev)")
 mark_as_advanced(TANDEM_ASIO_INCLUDE_DIR)
 if(NOT TANDEM_ASIO_INCLUDE_DIR)
@@ -40,12 +40,12 @@ if(NOT TANDEM_ASIO_INCLUDE_DIR)
 endif()
 add_library(tandem_asio INTERFACE)
 target_include_directories(tandem_asio SYSTEM INTERFACE "${TANDEM_ASIO_INCLUDE_DIR}")
-# Under another name, so that a program which links us statically may have a version of its own, and with hidden symbols.
+# The namespace is renamed and symbols are hidden, so that a program that links us statically may use another version.
 # Asio 1.22 doesn't know that clang has C++20's coroutines.
 target_compile_definitions(tandem_asio INTERFACE ASIO_STANDALONE asio=tandem_asio ASIO_DISABLE_VISIBILITY
   ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE ASIO_NO_DEPRECATED)
 if(TANDEM_SANITIZE STREQUAL "thread")
-  target_compile_definitions(tandem_asio INTERFACE ASIO_DISABLE_FENCED_BLOCK)  # it knows no fences; locks do as well
+  target_compile_definitions(tandem_asio INTERFACE ASIO_DISABLE_FENCED_BLOCK)  # the sanitizer does not know fences; locks do
 endif()
 
 if(TANDEM_BUILD_TOOLS OR TANDEM_BUILD_EXAMPLES OR TANDEM_BUILD_BENCHMARKS)

@@ -1,4 +1,4 @@
-# The target `docs`: the reference of the public headers in <build>/docs/html. Nothing else depends on Doxygen.
+# The target `docs` writes the reference of the public headers to <build>/docs/html. Nothing else depends on Doxygen.
 find_program(TANDEM_DOXYGEN doxygen)
 mark_as_advanced(TANDEM_DOXYGEN)
 if(NOT TANDEM_DOXYGEN)
@@ -6,7 +6,8 @@ if(NOT TANDEM_DOXYGEN)
 endif()
 
 get_property(headers GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS)
-# A contract between our own layers, installed because others include it, but for what users may set.
+# The headers of kernels are a contract between our own layers, installed only because others include them. Of these,
+# only matmul_tuning.h is for users.
 list(FILTER headers EXCLUDE REGEX "^kernels/")
 list(APPEND headers kernels/matmul_tuning.h)
 list(TRANSFORM headers PREPEND "${TANDEM_INCLUDE_DIR}/tandem/")

@@ -1,7 +1,7 @@
-# find_package(CUDAToolkit), and what it does not know: toolkits from pip, in site-packages/nvidia/cu13, whose libraries
-# have versioned names alone (libcublasLt.so.13). Searched in this order: CUDAToolkit_ROOT (or CUDACXX, or
-# CMAKE_CUDA_COMPILER), the active virtual environment, python3's packages, then where CMake looks: nvcc in PATH and
-# /usr/local/cuda. Also installed, for programs that link us.
+# Extends find_package(CUDAToolkit) to toolkits from pip, in site-packages/nvidia/cu13, whose libraries have only
+# versioned names (libcublasLt.so.13). Search order: CUDAToolkit_ROOT (or CUDACXX, or CMAKE_CUDA_COMPILER), the active
+# virtual environment, python3's packages, then CMake's places: nvcc in PATH and /usr/local/cuda. Installed too, for
+# programs that link us.
 
 if(NOT CUDAToolkit_ROOT AND NOT DEFINED ENV{CUDAToolkit_ROOT} AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   file(GLOB tandem_sites "$ENV{VIRTUAL_ENV}/lib/python3*/site-packages")
@@ -13,7 +13,7 @@ if(NOT CUDAToolkit_ROOT AND NOT DEFINED ENV{CUDAToolkit_ROOT} AND NOT CMAKE_CUDA
     list(APPEND tandem_sites ${tandem_python_path})
   endif()
   foreach(site ${tandem_sites})
-    # What PyTorch needs is there without a compiler more often than with one.
+    # Require the compiler: the libraries that PyTorch needs are often installed without it.
     if(EXISTS "${site}/nvidia/cu13/bin/nvcc" AND EXISTS "${site}/nvidia/cu13/include/cublasLt.h")
       set(CUDAToolkit_ROOT "${site}/nvidia/cu13" CACHE PATH "The CUDA toolkit")
       break()
@@ -21,7 +21,7 @@ if(NOT CUDAToolkit_ROOT AND NOT DEFINED ENV{CUDAToolkit_ROOT} AND NOT CMAKE_CUDA
   endforeach()
 endif()
 
-# Where CMake would look for plain names, those with a version.
+# Look for libraries with versioned names where CMake would look for plain names.
 set(tandem_roots "${CUDAToolkit_ROOT}" "$ENV{CUDAToolkit_ROOT}")
 foreach(compiler "${CMAKE_CUDA_COMPILER}" "$ENV{CUDACXX}")
   if(compiler)

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the library, its public headers as <tandem/layer/file.h>, a CMake package
-# (find_package(tandem) gives tandem::tandem) and tandem.pc. The prefix can be moved afterwards.
+# Defines the files that `cmake --install` installs: the library, its public headers as <tandem/layer/file.h>, a CMake
+# package (find_package(tandem) gives tandem::tandem) and tandem.pc. The prefix can be moved afterwards.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,7 +16,7 @@ endforeach()
 install(FILES "${TANDEM_INCLUDE_DIR}/tandem/build.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tandem")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
-# What a program must link besides us. A shared libtandem has all of that inside or names it itself.
+# The libraries that a program must link besides ours. A shared libtandem contains or names them itself.
 set(TANDEM_FIND_DEPENDENCIES "")
 set(TANDEM_PC_REQUIRES "")
 set(TANDEM_PC_LIBS "")
@@ -29,14 +29,14 @@ if(NOT BUILD_SHARED_LIBS)
       set(package CUDAToolkit)
       get_target_property(file ${link} IMPORTED_LOCATION)
       get_filename_component(folder "${file}" DIRECTORY)
-      get_filename_component(file "${file}" NAME)  # maybe libcublasLt.so.13, with no plain name beside it
+      get_filename_component(file "${file}" NAME)  # may be libcublasLt.so.13, without a plain name
       string(APPEND TANDEM_PC_LIBS " -L${folder} -l:${file} -ldl -lrt")
     elseif(package STREQUAL "Threads")
       string(APPEND TANDEM_PC_LIBS " -pthread")
     elseif(package MATCHES "^(fmt|ZLIB)$")
       string(TOLOWER " ${package}" module)
       string(APPEND TANDEM_PC_REQUIRES "${module}")
-    elseif(package STREQUAL "gloo")  # the target; the package has another name, and no file for pkg-config
+    elseif(package STREQUAL "gloo")  # the package has another name and no pkg-config file
       set(package Gloo)
       get_target_property(file gloo LOCATION)
       get_filename_component(folder "${file}" DIRECTORY)
@@ -63,7 +63,7 @@ install(FILES "${generated}/tandem-config.cmake" "${generated}/tandem-config-ver
   DESTINATION "${package_dir}")
 install(EXPORT tandem-targets NAMESPACE tandem:: DESTINATION "${package_dir}")
 
-# Both of these are relative, so that tandem.pc finds the prefix from where it lies itself.
+# Both paths are relative, so that tandem.pc finds the prefix from its own location.
 file(RELATIVE_PATH TANDEM_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" TANDEM_PC_PREFIX "${TANDEM_PC_PREFIX}")
 file(RELATIVE_PATH TANDEM_PC_LIBDIR "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_LIBDIR}")

@@ -1,4 +1,4 @@
-# One declarative block per layer. A layer is an object library; all of them together are libtandem.
+# One declarative block per layer. Each layer is an object library; together they form libtandem.
 
 set(TANDEM_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 file(MAKE_DIRECTORY "${TANDEM_INCLUDE_DIR}/tandem")
@@ -7,20 +7,20 @@ file(CREATE_LINK "${PROJECT_SOURCE_DIR}/tandem.h" "${TANDEM_INCLUDE_DIR}/tandem/
 set_property(GLOBAL PROPERTY TANDEM_LAYERS "")
 set_property(GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS "tandem.h")
 
-# tandem_compile_options(<target>): what every target of ours is compiled with.
+# tandem_compile_options(<target>): sets the compile options of all our targets.
 function(tandem_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
-    # GCC 12 and 13 see overlapping copies where std::string concatenates (GCC bug 105651).
+    # GCC 12 and 13 wrongly report overlapping copies in std::string concatenation (GCC bug 105651).
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
-    # No fast-math. sqrt must not set errno, or loops with it do not vectorise; contraction is off so that the same
-    # source gives the same bits whether or not the target has FMA (kernels that want FMA write it).
+    # No fast-math. sqrt must not set errno, or loops with it do not vectorise. Contraction is off so that the same
+    # source gives the same bits with and without FMA on the target; kernels that want FMA write it.
     $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>
     $<$<AND:$<BOOL:${TANDEM_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>
-    # CMake before 3.25.2 says nothing of the standard to nvcc. -Xptxas -v: registers and spills, in the build log.
-    # Line numbers, for profilers and compute-sanitizer, are two thirds of a kernel's code.
-    # -diag_suppress 186: comparisons of unsigned numbers with 0, in formulas for every type.
+    # CMake before 3.25.2 does not pass the standard to nvcc. -Xptxas -v writes registers and spills to the build log.
+    # Line numbers, for profilers and compute-sanitizer, are two thirds of a kernel's code. -diag_suppress 186: formulas
+    # for every type compare unsigned numbers with 0.
     $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -Xptxas=-v
       $<$<NOT:$<CONFIG:Release>>:-lineinfo> -Xcudafe=--diag_suppress=186
       -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden ${TANDEM_CUDA_COMPRESS}>
@@ -29,38 +29,65 @@ function(tandem_compile_options target)
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
 endfunction()
 
-# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [INTERNAL_HEADERS ...] [BRIDGE_HEADERS ...] [LINK ...]
-#   [HEADER_ONLY ...])
-# PUBLIC_HEADERS are installed, compile alone and reach no third-party header; INTERNAL_HEADERS are listed to be seen.
-# BRIDGE_HEADERS are installed, too, and may include the library that they lead to: nothing else includes them.
-# LINK is what a program that links us statically must link, too; HEADER_ONLY libraries are needed only to build us.
+# tandem_layer(<name> SOURCES ... PUBLIC_HEADERS ... [FAMILIES ...] [BRIDGE_HEADERS ...] [LINK ...] [HEADER_ONLY ...])
+# FAMILIES are kernel families: <family>.h is public, cpu/<family>.cpp is the half for CPUs, and cuda/<family>.cu the half
+# for GPUs, or cuda/<family>.cpp if that is host code.
+# PUBLIC_HEADERS are installed, compile alone and include no third-party header. All other headers are internal.
+# BRIDGE_HEADERS are installed, too, and may include the library that they lead to. Nothing else includes them.
+# LINK lists libraries that a program must link, too, if it links us statically. HEADER_ONLY libraries are needed only
+# to build us.
 function(tandem_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;BRIDGE_HEADERS;INTERNAL_HEADERS;LINK;HEADER_ONLY"
-    ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC_HEADERS;FAMILIES;BRIDGE_HEADERS;LINK;HEADER_ONLY" ${ARGN})
   list(APPEND ARG_PUBLIC_HEADERS ${ARG_BRIDGE_HEADERS})
+  set_property(GLOBAL APPEND PROPERTY TANDEM_FAMILIES ${ARG_FAMILIES})
+  set(cuda_families ${ARG_FAMILIES})
+  foreach(family ${ARG_FAMILIES})
+    list(APPEND ARG_SOURCES cpu/${family}.cpp)
+    list(APPEND ARG_PUBLIC_HEADERS ${family}.h)
+    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/cuda/${family}.cpp")
+      list(REMOVE_ITEM cuda_families ${family})
+      list(APPEND ARG_SOURCES $<$<BOOL:${TANDEM_CUDA_ENABLED}>:cuda/${family}.cpp>)
+    endif()
+  endforeach()
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${TANDEM_INCLUDE_DIR}/tandem/${name}" SYMBOLIC)
-  add_library(tandem_${name} OBJECT ${ARG_SOURCES} ${ARG_PUBLIC_HEADERS} ${ARG_INTERNAL_HEADERS})
+  add_library(tandem_${name} OBJECT ${ARG_SOURCES} ${ARG_PUBLIC_HEADERS})
   target_include_directories(tandem_${name} PUBLIC "${TANDEM_INCLUDE_DIR}")
   target_link_libraries(tandem_${name} PRIVATE ${ARG_LINK} ${ARG_HEADER_ONLY})
   tandem_compile_options(tandem_${name})
+  list(TRANSFORM cuda_families REPLACE "(.+)" "cuda/\\1.cu")
+  tandem_cuda_sources(tandem_${name} ${cuda_families})
   list(TRANSFORM ARG_PUBLIC_HEADERS PREPEND "${name}/")
   set_property(GLOBAL APPEND PROPERTY TANDEM_PUBLIC_HEADERS ${ARG_PUBLIC_HEADERS})
   set_property(GLOBAL APPEND PROPERTY TANDEM_LAYERS ${name})
   set_property(GLOBAL APPEND PROPERTY TANDEM_PRIVATE_LINKS ${ARG_LINK})
 endfunction()
 
-# The instruction sets that hot loops are compiled for, and how. core/isa.h chooses among them at run time.
+# tandem_family_sources(<list> <name>): the sources of families that this folder has; {} in <name> stands for a family.
+# A new family is named in kernels/CMakeLists.txt alone: its op and its tests are found by their names.
+function(tandem_family_sources list name)
+  get_property(families GLOBAL PROPERTY TANDEM_FAMILIES)
+  set(found "")
+  foreach(family ${families})
+    string(REPLACE "{}" "${family}" source "${name}")
+    if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+      list(APPEND found ${source})
+    endif()
+  endforeach()
+  set(${list} ${found} PARENT_SCOPE)
+endfunction()
+
+# The instruction sets that hot loops are compiled for, and their options. core/isa.h chooses among them at run time.
 set(TANDEM_ISAS baseline)
 set(TANDEM_ISA_OPTIONS_baseline "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   list(APPEND TANDEM_ISAS avx2 avx512)
   set(TANDEM_ISA_OPTIONS_avx2 -mavx2 -mfma)
-  # Tuned for no one machine: for Zen 5, GCC 12 would take Zen 3's schedule, at a quarter of the speed of a product.
+  # Tuned generically: for Zen 5, GCC 12 would choose Zen 3's schedule, which makes a product four times slower.
   set(TANDEM_ISA_OPTIONS_avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
 endif()
 
-# tandem_isa_sources(<layer> <sources...>): compiled once for each instruction set, in the namespace TANDEM_ISA. Eigen
-# gets a name for each, too: otherwise the linker would keep one copy of its functions for all of them.
+# tandem_isa_sources(<layer> <sources...>): compiles sources once for each instruction set, in the namespace TANDEM_ISA.
+# Eigen is renamed for each, too: otherwise the linker would keep one copy of its functions for all of them.
 function(tandem_isa_sources layer)
   foreach(isa ${TANDEM_ISAS})
     set(target tandem_${layer}_${isa})
@@ -69,7 +96,7 @@ function(tandem_isa_sources layer)
     target_link_libraries(${target} PRIVATE Eigen3::Eigen)
     tandem_compile_options(${target})
     target_compile_definitions(${target} PRIVATE TANDEM_ISA=${isa} Eigen=Eigen_${isa})
-    # Always optimised: a function of the standard library that is not inlined would be shared with other code, and may
+    # Always optimised: a function of the standard library that is not inlined would be shared with other code and may
     # use instructions that the machine does not have. GCC 12 warns inside its own intrinsics (GCC bug 105593).
     target_compile_options(${target} PRIVATE ${TANDEM_ISA_OPTIONS_${isa}} $<$<CONFIG:Debug>:-O2>
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
@@ -93,17 +120,17 @@ function(tandem_library target)
   target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${TANDEM_INCLUDE_DIR}>")
   target_link_libraries(${target} PRIVATE ${links})
   target_compile_features(${target} PUBLIC cxx_std_20)
-  # There is no promise about the ABI before 1.0: each minor version has its own soname.
+  # The ABI is not stable before 1.0: each minor version has its own soname.
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINKER_LANGUAGE CXX)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "SHARED_LIBRARY")
     if(NOT TANDEM_SANITIZE)
-      # An upward call between layers must not hide behind lazy binding.
+      # Undefined symbols are errors, so that no upward call between layers hides behind lazy binding.
       target_link_options(${target} PRIVATE -Wl,-z,defs)
     endif()
     if(TANDEM_CUDA_ENABLED)
-      # A program may bring its own CUDA runtime: ours stays inside.
+      # Our CUDA runtime stays hidden, because a program may bring its own.
       target_link_options(${target} PRIVATE -Wl,--exclude-libs,libcudart_static.a)
     endif()
   endif()

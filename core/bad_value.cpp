@@ -8,7 +8,7 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// "row 3", or "place [3, 0, 2]" among more dimensions.
+// "row 3", or "place [3, 0, 2]" for targets with several dimensions.
 std::string place_of(const BadValue& bad) {
   if (bad.ndim <= 1) {
     return fmt::format("row {}", bad.position);
@@ -22,7 +22,7 @@ std::string place_of(const BadValue& bad) {
   return fmt::format("place {}", place);
 }
 
-// As the type of the element would write it: all but f64 are exact in f32.
+// Formats the number in its element type: values of every type except f64 are exact in f32.
 std::string number_of(const BadValue& bad) {
   const auto single = static_cast<float>(bad.number);
   return static_cast<double>(single) == bad.number ? fmt::to_string(single) : fmt::to_string(printable(bad.number));

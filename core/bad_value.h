@@ -6,31 +6,31 @@
 #include <tandem/core/export.h>
 #include <tandem/core/shape.h>
 
-// A value that an op found and cannot use. A CPU throws at once; a kernel of a GPU leaves a note. Both say
-// the same.
+// A value that an op found and cannot use. An op on a CPU throws at once; a GPU kernel leaves a note that is thrown
+// later. Both report the same text.
 
 namespace tandem::inline v0::core {
 
-/// What is wrong with a value, and where it is.
+/// Describes an unusable value and its position.
 struct BadValue {
-  /// What it was to be.
+  /// The kind of value that was expected.
   enum class Kind : std::uint32_t {
-    index,       // value outside [0, end)
-    target,      // a class index outside [0, end) that is not `ignored`
+    index,       // index outside [0, end)
+    target,      // class index outside [0, end) that differs from `ignored`
     probability  // number outside [0, 1]
   };
-  Kind kind = Kind::index;            // what it was to be
-  const char* op = nullptr;           // a literal
-  std::int64_t position = 0;          // of the element, counted row by row
-  std::int64_t value = 0;             // an index or target
-  double number = 0;                  // a probability
-  std::int64_t end = 0;               // of the indices that there are
-  std::int64_t ignored = 0;           // the target that stands for none
-  int ndim = 1;                       // of what the element is in, for a target: its sizes are the first ones
-  std::int64_t sizes[kMaxDims] = {};  // the first ndim count
+  Kind kind = Kind::index;            // kind of value that was expected
+  const char* op = nullptr;           // name of the op, a string literal
+  std::int64_t position = 0;          // position of the element, counted row by row
+  std::int64_t value = 0;             // the offending index or target
+  double number = 0;                  // the offending probability
+  std::int64_t end = 0;               // number of valid indices: they are [0, end)
+  std::int64_t ignored = 0;           // target value that means "no class"
+  int ndim = 1;                       // for a target: dimensions of its tensor
+  std::int64_t sizes[kMaxDims] = {};  // only the first `ndim` entries count
 };
 
-/// "index 5 at position 2 is outside [0, 5)": what is wrong, without the op.
+/// Describes the fault without naming the op: "index 5 at position 2 is outside [0, 5)".
 TANDEM_API std::string describe(const BadValue& bad);
 
 }  // namespace tandem::inline v0::core

@@ -10,12 +10,12 @@
 #include <tandem/core/error.h>
 #include <tandem/core/format.h>
 
-// Internal (needs fmt): the one way in which host code checks its input.
+// Internal (needs fmt): host code checks its input with these functions only.
 
 namespace tandem::inline v0 {
 
-/// A format string that remembers where it was written: a trailing defaulted source_location could not be deduced
-/// after a parameter pack.
+/// A format string that remembers where it was written. A defaulted source_location parameter could not be deduced
+/// after a parameter pack, so the format string carries the location.
 template <class... Args>
 struct LocatedFormat {
   fmt::format_string<Args...> text;
@@ -28,7 +28,7 @@ struct LocatedFormat {
 
 namespace core {
 
-/// What a message writes: numbers by printable(), all else as it is.
+/// The form in which a message shows a value: numbers pass through printable(), everything else is used as is.
 template <std::floating_point T>
 T written(const T& value) {
   return printable(value);
@@ -40,7 +40,7 @@ const T& written(const T& value) {
 
 }  // namespace core
 
-/// Throws E with the formatted message. Out of line and cold, so that checks cost their branch and no more.
+/// Throws E with the formatted message. The function is cold and out of line, so a passing check costs only its branch.
 template <class E, class... Args>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(LocatedFormat<std::type_identity_t<Args>...> format,
                                                  const Args&... args) {
@@ -48,7 +48,7 @@ template <class E, class... Args>
   throw E(text(core::written(args)...), format.where);
 }
 
-/// check<ShapeError>(a == b, "add: shapes {} and {} do not broadcast", a, b);
+/// Throws E unless `ok`: check<ShapeError>(a == b, "add: shapes {} and {} do not broadcast", a, b).
 template <class E, class... Args>
 inline void check(bool ok, LocatedFormat<std::type_identity_t<Args>...> format, Args&&... args) {
   if (!ok) [[unlikely]] {

@@ -16,7 +16,7 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// The first line of a file, empty where there is none.
+// The first line of a file, or an empty string if it cannot be read.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -24,7 +24,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// The path of this process's group below /sys/fs/cgroup, as in "/user.slice/a", from the line "0::PATH".
+// The path of this process's control group below /sys/fs/cgroup, for example "/user.slice/a", from the line "0::PATH".
 std::string control_group() {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -35,7 +35,7 @@ std::string control_group() {
   return "";
 }
 
-// The smallest limit of the group and those around it; 0 where there is none.
+// The smallest limit of the group and of the groups around it; 0 if none has a limit.
 int cores_of_control_groups() {
   int least = 0;
   const auto limit = [&](int cores) { least = least == 0 || (cores != 0 && cores < least) ? cores : least; };
@@ -48,10 +48,10 @@ int cores_of_control_groups() {
   return least;
 }
 
-// Those this process may run on; hardware_concurrency() counts all that are online.
+// The number of cores this process may run on; hardware_concurrency() counts all online cores.
 int cores_of_affinity_mask() {
 #if defined(__linux__)
-  for (std::size_t sets = 1; sets <= 64; sets *= 2) {  // a kernel for more cores than fit refuses
+  for (std::size_t sets = 1; sets <= 64; sets *= 2) {  // the kernel rejects a mask smaller than its number of cores
     std::vector<cpu_set_t> mask(sets);
     if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
       return CPU_COUNT_S(sets * sizeof(cpu_set_t), mask.data());
@@ -74,7 +74,7 @@ int cores_of_quota(std::string_view text) {
   const std::int64_t quota = number();
   const std::int64_t period = number();
   if (quota <= 0 || period <= 0) {
-    return 0;  // "max", -1, or no such file
+    return 0;  // "max", -1, or a missing file
   }
   return static_cast<int>(std::min<std::int64_t>((quota - 1) / period + 1, 1 << 20));
 }

@@ -5,8 +5,9 @@
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
 
-// Order on a GPU. Work of a thread goes to its current stream; other streams wait by events, never the host. Needs no
-// CUDA header; in a build without CUDA there is no GPU to make a stream of, and each constructor says so.
+// Ordering of work on a GPU. A thread's work goes to its current stream; other streams wait by events, without blocking
+// the host. This header needs no CUDA header. A build without CUDA has no GPU, so every constructor throws DeviceError
+// and says so.
 
 struct CUstream_st;
 struct CUevent_st;
@@ -15,24 +16,24 @@ namespace tandem::inline v0::cuda {
 
 class Stream;
 
-/// A point in the work of a stream. Handles share it. Not recorded yet, it counts as reached.
+/// A point in the work of a stream. Copies share the same event. An event that was never recorded counts as reached.
 class TANDEM_API Event {
  public:
-  /// `timing` lets elapsed_time() measure with it, which costs a little at each record. Throws DeviceError without a
-  /// GPU.
+  /// `timing` allows elapsed_time() to use the event and makes each record() slightly slower. Throws DeviceError
+  /// without a GPU.
   explicit Event(Device device = Device(0), bool timing = false);
 
-  /// Moves the event to the end of what `stream` has to do now. Both must be of one GPU (DeviceError).
+  /// Moves the event to the end of the work queued on `stream` now. Throws DeviceError unless both are on the same GPU.
   void record(const Stream& stream);
-  /// Whether the GPU has got there. Never blocks.
+  /// Whether the GPU has reached the event. Never blocks.
   bool query() const;
-  /// Blocks until the GPU has got there. Throws as Stream::synchronize.
+  /// Blocks until the GPU has reached the event. Throws the same errors as Stream::synchronize().
   void synchronize() const;
-  /// Milliseconds from this event to `end`; waits for `end`. Throws ConfigError unless both were made for timing.
+  /// Milliseconds from this event to `end`; waits for `end`. Throws ConfigError unless both were made with `timing`.
   double elapsed_time(const Event& end) const;
-  /// Where it can be recorded.
+  /// The GPU whose streams can record the event.
   Device device() const noexcept;
-  /// For CUDA calls of your own: a cudaEvent_t.
+  /// The underlying cudaEvent_t, for your own CUDA calls.
   CUevent_st* handle() const noexcept;
 
  private:
@@ -40,30 +41,30 @@ class TANDEM_API Event {
   std::shared_ptr<Impl> impl_;
 };
 
-/// A queue of work on one GPU. Handles share it; the last one waits for nothing.
+/// A queue of work on one GPU. Copies share the same queue; destroying the last one does not wait for the queued work.
 class TANDEM_API Stream {
  public:
-  /// A new queue; where there is a choice, the GPU prefers those with the lower `priority` (0 or negative; what the GPU
-  /// does not have is brought into its range). Throws DeviceError unless `device` is a GPU that can be used.
+  /// Makes a new queue. The GPU prefers queues with a lower `priority` (0 or negative); the value is clamped to the
+  /// range the GPU supports. Throws DeviceError unless `device` is a usable GPU.
   explicit Stream(Device device = Device(0), int priority = 0);
 
-  /// Whose work it holds.
+  /// The GPU that runs the queued work.
   Device device() const noexcept;
-  /// What it was made with, in the range of its GPU.
+  /// The priority of the queue, clamped to the range of its GPU.
   int priority() const noexcept;
-  /// Whether all work is done. Never blocks.
+  /// Whether all queued work is done. Never blocks.
   bool query() const;
-  /// Blocks until all work that was queued is done. Throws what that work ran into: ValueError for a value no op can
-  /// use, DeviceError for a GPU in trouble, or for one that is not done after TANDEM_GPU_TIMEOUT seconds (600 unless
-  /// set; 0 waits for ever).
+  /// Blocks until all work queued so far is done. Throws the error that this work met: ValueError for a value that an
+  /// op cannot use, DeviceError for a GPU failure or for work that is not done after TANDEM_GPU_TIMEOUT seconds (600 by
+  /// default; 0 waits without limit).
   void synchronize() const;
-  /// An event at the end of what is queued now.
+  /// Makes an event at the end of the work queued now.
   Event record_event() const;
-  /// What is queued from here on waits for `event`, on the GPU.
+  /// Work queued after this call waits for `event` on the GPU; the host does not block.
   void wait_event(const Event& event) const;
-  /// What is queued from here on waits for all that is queued on `other` now.
+  /// Work queued after this call waits for everything queued on `other` now.
   void wait_stream(const Stream& other) const;
-  /// For CUDA calls of your own: a cudaStream_t.
+  /// The underlying cudaStream_t, for your own CUDA calls.
   CUstream_st* handle() const noexcept;
 
   /// Whether both are the same queue.
@@ -74,17 +75,17 @@ class TANDEM_API Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The queue that threads of this process share unless they choose another. Throws DeviceError unless `device` is a GPU
-/// that can be used.
+/// The queue that all threads of this process share unless they choose another. Throws DeviceError unless `device` is a
+/// usable GPU.
 TANDEM_API Stream default_stream(Device device = Device(0));
-/// The queue of the calling thread: that of its innermost StreamScope for `device`, else the default one.
+/// The queue of the calling thread: the stream of its innermost StreamScope for `device`, or the default stream.
 TANDEM_API Stream current_stream(Device device = Device(0));
-/// Blocks until all work of `device` is done, on all streams. Throws as Stream::synchronize; only for what was queued
-/// on streams that are not tandem's there is no limit.
+/// Blocks until all work of `device` is done, on all streams. Throws the same errors as Stream::synchronize(); its time
+/// limit does not cover work queued on streams that tandem did not make.
 TANDEM_API void synchronize(Device device = Device(0));
 
-/// Work of this thread on the stream's GPU goes to `stream` for a scope. Memory of tensors is safe on any stream, but
-/// order is yours: wait_stream() or events where one stream reads what another writes.
+/// Sends this thread's work on the stream's GPU to `stream` for a scope. Tensor memory is safe on any stream, but
+/// ordering is up to you: use wait_stream() or events where one stream reads data that another writes.
 class TANDEM_API StreamScope {
  public:
   [[nodiscard]] explicit StreamScope(Stream stream) noexcept;
@@ -94,7 +95,7 @@ class TANDEM_API StreamScope {
 
   /// The stream of this scope.
   const Stream& stream() const noexcept { return stream_; }
-  /// The scope around it, or null.
+  /// The enclosing scope, or null.
   const StreamScope* outer() const noexcept { return outer_; }
 
  private:

@@ -31,7 +31,7 @@ int read_cpu_device_count() {
   return count;
 }
 
-// For a rank that takes its number in the job for that of a device of its host.
+// A hint for a rank that used its rank in the job as a device index on its host.
 std::string hint_for_rank(Device device) {
   const char* rank = std::getenv("RANK");
   const char* local = std::getenv("LOCAL_RANK");

@@ -13,23 +13,23 @@ namespace tandem::inline v0 {
 /// The kinds of devices.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// Where a tensor lives. `cuda:k` is a GPU. `cpu:k` is a *logical CPU device*: the same memory, treated as another
-/// device, so that every multi-device path runs and is tested anywhere. Values on different devices never mix in one
-/// op; `.to(device)` copies.
+/// The place of a tensor's elements. `cuda:k` is a GPU. `cpu:k` is a *logical CPU device*: it shares the host's memory
+/// but is treated as a separate device, so every multi-device path runs and is tested on any machine. An op never mixes
+/// values on different devices; `.to(device)` copies them.
 struct Device {
-  DeviceType type = DeviceType::cpu;  // cpu or cuda
-  std::int16_t index = 0;             // which of them, from 0
+  DeviceType type = DeviceType::cpu;  // kind of device
+  std::int16_t index = 0;             // ordinal among devices of this kind, from 0
 
   constexpr Device() noexcept = default;
-  /// An index that cannot be held becomes -1, which no device has: it must not wrap around to another one.
+  /// An index that does not fit becomes -1, which no device has. Wrapping around would silently select another device.
   constexpr Device(DeviceType t, int i) noexcept
       : type(t), index(i >= 0 && i <= INT16_MAX ? static_cast<std::int16_t>(i) : std::int16_t{-1}) {}
   /// "cpu", "cpu:1", "cuda", "cuda:0"; throws DeviceError for any other text.
   TANDEM_API Device(std::string_view text);
-  /// The same.
+  /// Parses a device name, as the std::string_view constructor does.
   Device(const char* text) : Device(std::string_view(text)) {}
   Device(std::nullptr_t) = delete;
-  /// The same.
+  /// Parses a device name, as the std::string_view constructor does.
   Device(const std::string& text) : Device(std::string_view(text)) {}
   /// An integer is a GPU ordinal, as in PyTorch.
   constexpr Device(int cuda_index) noexcept : Device(DeviceType::cuda, cuda_index) {}
@@ -38,16 +38,16 @@ struct Device {
   friend constexpr bool operator==(const Device&, const Device&) noexcept = default;
 };
 
-/// "cpu:0", "cuda:1". Index 0 is written out too: errors are about which one.
+/// "cpu:0", "cuda:1". Index 0 is written out as well, because error messages must say which device they mean.
 TANDEM_API std::string to_string(Device device);
 /// Writes to_string(device).
 TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
 
-/// Number of logical CPU devices, fixed by whichever comes first: the first use of a device beyond cpu:0, or a call
-/// of this function. Taken from TANDEM_CPU_DEVICES (1 to 64), else 8.
+/// Number of logical CPU devices, from TANDEM_CPU_DEVICES (1 to 64), or 8 if that is not set. The number is fixed by
+/// the first use of a device beyond cpu:0 or the first call of this function.
 TANDEM_API int cpu_device_count();
 
-/// Throws DeviceError when a tensor cannot be placed there on this machine in this build.
+/// Throws DeviceError if this machine and this build cannot place a tensor on `device`.
 TANDEM_API void require_available(Device device);
 
 }  // namespace tandem::inline v0

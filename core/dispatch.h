@@ -6,11 +6,12 @@
 #include <tandem/core/check.h>
 #include <tandem/core/dtype.h>
 
-// Internal: from a run-time DType to a compile-time element type, by a templated lambda.
+// Internal: maps a run-time DType to a compile-time element type by means of a templated lambda.
 
 namespace tandem::inline v0::core {
 
-/// dispatch_floating(dtype, [&]<class T>() { ... });  op names the caller in the error.
+/// Calls `body` with a floating-point element type: dispatch_floating(dtype, "relu", [&]<class T>() { ... }). Throws
+/// DTypeError, which names `op`, for any other type.
 template <class Body>
 decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
   switch (dtype) {
@@ -23,7 +24,7 @@ decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
   fail<DTypeError>("{}: needs floating point, got {}; convert with .to(DType::f32)", op, dtype);
 }
 
-/// Every stored type.
+/// Calls `body` with the element type; every stored type is accepted.
 template <class Body>
 decltype(auto) dispatch_any(DType dtype, Body&& body) {
   switch (dtype) {

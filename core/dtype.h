@@ -29,10 +29,10 @@ constexpr std::size_t item_size(DType dtype) noexcept {
   return 0;
 }
 
-/// Whether it is one of those that gradients can have.
+/// Whether tensors of this type can have gradients.
 constexpr bool is_floating_point(DType dtype) noexcept { return dtype <= DType::f16; }
 
-/// Whether it is a floating point type of 16 bits: stored so, computed in f32.
+/// Whether this is a 16-bit floating-point type: stored in 16 bits, computed in f32.
 constexpr bool is_reduced_floating_point(DType dtype) noexcept { return dtype == DType::bf16 || dtype == DType::f16; }
 
 /// "f32", "i64", ..., "bool".

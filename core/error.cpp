@@ -10,7 +10,7 @@ Error::Error(std::string message, std::source_location where)
 const char* Error::what() const noexcept { return message_->c_str(); }
 
 Error& Error::add_context(std::string_view context) {
-  // A copy of this exception may be in flight elsewhere: never change a shared text.
+  // A copy of this exception may be in flight elsewhere, so a shared text is never changed.
   auto extended = std::make_shared<std::string>(*message_);
   extended->append("\n  ").append(context);
   message_ = std::move(extended);

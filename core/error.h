@@ -11,24 +11,24 @@
 
 namespace tandem::inline v0 {
 
-/// Root of everything tandem throws. The text says which op or layer (with its full module path), what was expected,
-/// what came, and what to do about it. Recoverable: after any tandem exception, tensors and modules are unchanged
-/// unless the throwing function says otherwise.
+/// Base class of all exceptions that tandem throws. The text names the op or layer (with its full module path), the
+/// expected value, the actual value, and the fix. Every error is recoverable: tensors and modules are unchanged after
+/// it, unless the throwing function says otherwise.
 class TANDEM_API Error : public std::exception {
  public:
   explicit Error(std::string message, std::source_location where = std::source_location::current());
-  // No moves: an error that was moved from would have no text.
+  // Errors are copied, never moved: a moved-from error would have no text.
   Error(const Error&) noexcept = default;
   Error& operator=(const Error&) noexcept = default;
 
-  /// The message, and what add_context() appended.
+  /// The message, followed by the lines that add_context() appended.
   const char* what() const noexcept override;
 
-  /// Appends a line that says what was going on; callers on the way up use it while rethrowing:
+  /// Appends a line about the operation in progress; callers use it while rethrowing:
   /// `catch (Error& e) { e.add_context("while loading 'a.csv'"); throw; }`
   Error& add_context(std::string_view context);
 
-  /// Where inside tandem the check failed (for bug reports; what() is for users).
+  /// The source location of the failed check inside tandem, for bug reports; what() is the text for users.
   const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -36,28 +36,33 @@ class TANDEM_API Error : public std::exception {
   std::source_location where_;
 };
 
+/// Shapes that do not fit the op or each other.
 class TANDEM_API ShapeError : public Error {
  public:
   using Error::Error;
 };
+/// An element type that the op does not accept.
 class TANDEM_API DTypeError : public Error {
  public:
   using Error::Error;
 };
+/// A device that does not exist or has failed, or operands on different devices.
 class TANDEM_API DeviceError : public Error {
  public:
   using Error::Error;
 };
-/// Misuse of the recorded graph: backward twice, a saved value changed in place, gradients of integers, ...
+/// Misuse of the recorded graph: a second backward pass, a saved value changed in place, gradients of integers, ...
 class TANDEM_API AutogradError : public Error {
  public:
   using Error::Error;
 };
+/// Memory of a device could not be allocated.
 class TANDEM_API OutOfMemory : public Error {
  public:
   using Error::Error;
 };
-/// Files: missing, empty, truncated, corrupt, or not writable. Names the file and the byte offset or line:column.
+/// A file that is missing, empty, truncated, corrupt, or not writable. Names the file and the byte offset or
+/// line:column.
 class TANDEM_API IoError : public Error {
  public:
   using Error::Error;
@@ -67,42 +72,42 @@ class TANDEM_API ConfigError : public Error {
  public:
   using Error::Error;
 };
-/// What a captured step (graph::capture) cannot do.
+/// An operation that a captured step (graph::capture) does not support.
 class TANDEM_API CaptureError : public Error {
  public:
   using Error::Error;
 };
-/// What went wrong between ranks.
+/// The cause of a communication failure between ranks.
 enum class CommFault : std::uint8_t {
   peer_lost,  // a rank ended, threw, or destroyed its process group
-  timeout,    // somebody did not come before the deadline
+  timeout,    // a rank did not arrive before the deadline
   mismatch,   // ranks made different calls
-  aborted,    // ProcessGroup::abort(), or a failure of this rank outside of communication
+  aborted,    // ProcessGroup::abort(), or a failure of this rank outside communication
   init        // the group could not be formed
 };
 /// "peer_lost", ...
 TANDEM_API std::string_view name(CommFault fault) noexcept;
-/// A collective that failed. Its process group is dead from then on: every later call throws this again.
+/// A collective that failed. Its process group is unusable afterward: every later call throws this error again.
 class TANDEM_API CommError : public Error {
  public:
-  /// As far as it is known.
+  /// Facts about the failure, as far as they are known.
   struct Details {
-    CommFault fault = CommFault::aborted;  // what went wrong
-    int rank = -1;                         // whose doing it was, in the group
-    std::int64_t generation = 0;           // of the job: grows when a group is formed again without the lost
+    CommFault fault = CommFault::aborted;  // cause of the failure
+    int rank = -1;                         // rank (in the group) that caused the failure
+    std::int64_t generation = 0;           // of the job; grows when a group is formed again without the lost ranks
     std::int64_t sequence = -1;            // number of the collective in its group, from 0
     const char* op = "";                   // "all_reduce", ...
-    std::int64_t bytes = -1;               // that the failing rank gave
+    std::int64_t bytes = -1;               // number of bytes that the failing rank passed
     double elapsed = 0;                    // seconds from the call to the failure
   };
   CommError(std::string message, const Details& details, std::source_location where = std::source_location::current());
-  /// What a program may want to decide by.
+  /// The facts on which a program may base its reaction.
   const Details& details() const noexcept { return details_; }
 
  private:
   Details details_;
 };
-/// A value that no op can use: a class index out of range, a loss that is not finite.
+/// A value that no op can use: a class index out of range, or a loss that is not finite.
 class TANDEM_API ValueError : public Error {
  public:
   using Error::Error;

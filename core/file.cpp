@@ -34,9 +34,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLinks = 40;  // as in Linux; more are a circle
+constexpr int kMaxLinks = 40;  // Linux has the same limit; longer chains are treated as circular
 
-// Where the bytes go in the end: a link itself stays, what it points to is replaced.
+// The file that finally receives the bytes: a link stays in place, and its target is replaced.
 std::string target_of(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -50,13 +50,13 @@ std::string target_of(const std::string& path) {
   return target.string();
 }
 
-// Unlike any other writer's, in this process or another.
+// A name that no other writer uses, in this process or another.
 std::string temporary_name(const std::string& target) {
   static std::atomic<int> count = 0;
   return fmt::format("{}.tmp-{}-{}", target, ::getpid(), count.fetch_add(1));
 }
 
-// 0, or what the system said first.
+// Returns 0, or the first error that the system reported.
 int write_file(const std::string& path, std::initializer_list<std::string_view> parts) noexcept {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) {
@@ -68,7 +68,7 @@ int write_file(const std::string& path, std::initializer_list<std::string_view> 
       error = errno;
     }
   }
-  // Without it, a power cut soon after the rename can leave the new name with no content.
+  // Without fsync(), a power failure soon after the rename can leave the new name with no content.
   if (error == 0 && ::fsync(descriptor) != 0) {
     error = errno;
   }
@@ -78,7 +78,7 @@ int write_file(const std::string& path, std::initializer_list<std::string_view> 
   return error;
 }
 
-// Makes the rename last, where the file system can: the file is whole either way.
+// Makes the rename durable if the file system supports that; the file is complete in either case.
 void sync_directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);

@@ -8,9 +8,9 @@
 
 namespace tandem::inline v0 {
 
-// The 16-bit floating point types are for storage: arithmetic is f32's, by the implicit conversion, and the result is
-// rounded once, to nearest, ties to even, when it is stored. Conversions have no branches that a compiler could not
-// turn into selects, so loops over them vectorise.
+// The 16-bit floating-point types are for storage only. Arithmetic happens in f32, through the implicit conversion, and
+// the result is rounded once, to nearest with ties to even, when it is stored. The compiler can turn every branch of
+// the conversions into a select, so loops over them vectorise.
 
 /// bfloat16: the upper half of an f32. 8 bits of exponent, 8 significant bits.
 class BFloat16 {
@@ -26,7 +26,7 @@ class BFloat16 {
     bits_ = static_cast<std::uint16_t>((from & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
 #endif
   }
-  /// The value; exact.
+  /// The exact value.
   constexpr operator float() const noexcept { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
 
   /// The number with these bits.
@@ -63,7 +63,7 @@ class Half {
     bits_ = static_cast<std::uint16_t>((magnitude >= (143u << 23) ? special : finite) | ((from >> 16) & 0x8000));
 #endif
   }
-  /// The value; exact.
+  /// The exact value.
   TANDEM_HD constexpr operator float() const noexcept {
 #if defined(__CUDA_ARCH__)
     float value = 0;
@@ -93,10 +93,10 @@ class Half {
   std::uint16_t bits_;
 };
 
-/// What an element type computes in: f32 for the 16-bit types, itself for the others.
+/// The type in which arithmetic on T happens: f32 for the 16-bit types, T itself for the others.
 template <class T>
 struct ComputeTypeOf {
-  /// What T computes in.
+  /// The type in which arithmetic on T happens.
   using type = T;
 };
 template <>
@@ -107,7 +107,7 @@ template <>
 struct ComputeTypeOf<Half> {
   using type = float;
 };
-/// What T computes in.
+/// The type in which arithmetic on T happens.
 template <class T>
 using ComputeType = typename ComputeTypeOf<T>::type;
 

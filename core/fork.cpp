@@ -12,12 +12,13 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// How many threads are about to fork, and wait for mutexes.
+// The number of threads that are about to fork and wait for mutexes.
 constinit std::atomic<int> threads_that_fork{0};
-constinit thread_local int held = 0;  // by this thread
+constinit thread_local int held = 0;  // mutexes held by this thread
 
-// Threads that take turns on a mutex without a pause would let nobody else have it for minutes: so who holds none waits
-// with the next. No more than a while, since it may hold one in a way that is not counted (condition variables).
+// Threads that take turns on a mutex without a pause could starve a forking thread for minutes. A thread that holds no
+// mutex therefore waits before it locks the next one. The wait is bounded, because the thread may hold a mutex in an
+// uncounted way (condition variables).
 void make_way() noexcept {
   constexpr int kNaps = 20;
   for (int i = 0; i < kNaps && threads_that_fork.load(std::memory_order_relaxed) != 0; ++i) {
@@ -40,7 +41,8 @@ struct Registry {
     return true;
   }
 
-  // Whoever holds one may need another, and the order is theirs: so nothing is held while waiting.
+  // A thread that holds one mutex may need another, in an order only its own code knows. The forking thread therefore
+  // holds nothing while it waits.
   void before() {
     ++threads_that_fork;
     for (;;) {
@@ -68,7 +70,7 @@ Registry& registry() {
     pthread_atfork([] { made->before(); }, [] { made->after(); },
                    [] {
                      made->after();
-                     threads_that_fork = 0;  // the others that were about to are not here
+                     threads_that_fork = 0;  // the other forking threads do not exist in the child
                      for (void (*action)() : made->in_child) {
                        action();
                      }

@@ -4,13 +4,13 @@
 
 #include <tandem/core/export.h>
 
-// Internal: what makes a forked child whole. It has the forking thread alone, and memory as it was: a lock that another
-// thread held stays locked for ever, and other threads are still written down as being there.
+// Internal: makes a forked child consistent. The child has only the forking thread and a copy of the memory: a lock
+// that another thread held stays locked forever, and shared lists still contain threads that do not exist in the child.
 
 namespace tandem::inline v0::core {
 
-/// A mutex that nobody holds while the process is forked: a child can lock it, and finds what it guards complete. For
-/// every one that threads share beyond a single call.
+/// A mutex that no thread holds while the process forks, so a child can lock it and finds the guarded data complete.
+/// Use it for every mutex that threads share beyond a single call.
 class TANDEM_API ForkSafeMutex : public std::mutex {
  public:
   ForkSafeMutex();
@@ -20,8 +20,8 @@ class TANDEM_API ForkSafeMutex : public std::mutex {
   void unlock();
 };
 
-/// From here on every forked child calls `action` before its fork() returns: where one forgets the threads that it does
-/// not have.
+/// Registers `action`: every child forked after this call runs it before fork() returns in the child. Actions forget
+/// the threads that the child does not have.
 TANDEM_API void in_forked_child(void (*action)());
 
 }  // namespace tandem::inline v0::core

@@ -11,12 +11,12 @@
 #include <tandem/core/shape.h>
 #include <tandem/core/thread_state.h>
 
-// Internal: how fmt writes tandem's values, so that a check hands them over as they are and pays nothing unless it
+// Internal: fmt formatters for tandem's types. A check passes values unformatted and pays for formatting only when it
 // fails.
 
 namespace tandem::inline v0::core {
 
-/// A number as it is to be written: a NaN without the sign, which means nothing and which x86 gives to 0 / 0.
+/// The number as messages show it: a NaN loses its sign, which means nothing and which x86 sets for 0 / 0.
 template <std::floating_point T>
 T printable(T value) {
   return value != value ? std::numeric_limits<T>::quiet_NaN() : value;

@@ -13,7 +13,7 @@ class FunctionRef;
 template <class Result, class... Args>
 class FunctionRef<Result(Args...)> {
  public:
-  /// Borrows `callable`, which must outlive this.
+  /// Borrows `callable`, which must outlive this object.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
   FunctionRef(F&& callable) noexcept
@@ -22,7 +22,7 @@ class FunctionRef<Result(Args...)> {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
         }) {}
 
-  /// Calls it.
+  /// Calls the borrowed callable.
   Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
 
  private:

@@ -7,7 +7,7 @@ namespace tandem::inline v0 {
 /// Whether ops on this thread are recorded.
 inline bool is_grad_enabled() noexcept { return core::thread_state().grad_enabled; }
 
-/// Sets grad mode on this thread for a scope.
+/// Switches gradient recording on this thread on or off for a scope.
 class GradModeScope {
  public:
   [[nodiscard]] explicit GradModeScope(bool enabled) noexcept : saved_(core::thread_state().grad_enabled) {
@@ -21,7 +21,7 @@ class GradModeScope {
   bool saved_;
 };
 
-/// Nothing is recorded on this thread for a scope: evaluation, updates of parameters.
+/// Switches gradient recording on this thread off for a scope, for example for evaluation or parameter updates.
 class NoGradGuard : public GradModeScope {
  public:
   [[nodiscard]] NoGradGuard() noexcept : GradModeScope(false) {}

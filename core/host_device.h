@@ -1,6 +1,6 @@
 #pragma once
 
-// TANDEM_HD marks what both a CPU and a GPU compute: nvcc compiles it for both.
+// TANDEM_HD marks functions that run on both CPUs and GPUs: nvcc compiles them for both.
 #if defined(__CUDACC__)
 #define TANDEM_HD __host__ __device__
 #else

@@ -6,24 +6,25 @@
 
 namespace tandem::inline v0::core {
 
-/// Base of objects that count their owners themselves: one allocation, one-word handles. Starts with no owner.
+/// Base class of objects that count their own owners: one allocation per object, handles of one word. The count starts
+/// at 0.
 class RefCounted {
  public:
   RefCounted() noexcept = default;
   RefCounted(const RefCounted&) = delete;
   RefCounted& operator=(const RefCounted&) = delete;
 
-  /// One owner more.
+  /// Adds one owner.
   void retain() const noexcept { owners_.fetch_add(1, std::memory_order_relaxed); }
-  /// True when the last owner left: the caller then destroys the object.
+  /// Removes one owner. Returns true for the last one, which must then destroy the object.
   bool drop() const noexcept {
-    // The only owner needs no read-modify-write: nobody else can change the count.
+    // A sole owner needs no read-modify-write: no other thread can change the count.
     if (owners_.load(std::memory_order_acquire) == 1) {
       return true;
     }
     return owners_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
-  /// Whether there is one owner.
+  /// Whether the object has exactly one owner.
   bool is_unique() const noexcept { return owners_.load(std::memory_order_acquire) == 1; }
 
  protected:
@@ -33,7 +34,7 @@ class RefCounted {
   mutable std::atomic<std::uint32_t> owners_{0};
 };
 
-/// Owning handle. How T goes away is T's business: `static void T::destroy(const T*)`.
+/// An owning handle. T decides how it is destroyed: `static void T::destroy(const T*)`.
 template <class T>
 class Ref {
  public:
@@ -59,7 +60,7 @@ class Ref {
   }
   ~Ref() { reset(); }
 
-  /// Gives up the object: null from here on.
+  /// Gives up ownership; the handle is null afterward.
   void reset() noexcept {
     if (T* object = std::exchange(object_, nullptr); object != nullptr && object->drop()) {
       T::destroy(object);
@@ -67,9 +68,9 @@ class Ref {
   }
   /// Exchanges the objects.
   void swap(Ref& other) noexcept { std::swap(object_, other.object_); }
-  /// Gives the ownership away without counting.
+  /// Gives up the pointer without changing the count; the caller becomes the owner.
   T* release() noexcept { return std::exchange(object_, nullptr); }
-  /// Takes over an ownership that was counted before.
+  /// Takes over a pointer whose ownership was counted before.
   static Ref adopt(T* object) noexcept {
     Ref ref;
     ref.object_ = object;
@@ -78,13 +79,13 @@ class Ref {
 
   /// The object, or null.
   T* get() const noexcept { return object_; }
-  /// Its members; there must be an object.
+  /// Accesses a member; the handle must not be null.
   T* operator->() const noexcept { return object_; }
-  /// The object itself; there must be one.
+  /// The object; the handle must not be null.
   T& operator*() const noexcept { return *object_; }
   /// Whether there is an object.
   explicit operator bool() const noexcept { return object_ != nullptr; }
-  /// The same object.
+  /// Whether both handles refer to one object.
   friend bool operator==(const Ref& a, const Ref& b) noexcept { return a.object_ == b.object_; }
 
  private:

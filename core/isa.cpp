@@ -11,7 +11,7 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// The operating system's part (saving the wide registers) is in what __builtin_cpu_supports says.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has(Isa isa) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -7,18 +7,18 @@
 
 namespace tandem::inline v0::core {
 
-/// The instruction sets that hot loops are compiled for, once each; what runs is chosen when the process first asks.
+/// The instruction sets for which the hot loops are compiled, once each. The process selects one at the first query.
 enum class Isa : unsigned char {
-  baseline,  ///< what the compiler was told to assume of every machine (SSE2 on x86-64)
+  baseline,  ///< the compiler's target for every machine (SSE2 on x86-64)
   avx2,      ///< AVX2 and FMA
   avx512,    ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
 };
 
-/// The best that this machine has, or the lower one that TANDEM_CPU_ISA names ("baseline", "avx2", "avx512").
-/// Throws ConfigError where that is not a name, or not one of this machine's.
+/// The best instruction set of this machine, or the lower one that TANDEM_CPU_ISA names ("baseline", "avx2", "avx512").
+/// Throws ConfigError if the name is unknown or this machine does not support it.
 TANDEM_API Isa isa();
 
-/// Those that this machine can run, lowest first.
+/// The instruction sets that this machine can run, lowest first.
 TANDEM_API std::vector<Isa> available_isas();
 
 /// "baseline", "avx2", "avx512".

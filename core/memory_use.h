@@ -4,7 +4,7 @@
 
 namespace tandem::inline v0::core {
 
-/// What this thread allocates in a scope counts as `use`.
+/// Counts the memory that this thread allocates in a scope as `use`.
 class MemoryUseScope {
  public:
   [[nodiscard]] explicit MemoryUseScope(MemoryUse use) noexcept : saved_(thread_state().memory_use) {

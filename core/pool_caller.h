@@ -14,11 +14,11 @@ namespace tandem::inline v0::core {
 
 using ChunkBody = FunctionRef<void(std::int64_t)>;
 
-/// A thread that hands out chunks, and the call that it is in. Never freed, so that a worker may come in late: it finds
-/// a closed gate, or the next call's chunks.
+/// A thread that hands out chunks, together with its current call. The object is never freed, so a worker may arrive
+/// late: it finds a closed gate, or the chunks of the next call.
 class PoolCaller {
  public:
-  /// More are not handed out.
+  /// The largest number of chunks in one call.
   static constexpr std::int64_t kMostChunks = (std::int64_t{1} << 31) - 1;
 
   /// Opens the gate to at most `helpers` workers.
@@ -30,8 +30,8 @@ class PoolCaller {
     gate_.store(kOpen, std::memory_order_release);
   }
 
-  /// Runs chunks until none is left. The caller takes the first of them, helpers the last: so with two threads each
-  /// has the same half of a tensor in every op, and what it wrote there is still in its cache.
+  /// Runs chunks until none is left. The caller takes chunks from the front and helpers take them from the back: with
+  /// two threads, each one gets the same half of a tensor in every op and finds its own results still in its cache.
   void work(bool from_the_back) {
     for (;;) {
       const std::int64_t chunk = claim(from_the_back);
@@ -50,7 +50,7 @@ class PoolCaller {
     }
   }
 
-  /// A worker comes in, unless the gate is closed, the helpers are complete, or nothing is left to do.
+  /// Admits a worker, unless the gate is closed, all helpers have arrived, or no chunk is left.
   bool enter() {
     std::uint32_t gate = gate_.load(std::memory_order_acquire);
     while ((gate & kOpen) != 0 && (gate & kVisitors) < most_visitors_.load(std::memory_order_relaxed) &&
@@ -61,20 +61,21 @@ class PoolCaller {
     }
     return false;
   }
-  /// What the visitor's chunks run under: a copy made in open(), since the caller's own chunks may change theirs.
+  /// The state under which a visitor runs chunks: a copy made in open(), because the caller's own chunks may change its
+  /// state.
   const ThreadState& state() const { return state_; }
-  /// The visitor goes. True when the caller has to be woken.
+  /// A visitor leaves. Returns true if the caller must be woken.
   bool leave() { return gate_.fetch_sub(1, std::memory_order_acq_rel) == (kAsleep | 1); }
 
-  /// Lets nobody in any more.
+  /// Admits no further visitors.
   void close() { gate_.fetch_and(~kOpen, std::memory_order_relaxed); }
-  /// True when all who came in have left.
+  /// True when all visitors have left.
   bool is_deserted() const { return (gate_.load(std::memory_order_acquire) & kVisitors) == 0; }
-  /// From here on the last visitor's leave() says that the caller sleeps.
+  /// After this call the last visitor's leave() reports that the caller sleeps.
   void fall_asleep() { gate_.fetch_or(kAsleep, std::memory_order_acq_rel); }
   void wake_up() { gate_.fetch_and(~kAsleep, std::memory_order_relaxed); }
 
-  /// What the lowest failing chunk threw, once.
+  /// The exception of the lowest failing chunk; the call also clears it.
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
 
  private:
@@ -84,7 +85,7 @@ class PoolCaller {
 
   static bool is_empty(std::uint64_t range) { return static_cast<std::uint32_t>(range) >= range >> 32; }
 
-  // -1 when none is left.
+  // Returns -1 when no chunk is left.
   std::int64_t claim(bool from_the_back) {
     std::uint64_t range = unclaimed_.load(std::memory_order_relaxed);
     while (!is_empty(range)) {
@@ -96,7 +97,8 @@ class PoolCaller {
     return -1;
   }
 
-  // The first two lines are what a worker reads to take part, the first is written by all.
+  // The first two cache lines hold the data that a worker reads in order to take part; all threads write the first
+  // line.
   alignas(64) std::atomic<std::uint32_t> gate_{0};
   std::atomic<std::uint32_t> most_visitors_{0};
   std::atomic<std::uint64_t> unclaimed_{0};  // begin in the low half, end in the high one

@@ -9,7 +9,7 @@ namespace {
 using Clock = PoolPlace::Clock;
 using std::chrono::microseconds;
 
-// A thread that called within this time is counted as busy, and how many there are is looked up that often.
+// A thread whose last call is more recent than kRecent counts as busy; a caller recounts busy threads every kRecount.
 constexpr Clock::duration kRecent = microseconds(1000);
 constexpr Clock::duration kRecount = microseconds(50);
 

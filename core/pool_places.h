@@ -8,7 +8,8 @@
 
 namespace tandem::inline v0::core {
 
-/// A thread that calls the pool: its place in the list of all. Places are kept for later threads when theirs ends.
+/// The place of one calling thread in the list of all callers. When its thread ends, the place is kept for a later
+/// thread.
 struct PoolPlace {
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::rep kInside = std::numeric_limits<Clock::rep>::max();
@@ -18,41 +19,44 @@ struct PoolPlace {
   void enter() noexcept { active.store(kInside, std::memory_order_relaxed); }
   void leave() noexcept { active.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
 
-  PoolCaller chunks;  // of the op that it computes
-  PoolCaller lanes;   // around ops
+  PoolCaller chunks;  // chunks of the op that this thread computes
+  PoolCaller lanes;   // lanes, which contain ops
   PoolPlace* next = nullptr;
-  // A worker in a lane calls, too: it has a share of the threads, but is no further thread that keeps a core busy.
+  // A worker that runs a lane is also a caller: it has its own share of the threads but does not keep another core
+  // busy.
   std::atomic<bool> of_worker{false};
-  // When its thread last was in a call: kInside now, kIdle if it was not yet, kFree for one that is to be had.
+  // Time of the thread's last call: kInside during a call, kIdle before the first one, kFree for an unowned place.
   std::atomic<Clock::rep> active{kIdle};
-  // Only its own thread looks at these: the callers that are busy, and how many of them stand before it in the list.
+  // Only the owning thread reads these members: the number of busy callers, and how many of them precede it in the
+  // list.
   int busy_callers = 1;
-  int busy_workers = 0;  // of those
+  int busy_workers = 0;  // number of workers among the busy callers
   int rank = 0;
   Clock::time_point counted;
-  Clock::time_point had_lanes;  // when they ended
+  Clock::time_point had_lanes;  // time at which the last lanes ended
 };
 
-/// The places of all threads. Grows at its head; nothing ever leaves it.
+/// The places of all threads. The list grows at its head, and places are never removed.
 class PoolPlaces {
  public:
-  /// The calling thread's, which it has from now on until it ends.
+  /// The place of the calling thread, which keeps it until the thread ends.
   PoolPlace& own();
-  /// Whether the calling thread has given its place back: it is about to end.
+  /// Whether the calling thread has returned its place because it is about to end.
   static bool thread_ends() noexcept;
-  /// The calling thread is a worker of the pool. Before it has a place.
+  /// Marks the calling thread as a worker of the pool. Call this before the thread has a place.
   static void set_worker() noexcept;
 
   PoolPlace* first() const noexcept { return first_.load(std::memory_order_acquire); }
-  /// Whether something that was at `time` is to be counted as going on.
+  /// Whether an activity last seen at `time` still counts as going on.
   static bool is_recent(PoolPlace::Clock::time_point time) noexcept;
-  /// Threads that are in a call or were a moment ago, workers apart.
+  /// Number of threads, without workers, that are in a call or were in one a moment ago.
   int count_busy() const;
-  /// How many callers there are, `own` counted whatever it does. Looked up once in a while.
+  /// Updates the number of busy callers in `own`, which always counts as busy. The list is scanned only once in a
+  /// while.
   void look_around(PoolPlace& own) const;
-  /// Whether a thread is in a call.
+  /// Whether any thread is in a call.
   bool is_running() const;
-  /// Only the calling thread is left, in a forked child: what others were about to hand out must not be done.
+  /// Forgets all other threads in a forked child: chunks that they were about to hand out must not run.
   void forget_others();
 
  private:

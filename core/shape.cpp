@@ -75,7 +75,7 @@ std::string to_string(const Shape& shape) {
 
 Shape contiguous_strides(const Shape& sizes) {
   Shape strides = sizes;
-  std::uint64_t stride = 1;  // may wrap around, in shapes without elements only
+  std::uint64_t stride = 1;  // wraps around only in shapes without elements
   for (int i = sizes.ndim() - 1; i >= 0; --i) {
     strides[i] = static_cast<std::int64_t>(stride);
     stride *= static_cast<std::uint64_t>(std::max<std::int64_t>(sizes[i], 1));

@@ -12,7 +12,7 @@
 
 namespace tandem::inline v0 {
 
-/// Most dimensions a tensor can have.
+/// The largest number of dimensions a tensor can have.
 inline constexpr int kMaxDims = 8;
 
 /// Sizes (or strides) of a tensor, held in place: making one never allocates.
@@ -31,29 +31,30 @@ class TANDEM_API Shape {
   int ndim() const noexcept { return ndim_; }
   /// Number of dimensions.
   std::size_t size() const noexcept { return static_cast<std::size_t>(ndim_); }
-  /// No dimensions: a scalar.
+  /// Whether the shape has no dimensions, as for a scalar.
   bool empty() const noexcept { return ndim_ == 0; }
-  /// Size of one dimension; negative ones count from the end. Throws ShapeError when there is no such dimension.
+  /// Size of one dimension; a negative `dim` counts from the end. Throws ShapeError if the dimension does not exist.
   std::int64_t operator[](int dim) const { return values_[place_of(dim)]; }
   std::int64_t& operator[](int dim) { return values_[place_of(dim)]; }
   /// The sizes in order.
   const std::int64_t* begin() const noexcept { return values_; }
-  /// Behind the last size.
+  /// The end of the sizes.
   const std::int64_t* end() const noexcept { return values_ + ndim_; }
-  /// The last size; there must be one.
+  /// The last size; the shape must not be empty.
   std::int64_t back() const noexcept { return values_[ndim_ - 1]; }
 
-  /// One more dimension at the end. Throws ShapeError beyond kMaxDims.
+  /// Appends a dimension. Throws ShapeError beyond kMaxDims.
   void push_back(std::int64_t value);
-  /// One more dimension at `position`, in [0, ndim()]. Throws ShapeError beyond kMaxDims.
+  /// Inserts a dimension at `position`, in [0, ndim()]. Throws ShapeError beyond kMaxDims.
   void insert(int position, std::int64_t value);
-  /// Takes the dimension at `position` away; there must be one.
+  /// Removes the dimension at `position`, which must exist.
   void erase(int position) noexcept;
 
-  /// Product of the sizes; 1 for a scalar. Throws ShapeError when it does not fit into 63 bits or a size is negative.
+  /// Product of the sizes; 1 for a scalar. Throws ShapeError if the product does not fit into 63 bits or a size is
+  /// negative.
   std::int64_t numel() const;
 
-  /// The same sizes in the same order.
+  /// Whether both have equal sizes in equal order.
   friend bool operator==(const Shape& a, const Shape& b) noexcept {
     if (a.ndim_ != b.ndim_) {
       return false;
@@ -82,13 +83,13 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// Strides, in elements, of a dense row-major tensor.
 TANDEM_API Shape contiguous_strides(const Shape& sizes);
 
-/// A dimension counted from the end becomes one counted from the front. Throws ShapeError naming `op`.
+/// Converts a dimension that may count from the end to one that counts from the front. Throws ShapeError naming `op`.
 TANDEM_API int wrap_dim(std::int64_t dim, int ndim, const char* op);
 
-/// The same for the place of a new dimension among `ndim`: 0 to ndim, or -1 - ndim to -1.
+/// Converts the position of a new dimension among `ndim` existing ones: 0 to ndim, or -1 - ndim to -1.
 TANDEM_API int wrap_new_dim(std::int64_t dim, int ndim, const char* op);
 
-/// The shape two operands broadcast to (NumPy's rule). Throws ShapeError naming `op` and both shapes.
+/// The shape to which two operands broadcast (NumPy's rule). Throws ShapeError naming `op` and both shapes.
 TANDEM_API Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 
 }  // namespace tandem::inline v0

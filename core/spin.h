@@ -6,7 +6,7 @@
 
 namespace tandem::inline v0::core {
 
-/// Tells the processor that the thread waits actively.
+/// Tells the processor that the thread is busy-waiting.
 inline void spin_pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -15,10 +15,10 @@ inline void spin_pause() noexcept {
 #endif
 }
 
-/// Waits for `done` without giving up the core; false when that takes longer than `patience`.
+/// Waits for `done` without giving up the core; returns false when that takes longer than `patience`.
 template <class Done>
 bool spin_until(std::chrono::steady_clock::duration patience, const Done& done) {
-  constexpr int kLooks = 64;  // from one look at the clock to the next: some microseconds
+  constexpr int kLooks = 64;  // checks between two looks at the clock, a few microseconds apart
   const auto look = [&] {
     for (int i = 0; i < kLooks; ++i) {
       if (done()) {
@@ -40,8 +40,8 @@ bool spin_until(std::chrono::steady_clock::duration patience, const Done& done) 
   return false;
 }
 
-/// A mutex around a few instructions: who finds it locked stays awake, since to be woken costs many times what is
-/// waited for. Gives up the core when its holder may have lost its own.
+/// A mutex for critical sections of a few instructions. A waiting thread stays awake, because a wake-up costs many
+/// times as much as the wait. The waiting thread yields once the holder may have lost its core.
 class SpinLock {
  public:
   void lock() noexcept {

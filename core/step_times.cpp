@@ -27,24 +27,24 @@ nanoseconds wait_of(const std::array<nanoseconds, kPhases>& phases) noexcept {
 
 namespace core {
 
-/// The phases that are open on a thread, each within the one before, and who collects them.
+/// The open phases of a thread, each inside the previous one, and the collectors of their times.
 class PhaseThread {
  public:
   detail::OpenPhase begin(Phase phase, const void* by) noexcept;
-  /// With those within it that are still open; nothing where it has ended with one around it.
+  /// Closes a phase and the open phases inside it. Does nothing if the phase was already closed with an outer one.
   void end(const detail::OpenPhase& open) noexcept;
   void add(StepTimes& collector);
   void remove(const StepTimes& collector) noexcept;
-  /// For a collector that starts: what its open phases have taken so far.
+  /// The time that open phases have taken so far, for a collector that starts now.
   std::array<nanoseconds, kPhases> open_times(Clock::time_point now) const noexcept;
 
-  std::mutex mutex;  // of all below but what is open, which is the thread's own
+  std::mutex mutex;  // guards all members below except the open phases, which only the owning thread uses
 
  private:
   struct Open {
     Phase phase;
     Clock::time_point began;
-    nanoseconds others;  // in phases within it that have ended
+    nanoseconds others;  // time in inner phases that have ended
     std::uint64_t number;
   };
   bool is_open(Phase phase) const noexcept {
@@ -52,11 +52,11 @@ class PhaseThread {
                        [&](const Open& open) { return open.phase == phase; });
   }
 
-  std::array<Open, kPhases> open_{};  // each phase once
+  std::array<Open, kPhases> open_{};  // each phase at most once
   std::size_t depth_ = 0;
   std::uint64_t begun_ = 0;
   std::vector<StepTimes*> collectors_;
-  std::unordered_set<const void*> stepped_;  // in the step that goes on
+  std::unordered_set<const void*> stepped_;  // optimisers that have stepped in the current step
 };
 
 }  // namespace core
@@ -65,12 +65,12 @@ namespace {
 
 using core::PhaseThread;
 
-// Outlives the thread in its collectors.
+// Keeps the thread's phases alive; collectors may hold them longer than the thread exists.
 struct ThisThread {
   std::shared_ptr<PhaseThread> phases = std::make_shared<PhaseThread>();
   ~ThisThread();
 };
-constinit thread_local PhaseThread* this_thread = nullptr;  // while it has phases
+constinit thread_local PhaseThread* this_thread = nullptr;  // null unless the thread has phases
 ThisThread::~ThisThread() { this_thread = nullptr; }
 
 std::shared_ptr<PhaseThread> phases_of_this_thread() {
@@ -88,13 +88,13 @@ detail::OpenPhase PhaseThread::begin(Phase phase, const void* by) noexcept {
   }
   if (phase == Phase::optimizer) {
     const std::lock_guard lock(mutex);
-    if (stepped_.empty() || stepped_.contains(by)) {  // the second time that one steps, a step begins
+    if (stepped_.empty() || stepped_.contains(by)) {  // a new step begins when an optimiser steps for the second time
       stepped_.clear();
       std::ranges::for_each(collectors_, [](StepTimes* collector) { collector->begin_step(); });
     }
     try {
       stepped_.insert(by);
-    } catch (const std::bad_alloc&) {  // a step more is counted
+    } catch (const std::bad_alloc&) {  // one step too many is counted
     }
   }
   open_[depth_] = {phase, Clock::now(), nanoseconds(0), ++begun_};
@@ -125,7 +125,7 @@ void PhaseThread::end(const detail::OpenPhase& open) noexcept {
 void PhaseThread::add(StepTimes& collector) {
   const std::lock_guard lock(mutex);
   collectors_.push_back(&collector);
-  stepped_.clear();  // whoever steps next begins its first step
+  stepped_.clear();  // the next optimiser that steps begins the collector's first step
 }
 
 void PhaseThread::remove(const StepTimes& collector) noexcept {
@@ -225,7 +225,7 @@ void StepTimes::reset() {
   const Times open = thread_.get() == this_thread ? this_thread->open_times(now) : Times{};
   const std::lock_guard lock(thread_->mutex);
   started_ = now;
-  std::ranges::transform(open, phases_.begin(), std::negate());  // which will be added when they end
+  std::ranges::transform(open, phases_.begin(), std::negate());  // end() adds the full time of these phases later
   steps_ = 0;
   first_end_ = previous_end_ = last_end_ = {now, phases_};
 }

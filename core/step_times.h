@@ -12,23 +12,23 @@
 
 namespace tandem::inline v0 {
 
-/// What the time of a training step goes to. All are told apart where they happen; what a step takes beyond them (the
-/// loss, metrics, the loop's own work) is the rest of its time.
+/// The phases of a training step. Each phase is recorded where the work happens; the remaining time of a step (the
+/// loss, metrics, the loop's own work) belongs to no phase.
 enum class Phase : std::uint8_t {
-  input,       // waiting for a DataLoader's next batch
-  scatter,     // cutting the batch up, in DataParallel
-  replicate,   // making replicas equal to the module, in DataParallel
-  forward,     // of a module, where gradients are recorded: evaluation is the rest. Of DataParallel from the first
-               // replica's start to the last one's end, with their loss
-  gather,      // joining outputs, or losses, in DataParallel
-  backward,    // Tensor::backward(), but for phases within it
-  reduce,      // what the backward pass does not hide: adding replicas' gradients, waiting for other ranks'
-  collective,  // calls of a ProcessGroup that the loop makes itself, as barrier(), but for those within `reduce`
+  input,       // waiting for the next batch of a DataLoader
+  scatter,     // splitting the batch, in DataParallel
+  replicate,   // copying the module's parameters to the replicas, in DataParallel
+  forward,     // a module's forward pass with gradients recorded (evaluation belongs to no phase); in DataParallel from
+               // the first replica's start to the last one's end, including their loss
+  gather,      // joining outputs or losses, in DataParallel
+  backward,    // Tensor::backward(), without the phases inside it
+  reduce,      // exchange not hidden by the backward pass: adding replicas' gradients, waiting for ranks
+  collective,  // ProcessGroup calls made by the training loop, for example barrier(), without calls inside `reduce`
   optimizer,   // Optimizer::step()
-  replay       // of a captured step, but for phases within it
+  replay       // replay of a captured step, without the phases inside it
 };
 
-/// How many there are.
+/// Number of phases.
 inline constexpr std::size_t kPhases = 10;
 /// "input", "scatter", ...
 TANDEM_API const char* to_string(Phase phase) noexcept;
@@ -38,56 +38,58 @@ class PhaseThread;
 }
 
 namespace detail {
-/// How many StepTimes there are.
+/// Number of existing StepTimes objects.
 TANDEM_API extern std::atomic<int> step_time_collectors;
-/// An open phase: the thread that it is on, null where nothing is counted; how many are around it there; its number.
+/// An open phase: its thread (null if nothing is collected), the number of phases around it on that thread, and its
+/// serial number.
 struct OpenPhase {
   core::PhaseThread* thread = nullptr;
   std::size_t depth = 0;
   std::uint64_t number = 0;
 };
-/// See PhaseScope.
+/// Opens a phase, see PhaseScope.
 TANDEM_API OpenPhase begin_phase(Phase phase, const void* by) noexcept;
-/// With those within it; does nothing if it is no longer open, or another thread's.
+/// Closes a phase and the open phases inside it. Does nothing if the phase is already closed or belongs to another
+/// thread.
 TANDEM_API void end_phase(const OpenPhase& open) noexcept;
 }  // namespace detail
 
-/// Whole steps, see StepTimes::whole_steps().
+/// Sums over whole steps, see StepTimes::whole_steps().
 struct StepSums {
-  std::int64_t count = 0;                // steps
-  double elapsed = 0;                    // seconds, on the clock
-  std::array<double, kPhases> phases{};  // seconds in each
-  std::vector<double> waits = {};        // seconds in `reduce` and `collective`, of each of the last steps, up to 64
+  std::int64_t count = 0;                // number of steps
+  double elapsed = 0;                    // wall-clock seconds
+  std::array<double, kPhases> phases{};  // seconds in each phase
+  std::vector<double> waits = {};        // seconds in `reduce` and `collective` of each of the last steps, up to 64
 };
 
-/// Collects the time that phases take on the thread that made it, the one that trains, while it exists:
+/// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:
 ///
 ///     StepTimes times;
 ///     train();
 ///     fmt::print(stderr, "{}", parallel::diagnose(times));
 ///
-/// So where ranks are threads each has its own, made in the function that spawn() runs; and what a program's other
-/// threads do beside the training, as the workers of a loader, is not counted. A phase within another is no part of
-/// that: phases are disjoint, and their sum is at most the time that passed. On GPUs they are times of the host, which
-/// runs ahead of them.
+/// If ranks are threads, each rank makes its own StepTimes in the function that spawn() runs. Work of the program's
+/// other threads, for example loader workers, is not counted. A phase inside another phase is subtracted from the outer
+/// one: phases are disjoint, and their sum is at most the elapsed time. On GPUs the times are those of the host, which
+/// runs ahead of the GPU.
 class TANDEM_API StepTimes {
  public:
-  /// Starts at 0.
+  /// Starts collecting, with all times 0.
   StepTimes();
   ~StepTimes();
   StepTimes(const StepTimes&) = delete;
   StepTimes& operator=(const StepTimes&) = delete;
 
-  /// In that phase since it was made, or reset, without what is still going on.
+  /// Seconds in `phase` since construction or reset(), without phases that are still open.
   double seconds(Phase phase) const;
-  /// Seconds since then, on the clock.
+  /// Wall-clock seconds since construction or reset().
   double elapsed() const;
-  /// How often optimisers stepped since then. Several that step in turn make one step together.
+  /// Number of steps since construction or reset(). Optimisers that step in turn make one step together.
   std::int64_t steps() const;
-  /// From the end of the first step, which is slower than others and may have had to wait for other things, to the end
-  /// of the last one. Where there is but one, that one.
+  /// Sums from the end of the first step to the end of the last one. The first step is left out because it is slower
+  /// than the others and may have waited for other things. If only one step was made, the sums cover that step.
   StepSums whole_steps() const;
-  /// Starts again at 0; on its own thread.
+  /// Restarts all times at 0. Call this on the thread that made the object.
   void reset();
 
  private:
@@ -104,19 +106,20 @@ class TANDEM_API StepTimes {
   static constexpr std::size_t kWaits = 64;
 
   std::shared_ptr<core::PhaseThread> thread_;
-  // Under its lock.
+  // The members below are guarded by the lock of *thread_.
   Clock::time_point started_;
   Times phases_{};
   std::int64_t steps_ = 0;
-  Point first_end_;     // of a step
-  Point previous_end_;  // that before the last
+  Point first_end_;     // end of the first step
+  Point previous_end_;  // end of the step before the last
   Point last_end_;
-  std::array<std::chrono::nanoseconds, kWaits> waits_{};  // of step i, from 0, at place i % kWaits; not yet the last
+  std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
 };
 
-/// Its life is counted as time of `phase`, but for other phases within it, on the same thread. There it must end: on
-/// another one it is not counted, and `phase` no more on this one. `by` is who does it, where several do in one step.
-/// Costs a relaxed load and a branch when nothing collects.
+/// Counts the lifetime of this object as `phase` on its thread, without the phases inside it. The scope must end on the
+/// thread where it began: elsewhere its time is lost, and `phase` is no longer counted on the first thread. `by`
+/// identifies the object that does the work, if several take part in one step. The cost is a relaxed load and a branch
+/// when nothing collects.
 class PhaseScope {
  public:
   [[nodiscard]] explicit PhaseScope(Phase phase, const void* by = nullptr) noexcept {

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr int kMaxThreads = 256;
-// Several times what a wake-up costs on a virtual machine: the time between two ops of a step is shorter.
+// Several times the cost of a wake-up on a virtual machine; the time between two ops of a step is shorter.
 constexpr Clock::duration kPatience = microseconds(200);
 
 thread_local bool inside_chunk = false;
@@ -51,26 +51,26 @@ int initial_threads() {
   return count;
 }
 
-// Whether the calling thread has to do all of its chunks itself: it is in one, or about to end.
+// Whether the calling thread must run all of its chunks itself, because it is inside a chunk or about to end.
 bool works_alone() { return inside_chunk || PoolPlaces::thread_ends(); }
 
 }  // namespace
 
 struct ThreadPool::Impl {
   PoolPlaces places;
-  std::atomic<std::uint32_t> generation{0};  // bumped with every new call, watched by spinning workers
+  std::atomic<std::uint32_t> generation{0};  // incremented by every new call; spinning workers watch it
   std::atomic<int> parked{0};
   std::atomic<int> threads{1};
   std::atomic<bool> stopping{false};
-  ForkSafeMutex parking;  // around the two waits below
+  ForkSafeMutex parking;  // guards the two waits below
   std::condition_variable call_arrived;
   std::condition_variable visitors_left;
   std::vector<std::jthread> workers;
-  std::forward_list<std::vector<std::jthread>> forgotten;  // the parents' workers, in a forked child: still reachable
-  ForkSafeMutex resizing;                                  // one thread at a time changes `workers`
+  std::forward_list<std::vector<std::jthread>> forgotten;  // a child's copy of the parent's workers, kept reachable
+  ForkSafeMutex resizing;                                  // held by the thread that changes `workers`
   const int cores = available_cores();
 
-  // Its part of the threads; the first callers get what does not divide.
+  // The caller's share of the threads; the first callers get the remainder.
   int share(PoolPlace& own) const {
     places.look_around(own);
     const int all = threads.load(std::memory_order_relaxed);
@@ -78,7 +78,7 @@ struct ThreadPool::Impl {
     return std::max(1, all / busy + (own.rank < all % busy ? 1 : 0));
   }
 
-  // Spinning is for those who do not take a core from somebody who computes.
+  // Threads spin only while that takes no core away from a computing thread.
   Clock::duration patience(int busy) const {
     return threads.load(std::memory_order_relaxed) - 1 + busy <= cores ? kPatience : Clock::duration(0);
   }
@@ -111,7 +111,7 @@ struct ThreadPool::Impl {
     return true;
   }
 
-  // A worker calls for a while, as those who own their threads do.
+  // A worker that runs a lane becomes a caller for that time, like a thread of the program.
   void run_lanes(PoolCaller& call) {
     PoolPlace& own = places.own();
     own.enter();
@@ -120,7 +120,7 @@ struct ThreadPool::Impl {
     call.work(true);
     inside_lane = false;
     inside_chunk = true;
-    own.active.store(PoolPlace::kIdle, std::memory_order_relaxed);  // and is there for others, at once
+    own.active.store(PoolPlace::kIdle, std::memory_order_relaxed);  // available to other callers at once
   }
 
   void run_worker() {
@@ -141,8 +141,8 @@ struct ThreadPool::Impl {
     }
   }
 
-  // A worker that parks counts itself before it looks at the generation, we look at the count after we changed it: one
-  // of us sees the other.
+  // A parking worker increments the count before it checks the generation; this thread checks the count after it
+  // changed the generation. At least one of the two notices the other.
   void announce(int wanted) {
     ++generation;
     if (parked.load() > 0) {
@@ -165,7 +165,7 @@ struct ThreadPool::Impl {
     call.wake_up();
   }
 
-  // The caller's side; `inside` is true while it does its own part.
+  // The caller's side of a call; `inside` is true while the caller runs its own part.
   void call(PoolPlace& own, PoolCaller& work, FunctionRef<void(std::int64_t)> body, std::int64_t count, int helpers,
             bool& inside) {
     work.open(body, count, helpers);
@@ -187,7 +187,7 @@ struct ThreadPool::Impl {
     }
   }
 
-  // Throws ConfigError, and goes on with one thread, where the system refuses so many.
+  // Throws ConfigError and continues with one thread if the system refuses to start `count` threads.
   void start(int count) {
     threads = 1;
     try {
@@ -212,11 +212,11 @@ struct ThreadPool::Impl {
     stopping = false;
   }
 
-  // What was a worker cannot be joined, and what other threads were about to hand out must not be done, so both are
-  // forgotten.
+  // A child cannot join its parent's workers and must not run chunks that other threads were about to hand out, so both
+  // are forgotten.
   void in_child() {
     forgotten.push_front(std::exchange(workers, {}));
-    // They count waiters that are gone, and a signal may wait for those.
+    // The condition variables count waiters that no longer exist, and a notification may block on those.
     new (&call_arrived) std::condition_variable;
     new (&visitors_left) std::condition_variable;
     parked = 0;
@@ -226,7 +226,8 @@ struct ThreadPool::Impl {
 };
 
 ThreadPool& ThreadPool::instance() {
-  // Never destroyed: destructors of other static objects may still compute, and a forked child has no threads to join.
+  // The pool is never destroyed: destructors of other static objects may still compute, and a forked child has no
+  // threads to join.
   static auto* const pool = [] {
     auto* const made = new ThreadPool;
     static Impl* const impl = made->impl_.get();
@@ -284,7 +285,7 @@ void ThreadPool::for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t
   impl_->places.look_around(own);
   impl_->call(own, own.lanes, body, lanes, static_cast<int>(std::min<std::int64_t>(lanes, threads)) - 1, inside_lane);
   own.had_lanes = PoolPlace::Clock::now();
-  own.counted = {};  // the workers that were callers are workers again
+  own.counted = {};  // workers that were callers during the lanes are plain workers again
 }
 
 }  // namespace core

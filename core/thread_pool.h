@@ -8,41 +8,44 @@
 
 namespace tandem::inline v0 {
 
-/// Threads that take part in one op, the calling one included. From TANDEM_NUM_THREADS, else the cores available.
+/// Number of threads that take part in one op, including the calling one: TANDEM_NUM_THREADS, or the number of
+/// available cores.
 TANDEM_API int num_threads();
-/// Throws ConfigError unless 1 <= count <= 256. Results do not depend on it.
+/// Sets the number of threads. Throws ConfigError unless 1 <= count <= 256. Results do not depend on it.
 TANDEM_API void set_num_threads(int count);
 
 namespace core {
 
-/// The one pool of compute threads in the process.
+/// The process-wide pool of compute threads.
 ///
-/// Work is cut into chunks by its *size*, never by the number of threads, and chunks are combined in their order: so
-/// results are the same bits for any number of threads. Chunks are claimed one by one. Several threads may call at once
-/// (replicas): each gets its share of the threads, and none of them helpers when there are as many callers as threads.
-/// Idle workers spin for a moment while the process has no more busy threads than cores, then park: on a virtual
-/// machine a wake-up costs more than a small step.
+/// Work is cut into chunks by its *size*, never by the number of threads, and chunks are combined in order; results are
+/// therefore bitwise identical for any number of threads. Threads claim chunks one by one. Several threads may call at
+/// once (replicas): each caller gets its share of the threads, and no caller gets a helper when callers are as numerous
+/// as threads. Idle workers spin briefly while the process has no more busy threads than cores, then park, because a
+/// wake-up on a virtual machine costs more than a small step.
 class TANDEM_API ThreadPool {
  public:
-  /// The one of this process, made at the first call.
+  /// The pool of this process, made at the first call.
   static ThreadPool& instance();
 
-  /// body(k) for every k in [0, chunks), the caller taking part. Returns when all are done; rethrows the exception
-  /// of the lowest failing chunk. Called from inside a chunk it runs in that thread alone. One chunk, too, is worth a
-  /// call if it takes long: its caller counts as busy meanwhile.
+  /// Calls body(k) for every k in [0, chunks); the calling thread takes part. Returns when all chunks are done;
+  /// rethrows the exception of the lowest failing chunk. A call from inside a chunk runs entirely in that thread. A
+  /// single chunk that takes long is worth a call too, because its caller then counts as busy.
   void for_each_chunk(std::int64_t chunks, FunctionRef<void(std::int64_t)> body);
 
-  /// body(k) for every k in [0, lanes): replicas, devices of a backward pass. Unlike a chunk, a lane may compute with
-  /// the pool's threads. Lane 0 is the caller's, the others have a worker each where there are so many, with two
-  /// threads the same every time; else one waits for the end of another, so they must not wait for each other. Lanes
-  /// within a lane run one by one. Exceptions as above.
+  /// Calls body(k) for every k in [0, lanes); lanes are replicas, or devices of a backward pass. Unlike a chunk, a lane
+  /// may compute with the pool's threads. The caller runs lane 0, and each other lane gets a worker if enough exist;
+  /// with two threads a lane always gets the same one. Otherwise a lane starts when another ends, so lanes must not
+  /// wait for each other. Lanes inside a lane run one by one. Exceptions are handled as in for_each_chunk().
   void for_each_lane(std::int64_t lanes, FunctionRef<void(std::int64_t)> body);
 
   /// See tandem::num_threads().
   int num_threads() const noexcept;
-  /// How many of them a call from this thread would get now. For work whose result does not depend on how it is cut.
+  /// Number of threads that a call from this thread would get now, for work whose result does not depend on how it is
+  /// cut.
   int share();
-  /// Whether the calling thread had lanes a moment ago, so that what it has just got lies in several cores' caches.
+  /// Whether the calling thread ran lanes a moment ago, in which case its recent data lies in the caches of several
+  /// cores.
   bool had_lanes();
   /// See tandem::set_num_threads(). Throws ConfigError while an op is running.
   void set_num_threads(int count);
@@ -57,8 +60,8 @@ class TANDEM_API ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Cuts [0, total) into ranges of `grain` (the last may be shorter) and calls body(begin, end) for each, in parallel
-/// when there is more than one.
+/// Cuts [0, total) into ranges of `grain` (the last may be shorter) and calls body(begin, end) for each. Several ranges
+/// run in parallel.
 inline void parallel_for(std::int64_t total, std::int64_t grain, FunctionRef<void(std::int64_t, std::int64_t)> body) {
   if (total <= 0) {
     return;

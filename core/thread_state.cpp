@@ -9,7 +9,7 @@ namespace tandem::inline v0::core {
 
 namespace {
 
-// "LayerNorm" is what "layer_norm" runs in: saying both would be saying it twice.
+// Whether module type and op are one word, such as "LayerNorm" and "layer_norm"; a message names that word only once.
 bool same_word(std::string_view type, std::string_view op) {
   std::size_t i = 0;
   for (const char letter : op) {

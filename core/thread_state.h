@@ -30,39 +30,40 @@ namespace core {
 struct ModuleScope;
 class Frame;
 
-/// What memory is asked for, in the account of a device.
+/// The purpose of an allocation, in the memory statistics of a device.
 enum class MemoryUse : std::uint8_t {
   other,  // activations, inputs, results
   parameters,
   gradients,
   optimizer,
 };
-/// How many there are.
+/// Number of memory uses.
 inline constexpr std::size_t kMemoryUses = 4;
 
-/// Everything a thread carries that changes what an op does or says. Plain values and borrowed pointers: capturing is
-/// a copy, restoring is ThreadStateScope, and whatever runs work on another thread (pool, backward helpers, loader)
-/// does exactly that. A new per-thread setting belongs here and nowhere else.
+/// Everything a thread carries that changes an op's behaviour or messages. All members are plain values or borrowed
+/// pointers: capturing the state is a copy, and ThreadStateScope restores it. All code that moves work to another
+/// thread (pool, backward helpers, loader) carries the state this way. A new per-thread setting belongs here and
+/// nowhere else.
 struct ThreadState {
   Device device;                                // where factories place new tensors
-  const cuda::StreamScope* stream = nullptr;    // innermost choice of a GPU's stream
-  MemoryUse memory_use = MemoryUse::other;      // what new memory counts as
-  bool grad_enabled = true;                     // off under NoGradGuard
+  const cuda::StreamScope* stream = nullptr;    // innermost choice of a GPU stream
+  MemoryUse memory_use = MemoryUse::other;      // category of new memory
+  bool grad_enabled = true;                     // false under NoGradGuard
   Generator* generator = nullptr;               // null: the process's default generator
   const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages
-  const Frame* frame = nullptr;                 // innermost replica frame: what parameter slots mean here
-  kernels::LaunchObserver* observer = nullptr;  // sees every kernel launch: recording, spans
-  detail::StepRecorder* recorder = nullptr;     // sees what else a captured step must know, while it is recorded
-  const parallel::RankContext* rank = nullptr;  // the rank that it works for, where ranks are threads
+  const Frame* frame = nullptr;                 // innermost replica frame: resolves parameter slots on this thread
+  kernels::LaunchObserver* observer = nullptr;  // observes every kernel launch, for recording and tracing
+  detail::StepRecorder* recorder = nullptr;     // observes further facts while a captured step is recorded
+  const parallel::RankContext* rank = nullptr;  // the rank this thread works for, if ranks are threads
 };
 
-/// The calling thread's state. Exported, so that a program and a shared libtandem have one and the same.
+/// The calling thread's state. The function is exported so that a program and a shared libtandem use a single state.
 TANDEM_API inline ThreadState& thread_state() noexcept {
   constinit static thread_local ThreadState state;
   return state;
 }
 
-/// Makes `state` current for a scope, then puts back what was there.
+/// Makes `state` current for a scope, then restores the previous state.
 class ThreadStateScope {
  public:
   [[nodiscard]] explicit ThreadStateScope(const ThreadState& state) noexcept : saved_(thread_state()) {
@@ -76,8 +77,8 @@ class ThreadStateScope {
   ThreadState saved_;
 };
 
-/// New tensors of this thread are placed on `device` for a scope, where nothing else is said. Throws DeviceError when
-/// there is no such device.
+/// Places this thread's new tensors on `device` for a scope, unless a call names a device. Throws DeviceError if the
+/// device does not exist.
 class DeviceScope {
  public:
   [[nodiscard]] explicit DeviceScope(Device device) : saved_(thread_state().device) {
@@ -97,13 +98,13 @@ struct ModuleScope {
   const char* path;            // from the root, "encoder.0"; empty for a root
   const char* type;            // "Linear", "Mlp"
   const ModuleScope* parent;   // the call around this one
-  const void* tree = nullptr;  // identity of the tree that it is in
+  const void* tree = nullptr;  // identity of the module tree that contains the module
 };
 
-/// How a message begins: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module. With an empty `op`
-/// the module alone.
+/// The beginning of a message: "Linear 'encoder.0': ", "Mlp: matmul: ", or "matmul: " outside any module. An empty `op`
+/// gives only the module.
 TANDEM_API std::string message_prefix(const char* op);
-/// The same as an argument of check(): made only if the check fails.
+/// message_prefix() as an argument of check(): the text is made only if the check fails.
 struct MessagePrefix {
   const char* op;  // name of the op, may be empty
 };

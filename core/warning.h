@@ -7,13 +7,13 @@
 
 namespace tandem::inline v0 {
 
-/// Calls `handler` with the text of each warning, from whatever thread it arises on; an empty one puts back the
-/// default, a line on stderr.
+/// Passes the text of each warning to `handler`, on the thread that raises it. An empty handler restores the default, a
+/// line on stderr.
 TANDEM_API void set_warning_handler(std::function<void(const std::string& text)> handler);
 
 namespace core {
 
-/// Something works, but hardly as meant. Say it once per place: the caller keeps count.
+/// Reports a condition that works but is probably not intended. Warn once per place; the caller keeps count.
 TANDEM_API void warn(const std::string& text);
 
 }  // namespace core

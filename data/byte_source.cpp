@@ -22,7 +22,7 @@ constexpr std::size_t kChunkBytes = 256 * 1024;
 
 std::string system_message(int code) { return std::generic_category().message(code); }
 
-// What helps most when a relative path is not found.
+// A note about the current directory, the usual reason why a relative path is not found.
 std::string current_directory_note(const std::string& path) {
   std::error_code ignored;
   const auto directory = std::filesystem::current_path(ignored);
@@ -40,16 +40,16 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // Size of a regular file, else 0. Only a hint: the end is where read() says.
+  // The size of a regular file, else 0. The value is only a hint: the file ends where read() reports its end.
   std::int64_t size_hint() const {
     struct stat status{};
-    const bool status_known = ::fstat(descriptor_, &status) == 0;  // errno is read after it
+    const bool status_known = ::fstat(descriptor_, &status) == 0;  // keeps errno intact for the check
     check<IoError>(status_known, "{}: cannot be read: {}", path_, system_message(errno));
     check<IoError>(!S_ISDIR(status.st_mode), "{}: this is a directory, expected a file", path_);
     return S_ISREG(status.st_mode) ? std::int64_t{status.st_size} : 0;
   }
 
-  // Fills the buffer; less comes only at the end of the file.
+  // Fills the buffer; reads fewer bytes only at the end of the file.
   std::size_t read(std::span<std::uint8_t> buffer) {
     std::size_t total = 0;
     while (total < buffer.size()) {
@@ -71,17 +71,17 @@ class File {
   int descriptor_;
 };
 
-// Bytes that come in pieces. Grows by half, and never beyond one byte over the limit.
+// A buffer for bytes of unknown number. The buffer grows by half, and at most to one byte beyond the limit.
 class Sink {
  public:
   Sink(const std::string& path, std::int64_t max_bytes, std::int64_t expected)
       : path_(path), limit_(static_cast<std::size_t>(std::max<std::int64_t>(max_bytes, 0))) {
     check_limit(static_cast<std::size_t>(expected));
-    // One byte more than expected, so that the same read sees the end.
+    // One extra byte lets the read that fetches the content also see the end of the file.
     bytes_.resize(static_cast<std::size_t>(expected) + 1);
   }
 
-  // Never empty.
+  // The free part of the buffer, never empty.
   std::span<std::uint8_t> room() {
     if (used_ == bytes_.size()) {
       check_limit(used_);
@@ -111,7 +111,7 @@ class Sink {
 
 class GzipReader {
  public:
-  // `head` is what was already read of the file.
+  // `head` holds the bytes of the file that were already read.
   GzipReader(const std::string& path, File& file, std::vector<std::uint8_t> head)
       : path_(path), file_(file), chunk_(std::move(head)) {
     constexpr int kGzipOnly = 16 + MAX_WBITS;
@@ -146,7 +146,7 @@ class GzipReader {
       check<IoError>(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR,
                      "{}: byte {}: corrupt gzip data: {}", path_, offset(),
                      stream_.msg != nullptr ? stream_.msg : "cannot be unpacked");
-      // With room left over, inflate has given all it can for this input.
+      // Free room after inflate() means that this input is used up.
       if (result != Z_STREAM_END && stream_.avail_in == 0 && stream_.avail_out > 0) {
         check<IoError>(refill(), "{}: byte {}: the gzip data ends early; the file is truncated", path_, offset());
       }
@@ -166,7 +166,7 @@ class GzipReader {
     bytes_offered_ += static_cast<std::int64_t>(count);
   }
 
-  // Where in the compressed file the next unused byte lies.
+  // Offset of the next unused byte in the compressed file.
   std::int64_t offset() const { return bytes_offered_ - stream_.avail_in; }
 
   const std::string& path_;

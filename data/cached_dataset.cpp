@@ -43,12 +43,12 @@ Example CachedDataset::cached(std::int64_t index) const {
       return *place;
     }
   }
-  // Loading is slow and goes on side by side. When two threads load one sample, the first stays.
+  // Loading is slow, so threads load in parallel. If two threads load one sample, the first result is kept.
   const NoGradGuard no_grad;
   Generator generator(static_cast<std::uint64_t>(index));
   const GeneratorScope scope(generator);
   const Example loaded = dataset_->get(index);
-  // Its own memory: a data set may hand out views of what it keeps.
+  // A copy with its own memory, because a data set may return views of its own data.
   Example copy = copy_of(loaded);
   const std::lock_guard lock(cache_->mutex);
   if (!place) {

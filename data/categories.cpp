@@ -53,7 +53,7 @@ Categories Categories::of(const CsvTable& table, std::string_view column, std::s
   const auto texts = table.text(column);
   std::unordered_set<std::string_view> different;
   for (const std::int64_t row : rows) {
-    table.line_of_row(row);  // checks the row
+    table.line_of_row(row);  // checks that the row exists
     different.insert(texts[static_cast<std::size_t>(row)]);
     if (static_cast<std::int64_t>(different.size()) > options.max_categories) {
       fail<IoError>(

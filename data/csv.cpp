@@ -23,7 +23,7 @@ std::string list(const std::vector<std::string>& names) {
   return names.size() > kMaxListed ? fmt::format("{} and {} more", result, names.size() - kMaxListed) : result;
 }
 
-// A whole row in one column means that another character separates the fields.
+// A table with a single column may have another delimiter, found in the column's name.
 std::string delimiter_hint(const std::vector<std::string>& names) {
   if (names.size() == 1) {
     for (const char delimiter : {';', '\t', '|', ','}) {

@@ -26,8 +26,8 @@ bool is_infinity(std::string_view text) {
          std::equal(text.begin(), text.end(), kInfinity.begin(), same_letter);
 }
 
-// from_chars, but with '+', and without the words that it knows ("inf", "nan(...)"). Blanks inside quotes are dropped
-// here; the scanner has removed the others.
+// std::from_chars with an optional '+' and without the words it accepts ("inf", "nan(...)"). Blanks inside quotes are
+// removed here; the scanner has removed all others.
 FieldKind parse_number(std::string_view text, double& value) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
     text.remove_prefix(1);
@@ -47,7 +47,8 @@ FieldKind parse_number(std::string_view text, double& value) {
     return FieldKind::text;
   }
   if (result.ec == std::errc::result_out_of_range) {
-    // Too large, or too small, which counts as zero. Only the latter has a negative exponent or starts with "0.".
+    // Out of range means too large, or too small, which counts as zero. Only small numbers have a negative exponent or
+    // start with "0.".
     const std::string_view number(begin, static_cast<std::size_t>(end - begin));
     const auto exponent = number.find_first_of("eE");
     const bool small = exponent == std::string_view::npos ? number.find_first_of("123456789") > number.find('.')
@@ -58,7 +59,7 @@ FieldKind parse_number(std::string_view text, double& value) {
   return FieldKind::number;
 }
 
-// A place to complain about, once the whole file is known.
+// A problem to report after the whole file is known.
 struct Finding {
   CsvPlace place;
   std::string text;
@@ -76,8 +77,8 @@ class TableReader {
   }
 
   CsvTable read() {
-    // A column that turns out to hold text late has lost the texts of its first rows to numbers: the second pass knows
-    // which columns these are.
+    // A column whose first text comes late has already stored its first rows as numbers. The second pass knows these
+    // columns.
     while (!read_all_rows()) {
     }
     check_finite();
@@ -89,7 +90,7 @@ class TableReader {
   }
 
  private:
-  // False when it must be done again because a column changed from numbers to text.
+  // Returns false if the pass must be repeated because a column changed from numbers to text.
   bool read_all_rows() {
     lines_.clear();
     dropped_ = 0;
@@ -216,7 +217,7 @@ class TableReader {
 
   // Called after the first row, when most text columns are known.
   void reserve(const CsvScanner& scanner) {
-    // A row takes at least a byte per field, so that no text reserves more than a few times its size.
+    // Each field takes at least one byte, so the reserved memory is at most a few times the size of the text.
     const auto rest = static_cast<std::size_t>(text_.data() + text_.size() - scanner.row().data());
     const auto line_ends =
         static_cast<std::size_t>(std::count(text_.end() - static_cast<std::ptrdiff_t>(rest), text_.end(), '\n'));
@@ -238,7 +239,7 @@ class TableReader {
                options_.missing_names.end();
   }
 
-  // A column of numbers may not hold infinite ones; in a column of texts, "inf" is a word.
+  // A numeric column must not hold infinite numbers; in a text column, "inf" is a word.
   void check_finite() const {
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       if (const std::optional<Finding>& found = not_finite_[i]; found && columns_[i].numeric) {
@@ -269,11 +270,11 @@ class TableReader {
   std::string_view text_;
   const std::string& source_;
   const CsvOptions& options_;
-  std::array<bool, 256> starts_missing_{};  // first bytes of missing names: most fields need no closer look
+  std::array<bool, 256> starts_missing_{};  // first bytes of missing names; most fields need no further check
 
   std::vector<CsvField> fields_;
   std::vector<CsvColumn> columns_;
-  std::vector<std::optional<Finding>> not_finite_;  // per column, the first one
+  std::vector<std::optional<Finding>> not_finite_;  // the first such field of each column
   std::vector<std::int64_t> lines_;
   std::int64_t first_line_ = 1;
   std::int64_t dropped_ = 0;

@@ -14,7 +14,7 @@ constexpr std::size_t kFieldExcerpt = 40;
 
 std::size_t index_of(char c) { return static_cast<unsigned char>(c); }
 
-// Place of `position` in a text that starts on `line`. LF, CRLF and CR end lines.
+// The place of `position` in a text that starts on `line`. LF, CRLF and CR end lines.
 CsvPlace place_in(const char* begin, const char* end, const char* position, std::int64_t line) {
   const char* line_begin = begin;
   for (const char* c = begin; c < position; ++c) {
@@ -26,7 +26,7 @@ CsvPlace place_in(const char* begin, const char* end, const char* position, std:
   return {.line = line, .column = position - line_begin + 1};
 }
 
-// What is left for rows: no byte order mark in front, no blank lines behind.
+// The text without a leading byte order mark and trailing blank lines.
 std::string_view trim_text(std::string_view text, char delimiter) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) {

@@ -10,32 +10,32 @@
 
 #include <tandem/data/csv.h>
 
-// Internal: the grammar of RFC 4180. Knows nothing of headers, numbers and missing values.
+// Internal: the grammar of RFC 4180, without headers, numbers and missing values.
 
 namespace tandem::inline v0::data {
 
-/// A field as a piece of the file: without its quotes, blanks around it removed if it has none.
+/// A field as a part of the file: without its quotes, or, if unquoted, without surrounding blanks.
 struct CsvField {
   std::string_view text;
-  bool has_doubled_quotes = false;  // "" inside stands for one quote
+  bool has_doubled_quotes = false;  // contains "", which stands for one quote
 
-  /// With doubled quotes undone.
+  /// The text after replacing doubled quotes by single ones.
   std::string value() const;
 };
 
-/// Cuts a text into rows of fields. Copies nothing: fields stay valid as long as the text. Every error names the
+/// Splits a text into rows of fields. Nothing is copied: fields are valid as long as the text. Every error names the
 /// source, line and column.
 class CsvScanner {
  public:
   CsvScanner(std::string_view text, const std::string& source, const CsvOptions& options);
 
-  /// Puts the next row into `fields`, at least one; false at the end of the text.
+  /// Stores the next row in `fields`, at least one field; returns false at the end of the text.
   bool next_row(std::vector<CsvField>& fields);
 
-  /// Of the row read last: the line where it starts, and its text without the line end.
+  /// The line on which the last row starts, and its text without the line end.
   std::int64_t line() const noexcept { return line_; }
   std::string_view row() const noexcept;
-  /// Places in the row read last: where one of its fields starts (after its quote, if it has one), and its end.
+  /// Places in the last row: the start of a field (after the opening quote, if any), and the end of the row.
   CsvPlace place(const CsvField& field) const { return place(std::to_address(field.text.begin())); }
   CsvPlace end_of_row() const { return place(row_end_); }
 
@@ -50,7 +50,7 @@ class CsvScanner {
   char delimiter_;
   std::size_t max_field_bytes_;
   std::size_t max_columns_;
-  std::array<bool, 256> ends_unquoted_{};  // bytes that stop the scan of an unquoted field
+  std::array<bool, 256> ends_unquoted_{};  // bytes that end the scan of an unquoted field
 
   const char* cursor_ = nullptr;
   const char* end_ = nullptr;

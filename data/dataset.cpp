@@ -14,12 +14,12 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-// What messages call sample `i` of a batch.
+// The number of sample `i` of a batch in messages.
 std::int64_t name_of(std::size_t i, std::span<const std::int64_t> indices) {
   return indices.empty() ? static_cast<std::int64_t>(i) : indices[i];
 }
 
-// Whether the samples have a y; each has an x.
+// Checks that every sample has an x. Returns whether the samples have a y.
 bool check_parts(std::span<const Example> samples, std::span<const std::int64_t> indices) {
   const auto has_y = [](const Example& sample) { return sample.y.defined(); };
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -35,7 +35,7 @@ bool check_parts(std::span<const Example> samples, std::span<const std::int64_t>
   return with != samples.end();
 }
 
-// One part of each sample as the rows of a batch.
+// Stacks one part of each sample as the rows of a batch.
 Tensor stack_rows(std::span<const Example> samples, Tensor Example::* part, std::span<const std::int64_t> indices) {
   const Tensor& first = samples[0].*part;
   Shape sizes = first.shape();
@@ -104,7 +104,7 @@ Example TensorDataset::get(std::int64_t index) const {
 Example TensorDataset::get_batch(std::span<const std::int64_t> indices) const {
   const NoGradGuard no_grad;
   for (const std::int64_t index : indices) {
-    check_sample("TensorDataset", index, size());  // now: a GPU would say so later
+    check_sample("TensorDataset", index, size());  // checked here, because a GPU would report the error only later
   }
   const Tensor rows = from_data(indices, {static_cast<std::int64_t>(indices.size())}, {.device = x_.device()});
   return {x_.index_select(0, rows), y_.defined() ? y_.index_select(0, rows.to(y_.device())) : Tensor()};

@@ -11,14 +11,15 @@
 
 namespace tandem::inline v0::data {
 
-/// One sample, or a batch of them (with a leading dimension): `auto [x, y] = dataset.get(0);`.
+/// One sample, or a batch of samples with a leading dimension: `auto [x, y] = dataset.get(0);`.
 struct Example {
-  Tensor x;  // what the model sees
-  Tensor y;  // what it should answer; undefined where there is no answer
+  Tensor x;  // input of the model
+  Tensor y;  // expected output; undefined if the data has no targets
 };
 
-/// Samples by index. get() may run on several loader threads at once, so it must be const in the true sense. Random
-/// choices in it draw from current_generator(), which a loader seeds per batch: the same for any number of workers.
+/// Samples by index. get() may run on several loader threads at once, so it must be safe for concurrent calls. Random
+/// choices in get() draw from current_generator(), which a loader seeds per batch: they are the same for any number of
+/// workers.
 class TANDEM_API Dataset {
  public:
   virtual ~Dataset() = default;
@@ -26,15 +27,15 @@ class TANDEM_API Dataset {
   virtual std::int64_t size() const = 0;
   /// Sample `index`, in [0, size()).
   virtual Example get(std::int64_t index) const = 0;
-  /// The samples at `indices`, stacked. Override where a batch can be had at once.
+  /// The samples at `indices`, stacked. Override if a batch can be loaded at once.
   virtual Example get_batch(std::span<const std::int64_t> indices) const;
-  /// get(index), whose errors then name the sample. What is not tandem's arrives as a tandem::Error with the original
-  /// inside: std::rethrow_if_nested(error) throws it.
+  /// get(index), with the sample named in errors. An exception of another type becomes a tandem::Error with the
+  /// original nested inside: std::rethrow_if_nested(error) throws it.
   Example load(std::int64_t index) const;
 
  private:
   friend class DatasetHandle;
-  // Goes with this object, and not with copies of it: how a handle that borrows it notices its end.
+  // The token lives exactly as long as this object; copies get their own. A borrowing handle uses it to notice the end.
   struct Life {
     Life() : token(std::make_shared<const char>()) {}
     Life(const Life&) : Life() {}
@@ -44,13 +45,14 @@ class TANDEM_API Dataset {
   Life life_;
 };
 
-/// Samples of one shape and element type, stacked along a new first dimension. Throws ShapeError that names two samples
-/// which differ, by `indices` where they are given, else by their places; so does ConfigError for a sample without x,
-/// or one without y beside one with.
+/// Stacks samples of one shape and element type along a new first dimension. Throws ShapeError naming two samples that
+/// differ, by `indices` if given, else by position. Throws ConfigError, naming the samples likewise, if a sample has no
+/// x or only some samples have a y.
 TANDEM_API Example default_collate(std::span<const Example> samples, std::span<const std::int64_t> indices = {});
 
-/// How loaders and data sets hold a data set: keeps a temporary, what a shared pointer points to, and a copy of an
-/// lvalue that shares its samples (TensorDataset, Subset); borrows any other lvalue, which must outlive them.
+/// Holds a data set for loaders and other data sets. The handle keeps a temporary, shares the target of a shared
+/// pointer, and copies an lvalue that shares its samples (TensorDataset, Subset). Any other lvalue is borrowed and must
+/// outlive the handle.
 class TANDEM_API DatasetHandle {
  public:
   template <class D>
@@ -69,12 +71,12 @@ class TANDEM_API DatasetHandle {
   template <std::derived_from<Dataset> D>
   DatasetHandle(std::shared_ptr<D> dataset) : DatasetHandle(Shared{}, std::move(dataset)) {}
 
-  /// The data set. Throws ConfigError when it was borrowed and is gone.
+  /// The data set. Throws ConfigError if it was borrowed and no longer exists.
   const Dataset& operator*() const {
     check_alive();
     return *pointer_;
   }
-  /// The same.
+  /// The data set, with the check of operator*.
   const Dataset* operator->() const { return &**this; }
 
  private:
@@ -83,17 +85,17 @@ class TANDEM_API DatasetHandle {
   void check_alive() const;
 
   std::shared_ptr<const Dataset> pointer_;
-  std::weak_ptr<const char> life_;  // of a borrowed one
+  std::weak_ptr<const char> life_;  // token of a borrowed data set
 };
 
-/// Rows of tensors with equal first sizes; copies share the elements.
+/// Rows of tensors with equal first sizes. Copies share the elements.
 class TANDEM_API TensorDataset final : public Dataset {
  public:
-  /// For DatasetHandle: a copy will do.
+  /// Tells DatasetHandle that it may copy this data set.
   using SharesSamples = void;
-  /// Throws ShapeError when the first sizes differ or there is no dimension.
+  /// Throws ShapeError if the first sizes differ or a tensor has no dimensions.
   TensorDataset(Tensor x, Tensor y);
-  /// Without answers: y is undefined.
+  /// A data set without targets: y is undefined.
   explicit TensorDataset(Tensor x) : TensorDataset(std::move(x), Tensor()) {}
 
   /// Number of rows.
@@ -102,9 +104,9 @@ class TANDEM_API TensorDataset final : public Dataset {
   Example get(std::int64_t index) const override;
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
-  /// All inputs, one a row.
+  /// All inputs, one per row.
   const Tensor& x() const noexcept { return x_; }
-  /// All targets, one a row.
+  /// All targets, one per row.
   const Tensor& y() const noexcept { return y_; }
   /// A copy of the given rows. The indices may be on any device.
   TensorDataset subset(const Tensor& indices) const;
@@ -114,14 +116,14 @@ class TANDEM_API TensorDataset final : public Dataset {
   Tensor y_;
 };
 
-/// Two disjoint sets of row numbers (i64) that together are all.
+/// Two disjoint sets of row numbers (i64) that together contain every row.
 struct Split {
-  Tensor train;  // numbers of its rows
-  Tensor test;   // of the others
+  Tensor train;  // row numbers of the training part
+  Tensor test;   // row numbers of the test part
 };
 
-/// Puts round(size * test_fraction) rows, chosen by `seed` alone, into the test part. Throws ConfigError unless both
-/// parts get at least one row.
+/// Puts round(size * test_fraction) rows into the test part; the choice depends only on `seed`. Throws ConfigError
+/// unless both parts get at least one row.
 TANDEM_API Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed);
 
 }  // namespace tandem::inline v0::data

@@ -33,7 +33,7 @@ constexpr ElementType kElementTypes[] = {
     {"i32", 4, 0x0C, DType::i32}, {"f32", 4, 0x0D, DType::f32}, {"f64", 8, 0x0E, DType::f64},
 };
 
-// Host value of a big-endian one; a byte swap on the machines that we know.
+// Converts a big-endian value to a host value; compilers turn this into a byte swap.
 template <class Bits>
 Bits big_endian(const std::uint8_t* bytes) {
   Bits value = 0;
@@ -51,7 +51,7 @@ void to_host_order(std::vector<std::uint8_t>& bytes) {
   }
 }
 
-// Signed Narrow elements in file order become i32 in host order.
+// Converts signed Narrow elements in file order to i32 in host order.
 template <class Narrow>
 std::vector<std::uint8_t> widen(const std::vector<std::uint8_t>& bytes) {
   const std::size_t count = bytes.size() / sizeof(Narrow);

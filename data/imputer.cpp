@@ -22,7 +22,7 @@ void check_table(const Tensor& x) {
   check<ShapeError>(x.dim() == 2, "Imputer: expected [rows, columns], got {}", x.shape());
 }
 
-/// `measure` makes one number of the numbers of a column that are there.
+/// `measure` reduces the numbers present in a column to one number.
 template <class Measure>
 Tensor measure_columns(const Tensor& x, Measure&& measure) {
   check_table(x);
@@ -54,7 +54,7 @@ Imputer::Imputer(Tensor fill) : fill_(std::move(fill)) {}
 
 Imputer Imputer::mean(const Tensor& x) {
   return Imputer(measure_columns(x, [](const std::vector<double>& values) {
-    // Not the sum, which may overflow.
+    // A running mean; a sum could overflow.
     double mean = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto count = static_cast<double>(i + 1);

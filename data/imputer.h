@@ -4,22 +4,22 @@
 
 namespace tandem::inline v0::data {
 
-/// Fills in missing numbers (NaN) of tables [rows, columns], with what was measured on the part it was fitted on: fit
-/// on the training part only, or the test result is flattered.
+/// Fills in missing numbers (NaN) in tables [rows, columns] with values fitted to a table. Fit on the training part
+/// only; otherwise the test result is too optimistic.
 class TANDEM_API Imputer {
  public:
-  /// Mean of each column, over the numbers that are there. Throws ValueError for a column without any, or with an
+  /// Uses the mean of each column, over the numbers present. Throws ValueError for a column without numbers or with an
   /// infinite one.
   static Imputer mean(const Tensor& x);
-  /// Median of each column, of an even count the mean of the middle two.
+  /// Uses the median of each column; for an even count, the mean of the two middle numbers.
   static Imputer median(const Tensor& x);
-  /// The same number everywhere. Throws ConfigError for one that is not finite.
+  /// Uses one number everywhere. Throws ConfigError unless it is finite.
   static Imputer constant(double value);
 
-  /// A copy of x [rows, columns] in its own element type (f32 or f64), without NaN. Throws ShapeError for another
-  /// number of columns than it was fitted on.
+  /// A copy of x [rows, columns] without NaN, in the dtype of x (f32 or f64). Throws ShapeError if the number of
+  /// columns differs from the fitted table.
   Tensor apply(const Tensor& x) const;
-  /// What stands in for a missing number: f64 [columns], or [] of constant().
+  /// The replacements: f64 [columns], or a tensor without dimensions from constant().
   const Tensor& fill() const noexcept { return fill_; }
 
  private:

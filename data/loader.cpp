@@ -24,7 +24,7 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-// A seed for one thing out of the seed for all: (epoch, what), what = -1 for the order, else a batch number.
+// Derives a seed from the loader's seed for (epoch, what): -1 for the order, or a batch number.
 std::uint64_t derive(std::uint64_t seed, std::int64_t epoch, std::int64_t what) {
   const auto block = kernels::philox(seed, static_cast<std::uint64_t>(what), static_cast<std::uint64_t>(epoch));
   return (std::uint64_t{block[0]} << 32) | block[1];
@@ -43,7 +43,7 @@ std::uint64_t draw_seed() {
   return derive(generator.seed(), -1, static_cast<std::int64_t>(generator.reserve(1)));
 }
 
-// One for all loaders: memory is kept by stream.
+// One stream for all loaders, because GPU memory is cached per stream.
 cuda::Stream copy_stream_of(Device device) {
   static constinit cuda::PerGpu<cuda::Stream> streams;
   return streams.get(device.index, [&] { return std::make_unique<cuda::Stream>(device); });
@@ -51,8 +51,8 @@ cuda::Stream copy_stream_of(Device device) {
 
 }  // namespace
 
-/// One epoch under way. Workers claim batches in order, at most `window` ahead of the reader, and leave each in its
-/// place, where the reader waits for it.
+/// One epoch in progress. Workers claim batches in order, at most `window` ahead of the reader, and store each one in
+/// its place, where the reader waits for it.
 struct DataLoader::Pass {
   struct Place {
     bool ready = false;
@@ -66,7 +66,7 @@ struct DataLoader::Pass {
   std::int64_t epoch;
   std::int64_t batches;
   std::vector<std::int64_t> order;
-  std::int64_t read = 0;  // batches handed out
+  std::int64_t read = 0;  // number of batches handed out
 
   Pass(DatasetHandle samples, DataLoaderOptions how, std::uint64_t loader_seed, std::int64_t number,
        std::int64_t num_batches, std::vector<std::int64_t> indices)
@@ -77,7 +77,7 @@ struct DataLoader::Pass {
         batches(num_batches),
         order(std::move(indices)) {}
 
-  std::optional<cuda::Stream> copy_stream{};  // where batches go to a GPU
+  std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Place> places;
@@ -94,7 +94,7 @@ struct DataLoader::Pass {
     Example example = options.collate_fn ? collate(indices) : get_batch(indices);
     if (options.device) {
       for (Tensor* part : {&example.x, &example.y}) {
-        if (part->defined()) {  // a collate_fn may leave one out
+        if (part->defined()) {  // a collate_fn may leave a part undefined
           *part =
               copy_stream && part->device().type == DeviceType::cpu ? part->pin_memory() : part->to(*options.device);
         }
@@ -103,7 +103,8 @@ struct DataLoader::Pass {
     return example;
   }
 
-  // To a GPU on a stream of its own, while that still computes; what the caller does with the batch waits for it.
+  // Copies a batch to a GPU on a separate stream, while the GPU still computes; later work of the caller waits for the
+  // copy.
   void send(Example& example) const {
     {
       const cuda::StreamScope scope(*copy_stream);
@@ -120,7 +121,7 @@ struct DataLoader::Pass {
     } catch (const Error&) {
       throw;
     } catch (...) {
-      rethrow_while(fmt::format("loading {}", list(indices)));  // of a data set that loads batches its own way
+      rethrow_while(fmt::format("loading {}", list(indices)));  // for a data set that overrides get_batch()
     }
   }
 
@@ -144,8 +145,8 @@ struct DataLoader::Pass {
       return;
     }
     places.resize(static_cast<std::size_t>(options.num_workers) * static_cast<std::size_t>(options.prefetch_factor));
-    // Scope, frame and observer are places on the caller's stack, which a pass may outlive, and no business of loading;
-    // the generator is the batch's own.
+    // Scope, frame and observer point to the caller's stack, which the pass may outlive, and are irrelevant to loading.
+    // Each batch has its own generator.
     const core::ThreadState& caller = core::thread_state();
     const core::ThreadState carried{.device = caller.device, .grad_enabled = caller.grad_enabled, .rank = caller.rank};
     for (int i = 0; i < options.num_workers; ++i) {

@@ -14,43 +14,43 @@
 
 namespace tandem::inline v0::data {
 
-/// PyTorch's names, where there is a counterpart.
+/// Options of DataLoader, with PyTorch's names where PyTorch has a counterpart.
 struct DataLoaderOptions {
-  std::int64_t batch_size = 1;                       // samples in a batch
-  bool shuffle = false;                              // another order each epoch
-  std::shared_ptr<const Sampler> sampler = nullptr;  // which samples, in which order; default: all, in order
-  int num_workers = 0;                               // threads that load ahead; 0: in the calling thread
-  /// Makes a batch of its samples; default: default_collate. Runs on the threads that load.
+  std::int64_t batch_size = 1;                       // number of samples in a batch
+  bool shuffle = false;                              // a new random order in each epoch
+  std::shared_ptr<const Sampler> sampler = nullptr;  // chooses samples and order; default: all, in order
+  int num_workers = 0;                               // threads that load ahead; 0 loads in the calling thread
+  /// Makes a batch from its samples; the default is default_collate. Runs on the loading threads.
   std::function<Example(std::span<const Example> samples)> collate_fn = nullptr;
-  bool drop_last = false;                            // leave out a last batch that is not full
-  int prefetch_factor = 2;                           // batches ahead per worker
-  std::optional<std::uint64_t> seed = std::nullopt;  // of the order; default: drawn from the current generator
-  std::optional<Device> device = std::nullopt;       // where batches go; default: where the data set has them
+  bool drop_last = false;                            // omit a last batch that is not full
+  int prefetch_factor = 2;                           // batches loaded ahead per worker
+  std::optional<std::uint64_t> seed = std::nullopt;  // seed of the order; default: drawn from the current generator
+  std::optional<Device> device = std::nullopt;       // destination of batches; default: the device of the data set
 };
 
-/// Batches of a data set: `for (auto [x, y] : loader)` is one epoch. The order of epoch e is a function of (seed, e),
-/// the same for any number of workers; each begin() starts the next epoch. Leaving the loop early is safe at any time.
-/// What a worker throws arrives in the loop at its batch, as a tandem::Error with the sample's index; where the data
-/// set threw something else, that is inside (std::rethrow_if_nested).
+/// Batches of a data set: `for (auto [x, y] : loader)` runs one epoch. The order of epoch e depends only on (seed, e),
+/// not on the number of workers; each begin() starts the next epoch. Leaving the loop early is safe at any time. An
+/// exception in a worker reaches the loop at its batch, as a tandem::Error with the sample's index; a foreign exception
+/// is nested inside (std::rethrow_if_nested).
 class TANDEM_API DataLoader {
  public:
   class Iterator;
 
   /// Borrows a data set that is an lvalue, which must outlive the loader, and keeps a temporary. Throws ConfigError for
-  /// an empty data set, a batch size below 1, drop_last with less than one batch, shuffle with a sampler, or one of
-  /// another data set.
+  /// an empty data set, a batch size below 1, drop_last with less than one batch, shuffle combined with a sampler, or a
+  /// sampler made for another data set.
   explicit DataLoader(DatasetHandle dataset, const DataLoaderOptions& options = {});
 
-  /// Batches in an epoch.
+  /// Number of batches in an epoch.
   std::int64_t size() const;
-  /// Number of the next epoch to start; set_epoch() to resume.
+  /// Number of the epoch that begin() starts next; use set_epoch() to resume.
   std::int64_t epoch() const noexcept { return epoch_; }
   /// Sets the number of the next epoch.
   void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
 
   /// Starts an epoch.
   Iterator begin();
-  /// Behind the last batch.
+  /// The end of an epoch.
   std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
@@ -65,21 +65,21 @@ class TANDEM_API DataLoader {
   std::int64_t epoch_ = 0;
 };
 
-/// Walks one epoch; move-only.
+/// Iterates over one epoch; move-only.
 class TANDEM_API DataLoader::Iterator {
  public:
-  /// What a loop sees: one batch.
+  /// The element type of the loop: one batch.
   using value_type = Example;
-  /// As iterators must have.
+  /// Required of iterators.
   using difference_type = std::ptrdiff_t;
 
   Iterator(Iterator&&) noexcept;
   Iterator& operator=(Iterator&&) noexcept;
   ~Iterator();
 
-  /// The batch.
+  /// The current batch.
   const Example& operator*() const noexcept { return current_; }
-  /// Goes to the next batch. Throws what loading it threw.
+  /// Goes to the next batch. Throws the error of loading it.
   Iterator& operator++();
   void operator++(int) { ++*this; }
   /// Whether the epoch is over.

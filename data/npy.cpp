@@ -18,7 +18,7 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-// A bool is any byte in the file, and 0 or 1 in memory.
+// In the file, a bool may be any byte; in memory it is 0 or 1.
 template <class Read>
 using FileType = std::conditional_t<std::is_same_v<Read, bool>, std::uint8_t, Read>;
 
@@ -32,7 +32,7 @@ FileType<Read> read_element(const std::uint8_t* bytes, bool swapped) {
   return std::bit_cast<FileType<Read>>(element);
 }
 
-/// Calls body(source) for each element of `shape` in row-major order, with its position in column-major order.
+/// Calls body(source) for each element of `shape` in row-major order; `source` is its position in column-major order.
 template <class Body>
 void in_fortran_order(const Shape& shape, Body&& body) {
   const std::int64_t count = shape.numel();

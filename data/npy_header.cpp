@@ -32,7 +32,7 @@ constexpr NpyType kTypes[] = {
 };
 
 struct Refused {
-  std::string_view code;  // how it begins
+  std::string_view code;  // beginning of the type code
   std::string_view name;
   std::string_view advice;
 };
@@ -51,7 +51,7 @@ constexpr Refused kRefused[] = {
     {"V", "raw bytes or records", "save array.view(np.uint8), or each field array['name'] as a file"},
 };
 
-// The dictionary of the header: a Python literal with three known keys. Nothing else is understood.
+// Parses the dictionary of the header: a Python literal with three known keys. All other Python is rejected.
 class Dictionary {
  public:
   Dictionary(std::string_view text, std::size_t offset, const std::string& name)
@@ -75,7 +75,7 @@ class Dictionary {
     return header_;
   }
 
-  /// Where the shape stands in the file, for errors about it.
+  /// Offset of the shape in the file, for errors about the shape.
   std::size_t shape_offset() const { return shape_offset_; }
 
  private:
@@ -167,7 +167,7 @@ class Dictionary {
       fail_expected("a size, a whole number from 0 on");
     }
     if (at_ < text_.size() && text_[at_] == 'L') {
-      ++at_;  // written by Python 2
+      ++at_;  // suffix written by Python 2
     }
     return size;
   }
@@ -259,11 +259,11 @@ class Dictionary {
                 excerpt(head.substr(0, kMagic.size()), kMagic.size()), hint);
 }
 
-// Bytes behind the header, by the shape. Zeros are left out of the product: with them, nothing is too large, but each
-// part of the product must be countable all the same.
+// Checks the number of bytes after the header against the shape. Zeros are left out of the product: an array with a
+// zero is never too large, but the product of its other sizes must still not overflow.
 void check_length(const NpyHeader& header, std::size_t file_bytes, std::size_t shape_offset, const std::string& name) {
   std::int64_t expected = static_cast<std::int64_t>(header.type->bytes);
-  // What the tensor takes may be wider than what the file has.
+  // The tensor may need more bytes than the file, because some types are widened.
   std::int64_t stored = static_cast<std::int64_t>(item_size(header.type->stored));
   bool is_empty = false;
   for (const std::int64_t size : header.shape) {

@@ -19,17 +19,17 @@ void check_num_samples(const char* sampler, std::int64_t num_samples) {
                      sampler, num_samples);
 }
 
-// Uniform on [0, 1), on the host whatever the current device.
+// Uniform numbers on [0, 1), on the host regardless of the current device.
 std::vector<double> uniform(std::size_t count) {
   return rand({static_cast<std::int64_t>(count)}, {.dtype = DType::f64, .device = "cpu"}).to_vector<double>();
 }
 
-// By the place of a uniform number among the running sums. The sums do not grow at a weight of 0, so that it is never
-// the first above the number.
+// Locates uniform numbers among the cumulative sums of the weights. A weight of 0 does not increase the sum, so its
+// index is never the first one above the number.
 std::vector<std::int64_t> draw_with_replacement(std::span<const double> weights, std::int64_t num_samples) {
   std::vector<double> sums(weights.size());
   std::partial_sum(weights.begin(), weights.end(), sums.begin());
-  const auto last = std::lower_bound(sums.begin(), sums.end(), sums.back());  // where rounding up to the end must stop
+  const auto last = std::lower_bound(sums.begin(), sums.end(), sums.back());  // bound for u rounded up to 1
   std::vector<std::int64_t> indices;
   for (const double u : uniform(static_cast<std::size_t>(num_samples))) {
     indices.push_back(std::min(std::upper_bound(sums.begin(), last, u * sums.back()), last) - sums.begin());
@@ -37,8 +37,8 @@ std::vector<std::int64_t> draw_with_replacement(std::span<const double> weights,
   return indices;
 }
 
-// The first of independent exponential clocks with the weights as rates (Efraimidis and Spirakis 2006): the winner has
-// probability in proportion to its weight, and so has the next among the rest.
+// Draws by the first of independent exponential clocks with the weights as rates (Efraimidis and Spirakis, 2006). The
+// winner has a probability proportional to its weight, and so has the next one among the rest.
 std::vector<std::int64_t> draw_without_replacement(std::span<const double> weights, std::int64_t num_samples) {
   std::vector<std::pair<double, std::int64_t>> clocks;
   const std::vector<double> uniforms = uniform(weights.size());

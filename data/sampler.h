@@ -9,23 +9,25 @@
 
 namespace tandem::inline v0::data {
 
-/// Which samples an epoch has, and in which order: DataLoaderOptions::sampler.
+/// Chooses the samples of an epoch and their order, see DataLoaderOptions::sampler.
 class TANDEM_API Sampler {
  public:
   virtual ~Sampler() = default;
-  /// Samples in an epoch; 0, as for a rank without a part of the data, is an epoch without batches.
+  /// Number of samples in an epoch. 0, for example on a rank without a share of the data, gives an epoch without
+  /// batches.
   virtual std::int64_t size() const = 0;
-  /// The indices of one epoch, size() of them. Random choices must come from current_generator() alone: the loader
-  /// seeds it by epoch, which makes the order a function of the loader's seed and the epoch.
+  /// The size() indices of one epoch. Random choices must draw only from current_generator(): the loader seeds it per
+  /// epoch, so the order depends only on the loader's seed and the epoch.
   virtual std::vector<std::int64_t> indices() const = 0;
-  /// Where ranks share the data, size() of the rank that has most: drop_last is an error for all of them or for none.
+  /// If ranks share the data, the size() of the rank with the most samples: drop_last then is an error on all ranks or
+  /// none.
   virtual std::int64_t largest_size() const { return size(); }
-  /// Of how many samples it chooses, where it knows: the data set of its loader must have as many, since one that has
-  /// more would keep the rest to itself.
+  /// The number of samples to choose from, if known. The loader's data set must have exactly as many, because the rest
+  /// of a larger one would never be used.
   virtual std::optional<std::int64_t> data_size() const { return std::nullopt; }
 };
 
-/// 0, 1, 2, ...: what a loader does by itself.
+/// The order 0, 1, 2, ..., which a loader uses by default.
 class TANDEM_API SequentialSampler final : public Sampler {
  public:
   explicit SequentialSampler(const Dataset& data_source) : size_(data_source.size()) {}
@@ -37,14 +39,14 @@ class TANDEM_API SequentialSampler final : public Sampler {
   std::int64_t size_;
 };
 
-/// PyTorch's names.
+/// Options of RandomSampler, with PyTorch's names.
 struct RandomSamplerOptions {
   bool replacement = false;                                // draw each sample independently of the others
-  std::optional<std::int64_t> num_samples = std::nullopt;  // in an epoch; default: as many as there are
+  std::optional<std::int64_t> num_samples = std::nullopt;  // samples in an epoch; default: the size of the data set
 };
 
-/// A random order, that of DataLoaderOptions::shuffle unless options say otherwise. Without replacement, more samples
-/// than there are come as one whole order after another, the last one cut off.
+/// A random order; the default options give the order of DataLoaderOptions::shuffle. If num_samples exceeds the data
+/// set without replacement, several whole orders follow each other, and the last one is cut off.
 class TANDEM_API RandomSampler final : public Sampler {
  public:
   /// Throws ConfigError for an empty data set or num_samples below 1.
@@ -59,11 +61,11 @@ class TANDEM_API RandomSampler final : public Sampler {
   bool replacement_;
 };
 
-/// Sample i with a probability in proportion to weights[i]; the weights need not sum to 1.
+/// Draws sample i with a probability proportional to weights[i]; the weights need not sum to 1.
 class TANDEM_API WeightedRandomSampler final : public Sampler {
  public:
-  /// One weight per sample of the data set. Throws ConfigError for a weight that is negative or not finite, weights
-  /// that are all 0, num_samples below 1, and, without replacement, more samples than weights above 0.
+  /// Takes one weight per sample of the data set. Throws ConfigError for a weight that is negative or not finite, for
+  /// weights that are all 0, for num_samples below 1, and, without replacement, for more samples than positive weights.
   WeightedRandomSampler(std::vector<double> weights, std::int64_t num_samples, bool replacement = true);
   std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> indices() const override;

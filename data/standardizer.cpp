@@ -13,7 +13,7 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-// f64 while measuring: the mean of large numbers eats the digits of their spread. On the host, which looks at each.
+// Copies to f64 on the host, where each value is checked. With f32, the mean of large numbers would lose their spread.
 Tensor finite_f64(const Tensor& x) {
   const Tensor values = x.to("cpu").to(DType::f64).contiguous();
   const std::int64_t width = x.dim() < 2 ? 1 : x.numel() / std::max<std::int64_t>(x.size(0), 1);
@@ -26,8 +26,8 @@ Tensor finite_f64(const Tensor& x) {
   return values;
 }
 
-// What to divide by: 1 where there is no spread but rounding, or where f32 cannot hold it. A constant column's mean is
-// its value, to the last digit: nothing divides what rounding leaves of it.
+// The divisors: 1 where the spread is only rounding error, or where f32 cannot hold it. The mean of a constant column
+// is set to its exact value, so no rounding error remains to be divided.
 Tensor usable_std(const Tensor& values, Tensor& mean) {
   constexpr double kRounding = 1e-12;
   const Tensor apart = values.clone().sub_(mean);

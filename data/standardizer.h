@@ -4,23 +4,24 @@
 
 namespace tandem::inline v0::data {
 
-/// Shifts and scales features to mean 0 and standard deviation 1, as measured on the part it was fitted on: fit on the
-/// training part only, or the test result is flattered.
+/// Shifts and scales features to mean 0 and standard deviation 1, as measured on a fitted tensor. Fit on the training
+/// part only; otherwise the test result is too optimistic.
 class TANDEM_API Standardizer {
  public:
-  /// Mean and standard deviation of each column of x [rows, columns]. A constant column is only shifted. Throws
-  /// ValueError, naming row and column, for values that are not finite.
+  /// Measures mean and standard deviation of each column of x [rows, columns]. A constant column is only shifted.
+  /// Throws ValueError, naming row and column, for values that are not finite.
   static Standardizer per_column(const Tensor& x);
-  /// One mean and one standard deviation of all elements.
+  /// Measures one mean and one standard deviation over all elements.
   static Standardizer of_all(const Tensor& x);
 
-  /// f32, but f64 for f64; where x is. Computed in f64 and rounded once: a large offset takes no digits with it.
+  /// The standardized x, on its device: f64 for f64, else f32. The computation runs in f64 and rounds once, so a large
+  /// offset costs no digits.
   Tensor apply(const Tensor& x) const;
-  /// Back to the original units; in x's type, where x is.
+  /// Converts back to the original units, in the dtype and on the device of x.
   Tensor invert(const Tensor& x) const;
-  /// What is subtracted: f64 on the CPU, of each column, or without dimensions.
+  /// The subtracted means: f64 on the CPU, one per column, or without dimensions for of_all().
   const Tensor& mean() const noexcept { return mean_; }
-  /// What is divided by.
+  /// The divisors, laid out like mean().
   const Tensor& std() const noexcept { return std_; }
 
  private:

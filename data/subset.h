@@ -12,10 +12,10 @@
 
 namespace tandem::inline v0::data {
 
-/// Some samples of a data set, in an order of their own; they may repeat. Nothing is copied.
+/// Selected samples of a data set in a given order; indices may repeat. Nothing is copied.
 class TANDEM_API Subset final : public Dataset {
  public:
-  /// For DatasetHandle: a copy will do.
+  /// Tells DatasetHandle that it may copy this data set.
   using SharesSamples = void;
   /// Throws ConfigError for an index outside [0, dataset.size()).
   Subset(DatasetHandle dataset, std::vector<std::int64_t> indices);
@@ -24,9 +24,9 @@ class TANDEM_API Subset final : public Dataset {
   Example get(std::int64_t index) const override;
   Example get_batch(std::span<const std::int64_t> indices) const override;
 
-  /// The whole.
+  /// The whole data set.
   const Dataset& dataset() const { return *dataset_; }
-  /// Sample i is sample indices()[i] of dataset(): errors count as dataset() does.
+  /// Sample i is sample indices()[i] of dataset(). Errors use the numbering of dataset().
   const std::vector<std::int64_t>& indices() const noexcept { return indices_; }
 
  private:
@@ -34,15 +34,15 @@ class TANDEM_API Subset final : public Dataset {
   std::vector<std::int64_t> indices_;
 };
 
-/// Disjoint parts of a data set with the given numbers of samples, chosen at random: by `seed` alone, or by
-/// current_generator() without one. Throws ConfigError unless the lengths add up to dataset.size().
+/// Splits a data set at random into disjoint parts with the given numbers of samples. The choice depends only on
+/// `seed`, or on current_generator() without a seed. Throws ConfigError unless the lengths add up to dataset.size().
 TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<std::int64_t>& lengths,
                                             std::optional<std::uint64_t> seed = std::nullopt);
-/// The same for fractions that add up to 1. Each part gets floor(size * fraction) samples, and what is left goes one by
-/// one to the parts, from the first on.
+/// Splits by fractions that add up to 1. Each part gets floor(size * fraction) samples; the remaining samples go to the
+/// parts one by one, starting with the first.
 TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<double>& fractions,
                                             std::optional<std::uint64_t> seed = std::nullopt);
-/// random_split(dataset, {800, 200}) or random_split(dataset, {0.8, 0.2}).
+/// Splits by a list of lengths or fractions: random_split(dataset, {800, 200}) or random_split(dataset, {0.8, 0.2}).
 template <class T>
   requires std::is_arithmetic_v<T>
 std::vector<Subset> random_split(const DatasetHandle& dataset, std::initializer_list<T> lengths,

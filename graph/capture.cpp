@@ -12,15 +12,15 @@ namespace tandem::inline v0::graph {
 
 namespace {
 
-constexpr int kMostRuns = 6;                             // until two in a row must have been the same
-constexpr std::int64_t kSmall = std::int64_t{16} << 10;  // bytes that are not worth a launch
+constexpr int kMostRuns = 6;                             // runs within which two in a row must be equal
+constexpr std::int64_t kSmall = std::int64_t{16} << 10;  // inputs of at most this size in bytes are not worth a launch
 constexpr const char* kOther = "inputs of other sizes, types or devices, another mode, or other gradients present";
 constexpr const char* kChanged =
     "a parameter was moved or frozen, a module or optimiser changed or gone, or a hook registered";
 
-/// One way in which the step is called: its recording, finished or under way.
+/// One way of calling the step, with its finished or unfinished recording.
 struct Capture {
-  // What must hold for it to be the right one.
+  // The conditions under which this capture applies.
   bool grad_enabled;
   Device device;
   Generator* generator;
@@ -28,9 +28,9 @@ struct Capture {
   std::vector<Tensor> slots;
   std::vector<LeafState> leaves;
   std::vector<Flag> flags;
-  std::uint64_t epoch = 0;  // when it was last run: if that has changed, nothing here can be relied upon
+  std::uint64_t epoch = 0;  // step_epoch() at the last run; a change makes all of this unreliable
 
-  Trace trace;  // of the last run, until the step is captured
+  Trace trace;  // the last run, until the step is captured
   int runs = 0;
   std::unique_ptr<Replay> replay;
   std::vector<Tensor> outputs;
@@ -66,7 +66,7 @@ struct Capture {
            std::all_of(flags.begin(), flags.end(), [](const Flag& known) { return *known.flag == known.value; });
   }
 
-  /// Null if it can be used; else what has changed since.
+  /// Returns null if the capture can be used, else the change since its last run.
   const char* stale() const {
     if (epoch != detail::step_epoch()) {
       return kChanged;
@@ -150,7 +150,7 @@ struct StepRunner::Impl {
   void finish(Capture& capture, Recording& recording, std::shared_ptr<const Arena> arena, std::uint64_t epoch);
 };
 
-// One run of the function, which is a step like any other.
+// Runs the function once; the run is a full step.
 void StepRunner::Impl::record(Capture& capture, Body body) {
   std::shared_ptr<const Arena> arena;
   if (capture.runs > 0) {
@@ -164,7 +164,7 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
     std::vector<Tensor> slots;
     slots.reserve(capture.slots.size());
     for (const Tensor& slot : capture.slots) {
-      slots.emplace_back(slot.raw());  // a handle of its own: what the function makes of it ends with it
+      slots.emplace_back(slot.raw());  // a separate handle, so changes made by the function end with the run
     }
     outputs = body(slots);
     for (Tensor& output : outputs) {
@@ -183,7 +183,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
   capture.epoch = detail::step_epoch();
   ++stats.recorded;
   ++capture.runs;
-  const bool elsewhere = epoch != capture.epoch && !recording.changed();  // by another thread: try again
+  const bool elsewhere = epoch != capture.epoch && !recording.changed();  // another thread made a change: try again
   if (recording.comparison().equal() && !recording.changed() && !elsewhere) {
     capture.trace = {};
     capture.replay = std::make_unique<Replay>(std::move(recorded), std::move(arena), capture.outputs);
@@ -226,7 +226,7 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
     ++impl.stats.replayed;
     return capture->outputs;
   }
-  // The function may call reset().
+  // Keeps the capture alive, because the function may call reset().
   const auto self =
       std::find_if(impl.captures.begin(), impl.captures.end(), [&](const auto& held) { return held.get() == capture; });
   const std::shared_ptr<Capture> kept = *self;  // NOLINT(performance-unnecessary-copy-initialization)

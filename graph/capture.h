@@ -17,27 +17,27 @@
 
 namespace tandem::inline v0::graph {
 
-/// How much a captured step keeps.
+/// Limits of a captured step.
 struct CaptureOptions {
-  int max_captures = 8;  // of different inputs; beyond, the one that was not used for longest is forgotten
+  int max_captures = 8;  // captures of different inputs; beyond this number, the least recently used one is dropped
 };
 
-/// What a captured step did so far.
+/// Statistics of a captured step.
 struct CaptureStats {
-  std::uint64_t recorded = 0;       // calls that ran the function
-  std::uint64_t replayed = 0;       // calls that did not
-  std::uint64_t captures = 0;       // how often a recording was finished
-  std::size_t launches = 0;         // of the last capture
-  std::size_t arena_bytes = 0;      // of the last capture: memory of all tensors that the step makes
-  std::size_t temporary_bytes = 0;  // the same without sharing
-  bool gpu_graph = false;           // whether the last capture is one graph of a GPU, which replays with one launch
-  std::string last_reason = "";     // why recording last began: "first call", or what had changed
+  std::uint64_t recorded = 0;       // number of calls that ran the function
+  std::uint64_t replayed = 0;       // number of calls that replayed a recording
+  std::uint64_t captures = 0;       // number of finished recordings
+  std::size_t launches = 0;         // launches in the last capture
+  std::size_t arena_bytes = 0;      // memory of all tensors made by the step, in the last capture
+  std::size_t temporary_bytes = 0;  // that memory if nothing were shared
+  bool gpu_graph = false;           // whether the last capture is a single GPU graph, replayed with one launch
+  std::string last_reason = "";     // reason for the last recording: "first call", or the change that required it
 };
 
-/// What a captured step does that does not depend on the type of its function.
+/// The part of a captured step that does not depend on the type of its function.
 class TANDEM_API StepRunner {
  public:
-  /// The function, for handles of its inputs.
+  /// The function, called with handles of its inputs.
   using Body = core::FunctionRef<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 
   /// Throws ConfigError unless max_captures >= 1.
@@ -46,13 +46,14 @@ class TANDEM_API StepRunner {
   StepRunner(StepRunner&&) noexcept;
   StepRunner& operator=(StepRunner&&) noexcept;
 
-  /// One step: `body`, or its recorded launches. The results, valid until the next call. Throws as CapturedStep's call.
+  /// Runs one step: `body`, or its recorded launches. The results are valid until the next call. Throws the errors of
+  /// CapturedStep::operator().
   std::span<const Tensor> run(std::span<const Tensor* const> inputs, Body body);
-  /// See CapturedStep.
+  /// See CapturedStep::stats().
   const CaptureStats& stats() const noexcept;
-  /// See CapturedStep.
+  /// See CapturedStep::inputs().
   std::span<const Tensor> inputs() const noexcept;
-  /// See CapturedStep.
+  /// See CapturedStep::reset().
   void reset() noexcept;
 
  private:
@@ -60,17 +61,17 @@ class TANDEM_API StepRunner {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A function of tensors that is recorded and then replayed; see capture().
+/// A function of tensors that is recorded and then replayed, see capture().
 template <class Function>
 class CapturedStep {
  public:
-  /// See capture(). Throws ConfigError unless max_captures >= 1.
+  /// Wraps `function`, see capture(). Throws ConfigError unless max_captures >= 1.
   explicit CapturedStep(Function function, const CaptureOptions& options = {})
       : function_(std::move(function)), runner_(options) {}
 
-  /// One step. The results share memory with those of other calls for the same inputs: the next one overwrites them,
-  /// clone() what should stay. They have no history. Throws CaptureError for what cannot be captured, and whatever the
-  /// function throws; the next call then begins anew.
+  /// Runs one step. The results have no history, and share memory with the results of other calls for the same inputs:
+  /// the next such call overwrites them, so clone() results to keep them. Throws CaptureError for operations that
+  /// cannot be captured, and any exception of the function; the next call then records from the start.
   template <std::derived_from<Tensor>... Inputs>
   std::invoke_result_t<Function&, decltype(static_cast<Tensor>(std::declval<const Inputs&>()))...> operator()(
       const Inputs&... inputs) {
@@ -88,11 +89,11 @@ class CapturedStep {
     }
   }
 
-  /// How often the function ran, how often it was replayed, and what a replay is made of.
+  /// Statistics: how often the function ran, how often it was replayed, and the content of a replay.
   const CaptureStats& stats() const noexcept { return runner_.stats(); }
-  /// The places that the inputs of the last call were copied to. What is written there and passed is not copied again.
+  /// The tensors to which the inputs of the last call were copied. A call with these tensors copies nothing.
   std::span<const Tensor> inputs() const noexcept { return runner_.inputs(); }
-  /// Forgets all recordings, for changes that cannot be seen from outside: another number in the function, say.
+  /// Drops all recordings. Needed after a change that cannot be detected, such as another number inside the function.
   void reset() noexcept { runner_.reset(); }
 
  private:
@@ -119,8 +120,8 @@ class CapturedStep {
   StepRunner runner_;
 };
 
-/// A step that costs its arithmetic alone. `function` takes Tensors and returns a Tensor, a tuple, pair or vector of
-/// them, or nothing; it may train:
+/// Makes a step that costs only its arithmetic. `function` takes Tensors and returns a Tensor, a tuple, pair or vector
+/// of Tensors, or nothing. The function may train:
 ///
 ///     auto step = graph::capture([&](Tensor x, Tensor y) {
 ///       optimizer.zero_grad();
@@ -131,25 +132,27 @@ class CapturedStep {
 ///     });
 ///     for (auto& [x, y] : loader) mean.add(step(x, y).item());
 ///
-/// The first calls run the function and record what it does: every call is one step, whether recorded or replayed, and
-/// the results are the same to the bit. When two runs in a row did the same (the second or third call), its launches
-/// are replayed from then on: without autograd, allocation or dispatch, its tensors packed into one block of memory.
+/// The first calls run the function and record its operations. Every call is one step, whether recorded or replayed,
+/// with bitwise identical results. After two identical runs in a row (the second or third call), its launches are
+/// replayed from then on: without autograd, allocation or dispatch, and with its tensors packed into one block of
+/// memory.
 ///
-/// - Inputs are copied to places of their own, so no gradient flows into them (ConfigError if one is required) and the
-///   function does not see the caller's tensor. Each combination of shapes, types and devices is recorded by itself.
-/// - The C++ code of the function runs only while it is recorded. Numbers in it are kept as they were, but for what an
-///   Optimizer, a GradScaler, an LRScheduler, an EMA, a Generator or dropout hold: these go on as in eager steps, and
-///   may be changed between steps. A number that was different in two recorded runs is an error.
-/// - Whether parameters have a gradient when the step begins is part of what is recorded: gradients may be accumulated
-///   over several steps.
-/// - train() and eval() are recorded apart. A parameter that was moved, frozen or thawed, a hook, another seed, or a
-///   tensor replaced that the function reads make the next call record again; stats().last_reason says so.
-/// - CaptureError, naming the call: item(), to_vector(), data(), span(), printing, from_data() and what else reads or
-///   writes elements on the host; nonzero() and masked_select(), whose shapes depend on values; work on another thread;
-///   a captured step inside a captured step; a step that does not come to do the same twice. A tensor that is replaced
-///   in each step by one computed from it must be written in place instead.
+/// - Inputs are copied to separate memory, so no gradient flows into them (ConfigError if one is required) and the
+///   function does not see the caller's tensor. Each combination of shapes, types and devices is recorded separately.
+/// - The C++ code of the function runs only during recording. Its numbers are fixed at that time, except those held by
+///   an Optimizer, a GradScaler, an LRScheduler, an EMA, a Generator or dropout: these continue as in eager steps and
+///   may be changed between steps. A number that differs between two recorded runs is an error.
+/// - A recording depends on which parameters have a gradient when the step begins, so gradients may be accumulated over
+///   several steps.
+/// - train() and eval() are recorded separately. The next call records again if a parameter was moved, frozen or
+///   unfrozen, a hook was registered, a generator was reseeded, or a tensor that the function reads was replaced;
+///   stats().last_reason gives the reason.
+/// - CaptureError, naming the call, is thrown for: item(), to_vector(), data(), span(), printing, from_data() and all
+///   other access to elements on the host; nonzero() and masked_select(), whose shapes depend on values; work on
+///   another thread; a captured step inside a captured step; a step that never repeats itself. A tensor that each step
+///   replaces by one computed from it must instead be written in place.
 ///
-/// One thread at a time.
+/// For use by one thread at a time.
 template <class Function>
 CapturedStep<std::decay_t<Function>> capture(Function&& function, const CaptureOptions& options = {}) {
   return CapturedStep<std::decay_t<Function>>(std::forward<Function>(function), options);

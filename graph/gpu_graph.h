@@ -5,7 +5,7 @@
 #include <tandem/core/device.h>
 #include <tandem/core/function_ref.h>
 
-// Internal: the launches of a step as one graph of a GPU. Needs no CUDA header.
+// Internal: the launches of a step as one GPU graph. This header needs no CUDA header.
 
 namespace tandem::inline v0::graph {
 
@@ -13,18 +13,18 @@ class GpuGraph {
  public:
   virtual ~GpuGraph() = default;
 
-  /// Where in the step the next launches stand: behind so many pieces of host work.
+  /// Reports the position of the following launches in the step: after `works` pieces of host work.
   using NoteWorks = core::FunctionRef<void(std::size_t works)>;
-  /// What `launches` launches on `device`, without running it. It calls its argument whenever host work would have been
-  /// done. Throws what CUDA or the launches say.
+  /// Captures everything that `launches` launches on `device`, without running it. `launches` calls its argument at
+  /// each position where host work would run. Throws the errors of CUDA and of the launches.
   static std::unique_ptr<GpuGraph> capture(Device device, core::FunctionRef<void(NoteWorks)> launches);
 
-  /// The host's work is done piece by piece, with this before the first and after each: keeps the states that the
-  /// launches there read.
+  /// Saves the states that the launches at this position read. Call this before the first piece of host work and after
+  /// each piece.
   virtual void note_works(std::size_t works) = 0;
-  /// Runs it on the stream it was captured on.
+  /// Runs the graph on the stream that was current when it was captured.
   virtual void launch() = 0;
-  /// Whether this thread's current stream is that one.
+  /// Whether that stream is this thread's current stream.
   virtual bool on_current_stream() const = 0;
 };
 

@@ -51,7 +51,7 @@ std::unique_ptr<Recorded> Recording::finish() {
                       "captured step: another thread used a tensor of the step while it was recorded; only what one "
                       "thread does is recorded. Leave such work outside the captured function");
   comparison_.end(recorded_->trace);
-  // A leaf that nobody else has was made by the step itself.
+  // A leaf without other owners was made by the step itself.
   std::erase_if(recorded_->leaves,
                 [](const LeafState& state) { return state.leaf->tensor == nullptr || state.leaf->is_unique(); });
   for (LeafState& state : recorded_->leaves) {

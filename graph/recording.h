@@ -21,45 +21,45 @@
 #include <tandem/tensor/recorder.h>
 #include <tandem/tensor/storage.h>
 
-// Internal: one run of a step, seen from below.
+// Internal: one run of a step, observed at the level of launches and allocations.
 
 namespace tandem::inline v0::graph {
 
-/// Modules that were called, each once: what their scopes said outlives them here, where it is.
+/// The modules that were called, each once. Copies of their scopes live here at fixed addresses.
 class ModuleNames {
  public:
-  /// A scope without a parent that says what `scope` does; null for null.
+  /// A kept copy of `scope`, without a parent but with equal text; null for null.
   const core::ModuleScope* keep(const core::ModuleScope* scope);
 
  private:
   std::map<std::pair<std::string, std::string>, core::ModuleScope> kept_;  // by path and type
 };
 
-/// A launch, or work of the host.
+/// A launch, or a piece of host work.
 struct RecordedOp {
   const char* name;
-  void (*replay)(kernels::Context&, const void*);  // null: work
+  void (*replay)(kernels::Context&, const void*);  // null for host work
   Device device;
-  std::size_t args;                 // offset in Recorded::args; for work the index in Recorded::works
-  std::size_t bytes;                // of the arguments
-  const core::ModuleScope* module;  // in which it was done, for messages; null outside any
+  std::size_t args;                 // offset in Recorded::args; for host work, index in Recorded::works
+  std::size_t bytes;                // size of the arguments
+  const core::ModuleScope* module;  // the calling module, for messages; null outside any module
 };
 
-/// A leaf on whose gradient's presence the step depends, or which it changes.
+/// A leaf that the step changes, or on whose having a gradient it depends.
 struct LeafState {
   core::Ref<autograd::Leaf> leaf;
-  bool fresh_before;  // had a gradient
-  bool any_before;    // the step forgets the gradient first: whether there was one makes no difference
+  bool fresh_before;  // the leaf had a gradient before the step
+  bool any_before;    // the step drops the gradient first, so an earlier one makes no difference
   bool fresh_after;
 };
 
-/// Memory that was there before the step and that it uses.
+/// Memory from before the step that the step uses.
 struct Held {
   core::Ref<detail::Storage> storage;
-  std::uint32_t version;  // at first use
+  std::uint32_t version;  // version at first use
 };
 
-/// A setting that the step looked at.
+/// A setting that the step read.
 struct Flag {
   const bool* flag;
   bool value;
@@ -73,7 +73,7 @@ struct Draws {
   std::uint64_t end;
 };
 
-/// All that a run yields.
+/// The full record of one run.
 struct Recorded {
   Trace trace;
   std::vector<RecordedOp> ops;
@@ -86,10 +86,10 @@ struct Recorded {
   std::vector<Draws> draws;
 };
 
-/// Where the tensors of a step lie while it is replayed.
+/// The memory of a step's tensors during replay.
 struct Arena {
   Plan plan;
-  std::vector<core::Ref<detail::Storage>> memory;  // by block of the plan
+  std::vector<core::Ref<detail::Storage>> memory;  // one per block of the plan
 
   explicit Arena(Plan of);
   std::byte* place(std::size_t allocation) const {
@@ -97,15 +97,16 @@ struct Arena {
   }
 };
 
-/// Records what the thread that made it does while a Scope is open. Compares with an earlier run; as long as they are
-/// equal, tensors are placed in the arena, at their places in the replay. Tensors of the step keep it alive.
+/// Records the operations of the thread that made it while a Scope is open, and compares them with an earlier run. As
+/// long as both are equal, tensors are placed in the arena where the replay will place them. Tensors of the step keep
+/// the arena alive.
 class Recording final : public kernels::LaunchObserver,
                         public detail::StepRecorder,
                         public std::enable_shared_from_this<Recording> {
  public:
   static constexpr std::size_t kArgsAlignment = 64;
 
-  /// Both or none: an earlier run, which must outlive the scope, and memory for its plan.
+  /// Takes an earlier run, which must outlive the scope, together with memory for its plan; or null for both.
   Recording(const Trace* before, std::shared_ptr<const Arena> arena)
       : arena_(std::move(arena)), comparison_(before), recorded_(std::make_unique<Recorded>()) {}
 
@@ -122,11 +123,11 @@ class Recording final : public kernels::LaunchObserver,
     detail::RecorderScope recorder_;
   };
 
-  /// Once, after the scope. Throws CaptureError if another thread took part.
+  /// Returns the record; call this once, after the scope. Throws CaptureError if another thread took part.
   std::unique_ptr<Recorded> finish();
-  /// Whether the step itself moved or froze parameters, switched a mode, and so on.
+  /// Whether the step itself moved or froze parameters, switched a mode, or made a similar change.
   bool changed() const noexcept { return changed_; }
-  /// Whether this run was the same as the one before.
+  /// Tells whether this run was equal to the earlier one.
   const Comparison& comparison() const noexcept { return comparison_; }
 
   void on_launch(kernels::Context& context, const kernels::LaunchRecord& record) override;
@@ -156,7 +157,7 @@ class Recording final : public kernels::LaunchObserver,
   std::thread::id thread_ = std::this_thread::get_id();
   kernels::LaunchObserver* outer_ = nullptr;
   std::shared_ptr<const Arena> arena_;
-  core::ForkSafeMutex mutex_;  // tensors may be let go on other threads
+  core::ForkSafeMutex mutex_;  // tensors may be released on other threads
   bool open_ = false;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};

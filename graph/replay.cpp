@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include <tandem/build.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/copy.h>
 
 namespace tandem::inline v0::graph {
 
 namespace {
 
-// Messages name the module in which an op was recorded, not the one that is open around the replay.
+// Makes messages name the module in which an op was recorded, instead of the module around the replay.
 class ModuleOfOp {
  public:
   ModuleOfOp() : current_(core::thread_state().scope), saved_(current_) {}
@@ -29,7 +29,7 @@ void run_work(kernels::Context&, const void* work) { (*static_cast<const std::fu
 
 }  // namespace
 
-// Moves the generators on, so that the recorded draws are the next ones.
+// Advances the generators, so that the recorded draws come next.
 class Replay::DrawScope {
  public:
   explicit DrawScope(const std::vector<Draws>& draws) noexcept : draws_(draws) {
@@ -86,7 +86,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     gpu_graph_ = GpuGraph::capture(device_, [&](GpuGraph::NoteWorks note) {
       std::size_t works = 0;
       kernels::Context& context = kernels::context_for(device_);
-      ModuleOfOp module;  // kernels keep its name for what they find in the graph's launches
+      ModuleOfOp module;  // kernels keep the module's name for errors found during the graph's launches
       for (std::size_t i = 0; i < ops_.size(); ++i) {
         if (recorded_->ops[i].replay == nullptr) {
           note(++works);
@@ -100,7 +100,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
 #endif
 }
 
-// Launches of one GPU, and nothing that goes to another device.
+// Whether the step launches on one GPU only and copies nothing to another device.
 bool Replay::fits_gpu_graph() const {
   const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(),
                                   [](const RecordedOp& op) { return op.name == kernels::Transfer::kName; });
@@ -141,7 +141,7 @@ void Replay::run() const {
   }
 }
 
-// Memory of GPUs that this thread's streams are about to work with.
+// Records this thread's streams for the GPU memory that they are about to use.
 void Replay::note_streams() const {
   for (const core::Ref<detail::Storage>& memory : arena_->memory) {
     memory->note_stream();
@@ -167,7 +167,7 @@ void Replay::run_ops() const {
   }
 }
 
-// The host's work comes first. What it changes for launches in the middle is kept as it was there.
+// The host work runs first. Its effect on launches in the middle is saved for each position.
 void Replay::run_gpu_graph() const {
   gpu_graph_->note_works(0);
   kernels::Context& context = kernels::context_for(device_);

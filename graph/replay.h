@@ -8,25 +8,25 @@
 #include <tandem/graph/recording.h>
 #include <tandem/tensor/tensor.h>
 
-// Internal: a recorded step that can be run again.
+// Internal: a recorded step that can be repeated.
 
 namespace tandem::inline v0::graph {
 
 class Replay {
  public:
-  /// `outputs` are the results of the step. They change in each run, which their versions tell.
+  /// `outputs` are the results of the step. Each run changes them and increments their versions.
   Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> arena, std::span<const Tensor> outputs);
-  Replay(const Replay&) = delete;  // ops point into it
+  Replay(const Replay&) = delete;  // ops point into this object
   Replay& operator=(const Replay&) = delete;
 
-  /// Null while the step would still do the same; else what has changed. Asked only while step_epoch() is the same.
+  /// Returns null while the step would still do the same, else the change. Valid only while step_epoch() is unchanged.
   const char* stale() const;
-  /// One step.
+  /// Runs one step.
   void run() const;
 
   std::size_t launches() const noexcept { return ops_.size() - works_.size(); }
   const Plan& plan() const noexcept { return arena_->plan; }
-  /// Whether all of it is one graph of a GPU.
+  /// Whether the whole step is a single GPU graph.
   bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }
 
  private:
@@ -46,11 +46,11 @@ class Replay {
   std::shared_ptr<const Arena> arena_;
   core::Ref<detail::Storage> args_;
   std::vector<Op> ops_;
-  std::vector<Op> works_;  // of these, those of the host
+  std::vector<Op> works_;  // the ops that are host work
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;
-  bool on_own_stream_;  // whether a StreamScope was open when it was made
+  bool on_own_stream_;  // whether a StreamScope was open at construction
   std::unique_ptr<GpuGraph> gpu_graph_;
 };
 

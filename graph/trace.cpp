@@ -89,7 +89,7 @@ Device device_at(std::uint64_t place) noexcept {
 
 namespace {
 
-// Which of the plan's blocks is of that device; a new one at its first allocation.
+// The plan's block for a device; the first allocation on a device adds a block.
 std::size_t block_at(Plan& plan, std::uint64_t place) {
   const auto found =
       std::find_if(plan.blocks.begin(), plan.blocks.end(), [&](const Plan::Block& b) { return b.place == place; });
@@ -106,7 +106,7 @@ Plan make_plan(const Trace& trace) {
   struct Block {
     std::size_t bytes;
     std::size_t from;
-    std::size_t to = std::numeric_limits<std::size_t>::max();  // what is never let go keeps its place
+    std::size_t to = std::numeric_limits<std::size_t>::max();  // an allocation that is never freed keeps its place
   };
   std::vector<Block> blocks;
   Plan plan;
@@ -123,7 +123,8 @@ Plan make_plan(const Trace& trace) {
       blocks[event.number].to = time;
     }
   }
-  // The largest first, each at the lowest place where it meets nobody who lives at the same time.
+  // The largest allocation comes first. Each one goes to the lowest offset where it overlaps no allocation alive at the
+  // same time.
   std::vector<std::size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

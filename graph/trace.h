@@ -8,53 +8,53 @@
 
 #include <tandem/core/device.h>
 
-// Internal: what a step did, in a form in which two runs can be compared.
+// Internal: the operations of a step in a form that allows comparing two runs.
 
 namespace tandem::inline v0::graph {
 
 /// Eight bytes of a launch's arguments: a number, or an address in memory that the step allocated.
 struct Word {
-  std::uint64_t value;      // the number, or the distance from the beginning of the block
-  std::uint32_t block = 0;  // 0: a number; else one more than the number of the allocation
+  std::uint64_t value;      // the number, or the offset from the start of the block
+  std::uint32_t block = 0;  // 0 for a number; else the number of the allocation plus one
   bool operator==(const Word&) const = default;
 };
 
-/// Something that a step did.
+/// An operation of a step.
 struct Event {
   enum class Kind : std::uint8_t { allocate, free, launch, draw, work };
   Kind kind;
-  const char* name = "";           // of a launch, or of work
-  const void* identity = nullptr;  // of a launch: how it is run; of a draw: the generator
-  std::uint64_t number = 0;        // bytes of an allocation, which one is freed, blocks of a draw
+  const char* name = "";           // name of a launch or of host work
+  const void* identity = nullptr;  // launch: function that runs it; draw: the generator
+  std::uint64_t number = 0;        // bytes of an allocation, index of a freed one, blocks of a draw
   std::uint64_t place = 0;         // device of an allocation or launch; position of a draw, which differs between runs
-  std::size_t first_word = 0;      // of a launch
-  std::size_t words = 0;           // of a launch
+  std::size_t first_word = 0;      // of a launch: index of its first word
+  std::size_t words = 0;           // of a launch: number of words
 };
 
-/// All that a step did, in order.
+/// All operations of a step, in order.
 struct Trace {
   std::vector<Event> events{};
   std::vector<Word> words{};
 };
 
-/// Compares a run with an earlier one while it goes on.
+/// Compares a run with an earlier one during the run.
 class Comparison {
  public:
-  /// With null there is nothing to compare with.
+  /// A null `before` means that no earlier run exists.
   explicit Comparison(const Trace* before) : before_(before) {}
 
-  /// The last event of `now`. After the first difference nothing is looked at any more.
+  /// Compares the last event of `now`. After the first difference, later events are ignored.
   void add(const Trace& now);
-  /// No more comes.
+  /// Marks the end of the run.
   void end(const Trace& now);
   void differ(std::string how) {
     if (equal()) {
       difference_ = std::move(how);
     }
   }
-  /// Whether there is an earlier run, and this one was the same so far.
+  /// Whether an earlier run exists and this run was equal to it so far.
   bool equal() const noexcept { return before_ != nullptr && !difference_.has_value(); }
-  /// What was different first; empty if nothing was.
+  /// The first difference; empty if both runs were equal.
   std::string difference() const { return difference_.value_or(""); }
 
  private:
@@ -67,12 +67,12 @@ class Comparison {
   std::optional<std::string> difference_;
 };
 
-/// Event::place of a device, and back.
+/// Converts a device to Event::place, and back.
 std::uint64_t place_of(Device device) noexcept;
 Device device_at(std::uint64_t place) noexcept;
 
-/// Where each allocation of a trace lies in one block of memory for each device. Those that are never in use together
-/// share bytes.
+/// Assigns each allocation of a trace a position in one memory block per device. Allocations that are never in use
+/// together share bytes.
 struct Plan {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kGpuAlignment = 256;
@@ -81,10 +81,10 @@ struct Plan {
     std::size_t bytes;
   };
   std::vector<Block> blocks;
-  std::vector<std::size_t> block;    // by number of the allocation: which of them
-  std::vector<std::size_t> offsets;  // by number of the allocation: where in it
-  std::size_t bytes = 0;             // of all blocks
-  std::size_t requested = 0;         // of all allocations together
+  std::vector<std::size_t> block;    // block of each allocation
+  std::vector<std::size_t> offsets;  // offset of each allocation in its block
+  std::size_t bytes = 0;             // size of all blocks
+  std::size_t requested = 0;         // size of all allocations together
 };
 Plan make_plan(const Trace& trace);
 

@@ -5,11 +5,11 @@
 #include <tandem/core/dtype.h>
 #include <tandem/kernels/launch.h>
 
-// Norms and limits of gradients: `count` dense elements of flat storage.
+// Norms and limits of gradients, over `count` dense elements of flat storage.
 
 namespace tandem::inline v0::kernels {
 
-/// *total (+)= sum of squares, in f64, in a fixed order.
+/// *total (+)= sum of squares. The sum is taken in f64 and in a fixed order.
 struct SquaredNorm {
   static constexpr const char* kName = "squared_norm";
   DType dtype;
@@ -21,8 +21,8 @@ struct SquaredNorm {
 void run(OnCpu, Context& context, const SquaredNorm& kernel);
 void run(OnCuda, Context& context, const SquaredNorm& kernel);
 
-/// *total (+)= sum of |value|^power, in f64, in a fixed order; for an infinite power the largest |value|, that at
-/// *total included when it accumulates; NaN if one of them is.
+/// *total (+)= sum of |value|^power. The sum is taken in f64 and in a fixed order. For an infinite power the result is
+/// the largest |value|, including the one at *total when it accumulates; a NaN makes the result NaN.
 struct PowerNorm {
   static constexpr const char* kName = "power_norm";
   DType dtype;
@@ -35,8 +35,8 @@ struct PowerNorm {
 void run(OnCpu, Context& context, const PowerNorm& kernel);
 void run(OnCuda, Context& context, const PowerNorm& kernel);
 
-/// values *= min(1, max_norm / (*norm + 1e-6)), as PyTorch's clip_grad_norm_. Zeros stay zero even when the norm is not
-/// a number: the gaps of a ParameterStore are never written again.
+/// values *= min(1, max_norm / (*norm + 1e-6)), like PyTorch's clip_grad_norm_. Zeros stay zero even when the norm is
+/// not a number, because the gaps of a ParameterStore are never written again.
 struct ClipByNorm {
   static constexpr const char* kName = "clip_by_norm";
   DType dtype;

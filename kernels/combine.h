@@ -7,13 +7,14 @@
 
 namespace tandem::inline v0::kernels {
 
-/// How arrays become one, element by element. On bool, sum and max are "or", product and min "and".
+/// Operation that combines several arrays into one, element by element. On bool, sum and max are "or", product and min
+/// are "and".
 enum class CombineOp : std::uint8_t { sum, avg, min, max, product };
 
-/// out[k][i] = in[0][i] op in[1][i] op ... in this order, for `count` dense elements and every k; an `out` may be one
-/// of `in`. 16-bit types are combined in f32 and rounded once, integers wrap around; avg, the sum divided by `ins`, is
-/// of floating point alone. min and max keep a NaN. At least one of each; at most kMost on a GPU. The lists are read at
-/// the launch.
+/// out[k][i] = in[0][i] op in[1][i] op ... in this order, for `count` dense elements and every k. An `out` may be one
+/// of the `in`. 16-bit types are combined in f32 and rounded once; integers wrap around. avg is the sum divided by
+/// `ins` and needs a floating-point type. min and max keep a NaN. Each list has at least one array, and at most kMost
+/// on a GPU. The launch reads the lists.
 struct Combine {
   static constexpr const char* kName = "combine";
   static constexpr int kMost = 64;

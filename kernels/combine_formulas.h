@@ -6,13 +6,13 @@
 #include <tandem/kernels/combine.h>
 #include <tandem/kernels/math.h>
 
-// The formulas of CombineOp, once for all backends. C is what an element is computed in.
+// The formulas of CombineOp, shared by all backends. C is the type that an element is computed in.
 
 namespace tandem::inline v0::kernels::formula {
 
 template <CombineOp kOp, class C>
 TANDEM_HD constexpr C combined(C a, C b) {
-  // The first NaN stays, as in max() and min() of one tensor.
+  // The first NaN stays, like in max() and min() of one tensor.
   if constexpr (kOp == CombineOp::min) {
     return a != a || a < b ? a : b;
   } else if constexpr (kOp == CombineOp::max) {

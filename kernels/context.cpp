@@ -12,15 +12,15 @@ constinit thread_local Context* last = nullptr;
 constinit thread_local bool ended = false;
 
 struct Contexts {
-  std::deque<Context> all;  // a deque: addresses stay while it grows
+  std::deque<Context> all;  // the addresses in a deque stay while it grows
   ~Contexts() {
     last = nullptr;
     ended = true;
   }
 };
 
-// For a thread-local object of the user's that computes while its thread ends. Rare, and kept: nothing later could
-// give it back.
+// Serves a thread-local object of the user that computes while its thread ends. The context is never freed, because
+// nothing runs late enough to free it; the case is rare.
 Context& late_context(Device device) {
   static core::ForkSafeMutex mutex;
   static auto& kept = *new std::deque<Context>;

@@ -7,18 +7,20 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Losses of an input x against a target t, element by element; d = x - t. The formulas are in loss_formulas.h.
+/// Losses of an input x against a target t, element by element; d = x - t. The formulas are in
+/// elementwise_loss_formulas.h.
 enum class LossOp : std::uint8_t {
   squared,        // d^2
   absolute,       // |d|
   smooth_l1,      // d^2 / (2 threshold) where |d| < threshold, else |d| - threshold / 2
   huber,          // d^2 / 2 where |d| <= threshold, else threshold * (|d| - threshold / 2)
   binary,         // -(t log(x) + (1 - t) log(1 - x)), logarithms at least -100
-  binary_logits,  // the same of sigmoid(x); t log(sigmoid(x)) counts pos_weight times
+  binary_logits,  // binary of sigmoid(x), where t log(sigmoid(x)) counts pos_weight times
 };
 
-/// Over `count` dense elements: each loss (loss_per_element), or their sum times `scale`. The weights are read by the
-/// binary ones alone. Where can_prepare(), it may also write the gradient of the input for a loss whose gradient is 1.
+/// Losses of `count` dense elements: each one (loss_per_element), or their sum times `scale`. Only the binary losses
+/// read the weights. Where can_prepare() allows it, the kernel may also write the gradient of the input for a loss
+/// whose gradient is 1.
 struct ElementwiseLoss {
   static constexpr const char* kName = "elementwise_loss";
   LossOp op;
@@ -29,12 +31,13 @@ struct ElementwiseLoss {
   std::int64_t count;
   const void* input;
   const void* target;
-  const void* weight = nullptr;      // [count], factors of the losses; 1 where there are none
-  const void* pos_weight = nullptr;  // [count], likewise
+  const void* weight = nullptr;      // [count], factors of the losses; null for all 1
+  const void* pos_weight = nullptr;  // [count]; null for all 1
   void* loss;
   void* input_grad = nullptr;  // [count], or null
 
-  /// Whether the forward pass is to write the gradient: where there is so much that reading all of it again costs more.
+  /// True if the forward pass should write the gradient: with this many elements, a backward pass that reads them all
+  /// again costs more.
   static bool can_prepare(LossOp op, DType dtype, bool loss_per_element, std::int64_t count) {
     return dtype == DType::f32 && !loss_per_element && count >= 16384 && op != LossOp::binary &&
            op != LossOp::binary_logits;
@@ -43,8 +46,8 @@ struct ElementwiseLoss {
 void run(OnCpu, Context& context, const ElementwiseLoss& kernel);
 void run(OnCuda, Context& context, const ElementwiseLoss& kernel);
 
-/// result (+)= the loss's derivative by the input, or by the target (of_target), * g * scale; g has one element, or
-/// one per element.
+/// result (+)= derivative * g * scale. The derivative is the loss's by the input, or by the target (of_target). g has
+/// one element in all, or one per element.
 struct ElementwiseLossGrad {
   static constexpr const char* kName = "elementwise_loss_grad";
   LossOp op;
@@ -64,5 +67,15 @@ struct ElementwiseLossGrad {
 };
 void run(OnCpu, Context& context, const ElementwiseLossGrad& kernel);
 void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel);
+
+/// gradient *= g, for an f32 gradient that a loss's forward pass wrote for g = 1. Does nothing if g is 1.
+struct RescaleGradient {
+  static constexpr const char* kName = "rescale_gradient";
+  std::int64_t count;
+  const float* grad;  // [1]
+  float* gradient;    // [count], dense
+};
+void run(OnCpu, Context& context, const RescaleGradient& kernel);
+void run(OnCuda, Context& context, const RescaleGradient& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -5,7 +5,7 @@
 #include <tandem/core/host_device.h>
 #include <tandem/kernels/grad_scale.h>
 
-// What one thread does with the scalars of loss scaling, once for all backends.
+// One thread's work on the scalars of loss scaling, shared by all backends.
 
 namespace tandem::inline v0::kernels::formula {
 

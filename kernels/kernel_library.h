@@ -4,47 +4,45 @@
 
 #include <tandem/core/export.h>
 
-// Whose kernels a GPU runs where there is a choice. Needs no CUDA header; settings are for the whole process, and are
-// looked at when a kernel is launched, so that a captured step keeps what held when it was captured.
+// Chooses between tandem's and cuDNN's kernels on a GPU. This header needs no CUDA header. Settings hold for the whole
+// process. They are read when a kernel is launched, so a captured step keeps the choice that held when it was captured.
 
 namespace tandem::inline v0::cuda {
 
-/// Where a kernel comes from.
+/// Source of a kernel.
 enum class KernelLibrary : std::uint8_t {
-  automatic,  // the faster one, timed at the first use of each op, type and order of size
-  own,        // tandem's kernel
-  cudnn,      // cuDNN's where it has one, else tandem's
+  own,    // tandem's kernel
+  cudnn,  // cuDNN's kernel if it has one, else tandem's
 };
 
-/// Whether cuDNN 9 can be used: this build knows it, and libcudnn.so.9 is found at run time, in the linker's places or
-/// where the build found it. TANDEM_CUDNN_LIBRARY, a path, comes before both.
+/// True if cuDNN 9 can be used: this build supports it, and libcudnn.so.9 is found at run time, in the linker's
+/// directories or where the build found it. TANDEM_CUDNN_LIBRARY, a path, replaces this search.
 TANDEM_API bool cudnn_available() noexcept;
 
-/// Softmax and log-softmax with their gradients. `own` unless set here or by TANDEM_CUDA_SOFTMAX (own, cudnn or auto):
-/// then every run has the same bits, with and without cuDNN, whatever else the GPU does while something is timed.
+/// Sets the library for softmax, log-softmax and their gradients. The default is `own`, unless TANDEM_CUDA_SOFTMAX (own
+/// or cudnn) says otherwise, so that every run has the same bits with and without cuDNN.
 ///
-/// `automatic` waits for the GPU at the first use of each op, type and order of size; while a step is captured, and
-/// without cuDNN, it means `own`. A NaN makes its row NaN with both. cuDNN computes in f32 as we do, but sums in its
-/// own order and, in a type of 16 bits, may add to an accumulated gradient after rounding. It takes tensors of fewer
-/// than 2^31 elements.
+/// A NaN makes its row NaN with both libraries. cuDNN computes in f32 like tandem, but sums in its own order. In a type
+/// of 16 bits it may add to an accumulated gradient after rounding. It takes tensors of fewer than 2^31 elements.
 ///
 /// Throws ConfigError for `cudnn` unless cudnn_available().
 TANDEM_API void set_softmax_library(KernelLibrary library);
-/// What was set last. Throws ConfigError for a value of TANDEM_CUDA_SOFTMAX that is not known or can't be had.
+/// Returns the library that was set last. Throws ConfigError if TANDEM_CUDA_SOFTMAX has an unknown value or names a
+/// library that is not available.
 TANDEM_API KernelLibrary softmax_library();
 
-/// relu, sigmoid, tanh, gelu, silu, elu and softplus with their gradients, in f32, bf16 and f16, on dense tensors of
-/// fewer than 2^31 elements, not in place and not accumulating; tandem's kernels have the rest. `own` unless set here
-/// or by TANDEM_CUDA_ACTIVATION, for the reason given at set_softmax_library().
+/// Sets the library for relu, sigmoid, tanh, gelu, silu, elu, softplus and their gradients, in f32, bf16 and f16, on
+/// dense tensors of fewer than 2^31 elements, not in place and not accumulating. tandem's kernels run all other cases.
+/// The default is `own`, unless TANDEM_CUDA_ACTIVATION says otherwise, for the reason given at set_softmax_library().
 ///
-/// cuDNN compiles a kernel for each op and size: a second at first use, so sizes should be few. cuDNN 9.19 keeps NaN as
-/// we do. Its tanh is the hardware's, with 11 bits, also in f32 (`automatic` therefore leaves f32's tanh and gelu_tanh
-/// to us); elu, gelu and softplus have absolute errors of about 1e-7 far below and, elu, near 0, where ours are exact
-/// to a few units in the last place.
+/// cuDNN compiles a kernel for each op and size, which takes a second at first use, so use few sizes. cuDNN 9.19 keeps
+/// NaN like tandem. Its tanh is the hardware's and has 11 bits, even in f32. Its elu, gelu and softplus have absolute
+/// errors of about 1e-7 far below 0, and elu also near 0; tandem's kernels are exact to a few units in the last place.
 ///
 /// Throws ConfigError for `cudnn` unless cudnn_available().
 TANDEM_API void set_activation_library(KernelLibrary library);
-/// What was set last. Throws ConfigError for a value of TANDEM_CUDA_ACTIVATION that is not known or can't be had.
+/// Returns the library that was set last. Throws ConfigError if TANDEM_CUDA_ACTIVATION has an unknown value or names a
+/// library that is not available.
 TANDEM_API KernelLibrary activation_library();
 
 }  // namespace tandem::inline v0::cuda

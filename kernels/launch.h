@@ -9,37 +9,37 @@
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/scratch.h>
 
-// The seam between tensors and devices. A kernel is a plain struct: its fields are the arguments (memory is handed in,
-// nothing is owned), its `run` overloads, one per backend, are found by the tag. Kernels never allocate from the
-// system after warm-up, never synchronise, never check shapes, and don't know Tensor.
+// The seam between tensors and devices. A kernel is a plain struct. Its fields are the arguments; the caller hands in
+// all memory and a kernel owns none. Its `run` overloads, one per backend, are found by the tag. Kernels never allocate
+// from the system after warm-up, never synchronise, never check shapes, and don't know Tensor.
 
 namespace tandem::inline v0::kernels {
 
 struct OnCpu {};
 struct OnCuda {};
 
-/// Whether a result replaces what is at its destination or is added to it (beta 0 or 1).
+/// Choice between replacing the destination (no, beta 0) and adding to it (yes, beta 1).
 enum class Accumulate : unsigned char { no, yes };
 
-/// What kernels of a GPU keep for a thread, known to them alone.
+/// State that the GPU kernels keep per thread; only they know its type.
 struct GpuState {
   virtual ~GpuState() = default;
 };
 struct StepSlots;
 
-/// What a kernel runs with, one per thread and device.
+/// Resources of a running kernel, one set per thread and device.
 struct Context {
   Device device;
   ScratchArena scratch;
   bool deterministic = true;
   std::shared_ptr<GpuState> gpu_state{};
-  StepSlots* step_slots = nullptr;  // while a step is captured into a graph of a GPU
+  StepSlots* step_slots = nullptr;  // not null while a step is captured into a GPU graph
 };
 
 /// The calling thread's context for `device`.
 TANDEM_API Context& context_for(Device device);
 
-/// Whether equal launches have equal bytes: bytes between the fields of a record's arguments are zero.
+/// True if equal launches have equal bytes, because the padding between the fields of a record's arguments is zero.
 #if __has_builtin(__builtin_clear_padding)
 inline constexpr bool kPaddingIsZero = true;
 #else
@@ -54,7 +54,7 @@ struct LaunchRecord {
   void (*replay)(Context&, const void* args);
 };
 
-/// Sees every launch of the threads on whose ThreadState it is set, before it runs.
+/// Sees every launch before it runs, on each thread whose ThreadState holds the observer.
 class LaunchObserver {
  public:
   virtual void on_launch(Context& context, const LaunchRecord& record) = 0;
@@ -63,21 +63,22 @@ class LaunchObserver {
   ~LaunchObserver() = default;
 };
 
-/// `kernel` on the context's device.
+/// Runs `kernel` on the context's device. A build with CUDA requires a `run` for each backend.
 template <class Kernel>
 void run_on_device(Context& context, const Kernel& kernel) {
 #if TANDEM_WITH_CUDA
-  if constexpr (requires { run(OnCuda{}, context, kernel); }) {
-    if (context.device.type == DeviceType::cuda) {
-      run(OnCuda{}, context, kernel);
-      return;
-    }
+  static_assert(
+      requires { run(OnCuda{}, context, kernel); },
+      "this kernel has no CUDA half: declare `void run(OnCuda, Context& context, const Kernel& kernel);` "
+      "beside run(OnCpu, ...) and define it in kernels/cuda/<family>.cu");
+  if (context.device.type == DeviceType::cuda) {
+    return run(OnCuda{}, context, kernel);
   }
 #endif
   run(OnCpu{}, context, kernel);
 }
 
-/// The only way in which a kernel is run.
+/// Launches a kernel; nothing else in the library runs one.
 template <class Kernel>
 void launch(Context& context, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel's arguments are plain data");

@@ -18,9 +18,9 @@ struct Operand {
   }
 };
 
-/// Sizes of a loop nest, outermost first. Dimensions of size 1 are gone and neighbours that are walked as one are
-/// merged, so a dense loop has one dimension; a scalar has one of size 1. Products may wrap around in an empty loop,
-/// whose number of elements is 0 all the same.
+/// Sizes of a loop nest, outermost first. Dimensions of size 1 are dropped and neighbours that can be walked as one are
+/// merged. A dense loop therefore has one dimension, and a scalar has one dimension of size 1. In an empty loop
+/// products may wrap around; numel() is 0 all the same.
 struct Loop {
   int ndim = 0;
   std::int64_t sizes[kMaxDims] = {};
@@ -34,7 +34,7 @@ struct Loop {
   }
 };
 
-/// Elements from the first to that at a row-major `position` of a loop, along these strides.
+/// Number of elements from the first one to the one at a row-major `position` of a loop, along these strides.
 inline std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std::int64_t position) noexcept {
   std::int64_t offset = 0;
   for (int dim = loop.ndim - 1; dim >= 0; --dim) {

@@ -6,8 +6,8 @@
 
 #include <tandem/core/float16.h>
 
-// Scalar arithmetic that all element types and all backends share. Integers wrap around, as NumPy's and PyTorch's do;
-// C++ leaves that undefined for signed ones, so they are computed unsigned.
+// Scalar arithmetic shared by all element types and all backends. Integers wrap around like NumPy's and PyTorch's. C++
+// leaves the overflow of signed integers undefined, so these functions compute with unsigned ones.
 
 namespace tandem::inline v0::kernels {
 
@@ -24,7 +24,7 @@ template <class T>
 using WrappingType = typename Wrapping<T>::type;
 }  // namespace detail
 
-// The 16-bit types add, subtract and multiply in f32 and round once, by their conversions.
+// The 16-bit types convert to f32 to add, subtract and multiply, and round once.
 template <class T>
 [[gnu::always_inline]] constexpr T wrapping_add(T a, T b) noexcept {
   using W = detail::WrappingType<T>;
@@ -43,8 +43,8 @@ template <class T>
   return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
 }
 
-/// As a C++ cast does; bool is value != 0. Floating point goes to narrow integers by way of i64, so that -1 is 255 as
-/// u8 on every machine, and to 16 bits by way of f32, as PyTorch's does.
+/// Converts like a C++ cast; bool is value != 0. Floating point becomes a narrow integer by way of i64, so that -1 is
+/// 255 in u8 on every machine, and becomes a 16-bit type by way of f32, like in PyTorch.
 template <class Out, class In>
 constexpr Out convert(In value) noexcept {
   if constexpr (is_16_bit<In> && !std::is_same_v<In, Out>) {
@@ -60,7 +60,7 @@ constexpr Out convert(In value) noexcept {
   }
 }
 
-/// The same, but values beyond T's ends become those ends.
+/// Converts like convert(), but clamps values beyond T's range to its ends.
 template <class T>
 constexpr T saturated(double value) noexcept {
   if constexpr (std::is_integral_v<T>) {

@@ -17,34 +17,36 @@ struct Matrix {
   std::int64_t col_stride;
 };
 
-/// out[m, n] (+)= a[m, k] b[k, n], then + bias[n] if bias is not null, then max(., 0) if relu, then 0 wherever
-/// relu_is_off(relu_mask), laid out as `out`: the gradient of what a ReLU gave.
-/// `out` is row-major with row stride `out_stride`, and overlaps nothing. k = 0 gives zeros (plus the epilogue).
+/// Work on a product out[m, n] in the same pass: + bias, then max(., 0) if `relu`, then 0 wherever
+/// relu_is_off(relu_mask), which is the gradient of a ReLU with the result relu_mask.
 ///
-/// What a backward pass wants besides, each written if it is not null. A GPU does it within the product where cuBLASLt
-/// can and the planner finds it worth while; everywhere else it is a pass of its own.
-/// - `relu_bits`, with relu: for which results not relu_is_off, row by row of relu_bits_stride(n) bytes, from a
-///   multiple of 16 bytes on. Column j is bit j % 8 of byte j / 8; what is behind column n is anything. Where a GPU
-///   rounds a positive sum to 0, the bit may still be 1. Of NaN in cuBLASLt's own ReLU: docs/gpu.md.
-/// - `column_sums`: [n], the sums over the rows of the result.
-/// - `a_sums`: [m], the sums of a over k.
-/// And `relu_mask_bits`, if it is not null, says the same as relu_mask in the form of relu_bits: either may be read.
+/// `relu_bits` and the sums serve a backward pass; each is written unless null. A GPU writes them within the product if
+/// cuBLASLt can and the planner finds the fusion worthwhile; otherwise each takes its own pass.
+struct Epilogue {
+  const void* bias = nullptr;  // [n]
+  bool relu = false;
+  const void* relu_mask = nullptr;       // laid out like `out`
+  const void* relu_mask_bits = nullptr;  // the same mask in the form of relu_bits: either may be read
+  /// With `relu`: one bit per result, set unless relu_is_off. Rows take relu_bits_stride(n) bytes and start at a
+  /// multiple of 16 bytes. Column j is bit j % 8 of byte j / 8; bits after column n are undefined. If a GPU rounds a
+  /// positive sum to 0, the bit may still be 1. For NaN in cuBLASLt's own ReLU see docs/gpu.md.
+  void* relu_bits = nullptr;
+  void* column_sums = nullptr;  // [n], the sums over the rows of the result
+  void* a_sums = nullptr;       // [m], the sums of the left side over k
+};
+
+/// out[m, n] (+)= a[m, k] b[k, n], then the epilogue. `out` is row-major with row stride `out_stride`, and overlaps
+/// nothing. k = 0 gives zeros (plus the epilogue).
 struct Matmul {
   static constexpr const char* kName = "matmul";
   DType dtype;
   Accumulate accumulate = Accumulate::no;
-  bool relu = false;
   std::int64_t m, n, k;
   Matrix a;
   Matrix b;
   void* out;
   std::int64_t out_stride;
-  const void* bias = nullptr;
-  const void* relu_mask = nullptr;
-  const void* relu_mask_bits = nullptr;
-  void* relu_bits = nullptr;
-  void* column_sums = nullptr;
-  void* a_sums = nullptr;
+  Epilogue after{};
 };
 /// Whether a ReLU that gave `result` lets no gradient through; NaN does let it, as in PyTorch's threshold_backward and
 /// PointwiseOp::relu_grad.

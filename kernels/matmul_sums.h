@@ -14,7 +14,7 @@ inline Reduce column_sums_of(const Matmul& product) {
           .dtype = product.dtype,
           .kept = {.ndim = 1, .sizes = {product.n}},
           .reduced = {.ndim = 1, .sizes = {product.m}},
-          .out = {.data = product.column_sums, .strides = {1}},
+          .out = {.data = product.after.column_sums, .strides = {1}},
           .in = {.data = const_cast<void*>(out), .strides = {1}},
           .in_reduced = {.data = const_cast<void*>(out), .strides = {product.out_stride}}};
 }
@@ -25,7 +25,7 @@ inline Reduce a_sums_of(const Matmul& product) {
           .dtype = product.dtype,
           .kept = {.ndim = 1, .sizes = {product.m}},
           .reduced = {.ndim = 1, .sizes = {product.k}},
-          .out = {.data = product.a_sums, .strides = {1}},
+          .out = {.data = product.after.a_sums, .strides = {1}},
           .in = {.data = const_cast<void*>(product.a.data), .strides = {product.a.row_stride}},
           .in_reduced = {.data = const_cast<void*>(product.a.data), .strides = {product.a.col_stride}}};
 }

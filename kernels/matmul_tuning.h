@@ -5,51 +5,53 @@
 
 #include <tandem/core/export.h>
 
-// How matrix products of a GPU choose their algorithms. A build without CUDA has all of it, too: there is nothing to
-// choose then.
+// Settings for how matrix products on a GPU choose their algorithms. A build without CUDA declares all of them too;
+// they change nothing there.
 
 namespace tandem::inline v0::cuda {
 
-/// Whether matrix products of a GPU choose their algorithms by measuring them.
+/// Switches on or off that matrix products on a GPU choose their algorithms by measuring them.
 ///
-/// - Off (default, unless the environment has TANDEM_CUDA_TUNING=1): cuBLASLt's own first choice. The same algorithm in
-///   each run of a program on GPUs of one model.
-/// - On: the first product of each shape, type and layout runs up to 32 algorithms six times each, and what is fastest
-///   stays for the rest of the process; so does whether a bias, a ReLU or what a backward pass wants besides belongs
-///   into the product or behind it. That first call waits for the GPU, which should have nothing else to do meanwhile,
-///   and takes up to 160 MiB of its memory and the size of the result as long as it lasts. Two runs can choose
+/// - Off (default, unless the environment has TANDEM_CUDA_TUNING=1): each product takes cuBLASLt's own first choice.
+///   Every run of a program on GPUs of one model has the same algorithms.
+/// - On: the first product of each shape, type and layout runs up to 32 algorithms six times each and keeps the fastest
+///   for the rest of the process. It also measures whether a bias, a ReLU or the extra results of a backward pass are
+///   faster inside the product or in a kernel after it. That first call waits for the GPU, which should be otherwise
+///   idle. While it lasts, it takes up to 160 MiB of the GPU's memory and the size of the result. Two runs can choose
 ///   differently, and their results then differ in the last bits; save_matmul_plans() keeps the choice for other runs.
 ///
-/// For the whole process. Products that have already chosen by measurement keep their choice when this is switched off.
-/// Inside a step that is being captured nothing is measured: graph::capture() has run the step before.
+/// The setting holds for the whole process. Switching it off keeps the choices of products that were already measured.
+/// A step that is being captured measures nothing: graph::capture() has run the step before.
 TANDEM_API void set_matmul_tuning(bool on) noexcept;
-/// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_TUNING is neither 0 nor 1.
+/// Returns the setting: the last value set, or the environment's. Throws ConfigError if TANDEM_CUDA_TUNING is neither 0
+/// nor 1.
 TANDEM_API bool matmul_tuning();
 
-/// Whether layers on a GPU in 16 bits or TF32 leave what follows a product in the backward pass to cuBLASLt: ReLU's
-/// mask, kept as bits, and the gradients of biases. On (default, unless the environment has
-/// TANDEM_CUDA_FUSED_BACKWARD=0); off, passes of our own do it, with the same results but for their rounding. With
-/// set_matmul_tuning() each product decides for itself what is faster.
+/// Switches on or off that cuBLASLt also does the work that follows a product in the backward pass of layers on a GPU,
+/// in 16 bits or TF32: ReLU's mask, kept as bits, and the gradients of biases. On by default, unless the environment
+/// has TANDEM_CUDA_FUSED_BACKWARD=0. When it is off, tandem's own kernels do that work, with the same results up to
+/// rounding. With set_matmul_tuning() each product measures which is faster.
 ///
-/// For the whole process; graphs that are already recorded, and captured steps, keep what held then.
+/// The setting holds for the whole process. Graphs that are already recorded and captured steps keep the setting they
+/// started with.
 TANDEM_API void set_fused_backward(bool on) noexcept;
-/// What was set last, or what the environment says. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is neither 0
-/// nor 1.
+/// Returns the setting: the last value set, or the environment's. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is
+/// neither 0 nor 1.
 TANDEM_API bool fused_backward();
 
-/// Writes what this process has measured or loaded to a text file, one line for each choice, and returns how many there
-/// are. What was there is replaced as a whole or not at all. Throws IoError.
+/// Writes the choices that this process has measured or loaded to a text file, one line each, and returns their number.
+/// An existing file is replaced as a whole or not at all. Throws IoError.
 TANDEM_API std::size_t save_matmul_plans(const std::string& path);
 
-/// What load_matmul_plans() found.
+/// Result of load_matmul_plans().
 struct LoadedMatmulPlans {
-  std::size_t loaded = 0;   // of this machine
-  std::size_t skipped = 0;  // of other GPUs than this machine's, or of another version of cuBLASLt
+  std::size_t loaded = 0;   // plans for this machine
+  std::size_t skipped = 0;  // plans for other GPUs than this machine's, or for another version of cuBLASLt
 };
 
-/// Reads what save_matmul_plans() wrote: these choices hold without measuring, with tuning on or off, for products that
-/// have not been measured in this process. cuBLASLt checks each when it is first used; one that it refuses is made
-/// anew. Throws IoError for a file that cannot be read or that is not entirely right; nothing is loaded then.
+/// Reads a file that save_matmul_plans() wrote. Its choices hold without measuring, with tuning on or off, for products
+/// that this process has not measured. cuBLASLt checks each choice when it is first used; a refused one is made anew.
+/// Throws IoError, and loads nothing, if the file cannot be read or any part of it is wrong.
 TANDEM_API LoadedMatmulPlans load_matmul_plans(const std::string& path);
 
 }  // namespace tandem::inline v0::cuda

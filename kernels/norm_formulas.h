@@ -4,11 +4,17 @@
 #include <cstdint>
 
 #include <tandem/core/host_device.h>
-#include <tandem/kernels/norm.h>
 
-// Internal: formulas of layer norm and batch norm that a CPU and a GPU share.
+// Formulas that layer norm and batch norm share, on a CPU and on a GPU.
 
 namespace tandem::inline v0::kernels {
+
+/// Statistics that normalise a row of a layer norm or a channel of a batch norm. They are f64 for every type, so that
+/// values close together around a large mean keep their digits.
+struct NormStatistics {
+  double mean;  // of the values
+  double rstd;  // 1 / sqrt(variance + eps)
+};
 
 /// Mean of some values and the sum of their squared distances from it.
 struct Moments {
@@ -32,8 +38,8 @@ struct Moments {
   }
 };
 
-/// normalised = (x - mean) * rstd + shift: the mean rounded to C is taken off first, which is exact for close values,
-/// then what rounding left of it.
+/// normalised = (x - mean) * rstd + shift. x - mean uses the mean rounded to C, which is exact for close values; shift
+/// makes up for that rounding.
 template <class C>
 struct Normaliser {
   C mean;

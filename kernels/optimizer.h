@@ -6,16 +6,17 @@
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/step_state.h>
 
-// Optimiser steps over `count` dense elements of flat storage: one pass that reads and writes each value once.
-// Rate, step, momentum (beta1 of Adam) and weight decay are in `state`, and what gradients are scaled by. Everywhere
-// `maximize` goes uphill: the gradient counts with the other sign. Parameter and gradient have `dtype`, and so has what
-// is kept per element; but with `master`, the 16-bit parameter in f32, all that is kept is f32, and `param` gets the
-// rounded result. A parameter that is not its master's rounding was changed by others, and its master takes it over.
+// Optimiser steps over `count` dense elements of flat storage. One pass reads and writes each value once.
+// The learning rate, the step, the momentum (beta1 of Adam), the weight decay and the scale of the gradients are in
+// `state`. `maximize` always goes uphill: the gradient counts with the opposite sign.
+// Parameter and gradient have `dtype`, and so have the values kept per element. With `master`, the f32 copy of a 16-bit
+// parameter, all kept values are f32 and `param` gets the rounded result. If a parameter is not its master's rounding,
+// other code has changed it, and the master takes over the new value.
 
 namespace tandem::inline v0::kernels {
 
-/// Fewer elements than these a CPU updates on one thread: what they cost less on two is spent on moving them to the
-/// caches of those that use them next.
+/// Smallest number of elements that a CPU updates on several threads. For fewer, the time that two threads save is
+/// spent on moving the elements to the caches of the threads that use them next.
 inline constexpr std::int64_t kSharedUpdate = 131072;
 
 /// g += weight_decay * p;  with momentum: b = momentum * b + (1 - dampening) * g (b = g at step 1),
@@ -36,9 +37,9 @@ struct Sgd {
 void run(OnCpu, Context& context, const Sgd& kernel);
 void run(OnCuda, Context& context, const Sgd& kernel);
 
-/// Kingma and Ba, 2015, with bias correction; weight decay is added to the gradient, or, decoupled (AdamW, Loshchilov
-/// and Hutter, 2019), shrinks the parameter by lr * weight_decay first. With max_exp_avg_sq (AMSGrad; Reddi, Kale and
-/// Kumar, 2018) the largest second moment so far takes the place of the present one.
+/// Kingma and Ba, 2015, with bias correction. Weight decay is added to the gradient; if decoupled (AdamW, Loshchilov
+/// and Hutter, 2019), it shrinks the parameter by lr * weight_decay first. With max_exp_avg_sq (AMSGrad; Reddi, Kale
+/// and Kumar, 2018) the largest second moment so far replaces the present one.
 struct Adam {
   static constexpr const char* kName = "adam";
   DType dtype;

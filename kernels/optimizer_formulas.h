@@ -7,20 +7,21 @@
 #include <tandem/core/host_device.h>
 #include <tandem/kernels/optimizer.h>
 
-// One element of each optimiser's step, once for all backends: T is what is stored, C what it computes in, g the
-// gradient to go against. The factors are what the elements of a step share. Inlined by force: the loops around them
-// are vectors.
+// One element of each optimiser's step, shared by all backends. T is the stored type, C the type it is computed in, and
+// g the gradient to go against. The factors are shared by the elements of a step. Inlined by force, so that the loops
+// around the formulas vectorise.
 
 namespace tandem::inline v0::kernels::formula {
 
-// A quotient 0 / 0 is to be 0, also without eps: what has never had a gradient stays as it is, and with it the gaps of
-// a ParameterStore. The smallest normal number is lost in the root of any other second moment.
+// Makes the quotient 0 / 0 become 0, even without eps: a parameter that has never had a gradient stays as it is, and so
+// do the gaps of a ParameterStore. The root of any other second moment swallows the smallest normal number.
 template <class C>
 TANDEM_HD C positive(double eps) {
   return std::max(static_cast<C>(eps), std::numeric_limits<C>::min());
 }
 
-/// The gradient with the weight decay's part. None is none: 0 * inf would make NaN of an infinite parameter.
+/// The gradient with the weight decay's part. Without decay nothing is added, because 0 * inf would make NaN of an
+/// infinite parameter.
 template <class C>
 [[gnu::always_inline]] TANDEM_HD inline C decayed(C g, C decay, C param) {
   return decay == C(0) ? g : g + decay * param;
@@ -72,7 +73,7 @@ TANDEM_HD AdamFactors<C> factors(const Adam& kernel, const StepState& state) {
           .shrink = kernel.decoupled ? static_cast<C>(1 - lr * state.weight_decay) : C(1),
           .decay = kernel.decoupled ? C(0) : static_cast<C>(state.weight_decay)};
 }
-/// m and v are exp_avg and exp_avg_sq; `largest` is max_exp_avg_sq, of no use without kLargest.
+/// m and v are exp_avg and exp_avg_sq; `largest` is max_exp_avg_sq, unused without kLargest.
 template <bool kLargest, class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void adam(const AdamFactors<C>& by, C g, T& param, T& m, T& v, T& largest) {
   const C p = param * by.shrink;
@@ -80,7 +81,7 @@ template <bool kLargest, class T, class C>
   m = T(by.beta1 * m + by.rest1 * g);
   v = T(by.beta2 * v + by.rest2 * g * g);
   if constexpr (kLargest) {
-    largest = C(v) <= C(largest) ? largest : v;  // NaN comes through
+    largest = C(v) <= C(largest) ? largest : v;  // a NaN stays
   }
   const C second = C(kLargest ? largest : v);
   param = T(p - by.step_size * m / (std::sqrt(second) * by.root2 + by.eps));
@@ -99,7 +100,7 @@ TANDEM_HD RmsPropFactors<C> factors(const RmsProp& kernel, const StepState& stat
           .decay = static_cast<C>(state.weight_decay),
           .momentum = static_cast<C>(state.momentum)};
 }
-/// `mean` and `buffer` are grad_avg and momentum_buffer, of no use without kCentered and kMomentum.
+/// `mean` and `buffer` are grad_avg and momentum_buffer, unused without kCentered and kMomentum.
 template <bool kCentered, bool kMomentum, class T, class C>
 [[gnu::always_inline]] TANDEM_HD inline void rms_prop(const RmsPropFactors<C>& by, C g, T& param, T& square, T& mean,
                                                       T& buffer) {
@@ -109,7 +110,7 @@ template <bool kCentered, bool kMomentum, class T, class C>
   if constexpr (kCentered) {
     mean = T(by.alpha * mean + by.rest * g);
     variance -= mean * mean;
-    variance = variance < C(0) ? C(0) : variance;  // by rounding; the root would be no number
+    variance = variance < C(0) ? C(0) : variance;  // rounding can make it negative, and its root NaN
   }
   C step = g / (std::sqrt(variance) + by.eps);
   if constexpr (kMomentum) {
@@ -137,18 +138,19 @@ template <class T, class C>
   param = T(param - by.lr * g / (std::sqrt(C(sum)) + by.eps));
 }
 
-/// What the update of a parameter of 16 bits starts from.
+/// The value from which the update of a 16-bit parameter starts: the master, unless other code has changed the
+/// parameter.
 template <class T>
 TANDEM_HD float master_of(float master, T param) {
   return T(master).bits() == param.bits() ? master : static_cast<float>(param);
 }
 
-/// What the elements of an update share, the gradient's part in it included.
+/// Values that the elements of an update share, including the factor of the gradient.
 template <class C, class Factors>
 struct Update {
   Factors by;
-  C gradient;  // is multiplied with this: 1 / scale, negative to go uphill
-  bool skip;   // it is left out
+  C gradient;  // factor of the gradient: 1 / scale, negative to go uphill
+  bool skip;   // the update is left out
 };
 template <class C, class Kernel>
 TANDEM_HD auto update(const Kernel& kernel, StepState state) {

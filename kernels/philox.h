@@ -7,8 +7,8 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit numbers from a
-/// key and a counter, without state. The same on every device.
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): computes four 32-bit numbers
+/// from a key and a counter, without state. The numbers are the same on every device.
 [[gnu::always_inline]] TANDEM_HD inline std::array<std::uint32_t, 4> philox(std::uint64_t key,
                                                                             std::uint64_t counter_low,
                                                                             std::uint64_t counter_high = 0) noexcept {
@@ -31,13 +31,13 @@ namespace tandem::inline v0::kernels {
   return {x0, x1, x2, x3};
 }
 
-/// [0, 1) on a grid of 2^-24: exact in f32.
+/// Maps to [0, 1) on a grid of 2^-24, which is exact in f32.
 TANDEM_HD inline float uniform_f32(std::uint32_t bits) noexcept { return static_cast<float>(bits >> 8) * 0x1p-24f; }
-/// [0, 1) on a grid of 2^-53.
+/// Maps to [0, 1) on a grid of 2^-53.
 TANDEM_HD inline double uniform_f64(std::uint32_t high, std::uint32_t low) noexcept {
   return static_cast<double>(((std::uint64_t{high} << 32) | low) >> 11) * 0x1p-53;
 }
-/// [0, bound) without modulo bias beyond 2^-64 (a 64-bit draw, multiplied and shifted).
+/// Maps to [0, bound) by multiplying a 64-bit draw and shifting; the bias is at most 2^-64.
 TANDEM_HD inline std::uint64_t bounded(std::uint32_t high, std::uint32_t low, std::uint64_t bound) noexcept {
   const std::uint64_t draw = (std::uint64_t{high} << 32) | low;
   // The high 64 bits of the 128-bit product.

@@ -8,10 +8,10 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Element-wise functions of up to three inputs a, b, c and two scalars s, t; formulas in pointwise_formulas.h. The
-/// names of gradient functions end in _grad; their first input is the gradient g of the result.
+/// Element-wise functions of up to three inputs a, b, c and two scalars s, t. The formulas are in pointwise_formulas.h.
+/// The names of gradient functions end in _grad; their first input is the gradient g of the result.
 enum class PointwiseOp : std::uint8_t {
-  // For every type but bool.
+  // These functions take every type but bool.
   copy,         // a
   add,          // a + b
   sub,          // a - b
@@ -24,12 +24,12 @@ enum class PointwiseOp : std::uint8_t {
   sign,     // -1, 0 or 1; NaN stays NaN
   relu,     // max(a, 0); NaN stays NaN
   clamp,    // min(max(a, s), t); NaN stays NaN
-  maximum,  // of a and b; NaN if one of them is
+  maximum,  // the larger of a and b; NaN if one of them is
   minimum,
   equal,       // a == b ? 1 : 0, in the inputs' type; NaN equals NaN
   pow,         // a ** b; integers wrap around
   pow_scalar,  // a ** s
-  // The rest is for floating point only.
+  // The functions below take floating point only.
   div,          // a / b
   rdiv_scalar,  // s / a
   exp,
@@ -47,20 +47,20 @@ enum class PointwiseOp : std::uint8_t {
   sigmoid,
   silu,        // a * sigmoid(a)
   gelu,        // a * Phi(a)
-  gelu_tanh,   // its approximation by tanh
+  gelu_tanh,   // gelu approximated by tanh
   softplus,    // log(1 + exp(s a)) / s, and a where s a > t
   leaky_relu,  // a > 0 ? a : s a
   elu,         // a > 0 ? a : s (exp(a) - 1)
-  // Gradients: g, then y (the result) or x (the input).
-  abs_grad,      // g, x      also that of the absolute value's relatives: g * sign(x)
-  relu_grad,     // g, y      g where y > 0 or NaN
-  clamp_grad,    // g, x      g where s <= x <= t
-  extreme_grad,  // g, a, b   of maximum(a, b) with respect to a: all where a > b, half where equal; all where one is
-                 // NaN
-  div_grad,      // g, a, b   of a / b with respect to b
+  // Gradient functions take g, then y (the result) or x (the input).
+  abs_grad,           // g, x      g * sign(x)
+  relu_grad,          // g, y      g where y > 0 or NaN
+  clamp_grad,         // g, x      g where s <= x <= t
+  extreme_grad,       // g, a, b   of maximum(a, b) with respect to a: g where a > b, g / 2 where equal; g where one is
+                      // NaN
+  div_grad,           // g, a, b   of a / b with respect to b
   rdiv_scalar_grad,   // g, x
   pow_grad_base,      // g, a, b   of a ** b with respect to a
-  pow_grad_exponent,  // g, a, b   and to b
+  pow_grad_exponent,  // g, a, b   of a ** b with respect to b
   pow_scalar_grad,    // g, x
   expm1_grad,         // g, y
   log1p_grad,         // g, x
@@ -81,7 +81,7 @@ enum class PointwiseOp : std::uint8_t {
 
 inline constexpr PointwiseOp kLastIntegerPointwise = PointwiseOp::pow_scalar;
 
-/// out = op(inputs) or out += op(inputs). All operands have `dtype` and run along `loop` (stride 0 broadcasts); 16-bit
+/// out = op(inputs) or out += op(inputs). All operands have `dtype` and run along `loop` (stride 0 broadcasts). 16-bit
 /// types are computed in f32 and rounded once. `out` may be exactly one of the inputs; other overlaps are not allowed.
 struct Pointwise {
   static constexpr const char* kName = "pointwise";
@@ -90,39 +90,11 @@ struct Pointwise {
   Accumulate accumulate = Accumulate::no;
   Loop loop;
   Operand out;
-  Operand in[3];  // unused ones point at in[0]
+  Operand in[3];  // unused inputs point at in[0]
   double s = 0;
   double t = 0;
 };
 void run(OnCpu, Context& context, const Pointwise& kernel);
 void run(OnCuda, Context& context, const Pointwise& kernel);
-
-enum class CompareOp : std::uint8_t { eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor };
-
-/// out = a op b, as bool; a and b have `dtype`, of which anything but 0 counts as true for the logical ones.
-struct Compare {
-  static constexpr const char* kName = "compare";
-  CompareOp op;
-  DType dtype;
-  Loop loop;
-  Operand out;  // bool
-  Operand a;
-  Operand b;
-};
-void run(OnCpu, Context& context, const Compare& kernel);
-void run(OnCuda, Context& context, const Compare& kernel);
-
-/// out = condition ? a : b; a, b and out have elements of `item_size` bytes.
-struct Where {
-  static constexpr const char* kName = "where";
-  std::int64_t item_size;
-  Loop loop;
-  Operand out;
-  Operand condition;  // bool
-  Operand a;
-  Operand b;
-};
-void run(OnCpu, Context& context, const Where& kernel);
-void run(OnCuda, Context& context, const Where& kernel);
 
 }  // namespace tandem::inline v0::kernels

@@ -8,7 +8,7 @@
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/pointwise.h>
 
-// The formulas of PointwiseOp, once for all backends. Inlined by force, because CPU kernels compile them for more than
+// The formulas of PointwiseOp, shared by all backends. Inlined by force, because CPU kernels compile them for more than
 // one instruction set.
 
 namespace tandem::inline v0::kernels {
@@ -20,7 +20,7 @@ template <class T>
   return T(1) / (T(1) + std::exp(-x));
 }
 
-// x ** n by squaring; a negative exponent leaves 1, -1 or 0, as in integer division.
+// x ** n by squaring. A negative exponent gives 1, -1 or 0, like integer division.
 template <class T>
 [[gnu::always_inline]] TANDEM_HD inline T whole_pow(T base, T exponent) {
   if constexpr (std::is_signed_v<T>) {
@@ -37,7 +37,7 @@ template <class T>
   return result;
 }
 
-// Hendrycks and Gimpel, "Gaussian error linear units", 2016: x Phi(x), and the tanh approximation.
+// GELU is x Phi(x), or its tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
 template <class T>
 [[gnu::always_inline]] TANDEM_HD inline T normal_cdf(T x) {
   return T(0.5) * std::erfc(x * T(-1 / std::numbers::sqrt2));  // 1 + erf would cancel far below 0
@@ -60,7 +60,7 @@ template <class T>
 
 }  // namespace formula
 
-/// T is an integer, float or double.
+/// The result of `op` for one element. T is an integer type, float or double.
 template <PointwiseOp op, class T>
 [[gnu::always_inline]] TANDEM_HD inline T pointwise(T a, [[maybe_unused]] T b, [[maybe_unused]] T c,
                                                     [[maybe_unused]] T s, [[maybe_unused]] T t) {
@@ -142,7 +142,7 @@ template <PointwiseOp op, class T>
   if constexpr (op == elu_grad) return b > T(0) ? a : a * (s * std::exp(b));
 }
 
-/// How many inputs an op reads; the others are not touched.
+/// Number of inputs that an op reads; it does not touch the others.
 TANDEM_HD constexpr int arity(PointwiseOp op) {
   using enum PointwiseOp;
   switch (op) {
@@ -162,7 +162,7 @@ TANDEM_HD constexpr int arity(PointwiseOp op) {
   }
 }
 
-/// Whether a result costs a few instructions that vectorise: worth a loop of its own for every common layout.
+/// True if a result costs a few instructions that vectorise, which is worth a loop of its own for every common layout.
 constexpr bool is_cheap(PointwiseOp op) {
   using enum PointwiseOp;
   return op <= equal || op == pow_scalar || op == div || op == rdiv_scalar || op == PointwiseOp::sqrt ||

@@ -11,8 +11,8 @@
 
 namespace tandem::inline v0::kernels {
 
-/// The element of a RandomFill from its two numbers. A GPU's logarithm and cosine may differ in the last bits, the rest
-/// agrees.
+/// The element of a RandomFill from its two numbers. The last bits of a GPU's logarithm and cosine may differ;
+/// everything else agrees.
 template <Distribution distribution, class T>
 [[gnu::always_inline]] TANDEM_HD inline T draw(double low, double high, std::uint32_t first, std::uint32_t second) {
   if constexpr (distribution == Distribution::uniform) {
@@ -28,7 +28,7 @@ template <Distribution distribution, class T>
     // Rounding may reach the excluded end.
     return C(value) < static_cast<C>(high) || span <= C(0) ? value : convert<T>(low);
   } else if constexpr (distribution == Distribution::normal) {
-    // Box and Muller, 1958; the half keeps the logarithm finite.
+    // Box and Muller, 1958. The added half keeps the logarithm finite.
     const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(first) + 0.5) * 0x1p-32));
     const double angle = 2.0 * std::numbers::pi * (static_cast<double>(second) * 0x1p-32);
     return convert<T>(low + rounded_mul(high * radius, std::cos(angle)));

@@ -4,8 +4,9 @@
 
 namespace tandem::inline v0::kernels {
 
-// A product or a sum that is rounded on its own, where a GPU's compiler would make a*b + c one operation, with one
-// rounding: for numbers that must be the same on every device. (Those of the CPU are compiled without that.)
+// Products that are rounded on their own. A GPU's compiler would otherwise turn a*b + c into one operation with one
+// rounding, and numbers that must be the same on every device would differ. (CPU sources are compiled without that
+// contraction.)
 
 TANDEM_HD inline float rounded_mul(float a, float b) noexcept {
 #if defined(__CUDA_ARCH__)

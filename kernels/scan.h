@@ -8,11 +8,11 @@
 namespace tandem::inline v0::kernels {
 
 /// Running sums along the middle dimension of a dense [outer, size, inner] tensor: out[i] = in[0] + ... + in[i], or
-/// with `reverse` in[i] + ... + in[size - 1]. Sums are kept in f64 and rounded once; those of integers and bools are
-/// i64.
+/// with `reverse` in[i] + ... + in[size - 1]. Floating-point sums are kept in f64 and rounded once; sums of integers
+/// and bools are i64.
 struct CumSum {
   static constexpr const char* kName = "cumsum";
-  DType dtype;  // of in
+  DType dtype;  // type of in
   bool reverse = false;
   Accumulate accumulate = Accumulate::no;
   std::int64_t outer, size, inner;

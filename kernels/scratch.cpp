@@ -14,7 +14,8 @@ namespace tandem::inline v0::kernels {
 namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kFirstBlock = std::size_t{64} << 10;
-// Behind each allocation, under AddressSanitizer: what is written behind one's end is not the neighbour's beginning.
+// Gap after each allocation, so that AddressSanitizer sees a write past its end instead of letting it reach the next
+// one.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kRedZone = 64;
 #else
@@ -55,7 +56,7 @@ void* ScratchArena::allocate(std::size_t bytes) {
     used = 0;
   }
   if (block == blocks_.size()) {
-    if (total_ + bytes > kCeiling) {  // blocks that nobody uses now were too small: they make room
+    if (total_ + bytes > kCeiling) {  // unused blocks were too small: they make room
       while (blocks_.size() > block_ + (used_ > 0 ? 1 : 0)) {
         total_ -= blocks_.back().bytes;
         blocks_.pop_back();

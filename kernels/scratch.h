@@ -8,13 +8,14 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Workspace for the length of one kernel call: a stack of bytes that grows to what is needed and is then kept, so
-/// that a warm kernel never asks the system for memory. One thread at a time.
+/// Workspace for the duration of one kernel call. It is a stack of bytes that grows as needed and is kept between
+/// calls, so a warm kernel never asks the system for memory. Used by one thread at a time.
 class TANDEM_API ScratchArena {
  public:
   static constexpr std::size_t kCeiling = std::size_t{256} << 20;
 
-  /// 64-byte aligned; throws OutOfMemory above the ceiling. Valid until the ScratchScope around it ends.
+  /// Allocates 64-byte aligned memory, valid until the ScratchScope around it ends. Throws OutOfMemory above the
+  /// ceiling.
   void* allocate(std::size_t bytes);
 
   template <class T>
@@ -31,20 +32,20 @@ class TANDEM_API ScratchArena {
     std::unique_ptr<std::byte, Free> memory;
     std::size_t bytes = 0;
   };
-  // Under AddressSanitizer what is not given out cannot be touched.
+  // Makes memory that is not handed out untouchable under AddressSanitizer.
 #if defined(__SANITIZE_ADDRESS__)
   void close_rest() noexcept;
 #else
   void close_rest() noexcept {}
 #endif
 
-  std::vector<Block> blocks_;  // a block that is too small is followed by a larger one, never moved
+  std::vector<Block> blocks_;  // never moved; a block that is too small is followed by a larger one
   std::size_t block_ = 0;
   std::size_t used_ = 0;
   std::size_t total_ = 0;
 };
 
-/// Gives back, at its end, what was allocated since its start.
+/// Gives back, at its end, all memory allocated since its start.
 class ScratchScope {
  public:
   explicit ScratchScope(ScratchArena& arena) noexcept : arena_(arena), block_(arena.block_), used_(arena.used_) {}

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include <tandem/autograd/ops.h>
 #include <tandem/nn/module.h>
 
@@ -8,7 +10,7 @@ namespace tandem::inline v0::nn {
 /// max(x, 0), element by element.
 class ReLU : public Module<ReLU> {
  public:
-  Tensor forward(const Tensor& x) const { return relu(x); }
+  Tensor forward(Tensor x) const { return relu(std::move(x)); }
 };
 
 /// Hyperbolic tangent, element by element.
@@ -29,7 +31,8 @@ class SiLU : public Module<SiLU> {
   Tensor forward(const Tensor& x) const { return silu(x); }
 };
 
-/// x * Phi(x), Phi the normal distribution function, or its approximation by tanh (Hendrycks and Gimpel, 2016).
+/// x * Phi(x), where Phi is the normal distribution function, or the approximation of it by tanh (Hendrycks and Gimpel,
+/// 2016).
 class TANDEM_API GELU : public Module<GELU> {
  public:
   explicit GELU(GELUApproximation approximate = GELUApproximation::none);
@@ -71,7 +74,7 @@ class TANDEM_API Softplus : public Module<Softplus> {
   double threshold_;
 };
 
-/// exp(x) over its sum along a dimension; negative ones count from the end.
+/// exp(x) over the sum of exp(x) along a dimension. A negative dimension counts from the end.
 class TANDEM_API Softmax : public Module<Softmax> {
  public:
   explicit Softmax(int dim);
@@ -81,7 +84,7 @@ class TANDEM_API Softmax : public Module<Softmax> {
   int dim_;
 };
 
-/// The logarithm of that, without overflow.
+/// The logarithm of Softmax, computed without overflow.
 class TANDEM_API LogSoftmax : public Module<LogSoftmax> {
  public:
   explicit LogSoftmax(int dim);

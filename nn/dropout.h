@@ -4,8 +4,8 @@
 
 namespace tandem::inline v0::nn {
 
-/// In training mode each element is zero with probability p and scaled by 1 / (1 - p) otherwise; in evaluation x
-/// passes (Srivastava et al., 2014). Draws come from the current generator.
+/// In training, each element becomes zero with probability p and is otherwise scaled by 1 / (1 - p). Evaluation returns
+/// x unchanged (Srivastava et al., 2014). Draws come from the current generator.
 class TANDEM_API Dropout : public Module<Dropout> {
  public:
   /// Throws ConfigError unless 0 <= p <= 1.

@@ -4,7 +4,7 @@
 
 namespace tandem::inline v0::nn {
 
-/// Makes dimensions start_dim to end_dim (included) one: [batch, 1, 28, 28] to [batch, 784].
+/// Merges dimensions start_dim to end_dim (inclusive) into one: [batch, 1, 28, 28] becomes [batch, 784].
 class TANDEM_API Flatten : public Module<Flatten> {
  public:
   explicit Flatten(int start_dim = 1, int end_dim = -1);

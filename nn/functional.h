@@ -2,7 +2,7 @@
 
 #include <tandem/autograd/ops.h>
 
-// torch.nn.functional, as people look for it.
+// The functions of torch.nn.functional, under the names that users of PyTorch look for.
 
 namespace tandem::inline v0::nn {
 

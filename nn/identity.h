@@ -4,7 +4,7 @@
 
 namespace tandem::inline v0::nn {
 
-/// Hands on its input, the same tensor: what stands in for a layer that is left out.
+/// Returns its input, the same tensor. Use it in place of a layer that is left out.
 class Identity : public Module<Identity> {
  public:
   Tensor forward(const Tensor& x) const { return x; }

@@ -29,7 +29,7 @@ Fans fans_of(const char* what, const Tensor& weight) {
   return {static_cast<double>(weight.size(1)) * field, static_cast<double>(weight.size(0)) * field};
 }
 
-// gain^2 as a fraction: a bound is then one division and one root, without the rounding of those in between.
+// gain^2 as a fraction. A bound then takes one division and one root, without intermediate rounding.
 struct SquaredGain {
   double numerator;
   double denominator;
@@ -47,7 +47,8 @@ SquaredGain squared_gain(Nonlinearity nonlinearity, double slope) {
   return {1, 1};
 }
 
-// sqrt(factor * gain^2 / fan); 0 for a layer without inputs (or outputs), which has nothing to draw.
+// sqrt(factor * gain^2 / fan). The scale is 0 for a layer without inputs (or outputs): such a weight has no elements to
+// draw.
 double kaiming_scale(const char* what, const Tensor& weight, double factor, double a, FanMode mode,
                      Nonlinearity nonlinearity) {
   const Fans fans = fans_of(what, weight);
@@ -67,18 +68,18 @@ void check_floating(const char* what, const Tensor& tensor) {
                     tensor.dtype());
 }
 
-// Elements are drawn in f64 in host memory, and then converted: the same for all types and devices.
+// Elements are drawn in f64 in host memory and then converted, so that every type and device gets the same draws.
 TensorOptions drawn() { return {.dtype = DType::f64, .device = "cpu:0"}; }
 
-// Rows of `rows` without their parts along the rows of `basis`, which are of length 1 and at right angles. Twice: the
-// first time leaves rounding errors as large as what was taken away, and that may be most of a row.
+// Removes from `rows` their components along the rows of `basis`, which are orthonormal. Two passes are needed: the
+// first leaves rounding errors as large as the components that it removed, and those may be most of a row.
 void remove_parts(Tensor rows, const Tensor& basis) {
   for (int pass = 0; pass < 2; ++pass) {
     rows.sub_(rows.matmul(basis.t()).matmul(basis));
   }
 }
 
-// Gram and Schmidt, for blocks of rows at a time, so that nearly all is products of matrices.
+// Gram-Schmidt on blocks of rows, so that nearly all work is matrix products.
 void orthonormalize_rows(const Tensor& matrix) {
   constexpr std::int64_t kBlock = 64;
   for (std::int64_t first = 0; first < matrix.size(0); first += kBlock) {
@@ -118,7 +119,7 @@ Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double 
                      mean, std, low, high);
   double from = (low - mean) / std;
   double to = (high - mean) / std;
-  // Drawn from the lower half, where probabilities close to 0 have all their digits.
+  // The draw is made in the lower half, where probabilities close to 0 keep all their digits.
   const double sign = from + to > 0 ? -1 : 1;
   if (sign < 0) {
     std::swap(from, to);

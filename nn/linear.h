@@ -7,7 +7,7 @@
 
 namespace tandem::inline v0::nn {
 
-/// What a Linear can be made with.
+/// Options of a Linear.
 struct LinearOptions {
   bool bias = true;                             // whether b is added
   std::optional<Device> device = std::nullopt;  // of its parameters; default: the current device

@@ -5,12 +5,12 @@
 #include <tandem/nn/functional.h>
 #include <tandem/nn/module.h>
 
-// Losses as modules: the functions of autograd/ops.h with their options kept. Class weights and positive weights are
-// buffers: they move and convert with the module, and are in its state dict.
+// Losses as modules: each keeps the options of a function of autograd/ops.h. Class weights and positive weights are
+// buffers: they move and convert with the module and are part of its state dict.
 
 namespace tandem::inline v0::nn {
 
-/// Mean (or sum, or each) of (input - target)^2; shapes must be equal.
+/// Mean (or sum, or each element, by `reduction`) of (input - target)^2. Shapes must be equal.
 class MSELoss : public Module<MSELoss> {
  public:
   explicit MSELoss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
@@ -20,7 +20,7 @@ class MSELoss : public Module<MSELoss> {
   Reduction reduction_;
 };
 
-/// Mean (or sum, or each) of |input - target|.
+/// Mean (or sum, or each element, by `reduction`) of |input - target|.
 class L1Loss : public Module<L1Loss> {
  public:
   explicit L1Loss(Reduction reduction = Reduction::mean) : reduction_(reduction) {}
@@ -30,7 +30,7 @@ class L1Loss : public Module<L1Loss> {
   Reduction reduction_;
 };
 
-/// Squared below beta, absolute above: see smooth_l1_loss.
+/// Quadratic below beta, linear above: see smooth_l1_loss.
 class SmoothL1Loss : public Module<SmoothL1Loss> {
  public:
   explicit SmoothL1Loss(Reduction reduction = Reduction::mean, double beta = 1) : reduction_(reduction), beta_(beta) {}
@@ -43,7 +43,7 @@ class SmoothL1Loss : public Module<SmoothL1Loss> {
   double beta_;
 };
 
-/// Squared up to delta, absolute beyond: see huber_loss.
+/// Quadratic up to delta, linear beyond: see huber_loss.
 class HuberLoss : public Module<HuberLoss> {
  public:
   explicit HuberLoss(Reduction reduction = Reduction::mean, double delta = 1) : reduction_(reduction), delta_(delta) {}
@@ -75,7 +75,7 @@ class TANDEM_API BCEWithLogitsLoss : public Module<BCEWithLogitsLoss> {
   Tensor forward(const Tensor& logits, const Tensor& target) const;
 
   Buffer weight;      // undefined without weights
-  Buffer pos_weight;  // likewise
+  Buffer pos_weight;  // undefined without positive weights
 
  private:
   Reduction reduction_;
@@ -94,7 +94,7 @@ class TANDEM_API NLLLoss : public Module<NLLLoss> {
   Reduction reduction_;
 };
 
-/// Softmax and negative log-likelihood in one: logits [rows, classes, ...], class indices or probabilities.
+/// Softmax and negative log-likelihood in one. Takes logits [rows, classes, ...] and class indices or probabilities.
 class TANDEM_API CrossEntropyLoss : public Module<CrossEntropyLoss> {
  public:
   explicit CrossEntropyLoss(const CrossEntropyLossOptions& options = {});

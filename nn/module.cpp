@@ -28,7 +28,7 @@ std::string detail::short_type_name(const std::type_info& type) {
 
 namespace {
 
-// Names are prefixes of what is below: a new parent changes them all.
+// A module's path is a prefix of the names below it, so a new parent changes them all.
 void refresh_paths(ModuleState& state) {
   for (auto& [name, tensor] : state.parameters) {
     autograd::set_parameter_name(tensor, join(state.path, name));
@@ -49,7 +49,7 @@ void check_name(const ModuleState& state, const std::string& name) {
                      "{}: the name '{}' is taken already", state.type, name);
 }
 
-// What a slot can be made of.
+// Throws ConfigError for a value that no slot can hold.
 void check_value(const ModuleState& state, const char* what, const std::string& name, const Tensor& value) {
   check<ConfigError>(value.defined(), "{}: {} '{}' is undefined", state.type, what, name);
   check<ConfigError>(value.is_leaf(),
@@ -57,7 +57,7 @@ void check_value(const ModuleState& state, const char* what, const std::string& 
                      what, name);
 }
 
-// Whether some parameter of the tree asks for a gradient.
+// Whether any parameter of the tree requires a gradient.
 bool trains(const ModuleState& state) {
   bool any = false;
   detail::for_each_slot(state, "",
@@ -65,7 +65,7 @@ bool trains(const ModuleState& state) {
   return any;
 }
 
-// A module is about to be overwritten, member by member: none of its parameters is registered any more.
+// Called before a module is overwritten, member by member: unregisters all parameters of the tree.
 void give_up(ModuleState& state) {
   state.release_slots();
   for (auto& [name, child] : state.children) {
@@ -88,7 +88,8 @@ ModuleBase::ModuleBase(const std::type_info& type) : ModuleRef(std::make_shared<
 }
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
-  // When a whole module is assigned its base comes first, and with its old state its members lose their parent.
+  // Assigning a whole module assigns its base first. The old state is released here, so the members that follow have no
+  // parent any more.
   if (state_ != nullptr && state_->parent != nullptr && state_ != other.state_) {
     ModuleState& added = other.live_state();
     check<ConfigError>(added.parent == nullptr,
@@ -211,7 +212,7 @@ void ModuleBase::check_registered() const {
   if (scope == nullptr || !state.has_parameters || !core::thread_state().grad_enabled) {
     return;
   }
-  // Not only whether it has a parent: of a module that nobody registered, a layer may be called.
+  // Looking at `parent` is not enough: the layer called may belong to a module that is itself registered nowhere.
   const ModuleState& root = root_of(state);
   if (scope->tree == &root || !trains(state)) [[likely]] {
     return;

@@ -14,14 +14,14 @@
 namespace tandem::inline v0::nn {
 
 namespace detail {
-/// `index`; throws ConfigError unless it is below `size`, the number of modules in `list`.
+/// Returns `index`. Throws ConfigError unless it is below `size`, the number of modules in `list`.
 TANDEM_API std::size_t checked_index(const ModuleRef& list, std::size_t index, std::size_t size);
 }  // namespace detail
 
-/// Modules of one type M, which a model calls as it likes; named "0", "1", ... in the order in which they came:
+/// Modules of one type M, which the model calls as it likes. Their names are "0", "1", ... in the order of addition:
 /// `nn::ModuleList<nn::Linear> layers = child("layers", nn::ModuleList<nn::Linear>());`, then
-/// `layers.push_back(nn::Linear(3, 4))` and `for (const auto& layer : layers) { x = layer(x); }`. Elements stay where
-/// they are in memory, also when more come or the list is moved. For layers of different types see Sequential.
+/// `layers.push_back(nn::Linear(3, 4))` and `for (const auto& layer : layers) { x = layer(x); }`. Elements keep their
+/// addresses when the list grows or is moved. For layers of different types see Sequential.
 template <std::derived_from<ModuleBase> M>
 class ModuleList : public Module<ModuleList<M>> {
   using Held = std::vector<std::unique_ptr<M>>;
@@ -59,13 +59,13 @@ class ModuleList : public Module<ModuleList<M>> {
   };
 
  public:
-  /// `nn::ModuleList<nn::Linear>(nn::Linear(2, 3), nn::Linear(3, 1))`; none is fine.
+  /// `nn::ModuleList<nn::Linear>(nn::Linear(2, 3), nn::Linear(3, 1))`; may be empty.
   template <std::same_as<M>... Modules>
   explicit ModuleList(Modules... modules) {
     (push_back(std::move(modules)), ...);
   }
 
-  /// One more at the end; the element.
+  /// Appends a module and returns the element.
   M& push_back(M module) {
     static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
     auto held = std::make_unique<M>(std::move(module));
@@ -81,19 +81,19 @@ class ModuleList : public Module<ModuleList<M>> {
 
   /// Number of modules.
   std::size_t size() const noexcept { return modules_.size(); }
-  /// Whether there is none.
+  /// Whether the list is empty.
   bool empty() const noexcept { return modules_.empty(); }
-  /// One of them. Throws ConfigError when there are not so many.
+  /// The module at `index`. Throws ConfigError when the list is too short.
   M& operator[](std::size_t index) { return *modules_[detail::checked_index(*this, index, size())]; }
   const M& operator[](std::size_t index) const { return *modules_[detail::checked_index(*this, index, size())]; }
 
   /// The modules in order, as M&.
   auto begin() noexcept { return Iterator<M>(modules_.cbegin()); }
-  /// Behind the last one.
+  /// One past the last module.
   auto end() noexcept { return Iterator<M>(modules_.cend()); }
   /// The modules in order, as const M&.
   auto begin() const noexcept { return Iterator<const M>(modules_.cbegin()); }
-  /// Behind the last one.
+  /// One past the last module.
   auto end() const noexcept { return Iterator<const M>(modules_.cend()); }
 
  private:

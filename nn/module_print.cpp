@@ -18,7 +18,7 @@ void print_children(std::string& out, const ModuleRef& module, std::size_t inden
   }
 }
 
-// The same, but neighbours that read the same share a line.
+// Like print_children(), but equal neighbours share a line.
 void print_list(std::string& out, const ModuleRef& list, std::size_t indent) {
   const NamedModules children = list.named_children();
   std::vector<std::string> texts;

@@ -62,7 +62,7 @@ std::vector<T> without_names(const std::vector<std::pair<std::string, T>>& named
   return values;
 }
 
-// visit(full name, module), each before its children.
+// Calls visit(full name, module) for each module before its children.
 template <class Visit>
 void for_each_module(const std::shared_ptr<ModuleState>& state, const std::string& prefix, Visit&& visit) {
   visit(prefix, state);
@@ -76,7 +76,7 @@ auto find(List& list, std::string_view name) {
   return std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
-// Throws for a name that is not in `list`, with one that it may have meant.
+// Throws for a name that is not in `list` and suggests a similar one.
 template <class List>
 [[noreturn]] void fail_missing(const ModuleState& from, const char* what, std::string_view target, const List& list) {
   std::vector<std::string> names;
@@ -162,7 +162,7 @@ ModuleRef ModuleRef::get_submodule(std::string_view target) const {
   return ModuleRef(std::move(state));
 }
 
-// Children by index, and each held: fn may add some.
+// Iterates by index and holds each child, because fn may add children.
 void ModuleRef::apply(const std::function<void(ModuleRef)>& fn) const {
   const std::shared_ptr<ModuleState> state = state_;
   for (std::size_t i = 0; i < live_state().children.size(); ++i) {
@@ -205,7 +205,7 @@ void ModuleRef::requires_grad_(bool on) {
   }
 }
 
-// `wanted(tensor)` is the tensor to take its place; the same one if nothing changes.
+// `wanted(tensor)` returns the replacement, or the same tensor if nothing changes.
 template <class Convert>
 void ModuleRef::convert(Convert&& wanted) {
   const NoGradGuard no_grad;

@@ -17,7 +17,8 @@ namespace tandem::inline v0::nn {
 
 namespace detail {
 struct ModuleState;
-/// Grows whenever any module registers something: who keeps a list of parameters looks whether it is still the list.
+/// Grows whenever any module registers anything. Code that caches a list of parameters compares versions to see whether
+/// the list is current.
 TANDEM_API std::uint64_t structure_version() noexcept;
 }  // namespace detail
 
@@ -28,82 +29,84 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 /// Modules with their names, in order.
 using NamedModules = std::vector<std::pair<std::string, ModuleRef>>;
 
-/// A module of a tree: what apply(), modules() and get_submodule() hand out, and what every module is as well. A light
-/// handle; copies mean the same module, and keep its names and tensors alive. It does not lead to the C++ object, which
-/// may have moved: ask for type_name() and for parameters by name.
+/// A module of a tree, as apply(), modules() and get_submodule() return it; every module is one, too. A light handle:
+/// copies refer to the same module and keep its names and tensors alive. It gives no access to the C++ object, which
+/// may have moved: use type_name() and parameters by name.
 class TANDEM_API ModuleRef {
  public:
-  /// Its class without namespace and template arguments: "Linear".
+  /// The class without namespace and template arguments: "Linear".
   const std::string& type_name() const;
-  /// Where it is in its tree: "encoder.0"; empty for a root.
+  /// The position in the tree: "encoder.0"; empty for a root.
   const std::string& path() const;
-  /// Its options as they are printed: "in_features=64, out_features=256, bias=true".
+  /// The options as printed: "in_features=64, out_features=256, bias=true".
   const std::string& description() const;
 
-  /// Each parameter once, in registration order: own ones first, then (`recurse`) those of the children (tied ones
-  /// where they come first). Handles share the module's tensors.
+  /// Each parameter once, in registration order: the module's own first, then (`recurse`) those of its children. A tied
+  /// parameter appears where it comes first. Handles share the module's tensors.
   std::vector<Tensor> parameters(bool recurse = true) const;
-  /// The same with their names, as seen from here: "encoder.0.weight".
+  /// The parameters with their names relative to this module: "encoder.0.weight".
   NamedTensors named_parameters(bool recurse = true) const;
-  /// Each buffer once, in the same order.
+  /// Each buffer once, in registration order like parameters().
   std::vector<Tensor> buffers(bool recurse = true) const;
-  /// The same with their names.
+  /// The buffers with their names relative to this module.
   NamedTensors named_buffers(bool recurse = true) const;
-  /// The parameter "weight", or "encoder.0.weight" below. Throws ConfigError when there is none.
+  /// The parameter "weight", or "encoder.0.weight" of a module below. Throws ConfigError for an unknown name.
   Tensor get_parameter(std::string_view target) const;
-  /// The same for a buffer.
+  /// The buffer of that name, here or below. Throws ConfigError for an unknown name.
   Tensor get_buffer(std::string_view target) const;
 
-  /// Itself and all below: each module before its children.
+  /// This module and all below, each before its children.
   std::vector<ModuleRef> modules() const;
-  /// The same with their names, as seen from here: "", "encoder", "encoder.0".
+  /// The modules with their names relative to this one: "", "encoder", "encoder.0".
   NamedModules named_modules() const;
-  /// Those directly below.
+  /// The modules directly below.
   std::vector<ModuleRef> children() const;
-  /// The same with their names.
+  /// The modules directly below, with their names.
   NamedModules named_children() const;
-  /// The module "encoder.0" below; itself for "". Throws ConfigError when there is none.
+  /// The module "encoder.0" below, or this module for "". Throws ConfigError for an unknown name.
   ModuleRef get_submodule(std::string_view target) const;
   /// Calls fn with every module of the tree, children before their parent:
   /// `model.apply([](const nn::ModuleRef& m) { if (m.type_name() == "Linear") { ... m.get_parameter("weight") ... }
   /// });`
   void apply(const std::function<void(ModuleRef)>& fn) const;
 
-  /// Number of elements of all parameters (or only of those that require a gradient); tied ones count once.
+  /// Number of elements of all parameters (or only of those that require a gradient). Tied parameters count once.
   std::int64_t num_parameters(bool trainable_only = false) const;
-  /// Bytes of all parameters and buffers, without gradients; tied ones count once.
+  /// Bytes of all parameters and buffers, without gradients. Tied parameters count once.
   std::int64_t num_bytes() const;
 
-  /// Every parameter and buffer by name (tied ones under each name), without history. Shares memory with the module
-  /// until that moves: by to(), or by the first optimiser built of its parameters. clone() what should stay as it is.
+  /// Every parameter and buffer by name (a tied one under each of its names), without history. The tensors share memory
+  /// with the module until the module moves: by to(), or when its first optimiser is built. clone() tensors that must
+  /// not change.
   StateDict state_dict() const;
-  /// Copies values into this module. The prefix "module." that PyTorch's parallel wrappers put before every name is
-  /// taken off, and reported. Strict: the names must be exactly this module's. Otherwise what is missing or
-  /// unexpected is only reported, but at least one name must match. Shapes and (strict) dtypes must always be equal.
-  /// All problems come in one ConfigError, and nothing is changed then.
+  /// Copies values into this module. PyTorch's parallel wrappers put "module." before every name; that prefix is
+  /// removed and reported. With `strict` the names must be exactly this module's. Otherwise missing and unexpected
+  /// names are only reported, but at least one name must match. Shapes must always be equal, and dtypes too with
+  /// `strict`. All problems come in one ConfigError, and then nothing is changed.
   LoadReport load_state_dict(const StateDict& state, bool strict = true);
 
-  /// Training mode (dropout on) or evaluation, for this module and all below.
+  /// Sets training mode (dropout on) or evaluation mode for this module and all below.
   void train(bool on = true);
-  /// train(false).
+  /// Same as train(false).
   void eval() { train(false); }
-  /// Whether it is in training mode; a new module is.
+  /// Whether the module is in training mode; a new module is.
   bool is_training() const;
-  /// Freezes (false) or trains (true) all parameters here and below; see Tensor::requires_grad_. An optimiser passes
-  /// over frozen ones, and goes on with them, their moments and step counts kept, once they are trained again.
+  /// Freezes (false) or trains (true) all parameters here and below; see Tensor::requires_grad_. An optimiser skips
+  /// frozen parameters but keeps their moments and step counts, and resumes with these once the parameters are trained
+  /// again.
   void requires_grad_(bool on = true);
 
-  /// Moves parameters, gradients and buffers, keeping their identity: optimisers built before stay valid.
+  /// Moves parameters, gradients and buffers. The tensors keep their identity: optimisers built before stay valid.
   void to(Device device);
   /// Converts floating point parameters, gradients and buffers.
   void to(DType dtype);
-  /// Forgets the gradients of all parameters; their memory is kept.
+  /// Clears the gradients of all parameters; their memory is kept.
   void zero_grad();
 
  protected:
-  /// A handle to that module.
+  /// Makes a handle to that module.
   explicit ModuleRef(std::shared_ptr<detail::ModuleState> state) noexcept : state_(std::move(state)) {}
-  /// The module; throws ConfigError when it was moved from.
+  /// The state of the module. Throws ConfigError when the module was moved from.
   detail::ModuleState& live_state() const;
 
   /// Null after a move.

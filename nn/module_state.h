@@ -9,7 +9,7 @@
 #include <tandem/nn/module_ref.h>
 #include <tandem/tensor/recorder.h>
 
-// Internal: what a tree of modules is made of.
+// Internal: the nodes of a tree of modules.
 
 namespace tandem::inline v0::nn::detail {
 
@@ -20,7 +20,7 @@ struct ModuleState {
   std::string description;  // its options, as they are printed
   ModuleState* parent = nullptr;
   tandem::detail::WatchedFlag training{true};
-  bool has_parameters = false;  // here or below
+  bool has_parameters = false;  // in this module or below
   NamedTensors parameters;
   NamedTensors buffers;
   std::vector<std::pair<std::string, std::shared_ptr<ModuleState>>> children;
@@ -30,17 +30,18 @@ struct ModuleState {
   ModuleState& operator=(const ModuleState&) = delete;
   ~ModuleState();
 
-  /// Its own parameters and buffers are registered here no more.
+  /// Unregisters this module's own parameters and buffers.
   void release_slots() noexcept;
 };
 
-/// "tandem::v0::nn::Linear": "Linear"; template arguments are dropped.
+/// "tandem::v0::nn::Linear" gives "Linear"; template arguments are dropped.
 std::string short_type_name(const std::type_info& type);
 
-/// "encoder" and "0": "encoder.0"; "" and "0": "0".
+/// "encoder" and "0" give "encoder.0"; "" and "0" give "0".
 std::string join(const std::string& path, const std::string& name);
 
-/// visit(full name, slot, is_parameter) in state-dict order: own parameters, own buffers, then (`recurse`) children.
+/// Calls visit(full name, slot, is_parameter) in state-dict order: own parameters, own buffers, then (`recurse`)
+/// children.
 template <class Visit>
 void for_each_slot(const ModuleState& state, const std::string& prefix, Visit&& visit, bool recurse = true) {
   for (const auto& [name, tensor] : state.parameters) {

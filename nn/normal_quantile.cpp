@@ -7,7 +7,7 @@ namespace tandem::inline v0::nn::detail {
 
 namespace {
 
-// Highest power first.
+// Coefficients, highest power first.
 using Polynomial = std::array<double, 8>;
 
 double value(const Polynomial& coefficients, double x) {
@@ -24,7 +24,7 @@ struct Ratio {
   double operator()(double x) const { return value(numerator, x) / value(denominator, x); }
 };
 
-// In q^2, in the middle; in sqrt(-log(p)), in the tail; and far out in it.
+// Variables, each up to a constant: q^2 in the middle; sqrt(-log(p)) in the tail and in the far tail.
 constexpr Ratio kMiddle{
     {2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
      1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0},

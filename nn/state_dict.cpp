@@ -20,8 +20,8 @@ StateDict ModuleRef::state_dict() const {
 
 namespace {
 
-// "module." where every name of the state begins so and none of the module's does, as those of a wrapped model; else
-// empty.
+// Returns "module." if every name of the state begins with it and no name of the module does, as in the state of a
+// wrapped model. Otherwise empty.
 std::string foreign_prefix(const StateDict& state, const std::vector<std::string>& names) {
   if (state.size() == 0 || names.empty()) {
     return {};

@@ -7,14 +7,14 @@
 
 namespace tandem::inline v0::nn {
 
-/// Tensors by name: what a module saves.
+/// Tensors by name: the saved form of a module.
 using tandem::StateDict;
 
-/// What a non-strict load left alone, and what any load did to the names.
+/// Names that a non-strict load skipped, and the prefix that any load removed.
 struct LoadReport {
   std::vector<std::string> missing;     // in the module, not in the state
   std::vector<std::string> unexpected;  // in the state, not in the module
-  std::string stripped;                 // taken off every name: "module." of a model that was saved wrapped; or empty
+  std::string stripped;                 // prefix removed from every name ("module." of a model saved wrapped), or empty
 };
 
 }  // namespace tandem::inline v0::nn

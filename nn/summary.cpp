@@ -15,10 +15,10 @@ namespace {
 
 using Cells = std::array<std::string, 5>;
 
-// name, type, parameters; with two counts of up to 11 digits and commas 100 columns.
+// Widest name, type and parameters. With two counts of up to 11 digits and commas the table has 100 columns.
 constexpr std::array<std::size_t, 3> kWidest{24, 14, 32};
 
-// At most `width` columns: names keep their end, which tells layers apart, the rest its beginning.
+// Cuts text to `width` columns. Names keep their end, which tells layers apart; other texts keep their beginning.
 std::string shortened(const std::string& text, std::size_t width, bool keep_end) {
   if (text.size() <= width) {
     return text;

@@ -17,7 +17,7 @@ std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters) {
   return gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
 }
 
-// A graph that saved a gradient must notice.
+// Marks the gradients as changed, so that a graph that saved one notices.
 void mark_changed(const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) {
     if (const Tensor grad = parameter.grad(); grad.defined()) {
@@ -26,7 +26,7 @@ void mark_changed(const std::vector<Tensor>& parameters) {
   }
 }
 
-// The norm of all of them, f64 on `device`.
+// The norm of all runs together, in f64 on `device`.
 Tensor total_norm(const std::vector<ParameterRun>& runs, Device device, double norm_type) {
   Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
   auto* total = static_cast<double*>(gathered.raw().data());

@@ -16,7 +16,7 @@ namespace tandem::inline v0::optim {
 
 namespace {
 
-// A dense copy that nobody else has.
+// A dense copy that shares its memory with no other tensor.
 Tensor copy_of(const Tensor& tensor) { return tensor.detach().clone(); }
 
 }  // namespace
@@ -107,7 +107,7 @@ EMA::Scope::Scope(EMA& ema) : ema_(ema) {
   ema.applied_ = true;
 }
 
-// Nothing can fail here: both sides have the shapes that they had at the beginning.
+// Cannot fail: both sides have had the same shapes since the constructor.
 EMA::Scope::~Scope() {
   const NoGradGuard no_grad;
   for (std::size_t i = 0; i < own_.size(); ++i) {

@@ -13,13 +13,13 @@ class Watched;
 
 namespace tandem::inline v0::optim {
 
-/// How fast the average follows.
+/// Options of EMA.
 struct EMAOptions {
-  double decay = 0.999;  // part of the average that an update keeps
+  double decay = 0.999;  // share of the average that an update keeps
 };
 
-/// An exponential moving average of weights, beside those that are trained (Polyak and Juditsky, 1992; as PyTorch's
-/// AveragedModel with an EMA): average = decay * average + (1 - decay) * parameter; the first update copies.
+/// An exponential moving average of the trained weights (Polyak and Juditsky, 1992; like PyTorch's AveragedModel with
+/// an EMA): average = decay * average + (1 - decay) * parameter. The first update copies.
 ///
 ///     optim::EMA ema(model.parameters());
 ///     ...  sgd.step();  ema.update();  ...
@@ -28,30 +28,30 @@ struct EMAOptions {
 ///       evaluate(model);
 ///     }
 ///
-/// The averages follow the parameters to another device or dtype. One thread at a time.
+/// The averages follow the parameters to another device or dtype. Belongs to one thread at a time.
 class TANDEM_API EMA {
  public:
-  /// Parameters (and floating point buffers) whose averages begin as their present values. Throws ConfigError for an
-  /// empty list, undefined or repeated tensors, those that are not floating point, and unless decay is in [0, 1].
+  /// Takes parameters (and floating point buffers). The averages start as their present values. Throws ConfigError for
+  /// an empty list, for undefined, repeated or non-floating-point tensors, and unless decay is in [0, 1].
   explicit EMA(const std::vector<Tensor>& parameters, const EMAOptions& options = {});
   EMA(const EMA&) = delete;  // a Scope refers to it
   EMA& operator=(const EMA&) = delete;
 
-  /// After each step of the optimiser. Throws ConfigError within a Scope, where the parameters are the averages.
+  /// Call after each step of the optimiser. Throws ConfigError within a Scope, where the parameters hold the averages.
   void update();
   /// Calls of update() so far.
   std::int64_t num_updates() const noexcept { return num_updates_; }
-  /// In the order of the parameters; the next update changes them.
+  /// The averages, in the order of the parameters. The next update changes them.
   const std::vector<Tensor>& averages() const noexcept { return averages_; }
 
-  /// "n_averaged" (i64) and "average.<index>", copies.
+  /// Copies, under the names "n_averaged" (i64) and "average.<index>".
   StateDict state_dict() const;
-  /// All problems come in one ConfigError, and nothing is changed then.
+  /// Restores a state_dict(). All problems come in one ConfigError, and then nothing is changed.
   void load_state_dict(const StateDict& state);
 
-  /// The parameters have the averages' values while it lives, and then their own again, to the bit; what is written
-  /// into them meanwhile is lost. Not between a forward pass and its backward pass: the values that it saved change.
-  /// Scopes do not nest (ConfigError).
+  /// During its lifetime the parameters have the averages' values. Its end restores their own values, to the bit, and
+  /// discards anything written to them in between. Do not open or close a Scope between a forward pass and its backward
+  /// pass: it changes the values that the forward pass saved. Scopes do not nest (ConfigError).
   class TANDEM_API Scope {
    public:
     [[nodiscard]] explicit Scope(EMA& ema);
@@ -67,7 +67,7 @@ class TANDEM_API EMA {
  private:
   void add_to_averages();
 
-  std::shared_ptr<detail::Watched> watched_;  // by captured steps
+  std::shared_ptr<detail::Watched> watched_;  // watched by captured steps
   std::vector<Tensor> parameters_;
   std::vector<Tensor> averages_;
   double decay_;

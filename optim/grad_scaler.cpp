@@ -63,7 +63,8 @@ GradScaler::Stage GradScaler::stage_of(const Optimizer& optimizer) const {
   return found != stages_.end() ? found->second : Stage::ready;
 }
 
-// What the optimiser had behind it. A captured step checks it again each time, and does the same only from there.
+// Returns the optimiser's stage before this call. A captured step checks the stage again at each replay and goes on
+// only if it is the same.
 GradScaler::Stage GradScaler::enter(const char* call, const Optimizer& optimizer, Stage to) {
   const Stage before = stage_of(optimizer);
   watched_->watch();
@@ -187,7 +188,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
     reader.note(error.what());
   }
   reader.finish();
-  watched_->changed();  // the factors are in captured steps
+  watched_->changed();  // captured steps contain the factors
   options_ = options;
   init_growth_tracker_ = tracker;
   if (scale_.defined()) {

@@ -12,66 +12,67 @@
 
 namespace tandem::inline v0::optim {
 
-/// Sets the learning rates of an optimiser's groups as a function of how often step() was called (once per epoch, or
-/// per batch), each from a base of its own: the rate it had when the first schedule was made. The rates are a function
-/// of the base and the count alone, so a rate that was set by hand lasts until the next step(), and of two schedules
-/// that are both stepped the last one counts; see SequentialLR. The optimiser must outlive it.
+/// Sets the learning rates of an optimiser's groups as a function of the number of step() calls (one per epoch, or one
+/// per batch). Each group has its own base: the rate it had when the first schedule was made. The rates depend only on
+/// the base and the count. A rate set by hand therefore lasts until the next step(), and if two schedules are both
+/// stepped, the last one wins; see SequentialLR. The optimiser must outlive the schedule.
 class TANDEM_API LRScheduler {
  public:
   virtual ~LRScheduler() = default;
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  /// Counts, and sets the rate.
+  /// Increments the count and sets the rates.
   void step();
-  /// The rate of the first group now.
+  /// The current rate of the first group.
   double last_lr() const noexcept { return optimizer_.learning_rate(); }
-  /// The rate of each group now.
+  /// The current rate of each group.
   std::vector<double> last_lrs() const;
 
-  /// "last_epoch" (calls of step(), i64), "base_lrs" and "last_lrs" (one per group, f64). Options are not in it.
+  /// "last_epoch" (number of step() calls, i64), "base_lrs" and "last_lrs" (one per group, f64). Options are not
+  /// included.
   virtual StateDict state_dict() const;
-  /// Goes on where that left off and sets the rates to what they were. All problems come in one ConfigError, and
-  /// nothing is changed then.
+  /// Continues from a state_dict() and restores its rates. All problems come in one ConfigError, and then nothing is
+  /// changed.
   void load_state_dict(const StateDict& state);
 
  protected:
   friend class SequentialLR;
 
-  /// `name` is for messages and must stay.
+  /// `name` appears in messages and must outlive the schedule.
   explicit LRScheduler(Optimizer& optimizer, const char* name = "LRScheduler");
-  /// Sets what the groups have after `count` calls of step(). A schedule that does not start at the base calls this
-  /// with 0 when it is made.
+  /// Sets the groups' rates for `count` calls of step(). A schedule that does not start at the base calls it with 0 in
+  /// its constructor.
   virtual void apply(std::int64_t count) = 0;
-  /// Sets the rate of each group to rate(its base).
+  /// Sets the rate of each group to rate(base of the group).
   template <class Rate>
   void set_rates(Rate&& rate) {
     for (std::size_t g = 0; g < bases_.size(); ++g) {
       optimizer_.param_groups()[g].set_lr(rate(bases_[g]));
     }
   }
-  /// Instead of the groups' rates; one per group.
+  /// Replaces the groups' rates as bases; one per group.
   void set_bases(std::vector<double> bases) { bases_ = std::move(bases); }
-  /// The optimiser whose rates are set.
+  /// The optimiser whose rates this schedule sets.
   Optimizer& optimizer() const noexcept { return optimizer_; }
-  /// Takes over what read() found.
+  /// Applies the values that read() found.
   using Restore = std::function<void()>;
-  /// Reads from a state, under names that begin with `prefix`, what this adds to "last_epoch" and so on; the function
-  /// that comes back takes it over once all is known to be right.
+  /// Reads the values that a derived schedule adds to the state, under names that begin with `prefix`. The returned
+  /// function applies them once the whole state is known to be valid.
   virtual Restore read(class StateReader& reader, const std::string& prefix);
 
  private:
-  std::shared_ptr<detail::Watched> watched_;  // by captured steps
+  std::shared_ptr<detail::Watched> watched_;  // watched by captured steps
   Optimizer& optimizer_;
   const char* name_;
   std::vector<double> bases_;
   std::int64_t count_ = 0;
 };
 
-/// How often the rate drops, and to what part.
+/// Options of StepLR.
 struct StepLROptions {
   std::int64_t step_size = 0;  // calls of step() from one drop to the next; must be given
-  double gamma = 0.1;          // what the rate is multiplied by
+  double gamma = 0.1;          // the rate is multiplied by this at each drop
 };
 
 /// base * gamma ^ floor(count / step_size).
@@ -85,13 +86,13 @@ class TANDEM_API StepLR : public LRScheduler {
   StepLROptions options_;
 };
 
-/// When the rate drops, and how far.
+/// Options of MultiStepLR.
 struct MultiStepLROptions {
   std::vector<std::int64_t> milestones;  // counts of step() at which the rate drops
   double gamma = 0.1;                    // factor per milestone
 };
 
-/// base * gamma ^ (how many milestones are <= count). Milestones ascend; one that comes twice counts twice.
+/// base * gamma ^ (number of milestones <= count). Milestones ascend; a repeated milestone counts twice.
 class TANDEM_API MultiStepLR : public LRScheduler {
  public:
   MultiStepLR(Optimizer& optimizer, const MultiStepLROptions& options);
@@ -101,7 +102,7 @@ class TANDEM_API MultiStepLR : public LRScheduler {
   MultiStepLROptions options_;
 };
 
-/// What the rate is multiplied with.
+/// Options of ExponentialLR.
 struct ExponentialLROptions {
   double gamma = 0.9;  // factor per call of step()
 };
@@ -116,15 +117,15 @@ class TANDEM_API ExponentialLR : public LRScheduler {
   ExponentialLROptions options_;
 };
 
-/// From where to where, and how long.
+/// Options of LinearLR.
 struct LinearLROptions {
-  double start_factor = 1.0 / 3;  // factor of the first rate
-  double end_factor = 1;          // factor that stays
-  std::int64_t total_iters = 5;   // calls of step() from one to the other
+  double start_factor = 1.0 / 3;  // factor at the start
+  double end_factor = 1;          // factor at the end and afterwards
+  std::int64_t total_iters = 5;   // calls of step() from start to end
 };
 
-/// base times a factor that goes along a line from start_factor to end_factor and stays there: a warm-up. The first
-/// factor holds at once.
+/// base times a factor that moves linearly from start_factor to end_factor and then stays: a warm-up. The constructor
+/// applies the first factor.
 class TANDEM_API LinearLR : public LRScheduler {
  public:
   LinearLR(Optimizer& optimizer, const LinearLROptions& options = {});
@@ -134,7 +135,7 @@ class TANDEM_API LinearLR : public LRScheduler {
   LinearLROptions options_;
 };
 
-/// How long the rate falls, and how far.
+/// Options of CosineAnnealingLR.
 struct CosineAnnealingLROptions {
   std::int64_t T_max = 0;  // calls of step() from the base rate down to eta_min; must be given
   double eta_min = 0;      // the lowest rate
@@ -151,7 +152,7 @@ class TANDEM_API CosineAnnealingLR : public LRScheduler {
   CosineAnnealingLROptions options_;
 };
 
-/// base * lr_lambda(count). The first factor holds at once. A state does not hold the function.
+/// base * lr_lambda(count). The constructor applies the first factor. A state does not contain the function.
 class TANDEM_API LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, std::function<double(std::int64_t count)> lr_lambda);
@@ -161,20 +162,20 @@ class TANDEM_API LambdaLR : public LRScheduler {
   std::function<double(std::int64_t)> lr_lambda_;
 };
 
-/// One schedule after the other: number i + 1 takes over, counting from 0, when step() was called milestones[i] times.
+/// One schedule after another: schedule i + 1 (counting from 0) takes over after milestones[i] calls of step().
 ///
 ///     optim::LinearLR warm_up(sgd, {.start_factor = 0.01, .total_iters = 5});
 ///     optim::CosineAnnealingLR cosine(sgd, {.T_max = 95});
 ///     optim::SequentialLR schedule(sgd, {&warm_up, &cosine}, {5});
 ///
-/// The schedules must outlive it, and are not stepped themselves.
+/// The schedules must outlive this object and must not be stepped themselves.
 class TANDEM_API SequentialLR : public LRScheduler {
  public:
-  /// Throws ConfigError for a schedule of another optimiser, milestones that do not ascend, and unless there is one
-  /// milestone less than schedules.
+  /// Throws ConfigError for a schedule of another optimiser, for milestones that do not ascend, and unless there is
+  /// exactly one milestone fewer than schedules.
   SequentialLR(Optimizer& optimizer, std::vector<LRScheduler*> schedulers, std::vector<std::int64_t> milestones);
 
-  /// Also "schedulers.<i>." with what each of them has.
+  /// Includes "schedulers.<i>." with the state of each schedule.
   StateDict state_dict() const override;
 
  private:

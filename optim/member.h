@@ -6,21 +6,21 @@
 #include <tandem/autograd/node.h>
 #include <tandem/optim/optimizer.h>
 
-// Internal: what an optimiser knows of one parameter.
+// Internal: what an optimiser knows about one parameter.
 
 namespace tandem::inline v0::optim {
 
-/// A parameter and what is kept for it. Its buffers are parts of those of its slice.
+/// A parameter and the values kept for it. Its buffers are parts of its slice's buffers.
 struct Optimizer::Member {
   Tensor parameter;
   std::size_t index;  // in parameters()
   const Group* group;
-  const void* values = nullptr;  // where it was when the slices were cut
-  std::uint32_t generation = 0;  // and which: after a move memory may be used again
+  const void* values = nullptr;  // address of the parameter when the slices were cut
+  std::uint32_t generation = 0;  // and its generation: after a move, memory may be reused at the same address
   bool in_slice = false;
   std::size_t slice = 0;
-  std::int64_t steps = 0;               // while in no slice
-  std::vector<detail::View> buffers{};  // dense; padded, but for those that were loaded
+  std::int64_t steps = 0;               // valid while in no slice
+  std::vector<detail::View> buffers{};  // dense; padded, except buffers loaded from a state
 
   autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
   bool buffers_on_own_stream() const {
@@ -35,7 +35,7 @@ struct Optimizer::Member {
   bool changed_since_cut() const {
     const autograd::Leaf* at = leaf();
     if (at != nullptr) {
-      at->note_use(false);  // a recording is of steps in which the same parameters have gradients
+      at->note_use(false);  // a recording is valid only while the same parameters have gradients
     }
     return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
            (at != nullptr && generation != at->generation());

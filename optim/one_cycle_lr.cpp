@@ -10,10 +10,10 @@ namespace tandem::inline v0::optim {
 
 namespace {
 
-// Where the rate goes in a part of the cycle; momentum goes from one of its two values to the other or stays.
+// The rate at which a phase starts or ends. Momentum moves between its two values or stays.
 enum class Rate : unsigned char { initial, max, min };
 struct Phase {
-  double end;  // the step in which `to` is reached
+  double end;  // step at which `to` is reached
   Rate from;
   Rate to;
 };

@@ -28,14 +28,14 @@ std::vector<Tensor> trained(const std::vector<Tensor>& parameters) {
   return result;
 }
 
-// " 'fc.weight'", or nothing where there is no name.
+// " 'fc.weight'", or nothing for a parameter without a name.
 std::string quoted_name(const Tensor& parameter) {
   const std::string name = autograd::parameter_name(parameter);
   return name.empty() ? name : fmt::format(" '{}'", name);
 }
 
-// A large parameter on a CPU is a slice of its own: cut alone, it is updated by the threads that multiply by its parts
-// (what one core wrote is dear to another). Small ones are cheaper together.
+// On a CPU a large parameter is a slice of its own: the threads that will multiply by its parts then update these
+// parts, which saves moving them from another core's cache. Small parameters are cheaper together.
 bool is_shared_out(const Tensor& parameter) {
   const detail::View& elements = parameter.unresolved()->view;
   return elements.device().type == DeviceType::cpu && elements.numel() >= kernels::kSharedUpdate;
@@ -52,7 +52,7 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
       buffers_(std::move(buffers)),
       master_weights_(master_weights) {
   if (master_weights) {
-    buffers_.push_back({"master"});  // not the rounding of its parameter yet, and so taken from it by the first step
+    buffers_.push_back({"master"});  // starts as 0; the first step takes over the parameter's value
   }
   constexpr const char* kHint = "(did the model register its layers?)";
   const bool one = groups.size() == 1;
@@ -112,13 +112,13 @@ bool Optimizer::layout_changed() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
 }
 
-// Without those that the device left out, `skipped` of each slice since it was cut.
+// Step count of a member, without the `skipped` steps that the device left out since the slices were cut.
 std::int64_t Optimizer::steps_of(const Member& member, std::int64_t skipped) const {
   return member.in_slice ? slices_[member.slice]->state.step - skipped : member.steps;
 }
 
-// Cuts the members that have a gradient into slices. Happens at the first step, and again only when other parameters
-// get gradients than before or when the module moved; then what was kept moves along.
+// Cuts the members that have a gradient into slices. Runs at the first step, and again only when other parameters than
+// before have gradients or the module was moved. The kept state moves along.
 void Optimizer::cut() {
   watched_->changed();
   const std::int64_t skipped = skipped_steps();
@@ -127,7 +127,7 @@ void Optimizer::cut() {
     member.in_slice = false;
   }
   forget_skipped_steps();
-  ParameterStore::ensure(trained(parameters_));  // after a move they are in no store
+  ParameterStore::ensure(trained(parameters_));  // a module that was moved has left its store
   const std::vector<Tensor> sorted = sorted_by_place(parameters_);
   std::unordered_map<const void*, std::size_t> place;
   for (const Tensor& parameter : sorted) {
@@ -155,7 +155,7 @@ void Optimizer::cut() {
       members_[i].in_slice = true;
       members_[i].slice = slices.size() - 1;
       if (!has_master(run.dtype)) {
-        members_[i].buffers.resize(buffers);  // of another type it may have had one
+        members_[i].buffers.resize(buffers);  // a wider dtype needs no master: drop one from before a conversion
       }
     }
     if (has_master(run.dtype)) {
@@ -169,7 +169,7 @@ void Optimizer::cut() {
   }
 }
 
-// One of the buffers of a new slice: what its members had before, its initial value for those that had nothing.
+// Builds one buffer of a new slice: members keep their previous values, and new ones get the initial value.
 void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   const detail::View whole = detail::empty_view({run.numel}, kept_dtype(run.dtype), run.device);
@@ -179,7 +179,7 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
     Member& member = members_[i];
     const std::int64_t padded = detail::single_run(member.parameter, i).numel;
     const detail::View part = detail::narrow(whole, 0, at, padded);
-    // The gap behind a parameter depends on its dtype: only the elements count.
+    // The padding after a parameter depends on its dtype, so copy the elements only.
     const std::int64_t numel = member.parameter.unresolved()->view.numel();
     const detail::View elements = detail::narrow(part, 0, 0, numel);
     if (buffer < member.buffers.size()) {
@@ -205,7 +205,7 @@ void Optimizer::prepare() {
 void Optimizer::step() {
   const PhaseScope timed(Phase::optimizer, this);
   prepare();
-  if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this time gradients are what they are
+  if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this step's gradients are not scaled
     kernels::launch(kernels::context_for(grad_scale_.device()),
                     kernels::StartGradScale{.scale = nullptr, .record = record});
   }
@@ -214,11 +214,11 @@ void Optimizer::step() {
 
 void Optimizer::update_all() {
   const PhaseScope timed(Phase::optimizer, this);
-  // A captured step comes back here: rate, momentum and weight decay are those of the groups at that time.
+  // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
-    const PhaseScope counted(Phase::optimizer, this);  // by itself where a recording is replayed
+    const PhaseScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;
@@ -241,7 +241,7 @@ void Optimizer::update_all() {
   }
 }
 
-// Slices keep addresses. On another stream than that of their memory its owners must learn of it.
+// Slices keep raw addresses. If the step runs on another stream than the memory's own, the owners must be told.
 void Optimizer::note_streams() const {
   for (const Member& member : members_) {
     if (member.in_slice && (core::thread_state().stream != nullptr || member.buffers_on_own_stream())) [[unlikely]] {

@@ -7,7 +7,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 
-// What an optimiser does for a GradScaler: the record of kernels::GradScale, as a tensor of its fields.
+// The optimiser's part of GradScaler. The record kernels::GradScale is kept as a tensor of its fields.
 
 namespace tandem::inline v0::optim {
 
@@ -34,7 +34,7 @@ void Optimizer::check_gradients(const char* call, Device device) const {
   }
 }
 
-// Looks at the gradients of all slices.
+// Checks the gradients of all slices.
 void Optimizer::find_inf(const Tensor& scale, const Tensor& found_inf, bool unscale) {
   const NoGradGuard no_grad;
   const Device device = scale.device();
@@ -68,7 +68,7 @@ void Optimizer::finish_grad_scale(bool unscaled) {
                   kernels::FinishGradScale{.unscaled = unscaled, .record = grad_scale()});
 }
 
-// Since the slices were cut. Waits for the device.
+// Steps that the device skipped since the slices were cut. Waits for the device.
 std::int64_t Optimizer::skipped_steps() const {
   if (!grad_scale_.defined()) {
     return 0;

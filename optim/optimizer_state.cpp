@@ -14,7 +14,7 @@ namespace tandem::inline v0::optim {
 
 namespace {
 
-// Positions in Optimizer::parameters() of a group that begins at `first`.
+// Positions in Optimizer::parameters() of the members of a group that begins at `first`.
 std::vector<std::int64_t> indices(const Group& group, std::size_t first) {
   std::vector<std::int64_t> result(group.params().size());
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -25,7 +25,7 @@ std::vector<std::int64_t> indices(const Group& group, std::size_t first) {
 
 Tensor scalar(double value) { return tensor(value, {.dtype = DType::f64}); }
 
-// The options that a state has for a group; what is wrong with them is noted.
+// Reads a group's options from a state and notes what is wrong with them.
 Group::Options read_options(StateReader& reader, const Group& group, const std::string& prefix) {
   Group::Options options{.lr = reader.number(prefix + "lr", group.lr()),
                          .weight_decay = reader.number(prefix + "weight_decay", group.weight_decay())};
@@ -96,7 +96,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
       continue;
     }
     loaded[i].steps = reader.integer(prefix + "step", 1);
-    // Without one, or of a type that needs none, there is nothing to load.
+    // A state without a master, or a parameter whose type needs none, leaves no master to load.
     const bool named = master_weights_ && reader.has(prefix + buffers_.back().name);
     const bool without = master_weights_ && !(named && has_master(parameters_[i].dtype()));
     for (std::size_t b = 0; b < buffers_.size() - (without ? 1 : 0); ++b) {
@@ -139,7 +139,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   }
   watched_->changed();
   forget_skipped_steps();
-  slices_.clear();  // the next step cuts them anew, of what is loaded
+  slices_.clear();  // the next step cuts new slices from the loaded state
   for (Member& member : members_) {
     member.in_slice = false;
     member.steps = loaded[member.index].steps;

@@ -7,26 +7,25 @@
 
 namespace tandem::inline v0::optim {
 
-/// Whether smaller or larger is better.
+/// Whether a smaller or a larger metric is better.
 enum class PlateauMode : unsigned char { min, max };
-/// What `threshold` is a part of: the best value, or nothing.
+/// Whether `threshold` is relative to the best value or absolute.
 enum class ThresholdMode : unsigned char { rel, abs };
 
-/// PyTorch's names and defaults.
+/// Options of ReduceLROnPlateau, with PyTorch's names and defaults.
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::min;  // whether a smaller or a larger metric is better
-  double factor = 0.1;                  // what the rate is multiplied with
-  std::int64_t patience = 10;           // how many epochs without an improvement are borne
-  double threshold = 1e-4;              // by how much the best must be beaten: by a part of it (rel) or by this (abs)
-  ThresholdMode threshold_mode = ThresholdMode::rel;  // how `threshold` counts
-  std::int64_t cooldown = 0;                          // epochs after a reduction that do not count
-  double min_lr = 0;                                  // the rate never falls below
-  double eps = 1e-8;                                  // a smaller change of the rate is not made
+  double factor = 0.1;                  // the rate is multiplied by this
+  std::int64_t patience = 10;           // epochs without improvement that are tolerated
+  double threshold = 1e-4;              // least improvement: a share of the best value (rel), or a difference (abs)
+  ThresholdMode threshold_mode = ThresholdMode::rel;  // meaning of `threshold`
+  std::int64_t cooldown = 0;                          // epochs to ignore after a reduction
+  double min_lr = 0;                                  // lower bound of the rate
+  double eps = 1e-8;                                  // smaller changes of the rate are not made
 };
 
 /// Multiplies every group's rate by `factor` once a metric has stopped improving. Call step(metric) after each epoch's
-/// evaluation: `schedule.step(validation_loss)`. A metric that is not a number is no improvement. The optimiser must
-/// outlive it.
+/// evaluation: `schedule.step(validation_loss)`. NaN is no improvement. The optimiser must outlive this object.
 class TANDEM_API ReduceLROnPlateau {
  public:
   /// Throws ConfigError for options out of range.
@@ -34,16 +33,17 @@ class TANDEM_API ReduceLROnPlateau {
   ReduceLROnPlateau(const ReduceLROnPlateau&) = delete;
   ReduceLROnPlateau& operator=(const ReduceLROnPlateau&) = delete;
 
-  /// Once per epoch, with what is to get better.
+  /// Call once per epoch with the metric to improve.
   void step(double metric);
-  /// Of the first group.
+  /// The current rate of the first group.
   double last_lr() const noexcept { return optimizer_.learning_rate(); }
-  /// Infinite before the first step.
+  /// The best metric so far; infinite before the first step.
   double best() const noexcept { return best_; }
 
-  /// "best" (f64), "num_bad_epochs", "cooldown_counter", "last_epoch" (i64). The rates are in the optimiser's state.
+  /// "best" (f64), "num_bad_epochs", "cooldown_counter", "last_epoch" (i64). The rates are part of the optimiser's
+  /// state.
   StateDict state_dict() const;
-  /// All problems come in one ConfigError, and nothing is changed then.
+  /// Restores a state_dict(). All problems come in one ConfigError, and then nothing is changed.
   void load_state_dict(const StateDict& state);
 
  private:

@@ -7,28 +7,28 @@
 
 #include <tandem/tensor/state_dict.h>
 
-// Internal: checks a state against what is expected of it, so that all that is wrong with it comes in one message.
+// Internal: checks a state against its expected contents and collects all problems into one message.
 
 namespace tandem::inline v0::optim {
 
 class StateReader {
  public:
-  /// `reader` is who loads: "SGD". Both must outlive this.
+  /// `reader` names the class that loads, such as "SGD". Both must outlive the reader.
   StateReader(const StateDict& state, const char* reader) : state_(state), reader_(reader) {}
 
-  /// Whether there is anything of that name; a further mention of it is no surprise then.
+  /// Whether the state has that name. The name then counts as expected by finish().
   bool has(const std::string& name);
-  /// A floating point tensor of that shape. Undefined when it is not fit, which is noted.
+  /// A floating point tensor of that shape. If it is unfit, returns an undefined tensor and notes the problem.
   Tensor tensor(const std::string& name, const Shape& shape);
-  /// `otherwise` when it is not fit.
+  /// A number. If it is unfit, returns `otherwise` and notes the problem.
   double number(const std::string& name, double otherwise);
-  /// Must be `least` or more, which it is too when it is not fit.
+  /// An integer of at least `least`. If it is unfit, returns `least` and notes the problem.
   std::int64_t integer(const std::string& name, std::int64_t least = 0);
-  /// A list of numbers; empty when it is not fit.
+  /// A list of `count` numbers. If it is unfit, returns an empty list and notes the problem.
   std::vector<double> numbers(const std::string& name, std::size_t count);
 
   void note(std::string problem) { problems_.push_back(std::move(problem)); }
-  /// Throws ConfigError with all that was noted, and the names that nobody asked for.
+  /// Throws ConfigError with all noted problems and all names of the state that were never read.
   void finish();
 
  private:

@@ -8,15 +8,16 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/process_group.h>
-#include <tandem/parallel/rank_steps.h>
+#include <tandem/telemetry/diagnosis.h>
+#include <tandem/telemetry/rank_steps.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {
 
-using detail::Ranks;
-using detail::RankSteps;
+using telemetry::Ranks;
+using telemetry::RankSteps;
 
-std::string diagnose(const StepTimes& times) { return detail::diagnosis_of(Ranks({RankSteps::of(times)})); }
+std::string diagnose(const StepTimes& times) { return telemetry::diagnosis(Ranks({RankSteps::of(times)})); }
 
 std::string diagnose(const StepTimes& times, ProcessGroup& group) {
   const std::vector<double> mine = RankSteps::of(times).to_values();
@@ -34,7 +35,7 @@ std::string diagnose(const StepTimes& times, ProcessGroup& group) {
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(group.size()); ++rank) {
     ranks.push_back(RankSteps::from_values(std::span(values).subspan(rank * mine.size(), mine.size())));
   }
-  return detail::diagnosis_of(Ranks(std::move(ranks)));
+  return telemetry::diagnosis(Ranks(std::move(ranks)));
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -9,12 +9,12 @@ namespace tandem::inline v0::parallel {
 
 class ProcessGroup;
 
-/// Where the time of the steps that `times` has seen went, phase by phase, and the largest part that could be saved,
-/// with what would save it: a few lines to print. Of the first step, which differs, only where there is no other.
+/// A report of a few lines: the time per phase of the steps that `times` has seen, and the largest part that could be
+/// saved with the change that would save it. The first step, which is not typical, counts only if there is no other.
 TANDEM_API std::string diagnose(const StepTimes& times);
-/// The same of all ranks of `group` together, which all must call, each with its own times: the means of the phases,
-/// and which ranks, by their numbers in `group`, the others wait for. All get the same text. Throws CommError as
-/// collectives do.
+/// A report on all ranks of `group` together: the means of the phases, and the ranks (numbered as in `group`) that the
+/// others wait for. All ranks must call it, each with its own times, and all get the same text. Throws CommError like
+/// any collective.
 TANDEM_API std::string diagnose(const StepTimes& times, ProcessGroup& group);
 
 }  // namespace tandem::inline v0::parallel

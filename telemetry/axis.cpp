@@ -9,12 +9,12 @@ namespace tandem::inline v0::telemetry {
 
 namespace {
 
-constexpr int kIntervals = 5;          // between ticks, about
-constexpr long double kSlack = 1e-6L;  // of a step: what rounding may move a tick past the end
+constexpr int kIntervals = 5;          // approximate number of intervals between ticks
+constexpr long double kSlack = 1e-6L;  // share of a step by which rounding may move a tick past the end
 
 int exponent_of(long double value) { return static_cast<int>(std::floor(std::log10(value) + 1e-9L)); }
 
-// The smallest of 1, 2, 5, 10 times a power of ten that is not much less than `least`.
+// Rounds `least` to a near value of 1, 2, 5 or 10 times a power of ten; the result may be somewhat smaller.
 long double round_step(long double least) {
   const long double unit = std::pow(10.0L, exponent_of(least));
   const long double multiple = least / unit;
@@ -33,7 +33,7 @@ std::string scientific(long double value, int decimals) {
   return fmt::format("{}e{}", mantissa, std::stoi(text.substr(e + 1)));
 }
 
-// All labels of an axis get the same form: `largest` is the value furthest from zero.
+// One label. All labels of an axis have the same form, chosen by `largest`, the value furthest from zero.
 std::string label_of(long double value, long double step, long double largest) {
   const int step_exponent = exponent_of(step);
   if (largest < 1e6L && largest >= 1e-3L) {
@@ -57,7 +57,7 @@ Axis::Axis(Kind kind, double low, double high) : kind_(kind), low_(low), high_(h
   } else if (kind == Kind::linear || kind == Kind::log) {
     room = span / 20;
   }
-  // A loss cannot be negative: no room below zero for data that have none there.
+  // Leave no room below zero for data that are never negative, such as a loss, nor above zero for data never positive.
   const bool touches_zero = kind == Kind::linear && span > 0;
   low_ = touches_zero && low >= 0 ? std::max(low_ - room, 0.0L) : low_ - room;
   high_ = touches_zero && high <= 0 ? std::min(high_ + room, 0.0L) : high_ + room;
@@ -80,7 +80,7 @@ void Axis::add_linear_ticks(long double low, long double high) {
     step = std::max(step, 1.0L);
   }
   const long double largest = std::max(std::abs(low), std::abs(high));
-  // Counted in whole steps, so that the last tick has no accumulated error.
+  // Ticks are counted in whole steps, so that the last one has no accumulated error.
   const long double first = std::ceil(low / step - kSlack);
   const int count = static_cast<int>(std::floor(high / step + kSlack) - first) + 1;
   for (int i = 0; i < count; ++i) {
@@ -92,7 +92,7 @@ void Axis::add_linear_ticks(long double low, long double high) {
 
 void Axis::add_log_ticks() {
   const long double decades = high_ - low_;
-  if (decades < 1.2L) {  // too few powers of ten: round values between them
+  if (decades < 1.2L) {  // too few powers of ten: use round values between them
     add_linear_ticks(std::pow(10.0L, low_), std::pow(10.0L, high_));
     return;
   }

@@ -8,24 +8,24 @@
 namespace tandem::inline v0::telemetry {
 
 struct Tick {
-  double place;  // 0: start of the axis, 1: its end
+  double place;  // 0: start of the axis, 1: end
   std::string label;
 };
 
-/// long double holds the span of any two doubles, and steps far below the smallest double.
+/// The scale of an axis. long double holds the span of any two doubles, and steps far below the smallest double.
 class Axis {
  public:
   enum class Kind {
-    linear,    // some room around the data
-    log,       // the same, logarithmic
-    position,  // ends where the data end
-    counter,   // the same for whole numbers: epochs, steps
+    linear,    // linear scale with some room around the data
+    log,       // logarithmic scale with some room around the data
+    position,  // linear scale that ends where the data end
+    counter,   // like position, for whole numbers: epochs, steps
   };
 
-  /// For finite data from `low` to `high`; above zero for log.
+  /// An axis for finite data from `low` to `high`; a log axis needs data above zero.
   Axis(Kind kind, double low, double high);
 
-  /// Where a value lies: 0 at the start of the axis, 1 at its end.
+  /// Position of a value: 0 at the start of the axis, 1 at the end.
   double place(double value) const;
   const std::vector<Tick>& ticks() const { return ticks_; }
 
@@ -34,7 +34,7 @@ class Axis {
   void add_log_ticks();
 
   Kind kind_;
-  long double low_;  // of a log axis: log10
+  long double low_;  // of a log axis: log10 of the value
   long double high_;
   std::vector<Tick> ticks_;
 };

@@ -17,9 +17,9 @@ namespace tandem::inline v0::telemetry {
 
 namespace {
 
-// Okabe and Ito's palette for colour-blind readers, without its yellow, which is hard to see on white.
+// The palette of Okabe and Ito for colour-blind readers, without its yellow, which is hard to see on white.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222"};
-// When the colours are used up they come again, dashed.
+// After the last colour the colours repeat, dashed.
 constexpr const char* kDashes[] = {"none", "7 4", "2 4"};
 
 // All lengths in SVG user units: pixels at 100 %.
@@ -30,13 +30,13 @@ constexpr double kTitleHeight = 34;
 constexpr double kPanelTitleHeight = 26;
 constexpr double kLegendRow = 19;
 constexpr double kSwatch = 20;
-constexpr double kBelowPlot = 52;  // tick labels, axis label
-constexpr double kPlotLeft = 62;   // from the panel's left side; more when tick labels are long
+constexpr double kBelowPlot = 52;  // room for tick labels and axis label
+constexpr double kPlotLeft = 62;   // from the panel's left side; larger when tick labels are long
 constexpr double kPlotRight = 14;
 constexpr std::size_t kPanelsInRow = 3;
 constexpr double kSmallText = 11.5;
 
-// No font is at hand to measure with: wider than most, so that nothing overlaps.
+// An estimate, because no font is available to measure. It is wider than most fonts, so that nothing overlaps.
 double text_width(std::string_view clean, double size) { return 0.6 * size * columns(clean); }
 
 std::string escaped(std::string_view text) {
@@ -134,7 +134,7 @@ void draw_curve(Picture& picture, const Panel& panel, std::size_t index, const A
       fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", end == begin ? "M" : "L", at_x(end), at_y(end));
       ++end;
     }
-    if (end == begin + 1) {  // a point alone makes no line
+    if (end == begin + 1) {  // a single point makes no line
       picture.add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", at_x(begin), at_y(begin),
                   kColours[index % std::size(kColours)]);
     }
@@ -145,12 +145,50 @@ void draw_curve(Picture& picture, const Panel& panel, std::size_t index, const A
   }
 }
 
+// Value labels shrink with the bars, down to a size that is still legible.
+void draw_bars(Picture& picture, const Panel& panel, std::size_t index, const Axis& y_axis, const Box& plot) {
+  const double group = (plot.right - plot.left) / static_cast<double>(panel.categories.size());
+  const double bar = 0.86 * group / static_cast<double>(panel.curves.size());
+  const Curve& curve = panel.curves[index];
+  for (std::size_t i = 0; i < curve.x.size(); ++i) {
+    if (!drawable(panel, curve.x[i], curve.y[i])) {
+      continue;
+    }
+    const double left = plot.left + (curve.x[i] + 0.07) * group + static_cast<double>(index) * bar;
+    const double top = plot.bottom - y_axis.place(curve.y[i]) * (plot.bottom - plot.top);
+    picture.add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", left, top,
+                0.9 * bar, plot.bottom - top, kColours[index % std::size(kColours)]);
+    const std::string value = fmt::format("{:.3g}", curve.y[i]);
+    const double size = std::clamp(bar / (0.6 * static_cast<double>(value.size())), 7.0, kSmallText);
+    picture.text(left + 0.45 * bar, top - 3, fmt::format("font-size=\"{:.1f}\" text-anchor=\"middle\"", size), value);
+  }
+}
+
+void draw_categories(Picture& picture, const Panel& panel, const Box& plot) {
+  const double group = (plot.right - plot.left) / static_cast<double>(panel.categories.size());
+  for (std::size_t i = 0; i < panel.categories.size(); ++i) {
+    std::string_view rest = panel.categories[i];
+    for (double y = plot.bottom + 15; !rest.empty(); y += 13) {
+      const std::size_t end = std::min(rest.find(", "), rest.size());
+      picture.text(plot.left + (static_cast<double>(i) + 0.5) * group, y, "class=\"small\" text-anchor=\"middle\"",
+                   rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 2, rest.size()));
+    }
+  }
+}
+
 void draw_axes(Picture& picture, const Panel& panel, const Axis& x_axis, const Axis& y_axis, const Box& plot) {
   const std::string_view grid = "stroke=\"#e3e3e3\"";
-  for (const Tick& tick : x_axis.ticks()) {
-    const double x = plot.left + tick.place * (plot.right - plot.left);
-    picture.line(x, plot.top, x, plot.bottom + 5, grid);
-    picture.text(x, plot.bottom + 18, "class=\"small\" text-anchor=\"middle\"", tick.label);
+  if (panel.categories.empty()) {
+    for (const Tick& tick : x_axis.ticks()) {
+      const double x = plot.left + tick.place * (plot.right - plot.left);
+      picture.line(x, plot.top, x, plot.bottom + 5, grid);
+      picture.text(x, plot.bottom + 18, "class=\"small\" text-anchor=\"middle\"", tick.label);
+    }
+    picture.text((plot.left + plot.right) / 2, plot.bottom + 39, "class=\"label\" text-anchor=\"middle\"",
+                 panel.x_label);
+  } else {
+    draw_categories(picture, panel, plot);
   }
   for (const Tick& tick : y_axis.ticks()) {
     const double y = plot.bottom - tick.place * (plot.bottom - plot.top);
@@ -159,7 +197,6 @@ void draw_axes(Picture& picture, const Panel& panel, const Axis& x_axis, const A
   }
   picture.line(plot.left, plot.bottom, plot.right, plot.bottom, "stroke=\"#555555\"");
   picture.line(plot.left, plot.top, plot.left, plot.bottom, "stroke=\"#555555\"");
-  picture.text((plot.left + plot.right) / 2, plot.bottom + 39, "class=\"label\" text-anchor=\"middle\"", panel.x_label);
 }
 
 void draw_panel(Picture& picture, const Panel& panel, double left, double top, int legend_rows) {
@@ -174,6 +211,9 @@ void draw_panel(Picture& picture, const Panel& panel, double left, double top, i
     }
   }
   const bool has_data = x_range.low <= x_range.high;
+  if (!panel.categories.empty() && !panel.log_y) {
+    y_range.include(0);  // the length of a bar is its value
+  }
   const Axis x_axis(x_range.whole && has_data ? Axis::Kind::counter : Axis::Kind::position, has_data ? x_range.low : 0,
                     has_data ? x_range.high : 1);
   const Axis y_axis(panel.log_y && has_data ? Axis::Kind::log : Axis::Kind::linear, has_data ? y_range.low : 0,
@@ -206,7 +246,11 @@ void draw_panel(Picture& picture, const Panel& panel, double left, double top, i
     picture.text((plot.left + plot.right) / 2, middle, "class=\"label\" text-anchor=\"middle\"", "no data");
   }
   for (std::size_t i = 0; i < panel.curves.size(); ++i) {
-    draw_curve(picture, panel, i, x_axis, y_axis, plot);
+    if (panel.categories.empty()) {
+      draw_curve(picture, panel, i, x_axis, y_axis, plot);
+    } else {
+      draw_bars(picture, panel, i, y_axis, plot);
+    }
   }
 }
 
@@ -214,11 +258,16 @@ void draw_panel(Picture& picture, const Panel& panel, double left, double top, i
 
 std::string curves_svg(std::string_view title, const std::vector<Panel>& panels) {
   check<ConfigError>(!panels.empty(), "curves_svg: expected at least one panel, got none");
-  int legend_rows = 0;  // the most of all panels, so that their plots line up
+  int legend_rows = 0;  // maximum over all panels, so that their plots line up
   for (const Panel& panel : panels) {
     for (const Curve& curve : panel.curves) {
       check<ConfigError>(curve.x.size() == curve.y.size(), "curves_svg: curve '{}' of panel '{}' has {} x and {} y",
                          curve.name, panel.title, curve.x.size(), curve.y.size());
+      for (const double x : panel.categories.empty() ? std::vector<double>() : curve.x) {
+        check<ConfigError>(x >= 0 && x < static_cast<double>(panel.categories.size()) && x == std::floor(x),
+                           "curves_svg: curve '{}' of panel '{}' has a bar in category {}, expected 0 to {}",
+                           curve.name, panel.title, x, panel.categories.size() - 1);
+      }
     }
     if (const auto legend = legend_of(panel); !legend.empty()) {
       legend_rows = std::max(legend_rows, legend.back().row + 1);

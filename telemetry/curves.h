@@ -8,29 +8,33 @@
 
 namespace tandem::inline v0::telemetry {
 
-/// One line in a plot. `x` and `y` have the same length; a point that is not finite (on a logarithmic axis: or not
-/// above zero) is left out and breaks the line there.
+/// One line in a plot. `x` and `y` have the same length. A point that is not finite (on a logarithmic axis: or not
+/// above zero) is left out and interrupts the line.
 struct Curve {
   std::string name = {};       // in the legend
   std::vector<double> x = {};  // epochs, steps, ...
-  std::vector<double> y = {};  // one for each x
+  std::vector<double> y = {};  // one value for each x
 };
 
-/// One plot: its curves share the axes. Labels carry the unit: "accuracy, %".
+/// One plot whose curves share the axes. Labels carry the unit: "accuracy, %".
 struct Panel {
   std::string title = {};          // above the plot
-  std::string x_label = {};        // below its axis
-  std::string y_label = {};        // beside its axis
+  std::string x_label = {};        // below the x axis
+  std::string y_label = {};        // beside the y axis
   std::vector<Curve> curves = {};  // drawn in this order
   bool log_y = false;              // logarithmic y axis
+  /// If not empty, the panel shows bars with their values instead of lines: a group of bars for each of these names,
+  /// written below the group, a line for each part between ", ". The x of a curve counts the groups from 0.
+  std::vector<std::string> categories = {};
 };
 
-/// An SVG picture of the panels, up to three in a row, in colours that colour-blind people can tell apart. It stands
-/// alone: no scripts, no links, only generic fonts. Every point is drawn, so thin out beyond some 100,000.
-/// Throws ConfigError when there is no panel, or a curve's x and y differ in length.
+/// An SVG picture of the panels, up to three in a row, in colours that colour-blind people can tell apart. The picture
+/// is self-contained: no scripts, no links, only generic fonts. Every point is drawn, so reduce data beyond some
+/// 100,000 points. Throws ConfigError for an empty list of panels, when a curve's x and y differ in length, and when a
+/// curve's x is no number of a category.
 TANDEM_API std::string curves_svg(std::string_view title, const std::vector<Panel>& panels);
 
-/// Writes curves_svg() to `path`, whole or not at all. Throws IoError too.
+/// Writes curves_svg() to `path`, completely or not at all. Throws IoError in addition.
 TANDEM_API void write_curves(const std::string& path, std::string_view title, const std::vector<Panel>& panels);
 
 }  // namespace tandem::inline v0::telemetry

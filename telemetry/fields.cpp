@@ -9,7 +9,7 @@ std::string to_json(const Fields& fields, int indent) {
   for (const Field& field : fields) {
     std::visit([&](const auto& value) { object[field.name] = value; }, field.value);
   }
-  // Like NaN, bad UTF-8 in a metric must not end a run: dump() writes null for the one, replace covers the other.
+  // Neither NaN nor bad UTF-8 in a metric may end a run: dump() writes NaN as null, and `replace` handles bad UTF-8.
   return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

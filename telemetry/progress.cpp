@@ -47,7 +47,7 @@ bool utf8_locale() {
   return false;
 }
 
-// "0:03", "12:45", "3:00:00".
+// Examples: "0:03", "12:45", "3:00:00".
 std::string clock_text(double duration) {
   const auto total = static_cast<std::int64_t>(std::min(std::round(duration), 1e9));
   const std::int64_t minutes = total / 60 % 60;
@@ -55,7 +55,7 @@ std::string clock_text(double duration) {
                       : fmt::format("{}:{:02}:{:02}", total / 3600, minutes, total % 60);
 }
 
-// "0.85 s", "12:45".
+// Examples: "0.85 s", "12:45".
 std::string duration_text(double duration) {
   return duration < 59.95 ? fmt::format("{:.3g} s", duration) : clock_text(duration);
 }
@@ -69,7 +69,7 @@ std::string bar_text(int width, double part, bool utf8, bool colour) {
   return bar + (colour ? "\x1b[0m" : "");
 }
 
-// Numbers are turned into text when they are drawn, not when they are set.
+// A value to show. Numbers are formatted when drawn, not when set.
 struct Shown {
   std::string name = {};
   double number = 0;
@@ -90,16 +90,16 @@ struct Progress::Impl {
   std::int64_t epochs = 0;
   std::int64_t done = 0;
   std::vector<Shown> values;
-  int width = 0;         // of the terminal when it was last drawn to, without its last column
-  int widest = 0;        // text drawn at that width, without the bar
-  bool pending = false;  // something happened that no whole line shows yet
+  int width = 0;         // terminal width at the last redraw, without the last column
+  int widest = 0;        // widest text drawn at that width, without the bar
+  bool pending = false;  // some change has not been shown on a complete line yet
 
   Clock::time_point epoch_start = Clock::now();
   Clock::time_point last_advance = epoch_start;
   Clock::time_point next_draw;
   Clock::time_point sample_time = epoch_start;
   std::int64_t sample_done = 0;
-  double rate = 0;  // units a second, smoothed; 0: not known yet
+  double rate = 0;  // units per second, smoothed; 0: not known yet
 
   explicit Impl(ProgressOptions given);
   void sample(Clock::time_point now);
@@ -180,12 +180,12 @@ std::vector<std::string> Progress::Impl::parts() const {
   return all;
 }
 
-// As many parts as fit, from the left; room that no line so far has needed goes to the bar, whose length would else
-// change with every digit.
+// The parts that fit, from the left, with a bar in the remaining room. The bar leaves room for the widest text so far;
+// otherwise its length would change with every digit.
 std::string Progress::Impl::fitted_line() {
   winsize size{};
   const bool known = ::ioctl(options.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  // The last column stays free: writing there makes some terminals wrap at once.
+  // The last column stays free, because writing to it makes some terminals wrap at once.
   if (const int now = (known ? size.ws_col : kDefaultColumns) - 1; now != width) {
     width = now;
     widest = 0;
@@ -241,7 +241,7 @@ Progress::~Progress() {
     if (impl_->terminal) {
       core::write_all(impl_->options.fd, "\n");
     }
-  } catch (...) {  // out of memory: there is nobody left to tell
+  } catch (...) {  // out of memory: nothing can be reported any more
   }
 }
 
@@ -290,7 +290,7 @@ void Progress::end_epoch(std::string_view summary) {
   }
   Impl& impl = *impl_;
   const Clock::time_point now = Clock::now();
-  impl.sample(impl.last_advance);  // what came after it, often an evaluation, is no part of the rate
+  impl.sample(impl.last_advance);  // the time after that, often an evaluation, is not part of the rate
   impl.next_draw = now + impl.interval;
 
   std::vector<std::string> parts{impl.heading(), summary.empty() ? impl.value_text() : clean_text(summary)};

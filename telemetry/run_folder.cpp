@@ -28,13 +28,13 @@ void create_folders(const std::string& path) {
   }
 }
 
-// Of two runs that find it empty only one gets the lock, which lasts as long as its run.
+// If two runs find the folder empty, only one gets the lock. It holds until that run ends.
 int lock_folder(const std::string& path) {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) {
     core::fail_io("open the folder", path, errno);
   }
-  if (::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // some file systems have no locks
+  if (::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // else: this file system has no locks
     ::close(folder);
     fail<IoError>("'{}': cannot use it as the run folder: another run does; give another path", path);
   }
@@ -67,7 +67,7 @@ std::string create_new(const std::string& parent, const std::string& program) {
   for (int copy = 1;; ++copy) {
     std::string path = copy == 1 ? base : fmt::format("{}-{}", base, copy);
     std::error_code error;
-    // Creating is the test whether the name is free: asking first would let two runs take the same one.
+    // Creation itself tests whether the name is free. A separate check would let two runs take the same name.
     const bool created = fs::create_directory(path, error);
     if (error) {
       core::fail_io("create the folder", path, error.value());
@@ -94,7 +94,7 @@ struct RunFolder::Impl {
       ::close(metrics);
     }
     if (lock >= 0) {
-      ::flock(lock, LOCK_UN);  // a child process may have the descriptor, too
+      ::flock(lock, LOCK_UN);  // explicit, because a child process may have the descriptor too
       ::close(lock);
     }
   }
@@ -133,7 +133,7 @@ void RunFolder::append_metrics(const Fields& fields) {
   }
   if (!core::write_all(impl_->metrics, line)) {
     const int error = errno;
-    // A full disk can take half a line. Cutting needs no space; if it fails too, the first error is the one to tell.
+    // A full disk may take half a line. Truncating needs no space. If it fails too, report the first error.
     [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics, impl_->metrics_bytes);
     core::fail_io("write", path, error);
   }

@@ -18,7 +18,8 @@ struct CodePoint {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
-// The code point at the start of text (not empty); one replacement for each byte that begins no valid sequence.
+// The code point at the start of `text`, which must not be empty. Each byte that begins no valid sequence becomes one
+// replacement character.
 CodePoint first_code_point(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -36,7 +37,7 @@ CodePoint first_code_point(std::string_view text) {
     }
     value = (value << 6) | (byte(i) & 0x3Fu);
   }
-  constexpr char32_t kSmallest[] = {0x80, 0x800, 0x10000};  // anything less has a shorter form: malformed
+  constexpr char32_t kSmallest[] = {0x80, 0x800, 0x10000};  // a smaller value has a shorter form: malformed
   const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
   if (value < kSmallest[length - 2] || value > 0x10FFFF || surrogate) {
     return {kReplacement, 1};

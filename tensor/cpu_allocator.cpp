@@ -20,7 +20,7 @@ namespace detail {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kCached = false;  // a cache would hide uses after free from the sanitizer
+constexpr bool kCached = false;  // a cache would hide a use after free from the sanitizer
 #else
 constexpr bool kCached = true;
 #endif
@@ -29,9 +29,9 @@ constexpr std::size_t kAlignment = 64;
 constexpr int kLinearClasses = 16;                                  // 64, 128, ... 1024 bytes
 constexpr int kClasses = kLinearClasses + 4 * (46 - 10);            // then four per doubling, up to 2^46
 constexpr std::size_t kThreadBlock = std::size_t{1} << 18;          // larger blocks are shared by all threads
-constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;  // what a thread keeps of one class
+constexpr std::size_t kThreadBytesPerClass = std::size_t{1} << 20;  // bytes that a thread keeps per class
 
-constexpr std::size_t kKeptIdle = kCached ? std::size_t{1} << 28 : 0;  // of large blocks, however few are in use
+constexpr std::size_t kKeptIdle = kCached ? std::size_t{1} << 28 : 0;  // large blocks kept regardless of use
 
 constexpr std::size_t kLargest = std::size_t{1} << 46;
 
@@ -52,7 +52,7 @@ std::size_t class_bytes(int size_class) {
   return static_cast<std::size_t>(5 + index % 4) << (10 + index / 4 - 2);
 }
 
-// A freed block holds the link to the next one.
+// A freed block stores the link to the next one.
 struct FreeBlock {
   FreeBlock* next;
 };
@@ -69,16 +69,17 @@ void give_back(FreeBlock* list, int size_class) noexcept {
   }
 }
 
-// Blocks for all threads. Of large ones it keeps no more idle than were ever in use at once: a program whose sizes
-// change (other batches, other sequence lengths) must not pile up what it will not ask for again.
+// The blocks shared by all threads. The idle large blocks never exceed the largest amount that was in use at once: a
+// program whose sizes change (other batches, other sequence lengths) must not accumulate blocks that it will not
+// request again.
 struct SharedCache {
   core::ForkSafeMutex mutex;
   std::array<FreeBlock*, kClasses> lists{};
   std::size_t used = 0;          // bytes of large blocks in use
-  std::size_t most = kKeptIdle;  // most that ever were
+  std::size_t most = kKeptIdle;  // largest value of `used` so far
   std::size_t idle = 0;          // bytes of large blocks in the lists
 
-  /// Counts a block of that class as used, whether there is one here or null comes back.
+  /// Takes a block of this class from the cache, or returns null; either way a block counts as used.
   void* take(int size_class) noexcept {
     const std::lock_guard lock(mutex);
     FreeBlock*& head = lists[static_cast<std::size_t>(size_class)];
@@ -93,7 +94,7 @@ struct SharedCache {
     }
     return block;
   }
-  /// A large block that was used, or for which there was no memory (null).
+  /// Returns a large block. A null `block` only undoes the count of take(), because no memory was available.
   void put_large(FreeBlock* block, int size_class) noexcept {
     const std::lock_guard lock(mutex);
     const std::size_t size = class_bytes(size_class);
@@ -101,7 +102,7 @@ struct SharedCache {
     if (block == nullptr) {
       return;
     }
-    // Blocks of other classes go first: this size was just in demand.
+    // Blocks of other classes are released first, because this size was just in demand.
     for (int other = kClasses - 1; idle + size > most && other >= 0 && class_bytes(other) > kThreadBlock; --other) {
       while (other != size_class && lists[static_cast<std::size_t>(other)] != nullptr && idle + size > most) {
         FreeBlock* old =
@@ -137,7 +138,7 @@ struct SharedCache {
 };
 
 SharedCache& shared_cache() {
-  static auto* cache = new SharedCache;  // outlives every thread and static tensor
+  static auto* cache = new SharedCache;  // outlives every thread and every static tensor
   return *cache;
 }
 

@@ -10,42 +10,44 @@
 
 namespace tandem::inline v0::detail {
 
-/// Memory of a GPU that one storage has.
+/// A block of GPU memory that belongs to one storage.
 struct CudaBlock;
 
-/// At least `bytes` on `device`, 256-byte aligned, for work on the calling thread's current stream. What was freed on
-/// that stream comes first: in the order of the stream nobody uses it any more. Throws OutOfMemory with the account
-/// when the GPU has no more, after giving back everything that was cached.
+/// Allocates at least `bytes` on `device`, 256-byte aligned, for work on the calling thread's current stream. Blocks
+/// freed on that stream are reused first: work queued later on the stream runs after the block's last use. When the GPU
+/// has no memory left, the call releases all cached memory and tries again; if that fails too, it throws OutOfMemory
+/// with the memory statistics.
 CudaBlock* cuda_allocate(std::size_t bytes, Device device);
 std::byte* cuda_data(const CudaBlock* block) noexcept;
-/// May be called while the GPU still works with it.
+/// Frees a block. The GPU may still be working with it.
 void cuda_free(CudaBlock* block) noexcept;
-/// The calling thread's current stream works with the block too: it is not given out again before that is done.
+/// Records that the calling thread's current stream uses the block too: the block is not reused before that work is
+/// done.
 void cuda_note_stream(CudaBlock* block);
-/// Changes what it is in the account.
+/// Changes the category of the block in the statistics.
 void cuda_count_as(CudaBlock* block, core::MemoryUse use);
 
 }  // namespace tandem::inline v0::detail
 
 namespace tandem::inline v0::cuda {
 
-/// What tandem has asked a GPU for, in bytes.
+/// Memory of one GPU, in bytes.
 struct MemoryStats {
-  std::size_t total = 0;          // what the GPU has
-  std::size_t free = 0;           // what is left for any process
-  std::size_t in_use = 0;         // in tensors
-  std::size_t peak = 0;           // the most that was in use at once since reset_peak_memory_stats()
-  std::size_t cached = 0;         // free, and kept for the next tensor
-  std::uint64_t allocations = 0;  // requests to the driver so far
-  std::array<std::size_t, core::kMemoryUses> by_use{};  // of in_use, by MemoryUse
+  std::size_t total = 0;                                // total memory of the GPU
+  std::size_t free = 0;                                 // available to any process
+  std::size_t in_use = 0;                               // used by tensors
+  std::size_t peak = 0;                                 // maximum of in_use since reset_peak_memory_stats()
+  std::size_t cached = 0;                               // freed, and kept for later tensors
+  std::uint64_t allocations = 0;                        // number of requests to the driver so far
+  std::array<std::size_t, core::kMemoryUses> by_use{};  // in_use split by MemoryUse
 };
 
-/// The account of a GPU. Throws DeviceError unless `device` is a GPU that can be used.
+/// Memory statistics of a GPU. Throws DeviceError unless `device` is a usable GPU.
 TANDEM_API MemoryStats memory_stats(Device device = Device(0));
-/// Lets MemoryStats::peak begin anew. Throws DeviceError unless `device` is a GPU that can be used.
+/// Resets MemoryStats::peak to the current use. Throws DeviceError unless `device` is a usable GPU.
 TANDEM_API void reset_peak_memory_stats(Device device = Device(0));
-/// Gives what is cached back to the GPU, for other programs. Waits for the GPU. Throws DeviceError unless `device` is a
-/// GPU that can be used.
+/// Returns cached memory to the GPU, for other programs. Waits for the GPU. Throws DeviceError unless `device` is a
+/// usable GPU.
 TANDEM_API void empty_cache(Device device = Device(0));
 
 }  // namespace tandem::inline v0::cuda

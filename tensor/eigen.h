@@ -8,19 +8,19 @@
 #include <tandem/core/error.h>
 #include <tandem/tensor/factories.h>
 
-// The bridge to Eigen, for programs that use both: nothing else of tandem includes this. Matrices and tensors look at
-// the same memory, in both directions; only from_eigen() copies.
+// The bridge to Eigen, for programs that use both; no other part of tandem includes this header. Matrices and tensors
+// share memory, in both directions; only from_eigen() copies.
 
 namespace tandem::inline v0 {
 
-/// Eigen's view of a row-major matrix with any strides. T is const for reading.
+/// Eigen's view of a row-major matrix with any strides. A const T makes the view read-only.
 template <class T>
 using EigenMatrixMap = Eigen::Map<
     std::conditional_t<std::is_const_v<T>,
                        const Eigen::Matrix<std::remove_const_t<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>,
                        Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>,
     Eigen::Unaligned, Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>>;
-/// Eigen's view of a vector, a column, with any stride. T is const for reading.
+/// Eigen's view of a column vector with any stride. A const T makes the view read-only.
 template <class T>
 using EigenVectorMap =
     Eigen::Map<std::conditional_t<std::is_const_v<T>, const Eigen::VectorX<std::remove_const_t<T>>, Eigen::VectorX<T>>,
@@ -45,28 +45,29 @@ inline void check_dims(const char* op, const Tensor& x, int dims) {
 
 }  // namespace detail
 
-/// A tensor [rows, columns] for reading: `eigen_matrix<float>(x).rowwise().norm()`. Lives no longer than the tensor's
-/// elements. Throws ShapeError for other dimensions, DTypeError unless T is the element type.
+/// A read-only view of a tensor [rows, columns]: `eigen_matrix<float>(x).rowwise().norm()`. The view must not outlive
+/// the tensor's elements. Throws ShapeError unless the tensor has two dimensions, DTypeError unless T is the element
+/// type.
 template <class T>
 EigenMatrixMap<const T> eigen_matrix(const Tensor& x) {
   detail::check_dims("eigen_matrix", x, 2);
   return detail::map_matrix(x.data<T>(), x);
 }
-/// The same for writing; bumps the version, so that autograd notices. Throws ShapeError for an expanded tensor, several
-/// of whose elements share memory.
+/// A writable view of a tensor [rows, columns]; bumps the version, so autograd notices the change. Also throws
+/// ShapeError for an expanded tensor, in which several elements share memory.
 template <class T>
 EigenMatrixMap<T> mutable_eigen_matrix(Tensor& x) {
   detail::check_dims("mutable_eigen_matrix", x, 2);
   detail::check_writable("mutable_eigen_matrix", x.raw());
   return detail::map_matrix(x.mutable_data<T>(), x);
 }
-/// A tensor [size] for reading, as a column. Errors as above.
+/// A read-only view of a tensor [size] as a column. Throws the same errors as eigen_matrix().
 template <class T>
 EigenVectorMap<const T> eigen_vector(const Tensor& x) {
   detail::check_dims("eigen_vector", x, 1);
   return detail::map_vector(x.data<T>(), x);
 }
-/// The same for writing; bumps the version. Errors as above.
+/// A writable view of a tensor [size] as a column; bumps the version. Throws the same errors as mutable_eigen_matrix().
 template <class T>
 EigenVectorMap<T> mutable_eigen_vector(Tensor& x) {
   detail::check_dims("mutable_eigen_vector", x, 1);
@@ -74,8 +75,8 @@ EigenVectorMap<T> mutable_eigen_vector(Tensor& x) {
   return detail::map_vector(x.mutable_data<T>(), x);
 }
 
-/// A tensor on the memory of a matrix [rows, columns], or of a vector type [size], without a copy. The matrix must
-/// outlive it and keep its size. Column-major ones give strides [1, rows].
+/// Makes a tensor on the memory of a matrix [rows, columns] or of a vector [size], without a copy. The matrix must
+/// outlive the tensor and keep its size. A column-major matrix gives strides [1, rows].
 template <class Derived>
 Tensor from_blob(Eigen::PlainObjectBase<Derived>& matrix, const TensorOptions& options = {}) {
   if constexpr (Derived::IsVectorAtCompileTime) {
@@ -86,7 +87,7 @@ Tensor from_blob(Eigen::PlainObjectBase<Derived>& matrix, const TensorOptions& o
   }
 }
 
-/// A dense tensor with a copy of any expression: [rows, columns], or [size] of a vector type.
+/// Makes a dense tensor with a copy of any expression: [rows, columns], or [size] for a vector type.
 template <class Derived>
 Tensor from_eigen(const Eigen::DenseBase<Derived>& expression, const TensorOptions& options = {}) {
   using T = typename Derived::Scalar;

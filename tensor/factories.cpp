@@ -10,8 +10,8 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/fill.h>
 #include <tandem/kernels/math.h>
-#include <tandem/kernels/memory.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
 #include <tandem/tensor/raw.h>
@@ -48,7 +48,7 @@ bool holds(In value) {
   }
 }
 
-// out = in, converted as a copy is. Throws at the first value that Out does not hold.
+// out = in, with the conversion of a copy. Throws at the first value that Out cannot hold.
 template <class Out, class In>
 void convert_all(const char* op, const Shape& sizes, Out* out, const In* in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -97,7 +97,7 @@ void require_floating(const Tensor& tensor, const char* op) {
   check<DTypeError>(is_floating_point(tensor.dtype()), "{}: needs floating point, got {}", op, tensor.dtype());
 }
 
-// The whole numbers that a type holds exactly, [low, high); of 64-bit types those that a double holds too.
+// The range [low, high) of whole numbers that a type holds exactly; for 64-bit types, limited to those of a double.
 std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
   constexpr std::int64_t kExact32 = std::int64_t{1} << 24;
   constexpr std::int64_t kExact64 = std::int64_t{1} << 53;
@@ -114,7 +114,7 @@ std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
   return {-kExact64, kExact64};
 }
 
-// An in-place draw on a value that the graph knows would make its history wrong.
+// A random in-place draw on a tensor with recorded history would make that history wrong.
 void require_no_history(const Tensor& tensor, const char* op) {
   check<AutogradError>(!core::thread_state().grad_enabled || !tensor.requires_grad(),
                        "{}: the tensor requires a gradient; do this under NoGradGuard", op);
@@ -193,7 +193,7 @@ Tensor randn(const Shape& sizes, const TensorOptions& options) {
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& sizes, const TensorOptions& options) {
   const DType dtype = options.dtype.value_or(DType::i64);
   check<ConfigError>(low < high, "randint: [{}, {}) is empty", low, high);
-  // Bounds travel as doubles; beyond 2^53 they would not arrive exactly.
+  // Bounds are passed as doubles and would lose digits beyond 2^53.
   const auto [lowest, highest] = whole_range(dtype);
   check<ConfigError>(low >= lowest && high <= highest, "randint: [{}, {}) is not inside [{}, {}), what {} can draw",
                      low, high, lowest, highest, dtype);
@@ -288,7 +288,7 @@ Tensor from_foreign(const char* op, void* data, DType dtype, const Shape& sizes,
                     "{}: the address {} is not a multiple of {}, as elements of {} need", op, fmt::ptr(data),
                     item_size(dtype), dtype);
   bool fits = strides.ndim() == sizes.ndim();
-  std::int64_t last = 0;  // element farthest from the first
+  std::int64_t last = 0;  // offset of the farthest element
   for (int dim = 0; fits && dim < sizes.ndim(); ++dim) {
     std::int64_t extent = 0;
     fits = strides[dim] >= 0 && (!any || (!__builtin_mul_overflow(sizes[dim] - 1, strides[dim], &extent) &&

@@ -12,16 +12,16 @@ class Tensor;
 
 namespace core {
 
-/// Which replica of a module a thread computes.
+/// The replica of a module that a thread computes.
 struct ReplicaInfo {
-  int index = 0;  // from 0
-  int count = 1;  // of all replicas
-  Device device;  // where it computes
+  int index = 0;  // number of the replica, from 0
+  int count = 1;  // number of replicas
+  Device device;  // device that computes this replica
 };
 
-/// What parameter and buffer slots mean on one thread for a while: a replica. A module is never cloned; while a frame
-/// is active, every use of a bound slot is a use of the tensor that stands in for it. Frames stack: what the inner one
-/// does not bind, the outer one may.
+/// Binds parameter and buffer slots to other tensors on one thread for a while; this is a replica. A module is never
+/// cloned: while a frame is active, every use of a bound slot uses the tensor bound to it. Frames stack: a slot that
+/// the inner frame does not bind may be bound by the outer one.
 class TANDEM_API Frame {
  public:
   explicit Frame(ReplicaInfo replica = {});
@@ -29,14 +29,15 @@ class TANDEM_API Frame {
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
-  /// From now on `slot` (a parameter or buffer, else ConfigError) means `value` wherever this frame is active.
+  /// Makes `slot` mean `value` wherever this frame is active. Throws ConfigError unless `slot` is a parameter or
+  /// buffer.
   void bind(const Tensor& slot, const Tensor& value);
-  /// Whose frame it is.
+  /// The replica that this frame represents.
   const ReplicaInfo& replica() const noexcept { return replica_; }
-  /// Number of slots bound here.
+  /// Number of slots bound in this frame.
   std::size_t size() const noexcept;
 
-  /// The TensorImpl that `slot`, a TensorImpl, stands for in this frame and those around it.
+  /// Resolves `slot`, a TensorImpl, through this frame and the frames around it; returns the bound TensorImpl.
   void* resolve(void* slot) const;
 
  private:
@@ -47,7 +48,8 @@ class TANDEM_API Frame {
   const Frame* outer_ = nullptr;
 };
 
-/// Makes a frame active on the calling thread for a scope. A frame is active on one thread at a time (ConfigError).
+/// Makes a frame active on the calling thread for a scope. Throws ConfigError if the frame is active already: a frame
+/// is active on one thread at a time.
 class TANDEM_API FrameScope {
  public:
   [[nodiscard]] explicit FrameScope(Frame& frame);

@@ -10,7 +10,7 @@
 namespace tandem::inline v0::detail {
 
 std::string IdleGpus::note_step(int gpus, bool (*is_used)(int gpu)) {
-  // Beyond the step that counts nobody writes: it would be a cache line for all lanes to pass around.
+  // After the step that decides, no thread writes the counter: lanes would pass its cache line around at every step.
   if (gpus < 2 || steps_.load(std::memory_order_relaxed) >= kSteps ||
       steps_.fetch_add(1, std::memory_order_relaxed) + 1 != kSteps || parallel_.load(std::memory_order_relaxed)) {
     return "";

@@ -6,19 +6,20 @@
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
 
-// Internal: GPUs that have nothing to do, and nobody says why.
+// Internal: detects GPUs that stay idle without a stated reason.
 
 namespace tandem::inline v0::detail {
 
-/// Watches a process train, and says once when it leaves GPUs idle that it can see.
+/// Watches a training process and warns once if it leaves visible GPUs idle.
 class IdleGpus {
  public:
-  /// So many steps tell a training from a trial.
+  /// The number of steps that distinguishes a training run from a trial.
   static constexpr int kSteps = 100;
 
-  /// Replicas or ranks were made: who did that knows of the other GPUs, and may leave some out.
+  /// Records that the program made replicas or ranks. Such a program knows about the other GPUs and may leave some out.
   void note_parallel() noexcept { parallel_.store(true, std::memory_order_relaxed); }
-  /// An optimiser has made a step on a GPU, of which there are `gpus`. The text of the warning that is due, if any.
+  /// Records that an optimiser has made a step on one of `gpus` GPUs. Returns the text of a warning if one is due, else
+  /// "".
   std::string note_step(int gpus, bool (*is_used)(int gpu));
 
  private:
@@ -26,13 +27,13 @@ class IdleGpus {
   std::atomic<int> steps_{0};
 };
 
-/// Of this process.
+/// The watch of this process.
 TANDEM_API IdleGpus& idle_gpus() noexcept;
 
-/// Whether memory of the GPU was ever asked for. Does not touch it.
+/// Whether memory of the GPU was ever requested. Does not initialise the GPU.
 bool cuda_is_used(int gpu) noexcept;
 
-/// An optimiser has made a step there: warns when that is due.
+/// Records an optimiser step on a GPU and warns if a warning is due.
 TANDEM_API void note_gpu_step();
 inline void note_step(Device device) {
   if (device.type == DeviceType::cuda) {

@@ -19,10 +19,10 @@ namespace {
 using detail::View;
 
 constexpr std::int64_t kEdge = 3;          // entries shown at each end of a long dimension
-constexpr std::int64_t kThreshold = 1000;  // elements from which on long dimensions are shortened
+constexpr std::int64_t kThreshold = 1000;  // number of elements above which long dimensions are shortened
 constexpr std::size_t kLine = 80;          // columns of a terminal
 
-// One way to write all numbers of a tensor, wide enough for the widest.
+// One format for all numbers of a tensor, wide enough for the widest.
 struct Style {
   bool scientific = false;
   bool whole = true;  // floating values without fractions: "1."
@@ -51,7 +51,7 @@ std::string write(const View& scalar, const Style& style) {
                           : fmt::format("{:.4f}", value);
 }
 
-// The indices that are shown of a dimension; -1 stands for those left out.
+// The indices of a dimension that are shown; -1 stands for the omitted ones.
 std::vector<std::int64_t> shown(std::int64_t size, bool shortened) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < size; ++i) {
@@ -77,8 +77,8 @@ void for_each_shown(const View& view, bool shortened, Body&& body) {
   }
 }
 
-// Whole numbers are written out up to 10^8. Others get four decimals, unless these would say too little of a value or
-// too much space would go to one.
+// Whole numbers are written in full up to 10^8. Other numbers get four decimals, unless small values would lose their
+// digits or a large one would take too much space.
 Style choose_style(const View& view, bool shortened) {
   Style style;
   double largest = 0;

@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include <tandem/core/check.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/copy.h>
+#include <tandem/kernels/fill.h>
 #include <tandem/kernels/reduce.h>
 #include <tandem/tensor/pinned.h>
 #include <tandem/tensor/recorder.h>
@@ -18,7 +19,7 @@ using kernels::Operand;
 View empty_view(const Shape& sizes, DType dtype, Device device) {
   const std::int64_t numel = sizes.numel();
   std::size_t bytes = 0;
-  // Below half of what can be counted, so that headers and rounding cannot wrap either.
+  // Half of the address range is the limit, so headers and rounding cannot overflow either.
   check<OutOfMemory>(
       !__builtin_mul_overflow(static_cast<std::size_t>(numel), item_size(dtype), &bytes) && bytes <= SIZE_MAX / 2,
       "a tensor {} of {} has more bytes than any machine", sizes, dtype);
@@ -72,7 +73,7 @@ namespace {
 
 bool on_gpu(const View& view) { return view.device().type == DeviceType::cuda; }
 
-// Between dense views of one type, of which at least one is on a GPU.
+// Copies between dense views of one dtype, at least one of which is on a GPU.
 void transfer(const View& out, const View& in, bool wait = true) {
   if (!on_gpu(out) || !on_gpu(in)) {
     note_host_access("to");
@@ -88,7 +89,7 @@ void transfer(const View& out, const View& in, bool wait = true) {
   }
 }
 
-// To or from a GPU. Dense bytes travel; types, strides and sums are the business of a GPU that has a part in it.
+// Copies to or from a GPU. Only dense bytes cross; a participating GPU handles conversion, strides and accumulation.
 void copy_across(const View& out, const View& in, Accumulate accumulate) {
   if (in.dtype != out.dtype && on_gpu(in)) {
     const View converted = empty_view(in.sizes, out.dtype, in.device());
@@ -157,7 +158,8 @@ View contiguous(const View& view) {
 
 namespace {
 
-// Integers take whole numbers only; limits may be anywhere, and the kernel brings them into the type's range.
+// Integer ops take whole numbers only. Bounds of clamp may be any number, because the kernel clips them to the range of
+// the type.
 double scalar_for(kernels::PointwiseOp op, DType dtype, double value) {
   if (is_floating_point(dtype) || op == kernels::PointwiseOp::clamp) {
     return value;

@@ -10,8 +10,8 @@
 #include <tandem/tensor/storage.h>
 #include <tandem/tensor/view.h>
 
-// Internal: what a captured step must see besides its launches. A thread that records has a StepRecorder on its
-// ThreadState; everybody else pays for one load of `recorders_at_work`.
+// Internal: the events besides launches that a captured step must see. A recording thread has a StepRecorder on its
+// ThreadState; every other thread pays for one load of `recorders_at_work`.
 
 namespace tandem::inline v0 {
 
@@ -21,30 +21,30 @@ class Leaf;
 
 namespace detail {
 
-/// Sees a step of its thread while that is recorded.
+/// Observes a step on its thread while the step is recorded.
 class StepRecorder {
  public:
-  /// Memory for a tensor of the step.
+  /// Allocates memory for a tensor of the step.
   virtual core::Ref<Storage> allocate(std::size_t bytes, Device device) = 0;
-  /// Somebody takes the address of elements there.
+  /// The recording thread takes the address of elements in `storage`.
   virtual void on_use(const Storage& storage) noexcept = 0;
-  /// The same on a thread that does not record.
+  /// A thread that does not record takes the address of elements in `storage`.
   virtual void on_foreign_use(const Storage& storage) noexcept = 0;
   virtual void on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) = 0;
-  /// The step is about to look whether a leaf has a gradient, or (`forget`) to make it have none.
+  /// The step is about to ask whether a leaf has a gradient, or (`forget`) to drop that gradient.
   virtual void on_leaf(autograd::Leaf& leaf, bool forget) = 0;
-  /// What the step does depends on `flag`, which calls note_step_change() when it goes.
+  /// The step depends on `flag`, whose owner calls note_step_change() when it is destroyed.
   virtual void on_flag(const bool& flag) = 0;
-  /// The step itself changed what decides what it does.
+  /// The step itself has changed a setting that decides its operations.
   virtual void on_step_change() noexcept = 0;
-  /// Runs `work` now, unrecorded, and again in each replay.
+  /// Runs `work` now without recording it, and again in each replay.
   virtual void on_host_work(const char* name, std::function<void()> work) = 0;
 
  protected:
   ~StepRecorder() = default;
 };
 
-/// `recorder` sees this thread for a scope.
+/// Makes `recorder` the recorder of this thread for a scope.
 class RecorderScope {
  public:
   [[nodiscard]] explicit RecorderScope(StepRecorder& recorder);
@@ -56,13 +56,13 @@ class RecorderScope {
   StepRecorder& recorder_;
 };
 
-/// This thread's recorder, or null.
+/// The recorder of this thread, or null.
 inline StepRecorder* step_recorder() noexcept {
   return recorders_at_work.load(std::memory_order_relaxed) == 0 ? nullptr : core::thread_state().recorder;
 }
 
 [[noreturn]] TANDEM_API void throw_host_access(const char* call);
-/// The host is about to read or write elements itself, which no replay would do again: throws CaptureError naming
+/// Called before the host reads or writes elements itself, which a replay would not repeat. Throws CaptureError naming
 /// `call` while this thread records.
 inline void note_host_access(const char* call) {
   if (step_recorder() != nullptr) [[unlikely]] {
@@ -70,19 +70,20 @@ inline void note_host_access(const char* call) {
   }
 }
 
-/// Grows when what a captured step does may have changed: a parameter was moved or frozen, a hook registered, an
-/// optimiser gone.
+/// A counter that grows when the operations of a captured step may have changed: a parameter was moved or frozen, a
+/// hook registered, an optimiser destroyed.
 TANDEM_API std::uint64_t step_epoch() noexcept;
-/// Makes captured steps record anew.
+/// Makes captured steps record again.
 TANDEM_API void note_step_change() noexcept;
-/// The same if a captured step uses what lies there.
+/// Makes captured steps record again if one of them uses this storage.
 inline void note_step_change(const Storage& storage) noexcept {
   if (storage.watched()) {
     note_step_change();
   }
 }
 
-/// A member of what captured steps may refer to: once they do, they record anew when it changes or goes.
+/// A member of objects to which captured steps may refer. Once a step refers to the object, captured steps record again
+/// when it changes or is destroyed.
 class Watched {
  public:
   Watched() = default;
@@ -105,8 +106,8 @@ class Watched {
   std::atomic<bool> watched_{false};
 };
 
-/// Work of the host that belongs to a step (checks of values, counts): done now, and again in each replay. An object
-/// that it refers to must have a Watched that watches.
+/// Host work that belongs to a step (checks of values, counts): runs now, and again in each replay. Every object to
+/// which `work` refers must have a Watched that is watching.
 template <class Work>
 void host_work(const char* name, const Work& work) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
@@ -116,7 +117,7 @@ void host_work(const char* name, const Work& work) {
   work();
 }
 
-/// A setting that decides what a step does.
+/// A setting that decides the operations of a step.
 class WatchedFlag {
  public:
   explicit WatchedFlag(bool value) noexcept : value_(value) {}
@@ -129,7 +130,7 @@ class WatchedFlag {
   }
   void set(bool value) noexcept {
     if (StepRecorder* recorder = step_recorder(); recorder != nullptr && value != value_) [[unlikely]] {
-      recorder->on_step_change();  // a replay would not
+      recorder->on_step_change();  // a replay would not repeat the change
     }
     value_ = value;
   }

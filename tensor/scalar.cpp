@@ -17,7 +17,7 @@ DType promote_types(DType a, DType b) noexcept {
   if (a == b) {
     return a;
   }
-  // From the widest: each holds, or may stand for, all that come after it.
+  // From the widest type on: each type can represent all later ones.
   for (const DType wide : {DType::f64, DType::f32}) {
     if (a == wide || b == wide) {
       return wide;

@@ -9,31 +9,31 @@
 
 namespace tandem::inline v0 {
 
-/// Tensors by name, in the order in which they were added: what modules, optimisers and schedules save. Numbers are
-/// tensors without dimensions.
+/// Tensors by name, in the order of insertion: the saved state of modules, optimisers and schedules. Numbers are stored
+/// as tensors without dimensions.
 class TANDEM_API StateDict {
  public:
   /// A name and its tensor.
   using Entry = std::pair<std::string, Tensor>;
 
-  /// Adds or replaces.
+  /// Adds or replaces an entry.
   void set(std::string name, Tensor value);
-  /// Null when there is none.
+  /// The tensor with this name, or null.
   const Tensor* find(std::string_view name) const;
-  /// Throws ConfigError when there is none.
+  /// The tensor with this name. Throws ConfigError if the name is missing.
   const Tensor& at(std::string_view name) const;
-  /// Whether there is one.
+  /// Whether an entry with this name exists.
   bool contains(std::string_view name) const { return find(name) != nullptr; }
-  /// Takes it out; false when there is none.
+  /// Removes an entry; returns false if the name is missing.
   bool erase(std::string_view name);
-  /// The same names with copies of the values: what a model's state was, for later.
+  /// A copy with cloned tensors, for example to keep the state of a model for later.
   StateDict clone() const;
 
   /// Number of entries.
   std::size_t size() const noexcept { return entries_.size(); }
   /// The entries in order.
   auto begin() const noexcept { return entries_.begin(); }
-  /// Behind the last entry.
+  /// The end of the entries.
   auto end() const noexcept { return entries_.end(); }
 
  private:

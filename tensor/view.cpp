@@ -5,7 +5,7 @@
 namespace tandem::inline v0::detail {
 
 bool View::is_contiguous() const noexcept {
-  std::uint64_t expected = 1;  // may wrap around before a size of 0 is met
+  std::uint64_t expected = 1;  // may wrap around before a size of 0 is reached
   for (int dim = sizes.ndim() - 1; dim >= 0; --dim) {
     if (sizes[dim] == 0) {
       return true;
@@ -79,7 +79,7 @@ View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, 
   View result = view;
   result.offset += first * view.strides[dim];
   result.sizes[dim] = length;
-  if (length > 1) {  // else nothing is stepped over, however far
+  if (length > 1) {  // with one element or none, the step is never taken
     result.strides[dim] *= step;
   }
   return result;
@@ -138,7 +138,7 @@ View expand(const View& view, const Shape& sizes) {
       result.strides[dim] = view.strides[dim - added];
     }
   }
-  result.sizes.numel();  // throws when there are more elements than can be counted
+  result.sizes.numel();  // throws if the number of elements overflows
   return result;
 }
 
@@ -173,7 +173,7 @@ std::optional<View> try_reshape(const View& view, const Shape& sizes) {
     result.strides = contiguous_strides(sizes);
     return result;
   }
-  // Walk both shapes from the back: a run of old dimensions that is dense in itself can be cut differently.
+  // Both shapes are walked from the back: a run of old dimensions that is dense in itself can be divided differently.
   result.strides = sizes;
   int new_dim = sizes.ndim() - 1;
   int old_dim = view.sizes.ndim() - 1;

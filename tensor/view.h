@@ -12,12 +12,12 @@
 
 namespace tandem::inline v0::detail {
 
-/// How many threads record a step at the moment (recorder.h).
+/// Number of threads that are recording a step (recorder.h).
 TANDEM_API extern std::atomic<int> recorders_at_work;
-/// Tells them that the elements of `storage` are used.
+/// Tells these threads that elements of `storage` are being used.
 TANDEM_API void note_use(const Storage& storage) noexcept;
 
-/// Where a tensor's elements are: storage and geometry, no history. The raw currency below autograd.
+/// The location of a tensor's elements: storage and geometry, without history. Code below autograd works on views.
 struct View {
   core::Ref<Storage> storage;
   std::int64_t offset = 0;  // in elements
@@ -38,7 +38,7 @@ struct View {
     return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
   }
   std::int64_t numel() const noexcept {
-    std::uint64_t count = 1;  // may wrap around before a size of 0 is met
+    std::uint64_t count = 1;  // may wrap around before a size of 0 is reached
     for (const std::int64_t size : sizes) {
       count *= static_cast<std::uint64_t>(size);
     }
@@ -47,29 +47,29 @@ struct View {
   TANDEM_API bool is_contiguous() const noexcept;
 };
 
-/// Throws ShapeError naming `op` when several elements share memory: they cannot be written one by one.
+/// Throws ShapeError naming `op` if several elements share memory and so cannot be written one by one.
 TANDEM_API void check_writable(const char* op, const View& out);
 
-/// Whether both devices look at the same memory: they are one, or logical CPU devices.
+/// Whether both devices address the same memory: they are equal, or both are logical CPU devices.
 inline bool share_memory(Device a, Device b) noexcept {
   return a == b || (a.type == DeviceType::cpu && b.type == DeviceType::cpu);
 }
-/// The same elements, to be read only, as `device` sees them, which shares memory with theirs.
+/// A read-only view of the same elements as seen from `device`, which must share memory with their own device.
 TANDEM_API View seen_from(Device device, const View& view);
 
-// Geometry. Each throws ShapeError naming its arguments when they do not fit, and shares the storage.
+// Functions on geometry. Each shares the storage and throws ShapeError naming its arguments if they do not fit.
 TANDEM_API View permute(const View& view, const Shape& order);
 TANDEM_API View transpose(const View& view, int dim0, int dim1);
-/// Elements start, start + step, ... of `length` along `dim`; a negative start counts from the end.
+/// `length` elements start, start + step, ... along `dim`; a negative `start` counts from the end.
 TANDEM_API View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, std::int64_t step = 1);
 TANDEM_API View select(const View& view, int dim, std::int64_t index);
 TANDEM_API View squeeze(const View& view, int dim);
 TANDEM_API View unsqueeze(const View& view, int dim);
-/// Broadcasts sizes of 1; -1 keeps a size.
+/// Broadcasts dimensions of size 1; -1 keeps a size.
 TANDEM_API View expand(const View& view, const Shape& sizes);
-/// `sizes` with at most one -1 replaced by what is left.
+/// `sizes`, with at most one -1 replaced by the remaining number of elements.
 TANDEM_API Shape infer_shape(const View& view, const Shape& sizes, const char* op);
-/// The same elements in row-major order under other sizes, if that needs no copy.
+/// A view of all elements in row-major order with other sizes, if that needs no copy.
 TANDEM_API std::optional<View> try_reshape(const View& view, const Shape& sizes);
 
 }  // namespace tandem::inline v0::detail

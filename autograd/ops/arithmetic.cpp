@@ -1,7 +1,7 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/tensor/factories.h>
 
-// Arithmetic of two tensors, or a tensor and a number, with broadcasting and type promotion.
+// Arithmetic on two tensors, or on a tensor and a number, with broadcasting and type promotion.
 
 namespace tandem::inline v0 {
 
@@ -9,7 +9,7 @@ using namespace autograd;
 
 namespace {
 
-// An operation on tensors of two types is done in the type that they have together.
+// Applies an operation to tensors of two dtypes in their common dtype.
 Tensor promoted(const char* op, const Tensor& a, const Tensor& b, Tensor (*apply)(const Tensor&, const Tensor&)) {
   check_same_device(op, a, b);
   const DType dtype = result_type(a, b);
@@ -149,7 +149,7 @@ Tensor operator/(const Tensor& a, Scalar b) {
     return as_floating(a) / b;
   }
   if (is_reduced_floating_point(a.dtype())) {
-    return (a.to(DType::f32) / b).to(a.dtype());  // the number itself has more than 16 bits
+    return (a.to(DType::f32) / b).to(a.dtype());  // the divisor itself needs more than 16 bits
   }
   View out = same_result("div", a);
   const View divisor = scalar_view(b.value(), out);

@@ -64,7 +64,7 @@ void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
   }
   const Shape& full = gradients.output().sizes;
   const Destination to = gradients.destination(i);
-  // An input may be the very gradient that is being accumulated.
+  // An input may share its storage with the gradient that is being accumulated.
   const bool apart =
       std::none_of(inputs.begin(), inputs.end(), [&](const View* input) { return input->storage == to.view.storage; });
   if (apart && to.view.sizes == full) {

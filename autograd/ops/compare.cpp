@@ -1,7 +1,7 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/tensor/factories.h>
 
-// Comparisons, whose results are bool and have no gradient, and choosing by them.
+// Comparisons, whose results are bool and have no gradient, and selection by a mask.
 
 namespace tandem::inline v0 {
 
@@ -23,7 +23,7 @@ Tensor compare(const char* name, CompareOp op, const Tensor& a, const Tensor& b)
 bool is_bool(double value) { return value == 0 || value == 1; }
 
 Tensor compare(CompareOp op, const Tensor& a, Scalar b) {
-  // In the tensor's own type if it has that number; integers of few bits are compared in 64 where it is out of range.
+  // Compares in the tensor's own type if that type can hold the number. Otherwise small integers are compared as i64.
   const bool flag = a.dtype() == DType::boolean && is_bool(b.value());
   const Tensor x = flag ? a.detach() : a.detach().to(result_type(a, b));
   const bool held = flag || is_floating_point(x.dtype()) || detail::fits(x.dtype(), b.value());

@@ -1,7 +1,7 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/tensor/pinned.h>
 
-// Copies: to another dtype, another device, dense memory.
+// Copies to another dtype, to another device, or to dense memory.
 
 namespace tandem::inline v0 {
 
@@ -22,7 +22,7 @@ Tensor copied(const char* op, const Tensor& x, DType dtype, Device device, bool 
   }
   return record(op, std::move(out), {&x}, [] {
     return [](Gradients& g) {
-      const Destination to = g.destination(0);  // converts and crosses back
+      const Destination to = g.destination(0);  // the copy also converts back and moves back to the input's device
       detail::copy(to.view, g.output(), to.accumulate);
     };
   });

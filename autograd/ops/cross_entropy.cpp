@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/loss.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/cross_entropy.h>
 
 namespace tandem::inline v0 {
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr LossNames kNames{"cross_entropy", "logits"};
 
-// Whether the targets are probabilities; otherwise they are class indices. Checks what they are.
+// Checks the targets. Returns true for probabilities, false for class indices.
 bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   check_floating(kNames.op, logits);
   const Shape& sizes = logits.shape();
@@ -33,7 +33,7 @@ bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropy
   return true;
 }
 
-// [rows, classes, ...] as [rows, ..., classes].
+// Permutes [rows, classes, ...] to [rows, ..., classes].
 Tensor classes_last(const Tensor& x) {
   Shape order = Shape::filled(x.dim(), 0);
   for (int i = 1; i + 1 < x.dim(); ++i) {
@@ -53,7 +53,7 @@ kernels::ClassTarget class_target(bool probabilities, const View& target, const 
           .bad = bad};
 }
 
-// Of logits and probabilities whose last dimension are the classes.
+// The loss of logits and probabilities whose last dimension holds the classes.
 Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, const std::optional<View>& weight,
                const CrossEntropyLossOptions& options) {
   const View x = detail::contiguous(logits.raw());
@@ -68,7 +68,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   }
   const bool per_row = options.reduction == Reduction::none;
   View loss = detail::empty_view(per_row ? losses : Shape{}, x.dtype, x.device());
-  // [rows, 2] and behind them the scale.
+  // [rows, 2], followed by the scale.
   const View normalizer =
       detail::empty_view({2 * rows + 1}, x.dtype == DType::f64 ? DType::f64 : DType::f32, x.device());
   const auto scale_in = [rows](const View& v) {

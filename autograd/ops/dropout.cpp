@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/common.h>
-#include <tandem/kernels/random.h>
+#include <tandem/kernels/dropout.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0 {

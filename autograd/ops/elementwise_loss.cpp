@@ -5,7 +5,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/elementwise_loss.h>
 
-// Losses that compare an input with a target of its shape, element by element. One function runs them all.
+// Losses that compare an input with a target of the same shape, element by element. elementwise_loss() runs them all.
 
 namespace tandem::inline v0 {
 
@@ -16,7 +16,7 @@ namespace {
 using core::MessagePrefix;
 using kernels::LossOp;
 
-// What an element-wise loss can be made with. Weights that are null or undefined are 1.
+// Options of an elementwise loss. A null or undefined weight counts as 1.
 struct How {
   Reduction reduction = Reduction::mean;
   double threshold = 1;
@@ -34,7 +34,7 @@ void check_pair(LossNames names, const Tensor& input, const Tensor& target) {
   }
 }
 
-// A weight for each element of the input, dense, if there is one.
+// The weight of each input element as a dense view, if a weight is given.
 std::optional<View> spread(LossNames names, const char* what, const Tensor& input, const Tensor* weight) {
   if (weight == nullptr || !weight->defined()) {
     return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<View> spread(LossNames names, const char* what, const Tensor& inpu
   return detail::contiguous(detail::expand(weight->raw(), sizes));
 }
 
-// What the sum over `count` losses is multiplied with. The mean of nothing is NaN, as in PyTorch.
+// The factor for the sum over `count` losses. The mean of no elements is NaN, as in PyTorch.
 double scale_of(Reduction reduction, std::int64_t count) {
   if (reduction != Reduction::mean) {
     return 1;
@@ -61,7 +61,8 @@ double scale_of(Reduction reduction, std::int64_t count) {
   return count == 0 ? std::numeric_limits<double>::quiet_NaN() : 1 / static_cast<double>(count);
 }
 
-// In the type that both have together, where PyTorch's loss takes two types (its others don't: `loss` refuses them).
+// Runs `loss` in the common dtype, for losses that accept two dtypes in PyTorch. elementwise_loss() rejects two dtypes
+// for all others.
 template <class Loss>
 Tensor promoted(LossNames names, const Tensor& input, const Tensor& target, Loss&& loss) {
   check_same_device(names.op, input, target);
@@ -130,10 +131,10 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
   });
 }
 
-// Throws ValueError naming the first element that is no probability.
+// Throws ValueError naming the first element that is not a probability.
 void check_probabilities(LossNames names, const Tensor& input) {
   if (input.device().type != DeviceType::cpu) {
-    return;  // the kernel of a GPU looks itself: the host would have to wait for it
+    return;  // the GPU kernel checks itself; a check on the host would have to wait for it
   }
   const View x = detail::contiguous(input.raw());
   core::dispatch_floating(x.dtype, names.op, [&]<class T>() {
@@ -165,7 +166,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   constexpr LossNames kNames{"l1_loss", "input"};
   if (input.dtype() == DType::boolean || target.dtype() == DType::boolean) {
-    check_pair(kNames, input, target);  // bools are not subtracted
+    check_pair(kNames, input, target);  // bool operands cannot be subtracted, so they must have one dtype
   }
   return promoted(kNames, input, target, [&](const Tensor& x, const Tensor& y) {
     return elementwise_loss(kNames, LossOp::absolute, x, y, {.reduction = reduction});

@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/indexing.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/index.h>
 
 namespace tandem::inline v0 {
 
@@ -7,7 +7,7 @@ using namespace autograd;
 
 namespace {
 
-// The row without gradient, counted from the front; -1 for none.
+// The row without gradient, counted from the front, or -1 if no padding_idx is given.
 std::int64_t padding_row(std::optional<std::int64_t> padding_idx, std::int64_t rows) {
   if (!padding_idx) {
     return -1;

@@ -4,10 +4,11 @@
 #include <vector>
 
 #include <tandem/core/bad_value.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/gather.h>
+#include <tandem/kernels/index.h>
 #include <tandem/tensor/factories.h>
 
-// Selecting by index.
+// Selection by index.
 
 namespace tandem::inline v0 {
 
@@ -15,7 +16,7 @@ using namespace autograd;
 
 namespace {
 
-// add(out, in), in f32 where these have 16 bits: many additions, one rounding.
+// Calls add(out, in), in f32 if the operands have 16 bits: many additions then round only once.
 template <class Add>
 void add_in_full(const View& out, const View& in, Add&& add) {
   if (!is_reduced_floating_point(out.dtype)) {
@@ -35,7 +36,7 @@ namespace autograd {
 
 void check_in_range(const char* op, const View& index, std::int64_t end) {
   if (index.device().type == DeviceType::cuda) {
-    return;  // its kernels look while they work: to look now would be to wait
+    return;  // the GPU kernels check while they run; a check here would have to wait for them
   }
   const auto* values = static_cast<const std::int64_t*>(index.data());
   detail::host_work(op, [=, count = index.numel()] {
@@ -102,7 +103,7 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
 
 namespace {
 
-// A dense copy of `index` for a gather or scatter along `dim` of `target`, after all its checks.
+// A dense copy of `index` for a gather or scatter along `dim` of `target`, after all checks.
 View checked_index(const char* op, const Tensor& target, int dim, const Tensor& index) {
   check_same_device(op, target, index);
   check<DTypeError>(index.dtype() == DType::i64, "{}: the index must be i64, got {}", op, index.dtype());
@@ -160,7 +161,7 @@ void scatter_add_to(const View& out, int dim, const View& index, const View& sou
                              .out = {.data = out.data()},
                              .index = {.data = index.data()},
                              .in = {.data = source.data()}};
-  // The dimension of the indices last.
+  // The indexed dimension comes last.
   kernel.loop.ndim = ndim;
   for (int at = 0, d = 0; d < ndim; ++d) {
     const int position = d == dim ? ndim - 1 : at++;
@@ -219,7 +220,7 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
 
 Tensor Tensor::nonzero() const {
   detail::note_host_access("nonzero");
-  // Counted on the host: the size of the result depends on them.
+  // The hits are counted on the host, because the size of the result depends on the count.
   const Tensor flags = *this != 0;
   const View hits = detail::contiguous((device().type == DeviceType::cuda ? flags.to(Device()) : flags).raw());
   const bool* hit = static_cast<const bool*>(hits.data());

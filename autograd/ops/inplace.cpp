@@ -43,7 +43,7 @@ void take_over(Tensor& target, const Tensor& value) {
   impl.history_version = impl.view.storage->version();
 }
 
-// The result has the target's type: it must not be of a higher kind.
+// The result is stored in the target's dtype, so it must not be of a higher kind.
 void check_in_place(const char* op, const Tensor& target, DType result) {
   const bool fits = is_floating_point(target.dtype()) || result == target.dtype() ||
                     (!is_floating_point(result) && target.dtype() != DType::boolean);
@@ -75,14 +75,14 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   }
   if (records({&target, &other})) {
     check_recordable(name, target);
-    // What the op saves must not be what is overwritten now.
+    // The op must not save the memory that is overwritten now.
     const bool saves = op == PointwiseOp::mul || op == PointwiseOp::div;
     const Tensor self = saves && other.requires_grad() ? target.clone() : target;
     const Tensor factor = saves && other.raw().storage == out.storage ? other.clone() : other;
     take_over(target, recorded(self, factor));
     return target;
   }
-  // Overlapping but not equal memory is read before it is written.
+  // Memory that overlaps without being identical is copied first, so it is read before it is written.
   const View& in = other.raw();
   const bool same =
       in.storage == out.storage && in.offset == out.offset && in.strides == out.strides && in.sizes == out.sizes;
@@ -173,14 +173,14 @@ Tensor& Tensor::zero_() { return fill_in_place("zero_", *this, 0); }
 
 namespace {
 
-// target = op(target), computed apart.
+// target = op(target), computed in separate memory.
 template <class Op>
 Tensor& replace(const char* name, Tensor& target, bool recorded, Op&& op) {
   if (!recorded) {
     return target.copy_(op(target));
   }
   check_recordable(name, target);
-  take_over(target, op(target.clone()));  // what the op saves is not what is overwritten now
+  take_over(target, op(target.clone()));  // the op must not save the memory that is overwritten now
   return target;
 }
 

@@ -2,16 +2,16 @@
 
 #include <tandem/autograd/ops/common.h>
 
-// Internal: what ops that overwrite their first operand share.
+// Internal: helpers of the ops that overwrite their first operand.
 
 namespace tandem::inline v0::autograd {
 
-/// `target` can be written, and the result of the op, which has type `result`, fits into it.
+/// Throws unless `target` is writable and can hold the op's result, which has dtype `result`.
 void check_in_place(const char* op, const Tensor& target, DType result);
-/// Throws AutogradError unless recording a change of `target` gives right gradients.
+/// Throws AutogradError unless recording an in-place change of `target` gives correct gradients.
 void check_recordable(const char* op, const Tensor& target);
-/// `target`, for which check_recordable() passed, takes over the elements and the history of `value`, which was just
-/// computed from it.
+/// Gives `target` the elements and history of `value`, which was just computed from it. check_recordable() must have
+/// passed for `target`.
 void take_over(Tensor& target, const Tensor& value);
 
 }  // namespace tandem::inline v0::autograd

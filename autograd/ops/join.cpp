@@ -2,7 +2,7 @@
 
 #include <tandem/autograd/ops/common.h>
 
-// Joining tensors, and cutting them up again.
+// Joining and splitting tensors.
 
 namespace tandem::inline v0 {
 
@@ -17,7 +17,7 @@ void check_defined(const char* op, const std::vector<Tensor>& tensors) {
   }
 }
 
-// In the type that they have together. Shapes, with or without dimensions, have no say, as in PyTorch.
+// Converts the tensors to their common dtype. Tensors without dimensions count fully here, as in PyTorch.
 std::vector<Tensor> promoted(const char* op, const std::vector<Tensor>& tensors) {
   DType dtype = tensors[0].dtype();
   for (const Tensor& tensor : tensors) {
@@ -32,7 +32,7 @@ std::vector<Tensor> promoted(const char* op, const std::vector<Tensor>& tensors)
   return result;
 }
 
-// `op` is the name that messages and the graph get: cat, or stack. The tensors are of one type, on one device.
+// `op` is the name used in messages and in the graph: cat or stack. All tensors have one dtype and one device.
 Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
   const View& first = tensors[0].raw();
   Shape sizes = first.sizes;
@@ -122,7 +122,7 @@ std::vector<Tensor> Tensor::split(std::int64_t length, int dim) const {
 std::vector<Tensor> Tensor::chunk(std::int64_t chunks, int dim) const {
   check<ConfigError>(chunks > 0, "chunk: needs at least 1 chunk, got {}", chunks);
   const std::int64_t whole = size(wrap_dim(dim, this->dim(), "chunk"));
-  if (whole == 0) {  // as many parts as were asked for, as in PyTorch
+  if (whole == 0) {  // the requested number of parts, as in PyTorch
     return split(std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), dim);
   }
   return split(std::max<std::int64_t>(1, whole / chunks + (whole % chunks != 0 ? 1 : 0)), dim);

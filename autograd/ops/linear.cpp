@@ -4,11 +4,25 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/autograd/ops/matrix.h>
 
+// A layer, and the ReLU that may follow it. linear_relu() computes both in one pass. relu(linear(...)) overwrites the
+// result of linear() and joins its node. In the backward pass, the ReLU has left a note on its result: the next layer
+// reads the note and applies the ReLU's mask in the product that computes the gradient of that result.
+
 namespace tandem::inline v0 {
 
 using namespace autograd;
 
+/// A note on the result of a ReLU: its gradient may be written as 0 wherever the result is not positive.
+struct autograd::GradientNote {
+  core::Ref<detail::Storage> bits{};  // kernels::Matmul::relu_bits of the result, if they were written
+  bool wants_sums = false;            // the bias of the ReLU's layer needs the sums over the gradient's columns
+  core::Ref<detail::Storage> sums{};  // the answer: these sums, if the writer of the gradient computed them
+};
+
 namespace {
+
+// The note of every ReLU that is not part of a layer. Nothing writes to it, because it does not want sums.
+constinit GradientNote plain_relu;
 
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Shape& in = x.shape();
@@ -56,6 +70,122 @@ View flat(core::Ref<detail::Storage> storage, std::int64_t count, DType dtype) {
   return {.storage = std::move(storage), .dtype = dtype, .sizes = {count}, .strides = {1}};
 }
 
+class LinearNode final : public Node {
+ public:
+  LinearNode(const char* op, const Tensor& x, const Tensor& weight, const Shape& matrix, bool fuses)
+      : Node(op, 1),
+        kept_(Kept{.x = saved_for(weight, x), .weight = saved_for(x, weight), .relu = {}}),
+        matrix_(matrix),
+        fuses_(fuses) {}
+
+  /// Whether a ReLU may overwrite the layer's result: the backward pass needs nothing else of the plain result.
+  bool may_join_relu() noexcept { return !is_relu_ && !released() && !output(0).hooks && !output(0).retained; }
+  /// Records that `result` is now relu(product). `bits` are its kernels::Matmul::relu_bits, if they were written.
+  void join_relu(const View& result, const View& bits);
+
+  void apply(Gradients& g) override;
+  void release() noexcept override {
+    kept_.reset();
+    note_.bits = nullptr;
+  }
+  bool released() const noexcept override { return !kept_.has_value(); }
+
+ private:
+  struct Kept {
+    Saved x, weight;
+    Saved relu;  // the result, if it is a ReLU's
+  };
+
+  View output_gradient(Gradients& g) const;
+  void weight_gradient(Gradients& g, const View& grad, std::optional<Destination>& bias) const;
+  static void bias_gradient(const View& grad, const Destination& to);
+  void input_gradient(Gradients& g, const View& grad) const;
+
+  std::optional<Kept> kept_;
+  Shape matrix_;  // [rows, out]
+  bool fuses_;    // products write bits and sums along the way
+  bool is_relu_ = false;
+  GradientNote note_{};
+};
+
+void LinearNode::join_relu(const View& result, const View& bits) {
+  set_op("linear_relu");
+  is_relu_ = true;
+  kept_->relu = Saved(result);
+  note_.bits = bits.storage;
+  note_.wants_sums = bits.defined() && edge(2).node;
+  output(0).note = &note_;
+}
+
+void LinearNode::apply(Gradients& g) {
+  const View grad = output_gradient(g);
+  std::optional<Destination> bias;  // until the gradient of the bias is written
+  if (core::Ref<detail::Storage> sums = std::move(note_.sums); sums && g.is_as_noted()) {
+    g.deliver(2, flat(std::move(sums), matrix_[1], grad.dtype), true);
+  } else if (g.wants(2)) {
+    bias = g.destination(2);
+  }
+  if (g.wants(1)) {
+    weight_gradient(g, grad, bias);
+  }
+  if (bias) {
+    bias_gradient(grad, *bias);
+  }
+  if (g.wants(0)) {
+    input_gradient(g, grad);
+  }
+}
+
+// The gradient of the product, as a matrix: without the ReLU.
+View LinearNode::output_gradient(Gradients& g) const {
+  View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix_);
+  if (!is_relu_ || g.is_as_noted()) {
+    return grad;
+  }
+  const View result = *detail::try_reshape(kept_->relu.get(g), matrix_);
+  View masked = detail::empty_view(matrix_, grad.dtype, grad.device());
+  detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &result});
+  return masked;
+}
+
+// grad^T x. The same product sums the gradient of the bias wherever that saves a pass.
+void LinearNode::weight_gradient(Gradients& g, const View& grad, std::optional<Destination>& bias) const {
+  const Destination to = g.destination(1);
+  const bool along = fuses_ && bias && bias->accumulate == Accumulate::no && to.view.numel() > 0;
+  multiply(to.view, detail::transpose(grad, 0, 1), as_rows(kept_->x.get(g)), to.accumulate,
+           {.a_sums = along ? bias->view.data() : nullptr});
+  if (along) {
+    bias.reset();
+  }
+}
+
+void LinearNode::bias_gradient(const View& grad, const Destination& to) {
+  detail::sum_to(to.view, grad, to.accumulate);
+}
+
+// grad W. If a ReLU left a note on x, the product applies the ReLU's mask, which is the saved x.
+void LinearNode::input_gradient(Gradients& g, const View& grad) const {
+  const Destination to = g.destination(0);
+  const View weight = detail::matrix_like(kept_->weight.get(g));
+  const Shape matrix{matrix_[0], weight.sizes[1]};
+  GradientNote* note = g.note(0);
+  Epilogue after;
+  if (note != nullptr && g.wants(1) && kept_->x.get(g).is_contiguous()) {
+    after.relu_mask = kept_->x.get(g).data();
+    const bool by_bits = note->bits && to.view.numel() > 0;
+    after.relu_mask_bits = by_bits ? flat(note->bits, 0, DType::u8).data() : nullptr;
+    if (note->wants_sums) {
+      const View sums = by_bits ? detail::empty_view({matrix[1]}, grad.dtype, grad.device()) : View();
+      after.column_sums = by_bits ? sums.data() : nullptr;
+      note->sums = sums.storage;
+    }
+  }
+  multiply(*detail::try_reshape(to.view, matrix), grad, weight, to.accumulate, after);
+  if (after.relu_mask != nullptr) {
+    g.set_as_noted(0);
+  }
+}
+
 Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool relu) {
   check_linear(x, weight, bias);
   const View in = as_rows(x.raw());
@@ -63,9 +193,11 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   const View b = bias.defined() ? detail::contiguous(bias.raw()) : View();
   Shape sizes = x.shape();
   sizes[sizes.ndim() - 1] = w.sizes[0];
-  View out = detail::empty_view(sizes, in.dtype, in.device());
+  Tensor result(detail::empty_view(sizes, in.dtype, in.device()));
+  const View& out = result.raw();
   const Shape matrix{in.sizes[0], w.sizes[0]};
-  const bool fuses = kernels::fuses_backward(out.device(), out.dtype) && records({&x, &weight, &bias});
+  const bool recorded = records({&x, &weight, &bias});
+  const bool fuses = recorded && kernels::fuses_backward(out.device(), out.dtype);
   View bits;
   if (relu && fuses) {
     bits = detail::empty_view({matrix[0], kernels::relu_bits_stride(matrix[1])}, DType::u8, out.device());
@@ -73,66 +205,46 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   multiply(
       *detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
       {.bias = b.defined() ? b.data() : nullptr, .relu = relu, .relu_bits = bits.defined() ? bits.data() : nullptr});
-  Tensor result = record(op, out, {&x, &weight, &bias}, [&] {
-    return [x = saved_for(weight, x), weight = saved_for(x, weight), y = relu ? Saved(out) : Saved(), relu, fuses,
-            matrix](Gradients& g) {
-      View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix);
-      if (relu && !g.is_masked()) {
-        const View y_rows = *detail::try_reshape(y.get(g), matrix);
-        const View masked = detail::empty_view(matrix, grad.dtype, grad.device());
-        detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &y_rows});
-        grad = masked;
-      }
-      // The bias's gradient has come along with this one, or comes along with the weight's, or is a sum of its own.
-      core::Ref<detail::Storage> sums = g.take_column_sums();
-      std::optional<Destination> bias_to;
-      if (g.wants(2) && !sums) {
-        bias_to = g.destination(2);
-      }
-      if (g.wants(1)) {
-        const Destination to = g.destination(1);
-        const bool along = fuses && bias_to && bias_to->accumulate == Accumulate::no && to.view.numel() > 0;
-        multiply(to.view, detail::transpose(grad, 0, 1), as_rows(x.get(g)), to.accumulate,
-                 {.a_sums = along ? bias_to->view.data() : nullptr});
-        if (along) {
-          bias_to.reset();
-        }
-      }
-      if (bias_to) {
-        detail::sum_to(bias_to->view, grad, bias_to->accumulate);
-      } else if (sums) {
-        g.deliver(2, flat(std::move(sums), matrix[1], grad.dtype), true);
-      }
-      if (g.wants(0)) {
-        const Destination to = g.destination(0);
-        const View matrix_w = detail::matrix_like(weight.get(g));
-        const Shape in_matrix{matrix[0], matrix_w.sizes[1]};
-        // The mask of the ReLU before, if there is one and x was saved, in the same pass.
-        const bool mask = g.may_mask(0) && g.wants(1) && x.get(g).is_contiguous();
-        Epilogue after{.relu_mask = mask ? x.get(g).data() : nullptr};
-        core::Ref<detail::Storage> input_sums;
-        if (const ReluBits& left = g.relu_bits(0); mask && left.bits && to.view.numel() > 0) {
-          after.relu_mask_bits = flat(left.bits, 0, DType::u8).data();
-          if (left.wants_sums) {
-            const View summed = detail::empty_view({in_matrix[1]}, grad.dtype, grad.device());
-            after.column_sums = summed.data();
-            input_sums = summed.storage;
-          }
-        }
-        multiply(*detail::try_reshape(to.view, in_matrix), grad, matrix_w, to.accumulate, after);
-        if (mask) {
-          g.set_masked(0, std::move(input_sums));
-        }
-      }
-    };
-  });
-  if (relu) {
-    mark_as_relu(result, {bits.storage, bias.defined() && bias.requires_grad()});
+  if (recorded) {
+    auto* const node = new LinearNode(op, x, weight, matrix, fuses);
+    core::Ref<Node> owner(node);
+    node->connect({&x, &weight, &bias});
+    set_history(result, std::move(owner));
+    if (relu) {
+      node->join_relu(out, bits);
+    }
   }
   return result;
 }
 
 }  // namespace
+
+// Being the only owner of all three (tensor, memory, node) proves that no other handle, view, saved value or op sees
+// the plain result.
+bool autograd::join_relu(const Tensor& x) {
+  const detail::TensorImpl* impl = x.unresolved();
+  if (impl == nullptr || !impl->history || !core::thread_state().grad_enabled) {
+    return false;
+  }
+  const detail::Storage& storage = *impl->view.storage;
+  if (!impl->is_unique() || !storage.is_unique() || !impl->history->is_unique() ||
+      impl->history_version != storage.version()) {
+    return false;
+  }
+  auto* const node = dynamic_cast<LinearNode*>(impl->history.get());
+  if (node == nullptr || !node->may_join_relu()) {
+    return false;
+  }
+  detail::pointwise(PointwiseOp::relu, impl->view, {&impl->view});
+  node->join_relu(impl->view, {});
+  return true;
+}
+
+void autograd::let_products_mask(const Tensor& result) {
+  if (auto* node = static_cast<Node*>(result.get()->history.get()); node != nullptr) {
+    node->output(0).note = &plain_relu;
+  }
+}
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return run("linear", x, weight, bias, false);

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include <tandem/kernels/prepared_gradient.h>
+#include <tandem/kernels/elementwise_loss.h>
 
 namespace tandem::inline v0::autograd {
 
@@ -62,7 +62,7 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
   }
   if (sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1 || !(target.shape() == without_classes(sizes))) [[unlikely]] {
     const char* more = sizes.ndim() > 2 ? ", ..." : "";
-    Shape column = sizes;  // of indices that keep the dimension of the classes
+    Shape column = sizes;  // shape of indices that keep the class dimension
     if (sizes.ndim() > 1) {
       column[class_dim(sizes)] = 1;
     }
@@ -86,7 +86,7 @@ core::BadValue bad_target(LossNames names, const Shape& target, std::int64_t cla
 
 void check_indices(const View& indices, const core::BadValue& bad) {
   if (indices.device().type != DeviceType::cpu) {
-    return;  // the kernel of a GPU looks itself: the host would have to wait for it
+    return;  // the GPU kernel checks itself; a check on the host would have to wait for it
   }
   const auto* values = static_cast<const std::int64_t*>(indices.data());
   const std::int64_t count = indices.numel();

@@ -6,57 +6,60 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/core/bad_value.h>
 
-// Internal: what the losses share.
+// Internal: helpers that the losses share.
 
 namespace tandem::inline v0::autograd {
 
-/// How messages call a loss and its input: {"nll_loss", "log_probs"}.
+/// The names of a loss and its input in messages: {"nll_loss", "log_probs"}.
 struct LossNames {
   const char* op;
   const char* input;
 };
 
-/// That input and target are on one device.
+/// Throws DeviceError unless input and target are on one device.
 void check_target_device(LossNames names, const Tensor& input, const Tensor& target);
-/// That `weight` has the input's type and device, and wants no gradient: there is none.
+/// Throws unless `weight` has the input's dtype and device and requires no gradient: losses have no gradient for
+/// weights.
 void check_loss_weight(LossNames names, const char* what, const Tensor& input, const Tensor& weight);
 
-// Losses over classes: their inputs are [classes], [rows, classes] or [rows, classes, ...].
+// Helpers of losses over classes, whose inputs are [classes], [rows, classes] or [rows, classes, ...].
 
-/// The dimension of the classes.
+/// The index of the class dimension.
 inline int class_dim(const Shape& input) { return input.ndim() == 1 ? 0 : 1; }
-/// The sizes of the losses, and of class indices.
+/// The sizes of the losses and of class indices.
 Shape without_classes(const Shape& input);
-/// That `target` fits `input` as class indices by type, device and shape.
+/// Throws unless `target` fits `input` as class indices, by dtype, device and shape.
 void check_index_target(LossNames names, const Tensor& input, const Tensor& target);
-/// What is said of an index in a `target` of these sizes that is neither a class nor ignore_index, but for which one.
+/// A template for errors about a `target` of these sizes: everything except the index that is neither a class nor
+/// ignore_index, and its position.
 core::BadValue bad_target(LossNames names, const Shape& target, std::int64_t classes, std::int64_t ignore_index);
-/// That each index is a class or ignored, as `bad` has them. Throws ValueError naming the first that is neither, and
-/// where it is; not for a GPU, whose kernels look themselves.
+/// Throws ValueError, filled in from `bad`, for the first index that is neither a class nor ignored. Indices on a GPU
+/// are checked by the kernels instead.
 void check_indices(const View& indices, const core::BadValue& bad);
-/// The dense [classes] weights after their checks, if there are any.
+/// The dense [classes] weights, if given, after all checks.
 std::optional<View> class_weight(LossNames names, const Tensor& input, const Tensor& weight);
 
-/// For a kernel: null where there is no weight.
+/// A pointer for a kernel; null without a weight.
 inline const void* data_of(const std::optional<View>& weight) { return weight ? weight->data() : nullptr; }
 
-/// The gradient of a loss's input that the forward pass has written for a loss whose own gradient is 1.
+/// The gradient of a loss's input that the forward pass computed in advance, for a loss whose own gradient is 1.
 class PreparedGradient {
  public:
   PreparedGradient() = default;
-  /// Memory for a gradient like `input`, dense.
+  /// Allocates dense memory for a gradient like `input`.
   explicit PreparedGradient(const View& input) : view_(detail::empty_view(input.sizes, input.dtype, input.device())) {}
 
-  /// For a kernel: null where there is none.
+  /// A pointer for a kernel; null if nothing was prepared.
   void* data() const { return view_.defined() ? view_.data() : nullptr; }
-  /// Hands it over as input 0's, once: a second pass over a retained graph has to compute it. False: there is none.
+  /// Delivers the gradient to input 0, once: a second pass over a retained graph must compute it. Returns false if no
+  /// prepared gradient is left.
   bool deliver(Gradients& gradients, const View& grad);
 
  private:
   View view_;
 };
 
-/// A weight kept for the backward pass; small where there is none, which is usual.
+/// A weight saved for the backward pass; takes little space in the usual case without a weight.
 class SavedWeight {
  public:
   explicit SavedWeight(const std::optional<View>& weight)

@@ -3,8 +3,8 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/autograd/ops/matrix.h>
 
-// Matrix products: PyTorch's matmul. Vectors become matrices with a dimension of 1, which goes away again; dimensions
-// before the last two are a batch, and broadcast.
+// Matrix products with the semantics of PyTorch's matmul. A vector becomes a matrix with a dimension of size 1, which
+// is removed from the result. Dimensions before the last two form a batch and broadcast.
 
 namespace tandem::inline v0 {
 
@@ -36,8 +36,8 @@ bool broadcast(const Shape& a, const Shape& b) {
 
 View swapped(const View& view) { return detail::transpose(view, view.sizes.ndim() - 2, view.sizes.ndim() - 1); }
 
-// out (+)= a b for operands of at least two dimensions; `out` may have been broadcast from fewer batches, then the
-// products of those that it stands for are summed.
+// out (+)= a b for operands with at least two dimensions. If `out` was broadcast over batches, the products of all
+// batches that it represents are summed.
 void product_to(const View& out, const View& a, const View& b, Accumulate accumulate) {
   if (a.sizes.ndim() == 2 && b.sizes.ndim() == 2) {
     return multiply(out, detail::matrix_like(a), detail::matrix_like(b), accumulate);
@@ -66,7 +66,7 @@ Tensor Tensor::matmul(const Tensor& other) const {
   check<ShapeError>(left.back() == inner,
                     "{}{} times {}: the inner sizes {} and {} differ; is a .transpose(-2, -1) missing?",
                     core::MessagePrefix{"matmul"}, left, right, left.back(), inner);
-  if (left.ndim() > 2 && right.ndim() == 2) {  // one matrix for the whole batch: one product
+  if (left.ndim() > 2 && right.ndim() == 2) {  // one matrix for the whole batch: a single product
     Shape sizes = left;
     sizes[sizes.ndim() - 1] = right[1];
     std::int64_t rows = 1;

@@ -4,18 +4,16 @@ namespace tandem::inline v0::autograd {
 
 namespace {
 
-// A dimension of size 1 has any stride; the kernel wants one of the two to be 1.
+// A dimension of size 1 may have any stride, but the kernel requires one of the two strides to be 1.
 kernels::Matrix matrix_of(const View& view) {
   const bool row_major = view.strides[1] == 1 || view.sizes[1] == 1;
   return row_major ? kernels::Matrix{view.data(), view.strides[0], 1}
                    : kernels::Matrix{view.data(), 1, view.strides[1]};
 }
 
-kernels::Matmul product(const View& out, const View& a, const View& b, Accumulate accumulate,
-                        const Epilogue& epilogue) {
+kernels::Matmul product(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after) {
   return {.dtype = out.dtype,
           .accumulate = accumulate,
-          .relu = epilogue.relu,
           .m = a.sizes[0],
           .n = b.sizes[1],
           .k = a.sizes[1],
@@ -23,26 +21,21 @@ kernels::Matmul product(const View& out, const View& a, const View& b, Accumulat
           .b = matrix_of(b),
           .out = out.data(),
           .out_stride = out.sizes[1],
-          .bias = epilogue.bias,
-          .relu_mask = epilogue.relu_mask,
-          .relu_mask_bits = epilogue.relu_mask_bits,
-          .relu_bits = epilogue.relu_bits,
-          .column_sums = epilogue.column_sums,
-          .a_sums = epilogue.a_sums};
+          .after = after};
 }
 
 }  // namespace
 
-void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& epilogue) {
+void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after) {
   if (out.numel() == 0) {
     return;
   }
-  kernels::launch(detail::context_of(out), product(out, a, b, accumulate, epilogue));
+  kernels::launch(detail::context_of(out), product(out, a, b, accumulate, after));
 }
 
 namespace {
 
-// The last two dimensions with strides that the kernel takes; the batch may have any.
+// Makes the strides of the last two dimensions acceptable to the kernel; the batch may have any strides.
 View batch_of_matrices(const View& view) {
   const int rows = view.sizes.ndim() - 2;
   View matrix = view;
@@ -51,7 +44,7 @@ View batch_of_matrices(const View& view) {
   return detail::is_matrix_like(matrix) ? view : detail::contiguous(view);
 }
 
-// The first matrix of a batch, and how the others follow.
+// Returns the first matrix of a batch and stores the strides of the batch in `operand`.
 View split_batch(const View& view, const Shape& batch, kernels::Operand& operand) {
   View first = view;
   View rest = view;

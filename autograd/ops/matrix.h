@@ -7,23 +7,23 @@
 
 namespace tandem::inline v0::autograd {
 
-/// What follows a product in the same pass, as kernels::Matmul has it.
-struct Epilogue {
-  const void* bias = nullptr;
-  bool relu = false;
-  const void* relu_mask = nullptr;  // laid out as the result, which is 0 wherever this is not positive
-  const void* relu_mask_bits = nullptr;
-  void* relu_bits = nullptr;
-  void* column_sums = nullptr;
-  void* a_sums = nullptr;
-};
+using kernels::Epilogue;
 
-/// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense. Nothing at all happens
-/// where out has no elements.
-void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& epilogue = {});
+/// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense. Does nothing if out has
+/// no elements.
+void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after = {});
 
-/// The same for every matrix of a batch: out [batch..., m, n] is dense; the batch dimensions of a and b broadcast to
-/// its, their last two have any strides.
+/// multiply() for every matrix of a batch. out [batch..., m, n] is dense. The batch dimensions of a and b broadcast to
+/// those of out, and their last two dimensions may have any strides.
 void multiply_batched(const View& out, const View& a, const View& b, Accumulate accumulate);
+
+// ---- ReLU before a product or after linear(), for relu(); defined in linear.cpp ----
+
+/// Overwrites x with relu(x) and lets the node of linear() do the ReLU's part of the backward pass. Does nothing and
+/// returns false unless x is the only handle to a result of linear() that nothing else uses and that has not changed.
+bool join_relu(const Tensor& x);
+/// Lets a product that takes `result` as its input write 0 into the gradient of `result` wherever the ReLU is off.
+/// `result` is the result of a ReLU whose backward reads Gradients::is_as_noted().
+void let_products_mask(const Tensor& result);
 
 }  // namespace tandem::inline v0::autograd

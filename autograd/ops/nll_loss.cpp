@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/loss.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/nll_loss.h>
 
 namespace tandem::inline v0 {
 

@@ -10,7 +10,7 @@ using namespace autograd;
 
 namespace {
 
-// Which dimensions go, and the result's shape with and without them.
+// The reduced dimensions, and the shape of the result with and without them.
 struct Plan {
   bool reduced[kMaxDims] = {};
   Shape kept_as_one;
@@ -65,7 +65,7 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
   return kernel;
 }
 
-// Sums of integers and bools are i64, as in PyTorch; means need floating point.
+// Sums of integers and bools are i64, as in PyTorch; means require floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
   check<DTypeError>(!mean || is_floating_point(x.dtype()),
                     "{}: needs floating point, got {}; convert with .to(DType::f32)", op, x.dtype());
@@ -75,7 +75,7 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
   const double scale = mean ? 1.0 / static_cast<double>(plan.count) : 1.0;
   if (out.numel() > 0) {
     kernels::Reduce kernel = kernel_for(kernels::ReduceOp::sum, in, out, plan);
-    kernel.scale = mean && plan.count == 0 ? __builtin_nan("") : scale;  // the mean of nothing is NaN, as in PyTorch
+    kernel.scale = mean && plan.count == 0 ? __builtin_nan("") : scale;  // as in PyTorch
     kernels::launch(detail::context_of(out), kernel);
   }
   return record(op, std::move(out), {&x}, [&] {
@@ -88,7 +88,7 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
   });
 }
 
-// For each result, how many of its elements are not 0.
+// For each result, the number of nonzero elements.
 struct Count {
   Tensor nonzero;
   std::int64_t of;
@@ -106,13 +106,13 @@ Count count_nonzero(const char* op, const Tensor& x, const Shape& dims, bool kee
 
 struct Extreme {
   View values;
-  View indices;  // i64; undefined unless asked for
+  View indices;  // i64; undefined unless requested
   Plan plan;
 };
 
-// `positions`: over one dimension, or over all, which then count as one.
+// `positions` requires one dimension, or all dimensions, which then count as one.
 Extreme find_extreme(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max, bool positions) {
-  const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // positions count in one dimension
+  const View in = dims.ndim() == x.dim() ? detail::contiguous(x.raw()) : x.raw();  // row-major positions
   Extreme result{.values = {}, .indices = {}, .plan = plan_for(op, in.sizes, dims, keepdim)};
   const Plan& plan = result.plan;
   check<ShapeError>(plan.count > 0, "{}: {} has no elements to choose from", op, in.sizes);
@@ -128,7 +128,7 @@ Extreme find_extreme(const char* op, const Tensor& x, const Shape& dims, bool ke
   return result;
 }
 
-// Along one dimension the first extreme element gets the gradient.
+// The first extreme element along a dimension gets the gradient.
 Tensor extreme_along(const char* op, const Tensor& x, std::int64_t dim, bool keepdim, bool max) {
   const int d = wrap_dim(dim, x.dim(), op);
   if (x.dim() == 0) {
@@ -143,7 +143,7 @@ Tensor extreme_along(const char* op, const Tensor& x, std::int64_t dim, bool kee
   });
 }
 
-// Without a position, equal extreme elements share the gradient, as in PyTorch.
+// Equal extreme elements share the gradient if no position is involved, as in PyTorch.
 Tensor extreme_value(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max) {
   Extreme found = find_extreme(op, x, dims.empty() ? all_dims(x.dim()) : dims, keepdim, max, false);
   return record(op, found.values, {&x}, [&] {

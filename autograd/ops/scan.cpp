@@ -1,7 +1,7 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/kernels/scan.h>
 
-// Running sums.
+// Cumulative sums.
 
 namespace tandem::inline v0 {
 

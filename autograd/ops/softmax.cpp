@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/common.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/softmax.h>
 
 namespace tandem::inline v0 {
 

@@ -2,7 +2,7 @@
 
 #include <tandem/autograd/ops/common.h>
 
-// Reductions that are built of others.
+// Reductions composed of other ops.
 
 namespace tandem::inline v0 {
 
@@ -10,7 +10,7 @@ using namespace autograd;
 
 namespace {
 
-// 16-bit values are taken as f32 throughout, and the result is rounded once.
+// Computes 16-bit values in f32 throughout, so the result is rounded once.
 template <class Function>
 Tensor in_f32(const Tensor& x, Function&& function) {
   if (is_reduced_floating_point(x.dtype())) {
@@ -19,7 +19,7 @@ Tensor in_f32(const Tensor& x, Function&& function) {
   return function(x);
 }
 
-// How many elements go into one result.
+// The number of elements per result.
 double count_of(const char* op, const Tensor& x, const Shape& dims) {
   double count = 1;
   for (const std::int64_t dim : dims) {
@@ -29,7 +29,7 @@ double count_of(const char* op, const Tensor& x, const Shape& dims) {
   return dims.empty() ? static_cast<double>(x.numel()) : count;
 }
 
-// total ** (1 / p). A root of 0 has no slope; the gradient is 0 there, as in PyTorch, not 0 / 0.
+// total ** (1 / p). The derivative at 0 is infinite; the gradient is defined as 0 there, as in PyTorch.
 Tensor root(const Tensor& total, double p) {
   const Tensor safe = where(total == 0, 1, total);
   return where(total == 0, 0, p == 2 ? safe.sqrt() : safe.pow(1 / p));
@@ -79,7 +79,7 @@ Tensor Tensor::logsumexp(const Shape& dims, bool keepdim) const {
     if (x.numel() == 0) {
       return x.exp().sum(dims, keepdim).log();
     }
-    // An infinite maximum is not taken off: infinity minus infinity is no number.
+    // An infinite maximum is not subtracted, because infinity minus infinity is NaN.
     const Tensor highest = x.detach().amax(dims, true);
     const Tensor shift = where(highest.abs() == INFINITY, 0, highest);
     const Tensor result = (x - shift).exp().sum(dims, true).log() + shift;

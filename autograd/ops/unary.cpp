@@ -1,8 +1,10 @@
 #include <cmath>
+#include <utility>
 
 #include <tandem/autograd/ops/inplace.h>
+#include <tandem/autograd/ops/matrix.h>
 
-// Functions of one tensor, element by element.
+// Elementwise functions of one tensor.
 
 namespace tandem::inline v0 {
 
@@ -10,10 +12,10 @@ using namespace autograd;
 
 namespace {
 
-// What the gradient reads besides the result's gradient.
+// The value that the gradient needs besides the gradient of the result.
 enum class Needs : std::uint8_t { input, result, nothing, no_slope };
 
-// y = forward(x); x's gradient is backward(g, x), backward(g, y), backward(g) or 0.
+// y = forward(x). The gradient of x is backward(g, x), backward(g, y), backward(g) or 0.
 struct Function {
   const char* name;
   PointwiseOp forward;
@@ -43,14 +45,14 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
     case Needs::result: {
       Tensor result = record(function.name, out, {&x}, [&] {
         return [y = Saved(out), op = function.backward, scalars](Gradients& g) {
-          if (g.is_masked()) {
+          if (g.is_as_noted()) {
             return g.deliver(0, g.output(), false);
           }
           pointwise_gradient(g, 0, op, {&g.output(), &y.get(g)}, scalars);
         };
       });
       if (function.backward == PointwiseOp::relu_grad) {
-        mark_as_relu(result);
+        let_products_mask(result);
       }
       return result;
     }
@@ -63,14 +65,14 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
   });
 }
 
-// x = f(x). `name` is the method's.
+// x = f(x). `name` is the name of the method.
 Tensor& apply_in_place(const char* name, const Function& function, Tensor& x, detail::Scalars scalars = {}) {
   const View& out = x.raw();
   check_in_place(name, x, function.forward > kernels::kLastIntegerPointwise ? as_floating(out.dtype) : out.dtype);
   check<DTypeError>(out.dtype != DType::boolean, "{}: not defined for bool; convert with .to(DType::i64)", name);
   if (records({&x})) {
     check_recordable(name, x);
-    // What is saved must not be what is overwritten now.
+    // The op must not save the memory that is overwritten now.
     take_over(x, apply(function, function.needs == Needs::input ? x.clone() : x, scalars));
     return x;
   }
@@ -102,7 +104,7 @@ constexpr Function kFloor{"floor", floor, floor, Needs::no_slope};
 constexpr Function kCeil{"ceil", ceil, ceil, Needs::no_slope};
 constexpr Function kRound{"round", round, round, Needs::no_slope};
 
-// Rounding leaves whole numbers as they are.
+// Whether x holds integers, which rounding leaves unchanged.
 bool is_whole(const char* name, const Tensor& x) {
   check<DTypeError>(x.dtype() != DType::boolean, "{}not defined for bool; convert with .to(DType::i64)",
                     core::MessagePrefix{name});
@@ -115,7 +117,7 @@ Tensor& round_in_place(const char* name, const Function& function, Tensor& x) {
   return is_whole(name, x) ? x : apply_in_place(name, function, x);
 }
 
-// A fraction among the limits makes integers f32.
+// A bound with a fraction turns integers into f32.
 bool is_fraction(double limit) { return std::isfinite(limit) && limit != std::floor(limit); }
 bool widened_by(DType dtype, double min, double max) {
   return !is_floating_point(dtype) && (is_fraction(min) || is_fraction(max));
@@ -171,6 +173,8 @@ Tensor& Tensor::clamp_(double min, double max) {
   check_in_place("clamp_", *this, widened_by(dtype(), min, max) ? as_floating(dtype()) : dtype());
   return apply_in_place("clamp_", kClamp, *this, {min, max});
 }
+
+Tensor relu(Tensor&& x) { return join_relu(x) ? std::move(x) : x.relu(); }
 
 Tensor silu(const Tensor& x) { return apply({"silu", PointwiseOp::silu, silu_grad, Needs::input}, x); }
 

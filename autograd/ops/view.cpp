@@ -2,7 +2,7 @@
 
 #include <tandem/autograd/ops/common.h>
 
-// Views: the gradient of a view is the same view of the gradient.
+// Views. The gradient of a view is the same view of the gradient.
 
 namespace tandem::inline v0 {
 
@@ -10,21 +10,21 @@ using namespace autograd;
 
 namespace {
 
-// A view whose gradient is `inverse(gradient)`, an equally large view.
+// Records a view whose gradient is `inverse(gradient)`, a view of equal size.
 template <class Inverse>
 Tensor record_view(const char* op, View out, const Tensor& x, Inverse inverse) {
   return record(op, std::move(out), {&x},
                 [&] { return [inverse](Gradients& g) { g.deliver(0, inverse(g.output()), false); }; });
 }
 
-// A view of a part: the gradient is zero elsewhere. `part(whole)` is the view.
+// Records a view of a part, outside which the gradient is zero. `part(whole)` is the view.
 template <class Part>
 Tensor record_part(const char* op, View out, const Tensor& x, Part part) {
   return record(op, std::move(out), {&x},
                 [&] { return [part](Gradients& g) { detail::copy(part(g.sum(0)), g.output(), Accumulate::yes); }; });
 }
 
-// Under another shape; a gradient that cannot be viewed so is copied.
+// The elements under another shape; copies a gradient that cannot be viewed that way.
 View reshaped(const View& view, const Shape& sizes) {
   const View dense = detail::try_reshape(view, sizes) ? view : detail::contiguous(view);
   return *detail::try_reshape(dense, sizes);

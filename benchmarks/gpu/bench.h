@@ -10,23 +10,23 @@
 
 namespace bench::gpu {
 
-/// What is wanted of a run.
+/// Options of a run.
 struct Options {
-  bool smoke = false;  // sizes and numbers of calls for an emulated GPU: the times mean nothing
+  bool smoke = false;  // sizes and call counts for an emulated GPU: the times mean nothing
   int check_steps = 100;
-  std::string folder;  // where cases and data go for the peers; none: ""
+  std::string folder;  // folder for the cases and data that peers read; "": none
   Effort effort;
 };
 
-/// What this GPU can do at most, measured in this process when it is first asked for.
+/// The GPU's practical limits, each measured in this process at its first use.
 class Ceilings {
  public:
   explicit Ceilings(const Options& options) : options_(options) {}
-  /// Of a copy of 8 GB: bytes read and written in a microsecond.
+  /// Rate of a copy that moves 8 GB: bytes read and written per microsecond.
   double bytes_per_us();
-  /// Of a product of 8192 x 8192 matrices of random numbers, as the engine has cuBLASLt compute it.
+  /// Rate of a product of random 8192 x 8192 matrices, computed by cuBLASLt in the same way as in the engine.
   double flops_per_us(tandem::DType dtype, bool tf32 = false);
-  /// Microseconds that this work cannot go below, one after the other.
+  /// Lower bound in microseconds for this work: the time for the bytes plus the time for the products.
   double floor_us(double bytes, double flops, tandem::DType dtype, bool tf32 = false);
 
  private:
@@ -35,7 +35,7 @@ class Ceilings {
   std::map<std::pair<tandem::DType, bool>, double> flops_per_us_;
 };
 
-/// Prints one line of results: what was measured, how long it took and what the floor is (0: none).
+/// Prints one line of results with the case, the measured times and the floor (0: none).
 void print_result(tandem::telemetry::Fields what, const char* variant, const Measured& measured, double floor_us,
                   tandem::telemetry::Fields more = {});
 
@@ -49,7 +49,8 @@ void run_host(const Options& options);                                          
 /// Adds a case to <folder>/cases.jsonl.
 void export_case(const Options& options, const tandem::telemetry::Fields& fields);
 
-/// Makes <stem>.json and <stem>.md of the lines that gpu_bench and its peers printed. Returns how many losses differ.
+/// Writes <stem>.json and <stem>.md from the lines that gpu_bench and its peers printed. Returns the number of losses
+/// that differ.
 int write_report(const std::string& lines, const std::string& stem);
 
 }  // namespace bench::gpu

@@ -16,7 +16,7 @@ constexpr double kRate = 1e-4;
 
 std::string text(DType dtype) { return std::string(tandem::name(dtype)); }
 
-// For an emulated GPU.
+// Reduces a size for an emulated GPU.
 std::int64_t fewer(std::int64_t count, bool smoke) { return smoke ? std::max<std::int64_t>(count / 64, 2) : count; }
 
 TrainCase train(const std::string& workload, const Spec& spec, DType dtype, bool tf32 = false) {
@@ -94,7 +94,8 @@ std::vector<PassCase> pass_cases(bool smoke) {
   std::vector<PassCase> cases;
   const std::int64_t rows = fewer(8192, smoke);
   const std::int64_t columns = fewer(4096, smoke);
-  // How often an element has to cross the bus: a layer norm's gradient reads x and dy and writes dx.
+  // `passes` is the number of times that each element crosses the bus. A layer norm's gradient reads x and dy and
+  // writes dx.
   const auto add = [&](const char* op, double passes, DType dtype) {
     const double bytes = passes * static_cast<double>(rows * columns) * static_cast<double>(tandem::item_size(dtype));
     cases.push_back({.name = fmt::format("{} {} x {} {}", op, rows, columns, text(dtype)),

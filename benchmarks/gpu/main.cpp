@@ -1,5 +1,5 @@
-// What a GPU makes of the engine: training steps, Adam, losses and passes, each beside the time that its bytes and
-// products need at the rates that a copy and a large product reach in the same process.
+// Measures the engine on a GPU: training steps, Adam, losses and passes. The floor of each is the time that its bytes
+// and products need at the rates of a copy and of a large product in the same process.
 
 #include <algorithm>
 #include <filesystem>

@@ -35,7 +35,7 @@ Block time_block(const cuda::Stream& stream, const std::function<void()>& body, 
   return {1e3 * begin.elapsed_time(end) / calls, wall / calls};
 }
 
-// The part of the way from the lowest to the highest value, between neighbours where it falls between them.
+// The quantile `part` (0 to 1), interpolated between neighbouring values.
 double quantile(const std::vector<double>& sorted, double part) {
   const double at = part * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<std::size_t>(at);
@@ -46,7 +46,7 @@ double quantile(const std::vector<double>& sorted, double part) {
 }  // namespace
 
 Measured measure(const Effort& effort, const std::function<void()>& body) {
-  // Queues of a GPU hold about a thousand launches; a host that must wait for a place would be timed with them.
+  // A GPU's queue holds about a thousand launches. More calls would make the host wait for a place and count the wait.
   constexpr int kQueued = 20;
   const cuda::Stream stream = cuda::current_stream();
   const double start = now_us();

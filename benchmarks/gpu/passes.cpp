@@ -14,7 +14,7 @@ namespace {
 
 using namespace tandem;
 
-// As one call of the case's op, on numbers of its own.
+// A function that calls the case's op once on inputs of its own.
 std::function<void()> body_of(const PassCase& c) {
   Tensor x = randn({c.rows, c.columns}).to(c.dtype);
   Tensor row = randn({c.columns}).to(c.dtype);
@@ -90,7 +90,7 @@ void run_cross_entropy(const Options& options, Ceilings& ceilings) {
     Tensor logits = randn({c.rows, c.classes}).to(c.dtype);
     logits.requires_grad_();
     const Tensor y = randint(0, c.classes, {c.rows});
-    // Logits are read once and their gradient is written once.
+    // The floor reads the logits once and writes their gradient once.
     const double bytes = 2.0 * static_cast<double>(c.rows * c.classes) * static_cast<double>(item_size(c.dtype));
     const auto body = [&] {
       logits.zero_grad();

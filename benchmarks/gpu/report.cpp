@@ -1,4 +1,4 @@
-// A table and a JSON file of what gpu_bench and its peers printed, with the targets beside.
+// Writes a table and a JSON file from the output of gpu_bench and its peers, with the targets beside the results.
 
 #include <algorithm>
 #include <cmath>
@@ -24,22 +24,22 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// One way to do a case; numbers are those of its rounds.
+/// One way to run a case, with the numbers of each round.
 struct Column {
   std::string name;  // "tandem captured", "pytorch compile"
   bool ours = false;
   std::vector<double> us, low, high, host_us, floor_us;
   double loss = std::nan("");
-  std::string failed;  // what the peer said
+  std::string failed;  // the peer's error message
 };
 
 struct Row {
   std::string workload, name;
-  bool f32 = false;  // with products of all digits
+  bool f32 = false;  // products in full f32
   std::vector<Column> columns;
 };
 
-// What each workload is meant to reach: times as fast as the best peer, or a share of the floor.
+// The target of each workload: a speed-up over the best peer, or a share of the floor.
 const std::map<std::string, std::string> kTargets{
     {"W1", "2 x the whole step as one PyTorch graph, 15 x eager"},
     {"W2", "1.7 x the whole step as one PyTorch graph, 12 x eager"},
@@ -106,7 +106,7 @@ std::vector<ordered_json> read(const std::string& path) {
   return lines;
 }
 
-// "0.98": how many times as long as the fastest of ours.
+// Time as a multiple of our fastest way: "0.98".
 std::string ratio(const Row& row, const Column& column) {
   double ours = std::numeric_limits<double>::infinity();
   for (const Column& other : row.columns) {
@@ -117,7 +117,7 @@ std::string ratio(const Row& row, const Column& column) {
   return std::isinf(ours) ? "" : fmt::format("{:.2f}", median(column.us) / ours);
 }
 
-// Whether the loss is that of our first way.
+// The loss with a note if it differs from the loss of our first way.
 std::string loss_text(const Row& row, const Column& column, int& different) {
   const auto ours = std::ranges::find_if(row.columns, [](const Column& c) { return c.ours && !std::isnan(c.loss); });
   if (ours == row.columns.end() || std::isnan(column.loss)) {

@@ -29,7 +29,7 @@ class PrecisionScope {
   std::string before_;
 };
 
-// What was made on the CPU, so that peers have the same numbers: then rounded to the type, as they do.
+// The problem is drawn on the CPU, so that peers have the same numbers, and then rounded to the type, as in the peers.
 Problem on_gpu(Problem problem, DType dtype) {
   const auto move = [&](Tensor& tensor) {
     tensor = tensor.to("cuda:0");
@@ -44,8 +44,8 @@ Problem on_gpu(Problem problem, DType dtype) {
   return problem;
 }
 
-// Products forward, of the weights' and, but for the first layer, of the inputs' gradients. Adam reads parameter,
-// gradient and both moments and writes all but the gradient.
+// Counts the products of the forward pass, of the weights' gradients and (except in the first layer) of the inputs'
+// gradients. Adam reads the parameter, its gradient and both moments, and writes all but the gradient.
 double floor_of(const TrainCase& c, Ceilings& ceilings) {
   double flops = 0;
   double parameters = 0;

@@ -1,5 +1,6 @@
-// Collectives between two ranks that are threads of one process, beside their floor: of an all-reduce each rank reads
-// half of both tensors and writes it to both, which is what copying one tensor costs; both threads copy at once.
+// Collectives between two ranks that are threads of one process, beside their floor. In an all-reduce each rank reads
+// half of both tensors and writes the result to both, which costs as much as copying one tensor. In the floor both
+// threads copy at once.
 
 #include <atomic>
 #include <cstddef>
@@ -24,13 +25,13 @@ namespace tandem::parallel {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr int kBatch = 16;  // from one look at the clock to the next
+constexpr int kBatch = 16;  // calls between two reads of the clock
 
-// What one rank does in a batch; made on its thread.
+// The work of one rank in a batch; made on the rank's thread.
 using Step = std::function<void()>;
 using MakeStep = std::function<Step(ProcessGroup& group, std::int64_t numel)>;
 
-// Rank 1 does as many batches as rank 0, which is timed.
+// Runs as many batches on rank 1 as on rank 0, which is timed.
 void run_ranks(benchmark::State& state, const MakeStep& make_step) {
   std::vector<std::unique_ptr<ProcessGroup>> groups = local_groups(kRanks);
   const std::int64_t numel = state.range(0) / static_cast<std::int64_t>(sizeof(float));
@@ -72,7 +73,7 @@ Step planned(ProcessGroup& group, std::int64_t numel) {
   return [plan] { plan->run(); };
 }
 
-// By the communication threads: four threads on what may be two cores.
+// Runs on the communication threads: four threads on possibly two cores.
 Step planned_async(ProcessGroup& group, std::int64_t numel) {
   const Tensor tensor = ones({numel});
   const auto plan = std::make_shared<PlannedAllReduce>(group.plan_all_reduce(tensor.raw(), ReduceOp::avg));
@@ -93,7 +94,7 @@ Step from_root(ProcessGroup& group, std::int64_t numel) {
   return [&group, tensor] { group.broadcast(tensor, 0); };
 }
 
-// The floor.
+// The floor: a copy of one tensor.
 Step copied(ProcessGroup& group, std::int64_t numel) {
   const Tensor from = ones({numel});
   Tensor to = zeros({numel});
@@ -126,7 +127,7 @@ void register_all() {
 }  // namespace
 }  // namespace tandem::parallel
 
-// comm_bench --backend gloo [rounds]: see over_gloo.h.
+// usage: comm_bench --backend gloo [rounds]; see over_gloo.h.
 int main(int argc, char** argv) {
   if (argc > 2 && std::string_view(argv[1]) == "--backend" && std::string_view(argv[2]) == "gloo") {
 #if defined(TANDEM_BENCH_GLOO)

@@ -1,17 +1,18 @@
-// What DataParallel costs, as a whole and in pieces, beside what two cores cannot do without.
+// Measures the cost of DataParallel, as a whole and in pieces, beside the floor of work that two cores cannot avoid.
 //
-// Step/...: blocks of steps, in turn with blocks of what they are held against, so that ratios are of one run; the
-// counters are medians, in microseconds per step:
-//   us, plain_us   the step, and one device's with one thread
+// Step/...: blocks of steps alternate with blocks of the alternatives they are compared with, so that ratios belong to
+// one run. Counters are medians, in microseconds per step:
+//   us, plain_us   the step, and the step on one device with one thread
 //   extra_us       us - plain_us: the cost of two devices, each with as many rows as the one
-//   floor_us       two hand-overs, the parameters' way to the other core and the gradients' way back
+//   floor_us       two hand-overs, moving the parameters to the other core and the gradients back
 //   extra_per_floor  extra_us / floor_us
-//   speedup        images per second, in relation to one device with one thread
-//   of_threads     the same, in relation to one device with two threads inside its ops
-//   disturbed      the share of the blocks that count in which our threads waited for a core: should be 0
-// Evaluation/...: forward passes with unchanged parameters; bytes_copied is what each sends to replicas.
-// Piece/...: the parts of a step, alone. Floor/...: an empty task for another thread and back; numbers that another
-// core has written last, added to those here, and numbers added to those that another core has read last.
+//   speedup        images per second relative to one device with one thread
+//   of_threads     images per second relative to one device with two threads inside its ops
+//   disturbed      share of the blocks used in which our threads waited for a core: should be 0
+// Evaluation/...: forward passes with unchanged parameters. bytes_copied counts the bytes that each sends to replicas.
+// Piece/...: the parts of a step, alone.
+// Floor/...: an empty task for another thread and back; adding numbers that another core has just written to local
+// ones; adding numbers to those that another core has just read.
 
 #include <algorithm>
 #include <cstdint>
@@ -41,7 +42,7 @@ using tandem::set_num_threads;
 
 constexpr double kBlock = 5e-3;
 
-/// Ways of training, timed in turn.
+/// Several ways of training, timed in turn.
 class InTurn {
  public:
   InTurn(const bench::Spec& spec, std::vector<Way> ways) : ways_(std::move(ways)) {
@@ -52,7 +53,7 @@ class InTurn {
     }
   }
 
-  /// A block of each; seconds of the first one's.
+  /// Runs a block of each way. Returns the seconds of the first way's block.
   double run() {
     Round& round = rounds_.emplace_back();
     round.us.resize(ways_.size());
@@ -67,8 +68,8 @@ class InTurn {
     return 1e-6 * round.us[0] * static_cast<double>(blocks_[0]);
   }
 
-  /// Keeps the half of all rounds in which our threads waited the least for a core; how many of these were disturbed by
-  /// other programs all the same, by more than 1 % of a block: a share.
+  /// Keeps the half of all rounds in which our threads waited the least for a core. Returns the share of these that
+  /// other programs disturbed nevertheless, by more than 1 % of a block.
   double keep_best() {
     std::ranges::stable_sort(rounds_, {}, &Round::waited);
     rounds_.resize((rounds_.size() + 1) / 2);
@@ -76,7 +77,7 @@ class InTurn {
     return static_cast<double>(disturbed) / static_cast<double>(rounds_.size());
   }
 
-  /// The median of what `of(us of each way)` is in each round.
+  /// The median over rounds of `of(us of each way)`.
   template <class Of>
   double median(const Of& of) const {
     std::vector<double> values;
@@ -86,7 +87,7 @@ class InTurn {
   double us(std::size_t way) const {
     return median([way](const std::vector<double>& us) { return us[way]; });
   }
-  /// Images per second of the first, in relation to another's.
+  /// Images per second of the first way, relative to another way.
   double rate(std::size_t other) const {
     const double images = static_cast<double>(ways_[0].batch) / static_cast<double>(ways_[other].batch);
     return images * median([other](const std::vector<double>& us) { return us[other] / us[0]; });
@@ -95,7 +96,7 @@ class InTurn {
  private:
   struct Round {
     std::vector<double> us;  // per step, by way
-    double waited = 0;       // for a core: the largest share of a block
+    double waited = 0;       // largest share of a block spent waiting for a core
   };
 
   std::vector<Way> ways_;
@@ -143,7 +144,7 @@ void speedup(benchmark::State& state, Parallel parallel) {
 BENCHMARK_CAPTURE(speedup, dp, Parallel::dp)->Name("Step/784-512-512-10,b256,adam/dp")->UseManualTime();
 BENCHMARK_CAPTURE(speedup, dp_loss, Parallel::dp_loss)->Name("Step/784-512-512-10,b256,adam/dp_loss")->UseManualTime();
 
-// Speed without equal numbers would be a bug.
+// Speed without equal numbers would be a bug, so compare gradients and losses first.
 bool computes_the_same() {
   for (const bench::Spec& spec : {small_net(), large_net()}) {
     for (const Parallel parallel : {Parallel::dp, Parallel::dp_loss}) {

@@ -34,7 +34,7 @@ std::int64_t parameters_of(const bench::Spec& spec) {
 
 namespace {
 
-/// Microseconds that one of many calls takes; the median.
+/// Median time of a call, in microseconds.
 double us_of(const std::function<void()>& call, int times) {
   std::vector<double> us;
   for (int i = 0; i < times; ++i) {
@@ -45,8 +45,8 @@ double us_of(const std::function<void()>& call, int times) {
   return bench::median(std::move(us));
 }
 
-/// body() on the pool's other thread, and back. The caller stands still meanwhile: it would take over a lane that the
-/// other has not begun.
+/// Runs body() on the pool's other thread and waits. The caller spins meanwhile: otherwise it would take over a lane
+/// that the other thread has not begun.
 template <class Body>
 void on_other_thread(const Body& body) {
   std::atomic<bool> done{false};
@@ -65,7 +65,7 @@ void hand_over() {
   on_other_thread([] {});
 }
 
-/// Numbers that another core writes and this one adds up, as gradients are.
+/// Numbers that another core writes and this core adds up, as happens with gradients.
 class Transfer {
  public:
   explicit Transfer(std::int64_t count)

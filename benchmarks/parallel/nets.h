@@ -7,7 +7,7 @@
 
 #include "step/problem.h"
 
-// What data_parallel_bench measures: a model whose step is short, and one that is worth a second core.
+// The models of data_parallel_bench: one with a short step, and one large enough to use a second core well.
 
 namespace bench::data_parallel {
 
@@ -19,11 +19,11 @@ const std::vector<tandem::Device>& devices();
 
 std::int64_t parameters_of(const Spec& spec);
 
-/// What a step on two cores cannot do without, in microseconds: two tasks handed over (forward, backward), the
-/// parameters' way to the other core and the gradients' way back.
+/// Lower bound of the extra time of a step on two cores, in microseconds: two tasks handed over (forward, backward),
+/// moving the parameters to the other core and the gradients back.
 double floor_us(std::int64_t parameters);
 
-/// The benchmarks of floors whose names are made of a model's.
+/// Registers the benchmarks of floors. Names contain a model's name.
 void register_floors();
 
 }  // namespace bench::data_parallel

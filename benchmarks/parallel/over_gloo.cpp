@@ -39,10 +39,10 @@ constexpr int kRanks = 2;
 struct Way {
   const char* name;
   Step step;
-  std::vector<double> times;  // seconds per call, of each round
+  std::vector<double> times;  // seconds per call, one value per round
 };
 
-// As Gloo of 2022 or today's wants it.
+// Supports the interfaces of Gloo as of 2022 and of today.
 template <class Context>
 void connect(Context& context, const std::shared_ptr<gloo::rendezvous::Store>& store,
              std::shared_ptr<gloo::transport::Device>& device) {
@@ -53,7 +53,7 @@ void connect(Context& context, const std::shared_ptr<gloo::rendezvous::Store>& s
   }
 }
 
-// A program with Gloo and without us.
+// The context of a program that uses Gloo without tandem.
 std::shared_ptr<gloo::Context> bare_context(const std::string& folder, int rank) {
   std::filesystem::create_directories(folder);
   gloo::transport::tcp::attr attributes;
@@ -95,7 +95,7 @@ void report(std::size_t bytes, const std::vector<Way>& ways) {
 void bench_size(ProcessGroup& group, const std::shared_ptr<gloo::Context>& bare, std::size_t bytes, int rounds) {
   using Algorithm = gloo::AllreduceOptions::Algorithm;
   const auto numel = static_cast<std::int64_t>(bytes / sizeof(float));
-  // Zeros stay zeros: no call is slowed by infinities.
+  // The data are zeros, which stay zeros: no call is slowed down by infinities.
   const auto memory = std::make_shared<std::vector<float>>(static_cast<std::size_t>(numel));
   const auto halving = std::make_shared<gloo::AllreduceHalvingDoubling<float>>(bare, std::vector{memory->data()},
                                                                                static_cast<int>(numel));
@@ -108,7 +108,7 @@ void bench_size(ProcessGroup& group, const std::shared_ptr<gloo::Context>& bare,
   ways.push_back({"all_reduce", [&group, tensor] { group.all_reduce(tensor); }, {}});
   ways.push_back({"planned all_reduce", [plan] { plan->run(); }, {}});
   const int calls = bytes <= 64 << 10 ? 200 : bytes <= 2 << 20 ? 40 : 5;
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+  for (int round = -1; round < rounds; ++round) {  // round -1 warms up
     for (Way& way : ways) {
       group.barrier();
       const auto begin = Clock::now();
@@ -143,9 +143,9 @@ int bench_over_gloo(int rounds) {
     std::perror("comm_bench: no folder for temporary files");
     return 1;
   }
-  // The bare program's: a rank that ends first must not end the other one by a signal.
+  // The bare Gloo program needs this: a rank that ends first must not end the other one by a signal.
   std::signal(SIGPIPE, SIG_IGN);
-  const pid_t child = ::fork();  // before there are threads
+  const pid_t child = ::fork();  // fork before any thread starts
   int code = 0;
   try {
     be_rank(folder, child == 0 ? 1 : 0, rounds);

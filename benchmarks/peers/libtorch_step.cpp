@@ -1,5 +1,5 @@
-// libtorch's training step on the data and weights that `step_bench --export` wrote; step_bench's flags, and one JSON
-// object on stdout as it prints.
+// libtorch's training step on the data and weights that `step_bench --export` wrote. Takes step_bench's flags and
+// prints one JSON object in its format to stdout.
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,7 @@ Flags read_flags(int argc, char** argv) {
   return flags;
 }
 
-// NPY format 1.0: the length of the header stands in bytes 8 and 9.
+// Reads NPY format 1.0. Bytes 8 and 9 hold the length of the header.
 torch::Tensor load(const std::string& path, std::vector<std::int64_t> sizes, torch::Dtype dtype) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
@@ -130,7 +130,7 @@ void measure(const Flags& flags) {
   }
   steps = std::max<std::int64_t>(1, std::llround(static_cast<double>(steps) * block / seconds));
   const std::size_t blocks = std::stoull(flags.at("--blocks"));
-  std::vector<std::pair<double, double>> samples;  // share of the time for which our threads waited; seconds of a step
+  std::vector<std::pair<double, double>> samples;  // share of time that our threads waited; seconds per step
   std::size_t clean = 0;
   while (clean < blocks && samples.size() < 4 * blocks) {
     const double waited = bench::waited_seconds();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""PyTorch's DistributedDataParallel over Gloo, as `ddp_bench` trains: one rank; RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT say which. Rank 0 prints one JSON object: us_per_step is the median of blocks of equal steps, of the slowest
-rank each.
+"""Trains like `ddp_bench`, but with PyTorch's DistributedDataParallel over Gloo. The process is one rank, set by RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 prints one JSON object: us_per_step is the median over blocks of equal
+steps, each timed by its slowest rank.
 """
 import argparse
 import json

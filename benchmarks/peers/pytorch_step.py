@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's eager training step on the data and weights that `step_bench --export` wrote.
 
-Takes step_bench's flags and prints one JSON object as it does: us_per_step is the median of blocks of equal steps.
+Takes step_bench's flags and prints one JSON object in its format: us_per_step is the median of blocks of equal steps.
 """
 import argparse
 import json
@@ -54,7 +54,7 @@ def make_optimizer(options, parameters):
 
 
 def waited_seconds():
-    """How long this process's threads have waited for a core: a block in which that grew was disturbed."""
+    """Total time that this process's threads have waited for a core. A block during which it grew was disturbed."""
     total = 0
     for task in os.listdir("/proc/self/task"):
         try:
@@ -72,7 +72,7 @@ def main():
     optimizer = make_optimizer(options, model.parameters())
     loss_function = torch.nn.MSELoss() if options.loss == "mse" else torch.nn.CrossEntropyLoss()
 
-    # As step_bench: with one thread, other programs add nothing to the processor time.
+    # Like step_bench: with one thread, processor time excludes other programs.
     clock = time.process_time if options.threads == 1 else time.perf_counter
 
     def run(steps):
@@ -93,7 +93,7 @@ def main():
     while (seconds := timed(steps)) < options.block_ms * 1e-4:
         steps *= 4
     steps = max(1, round(steps * options.block_ms * 1e-3 / seconds))
-    blocks = []  # (share of the time for which our threads waited for a core, seconds of a step)
+    blocks = []  # (share of time that our threads waited for a core, seconds per step)
     while sum(share < 0.01 for share, _ in blocks) < options.blocks and len(blocks) < 4 * options.blocks:
         waited = waited_seconds()
         seconds = timed(steps)

@@ -1,4 +1,4 @@
-// Makes a table, a JSON file and a picture of what step_bench and its peers printed, a JSON object to a line.
+// Makes a table, a JSON file and a picture from the output of step_bench and its peers: one JSON object per line.
 
 #include <algorithm>
 #include <cmath>
@@ -25,15 +25,15 @@ namespace {
 using bench::median;
 using nlohmann::ordered_json;
 
-/// What the rounds of one program said about one case.
+/// Results of one program on one case, over all rounds.
 struct Column {
   std::string name;  // "eager", "PyTorch tuned"
   std::vector<double> us;
   std::vector<double> ratios;     // to the floor of the same round
-  std::vector<double> low, high;  // of step_bench's own intervals
+  std::vector<double> low, high;  // limits of step_bench's own intervals
 };
 
-/// A case with a number of threads.
+/// A case with a given number of threads.
 struct Row {
   std::string name;
   std::int64_t threads = 1;
@@ -151,7 +151,7 @@ std::vector<std::string> column_names(const Results& results) {
   return names;
 }
 
-// A cell: microseconds, and how many times the floor; the range is that of the rounds.
+// A table cell: microseconds and the multiple of the floor, with its range over the rounds.
 std::string cell(const Row& row, const std::string& name) {
   const auto column = std::ranges::find(row.columns, name, &Column::name);
   if (column == row.columns.end()) {
@@ -200,36 +200,28 @@ std::string json(const Results& results) {
   return ordered_json{{"machine", results.machine}, {"rows", rows}}.dump(2) + "\n";
 }
 
-// A panel for each number of threads: the cases along x, times the floor along y.
+// Returns a panel per number of threads: a group of bars for each case, multiples of the floor along y.
 std::vector<tandem::telemetry::Panel> panels(const Results& results) {
-  std::map<std::int64_t, std::map<std::string, tandem::telemetry::Curve>> by_threads;
-  std::vector<std::string> cases;
+  std::map<std::int64_t, tandem::telemetry::Panel> by_threads;
   for (const Row& row : results.rows) {
-    if (std::ranges::find(cases, row.name) == cases.end()) {
-      cases.push_back(row.name);
-    }
-    const auto number = static_cast<double>(std::ranges::find(cases, row.name) - cases.begin() + 1);
+    auto& panel = by_threads[row.threads];
+    panel.title = fmt::format("{} thread{}", row.threads, row.threads == 1 ? "" : "s");
+    panel.y_label = "times the floor";
+    panel.log_y = true;
+    const auto group = static_cast<double>(panel.categories.size());
+    panel.categories.push_back(row.name);
     for (const Column& column : row.columns) {
-      if (!column.ratios.empty()) {
-        auto& curve = by_threads[row.threads][column.name];
-        curve.name = column.name;
-        curve.x.push_back(number);
-        curve.y.push_back(median(column.ratios));
+      if (column.ratios.empty()) continue;
+      auto curve = std::ranges::find(panel.curves, column.name, &tandem::telemetry::Curve::name);
+      if (curve == panel.curves.end()) {
+        curve = panel.curves.insert(curve, {.name = column.name});
       }
+      curve->x.push_back(group);
+      curve->y.push_back(median(column.ratios));
     }
   }
   std::vector<tandem::telemetry::Panel> all;
-  for (const auto& [threads, curves] : by_threads) {
-    tandem::telemetry::Panel panel{.title = fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"),
-                                   .x_label = "case, in the order of the table",
-                                   .y_label = "times the floor",
-                                   .curves = {},
-                                   .log_y = true};
-    for (const std::string& name : column_names(results)) {
-      if (curves.contains(name)) {
-        panel.curves.push_back(curves.at(name));
-      }
-    }
+  for (auto& [threads, panel] : by_threads) {
     all.push_back(std::move(panel));
   }
   return all;

@@ -1,4 +1,5 @@
-// What several devices are worth: the same training step on one device and on more, in turn, and where its time goes.
+// Measures the benefit of several devices: the same training step on one device and on more, in turn, and the time of
+// its parts.
 
 #include <algorithm>
 #include <cstdlib>
@@ -78,9 +79,11 @@ int device_count(const Options& options, tandem::DeviceType type) {
 
 Settings settings_of(const Options& options) {
   const auto type = options.device == "cuda" ? tandem::DeviceType::cuda : tandem::DeviceType::cpu;
-  // Not within the braces: what throws there has its neighbours freed twice by GCC 12.
+  // Evaluated outside the braces below: if an initialiser in braces throws, code by GCC 12 frees the members before it
+  // twice.
   const int devices = device_count(options, type);
-  // With a usual rate weights would move away from where they began, and some ways have taken more steps than others.
+  // The learning rate is tiny: a usual rate would move the weights away from their start, and some ways take more steps
+  // than others.
   Settings settings{.model = options.model,
                     .spec = {.sizes = parse_sizes(options.model),
                              .loss = options.loss == "mse" ? Loss::mse : Loss::cross_entropy,
@@ -108,7 +111,7 @@ Settings settings_of(const Options& options) {
   return settings;
 }
 
-// Speed without equal numbers would be a bug.
+// Speed without equal numbers would be a bug, so compare gradients and losses first.
 double worst_difference(const Settings& settings, const std::vector<Way>& ways) {
   double worst = 0;
   for (const Way& way : ways) {
@@ -119,7 +122,7 @@ double worst_difference(const Settings& settings, const std::vector<Way>& ways) 
     const auto step = make_step(settings.spec, way, settings.type);
     const auto plain = make_step(settings.spec, {.threads = way.threads, .batch = way.batch}, settings.type);
     const double found = difference(*step, *plain);
-    // One device computes the very same; several add up f32 numbers in another order.
+    // One device must compute exactly the same; several add f32 numbers in another order.
     const double tolerance = way.devices == 1 ? 0 : 1e-5;
     if (!(found <= tolerance)) {
       throw tandem::ValueError(fmt::format(
@@ -142,7 +145,7 @@ int scaling_bench(int argc, char** argv) {
   if (const auto code = cli::parse(app, argc, argv)) {
     return *code;
   }
-  ::setenv("TANDEM_CPU_DEVICES", "64", 0);  // as many as --devices allows
+  ::setenv("TANDEM_CPU_DEVICES", "64", 0);  // the limit of --devices
   report.plan = plan_of(settings);
   cli::narrate("comparing gradients");
   report.worst_difference = worst_difference(settings, report.plan.ways);

@@ -21,7 +21,7 @@ const char* name_of_part(std::size_t part) { return part < kPhases ? to_string(s
 
 namespace {
 
-/// What one round says about one way.
+/// One way's times in one round.
 struct Sample {
   double us;  // per step
   std::array<double, kParts> part_us;
@@ -29,7 +29,7 @@ struct Sample {
 
 struct Round {
   std::vector<Sample> samples;  // by way
-  double waited = 0;            // for a core, in the block in which that share was largest
+  double waited = 0;            // largest share of a block spent waiting for a core
 };
 
 Sample sample(TrainingStep& step, std::int64_t steps, double& waited) {
@@ -37,7 +37,7 @@ Sample sample(TrainingStep& step, std::int64_t steps, double& waited) {
   const double seconds = seconds_of(step, steps, false);
   waited = std::max(waited, (waited_seconds() - before) / seconds);
   Sample sample{.us = 1e6 * seconds / static_cast<double>(steps), .part_us = {}};
-  // Phases are told apart in a shorter block of their own, since counting takes time, too.
+  // The phases are timed in a shorter block of their own, because counting them takes time too.
   const std::int64_t counted = std::max<std::int64_t>(1, steps / 4);
   const double us = 1e6 / static_cast<double>(counted);
   const StepTimes times;
@@ -53,7 +53,7 @@ Sample sample(TrainingStep& step, std::int64_t steps, double& waited) {
   return sample;
 }
 
-// Of what `value` is in each round.
+// The `value` of each round.
 template <class Value>
 std::vector<double> of_rounds(const std::vector<Round>& rounds, const Value& value) {
   std::vector<double> values;

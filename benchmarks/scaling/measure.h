@@ -11,30 +11,30 @@
 
 namespace bench::scaling {
 
-/// The phases of a step, then the rest of it: zero_grad() and a loss on gathered outputs.
+/// The phases of a step, followed by the rest: zero_grad(), and the loss if it is computed on gathered outputs.
 inline constexpr std::size_t kParts = tandem::kPhases + 1;
-/// "scatter", ..., "other"
+/// The name of a part: "scatter", ..., "other".
 const char* name_of_part(std::size_t part);
 
-/// How long one way takes.
+/// The times of one way.
 struct Timed {
   Way way;
   std::int64_t steps_per_block = 0;
   std::vector<double> us = {};              // per step, of each round
-  std::array<double, kParts> part_us = {};  // medians; from blocks of their own, since counting takes time, too
+  std::array<double, kParts> part_us = {};  // medians, from blocks of their own because counting takes time
 };
 
-/// What was measured.
+/// All measurements.
 struct Measured {
   std::vector<Timed> ways;
-  std::int64_t left_out = 0;   // rounds in which our threads had to wait for a core for longer than in these
-  std::int64_t disturbed = 0;  // of these rounds, those in which they waited for more than 1 % of a block's time
+  std::int64_t left_out = 0;   // rounds dropped because our threads waited longer for a core
+  std::int64_t disturbed = 0;  // rounds kept in which they waited for more than 1 % of a block
 };
 
-/// Times the ways in turn, a block of each to a round and in another order in each, so that what slows the machine down
-/// slows all of them: what is to be compared are numbers of one round. Wall times. Goes on until `rounds` rounds were
-/// not disturbed by other programs, at most for 4 * `rounds`, and returns the `rounds` that were disturbed the least.
-/// `progress(round)` is called before each, the first being 0.
+/// Times the ways in turn: each round has one block of each way, in random order, so that disturbances of the machine
+/// hit all ways alike. Compare only numbers of one round. Times are wall-clock times. Stops after `rounds` rounds
+/// without disturbance by other programs, or after 4 * `rounds` rounds, and returns the `rounds` least disturbed ones.
+/// Calls `progress(round)`, counting from 0, before each round.
 Measured measure(const Spec& spec, const std::vector<Way>& ways, tandem::DeviceType type, std::int64_t rounds,
                  double block_seconds, const std::function<void(std::int64_t)>& progress);
 

@@ -18,13 +18,13 @@ namespace {
 
 double of(const Timed& timed, Phase phase) { return timed.part_us[static_cast<std::size_t>(phase)]; }
 
-// What devices share out: forward, backward, and the loss, which is a part of forward in some ways and of the rest in
-// others.
+// Time of the work that devices share: forward, backward and the loss. In some ways the loss is part of forward, in
+// others of the rest.
 double computing(const Timed& timed) {
   return of(timed, Phase::forward) + of(timed, Phase::backward) + timed.part_us.back();
 }
 
-/// Where time goes beyond the share of one device's.
+/// Time beyond one device's share, with its cause.
 struct Cost {
   std::string what;
   double us;

@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Those that the steps of these ways have: they wait for no input, and call and replay nothing.
+// The parts that occur in these ways' steps. There is no waiting for input, and no collective or replay.
 std::vector<std::size_t> shown_parts() {
   std::vector<std::size_t> parts;
   for (std::size_t part = 0; part < kParts; ++part) {
@@ -230,7 +230,7 @@ void Report::draw(const std::string& path) const {
       if (row.strong != strong) {
         continue;
       }
-      // One device is where every curve begins but those of DataParallel, which has a number of its own there.
+      // Curves begin at one device with the plain way; DataParallel has a result of its own there.
       const std::string name = row.name == "plain" ? "plain threads" : row.name;
       if (row.name == "one part" || (row.name == "plain" && !(row.threads && settings.plain))) {
         continue;

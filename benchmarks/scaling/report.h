@@ -11,10 +11,10 @@
 
 namespace bench::scaling {
 
-/// What the command line asks for.
+/// The command line's settings.
 struct Settings {
   std::string model;
-  Spec spec;  // its batch: of all devices together (strong), or of one (weak)
+  Spec spec;  // its batch is for all devices together (strong), or per device (weak)
   int devices = 1;
   int threads_per_device = 1;
   bool strong = true;
@@ -25,20 +25,20 @@ struct Settings {
   std::int64_t rounds = 1;
 };
 
-/// A line of the table: a way, and what it is held against. Indices into Plan::ways.
+/// A line of the table: a way and the ways that it is compared with, as indices into Plan::ways.
 struct Row {
   bool strong = true;
   int devices = 1;
   std::string name;  // "plain", "one part", "plain threads", "dp", "dp_loss"
   std::size_t way = 0;
-  std::size_t base = 0;                // one device with the threads of one
-  std::optional<std::size_t> threads;  // one device with the threads of all; on CPUs
-  std::optional<std::size_t> part;     // base, with the part of the batch that a device gets
+  std::size_t base = 0;                // one device with the threads of one device
+  std::optional<std::size_t> threads;  // one device with the threads of all devices; on CPUs only
+  std::optional<std::size_t> part;     // base with the batch of one device
 };
 
-/// Everything to measure.
+/// All measurements to take.
 struct Plan {
-  std::vector<Way> ways;  // each once
+  std::vector<Way> ways;  // distinct ways
   std::vector<Row> rows;
 };
 Plan plan_of(const Settings& settings);
@@ -49,26 +49,26 @@ struct Ratio {
   std::pair<double, double> interval;
 };
 
-/// Plan and what was measured.
+/// The plan and its results.
 struct Report {
   Settings settings;
   Plan plan;
   Measured measured;
-  double worst_difference = 0;  // of gradients and losses, before anything was timed
+  double worst_difference = 0;  // of gradients and losses, before any timing
 
   const Timed& timed(std::size_t way) const { return measured.ways[way]; }
-  /// Images per second of one way in relation to another's, paired by round.
+  /// Images per second of one way relative to another, paired by round.
   Ratio rate(std::size_t way, std::size_t other) const;
-  /// rate() of a row to its base, divided by its devices; of "one part": what would be reached if nothing but that part
-  /// had to be computed.
+  /// rate() of a row to its base, divided by the number of devices. For "one part" this is the efficiency that devices
+  /// would reach if nothing but computing their parts took time.
   Ratio efficiency(const Row& row) const;
 
   std::string table() const;
   std::string json() const;
-  /// Throws IoError.
+  /// Draws the curves as a picture. Throws IoError.
   void draw(const std::string& path) const;
-  /// Why it is not faster: where the time goes that the most devices need beyond their share of one device's. Nothing
-  /// to say about one device.
+  /// Explains why training is not faster: lists where the largest number of devices spends time beyond its share of one
+  /// device's time. Empty for one device.
   std::string reason() const;
 
  private:

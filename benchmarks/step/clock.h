@@ -6,19 +6,19 @@
 
 #include <time.h>
 
-// How step_bench and its peers measure: the same clock, the same sign of disturbance. Needs nothing of tandem.
+// Timing shared by step_bench and its peers: one clock and one measure of disturbance. Independent of tandem.
 
 namespace bench {
 
-/// Seconds. With one thread the processor time is the time of the step, and other programs add nothing to it.
+/// Seconds. With one thread, processor time equals the time of the step and excludes other programs.
 inline double now(bool one_thread) {
   timespec time{};
   ::clock_gettime(one_thread ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// How long this process's threads have waited for a core so far: a block in which that grew was disturbed. 0 where the
-/// system does not say.
+/// Total time that this process's threads have waited for a core. A block during which it grew was disturbed. 0 if the
+/// system does not report it.
 inline double waited_seconds() {
   double sum = 0;
   std::error_code error;

@@ -11,7 +11,7 @@ namespace {
 
 using namespace tandem;
 
-// As a user writes it, and what a captured step is made of.
+// The step as a user writes it; CapturedStep records it.
 class EagerStep final : public Step {
  public:
   explicit EagerStep(const Problem& problem)
@@ -48,7 +48,7 @@ class EagerStep final : public Step {
   Tensor loss_;
 };
 
-// The batch is copied to the places of its inputs in each step, as in training.
+// Each step copies the batch to the addresses of the recorded inputs, as in training.
 class CapturedStep final : public Step {
  public:
   explicit CapturedStep(const Problem& problem) : eager_(problem), step_(Take{&eager_}) {}

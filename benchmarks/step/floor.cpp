@@ -11,7 +11,7 @@
 
 namespace bench {
 
-// One table per instruction set, from the copies of floor_loops.cpp.
+// One table per instruction set, from the compiled copies of floor_loops.cpp.
 namespace baseline {
 extern const FloorLoops loops;
 }
@@ -38,20 +38,20 @@ namespace {
 using tandem::Tensor;
 namespace kernels = tandem::kernels;
 
-// Up to here a loop over the rows beats a product that packs its operands.
+// Up to this size a loop over the rows beats a product that packs its operands.
 constexpr std::int64_t kSmallProduct = 4096;
-// Below this many elements a loop is not worth a second thread.
+// With fewer elements than this, a loop is not worth a second thread.
 constexpr std::int64_t kShare = 16384;
 
 struct Layer {
   std::int64_t in, out;
-  float *w, *b, *dw, *db;  // in the flat buffers
+  float *w, *b, *dw, *db;  // pointers into the flat buffers
   const float* x;
-  float *y, *dx, *dy;  // no dx in the first layer
+  float *y, *dx, *dy;  // the first layer has no dx
   bool relu;
 };
 
-// Equal shares, one for each thread, of no fewer than `least`.
+// Splits the work into equal shares, one per thread, of at least `least`.
 template <class Body>
 void shared_out(std::int64_t total, std::int64_t least, const Body& body) {
   const std::int64_t threads = tandem::num_threads();
@@ -93,7 +93,7 @@ class FloorStep final : public Step {
     return owned_.back().mutable_span<float>().data();
   }
 
-  // Parameters, gradients and optimiser state: one flat buffer each, so that an update is one loop.
+  // Parameters, gradients and optimiser state take one flat buffer each, so that an update is one loop.
   void place(const Problem& problem) {
     const auto padded = [](std::int64_t count) { return (count + 15) / 16 * 16; };
     for (std::size_t i = 0; i < problem.layers(); ++i) {
@@ -146,7 +146,6 @@ class FloorStep final : public Step {
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const kernels::Matrix& a, const kernels::Matrix& b,
                 float* out, const float* bias = nullptr, bool relu = false) const {
     kernels::launch(context_, kernels::Matmul{.dtype = tandem::DType::f32,
-                                              .relu = relu,
                                               .m = m,
                                               .n = n,
                                               .k = k,
@@ -154,7 +153,7 @@ class FloorStep final : public Step {
                                               .b = b,
                                               .out = out,
                                               .out_stride = n,
-                                              .bias = bias});
+                                              .after = {.bias = bias, .relu = relu}});
   }
 
   void forward(const Layer& l) const {
@@ -225,7 +224,7 @@ class FloorStep final : public Step {
         loops_.sgd(params_, grads_, lr, begin, end);
       }
     };
-    // Each thread updates the rows that it multiplies by.
+    // Each thread updates the rows that it will multiply by.
     const std::int64_t threads = count_ < 8 * kShare ? 1 : tandem::num_threads();
     tandem::core::ThreadPool::instance().for_each_chunk(threads, [&](std::int64_t thread) {
       for (const Layer& l : layers_) {
@@ -250,7 +249,7 @@ class FloorStep final : public Step {
   std::int64_t step_ = 0;
   float *params_, *grads_, *first_, *second_;
   std::vector<Layer> layers_;
-  std::vector<double> losses_;  // at the first row of each share
+  std::vector<double> losses_;  // stored at the first row of each share
   double loss_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Compiled once per instruction set: no function of a header may be called here, or the linker could take the copy of
-// a set that the machine does not have.
+// Compiled once per instruction set. Do not call functions of headers here: the linker might keep the copy of an
+// instruction set that the machine does not have.
 #include "step/floor_loops.h"
 
 namespace bench::TANDEM_ISA {
@@ -52,7 +52,7 @@ void input_grad(const float* __restrict dy, const float* __restrict w, float* __
 }
 
 void column_sums(const float* __restrict m, float* __restrict out, long rows, long columns, long begin, long end) {
-  constexpr long kWidth = 64;  // stays in registers
+  constexpr long kWidth = 64;  // fits into registers
   for (long first = begin; first < end; first += kWidth) {
     const long width = end - first < kWidth ? end - first : kWidth;
     if (width == kWidth) {
@@ -84,7 +84,7 @@ void relu_mask(float* __restrict dx, const float* __restrict y, long begin, long
   }
 }
 
-// For x <= 0: 2^n times a polynomial of degree 6 on half a binade each way (Cephes' coefficients).
+// exp for x <= 0: 2^n times a polynomial of degree 6 on half a binade each way (Cephes' coefficients).
 inline float exp_of(float x) {
   x = x < -87 ? -87 : x;
   const float n = __builtin_rintf(x * 1.44269504F);

@@ -1,5 +1,5 @@
-// How near a training step is to the time that its arithmetic takes: the engine and plain loops, in one process, on the
-// same numbers, block by block in turn.
+// Compares a training step with the time that its arithmetic takes: the engine and plain loops run in one process, on
+// the same numbers, in alternating blocks.
 
 #include <cmath>
 #include <cstdio>
@@ -29,7 +29,7 @@ struct Options {
   std::int64_t batch = 128;
   std::string optimizer = "adam";
   double momentum = 0;
-  double lr = 0;  // 0: the optimizer's own
+  double lr = 0;  // 0: the optimizer's default
   int threads = 1;
   std::string mode = "eager";
   std::int64_t blocks = 30;
@@ -82,8 +82,8 @@ Spec spec_of(const Options& options) {
                                      : 1e-3};
 }
 
-// Speed without equal numbers would be a bug. Adam divides by the size of a gradient: where that is all rounding, so is
-// its step.
+// Speed without equal numbers would be a bug. Adam divides by the gradient's magnitude: a gradient that is all rounding
+// error gives a step that is, too.
 void require_equal(const Options& options, double loss, double floor_loss) {
   const double tolerance = options.optimizer == "adam" ? 1e-4 : 1e-5;
   if (!(std::abs(loss - floor_loss) <= tolerance * std::abs(floor_loss))) {

@@ -37,7 +37,7 @@ Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seco
   };
   std::vector<Pair> pairs;
   Pairs result;
-  std::minstd_rand order(20);  // not in turn: what else runs on a machine comes in turns, too
+  std::minstd_rand order(20);  // random order, because disturbances may be periodic
   const bool one_thread = tandem::num_threads() == 1;
   result.steps_per_block = steps_for(floor, block_seconds, one_thread);
   const auto undisturbed = [](const Pair& pair) { return pair.waited < 0.01 * (pair.step + pair.floor); };
@@ -76,7 +76,8 @@ double median(std::vector<double> values) {
 
 std::pair<double, double> median_interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  // The median lies below the k-th smallest value when fewer than k of n draws fall below it: a fair coin, n times.
+  // The median lies below the k-th smallest value when fewer than k of n draws fall below it, as when a fair coin is
+  // tossed n times.
   const auto n = static_cast<double>(values.size());
   double below = 0;
   std::size_t k = 0;
@@ -87,7 +88,7 @@ std::pair<double, double> median_interval(std::vector<double> values) {
       break;
     }
   }
-  const std::size_t rank = k > 0 ? k - 1 : 0;  // from 0
+  const std::size_t rank = k > 0 ? k - 1 : 0;  // counts from 0
   return {values[rank], values[values.size() - 1 - rank]};
 }
 

@@ -8,33 +8,33 @@
 
 namespace bench {
 
-/// How long two ways of training take, block by block in turn.
+/// Times of two ways of training, measured in alternating blocks.
 struct Pairs {
-  std::vector<double> step_us;   // of each block, per step
-  std::vector<double> floor_us;  // of the block beside it
-  std::vector<double> ratios;    // of each pair
+  std::vector<double> step_us;   // of the step, per block
+  std::vector<double> floor_us;  // of the floor's block in the same pair
+  std::vector<double> ratios;    // of step to floor, per pair
   std::int64_t steps_per_block = 0;
-  std::int64_t left_out = 0;   // pairs in which our threads had to wait for a core for longer than in these
-  std::int64_t disturbed = 0;  // of these pairs, those in which they waited for more than 1 % of the time
+  std::int64_t left_out = 0;   // pairs dropped because our threads waited longer for a core
+  std::int64_t disturbed = 0;  // pairs kept in which they waited for more than 1 % of the time
 };
 
-/// One block of equal steps each to a pair, in either order, after a step that does not count, so that what slows the
-/// machine down slows both. In processor time where there is one thread, else by the clock on the wall. Goes on until
-/// `blocks` pairs were not disturbed by other programs, at most for 4 * `blocks`, and returns the `blocks` that were
-/// disturbed the least.
+/// Times pairs of blocks. Each pair has one block of equal steps for each way, in random order, after a warm-up step,
+/// so that disturbances of the machine hit both. With one thread times are processor time, otherwise wall-clock time.
+/// Stops after `blocks` pairs without disturbance by other programs, or after 4 * `blocks` pairs, and returns the
+/// `blocks` least disturbed ones.
 Pairs time_pairs(Step& step, Step& floor, std::int64_t blocks, double block_seconds);
 
-/// Seconds of that many steps, after one that does not count: it finds the caches as another way of training left them.
-/// In processor time where there is one thread (now()).
+/// Seconds of that many steps, after one warm-up step that refills the caches. Processor time if there is one thread;
+/// see now().
 double seconds_of(Step& step, std::int64_t steps, bool one_thread);
 
-/// How many steps fill a block of that length; one is the least.
+/// The number of steps that fill a block of that length; at least 1.
 std::int64_t steps_for(Step& step, double block_seconds, bool one_thread);
 
 double median(std::vector<double> values);
 
-/// Where the median of what the values are drawn from lies, with 95 % confidence: two of the values, chosen by the
-/// binomial distribution alone.
+/// A 95 % confidence interval for the median of the distribution that the values come from. Its limits are two of the
+/// values, chosen by the binomial distribution alone.
 std::pair<double, double> median_interval(std::vector<double> values);
 
 }  // namespace bench

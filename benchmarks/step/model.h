@@ -10,13 +10,13 @@
 
 namespace bench {
 
-/// The model of a Problem, with its weights, where these are.
+/// The model of a Problem with the Problem's weights, on the weights' device.
 tandem::nn::Sequential make_model(const Problem& problem);
 
-/// Its optimiser, for these parameters.
+/// The Spec's optimiser for these parameters.
 std::unique_ptr<tandem::optim::Optimizer> make_optimizer(const Spec& spec, std::vector<tandem::Tensor> parameters);
 
-/// Its loss, a scalar.
+/// The loss, a scalar.
 tandem::Tensor loss_of(Loss loss, const tandem::Tensor& out, const tandem::Tensor& y);
 
 }  // namespace bench

@@ -6,7 +6,7 @@
 
 namespace bench {
 
-/// --model, as parse_sizes() reads it; what that does not take is refused.
+/// Adds --model, read by parse_sizes(). Invalid text is refused.
 void add_model_option(CLI::App& app, std::string& model);
 
 }  // namespace bench

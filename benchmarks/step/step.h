@@ -13,19 +13,19 @@ namespace bench {
 class Step {
  public:
   virtual ~Step() = default;
-  /// Takes that many steps; nobody looks at a value in between.
+  /// Takes that many steps. No value is read in between.
   virtual void run(std::int64_t steps) = 0;
-  /// The loss that the last step computed, before it changed the weights.
+  /// The loss of the last step, computed before the step changed the weights.
   virtual double loss() const = 0;
 };
 
-/// The engine, as a user writes a step.
+/// The engine, used as a user would write a step.
 std::unique_ptr<Step> make_eager(const Problem& problem);
-/// The same, recorded once and replayed.
+/// The eager step, recorded once and replayed.
 std::unique_ptr<Step> make_captured(const Problem& problem);
 
-/// Plain loops and this build's matrix product, without autograd, on buffers that exist: what a step cannot be faster
-/// than, as long as gradients are written out.
+/// Plain loops and this build's matrix product on existing buffers, without autograd. A step that writes gradients out
+/// cannot be faster.
 std::unique_ptr<Step> make_floor(const Problem& problem);
 
 /// A way of the engine that --mode can name.

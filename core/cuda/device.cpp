@@ -18,7 +18,7 @@ constinit bool is_child = false;  // forked from a process that uses CUDA
 int count_devices() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {  // no driver, no GPU, or none visible
-    cudaGetLastError();                             // or a later, unrelated check would report it
+    cudaGetLastError();                             // clears the error, or a later check would report it
     return 0;
   }
   core::in_forked_child([] { is_child = true; });

@@ -2,30 +2,29 @@
 
 #include <tandem/core/bad_value.h>
 
-// Internal: how a kernel reports a value that no op can use. On a CPU an op looks first and throws; a GPU would have to
-// be waited for. So the kernel goes on without the value, leaves a note in host memory, and whoever next waits for the
-// GPU throws it.
+// Internal: how a kernel reports a value that no op can use. An op on a CPU checks the values first and throws. On a
+// GPU that check would have to wait for the device. The kernel instead continues without the value and leaves a note in
+// host memory; the next wait for the GPU throws it.
 
 namespace tandem::inline v0::cuda {
 
-/// The note. The first one stays until it is thrown.
+/// The note. The first note stays until it is thrown.
 struct Fault {
-  unsigned int claimed = 0;  // by the thread that writes the rest
-  unsigned int ready = 0;    // the rest is written
-  core::BadValue found;      // its op is text of the host: name_in_notes()
+  unsigned int claimed = 0;  // set by the GPU thread that writes the rest
+  unsigned int ready = 0;    // set once the rest is written
+  core::BadValue found;      // `op` points to host text from name_in_notes()
 };
 
-/// What notes call an op that the calling thread launches: its name, behind the type and path of the module that runs
-/// it. Text of the host that is kept for ever, since the note may be read at any time; a string literal in a kernel
-/// would be in the GPU's memory.
+/// The name of an op in notes: the type and path of the calling module, then the op. The text lives in host memory and
+/// is kept forever, because a note may be read at any time. A string literal in a kernel would lie in the GPU's memory.
 const char* name_in_notes(const char* op);
-/// `bad` with such a name.
+/// A copy of `bad` whose `op` is such a name.
 inline core::BadValue for_notes(core::BadValue bad) {
   bad.op = bad.op != nullptr ? name_in_notes(bad.op) : nullptr;
   return bad;
 }
 
-/// Throws ValueError for the note at `fault`, if there is one, and wipes it.
+/// Throws ValueError for the note in `fault`, if it holds one, and clears the note.
 void throw_fault(Fault& fault, int device);
 
 }  // namespace tandem::inline v0::cuda

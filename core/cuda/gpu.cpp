@@ -76,7 +76,7 @@ const char* name_in_notes(const char* op) {
     return op;
   }
   std::string name = core::message_prefix(op);
-  name.resize(name.size() - 2);  // ": "
+  name.resize(name.size() - 2);  // removes the trailing ": "
   static auto& mutex = *new core::ForkSafeMutex;
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
@@ -84,7 +84,8 @@ const char* name_in_notes(const char* op) {
 }
 
 void throw_fault(Fault& fault, int device) {
-  // Written by the GPU before the call that was waited for returned; or just now, by what another stream still does.
+  // The GPU writes the note before the awaited call returns. The note may also come from another stream that is still
+  // running.
   if (std::atomic_ref(fault.ready).load(std::memory_order_acquire) == 0) [[likely]] {
     return;
   }
@@ -93,11 +94,11 @@ void throw_fault(Fault& fault, int device) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (std::atomic_ref(fault.ready).load(std::memory_order_acquire) == 0) {
-      return;  // another thread throws it
+      return;  // another thread has taken the note and throws it
     }
     found = fault.found;
     std::atomic_ref(fault.ready).store(0, std::memory_order_relaxed);
-    std::atomic_ref(fault.claimed).store(0, std::memory_order_release);  // last: from here on there may be a new one
+    std::atomic_ref(fault.claimed).store(0, std::memory_order_release);  // last: a new note may follow at once
   }
   fail<ValueError>("{}: {} (found on the GPU cuda:{} while the program went on; results since then are not to be used)",
                    found.op, describe(found), device);

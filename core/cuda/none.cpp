@@ -3,7 +3,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda_stream.h>
 
-// What a build without CUDA answers: there is no GPU, so nothing can be made that belongs to one.
+// The CUDA functions of a build without CUDA: no GPU exists, so no object of a GPU can be made.
 
 namespace tandem::inline v0::cuda {
 

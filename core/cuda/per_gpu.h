@@ -6,23 +6,23 @@
 #include <memory>
 #include <mutex>
 
-// Internal: what there is one of for each GPU.
+// Internal: one object per GPU.
 
 namespace tandem::inline v0::cuda {
 
-/// GPUs that a process can use.
+/// The largest number of GPUs that a process can use.
 inline constexpr int kMostGpus = 64;
 
-/// A T for each GPU, made at first use, kept to the end of the process: threads and static tensors may need it until
-/// then. For static storage.
+/// A T for each GPU, made at first use and kept until the process ends, because threads and static tensors may need it
+/// until then. For static storage.
 template <class T>
 class PerGpu {
  public:
-  /// Null before get() has made it.
+  /// The object of a GPU, or null before get() has made it.
   T* find(int gpu) const noexcept { return all_[static_cast<std::size_t>(gpu)].load(std::memory_order_acquire); }
 
-  /// The first call for `gpu` makes it: make() returns a std::unique_ptr<T>. What that throws comes out, and the next
-  /// call tries again.
+  /// The object of a GPU. The first call makes it: make() returns a std::unique_ptr<T>. An exception from make()
+  /// propagates, and the next call tries again.
   template <class Make>
   T& get(int gpu, Make&& make) {
     if (T* there = find(gpu); there != nullptr) [[likely]] {

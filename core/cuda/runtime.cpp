@@ -20,7 +20,7 @@ struct Launches {
 
 constinit thread_local Launches launches;
 
-// What a kernel left behind: the context is lost, and every later call says the same.
+// Whether a kernel caused the error: the context is lost, and every later CUDA call reports the same error.
 bool is_sticky(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:
@@ -54,7 +54,7 @@ std::string last_launches() {
 }
 
 void throw_status(cudaError_t status, const char* call) {
-  cudaGetLastError();  // or a later, unrelated check would report it
+  cudaGetLastError();  // clears the error; otherwise a later, unrelated check would report it
   check<DeviceError>(device_count() > 0, "CUDA: {} ({}), from {}: {}", cudaGetErrorString(status),
                      cudaGetErrorName(status), call, why_unavailable());
   if (is_sticky(status)) {

@@ -7,28 +7,28 @@
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
 
-// Internal: how tandem calls CUDA. Every status is looked at, and an error says what the GPU was given to do.
+// Internal: how tandem calls CUDA. Every status is checked, and an error names the GPU's recent work.
 
 namespace tandem::inline v0::cuda {
 
-/// Throws DeviceError: CUDA's name and words for `status`, `call`, and for errors that a kernel left behind the last
-/// launches of this thread.
+/// Throws DeviceError with CUDA's name and text for `status`, and with `call`. For an error caused by a kernel, the
+/// text also lists the last launches of this thread.
 [[noreturn]] TANDEM_API void throw_status(cudaError_t status, const char* call);
 
-/// require(cudaEventRecord(...), "cudaEventRecord")
+/// Throws unless `status` is success: require(cudaEventRecord(...), "cudaEventRecord").
 inline void require(cudaError_t status, const char* call) {
   if (status != cudaSuccess) [[unlikely]] {
     throw_status(status, call);
   }
 }
 
-/// Remembers a launch of this thread, for throw_status(). `name` is a literal.
+/// Remembers a launch of this thread for throw_status(). `name` must be a literal.
 TANDEM_API void note_launch(const char* name) noexcept;
 
-/// The last launches of this thread, "pointwise, matmul, adam": the latest last.
+/// The last launches of this thread, most recent last: "pointwise, matmul, adam".
 std::string last_launches();
 
-/// Makes a GPU CUDA's current one for a scope.
+/// Makes a GPU the current CUDA device for a scope.
 class TANDEM_API GpuScope {
  public:
   [[nodiscard]] explicit GpuScope(int index);

@@ -85,7 +85,8 @@ struct Stream::Impl {
 
 namespace {
 
-// CUDA tells whether a stream is done, but not whether a GPU is: so synchronize(device) asks each of its streams.
+// CUDA can tell whether a stream is done, but not whether a whole GPU is. synchronize(device) therefore asks each
+// stream of the device.
 class LiveStreams {
  public:
   std::shared_ptr<CUstream_st> add(cudaStream_t stream) {
@@ -173,10 +174,10 @@ Stream current_stream(Device device) {
   return current_stream_of(gpu(device.index));
 }
 
-// To ask a stream that is being captured, or a GPU with such a stream, would break the capture off; to ask an event
-// that was recorded before does not. So the lock is held to see what is queued, not while that is done, and again for
-// what has no event: on streams that are not tandem's or were let go. There it lasts as long as what others queued
-// meanwhile.
+// Querying a stream that is being captured, or a GPU with such a stream, would break off the capture; querying an event
+// recorded earlier would not. The lock is therefore held only to find the queued work, not while this thread waits for
+// it. The lock is held again for work without an event: work on streams that tandem did not make or that were released.
+// This second wait covers only the work that others queued in the meantime.
 void synchronize(Device device) {
   require_gpu(device);
   const GpuScope scope(device.index);

@@ -18,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// As long as this the core is kept, as CUDA's own waits do: to sleep would make a short wait late by some 50 us. After
-// that a wait naps for a hundredth of what it has lasted, and is late by no more.
+// A wait spins for kSpin, as CUDA's own waits do, because sleeping would delay a short wait by about 50 us. After that,
+// a wait naps for a hundredth of its duration so far and so ends at most that much late.
 constexpr Clock::duration kSpin = std::chrono::milliseconds(10);
 constexpr Clock::duration kLongestNap = std::chrono::milliseconds(10);
 
@@ -36,7 +36,7 @@ Seconds limit_from_environment() {
   return Seconds(seconds);
 }
 
-// `handle` is of what query() found not to be ready.
+// `handle` is the stream or event that query() found unfinished.
 template <class Query>
 void wait(int gpu, const char* kind, const void* const& handle, const char* call, const Query& query) {
   static const Seconds limit = limit_from_environment();
@@ -59,7 +59,7 @@ void wait(int gpu, const char* kind, const void* const& handle, const char* call
       std::this_thread::sleep_for(std::min(lasted / 100, kLongestNap));
     }
   }
-  cudaGetLastError();  // not to be ready is none, but CUDA keeps it as one
+  cudaGetLastError();  // cudaErrorNotReady is no failure, but CUDA stores it as the last error
   require(status, call);
 }
 
@@ -76,8 +76,8 @@ QueuedWork::Busy QueuedWork::end_of(int gpu, CUstream_st* stream) {
   return busy;
 }
 
-// Asked whether it is done, a stream that other threads go on filling never is: so each that is not gets an event at
-// the end of what it holds now.
+// A stream that other threads keep filling never becomes idle. Each busy stream therefore gets an event at the end of
+// its current work.
 QueuedWork::QueuedWork(int gpu, std::span<CUstream_st* const> streams, const char* call) : gpu_(gpu), call_(call) {
   for (CUstream_st* stream : streams) {
     if (const cudaError_t status = cudaStreamQuery(stream); status != cudaErrorNotReady) {

@@ -9,23 +9,24 @@
 struct CUstream_st;
 struct CUevent_st;
 
-// Internal: the host waits for a GPU here, and nowhere else.
+// Internal: the host waits for a GPU only through these functions.
 
 namespace tandem::inline v0::cuda {
 
-/// Blocks until GPU `gpu` has done what `stream` holds now, or has got to `event`; what other threads queue meanwhile
-/// is not waited for. `call` is what the program called, for messages. Throws DeviceError for what the GPU ran into,
-/// and after TANDEM_GPU_TIMEOUT seconds: 600 unless set, 0 for no limit. What is queued on a GPU takes seconds at most;
-/// ten minutes are what PyTorch's collectives wait for each other.
+/// Blocks until GPU `gpu` has finished the work that `stream` holds now, or has reached `event`. Work that other
+/// threads queue in the meantime is not awaited. `call` names the program's call in messages. Throws DeviceError for a
+/// failure of the GPU and after TANDEM_GPU_TIMEOUT seconds (600 by default, 0 for no limit). Queued GPU work takes
+/// seconds at most; ten minutes is also the limit of PyTorch's collectives.
 TANDEM_API void wait_for(int gpu, CUstream_st* stream, const char* call);
 TANDEM_API void wait_for(int gpu, CUevent_st* event, const char* call);
 
-/// What streams of a GPU held when this was made: for a wait that may not ask the streams themselves any more.
+/// The work that streams of a GPU held at construction, for a wait that may no longer query the streams themselves.
 class QueuedWork {
  public:
-  /// Throws DeviceError for what the GPU ran into, found by `call`.
+  /// Throws DeviceError for a failure of the GPU, reported as found by `call`.
   QueuedWork(int gpu, std::span<CUstream_st* const> streams, const char* call);
-  /// Blocks until it is done, as wait_for(). Asks events alone, which breaks no other thread's capture off.
+  /// Blocks until that work is done, with the limits of wait_for(). Only events are queried, so no other thread's
+  /// capture breaks off.
   void wait();
 
  private:

@@ -1,4 +1,4 @@
-// One training step on all GPUs, or on the CPU where there are none, and what is inside a wrapper.
+// Runs one training step on all GPUs (or on the CPU if there are none) and looks inside a wrapper.
 //
 //     article_how_to_use_all
 
@@ -38,7 +38,7 @@ void train_a_step() {
   fmt::print("Loss: {:.4f}\n", loss.item());
 }
 
-// replicas.weight does not compile; the wrapped module is there as what it is.
+// replicas.weight does not compile. module() returns the wrapped module with its own type.
 void look_inside() {
   nn::Linear model(10, 2);
   const parallel::DataParallel replicas(model);

@@ -1,10 +1,10 @@
-// From a program for one device to several, in three ways: replicas in one process, ranks, and a model whose parts are
+// Takes a program from one device to several in three ways: replicas in one process, ranks, and a model whose parts are
 // on different devices.
 //
-//     article_parallelize_existing                     # all three, here
-//     tandem run -n 2 article_parallelize_existing     # the second alone, as two ranks
+// all three ways
+// only the second way, as two ranks
 //
-// stdout has what the PyTorch programs print, stderr the losses at the end.
+// stdout has the output of the PyTorch programs, stderr the final losses.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ using namespace tandem;
 
 namespace {
 
-// What the programs begin with.
+// Settings that the programs start with.
 constexpr std::int64_t kInputs = 16;
 constexpr std::int64_t kHidden = 32;
 constexpr std::int64_t kClasses = 4;
@@ -28,14 +28,14 @@ constexpr int kEpochs = 3;
 
 data::TensorDataset make_dataset() {
   const Tensor x = randn({512, kInputs});
-  return data::TensorDataset(x, x.narrow(1, 0, kClasses).argmax(1));  // which of the first four is the largest
+  return data::TensorDataset(x, x.narrow(1, 0, kClasses).argmax(1));  // index of the largest of four inputs
 }
 
 nn::Sequential make_model() {
   return nn::Sequential(nn::Linear(kInputs, kHidden), nn::ReLU(), nn::Linear(kHidden, kClasses));
 }
 
-// A GPU where there is one, else a logical CPU device: the same code either way.
+// A GPU if there is one, else a logical CPU device. The code is the same for both.
 Device device_number(int index) {
   const int gpus = cuda::device_count();
   return gpus > 0 ? Device(index % gpus) : Device(DeviceType::cpu, index);
@@ -60,7 +60,7 @@ void data_parallel(const data::TensorDataset& dataset) {
   Tensor loss;
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     for (const auto& [x, y] : train_loader) {
-      const Tensor inputs = x.to(first);  // the rest is for DataParallel to do
+      const Tensor inputs = x.to(first);  // DataParallel distributes the rows from here
       const Tensor labels = y.to(first);
       optimizer.zero_grad();
       const Tensor outputs = replicas(inputs);
@@ -73,12 +73,12 @@ void data_parallel(const data::TensorDataset& dataset) {
 }
 
 void distributed(const data::TensorDataset& dataset) {
-  const int local_rank = parallel::read_world().local_rank;  // on this host, where GPUs are counted from 0
+  const int local_rank = parallel::read_world().local_rank;  // rank on this host, where GPUs are counted from 0
   const Device device = cuda::is_available() ? Device(local_rank) : Device("cpu");
   const core::DeviceScope here(device);
   const parallel::ProcessGroupGuard guard;
 
-  nn::Sequential model = make_model();  // with no seed of its own: all ranks get rank 0's parameters
+  nn::Sequential model = make_model();  // no seed needed: all ranks get rank 0's parameters
   model.to(device);                     // before it is wrapped
   parallel::DistributedDataParallel ddp(model);
   optim::Adam optimizer(model.parameters(), {.lr = kLearningRate});
@@ -87,7 +87,7 @@ void distributed(const data::TensorDataset& dataset) {
 
   Tensor loss;
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    train_sampler->set_epoch(static_cast<std::uint64_t>(epoch));  // as it would by itself
+    train_sampler->set_epoch(static_cast<std::uint64_t>(epoch));  // optional: the sampler counts epochs by itself
     for (const auto& [x, y] : train_loader) {
       optimizer.zero_grad();
       const Tensor outputs = ddp(x.to(device));
@@ -119,7 +119,7 @@ void model_parallel(const data::TensorDataset& dataset) {
   for (const auto& [x, y] : data_loader) {
     optimizer.zero_grad();
     Tensor intermediate = model_part1(x.to(first));
-    intermediate = intermediate.to(second);  // its gradient goes back the same way
+    intermediate = intermediate.to(second);  // its gradient returns along the same path
     const Tensor outputs = model_part2(intermediate);
     loss = nn::cross_entropy(outputs, y.to(second));
     loss.backward();

@@ -1,4 +1,4 @@
-// A small net on however many GPUs there are, none included, and what it prints on the way.
+// Trains a small net on any number of GPUs, including none, and prints its progress.
 //
 //     article_step_by_step
 
@@ -36,7 +36,7 @@ int main() {
 
   SimpleModel model;
   model.to(device);
-  parallel::DataParallel replicas(model);  // a plain call on one device
+  parallel::DataParallel replicas(model);  // on one device, a plain call
   if (num_gpus > 1) {
     fmt::print("Model wrapped with DataParallel on {} GPUs\n", num_gpus);
   } else {

@@ -1,10 +1,10 @@
-// Why are not all GPUs busy, and why is it not faster? First look at which there are; then train as ranks, each with
-// its own device and its own loader, instead of sending everything through one.
+// Why are not all GPUs busy, and why is training not faster? The program first lists the GPUs. Then it trains as ranks,
+// each with its own device and its own loader, instead of sending everything through one device.
 //
 //     article_why_not_faster
 //
-// Ranks are threads of this process here; {.processes = true} makes them processes. There is one for each GPU, or two
-// on the CPU.
+// The ranks are threads of this process; {.processes = true} makes them processes. The program uses one rank per GPU,
+// or two on the CPU.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,14 +30,14 @@ void list_gpus() {
   }
 }
 
-// No address, no port, no set-up and no clean-up: spawn() has made the group, and ends it.
+// No address, no port, no setup and no cleanup: spawn() has made the group and ends it.
 void train_ddp(int rank, Device device) {
   nn::Linear model(10, 2);
   model.to(device);
   parallel::DistributedDataParallel ddp_model(model);
   optim::SGD optimizer(model.parameters(), {.lr = 0.01});
   for (int epoch = 0; epoch < 100; ++epoch) {
-    const Tensor input = randn({20, 10}).to(device);  // each rank draws its own
+    const Tensor input = randn({20, 10}).to(device);  // each rank draws its own input
     const Tensor target = randn({20, 2}).to(device);
     optimizer.zero_grad();
     const Tensor output = ddp_model(input);
@@ -45,7 +45,7 @@ void train_ddp(int rank, Device device) {
     loss.backward();
     optimizer.step();
     if (rank == 0) {
-      fmt::print("epoch: {}, loss:{}\n", epoch, loss.item());  // of rank 0's part, not of all
+      fmt::print("epoch: {}, loss:{}\n", epoch, loss.item());  // the loss of rank 0's part only
     }
   }
 }
@@ -58,7 +58,7 @@ struct DummyDataset : data::Dataset {
   std::int64_t count;
 };
 
-// The same with a data set, of which each rank's loader has a part.
+// Trains as ranks on a data set. Each rank's loader has a part of it.
 void train_on_dataset(int rank, Device device) {
   nn::Linear model(10, 2);
   model.to(device);

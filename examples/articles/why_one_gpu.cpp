@@ -1,11 +1,11 @@
-// Why does a training program use one GPU of several? Because nothing tells it to use more. A linear model in three
-// ways: as replicas on all GPUs of one process, the same with a loader that shuffles, and as ranks with a part of the
-// data each.
+// Why does a training program use only one of several GPUs? Because nothing tells it to use more. This one trains a
+// linear model in three ways: as replicas on all GPUs of one process, as replicas with a loader that shuffles, and as
+// ranks with a part of the data each.
 //
-//     article_why_one_gpu                     # all three, here
-//     tandem run -n 2 article_why_one_gpu     # the third alone, as two ranks
+// all three ways
+// only the third way, as two ranks
 //
-// stdout has what the PyTorch programs print, stderr the losses at the end.
+// stdout has the output of the PyTorch programs, stderr the final losses.
 
 #include <memory>
 
@@ -39,14 +39,14 @@ Tensor train(auto& model, optim::SGD& optimizer, data::DataLoader& loader, Devic
   return loss;
 }
 
-// One process, a replica of the model on each GPU; without any, a plain call.
+// One process with a replica of the model on each GPU. Without a GPU the wrapper is a plain call.
 void on_all_gpus(const data::TensorDataset& dataset, bool shuffle) {
   nn::Linear model(10, 1);
   data::DataLoader loader(dataset, {.batch_size = 32, .shuffle = shuffle});
   if (cuda::device_count() > 1 && !shuffle) {
     fmt::print("Let's use {} GPUs!\n", cuda::device_count());
   }
-  parallel::DataParallel replicas(model);  // wrapped first and moved then, or the other way round
+  parallel::DataParallel replicas(model);  // wrap first and move later, or the other way round
   const Device device(cuda::is_available() ? "cuda" : "cpu");
   model.to(device);
   optim::SGD optimizer(model.parameters(), {.lr = 0.01});
@@ -54,16 +54,16 @@ void on_all_gpus(const data::TensorDataset& dataset, bool shuffle) {
   fmt::print(stderr, "data parallel{}: loss {:.4f}\n", shuffle ? ", shuffled" : "", loss.item());
 }
 
-// One process for each GPU, or two and more on CPUs: every rank runs this.
+// Every rank runs this: one process per GPU, or two and more on CPUs.
 void as_ranks(const data::TensorDataset& dataset) {
   const Device device = cuda::is_available() ? Device(parallel::read_world().local_rank) : Device("cpu");
-  const core::DeviceScope here(device);     // which decides what carries the data, too: NCCL or Gloo
-  const parallel::ProcessGroupGuard guard;  // who we are: from the launcher; left at the end of the scope
+  const core::DeviceScope here(device);     // also decides what carries the data: NCCL or Gloo
+  const parallel::ProcessGroupGuard guard;  // rank and size come from the launcher; leaves at the end of the scope
   nn::Linear model(10, 1);
   model.to(device);
   parallel::DistributedDataParallel ddp(model);
   optim::SGD optimizer(model.parameters(), {.lr = 0.01});
-  const auto sampler = std::make_shared<parallel::DistributedSampler>(dataset);  // another order in each epoch
+  const auto sampler = std::make_shared<parallel::DistributedSampler>(dataset);  // a new order in each epoch
   data::DataLoader loader(dataset, {.batch_size = 32, .sampler = sampler});
   const Tensor loss = train(ddp, optimizer, loader, device);
   if (parallel::get_rank() == 0) {
@@ -77,7 +77,7 @@ int main() {
   const data::TensorDataset dataset = make_dataset();
   if (parallel::read_world().world_size == 1) {
     on_all_gpus(dataset, false);
-    on_all_gpus(dataset, true);  // no sampler for one rank of many: this one process has the whole batch
+    on_all_gpus(dataset, true);  // no sampler here: this one process has the whole batch
   }
   as_ranks(dataset);
 }

@@ -54,7 +54,7 @@ std::vector<std::string> read_devices(const std::string& text) {
   return devices;
 }
 
-// How to train, where the command line does not say it.
+// Chooses the way to train where the command line leaves it open.
 void choose_parallel(const CLI::App& app, CommonOptions& options) {
   const tandem::parallel::WorldInfo world = tandem::parallel::read_world();
   const bool is_chosen = app.count("--parallel") > 0;
@@ -72,7 +72,7 @@ void choose_parallel(const CLI::App& app, CommonOptions& options) {
   }
 }
 
-// What the options say together.
+// Checks that the options fit together, and fills in the devices.
 void settle_devices(const CLI::App& app, CommonOptions& options) {
   if (options.parallel == "none") {
     if (!options.devices.empty()) {

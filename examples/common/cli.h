@@ -7,11 +7,11 @@
 #include "command_line/command_line.h"
 #include "command_line/program.h"
 
-// The command line of the samples; how it talks is in tools/command_line.
+// The command line of the samples. tools/command_line has the conventions.
 
 namespace example {
 
-/// What every sample takes. A sample sets its own defaults before add_common_options().
+/// Options of every sample. A sample sets its own defaults before add_common_options().
 struct CommonOptions {
   std::string data = {};                          ///< file or folder; empty: the sample's own choice
   std::int64_t epochs = 10;                       ///< >= 1
@@ -21,22 +21,22 @@ struct CommonOptions {
   std::vector<std::int64_t> hidden = {256, 128};  ///< sizes of the hidden layers, each >= 1; at least one
   std::string device = "cpu";                     ///< a device that exists here; the first of `devices`, if given
   std::string parallel = "none";                  ///< none; dp: replicas on `devices`; ddp: ranks
-  std::vector<std::string> devices = {};          ///< that exist here; empty with dp: all GPUs, with ddp: by `device`
-  int ranks = 0;                                  ///< with ddp: threads of this process; 0: as the launcher says
+  std::vector<std::string> devices = {};          ///< must exist; empty: all GPUs with dp, chosen by `device` with ddp
+  int ranks = 0;                                  ///< threads of this process with ddp; 0: set by the launcher
   int threads = 0;                                ///< 0: all cores; at most 256
   std::uint64_t seed = 0;                         ///< at most 2^63 - 1, which config.json can hold
   std::string out = {};                           ///< run folder; empty: runs/<program>-<time>
-  bool captured = false;                          ///< steps are recorded and replayed
-  bool diagnose = false;                          ///< say where the time of the last epoch's steps went
-  bool json = false;                              ///< the last line of stdout is one JSON object
+  bool captured = false;                          ///< record steps and replay them
+  bool diagnose = false;                          ///< report where the time of the last epoch's steps went
+  bool json = false;                              ///< print one JSON object as the last line of stdout
   bool quiet = false;                             ///< no progress on stderr
 };
 
-/// Adds the flags of CommonOptions with their defaults. `data` says in --help what --data is. `options` must outlive
-/// parse(). Without --parallel, a launcher that started several ranks, or --ranks, chooses ddp.
+/// Adds the flags of CommonOptions with their defaults. `data` is the description of --data in --help. `options` must
+/// outlive parse(). Without --parallel, ddp is chosen if --ranks is given or a launcher started several ranks.
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data);
 
-// What the samples take from the command line of all programs.
+// Makes the helpers of all programs available to the samples.
 using cli::add_choice;
 using cli::add_number;
 using cli::add_path;

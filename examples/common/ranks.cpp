@@ -7,8 +7,8 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/launch/process_group_guard.h>
-#include <tandem/parallel/launch/spawn.h>
+#include <tandem/parallel/job/process_group_guard.h>
+#include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/environment.h>
 
 namespace example {
@@ -28,7 +28,7 @@ std::vector<Device> devices_of_ranks(const CommonOptions& options, int ranks) {
   std::vector<Device> devices;
   devices.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    devices.push_back(has_number ? given : Device(given.type, rank % count));  // ranks may share one
+    devices.push_back(has_number ? given : Device(given.type, rank % count));  // ranks may share a device
   }
   return devices;
 }

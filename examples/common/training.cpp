@@ -62,7 +62,7 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-// Of the rank that has most.
+// Rows of the rank with the most rows.
 std::int64_t rows_of_a_rank(const data::TensorDataset& train, const Rank& rank) {
   return (train.size() + rank.size - 1) / rank.size;
 }
@@ -78,7 +78,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
     : options_(options),
       rank_(rank),
       model_(model),
-      // One rank is a world of its own: it sees the samples in the order in which a plain run does.
+      // A single rank is a group of its own and sees the samples in the same order as a plain run.
       sampler_(std::make_shared<parallel::DistributedSampler>(
           train,
           parallel::DistributedSamplerOptions{
@@ -170,7 +170,7 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     if (options_.diagnose && epoch == options_.epochs) {
       times.emplace();
     }
-    std::optional<parallel::Join> join;  // some ranks have a row more than others
+    std::optional<parallel::Join> join;  // some ranks have one row more than others
     if (together_) {
       join.emplace(*together_);
     }

@@ -19,7 +19,7 @@
 #include "cli.h"
 #include "ranks.h"
 
-// What the two samples do alike.
+// Training code that the two samples share.
 
 namespace example {
 
@@ -32,42 +32,44 @@ std::unique_ptr<tandem::optim::Optimizer> make_optimizer(const std::string& name
                                                          const std::vector<tandem::Tensor>& parameters, double lr,
                                                          double weight_decay);
 
-/// How both samples train: shuffled batches, and a learning rate that falls to zero along a cosine (or stays).
+/// Training settings of a sample: shuffled batches, and a learning rate that falls to zero along a cosine (or stays
+/// constant).
 struct Recipe {
   double weight_decay = 0;
   double dropout = 0;
   bool cosine = true;
 };
 
-/// What is measured on the test rows after each epoch.
+/// A measure taken on the test rows after each epoch.
 struct Score {
   std::string name;                                                                  // "test_accuracy"
-  std::function<double(const tandem::Tensor& output, const tandem::Tensor& y)> sum;  // over the rows given
+  std::function<double(const tandem::Tensor& output, const tandem::Tensor& y)> sum;  // sum over the given rows
   std::function<double(double mean)> finish;                                         // of the mean over all test rows
 };
 
-/// What an epoch came to, over all ranks.
+/// The results of an epoch over all ranks.
 struct EpochMetrics {
   double loss = 0;  // mean over the training samples
   double score = 0;
-  double seconds = 0;  // of training on this rank, without the evaluation
+  double seconds = 0;  // training time on this rank, without evaluation
 };
 
-/// Trains `model` and keeps the user and the run folder up to date.
+/// Trains `model`, shows progress and writes the run folder.
 class Trainer {
  public:
-  /// `loss_fn(output, target)` is a mean over the batch. Throws ConfigError when the batch is larger than the data.
+  /// `loss_fn(output, target)` returns a mean over the batch. Throws ConfigError when the batch is larger than the
+  /// data.
   using LossFunction = tandem::Tensor (*)(const tandem::Tensor& output, const tandem::Tensor& target);
   Trainer(const CommonOptions& options, const Recipe& recipe, const Rank& rank, tandem::nn::Sequential& model,
           const tandem::data::TensorDataset& train, LossFunction loss_fn, std::string unit);
 
-  /// All epochs, with an evaluation after each. `folder` is that of the leading rank, null on others. Returns the
-  /// seconds spent in training alone. Throws ValueError naming epoch and batch when the loss, or the output for a test
-  /// row, is not finite.
+  /// Runs all epochs with an evaluation after each. `folder` belongs to the leading rank and is null on others. Returns
+  /// the seconds spent in training alone. Throws ValueError with the epoch and batch when the loss, or the output for a
+  /// test row, is not finite.
   double run(tandem::telemetry::RunFolder* folder, const tandem::data::TensorDataset& test, const Score& score);
 
   const std::vector<EpochMetrics>& history() const noexcept { return history_; }
-  /// With --diagnose, lines about the last epoch's steps, the same on all ranks; else empty.
+  /// With --diagnose, a report on the last epoch's steps, the same on all ranks; else empty.
   const std::string& diagnosis() const noexcept { return diagnosis_; }
 
  private:

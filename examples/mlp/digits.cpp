@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rows of numbers whose last column is the class.
+// Reads rows of numbers whose last column is the class.
 std::pair<Tensor, Tensor> read_optdigits(const std::string& path) {
   const data::CsvTable table = data::read_csv(path, {.header = data::Header::no});
   check<IoError>(table.num_columns() == 65, "{}: expected 64 pixels and a class, got {} columns", path,
@@ -31,7 +31,7 @@ std::pair<Tensor, Tensor> read_optdigits(const std::string& path) {
   return {data::to_tensor(table, pixels), data::to_tensor(table, {label}).flatten().to(DType::i64)};
 }
 
-// "train-images-idx3-ubyte", also with a dot for the second dash, as some copies have it; plain or .gz.
+// Finds "train-images-idx3-ubyte", plain or .gz. Some copies have a dot for the second dash.
 std::string find_idx(const fs::path& folder, const std::string& part, const std::string& kind) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {

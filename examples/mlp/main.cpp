@@ -63,7 +63,7 @@ void write_picture(const telemetry::RunFolder& folder, const example::Digits& di
        {.title = "Accuracy", .x_label = "epoch", .y_label = "accuracy, %", .curves = {right}}});
 }
 
-// On each rank, of which the leading one speaks and writes.
+// Runs on each rank. Only the leading rank prints and writes files.
 void train(const example::CommonOptions& options, const example::Recipe& recipe, const example::Digits& digits,
            const Pixels& pixels, const example::Rank& rank) {
   nn::Sequential model = example::make_mlp(pixels.train.x().size(1), options.hidden, digits.classes, recipe.dropout);
@@ -99,7 +99,7 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
 }
 
 int mlp(int argc, char** argv) {
-  // Tuned on writers held out of the training file; the test file was not looked at.
+  // Tuned on writers held out of the training file, without looking at the test file.
   example::CommonOptions options{
       .epochs = 30, .batch_size = 64, .lr = 3e-3, .optimizer = "adamw", .hidden = {256, 128}};
   example::Recipe recipe{.weight_decay = 0.01, .dropout = 0.3};

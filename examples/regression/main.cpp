@@ -1,4 +1,4 @@
-// Predicts a number from the columns of a table: house prices, or a CSV file of the user's.
+// Predicts a number from the columns of a table: house prices, or a column of the user's CSV file.
 
 #include <cmath>
 #include <cstddef>
@@ -21,12 +21,12 @@ namespace {
 
 using namespace tandem;
 
-// House prices need no digits behind the point, small targets do.
+// House prices need no decimals; small targets do.
 std::string readable(double value) {
   return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
 
-// The net learns the target at mean 0 and deviation 1; errors are reported in its own unit.
+// The net learns the target scaled to mean 0 and deviation 1. Errors are reported in the target's own unit.
 struct Task {
   example::RegressionData data;
   data::Standardizer scaler;
@@ -71,7 +71,7 @@ void write_picture(const telemetry::RunFolder& folder, const Task& task, double 
                             .curves = {train, test, squares}}});
 }
 
-// On each rank, of which the leading one speaks and writes.
+// Runs on each rank. Only the leading rank prints and writes files.
 void train(const example::CommonOptions& options, const example::Recipe& recipe, const Task& task,
            const example::Rank& rank) {
   nn::Sequential model = example::make_mlp(task.train.x().size(1), options.hidden, 1, recipe.dropout);
@@ -112,7 +112,7 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
 }
 
 int regression(int argc, char** argv) {
-  // Tuned on a part of the training rows; the test part was not looked at.
+  // Tuned on a part of the training rows, without looking at the test part.
   example::CommonOptions options{
       .epochs = 60, .batch_size = 128, .lr = 5e-3, .optimizer = "adamw", .hidden = {128, 64}};
   example::Recipe recipe{.weight_decay = 0.1};

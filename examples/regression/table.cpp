@@ -25,11 +25,11 @@ using namespace tandem;
 namespace {
 
 constexpr double kTestFraction = 0.2;
-constexpr std::int64_t kFewestRows = 5;  // one of them tests
-constexpr double kLargest = 1e18;        // squares of it still fit into f32
-constexpr double kSkewed = 2;            // skewness from which on a column of counts is taken as its logarithm
+constexpr std::int64_t kFewestRows = 5;  // enough for one test row
+constexpr double kLargest = 1e18;        // its square still fits into f32
+constexpr double kSkewed = 2;            // columns of counts more skewed than this are replaced by their logarithm
 
-// The numbers that are there.
+// The values that are not missing.
 std::vector<double> known(const Tensor& column) {
   std::vector<double> values = column.to_vector<double>();
   std::erase_if(values, [](double value) { return std::isnan(value); });
@@ -79,7 +79,7 @@ Eigen::VectorXd as_vector(const Tensor& y) {
   return Eigen::Map<const Eigen::VectorXd>(values.data<double>(), values.numel());
 }
 
-// Training is done in f32, whose range is smaller, and needs every target.
+// Training runs in f32, whose range is smaller, and needs every target.
 void check_numbers(const data::CsvTable& table, const std::string& target) {
   for (const std::string& name : table.column_names()) {
     if (name != target && !table.is_numeric(name)) {
@@ -104,7 +104,7 @@ RegressionData load_table(const std::string& path, const std::string& target, st
   const bool bundled = path.empty();
   const std::string file = bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
   const data::CsvTable table = data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
-  table.numeric(target);  // throws unless it is there and holds numbers
+  table.numeric(target);  // throws unless the column exists and holds numbers
   check_numbers(table, target);
   check<ConfigError>(table.num_columns() >= 2, "{}: there is no column but the target '{}' to predict it from", file,
                      target);
@@ -144,7 +144,7 @@ RegressionData load_table(const std::string& path, const std::string& target, st
 }
 
 double least_squares_rmse(const RegressionData& data) {
-  // One-hot columns add up to the column of ones: the rank is not full, which this decomposition copes with.
+  // One-hot columns add up to the column of ones, so the matrix lacks full rank. This decomposition handles that.
   const Eigen::VectorXd solution =
       with_ones(data.train_x).completeOrthogonalDecomposition().solve(as_vector(data.train_y));
   const Eigen::VectorXd error = with_ones(data.test_x) * solution - as_vector(data.test_y);

@@ -8,8 +8,8 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/runtime.h>
-#include <tandem/kernels/cuda/queue.h>
-#include <tandem/kernels/cuda/step.h>
+#include <tandem/kernels/cuda/launch/queue.h>
+#include <tandem/kernels/cuda/launch/step.h>
 #include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::graph {
@@ -66,8 +66,8 @@ class CapturedGraph final : public GpuGraph {
   bool on_current_stream() const override { return cuda::current_stream(device_) == stream_; }
 
  private:
-  // On a stream that nobody else has: what other threads launch meanwhile must not become a part of the graph. Kernels
-  // in it keep this one's priority, whatever stream the graph is launched on.
+  // Captures on a private stream, so launches of other threads do not become part of the graph. Kernels in the graph
+  // keep the priority of this stream, regardless of the stream that runs the graph.
   void record(kernels::Context& context, core::FunctionRef<void(NoteWorks)> launches) {
     const cuda::Stream own(device_, stream_.priority());
     const cuda::StreamScope scope(own);
@@ -92,7 +92,7 @@ class CapturedGraph final : public GpuGraph {
   core::Ref<detail::Storage> states_;
   kernels::StepSlots slots_;
   std::vector<kernels::StepState> values_;
-  std::shared_ptr<kernels::GpuState> workspace_;  // its addresses are in the graph
+  std::shared_ptr<kernels::GpuState> workspace_;  // the graph contains its addresses
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
 };

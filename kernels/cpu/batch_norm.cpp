@@ -1,3 +1,5 @@
+#include <tandem/kernels/batch_norm.h>
+
 #include <array>
 #include <cmath>
 
@@ -5,8 +7,8 @@
 #include <tandem/kernels/cpu/norm_sums.h>
 #include <tandem/kernels/scratch.h>
 
-// A tile is walked in one of two ways: with few elements per channel and row (as in [N, C], where there is one) a row
-// of it is columns that have a number each; with many, each channel of a row is a dense row of its own.
+// A tile is walked in one of two ways. With few elements per channel and row (one, in [N, C]), a row of the tile is a
+// row of columns, each with its own coefficient. With many, each channel of a row is a dense row of its own.
 
 namespace tandem::inline v0::kernels {
 
@@ -19,7 +21,7 @@ using cpu::Normaliser;
 using cpu::Tile;
 using cpu::Tiles;
 
-// Where a tile's rows are in memory.
+// Position of a tile's rows in memory.
 struct Rows {
   std::int64_t first, stride, columns;
   Rows(const Tiles& tiles, const Tile& tile)
@@ -28,7 +30,7 @@ struct Rows {
         columns(tile.channels * tiles.inner) {}
 };
 
-// Moments of each column, as moments_of() has them of a row.
+// Adds the moments of each column, computed like moments_of() of a row.
 template <class T>
 void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&moments)[kTileColumns]) {
   using C = ComputeType<T>;
@@ -64,7 +66,7 @@ void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&mom
   }
 }
 
-// Of the tile's channels, into out[0 ... tile.channels).
+// Writes the moments of the tile's channels to out[0 ... tile.channels).
 template <class T>
 void tile_moments(const T* in, const Tiles& tiles, const Tile& tile, Moments* out) {
   const Rows at(tiles, tile);
@@ -85,7 +87,7 @@ void tile_moments(const T* in, const Tiles& tiles, const Tile& tile, Moments* ou
   }
 }
 
-// The statistics of the values, and what they make of the running ones.
+// Computes the statistics of the values and updates the running ones.
 template <class T>
 void batch_statistics(Context& context, const BatchNorm& kernel, const Tiles& tiles) {
   using C = ComputeType<T>;
@@ -120,7 +122,7 @@ void running_statistics(const BatchNorm& kernel) {
   }
 }
 
-// Calls body(channel, where its elements begin, how many) for each dense row of a wide tile.
+// Calls body(channel, index of its first element, number of elements) for each dense row of a wide tile.
 template <class Body>
 void for_each_dense_row(const Tiles& tiles, const Tile& tile, Body&& body) {
   const Rows at(tiles, tile);
@@ -131,7 +133,7 @@ void for_each_dense_row(const Tiles& tiles, const Tile& tile, Body&& body) {
   }
 }
 
-// A number per column of a narrow tile, or per channel of a wide one: what of_channel(channel) gives.
+// Holds of_channel(channel) for each column of a narrow tile, or for each channel of a wide one.
 template <class C>
 struct Coefficients {
   C values[kTileColumns];
@@ -146,7 +148,7 @@ struct Coefficients {
   C operator[](std::int64_t i) const noexcept { return values[i]; }
 };
 
-// out[i] = formula(i, k) for each element, k its column or channel of the tile.
+// Sets out[i] = formula(i, k) for each element, where k is its column or channel in the tile.
 template <class T, class Formula>
 void for_each_element(const Tiles& tiles, const Tile& tile, T* out, Formula&& formula) {
   if (tiles.narrow()) {
@@ -189,7 +191,7 @@ void normalise(const BatchNorm& kernel, const Tiles& tiles) {
 // Sums over one channel.
 struct Sums {
   double grad = 0;
-  double product = 0;  // of the gradient and the normalised input
+  double product = 0;  // sum of gradient * normalised input
 
   void add(double g, double p) noexcept {
     grad += g;
@@ -197,7 +199,8 @@ struct Sums {
   }
 };
 
-// Of the tile's channels, into out[0 ... tile.channels). Without `in` the products are not needed.
+// Writes the sums of the tile's channels to out[0 ... tile.channels). If `in` is null, the products are not needed and
+// hold no meaning.
 template <class T>
 void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const Tile& tile, Sums* out) {
   using C = ComputeType<T>;

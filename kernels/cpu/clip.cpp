@@ -42,7 +42,7 @@ void run(OnCpu, Context& context, const PowerNorm& kernel) {
     const T* values = static_cast<const T*>(kernel.values);
     const bool largest = std::isinf(kernel.power);
     const auto join = [largest](double a, double b) {
-      return !largest ? a + b : (a >= b || std::isnan(a) ? a : b);  // NaN comes through
+      return !largest ? a + b : (a >= b || std::isnan(a) ? a : b);  // a NaN stays
     };
     const ScratchScope scope(context.scratch);
     const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;

@@ -11,7 +11,7 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Elements: what is read from one array stays in the first cache until it is combined.
+// Number of elements in a block. A block read from one array stays in L1 until it is combined.
 constexpr std::int64_t kBlock = 2048;
 
 template <class T, CombineOp kOp>

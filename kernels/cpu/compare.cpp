@@ -2,14 +2,14 @@
 #include <cstdint>
 
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/compare.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/pointwise.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// One row; strides in elements.
+// Strides and length of one row; strides are in elements.
 struct Row {
   std::int64_t out_stride, a_stride, b_stride, count;
 };
@@ -81,7 +81,7 @@ void select(const Where& kernel) {
 }  // namespace
 
 void run(OnCpu, Context&, const Compare& kernel) {
-  // The rows are found by type and op; the walk over them is compiled once.
+  // Looks up the row function by type and op, so that the walk over rows is compiled once.
   const CompareRow row = core::dispatch_any(kernel.dtype, [&]<class T>() { return compare_row_of<T>(kernel.op); });
   const int last = kernel.loop.ndim - 1;
   const Operand a_bytes = cpu::in_bytes(kernel.a, item_size(kernel.dtype));

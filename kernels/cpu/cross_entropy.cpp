@@ -4,21 +4,21 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/class_shares.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_sum.h>
 #include <tandem/kernels/cpu/softmax_rows.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/cross_entropy.h>
+#include <tandem/kernels/cross_entropy_formulas.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Sums over a row are kept in f64, as those of softmax are.
+// Sums over a row are kept in f64, like those of softmax.
 
 using cpu::Normalizer;
 
-// Inlined by force: rows are often short.
+// Inlined by force, because rows are often short.
 template <class T>
 [[gnu::always_inline]] inline Normalizer<T> normalizer_of(const T* x, std::int64_t size) {
   T highest = x[0];
@@ -39,7 +39,7 @@ void widen(const T* in, std::int64_t count, float* out) {
   }
 }
 
-// Those of rows [begin, end); rows of 16-bit elements go through f32's.
+// Computes the normalizers of rows [begin, end). Rows of 16-bit elements go through the f32 function.
 template <class T, class C = ComputeType<T>>
 void normalize(Device device, const T* logits, std::int64_t classes, std::int64_t begin, std::int64_t end,
                Normalizer<C>* normalizer) {
@@ -72,7 +72,7 @@ C loss_of_shares(const ClassShares<T>& target, std::int64_t row, const T* x, std
   return static_cast<C>(sum);
 }
 
-// out (+)= value(c) for the classes c of a row.
+// Writes out (+)= value(c) for the classes c of a row.
 template <class T, class Value>
 void write_row(T* out, std::int64_t classes, Accumulate accumulate, Value&& value) {
   for (std::int64_t c = 0; c < classes; ++c) {
@@ -80,7 +80,7 @@ void write_row(T* out, std::int64_t classes, Accumulate accumulate, Value&& valu
   }
 }
 
-// out (+)= (sum(q) * exp(x - highest - log_sum) - q) * g.
+// Writes out (+)= (sum(q) * exp(x - highest - log_sum) - q) * g.
 template <class T>
 void vector_gradient(const ClassShares<T>& target, std::int64_t row, const float* x, std::int64_t classes,
                      Normalizer<float> by, float g, float* out, Accumulate accumulate) {
@@ -93,7 +93,7 @@ void vector_gradient(const ClassShares<T>& target, std::int64_t row, const float
   write_row(out, classes, Accumulate::yes, [&](std::int64_t c) { return -(target.share(row, c) * g); });
 }
 
-// Rows of 16-bit elements go through f32's, and are rounded once.
+// Rows of 16-bit elements go through the f32 function and are rounded once.
 template <class T, class C = ComputeType<T>>
 void gradient_of_row(Device device, const ClassShares<T>& target, std::int64_t row, const T* x, std::int64_t classes,
                      Normalizer<C> by, C g, T* out, Accumulate accumulate) {
@@ -115,7 +115,7 @@ void gradient_of_row(Device device, const ClassShares<T>& target, std::int64_t r
   }
 }
 
-// That by which the losses of rows are multiplied, where each counts as 1 or is ignored.
+// Factor of the rows' losses, where each row counts as 1 or is ignored.
 double scale_of(const CrossEntropy& kernel) {
   if (!kernel.mean) {
     return 1;
@@ -124,7 +124,7 @@ double scale_of(const CrossEntropy& kernel) {
   for (std::int64_t row = 0; row < kernel.rows; ++row) {
     count += kernel.target.indices[row] != kernel.target.ignore_index ? 1 : 0;
   }
-  return 1 / static_cast<double>(count);  // where it is 0, all rows are ignored and nobody looks
+  return 1 / static_cast<double>(count);  // with a count of 0 all rows are ignored, and the factor is unused
 }
 
 }  // namespace
@@ -138,7 +138,8 @@ void run(OnCpu, Context& context, const CrossEntropy& kernel) {
     const auto* logits = static_cast<const T*>(kernel.logits);
     auto* gradient = static_cast<float*>(kernel.logits_grad);
     const float factor = gradient != nullptr ? static_cast<float>(scale_of(kernel)) : 0;
-    // loss(row, x, its normalizer) for the rows that are not ignored, with what they count in the mean.
+    // Sums the losses: loss(row, x, its normalizer) gives the loss and the mean's count of each row that is not
+    // ignored.
     const auto sum_with = [&](auto&& loss) {
       cpu::sum_losses<T>(
           context, kernel, kernel.rows, grain,

@@ -5,20 +5,20 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/dropout_rows.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/random.h>
+#include <tandem/kernels/dropout.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;  // elements, which stay in the cache; a multiple of 4: chunks share no block
+constexpr std::int64_t kChunk = 8192;  // elements that stay in cache; a multiple of 4, so that chunks share no block
 
-// A number's upper 24 bits are at least this where uniform_f32(number) >= p.
+// uniform_f32(number) >= p if and only if the upper 24 bits of the number are at least this threshold.
 std::uint32_t threshold_of(double p) {
   return static_cast<std::uint32_t>(std::ceil(static_cast<double>(static_cast<float>(p)) * 0x1p24));
 }
 
-// p = 1 drops everything: 1 / (1 - p) must not make NaN of it.
+// p = 1 drops everything; 1 / (1 - p) must not turn that into NaN.
 template <class T>
 ComputeType<T> scale_of(double p) {
   return p < 1 ? static_cast<ComputeType<T>>(1 / (1 - p)) : ComputeType<T>(0);

@@ -7,8 +7,8 @@
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// mask[i] = whether number i % 4 of Philox block counter + i / 4 under `key`, without its lowest 8 bits, is at least
-/// `threshold`.
+/// Writes mask[i] = 1 if number i % 4 of Philox block counter + i / 4 under `key`, without its lowest 8 bits, is at
+/// least `threshold`, else 0.
 struct KeepMask {
   std::uint8_t* mask;
   std::int64_t count;
@@ -16,7 +16,7 @@ struct KeepMask {
   std::uint32_t threshold;
 };
 
-/// out (+)= mask ? in * scale : 0.
+/// Writes out (+)= mask ? in * scale : 0.
 struct MaskedScale {
   const float* in;
   const std::uint8_t* mask;  // 0 or 1

@@ -5,13 +5,13 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/loss_formulas.h>
+#include <tandem/kernels/elementwise_loss_formulas.h>
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// body.operator()<op, T>() for the kernel's op and dtype.
+// Calls body.operator()<op, T>() for the kernel's op and dtype.
 template <class Kernel, class Body>
 void dispatch(const Kernel& kernel, Body&& body) {
   core::dispatch_floating(kernel.dtype, Kernel::kName, [&]<class T>() {
@@ -28,7 +28,7 @@ void dispatch(const Kernel& kernel, Body&& body) {
 
 constexpr std::int64_t chunk_of(LossOp op) { return of_difference(op) ? cpu::kElementChunk : cpu::kExponentialChunk; }
 
-// Element i of what both kernels read.
+// Gives the loss and the gradients of element i, from the fields that both kernels have.
 template <LossOp op, class T>
 class Elements {
  public:
@@ -63,7 +63,8 @@ class Elements {
   C threshold_;
 };
 
-// With eight independent f64 chains, in a fixed order. follow(begin, end) sees each stretch while it is at hand.
+// Sums in eight independent f64 chains, in a fixed order. follow(begin, end) is called for each stretch while the
+// stretch is in cache.
 template <LossOp op, class T, class Follow>
 double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end, const Follow& follow) {
   constexpr int kLanes = 8;
@@ -147,6 +148,18 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
       write([&](std::int64_t i) { return elements.target_grad(i); });
     } else {
       write([&](std::int64_t i) { return elements.input_grad(i); });
+    }
+  });
+}
+
+void run(OnCpu, Context&, const RescaleGradient& kernel) {
+  const float g = *kernel.grad;
+  if (g == 1) {
+    return;
+  }
+  core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      kernel.gradient[i] *= g;
     }
   });
 }

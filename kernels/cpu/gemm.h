@@ -6,7 +6,7 @@
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/scratch.h>
 
-// Products of blocks. One thread: who calls cuts the work.
+// Products of blocks on one thread; the caller divides the work.
 
 namespace tandem::inline v0::kernels::cpu {
 
@@ -15,8 +15,8 @@ struct OutputBlock {
   std::int64_t row, rows, col, cols;
 };
 
-// gemm_f32 is our own where there are fused multiply-adds, and then how the output is cut into blocks changes no bit of
-// it; the baseline's is Eigen's.
+// Where the machine has fused multiply-adds, gemm_f32 is tandem's own and the cut into blocks changes no bit of the
+// output. The baseline's gemm_f32 is Eigen's.
 TANDEM_FOR_EACH_ISA(void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch);
                     void eigen_product_f64(const Matmul& kernel, const OutputBlock& block);)
 

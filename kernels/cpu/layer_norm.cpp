@@ -1,3 +1,5 @@
+#include <tandem/kernels/layer_norm.h>
+
 #include <array>
 
 #include <tandem/core/dispatch.h>
@@ -37,7 +39,7 @@ void normalise_row(const LayerNorm& kernel, const T* in, T* out, NormStatistics&
   }
 }
 
-// `grad_at(i)` is the gradient of the normalised input, in the type that T computes in.
+// `grad_at(i)` is the gradient of the normalised input, in the type that T is computed in.
 template <class T, class GradAt>
 void row_gradient(const LayerNormGrad& kernel, const T* in, T* out, const NormStatistics& statistics,
                   GradAt&& grad_at) {
@@ -79,7 +81,7 @@ void input_gradient(const LayerNormGrad& kernel) {
   });
 }
 
-// Over the rows, of tiles of columns. Without `in` the products are not needed.
+// Sums over the rows, one tile of columns at a time. If `in` is null, the products are not needed and hold no meaning.
 template <class T>
 void affine_gradients(Context& context, const LayerNormGrad& kernel) {
   using C = ComputeType<T>;

@@ -6,35 +6,36 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/loop.h>
 
-// How CPU kernels walk memory. Chunk sizes are constants: results must not depend on the number of threads.
+// How CPU kernels walk memory. Chunk sizes are constants, because results must not depend on the number of threads.
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// Elements an element-wise kernel does per chunk: some 10 us of work, well above the cost of handing it over.
+/// Elements that an element-wise kernel computes per chunk: some 10 us of work, well above the cost of handing a chunk
+/// to a thread.
 inline constexpr std::int64_t kElementChunk = 32768;
-/// Of `count` elements, those per chunk: about so many, in as many chunks for each thread. For results that do not
-/// depend on how they are cut; a thread then has the same part of a small tensor in every op, and finds it in its
-/// cache.
+/// Elements per chunk out of `count`: close to kElementChunk, with the same number of chunks for each thread. Only for
+/// results that do not depend on the cut. A thread then has the same part of a small tensor in every op, and finds it
+/// in its cache.
 inline std::int64_t element_grain(std::int64_t count) {
   if (count <= kElementChunk) {
     return kElementChunk;
   }
-  constexpr std::int64_t kAligned = 64;  // no two chunks share a cache line, and vector loops have no tail but the last
+  constexpr std::int64_t kAligned = 64;  // no two chunks share a cache line, and only the last vector loop has a tail
   const std::int64_t threads = core::ThreadPool::instance().share();
   const std::int64_t rounds = (count + threads * kElementChunk - 1) / (threads * kElementChunk);
   const std::int64_t grain = (count + threads * rounds - 1) / (threads * rounds);
   return (grain + kAligned - 1) / kAligned * kAligned;
 }
-/// As kElementChunk, where each takes an exponential or a logarithm.
+/// Like kElementChunk, for elements that take an exponential or a logarithm each.
 inline constexpr std::int64_t kExponentialChunk = 8192;
 
-/// Rows per chunk, with an exponential for each of their elements.
+/// Rows per chunk, if each of their elements takes an exponential.
 inline std::int64_t exponential_rows(std::int64_t row_size) noexcept { return 1 + kExponentialChunk / (row_size + 1); }
 
-/// The dimension a Loop's rows run along.
+/// Size of the dimension that the rows of a Loop run along.
 inline std::int64_t inner_size(const Loop& loop) noexcept { return loop.sizes[loop.ndim - 1]; }
 
-/// The operand with strides in bytes, for rows of different types: they are walked as std::byte.
+/// The operand with its strides in bytes, so that rows of different types can be walked as std::byte.
 inline Operand in_bytes(Operand operand, std::size_t item_size) noexcept {
   for (std::int64_t& stride : operand.strides) {
     stride *= static_cast<std::int64_t>(item_size);
@@ -42,8 +43,8 @@ inline Operand in_bytes(Operand operand, std::size_t item_size) noexcept {
   return operand;
 }
 
-/// Calls row(pointers, count) for rows (innermost dimension) of `loop`; pointers[i] is where operand i stands. One
-/// dense row is cut into chunks of its own.
+/// Calls row(pointers, count) for each row (innermost dimension) of `loop`; pointers[i] is the start of operand i. A
+/// loop that is one dense row is cut into chunks.
 template <class T, int kOperands, class Row>
 void for_each_row(const Loop& loop, const Operand* const (&operands)[kOperands], Row&& row) {
   const int last = loop.ndim - 1;
@@ -82,7 +83,7 @@ void for_each_row(const Loop& loop, const Operand* const (&operands)[kOperands],
     }
     for (std::int64_t r = begin; r < end; ++r) {
       row(pointers, count);
-      for (int dim = last - 1; dim >= 0; --dim) {  // an odometer
+      for (int dim = last - 1; dim >= 0; --dim) {  // counts up like an odometer
         const bool carry = ++position[dim] == loop.sizes[dim];
         for (int i = 0; i < kOperands; ++i) {
           pointers[i] += carry ? -(loop.sizes[dim] - 1) * operands[i]->strides[dim] : operands[i]->strides[dim];

@@ -7,24 +7,25 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/launch.h>
 
-// How CPU kernels of losses over classes gather their rows' losses.
+// Summation of the rows' losses in the CPU kernels of losses over classes.
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// A row's loss, and what it adds to that by which the mean divides.
+/// A row's loss, and the row's contribution to the divisor of the mean.
 template <class C>
 struct CountedLoss {
   C loss = 0;
   C count = 0;
 };
 
-/// Where a row's loss is all there is to do.
+/// Used when rows need no preparation before their losses.
 struct NoPreparation {
   void operator()(std::int64_t, std::int64_t) const {}
 };
 
-/// `kernel` has loss_per_row, mean, scale and loss, as CrossEntropy describes them; row_loss(row) gives a CountedLoss.
-/// Sums are f64, those of `grain` rows each are added in order; prepare(begin, end) sees them first.
+/// Sums the losses of rows. `kernel` has loss_per_row, mean, scale and loss, as CrossEntropy describes them;
+/// row_loss(row) gives a CountedLoss. Each `grain` rows are summed in f64, and these sums are added in order.
+/// prepare(begin, end) is called before the losses of those rows.
 template <class T, class Kernel, class RowLoss, class Prepare = NoPreparation>
 void sum_losses(Context& context, const Kernel& kernel, std::int64_t rows, std::int64_t grain, RowLoss&& row_loss,
                 Prepare&& prepare = {}) {

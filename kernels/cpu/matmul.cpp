@@ -30,15 +30,16 @@ constexpr std::int64_t kRowStep = 16;
 // of the weight that it multiplies by in the forward pass.
 constexpr std::int64_t kRowsEnough = 64;
 
-// What is written at `at`, an offset from the output's beginning, when the sum is `value`. T: stored, C: computed in.
+// Returns the element to write at `at`, an offset from the output's beginning, for the sum `value`. T is the storage
+// type, C the type of the computation.
 template <class T, class C = T>
 T finish(const Matmul& kernel, C value, std::int64_t at, std::int64_t column) {
   value += kernel.accumulate == Accumulate::yes ? C(static_cast<const T*>(kernel.out)[at]) : C(0);
-  value += kernel.bias != nullptr ? C(static_cast<const T*>(kernel.bias)[column]) : C(0);
-  if (kernel.relu_mask != nullptr && relu_is_off(C(static_cast<const T*>(kernel.relu_mask)[at]))) {
+  value += kernel.after.bias != nullptr ? C(static_cast<const T*>(kernel.after.bias)[column]) : C(0);
+  if (kernel.after.relu_mask != nullptr && relu_is_off(C(static_cast<const T*>(kernel.after.relu_mask)[at]))) {
     return T(0);
   }
-  return kernel.relu && value < C(0) ? T(0) : T(value);
+  return kernel.after.relu && value < C(0) ? T(0) : T(value);
 }
 
 // Each output is a dot product. Four sums at once: an addition's latency is four of its throughput.
@@ -200,7 +201,7 @@ template <class T>
 void write_bits(const Matmul& kernel) {
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     const T* row = static_cast<const T*>(kernel.out) + i * kernel.out_stride;
-    auto* bits = static_cast<std::uint8_t*>(kernel.relu_bits) + i * relu_bits_stride(kernel.n);
+    auto* bits = static_cast<std::uint8_t*>(kernel.after.relu_bits) + i * relu_bits_stride(kernel.n);
     std::fill_n(bits, (kernel.n + 7) / 8, std::uint8_t{0});
     for (std::int64_t j = 0; j < kernel.n; ++j) {
       const int bit = relu_is_off(ComputeType<T>(row[j])) ? 0 : 1 << j % 8;
@@ -218,14 +219,14 @@ void run(OnCpu, Context& context, const Matmul& kernel) {
     } else {
       product<T>(context, kernel);
     }
-    if (kernel.relu_bits != nullptr) [[unlikely]] {
+    if (kernel.after.relu_bits != nullptr) [[unlikely]] {
       write_bits<T>(kernel);
     }
   });
-  if (kernel.column_sums != nullptr && kernel.n > 0) [[unlikely]] {
+  if (kernel.after.column_sums != nullptr && kernel.n > 0) [[unlikely]] {
     run(OnCpu{}, context, column_sums_of(kernel));
   }
-  if (kernel.a_sums != nullptr && kernel.m > 0) [[unlikely]] {
+  if (kernel.after.a_sums != nullptr && kernel.m > 0) [[unlikely]] {
     run(OnCpu{}, context, a_sums_of(kernel));
   }
 }

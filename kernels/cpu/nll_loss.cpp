@@ -3,7 +3,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/loss_sum.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/nll_loss.h>
 
 namespace tandem::inline v0::kernels {
 

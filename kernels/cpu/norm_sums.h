@@ -8,18 +8,18 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/norm_formulas.h>
 
-// Internal: the sums that layer norm and batch norm are made of. Blocks of 512 in the type's arithmetic, f64 between
-// the blocks; memory is read in order.
+// The sums that layer norm and batch norm are made of. Blocks of 512 are summed in the type's arithmetic, and their
+// sums in f64. Memory is read in order.
 
 namespace tandem::inline v0::kernels::cpu {
 
 using kernels::Moments;
 using kernels::Normaliser;
 
-inline constexpr int kSumLanes = 32;                  // independent sums inside a block; fewer are not made vectors
+inline constexpr int kSumLanes = 32;                  // independent sums inside a block; fewer do not vectorise
 inline constexpr std::int64_t kSumBlock = 512;        // elements summed before their sum joins the others in f64
-inline constexpr std::int64_t kSumRows = 64;          // rows, likewise, where each column has a sum
-inline constexpr std::int64_t kTileColumns = 512;     // their sums stay in L1
+inline constexpr std::int64_t kSumRows = 64;          // rows summed before the sums of their columns join the others
+inline constexpr std::int64_t kTileColumns = 512;     // few enough for their sums to stay in L1
 inline constexpr std::int64_t kTileElements = 65536;  // some 20 us of work
 
 /// Sums of terms(i), an array of N numbers, over [0, count).
@@ -52,7 +52,7 @@ std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
   return totals;
 }
 
-/// The same for each of up to kTileColumns columns, over rows: terms(row)(column) is an array of N numbers.
+/// Like sums_of(), for each of up to kTileColumns columns, over rows: terms(row)(column) is an array of N numbers.
 template <class C, std::size_t N, class Terms>
 void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kTileColumns], Terms&& terms) {
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
@@ -74,8 +74,9 @@ void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kT
   }
 }
 
-/// Of `size` dense values: block by block in two passes, the first of which is off by rounding only. Distances from
-/// the first value keep the digits behind a large mean, and make the variance of equal values exactly 0.
+/// Moments of `size` dense values. Each block takes two passes; the first gives a mean that is off by rounding only.
+/// Distances from the first value keep their digits around a large mean, and make the variance of equal values exactly
+/// 0.
 template <class T, class C = ComputeType<T>>
 Moments moments_of(const T* values, std::int64_t size) {
   Moments all;
@@ -95,8 +96,8 @@ Moments moments_of(const T* values, std::int64_t size) {
   return all;
 }
 
-/// A dense [outer, channels, inner] tensor in tiles of neighbouring channels and rows: what one chunk works on, and
-/// the unit of partial sums, which are combined in the order of the rows.
+/// Cuts a dense [outer, channels, inner] tensor into tiles of neighbouring channels and rows. A chunk works on one
+/// tile. Partial sums are per tile, and are combined in the order of the rows.
 struct Tiles {
   static constexpr std::int64_t at_least_1(std::int64_t count) noexcept { return std::max<std::int64_t>(count, 1); }
 
@@ -106,17 +107,17 @@ struct Tiles {
   std::int64_t across = (channels + width - 1) / width;
   std::int64_t down = inner > 0 ? (outer + height - 1) / height : 0;
 
-  /// Whether a tile is a row of columns; else its channels are dense rows.
+  /// True if the rows of a tile are walked as columns; else each channel of a row is a dense row.
   bool narrow() const noexcept { return inner * 8 <= kTileColumns; }
 };
 
 struct Tile {
   std::int64_t channel, channels;
   std::int64_t row, rows;
-  std::int64_t part;  // which tile of these channels, counted downwards
+  std::int64_t part;  // index of the tile among those of the same channels, from the top
 };
 
-/// body(tile) for each, in parallel.
+/// Calls body(tile) for each tile, in parallel.
 template <class Body>
 void for_each_tile(const Tiles& tiles, Body&& body) {
   const std::int64_t elements = tiles.width * tiles.inner * std::min(tiles.height, tiles.outer);
@@ -132,7 +133,7 @@ void for_each_tile(const Tiles& tiles, Body&& body) {
   });
 }
 
-/// A gradient that a sum has become.
+/// Stores a sum as the gradient at index `at`.
 template <class T>
 void store_gradient(void* out, std::int64_t at, double total, Accumulate accumulate) {
   using C = ComputeType<T>;

@@ -11,13 +11,14 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// A small model's parameters stay in one core's cache, unless those of replicas were in several anyway.
+// The parameters of a small model stay in one core's cache, unless replicas have already spread them over several
+// cores.
 std::int64_t grain_of(std::int64_t count) {
   const bool shared = count >= kSharedUpdate || core::ThreadPool::instance().had_lanes();
   return shared ? cpu::element_grain(count) : count;
 }
 
-// Loop over all elements, made of what every kernel has and the arrays that it keeps per element.
+// Runs Loop over all elements. The loop consists of the fields that every kernel has and the arrays kept per element.
 template <template <class, class> class Loop, class Kernel, class... Kept>
 void update(const Kernel& kernel, Kept... kept) {
   const auto run_loop = [&]<class T, class S>(void* param, T* rounded) {

@@ -7,26 +7,27 @@
 #include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/optimizer_formulas.h>
 
-// The loops of the optimisers; f32 has those of Sgd and Adam once per instruction set, with the same bits for all.
-// Inlined by force: see per_isa.h. T is the type of gradients, S that of the rest: f32 where there is a master.
+// The loops of the optimisers. Those of Sgd and Adam in f32 are compiled once per instruction set, with the same bits
+// for all. Inlined by force: see per_isa.h. T is the type of gradients, S that of everything else: f32 if there is a
+// master.
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// What the loops share. kScaled: the gradient's factor is not 1; a product more would cost a tenth of the time while
-/// data is in cache.
+/// Fields that the loops share. kScaled means that the gradient's factor is not 1; the extra product would cost a tenth
+/// of the time while data is in cache.
 template <class T, class S, class Factors>
 struct StepLoop {
   using C = ComputeType<S>;
-  S* param;  // the master where there is one
+  S* param;  // the master, if there is one
   const T* grad;
-  T* rounded;  // the master's parameter, or null
+  T* rounded;  // the master's 16-bit parameter, or null
   formula::Update<C, Factors> step;
 
   template <bool kScaled>
   [[gnu::always_inline]] inline C gradient(std::int64_t i) const {
     return kScaled ? C(grad[i]) * step.gradient : C(grad[i]);
   }
-  // What is updated, and what follows.
+  // current() is the value to update; round() must follow the update.
   [[gnu::always_inline]] inline S& current(std::int64_t i) const {
     if constexpr (!std::is_same_v<T, S>) {
       param[i] = formula::master_of(param[i], rounded[i]);
@@ -40,14 +41,14 @@ struct StepLoop {
   }
 };
 
-/// Elements [begin, end) of a step of Sgd.
+/// Steps Sgd for elements [begin, end).
 template <class T, class S = T>
 struct SgdLoop : StepLoop<T, S, formula::SgdFactors<ComputeType<S>>> {
   S* buffer;  // null without momentum
 
   template <bool kScaled>
   [[gnu::always_inline]] inline void run(std::int64_t begin, std::int64_t end) const {
-    const SgdLoop of = *this;  // what is stored below can't be a part of it
+    const SgdLoop of = *this;  // a copy that the stores below can't alias
     if (of.buffer == nullptr) {
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
@@ -64,7 +65,7 @@ struct SgdLoop : StepLoop<T, S, formula::SgdFactors<ComputeType<S>>> {
   }
 };
 
-/// Elements [begin, end) of a step of Adam.
+/// Steps Adam for elements [begin, end).
 template <class T, class S = T>
 struct AdamLoop : StepLoop<T, S, formula::AdamFactors<ComputeType<S>>> {
   S* m;
@@ -90,7 +91,7 @@ struct AdamLoop : StepLoop<T, S, formula::AdamFactors<ComputeType<S>>> {
   }
 };
 
-/// Elements [begin, end) of a step of RmsProp.
+/// Steps RmsProp for elements [begin, end).
 template <class T, class S = T>
 struct RmsPropLoop : StepLoop<T, S, formula::RmsPropFactors<ComputeType<S>>> {
   S* square;
@@ -121,7 +122,7 @@ struct RmsPropLoop : StepLoop<T, S, formula::RmsPropFactors<ComputeType<S>>> {
   }
 };
 
-/// Elements [begin, end) of a step of Adagrad.
+/// Steps Adagrad for elements [begin, end).
 template <class T, class S = T>
 struct AdagradLoop : StepLoop<T, S, formula::AdagradFactors<ComputeType<S>>> {
   S* sum;

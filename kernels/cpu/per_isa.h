@@ -6,10 +6,10 @@
 
 // Hot loops are compiled once per instruction set, from the sources in isa/. Each copy lives in a namespace of its own,
 // named by the macro TANDEM_ISA, so that the linker can't take one instruction set's code for another's. For the same
-// reason those sources call no inline function that is not theirs, or one that is always inlined (a test looks).
+// reason those sources call no inline function from outside, unless it is always inlined (a test checks this).
 
 #if defined(__x86_64__)
-/// Declares what stands in the brackets in the namespace of each instruction set.
+/// Declares the bracketed functions in the namespace of each instruction set.
 #define TANDEM_FOR_EACH_ISA(...) \
   namespace baseline {           \
   __VA_ARGS__                    \
@@ -20,7 +20,7 @@
   namespace avx512 {             \
   __VA_ARGS__                    \
   }
-/// The function of that name for the instruction set in use; for code in tandem::kernels.
+/// The function `name` for the instruction set in use, for code in tandem::kernels.
 #define TANDEM_BY_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
 #else

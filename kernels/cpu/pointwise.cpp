@@ -1,6 +1,10 @@
 #include <tandem/kernels/pointwise.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
@@ -11,9 +15,30 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
+// Tables indexed by PointwiseOp. An op added to the enum appears in them without being listed again.
+template <class T, bool kAccumulate, std::size_t... kOps>
+constexpr auto make_row_table(std::index_sequence<kOps...>) {
+  return std::array{cpu::PointwiseRow<T>(&cpu::row_of<static_cast<PointwiseOp>(kOps), T, kAccumulate>)...};
+}
+
+// Returns null if the type does not have the op: integers end with kLastIntegerPointwise.
+template <class T>
+cpu::PointwiseRow<T> row_from_table(PointwiseOp op, Accumulate accumulate) {
+  constexpr auto kEnd = std::is_integral_v<T> ? static_cast<std::size_t>(kLastIntegerPointwise) + 1
+                                              : static_cast<std::size_t>(PointwiseOp::count_);
+  static constexpr auto set = make_row_table<T, false>(std::make_index_sequence<kEnd>());
+  static constexpr auto add = make_row_table<T, true>(std::make_index_sequence<kEnd>());
+  const auto index = static_cast<std::size_t>(op);
+  return index >= kEnd ? nullptr : accumulate == Accumulate::yes ? add[index] : set[index];
+}
+template <>
+cpu::PointwiseRow<float> row_from_table(PointwiseOp op, Accumulate accumulate) {
+  return TANDEM_BY_ISA(pointwise_row)(op, accumulate);
+}
+
 template <class T>
 cpu::PointwiseRow<T> find_row(const Pointwise& kernel, Accumulate accumulate) {
-  const cpu::PointwiseRow<T> row = cpu::pointwise_row(T(), kernel.op, accumulate);
+  const cpu::PointwiseRow<T> row = row_from_table<T>(kernel.op, accumulate);
   check<DTypeError>(row != nullptr, "this operation needs floating point, got {}; convert with .to(DType::f32)",
                     kernel.dtype);
   return row;
@@ -24,7 +49,7 @@ void run_typed(const Pointwise& kernel) {
   const int last = kernel.loop.ndim - 1;
   const std::int64_t stride[3] = {kernel.in[0].strides[last], kernel.in[1].strides[last], kernel.in[2].strides[last]};
   const std::int64_t out_stride = kernel.out.strides[last];
-  const bool limits = kernel.op == PointwiseOp::clamp;  // those beyond an integer type are none
+  const bool limits = kernel.op == PointwiseOp::clamp;  // a limit beyond an integer type does not limit
   const T s = limits ? saturated<T>(kernel.s) : convert<T>(kernel.s);
   const T t = limits ? saturated<T>(kernel.t) : convert<T>(kernel.t);
   const auto row = find_row<T>(kernel, kernel.accumulate);
@@ -35,7 +60,7 @@ void run_typed(const Pointwise& kernel) {
                        });
 }
 
-// 16-bit rows are widened a block at a time, go through the f32 row, and are rounded once.
+// 16-bit rows are widened a block at a time, go through the f32 row function, and are rounded once.
 template <class T>
 void run_16_bit(const Pointwise& kernel) {
   constexpr std::int64_t kBlock = 256;

@@ -1,19 +1,16 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/pointwise_formulas.h>
 
-// Internal: one row of a Pointwise kernel. Compiled once per element type, in units of their own; f32's once per
-// instruction set.
+// One row of a Pointwise kernel, for every op and element type. Row functions of f32 are compiled once per instruction
+// set, in isa/, the others in pointwise.cpp.
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// out[i] = op(in[0][i], ...) or += it, along a row with these strides.
+/// Computes out[i] = op(in[0][i], ...) or out[i] += it, along a row with these strides.
 template <class T>
 using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&in)[3], const std::int64_t (&stride)[3],
                               T s, T t, std::int64_t count);
@@ -21,14 +18,7 @@ using PointwiseRow = void (*)(T* out, std::int64_t out_stride, const T* const (&
 TANDEM_FOR_EACH_ISA(PointwiseRow<float> pointwise_row(PointwiseOp op, Accumulate accumulate);
                     PointwiseRow<float> pointwise_math_row(PointwiseOp op, Accumulate accumulate);)
 
-/// Null where the type does not have that op.
-PointwiseRow<float> pointwise_row(float, PointwiseOp op, Accumulate accumulate);
-PointwiseRow<double> pointwise_row(double, PointwiseOp op, Accumulate accumulate);
-PointwiseRow<std::int64_t> pointwise_row(std::int64_t, PointwiseOp op, Accumulate accumulate);
-PointwiseRow<std::int32_t> pointwise_row(std::int32_t, PointwiseOp op, Accumulate accumulate);
-PointwiseRow<std::uint8_t> pointwise_row(std::uint8_t, PointwiseOp op, Accumulate accumulate);
-
-/// Whether f32 has a vector formula for that op (pointwise_math_row): where an exponential or a logarithm is in it.
+/// True if f32 has a vector formula for that op (pointwise_math_row), because the op has an exponential or a logarithm.
 [[gnu::always_inline]] constexpr bool is_vector_math(PointwiseOp op) {
   switch (op) {
     case PointwiseOp::exp:
@@ -51,8 +41,8 @@ PointwiseRow<std::uint8_t> pointwise_row(std::uint8_t, PointwiseOp op, Accumulat
   }
 }
 
-// The strides are compile-time constants on the paths that matter (for all ops, with kEveryOp), so that GCC vectorises
-// them; `ivdep` is true because operands are disjoint or exactly equal. Inlined by force: see per_isa.h.
+// Strides are compile-time constants on the paths that matter (for all ops, with kEveryOp), so that GCC vectorises
+// them. `ivdep` is true because operands are disjoint or exactly equal. Inlined by force: see per_isa.h.
 template <PointwiseOp op, class T, bool kAccumulate, bool kEveryOp = false>
 [[gnu::always_inline]] inline void row_of(T* out, std::int64_t out_stride, const T* const (&in)[3],
                                           const std::int64_t (&stride)[3], T s, T t, std::int64_t count) {
@@ -84,21 +74,6 @@ template <PointwiseOp op, class T, bool kAccumulate, bool kEveryOp = false>
     }
   }
   body(out_stride, stride[0], stride[kArity > 1 ? 1 : 0], stride[kArity > 2 ? 2 : 0]);
-}
-
-// Tables indexed by PointwiseOp: an op added to the enum is there without being listed again.
-template <class T, bool kAccumulate, std::size_t... kOps>
-constexpr auto make_row_table(std::index_sequence<kOps...>) {
-  return std::array<PointwiseRow<T>, sizeof...(kOps)>{&row_of<static_cast<PointwiseOp>(kOps), T, kAccumulate>...};
-}
-
-template <class T, PointwiseOp kEnd>
-PointwiseRow<T> row_from_table(PointwiseOp op, Accumulate accumulate) {
-  constexpr auto kOps = std::make_index_sequence<static_cast<std::size_t>(kEnd)>{};
-  static constexpr auto set = make_row_table<T, false>(kOps);
-  static constexpr auto add = make_row_table<T, true>(kOps);
-  const auto index = static_cast<std::size_t>(op);
-  return index >= set.size() ? nullptr : accumulate == Accumulate::yes ? add[index] : set[index];
 }
 
 }  // namespace tandem::inline v0::kernels::cpu

@@ -8,7 +8,7 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;  // elements; even, so that a block is never shared by two chunks
+constexpr std::int64_t kChunk = 8192;  // elements; even, so that no two chunks share a block
 
 template <Distribution distribution, class T>
 void fill_random(const RandomFill& kernel) {

@@ -15,13 +15,13 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kBlock = 512;          // elements summed before their sum joins the others
-constexpr int kLanes = 8;                     // independent sums inside a block: what a vector unit does at once
-using cpu::kRowBlock;                         // rows, likewise
-static_assert(kRowBlock == kBlock / kLanes);  // as many additions in a row as a lane has
+constexpr int kLanes = 8;                     // independent sums inside a block, one for each lane of a vector
+using cpu::kRowBlock;                         // rows summed before their sum joins the others
+static_assert(kRowBlock == kBlock / kLanes);  // each lane does as many additions as a row block
 constexpr std::int64_t kSumChunk = 65536;     // elements of one long sum per chunk
 
-// How elements of type T are added up, or those that are not 0 are counted: in lanes within a block, where narrow
-// integers don't overflow, the blocks in a total, and that becomes the result.
+// Adds up elements of type T, or counts those that are not 0. Blocks are summed in lanes, where narrow integers don't
+// overflow; the blocks are summed in a total, which becomes the result.
 template <class T, bool kCount>
 struct Sum {
   static constexpr bool kWhole = kCount || std::is_integral_v<T>;
@@ -63,7 +63,7 @@ typename S::Total sum_strided(const T* in, std::int64_t stride, std::int64_t cou
   return total;
 }
 
-// Sum over positions [begin, end) of the reduced loop.
+// Sums positions [begin, end) of the reduced loop.
 template <class S, class T>
 typename S::Total sum_range(const Reduce& kernel, const T* base, std::int64_t begin, std::int64_t end) {
   const int last = kernel.reduced.ndim - 1;
@@ -91,11 +91,11 @@ void store(const Reduce& kernel, typename S::Out* out, typename S::Total total) 
   *out = typename S::Out(kernel.accumulate == Accumulate::yes ? wrapping_add<C>(*out, value) : value);
 }
 
-// Sums over the outer dimension of a matrix whose rows are dense (a bias gradient): rows are added to a row of sums,
-// in blocks, so that memory is read in order.
+// Sums over the outer dimension of a matrix whose rows are dense (a bias gradient). Rows are added to a row of sums, in
+// blocks, so that memory is read in order.
 template <class S, class T>
 void sum_columns(const Reduce& kernel) {
-  constexpr std::int64_t kColumns = 256;  // columns per chunk: the sums stay in registers or L1
+  constexpr std::int64_t kColumns = 256;  // columns per chunk, few enough for the sums to stay in registers or L1
   const std::int64_t columns = kernel.kept.sizes[0];
   const std::int64_t rows = kernel.reduced.sizes[0];
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
@@ -178,7 +178,7 @@ void extreme(const Reduce& kernel) {
       for (std::int64_t i = 1; i < length; ++i) {
         const T value = base[kernel.reduced.ndim == 1 ? i * kernel.in_reduced.strides[0]
                                                       : offset_at(kernel.reduced, kernel.in_reduced.strides, i)];
-        // The negated comparison lets a NaN win; once it has won, nothing beats it.
+        // The negated comparison lets a NaN win. Once it has won, nothing beats it.
         const bool wins = kMax ? !(C(value) <= C(best)) : !(C(value) >= C(best));
         if (wins && !(C(best) != C(best))) {
           best = value;

@@ -12,7 +12,7 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 constexpr std::int64_t kChunk = 32768;  // elements per chunk
-constexpr std::int64_t kColumns = 64;   // sums that run side by side: memory is read in order
+constexpr std::int64_t kColumns = 64;   // sums that run side by side, so that memory is read in order
 
 template <class T>
 void cumsum(const CumSum& kernel) {

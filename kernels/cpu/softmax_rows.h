@@ -5,41 +5,41 @@
 #include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/launch.h>
 
-// Rows of f32 that softmax and the losses over classes are made of. One thread: who calls cuts the work.
+// Rows of f32 for softmax and the losses over classes, on one thread; the caller divides the work.
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// What turns a row of logits into log-probabilities: (x - highest) - log_sum.
+/// The numbers that turn a row of logits into log-probabilities: (x - highest) - log_sum.
 template <class T>
 struct Normalizer {
   T highest;
-  T log_sum;  // of exp(x - highest)
+  T log_sum;  // log(sum(exp(x - highest)))
 };
 
-/// A row of the gradient: out (+)= (exp(x - highest - log_sum) - [c == own]) * factor.
+/// Writes a row of the gradient: out (+)= (exp(x - highest - log_sum) - [c == own]) * factor.
 struct ClassGradientRow {
   const float* x;
   std::int64_t classes;
   Normalizer<float> by;
-  std::int64_t own;  // none of the classes, if it is negative
+  std::int64_t own;  // negative if the row has no class
   float factor;
   float* out;
   Accumulate accumulate;
 };
 
-/// Rows of logits whose share is all in one class, with the gradient that they get when the loss itself gets 1: what
-/// class_gradient_row gives with `factor`, but without taking the exponentials a second time.
+/// Rows of logits whose share is all in one class, with their gradient for a loss whose gradient is 1. The result is
+/// that of class_gradient_row with `factor`, without taking the exponentials a second time.
 struct ClassRows {
   const float* logits;
   const std::int64_t* indices;
-  std::int64_t ignore_index;  // such a row's gradient is 0, its normalizer of no use
+  std::int64_t ignore_index;  // a row with this index has gradient 0, and its normalizer is unused
   std::int64_t rows, classes;
   Normalizer<float>* normalizer;
   float factor;
   float* gradient;
 };
 
-// softmax_columns: softmax along `size` elements that are `stride` apart, of `columns` neighbours.
+// softmax_columns takes the softmax along `size` elements that are `stride` apart, for `columns` neighbours.
 TANDEM_FOR_EACH_ISA(void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes,
                                         Normalizer<float>* normalizer);
                     void normalize_with_gradient(const ClassRows& rows);

@@ -1,25 +1,27 @@
+#include <tandem/kernels/batch_norm.h>
+
 #include <algorithm>
 
-#include <tandem/kernels/cuda/batch_apply.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/reduction.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/batch_apply.h>
+#include <tandem/kernels/cuda/patterns/reduction.h>
 #include <tandem/kernels/norm_formulas.h>
 
-// Batch norm. Floor: forward, in training, the input is read twice (what of it is still in the cache costs nothing) and
-// the output written, 3 * sizeof(T) bytes per element; else read once. Statistics are a reduction as of reduction.h,
-// the rest is batch_apply.h's.
+// Batch norm. Floor: the forward pass in training reads the input twice (the part still in the cache costs nothing) and
+// writes the output, 3 * sizeof(T) bytes per element. In evaluation it reads the input once. The statistics are a
+// reduction (reduction.h); batch_apply.h does the rest.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// As blocks of the CPU: distances from a value that is near keep the digits behind a large mean, and make the variance
-// of equal values exactly 0.
+// Sums like a block on the CPU. Distances from a nearby value keep their digits around a large mean, and make the
+// variance of equal values exactly 0.
 template <class T>
 struct MomentsSource {
   using C = ComputeType<T>;
   struct Lane {
-    C near = 0, sum = 0, squares = 0;  // the first value; of distances from it
+    C near = 0, sum = 0, squares = 0;  // near is the first value; the sums are of distances from it
     int count = 0;
   };
   using Total = Moments;

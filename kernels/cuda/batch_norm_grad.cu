@@ -1,13 +1,15 @@
+#include <tandem/kernels/batch_norm.h>
+
 #include <algorithm>
 
-#include <tandem/kernels/cuda/batch_apply.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/reduction.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/batch_apply.h>
+#include <tandem/kernels/cuda/patterns/reduction.h>
 #include <tandem/kernels/norm_formulas.h>
 
-// Batch norm's backward pass. Floor: gradient and input are read twice (what of them is still in the cache costs
-// nothing) and the input's gradient is written, 5 * sizeof(T) bytes per element. Sums are a reduction as of
-// reduction.h, the rest is batch_apply.h's.
+// Batch norm's backward pass. Floor: it reads gradient and input twice (the parts still in the cache cost nothing) and
+// writes the input's gradient, 5 * sizeof(T) bytes per element. The sums are a reduction (reduction.h); batch_apply.h
+// does the rest.
 
 namespace tandem::inline v0::kernels {
 
@@ -15,7 +17,7 @@ namespace {
 
 struct Sums {
   double grad = 0;
-  double product = 0;  // of the gradient and the normalised input
+  double product = 0;  // sum of gradient * normalised input
 };
 
 template <class T>
@@ -34,7 +36,7 @@ struct GradientSums {
   const T* grad;
   const T* in;
   const NormStatistics* statistics;
-  Sums* sums;  // of channels
+  Sums* sums;  // one per channel
   T* weight_grad;
   T* bias_grad;
   bool add_weight, add_bias;
@@ -136,7 +138,7 @@ void backward(const Queue& queue, const BatchNormGrad& kernel) {
     const std::size_t bytes = static_cast<std::size_t>(kernel.channels) * sizeof(Sums);
     sums = static_cast<Sums*>(queue.workspace(bytes));
     const bool products = kernel.weight_grad != nullptr || (kernel.training && kernel.in_grad != nullptr);
-    const T* values = products ? in : grad;  // else they are not looked at
+    const T* values = products ? in : grad;  // unused without products
     const batch::Channels over(kernel.outer, kernel.channels, kernel.inner, alignment_of(grad, values), sizeof(T));
     reduce<kWide>(queue, BatchNormGrad::kName,
                   GradientSums<T>{grad, values, kernel.statistics, sums, static_cast<T*>(kernel.weight_grad),

@@ -4,14 +4,14 @@
 #include <limits>
 
 #include <tandem/core/float16.h>
-#include <tandem/kernels/cuda/fault.h>
-#include <tandem/kernels/cuda/sums.h>
+#include <tandem/kernels/cuda/launch/fault.h>
+#include <tandem/kernels/cuda/patterns/sums.h>
 
-// Internal: what the losses over classes share.
+// Parts that cross_entropy and nll_loss share.
 
 namespace tandem::inline v0::kernels {
 
-/// Of rows: their losses' sum, and that by which the mean divides.
+/// Sums over rows: the losses, and the rows' contributions to the divisor of the mean.
 struct CountedSum {
   double loss = 0;
   double count = 0;
@@ -19,7 +19,14 @@ struct CountedSum {
   friend TANDEM_HD CountedSum operator+(CountedSum a, CountedSum b) { return {a.loss + b.loss, a.count + b.count}; }
 };
 
-/// A class index that is none: `bad` says the rest.
+/// The numbers that turn a row of logits into log-probabilities: (x - highest) - log_sum.
+template <class C>
+struct RowNormalizer {
+  C highest = 0;
+  C log_sum = 0;
+};
+
+/// Leaves a note about an index that is no class. `bad` holds everything but the position and the index.
 __device__ inline void report_target(cuda::Fault* fault, const BadValue& bad, std::int64_t row, std::int64_t index) {
   BadValue found = bad;
   found.position = row;

@@ -2,12 +2,12 @@
 #include <limits>
 
 #include <tandem/kernels/clip.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/flat.h>
-#include <tandem/kernels/cuda/sums.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/flat.h>
+#include <tandem/kernels/cuda/patterns/sums.h>
 
-// A norm reads its values once (4 bytes per element in f32) and adds in f64; clipping reads and writes them once (8),
-// and clipping by a norm that is small enough ends at once.
+// A norm reads its values once (4 bytes per element in f32) and adds in f64. Clipping reads and writes them once (8
+// bytes); clipping by a norm that is small enough ends at once.
 
 namespace tandem::inline v0::kernels {
 
@@ -16,9 +16,7 @@ namespace {
 enum class Power { first, second, any, largest };
 
 struct Largest {
-  __device__ double operator()(double a, double b) const {
-    return a >= b || std::isnan(a) ? a : b;
-  }  // NaN comes through
+  __device__ double operator()(double a, double b) const { return a >= b || std::isnan(a) ? a : b; }  // a NaN stays
 };
 
 struct Total {

@@ -2,10 +2,10 @@
 
 #include <tandem/kernels/combine.h>
 #include <tandem/kernels/combine_formulas.h>
-#include <tandem/kernels/cuda/dense.h>
-#include <tandem/kernels/cuda/dispatch.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/dense.h>
 
-// Floor: every element of every `in` is read once, of every `out` written once.
+// Floor: every element of every `in` is read once, and every element of every `out` written once.
 
 namespace tandem::inline v0::kernels {
 

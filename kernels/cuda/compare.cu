@@ -1,18 +1,18 @@
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/compare.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/elementwise.h>
 #include <tandem/kernels/math.h>
-#include <tandem/kernels/pointwise.h>
 
-// Floors: compare reads two elements and writes a byte, where reads two elements and a byte and writes an element. By
-// the element-wise walker. One compare kernel per type serves every op: how a and b relate is a number from 0 to 3, and
-// the op a set of these.
+// Floors: compare reads two elements and writes a byte; where reads two elements and a byte and writes an element. Both
+// use the element-wise walker. One compare kernel per type serves every op: the relation of a and b is a number from 0
+// to 3, and an op is a set of these.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-/// The relations in which an op holds, one bit each. Order: unordered, less, equal, greater. Of truth values: neither,
-/// a, b, both.
+/// The relations in which an op holds, one bit each: unordered, less, equal, greater, or for truth values neither, a,
+/// b, both.
 unsigned int truth_of(CompareOp op) {
   using enum CompareOp;
   switch (op) {

@@ -1,15 +1,15 @@
 #include <tandem/kernels/cuda/elementwise_loss.h>
 
-#include <tandem/kernels/cuda/fault.h>
-#include <tandem/kernels/cuda/sums.h>
+#include <tandem/kernels/cuda/launch/fault.h>
+#include <tandem/kernels/cuda/patterns/sums.h>
 
-// The sum of losses writes the gradient beside it, where that is wanted: one pass, and up to 8192 elements one launch.
+// The sum of losses also writes the gradient, if it is wanted: one pass, and for up to 8192 elements one launch.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// The one loss that takes probabilities leaves a note about an input that is none.
+// Target of the notes about inputs that are no probability. Only binary cross-entropy takes probabilities.
 struct Notes {
   cuda::Fault* fault;
   const char* op;

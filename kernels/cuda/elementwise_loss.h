@@ -1,15 +1,15 @@
 #pragma once
 
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/flat.h>
-#include <tandem/kernels/loss_formulas.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/flat.h>
+#include <tandem/kernels/elementwise_loss_formulas.h>
 
-// Internal: what the losses of elements and their gradients read. Every array is moved once, in 16-byte packs: in f32 8
-// bytes per element for a sum of losses, 12 where each loss or the gradient is written, 4 more for each weight.
+// The arrays that element-wise losses and their gradients read. Every array is moved once, in 16-byte packs. In f32 a
+// sum of losses moves 8 bytes per element; each loss or the gradient, if written, adds 4, and so does each weight.
 
 namespace tandem::inline v0::kernels::gpu {
 
-// body.operator()<op, T>() for the kernel's op and dtype.
+// Calls body.operator()<op, T>() for the kernel's op and dtype.
 template <class Kernel, class Body>
 void for_loss(const Kernel& kernel, Body&& body) {
   for_floating(kernel.dtype, [&]<class T>() {
@@ -24,7 +24,7 @@ void for_loss(const Kernel& kernel, Body&& body) {
   });
 }
 
-/// Arrays 0 to 5 are result, input, target, gradient, weight and pos_weight; losses of differences have no weights.
+/// Arrays 0 to 5 are result, input, target, gradient, weight and pos_weight. Losses of differences have no weights.
 template <LossOp op, class T>
 struct LossArrays : flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1> {
   using Base = flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1>;

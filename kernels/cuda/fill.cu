@@ -1,14 +1,14 @@
 #include <bit>
 
-#include <tandem/kernels/cuda/dense.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/dense.h>
+#include <tandem/kernels/cuda/patterns/elementwise.h>
+#include <tandem/kernels/fill.h>
 #include <tandem/kernels/math.h>
-#include <tandem/kernels/memory.h>
 #include <tandem/kernels/rounding.h>
 
-// Floor: an element is written. Fill goes by the element-wise walker and moves bits; arange and linspace, dense, have a
-// piece of 16 bytes per thread.
+// Floor: one element is written. Fill uses the element-wise walker and moves bits. Arange and linspace are dense and
+// have a piece of 16 bytes per thread.
 
 namespace tandem::inline v0::kernels {
 
@@ -60,7 +60,7 @@ struct ItemOf<8> {
   using type = std::uint64_t;
 };
 
-/// From `start` in steps, up to position `half`, then from `end` at position `last` backwards.
+/// Counts up from `start` to position `half`, then down from `end`, which is at position `last`.
 template <class T>
 struct Ramp {
   static constexpr int kPiece = 16 / sizeof(T);

@@ -1,11 +1,11 @@
 #include <cmath>
 
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/flat.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/flat.h>
 #include <tandem/kernels/grad_scale_formulas.h>
 
-// The search reads each gradient once (4 bytes per element in f32) and, when it unscales, writes it (8). Threads that
-// find something all store the same.
+// The search reads each gradient once (4 bytes per element in f32) and, when it unscales, also writes it (8). All
+// threads that find an infinity store the same value.
 
 namespace tandem::inline v0::kernels {
 

@@ -1,12 +1,15 @@
+#include <tandem/kernels/layer_norm.h>
+
 #include <algorithm>
 
-#include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/register_rows.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/block.h>
+#include <tandem/kernels/cuda/patterns/register_rows.h>
 #include <tandem/kernels/norm_formulas.h>
 
-// Layer norm. Floor: each element read and written once, 2 * sizeof(T) bytes. A group of threads per row, which stays
-// in registers up to 4096 elements (f32; 16-bit types 8192), for sums in two passes, as on the CPU.
+// Layer norm. Floor: each element is read and written once, 2 * sizeof(T) bytes. Each row has a group of threads. Up to
+// 4096 elements (f32; 8192 for 16-bit types) it stays in their registers, so that sums can take two passes, like on the
+// CPU.
 
 namespace tandem::inline v0::kernels {
 
@@ -24,12 +27,13 @@ __global__ void __launch_bounds__(RegisterRows::kThreads) normalise(LayerNorm ke
        first_row += std::int64_t{gridDim.x} * units) {
     const std::int64_t row = first_row + static_cast<int>(threadIdx.x) / rows.group;
     const bool valid = row < rows.rows && rows.size > 0;
-    // Groups without a row read the first one and write nothing: all threads of a block add up together.
+    // Groups without a row read the first one and write nothing, because all threads of a block must take part in the
+    // sums.
     const T* in = static_cast<const T*>(kernel.in) + (valid ? row * rows.size : 0);
     const C first = rows.size > 0 ? C(in[0]) : C(0);
     const RowPacks<T, V, kKept> x(rows, in);
 
-    // Distances from the first value keep the digits behind a large mean, and make the variance of equal values 0.
+    // Distances from the first value keep their digits around a large mean, and make the variance of equal values 0.
     TwoSums apart;
     C sum = 0;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {

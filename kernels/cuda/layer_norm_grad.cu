@@ -1,25 +1,27 @@
+#include <tandem/kernels/layer_norm.h>
+
 #include <algorithm>
 
-#include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/reduction.h>
-#include <tandem/kernels/cuda/register_rows.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/block.h>
+#include <tandem/kernels/cuda/patterns/reduction.h>
+#include <tandem/kernels/cuda/patterns/register_rows.h>
 #include <tandem/kernels/norm_formulas.h>
 
 // Layer norm's backward pass. Floor: gradient and input are read once and the input's gradient is written, 3 *
-// sizeof(T) bytes per element. A group of threads has up to 64 rows, one after the other, each in registers; its sums
-// for the gradients of weight and bias stay in registers, too, and are written behind the last row, for a second
-// kernel. Rows that are too long for registers are read again, and columns are summed by kernels of their own.
+// sizeof(T) bytes per element. A group of threads takes up to 64 rows, one after the other, each in registers. The
+// group's sums for the gradients of weight and bias also stay in registers, and are written after the last row, for a
+// second kernel. Rows too long for registers are read again, and kernels of their own sum the columns.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr int kMostRows = 64;  // whose sums don't lose digits
+constexpr int kMostRows = 64;  // sums of more rows would lose digits
 
 template <class C>
 struct Affine {
-  C* grad;  // [units, size]: of `rows` rows each
+  C* grad;  // [units, size]; a unit is the sum of `rows` rows
   C* product;
   std::int64_t rows;
 };
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(RegisterRows::kThreads)
   for (std::int64_t r = 0; r < affine.rows; ++r) {
     const std::int64_t row = unit * affine.rows + r;
     const bool valid = row < rows.rows;
-    const std::int64_t begin = valid ? row * rows.size : 0;  // all threads of a block add up together
+    const std::int64_t begin = valid ? row * rows.size : 0;  // all threads of a block must take part in the sums
     const RowPacks<T, V, kKept> grad(rows, static_cast<const T*>(kernel.grad) + begin);
     const RowPacks<T, V, kKept> in(rows, static_cast<const T*>(kernel.in) + begin);
     const Normaliser<C> x(kernel.statistics[valid ? row : 0]);
@@ -107,8 +109,8 @@ __global__ void __launch_bounds__(RegisterRows::kThreads)
   }
 }
 
-// Sums over the rows of a matrix, for the gradients of weight and bias: of gradients and their products with the
-// normalised input, or, where `statistics` is null, of sums of both.
+// Sums over the rows of a matrix, for the gradients of weight and bias: the gradients, and their products with the
+// normalised input. If `statistics` is null, `grad` and `in` hold partial sums of both.
 template <class T, class Stored>
 struct AffineSource {
   using C = ComputeType<T>;
@@ -171,7 +173,7 @@ void sum_columns(const Queue& queue, const LayerNormGrad& kernel, const Stored* 
   constexpr int kWide = 16 / static_cast<int>(sizeof(Stored)) < 4 ? 16 / static_cast<int>(sizeof(Stored)) : 4;
   const std::int64_t down[] = {kernel.size};
   const std::int64_t across[] = {1};
-  // One column is a dense row, too, but its elements have statistics of their own: no packs then.
+  // A single column is a dense row too, but each of its elements has its own statistics, so packs are not possible.
   const std::uintptr_t alignment = kernel.size == 1 ? 1 : alignment_of(grad, in);
   reduce<kWide>(queue, LayerNormGrad::kName,
                 AffineSource<T, Stored>{grad, in, statistics, static_cast<T*>(kernel.weight_grad),
@@ -215,7 +217,7 @@ void backward(const Queue& queue, const LayerNormGrad& kernel) {
   }
   if (affine_wanted) {
     const T* grad = static_cast<const T*>(kernel.grad);
-    const T* in = kernel.weight_grad == nullptr ? grad : static_cast<const T*>(kernel.in);  // not looked at
+    const T* in = kernel.weight_grad == nullptr ? grad : static_cast<const T*>(kernel.in);  // may be unused
     sum_columns<T, T>(queue, kernel, grad, in, kernel.statistics, kernel.rows, 0);
   }
 }

@@ -5,9 +5,9 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/precision.h>
+#include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/epilogue.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
-#include <tandem/kernels/cuda/queue.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -18,7 +18,7 @@ using gpu::PlanKey;
 using gpu::Planner;
 using gpu::ProductArguments;
 
-// What follows each other in a batch, in elements.
+// The distances between consecutive products of a batch, in elements.
 struct Batch {
   std::int64_t count = 1;
   std::int64_t a_step = 0, b_step = 0, d_step = 0;
@@ -32,28 +32,23 @@ Fused wanted(const Matmul& product, bool tf32) {
   if (product.dtype == DType::f64) {
     return Fused::nothing;
   }
-  const bool nothing_after = product.bias == nullptr && !product.relu;
-  if (nothing_after && product.a_sums != nullptr && product.relu_mask == nullptr) {
+  const Epilogue& after = product.after;
+  const bool only_backward = after.bias == nullptr && !after.relu;
+  if (only_backward && after.a_sums != nullptr && after.relu_mask == nullptr) {
     return Fused::a_sums;
   }
-  if (nothing_after && product.relu_mask_bits != nullptr && product.a_sums == nullptr) {
-    return product.column_sums != nullptr ? Fused::mask_sums : Fused::mask;
+  if (only_backward && after.relu_mask_bits != nullptr && after.a_sums == nullptr) {
+    return after.column_sums != nullptr ? Fused::mask_sums : Fused::mask;
   }
-  const bool relu = product.relu && (tf32 || is_16_bit_type(product.dtype));
-  if (relu && product.relu_bits != nullptr && product.relu_mask == nullptr) {
-    return product.bias != nullptr ? Fused::relu_bits_bias : Fused::relu_bits;
+  const bool relu = after.relu && (tf32 || is_16_bit_type(product.dtype));
+  if (relu && after.relu_bits != nullptr && after.relu_mask == nullptr) {
+    return after.bias != nullptr ? Fused::relu_bits_bias : Fused::relu_bits;
   }
-  return product.bias != nullptr ? (relu ? Fused::relu_bias : Fused::bias) : (relu ? Fused::relu : Fused::nothing);
+  return after.bias != nullptr ? (relu ? Fused::relu_bias : Fused::bias) : (relu ? Fused::relu : Fused::nothing);
 }
 
 ProductArguments arguments_of(const Matmul& product) {
-  return {.a = product.a.data,
-          .b = product.b.data,
-          .out = product.out,
-          .bias = product.bias,
-          .sums = product.a_sums != nullptr ? product.a_sums : product.column_sums,
-          .bits = product.relu_mask_bits != nullptr ? product.relu_mask_bits : product.relu_bits,
-          .mask = product.relu_mask};
+  return {product.a.data, product.b.data, product.out, product.after};
 }
 
 PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
@@ -84,9 +79,8 @@ PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
   key.a_align = gpu::alignment_of(product.a.data, batch.a_step * bytes);
   key.b_align = gpu::alignment_of(product.b.data, batch.b_step * bytes);
   key.d_align = gpu::alignment_of(product.out, batch.d_step * bytes);
-  const ProductArguments arguments = arguments_of(product);
-  key.bias_align = gpu::alignment_of(gpu::bias_or_sums(key, arguments));
-  key.bits_align = gpu::alignment_of(arguments.bits);
+  key.bias_align = gpu::alignment_of(gpu::bias_or_sums(key, product.after));
+  key.bits_align = gpu::alignment_of(gpu::bits_of(key, product.after));
   key.deterministic = deterministic ? 1 : 0;
   return gpu::with_fused(key, gpu::fused_of(key));
 }
@@ -126,7 +120,7 @@ void run(OnCuda, Context& context, const BatchedMatmul& kernel) {
   const Queue queue(context);
   const auto bytes = static_cast<std::int64_t>(item_size(kernel.matrix.dtype));
   const int last = kernel.batch.ndim - 1;
-  const bool plain = kernel.matrix.bias == nullptr && !kernel.matrix.relu && kernel.matrix.k > 0;
+  const bool plain = kernel.matrix.after.bias == nullptr && !kernel.matrix.after.relu && kernel.matrix.k > 0;
   const bool together = plain && kernel.batch.sizes[last] <= INT32_MAX;
   Loop outer = kernel.batch;
   Batch batch;

@@ -1,9 +1,9 @@
 #include <tandem/kernels/cuda/class_losses.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/nll_loss.h>
 
-// A thread for each index: 8 bytes for it, and one of its log-probabilities, which lie far apart. The gradient is set
-// to zero at the speed of memory, then written where an index points to.
+// Each index has a thread, which reads 8 bytes of index and one log-probability; the log-probabilities lie far apart.
+// The gradient is set to zero at the speed of memory, then written at each index.
 
 namespace tandem::inline v0::kernels {
 

@@ -1,19 +1,19 @@
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/flat.h>
-#include <tandem/kernels/cuda/step.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/launch/step.h>
+#include <tandem/kernels/cuda/patterns/flat.h>
 #include <tandem/kernels/optimizer_formulas.h>
 
-// Each array is read once and, where it changes, written once, in 16-byte packs: Adam in f32 moves 28 bytes per element
+// Each array is read once and, if it changes, written once, in 16-byte packs. In f32 Adam moves 28 bytes per element
 // (16 in, 12 out), Sgd 12, with momentum 20, RmsProp 20 to 36, Adagrad 20, a moving average 12. There is so little to
-// compute that memory alone sets the time. With masters Adam moves 30: gradient and parameter are of 2 bytes,
-// and the parameter is read as well, to see whether others changed it.
+// compute that memory alone sets the time. With masters Adam moves 30: gradient and parameter have 2 bytes, and the
+// parameter is also read, to see if other code has changed it.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-// What a step's elements share. It is computed by the host where that knows all of it, or else by one thread of a
-// block.
+// The values that a step's elements share. The host computes them if it knows all inputs; else one thread of each block
+// does.
 template <class Kernel, class C>
 struct StepFactors {
   using Update = decltype(formula::update<C>(Kernel(), StepState()));
@@ -41,7 +41,7 @@ struct StepFactors {
   }
 };
 
-// Arrays 0 and 1 are parameter and gradient.
+// Array 0 is the parameter, array 1 the gradient.
 template <class Kernel, class T, int kCount, unsigned kMask>
 struct Step : flat::Arrays<T, kCount, kMask> {
   using C = ComputeType<T>;
@@ -110,7 +110,7 @@ struct MovingAverageStep : flat::Arrays<T, 2, 0b01> {
   __device__ void update(int&, T (&x)[2], std::int64_t) const { x[0] = T(decay * x[0] + rest * x[1]); }
 };
 
-// A step of masters; gradients and parameters, the `others`, are of type T.
+// A step on masters. The `others`, gradient and parameter, have type T.
 template <class Of, class T>
 struct MasterStep : Of {
   using Other = T;

@@ -5,14 +5,14 @@
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
+#include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/pointwise_table.h>
-#include <tandem/kernels/cuda/queue.h>
 
 namespace tandem::inline v0::kernels {
 
 void run(OnCuda, Context& context, const Pointwise& kernel) {
   const Queue queue(context);
-  if (gpu::try_cudnn(queue, context, kernel)) {
+  if (gpu::try_cudnn(queue, kernel)) {
     return;
   }
   core::dispatch_any(kernel.dtype, [&]<class T>() {
@@ -24,8 +24,8 @@ void run(OnCuda, Context& context, const Pointwise& kernel) {
       gpu::integer_launcher<T>(kernel.op)(queue, kernel);
     } else {
       const auto find = kernel.op < gpu::kFirstFunction ? gpu::arithmetic_launcher<T>
-                        : kernel.op < gpu::kSecondHalf  ? gpu::functions_launcher<T>
-                                                        : gpu::gradients_launcher<T>;
+                        : kernel.op < gpu::kSecondHalf  ? gpu::function_launcher<T>
+                                                        : gpu::gradient_launcher<T>;
       find(kernel.op)(queue, kernel);
     }
   });

@@ -2,7 +2,7 @@
 
 #include <tandem/kernels/pointwise.h>
 
-// Internal: where pointwise.cpp finds what the .cu files compile.
+// Declares for pointwise.cpp the tables that are compiled from pointwise_kernels.h.
 
 namespace tandem::inline v0::kernels {
 
@@ -12,18 +12,18 @@ namespace gpu {
 
 using PointwiseLauncher = void (*)(const Queue&, const Pointwise&);
 
-/// Where the table of a floating type is cut, so that no source takes long to compile.
+/// The table of a floating type is cut before these ops, so that no source takes long to compile.
 inline constexpr PointwiseOp kFirstFunction = PointwiseOp::div;
 inline constexpr PointwiseOp kSecondHalf = PointwiseOp::softplus;
 
-/// The launcher for an op on T: one source for each half of each floating type, and of the 16-bit ones for each part.
+/// The launcher for an op on T. A floating type has its ops in these three tables.
 template <class T>
 PointwiseLauncher arithmetic_launcher(PointwiseOp op);
 template <class T>
-PointwiseLauncher functions_launcher(PointwiseOp op);
+PointwiseLauncher function_launcher(PointwiseOp op);
 template <class T>
-PointwiseLauncher gradients_launcher(PointwiseOp op);
-/// The same for i64, i32 and u8, and ops up to kLastIntegerPointwise.
+PointwiseLauncher gradient_launcher(PointwiseOp op);
+/// The launcher for an op on i64, i32 or u8, up to kLastIntegerPointwise.
 template <class T>
 PointwiseLauncher integer_launcher(PointwiseOp op);
 

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <type_traits>
 
-#include <tandem/kernels/cuda/reduce_by_type.h>
-#include <tandem/kernels/cuda/reduction.h>
+#include <tandem/kernels/cuda/patterns/reduction.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/reduce.h>
 
-// Internal: sums, counts, maxima and minima of one type. Floor: one read of each element of `in`, sizeof(T) bytes. Laid
-// out as reduction.h says, in packs of 16 bytes, 8 of narrow integers.
+// Sums, counts, maxima and minima of one type, compiled once per type in sources that CMake generates (sources.cmake).
+// Floor: each element of `in` is read once, sizeof(T) bytes. reduction.h lays out the threads. Packs have 16 bytes;
+// those of u8 and bool have 8.
 
-namespace tandem::inline v0::kernels {
+namespace tandem::inline v0::kernels::gpu {
 
-// Adds elements up, or counts those that are not 0. Types are those of the CPU's sums.
+// Adds elements up, or counts those that are not 0. The types are those of the CPU's sums.
 template <class T, bool kCount>
 struct SumSource {
   static constexpr bool kWhole = kCount || std::is_integral_v<T>;
@@ -59,12 +59,12 @@ struct SumSource {
   }
 };
 
-// The first of the largest elements, or smallest; the first NaN if there is one.
+// Finds the first of the largest (or smallest) elements, or the first NaN if there is one.
 template <class T, bool kMax>
 struct ExtremeSource {
   using C = ComputeType<T>;
   struct alignas(8) Total {
-    std::int64_t end = 0;  // its position + 1; 0 is none
+    std::int64_t end = 0;  // position + 1; 0 for no element
     C value{};
   };
   using Lane = Total;
@@ -77,7 +77,7 @@ struct ExtremeSource {
   Walk out_walk;
   std::int64_t* indices;
 
-  // The negated comparison lets a NaN win; once it has won, nothing beats it.
+  // The negated comparison lets a NaN win. Once it has won, nothing beats it.
   static __device__ __forceinline__ bool beats(C value, C best) {
     return (kMax ? !(value <= best) : !(value >= best)) && !(best != best);
   }
@@ -97,7 +97,8 @@ struct ExtremeSource {
   }
   static __device__ Total join(const Total& total, const Lane& lane) { return combine(total, lane); }
   static __device__ Total combine(const Total& a, const Total& b) {
-    // As unsigned numbers, end - 1 of none is behind all others. Field by field, so that all stays in registers.
+    // end - 1 of no element is, as an unsigned number, larger than all others. Fields are selected one by one, so that
+    // they stay in registers.
     const bool in_order = static_cast<std::uint64_t>(a.end) - 1 < static_cast<std::uint64_t>(b.end) - 1;
     const std::int64_t early = in_order ? a.end : b.end;
     const std::int64_t late = in_order ? b.end : a.end;
@@ -142,4 +143,4 @@ void reduce_on_gpu(const Queue& queue, const Reduce& kernel) {
   }
 }
 
-}  // namespace tandem::inline v0::kernels
+}  // namespace tandem::inline v0::kernels::gpu

@@ -1,28 +1,28 @@
 #include <algorithm>
 #include <type_traits>
 
-#include <tandem/kernels/cuda/block.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/elementwise.h>
-#include <tandem/kernels/cuda/walk.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/block.h>
+#include <tandem/kernels/cuda/patterns/elementwise.h>
+#include <tandem/kernels/cuda/patterns/geometry.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/scan.h>
 
 // Running sums. Floor: each element is read once and each sum written once, sizeof(T) + sizeof(Out) bytes.
 //
-// Long rows of neighbours (inner = 1): a block per row, or a warp, takes it tile by tile, a pack to each thread, and
-// passes the sum so far on. Else a thread per line, neighbouring lines to neighbouring threads. Where lines are too few
-// to fill the GPU they are cut into chunks, whose sums a first kernel finds: one more read.
+// A long dense row (inner = 1) has a block or a warp, which takes it tile by tile, a pack to each thread, and carries
+// the sum so far. Other lines have one thread each, neighbouring lines neighbouring threads. If lines are too few to
+// fill the GPU, they are cut into chunks, and a first kernel finds the chunks' sums with one more read.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr int kLongRow = 1024;  // a block for rows longer than that, a warp for others
-constexpr int kShortRow = 32;   // a thread
+constexpr int kLongRow = 1024;  // longer rows have a block, others a warp
+constexpr int kShortRow = 32;   // rows up to this have a thread
 constexpr int kLineThreads = 128;
 constexpr int kLineReads = 8;    // elements that a thread of a line reads at once
-constexpr int kChunkReads = 64;  // elements of a thread in a chunk at least
+constexpr int kChunkReads = 64;  // least number of elements of a thread in a chunk
 
 template <class T>
 struct Lines {
@@ -34,9 +34,9 @@ struct Lines {
   Out* out;
   bool reverse, accumulate;
   std::int64_t outer, size, inner;
-  std::int64_t chunk;  // elements
+  std::int64_t chunk;  // elements in a chunk
   int chunks;
-  Total* sums;  // of chunks, where there are several: [line, chunk]
+  Total* sums;  // of chunks, if there are several: [row, chunk] for rows, [chunk, line] for other lines
   WideDivider by_inner;
 
   static __device__ Total widened(T value) {
@@ -53,7 +53,7 @@ struct Lines {
   }
 };
 
-// Element i of a row is that of its end if reversed: so is a pack of V elements, from i on.
+// Position of the pack of V elements from i on. In a reversed row, i counts from the end.
 template <int V, class T>
 __device__ __forceinline__ std::int64_t pack_at(const Lines<T>& lines, std::int64_t row, std::int64_t i) {
   return row * lines.size + (lines.reverse ? lines.size - V - i : i);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) scan_rows(Lines<T> lines) {
   }
 }
 
-// A thread per line and chunk; without kWrite its sum is all that is wanted.
+// Each line and chunk has a thread. Without kWrite the thread only finds the chunk's sum.
 template <bool kWrite, class T>
 __global__ void __launch_bounds__(kLineThreads) scan_lines(Lines<T> lines) {
   using Total = typename Lines<T>::Total;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kLineThreads) scan_lines(Lines<T> lines) {
   }
 }
 
-// Cuts lines into as many chunks of whole tiles as fill the GPU.
+// Cuts lines into as many chunks of whole tiles as it takes to fill the GPU.
 template <class T>
 void cut(const Queue& queue, Lines<T>& lines, std::int64_t blocks, std::int64_t tile, std::int64_t tiles_at_least) {
   const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * 8;

@@ -1,11 +1,11 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/kernels/cuda/exponentials.h>
+#include <tandem/kernels/cuda/patterns/exponentials.h>
 #include <tandem/kernels/cuda/softmax.h>
 
-// In f32 8 bytes per element: a row is read once, for its highest element and the sum of exponentials together, and
-// stays in shared memory (up to some 50,000 elements) or, where lanes share it, in the first cache until it is written.
+// Moves 8 bytes per element in f32. One read of a row gives both its highest element and the sum of exponentials. The
+// row stays in shared memory (up to some 50,000 elements) or, if lanes share it, in the L1 cache until it is written.
 // Longer rows are read twice.
 
 namespace tandem::inline v0::kernels {

@@ -2,26 +2,26 @@
 
 #include <cstdint>
 
-#include <tandem/kernels/cuda/block.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/queue.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/launch/queue.h>
+#include <tandem/kernels/cuda/patterns/block.h>
+#include <tandem/kernels/softmax.h>
 
-// Internal: what softmax and its gradient share: how they are run, and, where neighbours in memory belong to different
-// rows, how threads are laid over columns. A block then has a tile of neighbouring columns, so that its reads are whole
-// lines, and several threads for each of them. The second pass over a tile finds it in a cache.
+// The parts that softmax and its gradient share: how they run, and how threads are laid over columns if neighbours in
+// memory belong to different rows. A block then has a tile of neighbouring columns, so that its reads are whole lines,
+// and several threads for each column. The second pass over a tile finds it in a cache.
 
 namespace tandem::inline v0::kernels {
 
-/// by_rows.operator()<T>(queue), or by_columns, unless cuDNN does it.
+/// Calls by_rows.operator()<T>(queue) or by_columns, unless cuDNN does the work.
 template <class Kernel, class ByRows, class ByColumns>
 void run_softmax(Context& context, const Kernel& kernel, ByRows&& by_rows, ByColumns&& by_columns) {
   if (kernel.outer == 0 || kernel.size == 0 || kernel.inner == 0) {
     return;
   }
   const Queue queue(context);
-  if (gpu::try_cudnn(queue, context, kernel)) {
+  if (gpu::try_cudnn(queue, kernel)) {
     return;
   }
   for_floating(kernel.dtype, [&]<class T>() {
@@ -36,7 +36,7 @@ inline constexpr int kThreads = 256;
 struct Tiles {
   std::int64_t outer, size, inner;
   std::int64_t of_row;  // tiles in `inner`
-  int width;            // columns of one, a power of 2
+  int width;            // columns in a tile, a power of 2
 };
 
 inline Tiles tiles_of(std::int64_t outer, std::int64_t size, std::int64_t inner) noexcept {
@@ -57,11 +57,11 @@ struct Group {
         rank(static_cast<int>(threadIdx.x) / width),
         size(kThreads / width) {}
 
-  /// What op makes of their values, in all of them. All threads of the block call.
+  /// Reduces the group's values by op; all of its threads get the result. All threads of the block must call.
   template <class T, class Op>
   __device__ T all(T value, Op op) const {
     __shared__ T memory[kThreads];
-    __syncthreads();  // what an earlier call has left there was read
+    __syncthreads();  // all values of an earlier call have been read
     memory[threadIdx.x] = value;
     for (int half = size / 2; half > 0; half /= 2) {
       __syncthreads();
@@ -75,7 +75,7 @@ struct Group {
   __device__ double sum(double value) const { return all(value, Plus()); }
 };
 
-// body(offset of a column's first element, its number of elements) for each tile of the block.
+// Calls body(offset of a column's first element, its number of elements) for each tile of the block.
 template <class Body>
 __device__ void for_each_tile(const Tiles& tiles, const Group& group, Body&& body) {
   const std::int64_t count = tiles.outer * tiles.of_row;
@@ -86,7 +86,7 @@ __device__ void for_each_tile(const Tiles& tiles, const Group& group, Body&& bod
   }
 }
 
-/// One block for each tile, kernel(tiles, arguments...).
+/// Launches kernel(tiles, arguments...), with one block for each tile.
 template <class Kernel, class... Parameters, class... Arguments>
 void launch(const Queue& queue, const Kernel& kernel, void (*function)(Tiles, Parameters...),
             const Arguments&... arguments) {

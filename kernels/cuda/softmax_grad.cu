@@ -1,10 +1,10 @@
 #include <cmath>
 
-#include <tandem/kernels/cuda/rows.h>
+#include <tandem/kernels/cuda/patterns/rows.h>
 #include <tandem/kernels/cuda/softmax.h>
 
-// In f32 12 bytes per element: the two rows are read once, for their sum, and stay in shared memory (up to some 25,000
-// elements) or, where lanes share them, in the first cache until the gradient is written. Longer rows are read twice.
+// Moves 12 bytes per element in f32. The two rows are read once, for their sum, and stay in shared memory (up to some
+// 25,000 elements) or, if lanes share them, in the L1 cache until the gradient is written. Longer rows are read twice.
 
 namespace tandem::inline v0::kernels {
 

@@ -36,7 +36,7 @@ struct Alarm::State {
   std::optional<CommError> cause;
   std::map<std::uint64_t, Listener> listeners;
   std::uint64_t last_number = 0;
-  bool calling = false;  // listeners run
+  bool calling = false;  // listeners are running
   std::condition_variable called;
 };
 
@@ -51,7 +51,7 @@ Alarm::Alarm(std::shared_ptr<Alarm> whole, std::vector<int> members)
 void Alarm::ring(const CommError& cause) noexcept {
   if (whole_) {
     whole_->ring(in_whole(cause, members_));
-    ring_here(in_part(*whole_->cause(), members_));  // which may have rung for something else, just now
+    ring_here(in_part(*whole_->cause(), members_));  // another cause may have rung `whole_` first
   } else {
     ring_here(cause);
   }
@@ -70,7 +70,7 @@ void Alarm::ring_here(const CommError& cause) noexcept {
   std::map<std::uint64_t, Listener> listeners;
   std::unique_lock lock(state_->mutex);
   if (state_->cause) {
-    return;  // at once: a listener may wait for the very thread that brings the same news
+    return;  // do not wait: a listener may be waiting for the thread that brings the same news
   }
   state_->cause = cause;
   listeners.swap(state_->listeners);

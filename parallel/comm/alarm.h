@@ -13,19 +13,21 @@
 
 #include <tandem/core/error.h>
 
-// Internal: where the control channel, which knows who died, meets the backends, which only see that nothing comes.
+// Internal: connects the control channel, which knows which rank died, with the backends, which only see that no data
+// arrives.
 
 namespace tandem::inline v0::parallel {
 
-/// One per job and process. It rings when the job is over, by whatever was heard first: a verdict of the store's
-/// server, its loss, or an error of this rank. Backends listen, so that calls that wait end at once; and a backend that
-/// sees a connection close waits here a moment for the reason, which names the rank, before it gives its own.
+/// One per job and process. The alarm rings when the job is over, for the cause that was heard first: a verdict of the
+/// store's server, the loss of that server, or an error of this rank. Backends listen, so that waiting calls end at
+/// once. A backend that sees a connection close first waits here a moment for the cause, which names the rank, before
+/// it reports an error of its own.
 class Alarm {
   struct State;
 
  public:
   using Listener = std::function<void(const CommError& cause)>;
-  /// Ends listening when it is destroyed; the listener is not running any more then.
+  /// Destroying a Subscription ends listening. The listener is no longer running once the destructor returns.
   class Subscription {
    public:
     Subscription() = default;
@@ -41,24 +43,24 @@ class Alarm {
   };
 
   Alarm();
-  /// Of some of the ranks of `whole`, who have other numbers among themselves: the two ring each other, and for the
-  /// same cause, whichever of them heard of it.
+  /// An alarm for some ranks of `whole`, which are numbered differently among themselves. The two alarms ring each
+  /// other with the same cause, whichever heard of it first.
   Alarm(std::shared_ptr<Alarm> whole, std::vector<int> members);
 
-  /// The first call counts: it tells the listeners, on this thread. From any thread.
+  /// Rings and tells the listeners on this thread. Only the first call counts. May be called from any thread.
   void ring(const CommError& cause) noexcept;
-  /// What it rang for.
+  /// The cause, if the alarm has rung.
   std::optional<CommError> cause() const;
-  /// Waits until it rings.
+  /// Waits until the alarm rings and returns the cause; empty after `timeout`.
   std::optional<CommError> wait_for(std::chrono::milliseconds timeout) const;
-  /// `listener` is called once it rings; if it has already, now. It must neither wait nor throw.
+  /// Calls `listener` once the alarm rings, or immediately if it has rung. The listener must neither wait nor throw.
   [[nodiscard]] Subscription listen(Listener listener) const;
 
  private:
   void ring_here(const CommError& cause) noexcept;
 
   std::shared_ptr<State> state_;
-  std::shared_ptr<Alarm> whole_;  // null: this is of all ranks
+  std::shared_ptr<Alarm> whole_;  // null: this alarm covers all ranks
   std::vector<int> members_;
   Subscription from_whole_;
 };

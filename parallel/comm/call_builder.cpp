@@ -166,7 +166,7 @@ void CallBuilder::check_list(const char* argument, const std::vector<Tensor>& li
   }
 }
 
-// Other ranks may be reading what this rank writes.
+// Written memory must not overlap with read memory: other ranks may be reading while this rank writes.
 void CallBuilder::check_apart() const {
   const View& in = operation_->in;
   const View& out = operation_->out;
@@ -211,7 +211,7 @@ void CallBuilder::give(const View& view) {
   }
 }
 
-// `view`, or a dense stand-in.
+// Returns `view` if it is contiguous, else new memory of the same shape.
 View CallBuilder::dense(const View& view) const {
   return view.is_contiguous() ? view : tandem::detail::empty_view(view.sizes, view.dtype, view.device());
 }

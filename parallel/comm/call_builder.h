@@ -7,41 +7,41 @@
 #include <tandem/parallel/comm/operation.h>
 #include <tandem/tensor/tensor.h>
 
-// Internal: from a user's tensors to an operation.
+// Internal: turns a user's tensors into an operation.
 
 namespace tandem::inline v0::parallel::detail {
 
-/// Checks what this rank gives to one call, and makes its operation. Nothing is touched before finish(), so that a
-/// wrong argument leaves all as it was.
+/// Checks this rank's arguments to one call and builds its operation. Nothing is modified before finish(), so a wrong
+/// argument has no effect.
 class CallBuilder {
  public:
   /// `name` is the public function's, for messages. Throws CaptureError while this thread records a step.
   CallBuilder(const Backend& backend, CollectiveKind kind, const char* name);
-  /// `tensor` gives the dtype, device and shape that ranks compare.
+  /// `tensor` determines the dtype, device and shape that ranks compare.
   CallBuilder(const Backend& backend, CollectiveKind kind, const char* name, const Tensor& tensor);
 
-  /// Throws ConfigError unless there is such a rank; `argument` is its name.
+  /// Throws ConfigError unless `rank` exists. `argument` is its name in messages.
   void set_root(const char* argument, int rank);
-  /// The same for the other side of a send or recv, which is not this rank.
+  /// Sets the other side of a send or recv. Throws ConfigError unless that rank exists and is not this one.
   void set_peer(const char* argument, int rank, int tag);
-  /// Throws DTypeError where elements cannot be reduced so.
+  /// Throws DTypeError if the elements cannot be reduced by `op`.
   void set_op(ReduceOp op);
   bool is_root() const { return operation_->call.root == backend_.rank(); }
 
   void reads(const Tensor& tensor);
   void writes(const Tensor& tensor);
-  /// Both, in one memory.
+  /// The call reads and writes `tensor` in place.
   void updates(const Tensor& tensor);
-  /// One per rank, like the call's tensor.
+  /// One tensor per rank, each like the call's tensor.
   void reads(const char* argument, const std::vector<Tensor>& list);
   void writes(const char* argument, const std::vector<Tensor>& list);
-  /// All ranks' parts in one tensor, each like the call's tensor.
+  /// All ranks' parts in one tensor, each part like the call's tensor.
   void reads_joined(const char* argument, const Tensor& tensor);
   void writes_joined(const char* argument, const Tensor& tensor);
-  /// What one rank gives or gets, if that is not the call's whole tensor.
+  /// Sets the number of elements that one rank gives or gets, if it is not the call's whole tensor.
   void set_part(std::int64_t numel) { operation_->buffers.numel = numel; }
 
-  /// Throws ConfigError where the backend cannot, or what is written overlaps with what is read.
+  /// Throws ConfigError if the backend refuses the call, or if written memory overlaps with read memory.
   std::shared_ptr<Operation> finish();
 
  private:

@@ -77,7 +77,7 @@ std::string calls_side_by_side(std::span<const Collective> calls) {
   for (std::size_t first = 0; first < calls.size(); ++first) {
     const std::span<const Collective> earlier = calls.first(first);
     if (std::find(earlier.begin(), earlier.end(), calls[first]) != earlier.end()) {
-      continue;  // named with that rank
+      continue;  // listed with the earlier rank
     }
     std::vector<std::size_t> ranks;
     for (std::size_t r = first; r < calls.size(); ++r) {

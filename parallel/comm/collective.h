@@ -13,14 +13,14 @@
 
 namespace tandem::inline v0::parallel {
 
-/// How values of all ranks become one. On bool, sum and max are "or", product and min "and"; avg takes floating point
-/// alone. 16-bit types are reduced in f32 and rounded once; integers wrap around. NCCL has its own way with 16-bit
-/// types and NaN: see nccl_backend().
+/// How the values of all ranks are combined into one. On bool, sum and max mean "or", product and min "and". avg takes
+/// floating point only. 16-bit types are reduced in f32 and rounded once; integers wrap around. NCCL treats 16-bit
+/// types and NaN differently: see nccl_backend().
 enum class ReduceOp : std::uint8_t { sum, avg, min, max, product };
-/// "sum", ...
+/// The name in lower case: "sum", ...
 TANDEM_API const char* to_string(ReduceOp op) noexcept;
 
-/// What ranks can do together.
+/// The kinds of calls on a group.
 enum class CollectiveKind : std::uint8_t {
   broadcast,
   all_reduce,
@@ -35,54 +35,54 @@ enum class CollectiveKind : std::uint8_t {
   barrier,
   new_group
 };
-/// "broadcast", ...
+/// The name in lower case: "broadcast", ...
 TANDEM_API const char* to_string(CollectiveKind kind) noexcept;
 
-/// One rank's call as plain data of fixed size: what is compared across ranks before anything moves, and what a backend
-/// is asked to do.
+/// One rank's call as plain data of fixed size. Ranks compare these before data moves, and backends get them as
+/// requests.
 struct Collective {
-  CollectiveKind kind = CollectiveKind::barrier;  // which call
-  DType dtype = DType::f32;                       // of the elements
-  DeviceType device = DeviceType::cpu;            // where the rank's tensor is
-  ReduceOp op = ReduceOp::sum;                    // of reductions
-  bool planned = false;                           // by plan_all_reduce(): its ranks are not compared call by call
-  std::int32_t root = -1;                         // where it comes from or goes to; of send and recv the other rank
-  std::int32_t tag = 0;        // of send and recv; number of a plan's making; of new_group a hash of its ranks
-  std::int64_t sequence = -1;  // in the group, from 0; send and recv have none
-  Shape shape;                 // of the rank's tensor: what goes in, or comes out of scatter and reduce_scatter
+  CollectiveKind kind = CollectiveKind::barrier;  // kind of the call
+  DType dtype = DType::f32;                       // type of the elements
+  DeviceType device = DeviceType::cpu;            // kind of device of the rank's tensor
+  ReduceOp op = ReduceOp::sum;                    // for reductions
+  bool planned = false;                           // made by plan_all_reduce(); ranks do not compare each call
+  std::int32_t root = -1;                         // source or destination; for send and recv the other rank
+  std::int32_t tag = 0;        // of send and recv; a plan's number; for new_group a hash of its ranks
+  std::int64_t sequence = -1;  // number within the group, from 0; -1 for send and recv
+  Shape shape;                 // of the rank's tensor: the input, or the output of scatter and reduce_scatter
 
   /// Whether two ranks made the same call.
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Collective>);
 
-/// "all_reduce f32 [4] sum (#7)", "send i64 [2] to 1, tag 3".
+/// A short text: "all_reduce f32 [4] sum (#7)", "send i64 [2] to 1, tag 3".
 TANDEM_API std::string to_string(const Collective& call);
 
-/// Every rank's call, side by side: "rank 0: ...; rank 1: ...", ranks with equal calls together.
+/// All ranks' calls side by side: "rank 0: ...; rank 1: ...". Ranks with equal calls are listed together.
 TANDEM_API std::string calls_side_by_side(std::span<const Collective> calls);
-/// The lowest rank whose call differs from what most ranks made; -1 where no call has a majority, or all are equal.
+/// The lowest rank whose call differs from the majority's; -1 if all are equal or no call has a majority.
 TANDEM_API int odd_one_out(std::span<const Collective> calls);
 
-/// Dense memory of one rank, on the call's device. `numel` is what one rank gives or gets: `in` of reduce_scatter,
-/// scatter (at the root) and all_to_all holds size() times as much, and so does `out` of all_gather, gather (at the
-/// root) and all_to_all. `in` and `out` are the same memory, or apart; but that a rank's own part of the larger one may
-/// be the smaller one. Null where a rank has none.
+/// Dense memory of one rank, on the call's device. `numel` is the number of elements that one rank gives or gets. `in`
+/// of reduce_scatter, scatter (at the root) and all_to_all holds size() times as many, and so does `out` of all_gather,
+/// gather (at the root) and all_to_all. `in` and `out` are the same memory or do not overlap, with one exception: the
+/// smaller one may be the rank's own part of the larger one. Null where a rank has no input or output.
 struct Buffers {
   const void* in = nullptr;  // read
   void* out = nullptr;       // written
   std::int64_t numel = 0;    // elements
-  Device device = {};        // where the memory is
+  Device device = {};        // device of the memory
 };
 
-/// When a call was made and when it gives up.
+/// Start and deadline of a call.
 struct CallTime {
-  std::chrono::steady_clock::time_point start;     // of the call
-  std::chrono::steady_clock::time_point deadline;  // its end, at the latest
-  /// Nothing else is done by the caller meanwhile: waiting actively takes no core from a computation of this rank.
+  std::chrono::steady_clock::time_point start;     // start of the call
+  std::chrono::steady_clock::time_point deadline;  // latest end of the call
+  /// Whether the caller does nothing else meanwhile. Then active waiting takes no core from a computation of this rank.
   bool caller_waits = false;
 
-  /// Seconds since the call.
+  /// Seconds since the start of the call.
   double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
 };
 

@@ -1,5 +1,7 @@
 #include <tandem/parallel/comm/combine.h>
 
+#include <algorithm>
+
 #include <tandem/kernels/combine.h>
 #include <tandem/tensor/raw.h>
 
@@ -7,7 +9,7 @@ namespace tandem::inline v0::parallel {
 
 namespace {
 
-// The same names in both, in the same order.
+// The two enumerations have equal names in equal order.
 kernels::CombineOp combine_op(ReduceOp op) {
   static_assert(static_cast<int>(ReduceOp::avg) == static_cast<int>(kernels::CombineOp::avg) &&
                 static_cast<int>(ReduceOp::product) == static_cast<int>(kernels::CombineOp::product));
@@ -25,6 +27,13 @@ void combine(const Collective& call, Device device, std::span<const void* const>
                                                                  .out = out.data(),
                                                                  .outs = static_cast<int>(out.size()),
                                                                  .count = count});
+}
+
+Slice slice_of(int rank, int ranks, std::int64_t numel) {
+  constexpr std::int64_t kGrain = 64;
+  const std::int64_t grains = (numel + kGrain - 1) / kGrain;
+  const auto begin_of = [&](int r) { return std::min(numel, grains * r / ranks * kGrain); };
+  return {begin_of(rank), begin_of(rank + 1) - begin_of(rank)};
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -17,12 +17,13 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// The GPU prefers it to what computes, which as a rule has more to do than there is room for.
+// The GPU prefers this stream over computation, which usually has more work than fits on the GPU.
 constexpr int kPriority = -1;
 
 bool is_counted(CollectiveKind kind) { return kind != CollectiveKind::send && kind != CollectiveKind::recv; }
 
-// Work of this thread is an operation's, on the group's stream: behind what the caller's stream held at the call.
+// While this object lives, this thread's work on the GPU belongs to an operation: it runs on the group's stream, after
+// everything that the caller's stream held at the call.
 class OnGroupStream {
  public:
   OnGroupStream(Operation& operation, cuda::Stream stream) : operation_(operation), scope_(std::move(stream)) {
@@ -37,7 +38,7 @@ class OnGroupStream {
     try {
       operation_.gpu->ended.record(scope_.stream());
     } catch (const Error&) {
-      // The GPU is lost, as everybody is told who uses it.
+      // The GPU is lost. Every later use of it throws.
     }
   }
   OnGroupStream(const OnGroupStream&) = delete;
@@ -95,7 +96,7 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
     const Lock lock(mutex_);
     append(operation);
     if (!thread_.joinable()) {
-      // Scope, frame and observer are places on the caller's stack.
+      // Do not carry over scope, frame and observer, which are on the caller's stack.
       const core::ThreadState& caller = core::thread_state();
       const core::ThreadState carried{.device = caller.device, .grad_enabled = false, .rank = caller.rank};
       thread_ = std::thread([this, carried] {
@@ -142,7 +143,7 @@ bool CommQueue::is_closed() {
   return closed_;
 }
 
-// Every wait here ends: what is being done has a deadline.
+// Every wait here ends, because running operations have deadlines.
 void CommQueue::finish(Lock& lock, Operation& operation) {
   while (operation.pending) {
     if (working_) {
@@ -165,7 +166,8 @@ void CommQueue::finish(Lock& lock, Operation& operation) {
   }
 }
 
-// Null: look again, something may have come.
+// Takes the next operation off the queue. Returns null if the caller should look again, because a send may have been
+// queued.
 std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
   Operation* before = nullptr;
   if (first_->call.kind == CollectiveKind::recv && !cause_) {
@@ -192,7 +194,7 @@ std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
   return taken;
 }
 
-// Does what is queued, until one of them is done or, without one, nothing is left.
+// Runs queued operations until `until` is done; without `until`, until the queue is empty.
 void CommQueue::work(Lock& lock, const Operation* until) {
   working_ = true;
   while (first_ && !(until != nullptr && !until->pending)) {
@@ -218,7 +220,7 @@ void CommQueue::work(Lock& lock, const Operation* until) {
   }
 }
 
-// On the communication thread, or on that of a caller who waits.
+// Runs on the communication thread, or on the thread of a caller that waits.
 void CommQueue::perform(Operation& operation) {
   try {
     try {

@@ -18,11 +18,12 @@
 
 namespace tandem::inline v0::parallel::detail {
 
-/// A group's operations on one rank, in the order of calls, one at a time; but a send, which needs no peer, does not
-/// wait for the recvs before it: two ranks may both receive before they send. Who waits for one does what is due
-/// himself, so that a call that is waited for at once changes no thread; what nobody waits for is done by the
-/// communication thread, which starts with the first such call. Those on a GPU are done in the order of a stream of the
-/// group's own, each behind what the caller's stream held at the call; who has waited has his stream behind them.
+/// A group's operations on one rank. They run one at a time in the order of calls, with one exception: a send does not
+/// need its peer and so does not wait for earlier recvs. Two ranks may therefore both receive before they send.
+/// A waiting thread executes the queue itself, so that a call that is waited for at once needs no other thread.
+/// Operations that no thread waits for run on the communication thread, which starts with the first such call. GPU
+/// operations run in the order of a stream of the group's own, each after everything that the caller's stream held at
+/// the call. wait() orders the waiting thread's stream after the operation.
 class CommQueue {
  public:
   explicit CommQueue(std::unique_ptr<Backend> backend);
@@ -32,33 +33,34 @@ class CommQueue {
   CommQueue& operator=(const CommQueue&) = delete;
 
   const Backend& backend() const noexcept { return *backend_; }
-  /// From a call to its deadline.
+  /// Time from a call to its deadline.
   std::chrono::milliseconds timeout();
   void set_timeout(std::chrono::milliseconds timeout);
 
-  /// Gives it its number and deadline, and leaves it to the communication thread. Throws CommError if the group is
-  /// dead, ConfigError if the operation is still on its way.
+  /// Assigns number and deadline and leaves the operation to the communication thread. Throws CommError if the group is
+  /// dead, ConfigError if the operation is still pending.
   void start(const std::shared_ptr<Operation>& operation);
-  /// The same, and has it done before it returns. Throws its error.
+  /// Like start(), but the operation is done when it returns. Throws the operation's error.
   void run(const std::shared_ptr<Operation>& operation);
-  /// Has it done; on a GPU the calling thread's current stream is behind it then, and the host need not be. Throws its
-  /// error, or what has ended the group since, where a GPU may not have done it.
+  /// Returns when the operation is done. For a GPU, orders the calling thread's current stream after the operation
+  /// without blocking the host. Throws the operation's error; for a GPU, which may not have finished, also an error
+  /// that has ended the group since.
   void wait(Operation& operation);
-  /// Whether it is done, on the GPU as well, well or not.
+  /// Whether the operation has ended, successfully or not, on the GPU as well.
   bool is_done(const Operation& operation);
 
-  /// How many reducers are in a backward pass of this thread or another.
+  /// Number of reducers that are in a backward pass, on this thread or another.
   std::atomic<int> open_passes{0};
-  /// Whether something has ended the group: each call fails.
+  /// Whether an error has ended the group. Every call then fails.
   bool is_dead();
-  /// Whether its group is gone.
+  /// Whether the group was destroyed.
   bool is_closed();
   /// See ProcessGroup::abort().
   void abort(std::string_view reason);
   /// See ProcessGroup::wait_all().
   void wait_all();
-  /// What is queued is finished, or fails at once if the group is dead or `unwinding`. Then says what no caller was
-  /// told.
+  /// Finishes queued operations, or fails them at once if the group is dead or `unwinding`. Then warns about an error
+  /// that no caller has seen.
   void close(bool unwinding) noexcept;
 
  private:
@@ -77,18 +79,18 @@ class CommQueue {
   void serve();
 
   std::unique_ptr<Backend> backend_;
-  std::vector<Collective> calls_;  // of all ranks, while they are compared
+  std::vector<Collective> calls_;  // all ranks' calls while they are compared
   std::mutex mutex_;
-  std::condition_variable due_;   // the communication thread has something to do
-  std::condition_variable done_;  // an operation is
+  std::condition_variable due_;   // signals work for the communication thread
+  std::condition_variable done_;  // signals that an operation is done
   std::chrono::milliseconds timeout_{};
   std::shared_ptr<Operation> first_;
   Operation* last_ = nullptr;
   std::int64_t sequence_ = 0;
   bool working_ = false;    // some thread is in work()
-  bool receiving_ = false;  // and waits for a message there
+  bool receiving_ = false;  // that thread waits for a message
   bool closed_ = false;
-  bool told_ = false;  // somebody was thrown the cause of death
+  bool told_ = false;  // a caller has seen the cause of death
   std::optional<CommError> cause_;
   std::map<int, cuda::Stream> streams_;  // by GPU
   std::thread thread_;

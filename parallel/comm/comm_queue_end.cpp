@@ -11,7 +11,7 @@
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/poll.h>
 
-// How a queue ends: with its group, or because something failed.
+// The end of a queue: with its group, or after a failure.
 
 namespace tandem::inline v0::parallel::detail {
 
@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For a backend to end what has passed its deadline.
+// Time for a backend to end calls that have passed their deadline.
 constexpr auto kGrace = std::chrono::seconds(2);
 
 }  // namespace
@@ -40,7 +40,7 @@ void CommQueue::abort(std::string_view reason) {
   }
   die(aborted_error(backend_->rank(), reason));
   const Lock lock(mutex_);
-  told_ = true;  // who aborts knows
+  told_ = true;  // the caller of abort() knows the cause
 }
 
 void CommQueue::drain(Lock& lock) {
@@ -53,7 +53,7 @@ void CommQueue::drain(Lock& lock) {
   }
 }
 
-// The host waits: what is said to be done afterwards is.
+// Blocks the host until the GPU has finished the group's streams.
 void CommQueue::finish_streams(Lock& lock) {
   if (streams_.empty()) {
     return;
@@ -99,7 +99,7 @@ void CommQueue::close(bool unwinding) noexcept {
     die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception", backend_->rank()),
                   {.fault = CommFault::peer_lost, .rank = backend_->rank()}));
     lock.lock();
-    told_ = true;  // by that exception
+    told_ = true;  // the caller has seen that exception
   }
   drain(lock);
   finish_streams(lock);
@@ -118,7 +118,7 @@ void CommQueue::close(bool unwinding) noexcept {
         fmt::format("a process group of rank {} was destroyed, and nobody had waited for the call that failed: {}",
                     backend_->rank(), untold));
   }
-  // Whoever keeps a Work or a plan keeps the queue, but nobody's connections.
+  // A remaining Work or plan keeps the queue alive, but must not keep its connections open.
   backend_.reset();
 }
 

@@ -25,6 +25,13 @@ CommError mismatch_error(const std::string& calls, int odd, const Collective& ca
                    details(CommFault::mismatch, odd, call, time));
 }
 
+CommError pair_mismatch_error(int rank, const Collective& call, const Collective& theirs, const CallTime& time) {
+  const std::string mine_text = fmt::format("rank {}: {}", rank, to_string(call));
+  const std::string peer_text = fmt::format("rank {}: {}", call.root, to_string(theirs));
+  const bool first = rank < call.root;
+  return mismatch_error((first ? mine_text : peer_text) + "; " + (first ? peer_text : mine_text), -1, call, time);
+}
+
 CommError timeout_error(int peer, const std::string& last, const Collective& call, const CallTime& time) {
   return CommError(
       fmt::format("{}: rank {} has not come within {:.3g} s; {}. If it is only slow, give the group a longer timeout "

@@ -6,22 +6,24 @@
 #include <tandem/core/error.h>
 #include <tandem/parallel/comm/collective.h>
 
-// Internal: the texts of what goes wrong between ranks, the same for all backends.
+// Internal: the texts of errors between ranks, shared by all backends.
 
 namespace tandem::inline v0::parallel {
 
-/// Ranks made different calls; `calls` names them all, `odd` is the one to blame or -1.
+/// Ranks made different calls. `calls` lists all of them; `odd` is the rank to blame, or -1.
 CommError mismatch_error(const std::string& calls, int odd, const Collective& call, const CallTime& time);
-/// `peer` did not come in time; `last` is its last call in this group, or empty.
+/// The two ends of a send and its recv disagree. `rank` makes the recv; `theirs` is the call of call.root.
+CommError pair_mismatch_error(int rank, const Collective& call, const Collective& theirs, const CallTime& time);
+/// `peer` did not arrive in time. `last` is the last call of `peer` in this group, or empty.
 CommError timeout_error(int peer, const std::string& last, const Collective& call, const CallTime& time);
-/// `peer` will not come: `why` goes on after "is lost: ".
+/// `peer` will never arrive. `why` continues the text after "is lost: ".
 CommError peer_lost_error(int peer, std::string_view why, const Collective& call, const CallTime& time);
-/// Rank `rank` could not do its part for a reason of its own.
+/// Rank `rank` failed for a reason of its own.
 CommError failed_rank_error(int rank, std::string_view why, const Collective& call, const CallTime& time);
-/// A GPU has not come to the call, or through it, in time: that rank's, or for -1 the caller's `gpu`, which may wait
-/// for another rank's.
+/// A GPU has not reached or not finished the call in time: that of `rank`, or for -1 the caller's `gpu`, which may be
+/// waiting for another rank's.
 CommError late_gpu_error(int rank, Device gpu, const Collective& call, const CallTime& time);
-/// abort(reason) on that rank.
+/// Rank `rank` called abort(reason).
 CommError aborted_error(int rank, std::string_view reason);
 /// A call on a group that died of `cause`.
 CommError dead_group_error(const CommError& cause, const Collective& call);

@@ -10,41 +10,41 @@
 #include <tandem/parallel/comm/collective.h>
 #include <tandem/tensor/view.h>
 
-// Internal: one call of one rank, from the user's thread to the backend.
+// Internal: one call of one rank, on its way from the user's thread to the backend.
 
 namespace tandem::inline v0::parallel::detail {
 
 using tandem::detail::View;
 
 struct Operation {
-  /// One of the two is a dense stand-in for the other.
+  /// A copy between a tensor that is not dense and its dense stand-in.
   struct Copy {
     View to;
     View from;
   };
 
-  /// What orders a call on a GPU, where the group's work has a stream of its own.
+  /// The events that order a call on a GPU, where the group has a stream of its own.
   struct GpuOrder {
     explicit GpuOrder(Device device) : called(device), ended(device) {}
-    cuda::Event called;  // what the caller's stream held at the call
-    cuda::Event ended;   // the call's end, well or not
+    cuda::Event called;  // work that the caller's stream held at the call
+    cuda::Event ended;   // end of the call, successful or not
   };
 
   Collective call;
   Buffers buffers;
   CallTime time;
-  bool compared = true;  // across ranks, before it runs
+  bool compared = true;  // whether ranks compare the call before it runs
   bool runs = true;
-  std::vector<Copy> before;  // it runs: what is not dense is packed ...
-  std::vector<Copy> after;   // ... and unpacked
-  View in;                   // keep alive what `buffers` points to
+  std::vector<Copy> before;  // packs tensors that are not dense, before the call ...
+  std::vector<Copy> after;   // ... and unpacks them after it
+  View in;                   // in and out keep the memory of `buffers` alive
   View out;
   std::optional<GpuOrder> gpu;
-  std::vector<int> members;        // of a new group
-  std::unique_ptr<Backend> split;  // the new group's
+  std::vector<int> members;        // ranks of a new group
+  std::unique_ptr<Backend> split;  // the new group's backend
 
   // Guarded by the queue's mutex.
-  bool pending = false;  // queued, or being done
+  bool pending = false;  // queued or running
   std::optional<CommError> error;
   std::shared_ptr<Operation> next;
 };

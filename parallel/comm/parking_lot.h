@@ -12,8 +12,9 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Looks for `done` awake for some microseconds, then as long as `patience` lasts whenever nobody else wants the core:
-/// on a busy machine that may be the one who is waited for. False if it did not come.
+/// Polls `done` without sleeping: first for some microseconds, then for up to `patience`, yielding the core to any
+/// thread that wants it. On a busy machine that may be the very thread that `done` waits for. Returns false if `done`
+/// stayed false.
 template <class Done>
 bool wait_awake(std::chrono::steady_clock::duration patience, const Done& done) {
   using Clock = std::chrono::steady_clock;
@@ -29,19 +30,20 @@ bool wait_awake(std::chrono::steady_clock::duration patience, const Done& done) 
   return false;
 }
 
-/// How long a rank of that many on one host does so: only on a core that none of them needs.
+/// The patience for one of `ranks` ranks on this host. It is above 0 only if the caller waits and every rank has a core
+/// of its own.
 inline std::chrono::steady_clock::duration patience_of(const CallTime& time, int ranks) {
-  constexpr std::chrono::microseconds kPatience(200);  // as the thread pool's: several times what a wake-up costs
+  constexpr std::chrono::microseconds kPatience(200);  // as in the thread pool: several times the cost of a wake-up
   static const int cores = core::available_cores();
   return time.caller_waits && ranks <= cores ? kPatience : std::chrono::microseconds(0);
 }
 
-/// Where threads wait for what other threads do: awake for a moment, then asleep.
+/// A place where threads wait for other threads: awake for a moment, then asleep.
 class ParkingLot {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Waits for `done`, a look at sequentially consistent atomics; false once `deadline` has passed.
+  /// Waits for `done`, which reads sequentially consistent atomics. Returns false once `deadline` has passed.
   template <class Done>
   bool wait(Clock::time_point deadline, Clock::duration patience, const Done& done) {
     if (wait_awake(patience, done)) {
@@ -54,8 +56,8 @@ class ParkingLot {
     return came;
   }
 
-  /// Something that somebody waits for was stored. Who parks counts itself before its last look, this looks at the
-  /// count after the change: one of them sees the other.
+  /// Call after storing a value that a thread may wait for. A parking thread increments the count before its last
+  /// check, and wake() reads the count after the change, so one of them sees the other.
   void wake() {
     if (parked_.load() > 0) {
       {

@@ -4,12 +4,13 @@
 #include <chrono>
 #include <thread>
 
-// Internal: waiting for what can only be asked, as GPUs.
+// Internal: waiting for things that can only be polled, such as GPUs.
 
 namespace tandem::inline v0::parallel {
 
-/// Asks `ready` until it says yes; false once `deadline` has passed. Awake at first, then with naps of a hundredth of
-/// what it has lasted, so that it is late by no more; none is longer than `longest_nap`.
+/// Polls `ready` until it returns true; returns false once `deadline` has passed. Polls without sleeping at first. Then
+/// it sleeps for 1 % of the time waited so far, so that it is late by at most 1 %, and never for longer than
+/// `longest_nap`.
 template <class Ready>
 bool poll_until(std::chrono::steady_clock::time_point deadline, const Ready& ready,
                 std::chrono::steady_clock::duration longest_nap = std::chrono::milliseconds(5)) {

@@ -18,7 +18,7 @@ using Kind = CollectiveKind;
 
 namespace {
 
-constexpr std::chrono::hours kLongestTimeout(24 * 365);  // what is longer might pass the end of the clock
+constexpr std::chrono::hours kLongestTimeout(24 * 365);  // a longer timeout might overflow the clock
 
 Work submit(const std::shared_ptr<detail::CommQueue>& queue, CallBuilder& call, bool async_op) {
   std::shared_ptr<Operation> operation = call.finish();
@@ -41,9 +41,9 @@ Work receive_from(const std::shared_ptr<detail::CommQueue>& queue, const Tensor&
   return submit(queue, call, async_op);
 }
 
-// Which of two sets of ranks it is, for comparing.
+// A hash that tells sets of ranks apart when calls are compared.
 std::int32_t hash_of(const std::vector<int>& ranks) {
-  std::uint32_t hash = 2166136261U;  // FNV-1a, a rank at a time
+  std::uint32_t hash = 2166136261U;  // FNV-1a over ranks
   for (const int rank : ranks) {
     hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   }
@@ -219,7 +219,7 @@ PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memor
   operation->call.tag = -1;
   operation->runs = false;
   queue_->run(operation);
-  operation->call.tag = static_cast<std::int32_t>(operation->call.sequence);  // which plan it is
+  operation->call.tag = static_cast<std::int32_t>(operation->call.sequence);  // the plan's number
   operation->compared = false;
   operation->runs = true;
   return {queue_, std::move(operation)};

@@ -15,106 +15,110 @@
 
 namespace tandem::inline v0::parallel {
 
-/// How a group behaves.
+/// Options of ProcessGroup.
 struct ProcessGroupOptions {
-  /// From a call to the CommError that says who did not come; more than 0, and a year where it is more.
+  /// Time from a call to the CommError that names the missing rank. Must be more than 0; longer than a year counts as a
+  /// year.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
-/// The ranks that compute together, as one of them sees them: one object per rank. Names and argument order are
-/// torch.distributed's. All ranks make the same calls in the same order; before anything moves, the calls are compared
-/// (kind, dtype, shape, reduce op, root, number), and if they differ every rank throws a CommError with all of them
+/// A group of ranks that compute together, as one rank sees it: one object per rank. Names and argument order are those
+/// of torch.distributed. All ranks make the same calls in the same order. Before data moves, the calls are compared
+/// (kind, dtype, shape, reduce op, root, number). If they differ, every rank throws a CommError that lists all of them
 /// side by side.
 ///
-/// With `async_op` a call returns at once, and the group's own thread does it, in the order of calls: wait() before
-/// touching its tensors. Without, it is done when it returns, and the Work is there for uniformity. On GPUs all of this
-/// is in the order of streams, see Work: a call is ordered after the caller's current stream, and that after the call.
+/// With `async_op` a call returns at once and the group's own thread runs it, in the order of calls. Call wait() before
+/// touching its tensors. Without `async_op` the call is done when it returns, and its Work only keeps the interface
+/// uniform. On GPUs "done" follows the order of streams (see Work): the call is ordered after the caller's current
+/// stream, and that stream after the call.
 ///
-/// Tensors are dense or not (then they are packed), of any dtype, empty ones included, on a device that the backend
-/// takes. Nothing is differentiated: what is written counts as changed in place, so that backward() notices, leaves
-/// that require a gradient may be written (as under NoGradGuard), results of recorded ops only under NoGradGuard.
+/// Tensors may be of any dtype, empty, and not dense (they are packed then), on a device that the backend takes. Calls
+/// are not differentiable. Written tensors count as changed in place, so that backward() notices. Leaves that require a
+/// gradient may be written, as under NoGradGuard; results of recorded ops only under NoGradGuard.
 ///
-/// After any CommError the group is dead: all later calls, on every rank, throw at once, saying what was first. Errors
-/// in a rank's own arguments (ShapeError, DTypeError, ConfigError, AutogradError) come before the other ranks know of
-/// the call, and leave the group as it is.
+/// After any CommError the group is dead: every later call on every rank throws at once and names the first error.
+/// Errors in a rank's own arguments (ShapeError, DTypeError, ConfigError, AutogradError) are thrown before other ranks
+/// learn of the call and leave the group usable.
 ///
-/// Thread safety: any thread may call, but the order of calls must be the same on all ranks, so it is normally one.
+/// Thread safety: any thread may call. The order of calls must be the same on all ranks, so normally one thread calls.
 class TANDEM_API ProcessGroup {
  public:
-  /// One over `backend`; all its ranks make one. Throws ConfigError for a timeout of 0.
+  /// Makes a group over `backend`; all ranks must make one. Throws ConfigError for a timeout of 0.
   explicit ProcessGroup(std::unique_ptr<Backend> backend, const ProcessGroupOptions& options = {});
-  /// Finishes what is on its way. While an exception unwinds this rank, the others learn that it is lost instead.
+  /// Finishes pending calls. If an exception is unwinding this rank, the other ranks are told instead that it is lost.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
-  /// Of the caller, from 0.
+  /// The caller's rank, from 0.
   int rank() const noexcept;
-  /// How many ranks there are.
+  /// The number of ranks.
   int size() const noexcept;
-  /// What carries the data: "local".
+  /// The name of the backend that carries the data: "local".
   std::string_view backend() const noexcept;
   /// See ProcessGroupOptions.
   std::chrono::milliseconds timeout() const;
-  /// For later calls. Throws ConfigError unless it is more than 0.
+  /// Sets the timeout of later calls. Throws ConfigError unless it is more than 0.
   void set_timeout(std::chrono::milliseconds timeout);
 
-  /// Everybody's `tensor` becomes that of rank `src`.
+  /// Sets every rank's `tensor` to that of rank `src`.
   Work broadcast(const Tensor& tensor, int src, bool async_op = false);
-  /// Everybody's `tensor` becomes the reduction of all: the same bits everywhere.
+  /// Sets every rank's `tensor` to the reduction of all: the same bits everywhere.
   Work all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::sum, bool async_op = false);
-  /// The same on rank `dst` alone; the others' tensors stay as they are.
+  /// Like all_reduce(), but only rank `dst` gets the result; the other ranks' tensors are unchanged.
   Work reduce(const Tensor& tensor, int dst, ReduceOp op = ReduceOp::sum, bool async_op = false);
-  /// tensor_list[r] becomes rank r's `tensor`; all have one shape and dtype.
+  /// Sets tensor_list[r] to rank r's `tensor`. All ranks must use one shape and dtype.
   Work all_gather(const std::vector<Tensor>& tensor_list, const Tensor& tensor, bool async_op = false);
-  /// output[r] becomes rank r's `input`: `output` is [size(), input's shape...], or joined along the first dimension.
+  /// Sets output[r] to rank r's `input`. `output` is [size(), input's shape...], or the inputs joined along the first
+  /// dimension.
   Work all_gather_into_tensor(const Tensor& output, const Tensor& input, bool async_op = false);
-  /// Everybody's `output` becomes the reduction of all ranks' input_list[rank()].
+  /// Sets every rank's `output` to the reduction of all ranks' input_list[rank()].
   Work reduce_scatter(const Tensor& output, const std::vector<Tensor>& input_list, ReduceOp op = ReduceOp::sum,
                       bool async_op = false);
-  /// The same for `input` [size(), output's shape...], or joined along the first dimension.
+  /// Like reduce_scatter(), for an `input` [size(), output's shape...], or joined along the first dimension.
   Work reduce_scatter_tensor(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::sum,
                              bool async_op = false);
-  /// On rank `dst`, gather_list[r] becomes rank r's `tensor`; the others give no list.
+  /// Sets gather_list[r] on rank `dst` to rank r's `tensor`. The other ranks pass no list.
   Work gather(const Tensor& tensor, const std::vector<Tensor>& gather_list = {}, int dst = 0, bool async_op = false);
-  /// Everybody's `tensor` becomes rank src's scatter_list[rank()]; the others give no list.
+  /// Sets every rank's `tensor` to rank src's scatter_list[rank()]. The other ranks pass no list.
   Work scatter(const Tensor& tensor, const std::vector<Tensor>& scatter_list = {}, int src = 0, bool async_op = false);
-  /// output_list[r] becomes rank r's input_list[rank()]; all have one shape and dtype.
+  /// Sets output_list[r] to rank r's input_list[rank()]. All ranks must use one shape and dtype.
   Work all_to_all(const std::vector<Tensor>& output_list, const std::vector<Tensor>& input_list, bool async_op = false);
-  /// The same for equal parts of the first dimension, whose size is a multiple of size().
+  /// Like all_to_all(), for equal parts of the first dimension, whose size must be a multiple of size().
   Work all_to_all_single(const Tensor& output, const Tensor& input, bool async_op = false);
-  /// To one recv() with this tag on rank `dst`. It returns once `tensor` may be changed, received or not.
+  /// Sends to one recv() with this tag on rank `dst`. Returns once `tensor` may be changed, whether received or not.
   void send(const Tensor& tensor, int dst, int tag = 0);
-  /// Fills `tensor` with what rank `src` sent with this tag, first come first served; another dtype or shape is a
+  /// Fills `tensor` with the first message that rank `src` sent with this tag. A different dtype or shape is a
   /// mismatch.
   void recv(const Tensor& tensor, int src, int tag = 0);
-  /// send() on the group's thread.
+  /// Like send(), on the group's thread.
   Work isend(const Tensor& tensor, int dst, int tag = 0);
-  /// recv() on the group's thread. What is called later waits for it, but for sends, up to the next collective.
+  /// Like recv(), on the group's thread. Later calls wait for it, except sends before the next collective.
   Work irecv(const Tensor& tensor, int src, int tag = 0);
-  /// Returns when all ranks are here.
+  /// Returns when all ranks have called it.
   Work barrier(bool async_op = false);
 
-  /// A group of some of these ranks, which are numbered in ascending order there. All ranks of this group call it with
-  /// the same `ranks`; those who are not among them get null. It has this group's timeout.
+  /// Makes a group of some of these ranks, numbered in ascending order. All ranks of this group call it with the same
+  /// `ranks`; those not listed get null. The new group has this group's timeout.
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks);
 
-  /// An all-reduce that is repeated: its ranks are compared once, now, and then no more, and starting it allocates
-  /// nothing. `memory` is dense; it is what the reducer of gradients uses, on ranges of a ParameterStore. A collective.
+  /// Makes an all-reduce that can be repeated. Ranks compare the call once, now, and not again; starting it allocates
+  /// nothing. `memory` is dense. The gradient reducer uses it on ranges of a ParameterStore. A collective.
   PlannedAllReduce plan_all_reduce(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum);
 
-  /// Returns when all that was started is done, on GPUs as well: the host waits. Throws the CommError of a call that
-  /// nobody has waited for.
+  /// Blocks the host until all started calls are done, on GPUs as well. Throws the CommError of a call that was never
+  /// waited for.
   void wait_all();
-  /// Ends all calls, on every rank, those to come as well, with a CommError that gives `reason`. From any thread.
+  /// Ends all pending and later calls, on every rank, with a CommError that gives `reason`. May be called from any
+  /// thread.
   void abort(std::string_view reason);
 
-  /// Used by DistributedDataParallel, which may outlive the group.
+  /// Called by DistributedDataParallel, which may outlive the group.
   const std::shared_ptr<detail::CommQueue>& queue() const noexcept { return queue_; }
 
  private:
   std::shared_ptr<detail::CommQueue> queue_;
-  int exceptions_;  // that were on their way when it was made
+  int exceptions_;  // uncaught exceptions when the group was made
 };
 
 }  // namespace tandem::inline v0::parallel

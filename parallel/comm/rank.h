@@ -5,23 +5,23 @@
 
 namespace tandem::inline v0::parallel {
 
-/// What the threads that work for one rank have in common. Where ranks are threads (spawn()) it crosses the pool, the
-/// lanes of a backward pass and the loader's threads; threads that a program makes itself belong to no rank. Where
-/// ranks are processes (ProcessGroupGuard) it is all threads'.
+/// Context shared by the threads that work for one rank. Where ranks are threads (spawn()), the pool, the lanes of a
+/// backward pass and the loader's threads inherit it; threads that the program starts itself belong to no rank. Where
+/// ranks are processes (ProcessGroupGuard), all threads share it.
 struct RankContext {
-  ProcessGroup* group;  // of all ranks
+  ProcessGroup* group;  // the group of all ranks
 };
 
 /// Whether the calling thread belongs to a rank that has a default process group.
 TANDEM_API bool is_initialized() noexcept;
-/// The group of all ranks, as the calling thread's rank sees it. Throws ConfigError where there is none.
+/// The group of all ranks as the calling thread's rank sees it. Throws ConfigError if the rank has none.
 TANDEM_API ProcessGroup& default_group();
-/// Number of the calling thread's rank in the default group. Throws as that does.
+/// The calling thread's rank in the default group. Throws like default_group().
 TANDEM_API int get_rank();
-/// How many ranks the default group has. Throws as that does.
+/// The number of ranks in the default group. Throws like default_group().
 TANDEM_API int get_world_size();
 
-/// Internal: who the threads of this process belong to unless they are a rank of their own; null: nobody.
+/// Internal: sets the rank of all threads of this process that are no rank of their own; null: no rank.
 void set_process_rank(const RankContext* context) noexcept;
 
 }  // namespace tandem::inline v0::parallel

@@ -7,9 +7,9 @@ namespace tandem::inline v0::parallel {
 
 namespace {
 
-constexpr std::uint64_t kSlice = 100'000;  // ns, the shortest that Linux knows
+constexpr std::uint64_t kSlice = 100'000;  // ns; Linux's minimum
 
-// Linux's struct sched_attr, which older C libraries lack.
+// Linux's struct sched_attr, which older C libraries do not declare.
 struct Attributes {
   std::uint32_t size = sizeof(Attributes);
   std::uint32_t policy = 0;
@@ -21,7 +21,7 @@ struct Attributes {
   std::uint64_t period = 0;
 };
 
-// What it was. Other policies than the usual one stay.
+// Sets the slice and returns the previous one. Leaves threads with another policy than the default unchanged.
 std::uint64_t set_slice(std::uint64_t slice) noexcept {
   Attributes attributes;
   if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0 || attributes.policy != 0) {

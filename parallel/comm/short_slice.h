@@ -2,13 +2,13 @@
 
 #include <cstdint>
 
-// Internal: threads that carry data while others compute.
+// Internal: scheduling of threads that carry data while other threads compute.
 
 namespace tandem::inline v0::parallel {
 
-/// While it lives, this thread, and those that it makes, run soon after they wake, and for a short time, although cores
-/// are busy: Linux lets a thread compute for milliseconds before one that came later, unless that asks for shorter
-/// slices (EEVDF, Linux 6.12). Where the system knows no such thing, nothing happens.
+/// While this object lives, this thread and the threads it starts run soon after they wake, even on busy cores, and for
+/// a short time each. By default Linux lets a running thread compute for milliseconds before a thread that wakes later,
+/// unless the latter asks for shorter slices (EEVDF, Linux 6.12). Has no effect on systems without this feature.
 class ShortSlice {
  public:
   ShortSlice() noexcept;
@@ -17,7 +17,7 @@ class ShortSlice {
   ShortSlice& operator=(const ShortSlice&) = delete;
 
  private:
-  std::uint64_t before_ = 0;  // ns
+  std::uint64_t before_ = 0;  // previous slice in ns
 };
 
 }  // namespace tandem::inline v0::parallel

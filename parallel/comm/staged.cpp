@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/copy.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/poll.h>
 #include <tandem/tensor/pinned.h>
@@ -17,10 +17,10 @@ namespace {
 
 using Kind = CollectiveKind;
 
-// Large enough for a network to be busy with, small enough for a copy to hide behind it.
+// Large enough to keep a network busy, small enough for a copy to overlap with it.
 constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-// How many times `numel` a rank gives and gets.
+// The sizes of a rank's input and output, in multiples of `numel`.
 struct Parts {
   std::int64_t in = 1;
   std::int64_t out = 1;
@@ -45,10 +45,10 @@ Parts parts_of(const Collective& call, int rank, int size) {
   return {0, 0};
 }
 
-// Whether its elements can go one after another.
+// Whether the call can be split into pieces by elements.
 bool is_divisible(Kind kind) { return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::broadcast; }
 
-// Page-locked memory of one call, beside the GPU's.
+// Page-locked host memory that mirrors a call's GPU memory.
 class Staging {
  public:
   Staging(void* gpu, Device device, std::int64_t bytes)
@@ -114,12 +114,12 @@ class StagedBackend final : public Backend {
   std::unique_ptr<Backend> host_;
 };
 
-// All copies down are queued at once, so that the next piece is on its way while the last one is on the network.
+// Queues all copies from the GPU at once, so that the next piece is copied while the network carries the previous one.
 void StagedBackend::run_on_gpu(const Collective& call, const Buffers& buffers, const CallTime& time) {
   const cuda::Stream stream = cuda::current_stream(buffers.device);
   const auto item = static_cast<std::int64_t>(item_size(call.dtype));
   const Parts parts = parts_of(call, rank(), size());
-  const bool in_place = buffers.in == buffers.out;  // or one begins with the other
+  const bool in_place = buffers.in == buffers.out;  // also true if one is the beginning of the other
   const std::int64_t in_parts = in_place ? std::max(parts.in, parts.out) : parts.in;
   const Staging in(const_cast<void*>(buffers.in), buffers.device, in_parts * buffers.numel * item);
   const Staging apart(buffers.out, buffers.device, in_place ? 0 : parts.out * buffers.numel * item);
@@ -133,7 +133,7 @@ void StagedBackend::run_on_gpu(const Collective& call, const Buffers& buffers, c
   };
   std::vector<Piece> pieces;
   std::int64_t first = 0;
-  do {  // a call of nothing is one, too
+  do {  // an empty call still runs once
     const std::int64_t numel = std::min(most, buffers.numel - first);
     in.copy_down(first * item, parts.in * numel * item);
     pieces.push_back({first, numel, std::nullopt});

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kFaults = {CommFault::peer_lost, CommFault::timeout, CommFault::mismatch, CommFault::aborted,
                                 CommFault::init};
 
-// The number at the beginning of `text` if `after` follows it.
+// The number at the beginning of `text`, if `after` follows it.
 std::optional<int> leading_rank(std::string_view text, std::string_view after) {
   int rank = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);

@@ -21,18 +21,18 @@
 
 namespace tandem::inline v0::parallel {
 
-/// What DataParallel leaves open.
+/// Options of DataParallel.
 struct DataParallelOptions {
-  std::optional<Device> output_device = std::nullopt;  // where outputs are gathered; by default the first device
-  int dim = 0;                                         // along which inputs are cut and outputs joined
-  bool allow_duplicate_devices = false;                // so that tests need one GPU only
+  std::optional<Device> output_device = std::nullopt;  // device for the gathered outputs; default: the first device
+  int dim = 0;                                         // dimension along which inputs are cut and outputs joined
+  bool allow_duplicate_devices = false;                // lets tests do with one GPU
 };
 
 namespace detail {
 
-/// All GPUs, if `devices` is empty.
+/// Returns `devices`, or all GPUs if it is empty.
 TANDEM_API std::vector<Device> devices_or_all_gpus(std::vector<Device> devices);
-/// The loss on the whole batch, from those of parts with so many rows.
+/// Joins the losses of parts with these numbers of rows into the loss on the whole batch.
 TANDEM_API Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                               Reduction reduction);
 
@@ -45,7 +45,7 @@ Argument<T> argument(const T& value) {
   }
 }
 
-/// Of what is cut up, which all has as many; 0 where nothing is.
+/// Size along `dim` of the tensors that are cut up, which is the same for all; 0 if there are none.
 template <class T>
 std::int64_t rows_of(T& part, int dim) {
   std::int64_t rows = 0;
@@ -56,24 +56,24 @@ std::int64_t rows_of(T& part, int dim) {
 
 }  // namespace detail
 
-/// One module on many devices, in one process: cuts each batch along its first dimension, computes the parts as
-/// replicas at the same time, and joins the outputs; in the backward pass the gradients of all replicas are summed into
-/// the module. The loop around it stays as it was:
+/// Runs one module on many devices in one process. Each batch is cut along its first dimension, replicas compute the
+/// parts at the same time, and the outputs are joined. The backward pass sums the gradients of all replicas into the
+/// module. The training loop stays the same:
 ///
 ///     parallel::DataParallel dp(model, {"cuda:0", "cuda:1"});
 ///     Tensor loss = nn::cross_entropy(dp(x), y);
 ///
-/// The module lives on the first device; the optimiser, state_dict(), train() and eval() are its own. Without devices
-/// it uses all GPUs, and where there are none it is a plain call. Buffers that replica 0 writes (running statistics)
-/// stay, those of other replicas are lost. With a loss on the gathered outputs, or by loss(), results are those of one
-/// device up to rounding. Random draws (dropout) differ from replica to replica.
+/// The module lives on the first device; use its own parameters, state_dict(), train() and eval(). Without devices all
+/// GPUs are used. Without GPUs a call is a plain call of the module. Buffers that replica 0 writes (running statistics)
+/// are kept; those of other replicas are lost. With a loss on the gathered outputs, or by loss(), results equal those
+/// of one device up to rounding. Random draws (dropout) differ between replicas.
 ///
 /// Zhang et al., "Dive into Deep Learning", 13.5; semantics of torch.nn.DataParallel.
 template <class M>
 class DataParallel {
  public:
-  /// Refers to `module`, which must live as long and stay where it is in memory. Throws ConfigError for a device that
-  /// is listed twice, DeviceError for one that is not there, or for GPUs mixed with CPU devices.
+  /// Refers to `module`, which must outlive this object and keep its address. Throws ConfigError for a repeated device,
+  /// DeviceError for a missing device and for GPUs mixed with CPU devices.
   explicit DataParallel(M& module, std::vector<Device> devices = {}, const DataParallelOptions& options = {})
       : module_(&module), options_(options) {
     devices = detail::devices_or_all_gpus(std::move(devices));
@@ -82,16 +82,17 @@ class DataParallel {
     }
   }
 
-  /// The wrapped module, as what it is: dp.module().fc1.
+  /// The wrapped module with its own type: dp.module().fc1.
   M& module() const noexcept { return *module_; }
-  /// Empty where it is a plain call.
+  /// The devices; empty if calls are plain calls.
   std::vector<Device> devices() const { return replicas_ ? replicas_->devices() : std::vector<Device>(); }
-  /// What was copied to replicas so far: parameters that changed, and buffers.
+  /// Bytes copied to replicas so far: changed parameters, and buffers.
   std::int64_t bytes_copied() const noexcept { return replicas_ ? replicas_->bytes_copied() : 0; }
 
-  /// module(args...) on the whole batch. What holds tensors (structure.h) is cut up, other values go to all replicas.
-  /// Of fewer rows than devices, and of arguments without tensors, as many replicas are computed as there are parts.
-  /// Throws what scatter(), gather() and the module throw, and DeviceError when the module is not on the first device.
+  /// Calls module(args...) on the whole batch. Arguments that hold tensors (structure.h) are cut up, other values go to
+  /// all replicas. With fewer rows than devices, only as many replicas compute as there are parts; if no argument holds
+  /// tensors, all compute; without arguments, only replica 0. Throws the errors of scatter(), gather() and the module,
+  /// and DeviceError when the module is not on the first device.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -112,11 +113,11 @@ class DataParallel {
     return gather(std::move(outputs), output_device(), options_.dim);
   }
 
-  /// The loss on the whole batch, computed where the outputs are, which are never gathered:
-  /// `dp.loss([](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, x, y)`. `loss` gives a
-  /// scalar for its part of the batch: the mean over its rows, which are then weighted by their number, or
-  /// (Reduction::sum) the sum. So it equals that on one device unless `loss` weights rows itself (class weights,
-  /// ignored targets): take the sum, and divide. `inputs` may be a tuple of arguments.
+  /// The loss on the whole batch, computed on each replica's device without gathering outputs:
+  /// `dp.loss([](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, x, y)`.
+  /// `loss` returns a scalar for its part of the batch: the mean over rows, which is then weighted by the number of
+  /// rows, or the sum (Reduction::sum). The result equals that on one device unless `loss` itself weights rows (class
+  /// weights, ignored targets): take the sum then, and divide. `inputs` may be a tuple of arguments.
   template <class Loss, class Inputs, class Targets>
   Tensor loss(const Loss& loss, const Inputs& inputs, const Targets& targets, Reduction reduction = Reduction::mean) {
     const auto of_part = [&](const Inputs& in, const Targets& target) -> Tensor {
@@ -154,7 +155,7 @@ class DataParallel {
     }
   }
 
-  // fn on every part, each in its replica.
+  // Runs fn on every part, each in its replica.
   template <class Fn, class Arguments>
   auto run(const Fn& fn, const std::vector<Arguments>& parts) {
     const auto lock = replicas_->lock();
@@ -171,8 +172,8 @@ class DataParallel {
   std::optional<Replicas> replicas_;
 };
 
-/// module(inputs) on several devices, once: what a DataParallel that is made for this call would give. `inputs` may be
-/// a tuple of arguments.
+/// Calls module(inputs) once on several devices, like a DataParallel made for this call. `inputs` may be a tuple of
+/// arguments.
 template <class M, class Inputs>
 auto data_parallel(M& module, const Inputs& inputs, const std::vector<Device>& devices = {},
                    const DataParallelOptions& options = {}) {

@@ -47,7 +47,7 @@ std::vector<Tensor> as_rows(const std::vector<Tensor>& scalars) {
   return rows;
 }
 
-// Each replica's part of the gradient, on its device.
+// Delivers a replica's part of the gradient on the replica's device.
 void deliver_part(Gradients& g, std::uint32_t input, const View& part, Device device) {
   if (tandem::detail::share_memory(part.device(), device)) {
     g.deliver(input, tandem::detail::seen_from(device, part), false);

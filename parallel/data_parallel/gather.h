@@ -7,24 +7,24 @@
 
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
-#include <tandem/parallel/data_parallel/structure.h>
+#include <tandem/parallel/structure.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
 
-/// Joins what the replicas gave, along `dim`, on `target`. Tensors without dimensions become a vector of as many as
-/// there are replicas (and a warning says so, once). Differentiable: each replica's part of the gradient goes back to
-/// it. Throws ShapeError when sizes differ outside `dim`, DTypeError, ConfigError for tensors that some replicas left
-/// undefined; if all did, the result is undefined.
+/// Joins the replicas' outputs along `dim` on `target`. Scalars become a vector with one element per replica (a warning
+/// says so once). Differentiable: each replica gets its part of the gradient. Throws ShapeError when sizes differ
+/// outside `dim`, DTypeError for different dtypes, ConfigError for tensors that only some replicas left undefined. If
+/// all did, the result is undefined.
 TANDEM_API Tensor gather(const std::vector<Tensor>& outputs, Device target, int dim = 0);
 
 namespace detail {
-/// Throws ConfigError: a plain value in the outputs of two replicas is not the same.
+/// Throws ConfigError: the outputs of two replicas differ in a plain value.
 [[noreturn]] TANDEM_API void throw_values_differ();
 }  // namespace detail
 
-/// The same for everything that holds tensors (structure.h). All replicas must have built it alike, with the same plain
-/// values (ConfigError).
+/// Joins outputs of any type that holds tensors (structure.h). All replicas must have built them alike, with the same
+/// plain values (ConfigError).
 template <HoldsTensors T>
   requires(!std::derived_from<T, Tensor>)
 T gather(std::vector<T> outputs, Device target, int dim = 0) {

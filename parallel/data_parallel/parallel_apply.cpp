@@ -13,10 +13,10 @@ namespace tandem::inline v0::parallel::detail {
 
 namespace {
 
-// Of a replica: the same whatever the threads do, and for replica 0 those that the caller would draw.
+// The seed of a replica. It does not depend on threads, and replica 0 draws the numbers that the caller would draw.
 std::uint64_t seed_of_replica(std::uint64_t seed, std::size_t index) { return seed + 0x9e3779b97f4a7c15U * index; }
 
-// Blocks of random numbers that no other thread may draw meanwhile; what is not needed is given back.
+// A block of random numbers reserved against draws by other threads. Unused numbers are given back.
 constexpr std::uint64_t kMostDrawn = std::uint64_t{1} << 40;
 
 std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& replica) {
@@ -69,7 +69,7 @@ void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(
     }
     drawn[k] = generator.offset() - offset;
   });
-  if (drawn_from.offset() == offset + kMostDrawn) {  // else another thread goes on behind it
+  if (drawn_from.offset() == offset + kMostDrawn) {  // else another thread has drawn since
     drawn_from.set_offset(offset + *std::max_element(drawn.begin(), drawn.end()));
   }
   for (std::size_t k = 0; k < count; ++k) {

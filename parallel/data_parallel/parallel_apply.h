@@ -11,25 +11,25 @@
 
 #include <tandem/core/export.h>
 #include <tandem/core/function_ref.h>
+#include <tandem/parallel/data_parallel/replica.h>
 #include <tandem/parallel/data_parallel/replicate.h>
-#include <tandem/parallel/data_parallel/structure.h>
-#include <tandem/parallel/replica.h>
+#include <tandem/parallel/structure.h>
 
 namespace tandem::inline v0::parallel {
 
 namespace detail {
 
-/// Calls body(k) for the first `count` replicas, each with its frame, device and random numbers, on a thread of the
-/// pool where there is one. All are waited for; then what the first of them threw is thrown again, tandem's errors with
-/// the replica in their text.
+/// Calls body(k) for the first `count` replicas, each with its frame, device and random numbers, on the threads of the
+/// pool. Waits for all, then rethrows the exception of the lowest replica. tandem's own errors name the replica in
+/// their text.
 TANDEM_API void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body);
-/// A parameter or buffer that is handed out becomes what it is in this replica.
+/// Turns a parameter or buffer that a replica returns into the replica's own tensor.
 TANDEM_API void leave_frame(Tensor& result);
-/// See last_failure(). Sets nothing.
+/// Storage of last_failure() for this thread. Does not change it.
 TANDEM_API std::optional<ReplicaInfo>& failed_replica() noexcept;
 
-/// What a replica is called with: its own copy of what holds tensors (of a parameter: a tensor), the others by
-/// reference.
+/// Type of an argument of a replica's call: a value of its own if it holds tensors (for a parameter: a tensor),
+/// otherwise a reference.
 template <class T>
 using Argument = std::conditional_t<std::derived_from<T, Tensor>, Tensor,
                                     std::conditional_t<HoldsTensors<T>, T, std::reference_wrapper<const T>>>;
@@ -45,10 +45,10 @@ const T& value_of(const std::reference_wrapper<const T>& argument) {
 
 }  // namespace detail
 
-/// fn(inputs[k]...) as replica k, for all k at once; fn is a module or anything that calls it. Returns what each gave,
-/// in order. The thread's grad mode and all else that it carries hold in the replicas, too. Replicas may run one after
-/// another where there are fewer threads (set_num_threads()), so they must not wait for each other. Exceptions: all
-/// replicas are waited for, then that of the lowest index is thrown again; last_failure() says whose it was.
+/// Calls fn(inputs[k]...) as replica k, for all k at once; fn is a module or a function that calls one. Returns the
+/// results in order. The thread's grad mode and other thread state apply in the replicas too. With fewer threads than
+/// replicas (set_num_threads()) these run one after another, so they must not wait for each other. If replicas throw,
+/// all are waited for, and the exception of the lowest index is rethrown; last_failure() names the replica.
 template <class Fn, class... Args>
 auto parallel_apply(const Fn& fn, const std::vector<std::tuple<Args...>>& inputs, Replicas& replicas) {
   const auto call = [&](const std::tuple<Args...>& arguments) {

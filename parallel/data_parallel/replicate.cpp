@@ -20,7 +20,8 @@ using tandem::detail::View;
 
 namespace {
 
-// Each gets as many rows as the others, so the weakest sets the pace and the limit.
+// Warns of GPUs of different size. Each gets the same number of rows, so the weakest sets the pace and the memory
+// limit.
 void warn_of_imbalance(const std::vector<Device>& devices) {
   if (devices[0].type != DeviceType::cuda) {
     return;
@@ -67,11 +68,11 @@ struct Replicas::Impl {
   std::vector<std::unique_ptr<core::Frame>> frames;
   std::vector<Tensor> parameters;
   std::vector<Tensor> buffers;
-  std::vector<StandIns> parameter_values;  // by replica; unused where it is on the module's device
-  std::vector<StandIns> buffer_values;     // by replica, but the first
+  std::vector<StandIns> parameter_values;  // by replica; unused on the module's device
+  std::vector<StandIns> buffer_values;     // by replica, except the first
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
-  std::mutex in_use;  // a child that was forked meanwhile could not go on with frames that are half bound, anyway
+  std::mutex in_use;  // not fork-safe: a forked child could not use half-bound frames anyway
 
   Impl(nn::ModuleRef m, std::vector<Device> d)
       : module(std::move(m)),
@@ -85,7 +86,7 @@ struct Replicas::Impl {
     }
   }
 
-  // On the module's own device a parameter needs no other name.
+  // A parameter on the module's own device needs no stand-in.
   bool is_module_device(std::size_t k) const { return devices[k] == devices[0]; }
 
   static bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
@@ -93,7 +94,7 @@ struct Replicas::Impl {
                       [](const Tensor& x, const Tensor& y) { return x.unresolved() == y.unresolved(); });
   }
 
-  // The module may have got other parameters since.
+  // Updates the lists, because the module may have new parameters.
   void find_slots() {
     std::vector<Tensor> p = module.parameters();
     std::vector<Tensor> b = module.buffers();
@@ -136,7 +137,7 @@ struct Replicas::Impl {
     }
   }
 
-  // Those that get gradients are results of `node`, which is null where nothing is recorded.
+  // Binds the parameters. Those that get gradients are results of `node`, which is null unless gradients are recorded.
   void bind_parameters(std::size_t k, const core::Ref<autograd::Node>& node) {
     if (is_module_device(k)) {
       return;

@@ -50,7 +50,7 @@ GradientLayout::Blocks GradientLayout::take_blocks(std::size_t count) const {
   }
   blocks.resize(count);
   for (View& block : blocks) {
-    if (block.defined() && !block.storage->is_unique()) {  // a hook kept what it was given
+    if (block.defined() && !block.storage->is_unique()) {  // a hook kept a gradient in this block
       block = {};
     }
   }
@@ -67,7 +67,7 @@ ReplicateNode::ReplicateNode(std::shared_ptr<const GradientLayout> layout, std::
       layout_(std::move(layout)),
       replicas_(replicas) {
   connect(layout_->parameters);
-  set_leaf_depth();  // after all that the first replica adds to the parameters' gradients
+  set_leaf_depth();  // runs after all that the first replica adds to the parameters' gradients
 }
 
 View& ReplicateNode::block(std::size_t replica, std::size_t group) {
@@ -79,7 +79,7 @@ View& ReplicateNode::block(std::size_t replica, std::size_t group) {
   return blocks_[replica * groups + group];
 }
 
-// Only the lane of the replica's device asks.
+// Called only on the lane of the replica's device.
 View ReplicateNode::gradient_memory(std::uint32_t i) {
   const std::size_t parameter = i % layout_->parameters.size();
   const GradientLayout::Member& member = layout_->members[parameter];
@@ -101,13 +101,13 @@ bool ReplicateNode::is_in_block(const View& gradient, std::size_t replica, std::
   return whole.defined() && gradient.storage.get() == whole.storage.get() && gradient.offset == member.segment.offset;
 }
 
-/// What is added: to one parameter's gradient, or to those of several that are neighbours everywhere.
+/// A sum into one parameter's gradient, or into those of several parameters that are neighbours in all blocks.
 struct ReplicateNode::Sum {
   Destination to;
-  std::vector<View> parts;  // of the replicas, in order; undefined where there is none
-  bool joins = false;       // all lies in blocks, gaps between parameters included
+  std::vector<View> parts;  // one per replica, in order; undefined for none
+  bool joins = false;       // everything lies in blocks, including gaps between parameters
 
-  // The rest of a run begins where this ends.
+  // Extends this sum by `next` if both are neighbours.
   bool extend(const Sum& next) {
     const bool neighbours = joins && next.joins && to.accumulate == next.to.accumulate &&
                             to.view.storage.get() == next.to.view.storage.get() &&

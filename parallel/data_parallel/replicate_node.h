@@ -11,8 +11,8 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Internal: where the trained parameters of a module are, and so the gradients that replicas compute for them: those
-/// of one ParameterStore lie in one block of memory, as there, and are added up as a whole.
+/// Internal: the memory layout of a module's trained parameters, which replicas use for their gradients. Gradients of
+/// one ParameterStore lie in one block in the store's order and are added as a whole.
 struct GradientLayout {
   struct Member {
     std::size_t group;
@@ -20,30 +20,31 @@ struct GradientLayout {
   };
   struct Group {
     std::shared_ptr<ParameterStore> store;
-    std::vector<std::size_t> members;  // parameters in the order of memory
+    std::vector<std::size_t> members;  // parameters in memory order
   };
   std::vector<Tensor> parameters;
-  std::vector<Member> members;  // of each parameter
+  std::vector<Member> members;  // one per parameter
   std::vector<Group> groups;
 
-  /// Memory for the gradients of replicas, a block for each replica and group: kept from step to step, since to ask the
-  /// system for it costs more than a small step.
+  /// Memory for the gradients of replicas: one block per replica and group. Blocks are kept from step to step, because
+  /// allocating them costs more than a small step.
   using Blocks = std::vector<tandem::detail::View>;
   Blocks take_blocks(std::size_t count) const;
   void give_back(Blocks blocks) const;
 
-  /// Packs parameters that are in no store yet.
+  /// Packs parameters that are not in a store yet.
   explicit GradientLayout(std::vector<Tensor> trained);
-  /// Whether all of them are still where they were.
+  /// Whether all parameters still have the same places.
   bool holds() const;
 
  private:
-  mutable std::mutex mutex_;  // passes of several threads may end at a time
+  mutable std::mutex mutex_;  // passes of several threads may end at once
   mutable std::vector<Blocks> spare_;
 };
 
-/// Internal: the parameters of all replicas but the first, as results of the module's: its backward sums their
-/// gradients into the module's, when all have arrived. Result r * P + p is parameter p of replica r + 1.
+/// Internal: the parameters of all replicas except the first, as results of the module's parameters. The backward
+/// function sums their gradients into the module's once all have arrived. Result r * P + p is parameter p of replica r
+/// + 1.
 class ReplicateNode final : public autograd::Node {
  public:
   ReplicateNode(std::shared_ptr<const GradientLayout> layout, std::size_t replicas);
@@ -63,7 +64,7 @@ class ReplicateNode final : public autograd::Node {
   std::shared_ptr<const GradientLayout> layout_;
   std::size_t replicas_;
   std::mutex mutex_;               // replicas ask at the same time
-  GradientLayout::Blocks blocks_;  // by replica and group; taken when first asked for
+  GradientLayout::Blocks blocks_;  // by replica and group; allocated at first use
 };
 
 }  // namespace tandem::inline v0::parallel

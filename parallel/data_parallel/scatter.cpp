@@ -15,7 +15,7 @@ using tandem::detail::View;
 
 namespace {
 
-// `part` as `device` has it: seen where it is, or copied.
+// Returns `part` on `device`: the same memory if both devices share memory, else a copy.
 View placed(const View& part, Device device) {
   if (tandem::detail::share_memory(part.device(), device)) {
     return tandem::detail::seen_from(device, part);
@@ -25,7 +25,7 @@ View placed(const View& part, Device device) {
   return there;
 }
 
-// The gradient of the whole is made of the parts'; what nothing depended on is 0.
+// Returns the backward function: joins the parts' gradients. A part without gradient counts as 0.
 auto join_gradients(int dim, std::vector<std::int64_t> starts, std::vector<std::int64_t> lengths) {
   return [dim, starts = std::move(starts), lengths = std::move(lengths)](Gradients& g) {
     const Destination to = g.destination(0);

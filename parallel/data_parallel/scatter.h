@@ -5,25 +5,26 @@
 
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
-#include <tandem/parallel/data_parallel/structure.h>
+#include <tandem/parallel/structure.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
 
-/// Cuts a tensor along `dim` into one part for each device, and puts it there: parts of ceil(size / devices) elements,
-/// as PyTorch cuts, so that 9 rows on 4 devices are 3, 3 and 3. There may thus be fewer parts than devices; no rows
-/// are one empty part. A tensor without dimensions goes to every device as it is. Differentiable: the gradient is that
-/// of all parts together. Between logical CPU devices nothing is copied.
+/// Cuts a tensor along `dim` into one part per device and moves each part to its device. Parts have ceil(size /
+/// devices) elements along `dim`, as in PyTorch: 9 rows on 4 devices give 3, 3 and 3. There may thus be fewer parts
+/// than devices. Zero rows give one empty part. A scalar goes to every device unchanged. Differentiable: the gradient
+/// joins those of all parts. Nothing is copied between logical CPU devices.
 TANDEM_API std::vector<Tensor> scatter(const Tensor& input, const std::vector<Device>& devices, int dim = 0);
 
 namespace detail {
-/// The parts of several tensors, which must be equally many: parts[tensor][device].
+/// The parts of several tensors, equally many of each: parts[tensor][device]. Throws ShapeError when tensors differ in
+/// size along `dim`.
 TANDEM_API std::vector<std::vector<Tensor>> scatter_all(const std::vector<Tensor>& inputs,
                                                         const std::vector<Device>& devices, int dim);
 }  // namespace detail
 
-/// The same for everything that holds tensors (structure.h): one T for each part; plain values are copied to all.
-/// Throws ShapeError when its tensors are not of one size along `dim`.
+/// Cuts any type that holds tensors (structure.h) into one T per part. Plain values are copied to all parts. Throws
+/// ShapeError when tensors differ in size along `dim`.
 template <HoldsTensors T>
   requires(!std::derived_from<T, Tensor>)
 std::vector<T> scatter(const T& inputs, const std::vector<Device>& devices, int dim = 0) {

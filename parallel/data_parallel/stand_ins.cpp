@@ -35,11 +35,11 @@ void StandIns::share(const std::vector<Tensor>& slots) {
   }
 }
 
-/// Slots that have changed: one, or several that are neighbours in their store.
+/// Changed slots: one, or several neighbours in a store.
 struct StandIns::Run {
   std::vector<std::size_t> members;
-  std::shared_ptr<ParameterStore> store;  // null for one that is in none
-  std::int64_t begin = 0, end = 0;        // there
+  std::shared_ptr<ParameterStore> store;  // null for a slot that is in no store
+  std::int64_t begin = 0, end = 0;        // range in the store
 
   bool extend(std::size_t slot, const ParameterStore::Place& place) {
     if (store == nullptr || place.store != store) {
@@ -124,7 +124,7 @@ StandIns::Block& StandIns::block_of(const std::shared_ptr<ParameterStore>& store
   if (known != blocks_.end()) {
     return *known;
   }
-  // Stores that no slot is in any more.
+  // Drop the blocks of stores that hold no slot any more.
   std::erase_if(blocks_, [&](const Block& block) {
     return std::none_of(all_.begin(), all_.end(), [&](const StandIn& s) { return s.place.store == block.store; });
   });

@@ -10,15 +10,16 @@
 
 namespace tandem::inline v0::parallel {
 
-/// Internal: what a module's parameters or buffers are on another device, kept from forward to forward. Those of one
-/// ParameterStore lie as there, so that all that an optimiser has changed is copied in one piece.
+/// Internal: copies of a module's parameters or buffers on another device, kept from forward to forward. Copies from
+/// one ParameterStore have the store's layout, so that all changes by an optimiser are copied in one piece.
 class StandIns {
  public:
   explicit StandIns(Device device) : device_(device) {}
 
-  /// Makes them equal to `slots`, without a copy: their memory is that of the device, too.
+  /// Makes the stand-ins share memory with `slots`, which the device can access.
   void share(const std::vector<Tensor>& slots);
-  /// Makes them equal to `slots`, copying what has changed on one of the sides. Returns how many bytes that were.
+  /// Makes the stand-ins equal to `slots`, copying those that have changed on either side. Returns the number of bytes
+  /// copied.
   std::int64_t copy(const std::vector<Tensor>& slots);
 
   const Tensor& operator[](std::size_t i) const { return all_[i].value; }
@@ -26,8 +27,8 @@ class StandIns {
  private:
   struct StandIn {
     Tensor value;
-    ParameterStore::Place place;                // of the slot
-    core::Ref<tandem::detail::Storage> source;  // whose elements it has
+    ParameterStore::Place place;                // place of the slot
+    core::Ref<tandem::detail::Storage> source;  // storage whose elements were copied
     std::int64_t offset = 0;
     std::uint32_t source_version = 0;
     std::uint32_t own_version = 0;

@@ -19,9 +19,9 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 constexpr double kMostMb = 25;
-constexpr double kMostMeant = 1 << 30;  // more, such as infinity, is all in one
+constexpr double kMostMeant = 1 << 30;  // larger values, including infinity, put all gradients into one bucket
 
-// Of `bytes`, in microseconds, on the slowest rank.
+// The time for `bytes`, in microseconds, on the slowest rank.
 double all_reduce_us(ProcessGroup& group, std::int64_t bytes) {
   using Clock = std::chrono::steady_clock;
   const TensorOptions on_cpu{.dtype = DType::f32, .device = Device(DeviceType::cpu, 0)};
@@ -65,7 +65,7 @@ BucketLimits bucket_limits(ProcessGroup& group, std::optional<double> bucket_cap
   return {bytes(1), bytes(kMostMb)};
 }
 
-Buckets make_buckets(const nn::NamedTensors& trained, const BucketLimits& limits) {
+Buckets::Buckets(const nn::NamedTensors& trained, const BucketLimits& limits) {
   std::vector<Tensor> parameters;
   std::unordered_map<const autograd::Leaf*, std::string> names;
   for (const auto& [name, parameter] : trained) {
@@ -73,44 +73,89 @@ Buckets make_buckets(const nn::NamedTensors& trained, const BucketLimits& limits
     names.emplace(autograd::leaf_of(*parameter.unresolved()), name);
   }
   ParameterStore::ensure(parameters);
-  Buckets buckets;
-  std::int64_t end = 0;  // where the last range ends in its store
+  std::int64_t end = 0;  // end of the last range in its store
   for (const Tensor& parameter : sorted_by_place(parameters)) {
     autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
     const ParameterStore::Place place = leaf->place;
     const ParameterStore::Segment& segment = place.store->segments()[place.segment];
     const tandem::detail::View& all = place.store->gradients();
     const auto item = static_cast<std::int64_t>(item_size(all.dtype));
-    const std::int64_t limit = buckets.ranges.size() <= 1 ? limits.first : limits.others;
-    const bool follows = !buckets.ranges.empty() && buckets.members.back().place.store == place.store &&
-                         end == segment.offset && buckets.ranges.back().gradients.numel() * item < limit;
+    const std::int64_t limit = ranges_.size() <= 1 ? limits.first : limits.second;
+    const bool follows = !ranges_.empty() && members_.back().place.store == place.store && end == segment.offset &&
+                         ranges_.back().gradients.numel() * item < limit;
     if (!follows) {
-      buckets.ranges.push_back({tandem::detail::narrow(all, 0, segment.offset, 0), buckets.members.size(), 0});
+      ranges_.push_back({tandem::detail::narrow(all, 0, segment.offset, 0), members_.size(), 0});
     }
-    BucketRange& range = buckets.ranges.back();
+    BucketRange& range = ranges_.back();
     range.gradients.sizes[0] += segment.padded;
-    range.last = buckets.members.size() + 1;
+    range.last = members_.size() + 1;
     end = segment.offset + segment.padded;
-    leaf->observed_as = buckets.members.size();
-    buckets.members.push_back({names.at(leaf), parameter, leaf, place, buckets.ranges.size() - 1});
+    leaf->observed_as = members_.size();
+    members_.push_back(
+        {names.at(leaf), parameter, leaf, place, ranges_.size() - 1, leaf->fresh() ? kBeforeWrapping : 0});
   }
-  return buckets;
 }
 
-std::vector<std::string> describe(const Buckets& buckets) {
+tandem::detail::View Buckets::memory_of(std::size_t member) const {
+  const ParameterStore::Place& place = members_[member].place;
+  const ParameterStore::Segment& segment = place.store->segments()[place.segment];
+  return tandem::detail::narrow(place.store->gradients(), 0, segment.offset, segment.padded);
+}
+
+std::vector<std::string> Buckets::describe() const {
   std::vector<std::string> lines;
-  for (std::size_t b = 0; b < buckets.ranges.size(); ++b) {
-    const BucketRange& range = buckets.ranges[b];
-    lines.push_back(fmt::format("bucket {} of gradients: {} {}, from '{}' to '{}'", b, range.gradients.dtype,
-                                range.gradients.numel(), buckets.members[range.first].name,
-                                buckets.members[range.last - 1].name));
-    for (std::size_t i = range.first; i < range.last; ++i) {
-      const BucketMember& member = buckets.members[i];
-      lines.push_back(
-          fmt::format("the gradient of '{}' {} as number {} in memory", member.name, member.parameter.shape(), i));
+  for (std::size_t b = 0; b < ranges_.size(); ++b) {
+    const auto& [gradients, first, last] = ranges_[b];
+    lines.push_back(fmt::format("bucket {} of gradients: {} {}, from '{}' to '{}'", b, gradients.dtype,
+                                gradients.numel(), members_[first].name, members_[last - 1].name));
+    for (std::size_t i = first; i < last; ++i) {
+      lines.push_back(fmt::format("the gradient of '{}' {} as number {} in memory", members_[i].name,
+                                  members_[i].parameter.shape(), i));
     }
   }
   return lines;
+}
+
+bool Buckets::has_new(std::size_t member) const {
+  return members_[member].leaf->fresh() && members_[member].arrived > reduced_;
+}
+
+bool Buckets::has_new_from(Origin origin) const {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (has_new(i) && (members_[i].arrived == kBeforeWrapping) == (origin == Origin::before_wrapping)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::int64_t Buckets::set_of_gradients() const {
+  std::uint64_t set = 0;
+  for (const BucketMember& member : members_) {
+    set = (set ^ (member.leaf->fresh() ? 1 : 0)) * 0x100000001b3ULL;  // FNV-1a; 0 if no member has a gradient
+  }
+  return static_cast<std::int64_t>(set);
+}
+
+std::uint64_t Buckets::parameter_versions() const {
+  std::uint64_t sum = 0;
+  for (const BucketMember& member : members_) {
+    sum += member.parameter.version();
+  }
+  return sum;
+}
+
+void Buckets::scale(std::size_t bucket, double factor) const {
+  if (factor != 1) {
+    const tandem::detail::View& values = ranges_[bucket].gradients;
+    tandem::detail::pointwise(kernels::PointwiseOp::mul_scalar, values, {&values}, {.s = factor});
+  }
+}
+
+void Buckets::scale_all(double factor) const {
+  for (std::size_t bucket = 0; bucket < ranges_.size(); ++bucket) {
+    scale(bucket, factor);
+  }
 }
 
 }  // namespace tandem::inline v0::parallel

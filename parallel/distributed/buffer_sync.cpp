@@ -46,8 +46,9 @@ bool has_bytes_of(const Tensor& buffer, const Tensor& place) {
 
 }  // namespace
 
-// A graph that saved the buffer stays good where nobody has changed the buffer. To compare would wait for a GPU: there
-// one that this rank has not written is taken for unchanged. If the sender has written it, its own graphs say so.
+// A graph that saved the buffer stays valid where no rank has changed the buffer. A comparison would wait for a GPU, so
+// a buffer on a GPU counts as unchanged when this rank has not written it. If the sender has written its own buffer,
+// the sender's graphs report that.
 void BufferSync::take(Member& member) {
   const Tensor& place = member.place;
   Tensor& buffer = member.buffer;

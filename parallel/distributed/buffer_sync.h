@@ -6,28 +6,28 @@
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/tensor/tensor.h>
 
-// Internal.
+// Internal: broadcast_buffers.
 
 namespace tandem::inline v0::parallel {
 
-/// Makes everybody's buffers those of one rank, all of one dtype and device in one broadcast. Graphs that saved a
-/// buffer stay good where it had these values already.
+/// Gives all ranks the buffers of one rank, with one broadcast for each dtype and device. A graph that saved a buffer
+/// stays valid if the buffer had the broadcast values already.
 class BufferSync {
  public:
-  /// `are_same`: whether all ranks have the same values now.
+  /// `are_same`: all ranks have the same values now.
   BufferSync(const std::vector<Tensor>& buffers, bool are_same);
-  /// A collective, unless there are no buffers.
+  /// A collective, unless the list of buffers was empty.
   void run(ProcessGroup& group, int from);
 
  private:
   struct Member {
     Tensor buffer;
-    Tensor place{};             // in the flat one
-    std::uint32_t version = 0;  // of the buffer, when it was the same on all ranks
+    Tensor place{};             // a part of `flat`
+    std::uint32_t version = 0;  // of the buffer, when all ranks had the same values
   };
   struct Part {
     std::vector<Member> members;
-    Tensor flat;  // all of them
+    Tensor flat;  // the members side by side
   };
   static void take(Member& member);
 

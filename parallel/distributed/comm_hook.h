@@ -9,32 +9,35 @@
 
 namespace tandem::inline v0::parallel {
 
-/// What a CommHook is given: the gradients of some parameters that lie side by side.
+/// The argument of a CommHook: gradients of parameters that lie side by side.
 struct GradBucket {
   std::size_t index;  // from 0, in the order in which buckets leave
-  std::size_t count;  // how many there are
-  Tensor gradients;   // one dimension, gaps between parameters (0) included; where the result belongs
+  std::size_t count;  // of buckets
+  Tensor gradients;   // one dimension, with gaps of 0 between parameters; the hook writes its result here
 };
 
-/// How DistributedDataParallel reduces a bucket. It is called in the backward pass, as soon as the bucket's last
-/// gradient is there, to start what may go on meanwhile; and returns what is to be done at the end of the pass, in the
-/// order of buckets. Then `gradients` must be the same on all ranks: the mean, if it is to be what one device computes.
+/// Reduces a bucket for DistributedDataParallel. The backward pass calls the hook as soon as the bucket's last gradient
+/// is there; the hook starts its communication and returns a function that finishes it (or an empty one). The end of
+/// the pass calls these functions in the order of buckets. After them `gradients` must be the same on all ranks: the
+/// mean, if the result is to be that of one device.
 ///
 ///     ddp.register_comm_hook([](ProcessGroup& group, const GradBucket& bucket) -> std::function<void()> {
 ///       Work work = group.all_reduce(bucket.gradients, ReduceOp::avg, true);
 ///       return [work]() mutable { work.wait(); };
 ///     });
 ///
-/// All ranks register the same hook. Names as in PyTorch, which also hands out the undivided bucket.
+/// All ranks must register the same hook. The names are PyTorch's. As in PyTorch, the bucket is not yet divided by the
+/// number of ranks.
 using CommHook = std::function<std::function<void()>(ProcessGroup& group, const GradBucket& bucket)>;
 
-/// The mean in the order of ranks, in f32 for 16-bit gradients: an all-to-all of slices, each rank's sum of its own,
-/// and an all-gather. So the result has the same bits for any size of buckets and over any backend; local ranks and
-/// Gloo have them anyway, NCCL's own all-reduce does not, and moves as many bytes.
+/// Sums in the order of ranks, in f32 for 16-bit gradients: an all-to-all of slices, each rank's sum of its own slice,
+/// and an all-gather. The mean then has the same bits for any size of buckets and over any backend. Local ranks and
+/// Gloo give these bits without a hook; NCCL's own all-reduce moves as many bytes and does not.
 TANDEM_API CommHook fixed_order_hook();
-/// Sends gradients as bf16, half of the bytes: rounded before, summed in f32, and rounded once more.
+/// Sends gradients as bf16, half of the bytes: they are rounded, summed in f32, and rounded once more.
 TANDEM_API CommHook bf16_compress_hook();
-/// The same as f16. Gradients above 65504 become infinite: with a GradScaler, or small ones.
+/// Sends gradients as f16 in the same way. A gradient above 65504 becomes infinite: use a GradScaler, or the hook for
+/// bf16.
 TANDEM_API CommHook fp16_compress_hook();
 
 }  // namespace tandem::inline v0::parallel

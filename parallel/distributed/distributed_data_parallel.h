@@ -12,39 +12,39 @@
 #include <tandem/core/step_times.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/process_group.h>
-#include <tandem/parallel/data_parallel/structure.h>
 #include <tandem/parallel/distributed/comm_hook.h>
+#include <tandem/parallel/structure.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
 
 class Reducer;
 
-/// What DistributedDataParallel leaves open. Names as in PyTorch.
+/// Options of DistributedDataParallel, with PyTorch's names.
 struct DistributedOptions {
-  /// The ranks that train together, which must outlive the wrapper; by default the default group. Null, what a rank
-  /// outside of a sub-group gets, is an error.
+  /// The ranks that train together, by default the default group. The group must outlive the wrapper. A rank outside
+  /// of a sub-group has null here, which is an error.
   std::optional<ProcessGroup*> process_group = std::nullopt;
-  /// Everybody's buffers (running statistics) become those of rank 0, at the end of each backward pass.
+  /// At the end of each backward pass all ranks get the buffers (running statistics) of rank 0.
   bool broadcast_buffers = true;
-  /// Everybody begins with the parameters and buffers of rank 0.
+  /// All ranks begin with the parameters and buffers of rank 0.
   bool init_sync = true;
-  /// After how many MiB of gradients a bucket leaves. By default 25 where ranks share memory (threads, and processes of
-  /// one host); over Gloo's network what is measured at construction, 1 to 25; else 1 first, then 25.
+  /// MiB of gradients after which a bucket leaves. The default is 25 where ranks share memory (threads, and processes
+  /// of one host); over Gloo's network 1 to 25, as measured at construction; elsewhere 1 first, then 25.
   std::optional<double> bucket_cap_mb = std::nullopt;
-  /// Parameters may be without a gradient, on some ranks or all. Costs a small all-reduce each step.
+  /// Parameters may be without a gradient, on some ranks or on all. Costs a small all-reduce in each step.
   bool find_unused_parameters = false;
 };
 
 namespace detail {
 TANDEM_API std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options);
-/// Whether the pass needs to know how many samples it has, since the wrapper is in a Join.
+/// Checks the wrapper and the thread. True: the wrapper is in a Join, so the pass needs to know its samples.
 TANDEM_API bool before_forward(Reducer& reducer);
 TANDEM_API std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs);
-/// What a pass outside of a Join has.
+/// The samples of a pass outside of a Join.
 inline constexpr std::int64_t kUncounted = -1;
 TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples);
-/// How many NoSync live: forward passes are for reduced gradients where it is 0.
+/// The number of NoSync that live: where it is 0, gradients of forward passes will be reduced.
 TANDEM_API int& local_scopes(Reducer& reducer) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
 
@@ -63,17 +63,8 @@ void add_shapes(const T& input, std::vector<Shape>& shapes) {
 }
 }  // namespace detail
 
-template <class M>
-class DistributedDataParallel;
-namespace detail {
-template <class M>
-const std::shared_ptr<Reducer>& reducer_of(const DistributedDataParallel<M>& ddp) {
-  return ddp.reducer_;
-}
-}  // namespace detail
-
-/// One module on many ranks, each with its part of the data: backward() averages the gradients over the ranks, while it
-/// goes on, so that every rank's optimiser makes the same step. The loop around it stays as it was:
+/// One module on many ranks, each with its part of the data. backward() averages the gradients over the ranks while it
+/// runs, so that every rank's optimiser makes the same step. The loop stays that of one device:
 ///
 ///     parallel::DistributedDataParallel ddp(model);
 ///     nn::cross_entropy(ddp(x), y).backward();
@@ -81,28 +72,29 @@ const std::shared_ptr<Reducer>& reducer_of(const DistributedDataParallel<M>& ddp
 ///
 /// W ranks with a mean loss over b rows each give what one device gives with the W * b rows. All ranks make the same
 /// passes in the same order. Hooks of parameters (register_post_accumulate_grad_hook) see the mean over the ranks.
-/// Whatever would leave a gradient that is this rank's alone is an error that names the parameter, thrown by
-/// backward(), before an optimiser can see it; and an error in one rank's pass ends the group, so that no other rank
-/// waits for it. Ranks with unequal inputs are in a Join meanwhile (join.h).
+/// A pass that would leave a gradient of this rank alone throws in backward(), before an optimiser can see the
+/// gradient; the error names the parameter. An error in one rank's pass ends the group, so that no other rank waits for
+/// it. Ranks with unequal inputs use a Join (join.h).
 ///
 /// Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020; semantics of
-/// torch.nn.parallel.DistributedDataParallel, but that gradients live in the buckets (gradient_as_bucket_view) and
-/// buffers are broadcast after the backward pass, not before the forward pass: evaluation involves no other rank.
+/// torch.nn.parallel.DistributedDataParallel, with two differences: gradients live in the buckets
+/// (gradient_as_bucket_view), and buffers are broadcast after the backward pass instead of before the forward pass, so
+/// that evaluation involves no other rank.
 template <class M>
 class DistributedDataParallel {
  public:
-  /// A collective. Refers to `module`, which must live as long. Throws ConfigError, on every rank, when the ranks'
-  /// models differ (names, shapes, dtypes, strides, what is trained), when nothing is trained, or when a parameter
-  /// is in another wrapper already; and where there is no group.
+  /// A collective. Refers to `module`, which must outlive the wrapper. Throws ConfigError, on every rank, when the
+  /// ranks' models differ (names, shapes, dtypes, strides, trained or frozen), when nothing is trained, or when a
+  /// parameter is in another wrapper already; and where no group exists.
   explicit DistributedDataParallel(M& module, const DistributedOptions& options = {})
       : module_(&module), reducer_(detail::make_reducer(module, options)) {}
 
-  /// The wrapped module, as what it is: ddp.module().fc1. Its own calls are for evaluation: backward() through them is
-  /// an error.
+  /// The wrapped module with its own type: ddp.module().fc1. Calling it directly is for evaluation: backward() through
+  /// such a call is an error.
   M& module() const noexcept { return *module_; }
 
-  /// module(args...). Throws what the module throws, and ConfigError when its parameters were moved, frozen, thawed or
-  /// added to since it was wrapped; and in a Join, when it is not clear how many samples the inputs have.
+  /// module(args...). Throws the module's errors, and ConfigError when its parameters were moved, frozen, thawed or
+  /// added to since it was wrapped, or when, in a Join, the inputs do not show how many samples they have.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -121,8 +113,8 @@ class DistributedDataParallel {
     return result;
   }
 
-  /// While one lives, the gradients of what is computed stay local and add up (the forward pass counts, as in PyTorch);
-  /// the first pass after the last of them reduces their sum:
+  /// While a NoSync lives, gradients of forward passes through the wrapper stay local and add up (the forward pass
+  /// counts, as in PyTorch). The first pass after the last NoSync reduces their sum:
   ///
   ///     {
   ///       const auto local = ddp.no_sync();
@@ -145,12 +137,13 @@ class DistributedDataParallel {
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
 
-  /// How buckets are reduced, instead of by a mean over the ranks. Once. Throws ConfigError the second time.
+  /// Replaces the mean over the ranks by `hook`. Once: throws ConfigError the second time.
   void register_comm_hook(CommHook hook) { detail::set_comm_hook(*reducer_, std::move(hook)); }
 
- private:
-  friend const std::shared_ptr<Reducer>& detail::reducer_of<M>(const DistributedDataParallel& ddp);
+  /// Used by Join.
+  const std::shared_ptr<Reducer>& reducer() const noexcept { return reducer_; }
 
+ private:
   M* module_;
   std::shared_ptr<Reducer> reducer_;
 };

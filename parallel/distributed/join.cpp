@@ -6,27 +6,41 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/warning.h>
+#include <tandem/parallel/distributed/group_link.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
-#include <tandem/parallel/exception_text.h>
 
 namespace tandem::inline v0::parallel {
 
 Join::Join(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options)
-    : state_(std::make_unique<JoinState>(std::move(reducers), options)), exceptions_(std::uncaught_exceptions()) {}
+    : reducers_(std::move(reducers)), exceptions_(std::uncaught_exceptions()) {
+  const GroupLink& link = reducers_.front()->link();
+  std::vector<Buckets*> buckets;
+  for (const auto& reducer : reducers_) {
+    check<ConfigError>(&reducer->link().group() == &link.group(), "Join: its wrappers have different process groups");
+    check<ConfigError>(!reducer->join(),
+                       "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
+                       "are trained in one loop: Join(std::tie(first, second))");
+    buckets.push_back(&reducer->buckets());
+  }
+  state_ = std::make_shared<JoinState>(std::move(buckets), link, options);
+  for (std::size_t w = 0; w < reducers_.size(); ++w) {
+    reducers_[w]->set_join(state_, w);
+  }
+}
 
 Join::~Join() {
   if (!state_) {
     return;
   }
   if (std::uncaught_exceptions() > exceptions_) {
-    state_->abort("an exception left the scope of its Join");
+    state_->link().abort("an exception left the scope of its Join");
     return;
   }
   constexpr const char* kText =
       "its Join was destroyed without finish(), so that ranks with more input would wait for it for ever; call "
       "join.finish([&] { optimizer.step(); }) after the loop, and also where the loop is left early";
-  state_->abort(kText);
+  state_->link().abort(kText);
   try {
     core::warn(fmt::format("Join: {}", kText));
   } catch (...) {  // a handler's; a destructor has nowhere to throw it
@@ -42,12 +56,11 @@ void Join::samples(std::int64_t count) {
 
 void Join::finish_with(const std::vector<std::function<void()>>& steps) {
   check<ConfigError>(state_ != nullptr, "Join::finish: called a second time; make a Join for each pass over the data");
-  const auto& reducers = state_->reducers();
-  check<ConfigError>(steps.size() == reducers.size(),
+  check<ConfigError>(steps.size() == reducers_.size(),
                      "Join::finish: got {} functions for {} wrappers; expected one for each, in their order",
-                     steps.size(), reducers.size());
+                     steps.size(), reducers_.size());
   const auto shadow = [&](std::size_t wrapper) {
-    reducers[wrapper]->shadow();
+    reducers_[wrapper]->shadow();
     steps[wrapper]();
   };
   try {
@@ -60,8 +73,7 @@ void Join::finish_with(const std::vector<std::function<void()>>& steps) {
       }
     }
   } catch (...) {
-    state_->abort(
-        fmt::format("its Join's finish() failed: {}", detail::text_of_exception()));  // who catches it may go on
+    state_->link().abort(fmt::format("its Join's finish() failed: {}", detail::text_of_exception()));
     state_.reset();
     throw;
   }

@@ -16,19 +16,19 @@ namespace tandem::inline v0::parallel {
 
 class JoinState;
 
-/// What the losses in a Join are.
+/// The kind of losses in a Join, and where their samples lie.
 struct JoinOptions {
-  /// mean: each loss is a mean over its rank's samples, and a rank's gradient weighs as many as it has. sum: it is a
-  /// sum, which weighs each sample the same already.
+  /// mean: each loss is a mean over its rank's samples, and a rank's gradient weighs as many as it has. sum: each loss
+  /// is a sum, in which all samples weigh the same already.
   Reduction reduction = Reduction::mean;
   /// The dimension of the inputs in which their samples lie.
   int batch_dim = 0;
 };
 
-/// Ranks with unequal inputs: the last batches are shorter, or some ranks have fewer of them, or none. In its scope
-/// backward() through the wrapper gives the mean over the samples of all ranks, what one device gives for their joined
-/// batches; and a rank whose input has ended goes along with the others, so that nobody waits for it and all have the
-/// same weights:
+/// Ranks with unequal inputs: the last batches are shorter, or some ranks have fewer batches, or none. In a Join's
+/// scope backward() through the wrapper gives the mean over the samples of all ranks, as one device does for the joined
+/// batches. A rank whose input has ended takes part in the passes of the others, so that no rank waits for it and all
+/// have the same weights:
 ///
 ///     parallel::Join join(ddp);
 ///     for (const auto& [x, y] : loader) {
@@ -38,42 +38,43 @@ struct JoinOptions {
 ///     }
 ///     join.finish([&] { adam.step(); });
 ///
-/// All ranks make a Join, and call finish() when their input ends. What the loop does with the parameters between two
-/// reduced backward passes is what finish() is given to do: here step(), elsewhere also clipping, a GradScaler, or a
-/// schedule. Whether the parameters changed is compared across ranks, and a difference is a ConfigError.
+/// All ranks make a Join, and call finish() when their input ends. Give finish() the part of the loop that handles the
+/// parameters between two reduced backward passes: here step(), elsewhere also clipping, a GradScaler, or a schedule.
+/// Ranks compare whether parameters changed, and a difference is a ConfigError.
 ///
-/// Samples are counted at each forward pass: the size of its tensors' first dimension. Gradients that no_sync() left
-/// belong to the samples that they are of, whatever the sizes of their batches: what is reduced is the mean over all
-/// samples since the last time, times the number of passes. A rank whose input ends meanwhile loses none.
+/// Samples are counted at each forward pass: the size of the input tensors' first dimension. After no_sync() the result
+/// is the mean over all samples since the last reduced pass, whatever the sizes of the batches, times the number of
+/// passes. A rank whose input ends during no_sync() loses no sample.
 ///
-/// Collectives of the loop's own on the wrappers' group would wait for ranks that have ended, and are a CommError.
+/// The loop must make no other collectives on the wrappers' group: they would wait for ranks that have ended, and are a
+/// CommError.
 ///
 /// torch.distributed.algorithms.join.Join has the same purpose, but weighs ranks, not samples.
 class TANDEM_API Join {
  public:
-  /// A collective. Refers to `ddp`, which must live as long. Throws ConfigError if that is in a Join; and on all ranks
-  /// where one has gradients, from no_sync() or from before wrapping, that were not reduced.
+  /// A collective. Refers to `ddp`, which must outlive the Join. Throws ConfigError if `ddp` is in a Join already; and
+  /// on all ranks, if one of them has gradients from no_sync() that were not reduced.
   template <class M>
   explicit Join(DistributedDataParallel<M>& ddp, const JoinOptions& options = {})
-      : Join(std::vector{detail::reducer_of(ddp)}, options) {}
-  /// Several wrappers that are trained in one loop, over one group: Join(std::tie(critic, generator)).
+      : Join(std::vector{ddp.reducer()}, options) {}
+  /// Joins several wrappers over one group that are trained in one loop: Join(std::tie(critic, generator)).
   template <class... Ms>
   explicit Join(const std::tuple<DistributedDataParallel<Ms>&...>& wrappers, const JoinOptions& options = {})
-      : Join(std::apply([](auto&... ddp) { return std::vector{detail::reducer_of(ddp)...}; }, wrappers), options) {}
-  /// Without a finish() before, be it forgotten or because of an exception, it ends the group on all ranks, which would
-  /// wait for this one for ever.
+      : Join(std::apply([](auto&... ddp) { return std::vector{ddp.reducer()...}; }, wrappers), options) {}
+  /// Ends the group on all ranks if finish() was not called, be it forgotten or because of an exception: the others
+  /// would wait for this rank forever.
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  /// The next forward pass has `count` samples: where its inputs do not show it, as with masks of another size, or
-  /// where the mean is one over something else, such as tokens. Throws ConfigError unless it is more than 0.
+  /// The next forward pass has `count` samples: for inputs that do not show it, such as masks of another size, and for
+  /// means over something else, such as tokens. Throws ConfigError unless `count` is more than 0.
   void samples(std::int64_t count);
 
-  /// This rank's input has ended. Returns when that of all has: until then it takes part in each of their reduced
-  /// passes, without samples (but for those that no_sync() left here), and calls `step` after each; of several wrappers
-  /// the one of that wrapper. From then on the wrappers are as without a Join. A collective. Once: throws ConfigError
-  /// the second time, and for another number of steps than wrappers; CommError when another rank fails.
+  /// This rank's input has ended. Returns when the input of all ranks has ended. Until then this rank takes part in
+  /// each reduced pass of the others, with no samples except those that no_sync() left here, and calls the step of the
+  /// wrapper after each. Afterwards the wrappers are as without a Join. A collective. Once: throws ConfigError the
+  /// second time, and for another number of steps than wrappers; CommError when another rank fails.
   template <class... Steps>
   void finish(Steps&&... steps) {
     finish_with({std::function<void()>(std::forward<Steps>(steps))...});
@@ -82,9 +83,10 @@ class TANDEM_API Join {
  private:
   Join(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options);
   void finish_with(const std::vector<std::function<void()>>& steps);
+  std::vector<std::shared_ptr<Reducer>> reducers_;
 
-  std::unique_ptr<JoinState> state_;  // until finish()
-  int exceptions_;                    // that were on their way when it was made
+  std::shared_ptr<JoinState> state_;  // until finish()
+  int exceptions_;                    // in flight when the Join was made
 };
 
 }  // namespace tandem::inline v0::parallel

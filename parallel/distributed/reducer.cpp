@@ -1,253 +1,185 @@
 #include <tandem/parallel/distributed/reducer.h>
 
-#include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/parameter.h>
-#include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
-#include <tandem/core/thread_state.h>
-#include <tandem/parallel/comm/comm_queue.h>
-#include <tandem/parallel/comm/rank.h>
-#include <tandem/parallel/distributed/buffer_sync.h>
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
-#include <tandem/parallel/distributed/model_check.h>
-#include <tandem/parallel/replica.h>
-#include <tandem/tensor/factories.h>
-#include <tandem/tensor/raw.h>
+#include <tandem/parallel/distributed/reducer_pass.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
 namespace {
 
-// The first that has a wrapper; empty: none has.
-std::string wrapped_parameter(const nn::ModuleRef& module) {
+constexpr const char* kStillRunning =
+    "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
+    "a hook); it has one at a time";
+
+// Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
+// options, then the places of gradients, which follow from both. From then on the ranks' parameters are equal.
+Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
+  check_same(group, describe(module), "models",
+             "All ranks must build the same model, and freeze the same parameters, before they wrap it");
+  nn::NamedTensors trained;
   for (const auto& [name, parameter] : module.named_parameters()) {
-    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-    if (leaf != nullptr && leaf->observer != nullptr) {
-      return name;
+    check<ConfigError>(
+        !is_wrapped(parameter),
+        "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
+        "module once, or again when that wrapper and the losses computed through it are gone",
+        name);
+    if (parameter.requires_grad()) {
+      trained.emplace_back(name, parameter);
     }
   }
-  return "";
+  check<ConfigError>(!trained.empty(),
+                     "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
+  check_same(group,
+             {fmt::format("bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}",
+                          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default",
+                          options.find_unused_parameters, options.broadcast_buffers, options.init_sync)},
+             "options", "All ranks must pass the same options");
+  Buckets buckets(trained, bucket_limits(group, options.bucket_cap_mb));
+  check_same(
+      group, buckets.describe(), "places of gradients",
+      "Gradients lie in memory in the order in which an optimiser that was made before got the parameters: let it be "
+      "the same on all ranks, or make optimisers after wrapping");
+  if (options.init_sync && group.size() > 1) {
+    broadcast_state(group, module);
+  }
+  return buckets;
 }
 
 }  // namespace
 
-/// What an output of the module goes through.
-class Reducer::OutputNode final : public autograd::Node {
- public:
-  OutputNode(std::shared_ptr<Reducer> reducer, std::int64_t samples, const Tensor& output)
-      : Node("ddp", 1),
-        seen_(reducer),
-        reducer_(std::move(reducer)),
-        samples_(samples),
-        synced_(reducer_->local_scopes() == 0) {
-    watch_passes();
-    connect({&output});
-  }
-  void on_pass(const std::exception* failure) override {
-    const std::shared_ptr<Reducer> reducer = seen_.lock();
-    if (failure == nullptr) {
-      reducer->begin_pass(*this, synced_, samples_);
-    } else if (reducer != nullptr) {
-      reducer->refuse_pass(*failure, synced_);
-    }
-  }
-  void apply(autograd::Gradients& gradients) override { gradients.deliver(0, gradients.output(), false); }
-  // A loss that is kept keeps no module from being wrapped again.
-  void release() noexcept override { reducer_.reset(); }
-  bool released() const noexcept override { return reducer_ == nullptr; }
-
- private:
-  std::weak_ptr<Reducer> seen_;
-  std::shared_ptr<Reducer> reducer_;  // until released
-  std::int64_t samples_;
-  bool synced_;
-};
-
-Tensor Reducer::attach(const Tensor& output, std::shared_ptr<Reducer> reducer, std::int64_t samples) {
-  if (!output.defined() || !autograd::records({&output})) {
-    return output;
-  }
-  Tensor result(output.raw());
-  autograd::set_history(result, core::Ref<autograd::Node>(new OutputNode(std::move(reducer), samples, output)));
-  return result;
-}
-
 Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options)
-    : module_(std::move(module)),
-      group_(group),
-      queue_(group.queue()),
-      rank_(group.rank()),
-      size_(group.size()),
-      find_unused_(options.find_unused_parameters) {
-  std::vector<std::string> lines = describe(module_);
-  const std::string taken = wrapped_parameter(module_);
-  if (!taken.empty()) {
-    lines.insert(lines.begin(), fmt::format("parameter '{}' in another DistributedDataParallel already", taken));
-  }
-  check_same(group_, lines, "models",
-             "All ranks must build the same model, and freeze the same parameters, before they wrap it");
-  check<ConfigError>(
-      taken.empty(),
-      "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
-      "module once, or again when that wrapper and the losses computed through it are gone",
-      taken);
-  nn::NamedTensors trained;
-  for (const auto& named : module_.named_parameters()) {
-    named.second.requires_grad() ? trained.push_back(named) : frozen_.push_back(named.second);
-  }
-  check<ConfigError>(!trained.empty(),
-                     "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
-  check_same(group_,
-             {fmt::format("bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}",
-                          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default", find_unused_,
-                          options.broadcast_buffers, options.init_sync)},
-             "options", "All ranks must pass the same options");
-  buckets_ = make_buckets(trained, bucket_limits(group_, options.bucket_cap_mb));
-  check_same(
-      group_, describe(buckets_), "places of gradients",
-      "Gradients lie in memory in the order in which an optimiser that was made before got the parameters: let it be "
-      "the same on all ranks, or make optimisers after wrapping");
-  if (options.init_sync && size_ > 1) {
-    broadcast_state(group_, module_);
-  }
-  if (find_unused_) {
-    used_ = zeros({2 * static_cast<std::int64_t>(buckets_.members.size()) + 1},
-                  {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
-  }
-  if (size_ > 1) {
-    for (const BucketRange& range : buckets_.ranges) {
-      plans_.push_back(group_.plan_all_reduce(range.gradients, ReduceOp::avg));
-    }
-    turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
-    compare_.emplace(group_.plan_all_reduce(turn_->raw(), ReduceOp::max));
-    if (used_) {
-      agree_.emplace(group_.plan_all_reduce(used_->raw(), ReduceOp::max));
-    }
-    if (options.broadcast_buffers) {
-      buffers_ = std::make_unique<BufferSync>(module_.buffers(), options.init_sync);
-    }
-  }
-  for (const BucketMember& member : buckets_.members) {
-    arrived_.push_back(member.leaf->fresh() ? kBeforeWrapping : 0);
-  }
-  ready_.resize(buckets_.members.size());
-  pending_.resize(buckets_.ranges.size());
-  all_buffers_ = module_.buffers();
-  structure_version_ = nn::detail::structure_version();
-  for (const BucketMember& member : buckets_.members) {
+    : link_(group),
+      module_(module),
+      buckets_(agreed_buckets(group, module, options)),
+      exchange_(link_, buckets_),
+      used_(link_, buckets_, options.find_unused_parameters),
+      buffers_(options.broadcast_buffers && link_.size() > 1 ? module.buffers() : std::vector<Tensor>(),
+               options.init_sync) {
+  for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
-    member.leaf->note_change();  // a step that was captured before would go on without the others
+    member.leaf->note_change();  // a step captured earlier would run without the other ranks
   }
 }
 
 Reducer::~Reducer() {
-  for (const BucketMember& member : buckets_.members) {
+  for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = nullptr;
   }
 }
 
-void Reducer::set_comm_hook(CommHook hook) {
-  check<ConfigError>(!hook_, "register_comm_hook: there is a hook already");
-  hook_ = std::move(hook);
-}
-
-void Reducer::check_group() const {
-  check<ConfigError>(
-      !queue_->is_closed(),
-      "DistributedDataParallel: its process group is gone; keep it (ProcessGroupGuard) for as long as the "
-      "module is trained");
-}
-
 void Reducer::check_parameters() {
-  check_group();
-  for (const BucketMember& member : buckets_.members) {
-    check<ConfigError>(member.leaf->place == member.place,
-                       "DistributedDataParallel: parameter '{}' was moved to another device or dtype after the module "
-                       "was wrapped; move it first, then wrap it",
-                       member.name);
-    check<ConfigError>(static_cast<bool>(member.parameter.unresolved()->history),
-                       "DistributedDataParallel: parameter '{}' was frozen after the module was wrapped; freeze it on "
-                       "all ranks, then wrap the module again",
-                       member.name);
-  }
-  for (const Tensor& parameter : frozen_) {
-    check<ConfigError>(!parameter.unresolved()->history,
-                       "DistributedDataParallel: parameter '{}' requires a gradient since the module was wrapped; thaw "
-                       "it on all ranks, then wrap the module again",
-                       autograd::parameter_name(parameter));
-  }
-  if (nn::detail::structure_version() != structure_version_) {
-    check_structure();
+  link_.check_open();
+  module_.check_unchanged(buckets_.members(), *this);
+}
+
+void Reducer::set_join(const std::shared_ptr<JoinState>& join, std::size_t index) {
+  join_ = join;
+  join_index_ = index;
+}
+
+void Reducer::refuse_pass(const std::exception& failure, bool synced) const {
+  if (synced) {
+    link_.abort(fmt::format("its backward pass failed: {}", failure.what()));
   }
 }
 
-// Some module of the process has changed.
-void Reducer::check_structure() {
-  const std::uint64_t version = nn::detail::structure_version();
-  const nn::NamedTensors parameters = module_.named_parameters();
-  const std::size_t then = buckets_.members.size() + frozen_.size();
-  check<ConfigError>(parameters.size() == then,
-                     "DistributedDataParallel: the module has {} parameters, and had {} when it was wrapped; build it "
-                     "first, then wrap it",
-                     parameters.size(), then);
-  const auto among = [](const Tensor& one, const std::vector<Tensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const Tensor& t) { return t.unresolved() == one.unresolved(); });
+void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
+  if (synced) {
+    link_.check_open();
+  }
+  const void* id = node.pass.load(std::memory_order_relaxed);
+  exchange_.refuse_within_hook(id);
+  const auto refuse = [&](const auto& error) {
+    refuse_pass(error, synced);
+    throw error;
   };
-  constexpr const char* kNew =
-      "DistributedDataParallel: {} '{}' is another one than when the module was wrapped; replace layers first, then "
-      "wrap the module";
-  for (const auto& [name, parameter] : parameters) {
-    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-    check<ConfigError>((leaf != nullptr && leaf->observer == this) || among(parameter, frozen_), kNew, "parameter",
-                       name);
+  if (tandem::detail::step_recorder() != nullptr) {
+    refuse(
+        CaptureError("DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring "
+                     "gradients unseen"));
   }
-  for (const auto& [name, buffer] : module_.named_buffers()) {
-    check<ConfigError>(among(buffer, all_buffers_), kNew, "buffer", name);
+  const std::lock_guard lock(lock_);
+  if (pass_ == nullptr) {
+    pass_ = std::make_unique<ReducerPass>(shared_from_this(), id);
+    autograd::listen_to_pass(node, *this);
+  } else if (pass_->id() != id) {
+    refuse(AutogradError(kStillRunning));
   }
-  structure_version_ = version;
+  pass_->add_output(synced, samples);
 }
 
-namespace detail {
-
-std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options) {
-  check<ConfigError>(
-      options.process_group.value_or(nullptr) != nullptr || !options.process_group,
-      "DistributedDataParallel: process_group is null, as for a rank that is not in a sub-group; let only "
-      "its members wrap the module, or leave it out for the default group");
-  return std::make_shared<Reducer>(module, options.process_group ? **options.process_group : default_group(), options);
+void Reducer::on_pass_begin() {
+  const std::lock_guard lock(lock_);
+  pass_->begin();
 }
 
-bool before_forward(Reducer& reducer) {
-  check<ConfigError>(replica().count == 1,
-                     "DistributedDataParallel: called within a replica of DataParallel; wrap the module that uses "
-                     "DataParallel inside instead, or give each device a rank of its own");
-  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
-                      "DistributedDataParallel: a captured step cannot talk to other ranks");
-  if (!core::thread_state().grad_enabled) {
-    return false;
+bool Reducer::on_gradient(autograd::Leaf& leaf) {
+  const void* id = leaf.pass.load(std::memory_order_relaxed);
+  exchange_.refuse_within_hook(id);
+  const std::lock_guard lock(lock_);
+  if (pass_ == nullptr || pass_->id() != id) {
+    leaf.set_fresh(false);
+    fail<AutogradError>(
+        "DistributedDataParallel: parameter '{}' got a gradient in a backward pass in which no output of the wrapped "
+        "module took part, as when ddp.module() is called itself: it would be that of this rank alone. Call ddp(...), "
+        "and within ddp.no_sync() where gradients are to stay local",
+        buckets_.members()[leaf.observed_as].name);
   }
-  reducer.check_parameters();
-  return reducer.joins() != nullptr;
+  return pass_->on_gradient(leaf.observed_as);
 }
 
-std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs) {
-  return reducer.joins()->samples_of(inputs);
+// A pass may hold the last reference to the reducer and its lock, so destroy the pass after releasing the lock.
+void Reducer::on_pass_end() {
+  std::unique_ptr<ReducerPass> pass;
+  const std::lock_guard lock(lock_);
+  pass = std::move(pass_);
+  pass->end();  // if it throws, this was the pass's last call
+  pass_ = std::move(pass);
 }
 
-Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples) {
-  return Reducer::attach(output, reducer, samples);
+void Reducer::on_pass_done() {
+  std::unique_ptr<ReducerPass> done;
+  std::vector<autograd::Leaf*> hooked;
+  {
+    const std::lock_guard lock(lock_);
+    done = std::move(pass_);
+    hooked = done->leaves_with_hooks();
+  }
+  done->run_post_hooks(hooked);  // without the lock: hooks may begin another pass
 }
 
-int& local_scopes(Reducer& reducer) noexcept { return reducer.local_scopes(); }
+void Reducer::on_pass_failed(const std::exception& failure) {
+  std::unique_ptr<ReducerPass> failed;
+  const std::lock_guard lock(lock_);
+  failed = std::move(pass_);
+  failed->fail(failure);
+}
 
-void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
-
-}  // namespace detail
+void Reducer::shadow() {
+  const PhaseScope timed(Phase::backward);
+  {
+    const std::lock_guard lock(lock_);
+    check<AutogradError>(pass_ == nullptr, kStillRunning);
+    pass_ = std::make_unique<ReducerPass>(shared_from_this(), this);
+  }
+  try {
+    const std::lock_guard lock(lock_);
+    pass_->follow();
+  } catch (const std::exception& error) {
+    on_pass_failed(error);
+    throw;
+  }
+  on_pass_end();
+  on_pass_done();
+}
 
 }  // namespace tandem::inline v0::parallel

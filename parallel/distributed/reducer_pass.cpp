@@ -1,18 +1,15 @@
+#include <tandem/parallel/distributed/reducer_pass.h>
+
 #include <algorithm>
-#include <mutex>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
-#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
-#include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/raw.h>
-
-// A backward pass, as the reducer sees it: it begins, and brings gradients.
 
 namespace tandem::inline v0::parallel {
 
@@ -20,225 +17,234 @@ using autograd::Leaf;
 
 namespace {
 
-std::string list(const std::vector<std::string>& names) {
+// "'fc1.bias', 'fc1.weight' and 3 more"
+std::string names_of(const std::vector<std::size_t>& absent, const std::vector<BucketMember>& members) {
   constexpr std::size_t kShown = 12;
-  const std::size_t shown = std::min(names.size(), kShown);
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
-  const std::string text = fmt::format("'{}'", fmt::join(names.begin(), end, "', '"));
-  return shown == names.size() ? text : fmt::format("{} and {} more", text, names.size() - shown);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(absent.size(), kShown); ++i) {
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", members[absent[i]].name);
+  }
+  return absent.size() <= kShown ? text : fmt::format("{} and {} more", text, absent.size() - kShown);
 }
 
 }  // namespace
 
-// It runs under the lock, for which another pass would wait; on whatever thread that is.
-void Reducer::refuse_within_hook(const void* pass) const {
-  check<AutogradError>(
-      !hook_runs_.load(std::memory_order_acquire) || pass == pass_,
-      "DistributedDataParallel: a backward pass through the wrapper or its parameters began while a comm "
-      "hook of another one runs; a hook may reduce, and no more");
+ReducerPass::ReducerPass(std::shared_ptr<Reducer> reducer, PassId id) : reducer_(std::move(reducer)), id_(id) {
+  reducer_->buckets_.begin_pass();
 }
 
-// A replay would bring gradients without telling.
-void Reducer::refuse_in_capture(bool synced) {
-  if (tandem::detail::step_recorder() != nullptr) {
-    const CaptureError error(
-        "DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring gradients unseen");
-    refuse_pass(error, synced);
-    throw CaptureError(error);
-  }
-}
-
-void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
+void ReducerPass::add_output(bool synced, std::int64_t samples) {
   if (synced) {
-    check_group();
+    sync();
   }
-  const void* pass = node.pass.load(std::memory_order_relaxed);
-  refuse_within_hook(pass);
-  refuse_in_capture(synced);
-  const std::lock_guard lock(lock_);
-  const bool is_first = pass != pass_;
-  if (is_first && self_ != nullptr) {
-    const AutogradError error(
-        "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or "
-        "around a hook); it has one at a time");
-    refuse_pass(error, synced);
-    throw AutogradError(error);
+  JoinState* join = reducer_->join();
+  check<AutogradError>((join != nullptr) == (samples != detail::kUncounted),
+                       "DistributedDataParallel: the forward pass was {} a Join, and its backward pass {}; both belong "
+                       "into the same scope",
+                       join != nullptr ? "outside of" : "in", join != nullptr ? "in it" : "after its finish()");
+  if (join == nullptr) {
+    return;
   }
-  if (is_first) {
-    self_ = shared_from_this();
-    pass_ = pass;
-    synced_ = false;
-    ++passes_;
-    follows_ = false;
-    autograd::listen_to_pass(node, *this);
+  if (!samples_) {
+    samples_ = samples;
+    join->begin_pass(reducer_->join_index_, samples);
   }
-  if (synced && !std::exchange(synced_, true)) {
-    queue_->open_passes.fetch_add(1, std::memory_order_relaxed);
-  }
-  if (join_ != nullptr || samples != detail::kUncounted) {
-    note_samples(samples, is_first);
+  check<AutogradError>(samples == *samples_,
+                       "DistributedDataParallel: in a Join one backward pass goes through forward passes of {} and {} "
+                       "samples; say before each how many samples the loss is the mean of: join.samples(count)",
+                       *samples_, samples);
+}
+
+void ReducerPass::sync() {
+  if (!std::exchange(synced_, true)) {
+    reducer_->link_.open_passes().fetch_add(1, std::memory_order_relaxed);
+    schedule_ = BucketSchedule(reducer_->buckets_);
   }
 }
 
-void Reducer::on_pass_begin() {
-  const std::lock_guard lock(lock_);
-  if (synced_) {
-    arm();
+// Buckets leave from the first gradient on, so the weights must be known before.
+void ReducerPass::begin() {
+  if (!synced_) {
+    return;
+  }
+  const std::vector<BucketMember>& members = reducer_->buckets_.members();
+  lacks_ = !reducer_->buckets_.is_first_pass();
+  settle_absent([&](std::size_t i) { return members[i].leaf->pass.load(std::memory_order_relaxed) == id_; });
+  if (JoinState* join = reducer_->join(); join != nullptr) {
+    weights_ = join->reduce(reducer_->join_index_);
   }
 }
 
-void Reducer::clear_pass() {
-  started_ = 0;
-  finishers_.clear();
-  for (std::size_t b = 0; b < pending_.size(); ++b) {
-    pending_[b] = buckets_.ranges[b].last - buckets_.ranges[b].first;
+void ReducerPass::follow() {
+  sync();
+  weights_ = reducer_->join()->weights_of(reducer_->join_index_);
+  const bool counts = weights_.mine > 0;  // otherwise an earlier reduced value is not a gradient of this pass
+  follows_ = !counts;
+  lacks_ = true;
+  for (std::size_t i = 0; i < reducer_->buckets_.members().size(); ++i) {
+    Leaf& leaf = *reducer_->buckets_.members()[i].leaf;
+    fill_absent(i, counts);
+    leaf.set_fresh(leaf.fresh() && counts);
+    if (!reducer_->used_.may_be_unused()) {
+      leaf.adopt_home();  // the other ranks have one
+    }
   }
 }
 
-// From here on the gradients of this pass leave as they come.
-void Reducer::arm() {
-  clear_pass();
+// Treats the members for which this pass brings no gradient: `is_there` is false for them.
+template <class IsThere>
+void ReducerPass::settle_absent(const IsThere& is_there) {
+  const std::vector<BucketMember>& members = reducer_->buckets_.members();
   std::vector<std::size_t> absent;
-  for (std::size_t i = 0; i < buckets_.members.size(); ++i) {
-    if (buckets_.members[i].leaf->pass.load(std::memory_order_relaxed) != pass_) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (!is_there(i)) {
       absent.push_back(i);
     }
   }
-  lacks_ = !absent.empty() || passes_ > kBeforeWrapping + 1;
-  if (!absent.empty() && !find_unused_) {
-    fail_unused(absent);
+  if (!absent.empty() && !reducer_->used_.may_be_unused()) {
+    tandem::fail<AutogradError>(
+        "DistributedDataParallel: rank {} of {} has no gradient of {} {} in this backward pass: {}. Each parameter "
+        "must take part in each loss; freeze those that never do, before wrapping, or pass "
+        "{{.find_unused_parameters = true}}",
+        reducer_->link_.rank(), reducer_->link_.size(), absent.size(), absent.size() == 1 ? "parameter" : "parameters",
+        names_of(absent, members));
   }
-  if (join_ != nullptr) {
-    const JoinState::Turn turn = join_->reduce(join_index_);
-    weight_ = turn.weight;
-    factor_ = turn.factor;
-    buffers_from_ = turn.buffers_from;
-  }
+  lacks_ = lacks_ || !absent.empty();
   for (const std::size_t member : absent) {
     fill_absent(member, true);
   }
 }
 
-bool Reducer::on_gradient(Leaf& leaf) {
-  refuse_within_hook(leaf.pass.load(std::memory_order_relaxed));
-  const std::lock_guard lock(lock_);
-  const std::size_t member = leaf.observed_as;
-  if (leaf.pass.load(std::memory_order_relaxed) != pass_) {
-    leaf.set_fresh(false);
-    fail<AutogradError>(
-        "DistributedDataParallel: parameter '{}' got a gradient in a backward pass in which no output of the wrapped "
-        "module took part, as when ddp.module() is called itself: it would be that of this rank alone. Call ddp(...), "
-        "and within ddp.no_sync() where gradients are to stay local",
-        buckets_.members[member].name);
+// The gradient of a member that this pass does not reach is the one accumulated before, or 0.
+void ReducerPass::fill_absent(std::size_t member, bool counts) {
+  const Buckets& buckets = reducer_->buckets_;
+  Leaf& leaf = *buckets.members()[member].leaf;
+  if (reducer_->used_.may_be_unused() && leaf.fresh() && !(counts && buckets.has_new(member))) {
+    kept_.push_back(reducer_->used_.keep(member));
+    if (reducer_->exchange_.may_change_bytes()) {
+      leaf.note_rewritten();  // until the copy is back, and a graph of this pass may have saved the gradient
+    }
   }
-  arrived_[member] = passes_;
+  if (!leaf.fresh() || !counts) {
+    tandem::detail::fill(buckets.memory_of(member), 0);
+  }
+  schedule_.mark_ready(member);
+}
+
+// If several wrappers are in one pass, their buckets leave at its end: lanes of several devices reach the wrappers in
+// no fixed order.
+bool ReducerPass::on_gradient(std::size_t member) {
+  reducer_->buckets_.note_arrival(member);
   if (synced_) {
-    mark_ready(member);
-    start_ready();
+    schedule_.mark_ready(member);
+    while (schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1) {
+      send(schedule_.take());
+    }
   }
   return synced_;
 }
 
-void Reducer::mark_ready(std::size_t member) {
-  if (std::exchange(ready_[member], passes_) == passes_) {
+void ReducerPass::send(std::size_t bucket) {
+  reducer_->buckets_.scale(bucket, weights_.mine);
+  if (BucketExchange::Finisher finisher = reducer_->exchange_.start(bucket, id_)) {
+    finishers_.push_back(std::move(finisher));
+  }
+}
+
+void ReducerPass::end() {
+  close();
+  if (!synced_) {
+    if (JoinState* join = reducer_->join(); join != nullptr) {
+      join->end_local_pass(reducer_->join_index_);
+    }
     return;
   }
-  --pending_[buckets_.members[member].bucket];
-}
-
-// Of several wrappers in one pass buckets leave at its end: lanes of several devices reach them in no fixed order. The
-// last one leaves there anyway, where there is nothing else to do.
-void Reducer::start_ready() {
-  while (started_ + 1 < pending_.size() && pending_[started_] == 0 &&
-         queue_->open_passes.load(std::memory_order_relaxed) == 1) {
-    start(started_++);
-  }
-}
-
-// Whether a backward pass has given it since what was there was reduced.
-bool Reducer::has_new(std::size_t member) const {
-  return buckets_.members[member].leaf->fresh() && arrived_[member] > reduced_;
-}
-
-tandem::detail::View Reducer::gradient_of(std::size_t member) const {
-  const ParameterStore::Place& place = buckets_.members[member].place;
-  const ParameterStore::Segment& segment = place.store->segments()[place.segment];
-  return tandem::detail::narrow(place.store->gradients(), 0, segment.offset, segment.padded);
-}
-
-// A gradient that this pass does not give: what was accumulated before counts, or 0.
-void Reducer::fill_absent(std::size_t member, bool counts) {
-  Leaf& leaf = *buckets_.members[member].leaf;
-  const tandem::detail::View gradient = gradient_of(member);
-  if (find_unused_ && leaf.fresh() && !(counts && has_new(member))) {
-    tandem::detail::View old = tandem::detail::empty_view(gradient.sizes, gradient.dtype, gradient.device());
-    tandem::detail::copy(old, gradient);
-    kept_.push_back({member, std::move(old), leaf.grad_version()});
-    if (size_ > 1 || hook_) {
-      leaf.note_rewritten();  // it is, for a while, and a graph of this pass may have saved it
+  try {
+    reduce();
+  } catch (...) {
+    if (!reducer_->link_.is_dead()) {
+      reducer_->link_.abort(detail::text_of_exception());
     }
-  }
-  if (!leaf.fresh() || !counts) {
-    tandem::detail::fill(gradient, 0);
-  }
-  mark_ready(member);
-}
-
-void Reducer::start(std::size_t bucket) {
-  weigh(bucket);
-  if (hook_) {
-    run_hook(bucket);
-  } else if (!plans_.empty()) {
-    plans_[bucket].start();
+    forget();
+    throw;
   }
 }
 
-namespace {
+// After close() no gradient belongs to this pass, and passes of other wrappers may send their buckets at any time.
+void ReducerPass::close() {
+  id_ = nullptr;
+  if (synced_) {
+    reducer_->link_.open_passes().fetch_sub(1, std::memory_order_relaxed);
+  }
+}
 
-class FlagScope {
- public:
-  explicit FlagScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true, std::memory_order_release); }
-  ~FlagScope() { flag_.store(false, std::memory_order_release); }
-  FlagScope(const FlagScope&) = delete;
-  FlagScope& operator=(const FlagScope&) = delete;
-
- private:
-  std::atomic<bool>& flag_;
-};
-
-}  // namespace
-
-// What hooks call looks alike for all wrappers: a plan of this one tells whether all ranks are in its pass.
-void Reducer::run_hook(std::size_t bucket) {
+void ReducerPass::reduce() {
   const PhaseScope timed(Phase::reduce);
-  const FlagScope runs(hook_runs_);
-  if (bucket == 0 && compare_) {
-    compare_->start();
+  Buckets& buckets = reducer_->buckets_;
+  settle_absent(
+      [this](std::size_t i) { return schedule_.is_ready(i); });  // a graph may reach a leaf without adding a gradient
+  while (!schedule_.only_last_is_left()) {
+    send(schedule_.take());
   }
-  finishers_.push_back(hook_(group_, {bucket, buckets_.ranges.size(), Tensor(buckets_.ranges[bucket].gradients)}));
-}
-
-void Reducer::finish_hooks() {
-  const FlagScope runs(hook_runs_);
-  if (compare_) {
-    compare_->wait();
-  }
-  for (const std::function<void()>& finish : finishers_) {
-    if (finish) {
-      finish();
+  buckets.scale(schedule_.take(), weights_.mine);
+  reducer_->exchange_.finish(finishers_);
+  buckets.scale_all(weights_.mean);
+  reducer_->used_.agree(kept_, lacks_, follows_);
+  for (std::size_t i = 0; i < buckets.members().size(); ++i) {
+    Leaf& leaf = *buckets.members()[i].leaf;
+    if (leaf.fresh() && reducer_->used_.is_given(i)) {
+      leaf.note_rewritten();
     }
   }
+  reducer_->buffers_.run(reducer_->link_.group(), weights_.buffers_from);
+  buckets.note_reduced();
 }
 
-void Reducer::fail_unused(const std::vector<std::size_t>& members) {
-  std::vector<std::string> names;
-  for (const std::size_t member : members) {
-    names.push_back(buckets_.members[member].name);
+std::vector<Leaf*> ReducerPass::leaves_with_hooks() const {
+  std::vector<Leaf*> leaves;
+  for (std::size_t i = 0; synced_ && i < reducer_->buckets_.members().size(); ++i) {
+    Leaf* leaf = reducer_->buckets_.members()[i].leaf;
+    if (!leaf->post_hooks.empty() && reducer_->used_.is_given(i)) {
+      leaves.push_back(leaf);
+    }
   }
-  fail<AutogradError>(
-      "DistributedDataParallel: rank {} of {} has no gradient of {} {} in this backward pass: {}. Each parameter must "
-      "take part in each loss; freeze those that never do, before wrapping, or pass {{.find_unused_parameters = true}}",
-      rank_, size_, names.size(), names.size() == 1 ? "parameter" : "parameters", list(names));
+  return leaves;
+}
+
+void ReducerPass::run_post_hooks(const std::vector<Leaf*>& leaves) const {
+  try {
+    for (Leaf* leaf : leaves) {
+      if (leaf->fresh()) {  // another wrapper's hook may have reset it
+        leaf->run_post_hooks();
+      }
+    }
+  } catch (...) {
+    reducer_->link_.abort(fmt::format("a hook of a parameter failed: {}", detail::text_of_exception()));
+    throw;
+  }
+}
+
+// A pass that has ended keeps its gradients, the means over the ranks; but users' hooks will run on the other ranks
+// only, so the group ends in any case.
+void ReducerPass::fail(const std::exception& failure) {
+  reducer_->refuse_pass(failure, synced_);
+  if (id_ == nullptr) {
+    return;
+  }
+  close();
+  if (synced_) {
+    forget();
+  }
+}
+
+// Some gradients are this rank's alone, some are means over the ranks: no optimiser may see a mixture.
+void ReducerPass::forget() noexcept {
+  finishers_.clear();
+  kept_.clear();
+  reducer_->exchange_.wait_for_all();
+  for (const BucketMember& member : reducer_->buckets_.members()) {
+    member.leaf->set_fresh(false);
+  }
 }
 
 }  // namespace tandem::inline v0::parallel

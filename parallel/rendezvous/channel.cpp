@@ -16,9 +16,80 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <tandem/core/check.h>
+#include <tandem/core/warning.h>
+#include <tandem/parallel/rendezvous/job_token.h>
+#include <tandem/parallel/rendezvous/store_server.h>
+
 namespace tandem::inline v0::parallel {
 
 using asio::ip::tcp;
+
+namespace {
+
+tcp::endpoint endpoint_of(const StoreServerOptions& options) {
+  asio::error_code error;
+  asio::ip::address address = asio::ip::make_address(options.host, error);
+  if (error) {
+    asio::io_context context;
+    tcp::resolver resolver(context);
+    const auto found = resolver.resolve(options.host, "", error);
+    check<IoError>(!error && !found.empty(), "rendezvous server: the host '{}' has no address: {}", options.host,
+                   error.message());
+    address = found.begin()->endpoint().address();
+  }
+  check<ConfigError>(
+      !address.is_unspecified(),
+      "rendezvous server: '{}' stands for every address of this machine; name the one by which the other "
+      "hosts reach it, or 127.0.0.1",
+      options.host);
+  return {address, options.port};
+}
+
+}  // namespace
+
+void check_exposure(const std::string& address, bool is_loopback, bool has_token) {
+  if (is_loopback || has_token) {
+    return;
+  }
+  check<ConfigError>(process_environment("TANDEM_INSECURE_RENDEZVOUS") == "1",
+                     "rendezvous at {}: without a token anybody on that network could join the job. Make one and give "
+                     "it to every rank: export TANDEM_JOB_TOKEN=$(openssl rand -hex 32). To do without, on a network "
+                     "where you trust everybody: export TANDEM_INSECURE_RENDEZVOUS=1",
+                     address);
+  core::warn("rendezvous at " + address +
+             " without a token (TANDEM_INSECURE_RENDEZVOUS=1): anybody on that network "
+             "can join the job, and read and change what its ranks tell each other");
+}
+
+tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options) {
+  const tcp::endpoint endpoint = endpoint_of(options);
+  tcp::acceptor acceptor(io);
+  check_exposure(to_text(endpoint), endpoint.address().is_loopback(), options.token.has_value());
+  asio::error_code error;
+  const int descriptor = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor >= 0) {
+    acceptor.assign(endpoint.protocol(), descriptor, error);
+    acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    acceptor.bind(endpoint, error);
+  } else {
+    error = asio::error_code(errno, asio::system_category());
+  }
+  if (!error) {
+    acceptor.listen(asio::socket_base::max_listen_connections, error);
+  }
+  if (!error) {
+    acceptor.non_blocking(true, error);
+  }
+  const char* advice = "";
+  if (error == asio::error::address_in_use) {
+    advice = ": another program listens there; choose another port, or 0 for one that is free";
+  } else if (error.value() == EADDRNOTAVAIL) {
+    advice = ": it is no address of this machine";
+  }
+  check<IoError>(!error, "rendezvous server: cannot listen at {}: {}{}", to_text(endpoint), error.message(), advice);
+  return acceptor;
+}
 
 tcp::socket open_socket(asio::any_io_executor executor, const tcp& protocol) {
   const int descriptor = ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -41,7 +112,7 @@ bool is_closed(const asio::error_code& error) {
 }
 
 Channel::Channel(tcp::socket socket) : socket_(std::move(socket)), deadline_(socket_.get_executor()) {
-  // Without this a small request waits for the acknowledgement of the one before: 40 ms.
+  // Without this option a small request waits 40 ms for the acknowledgement of the request before.
   asio::error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/ssl/stream.hpp>
 #include <asio/steady_timer.hpp>
@@ -16,48 +17,64 @@
 #include <tandem/parallel/rendezvous/store_table.h>
 #include <tandem/parallel/rendezvous/tls.h>
 
-// Internal: one connection between a TcpStore and a StoreServer. All functions are called on the thread that runs its
-// io_context. They throw asio::system_error when the connection fails, and IoError for what is no frame.
+// Internal: one connection between a TcpStore and a StoreServer, and how each side opens it. All functions of a Channel
+// must be called on the thread that runs its io_context. They throw asio::system_error when the connection fails, and
+// IoError for bytes that are not a valid frame.
 
 namespace tandem::inline v0::parallel {
 
-/// A socket of this family that no child inherits.
+struct TcpStoreOptions;
+struct StoreServerOptions;
+class Channel;
+
+/// A socket for `protocol` that child processes do not inherit.
 asio::ip::tcp::socket open_socket(asio::any_io_executor executor, const asio::ip::tcp& protocol);
 
-/// "127.0.0.1:29500", "[::1]:29500".
+/// The address and port as text: "127.0.0.1:29500", "[::1]:29500".
 std::string to_text(const asio::ip::tcp::endpoint& endpoint);
 
-/// Whether it is the other side that has closed the connection. What was to be sent may fail before what is read does:
-/// then we close our side, which cancels reading.
+/// Whether the error means that the other side closed the connection. A write can fail before the last data is read;
+/// our side then closes the socket, which cancels the read.
 bool is_closed(const asio::error_code& error);
 
-/// Held by shared pointers: what it has under way keeps it.
+/// Allows a connection without a token on this machine only. Throws ConfigError for any other address and shows the
+/// command that makes a token; with TANDEM_INSECURE_RENDEZVOUS=1 the error becomes a warning.
+void check_exposure(const std::string& address, bool is_loopback, bool has_token);
+
+/// The server's side: listens at exactly the address and port of the options. Throws ConfigError for an address that is
+/// not allowed, and IoError if the address cannot be used.
+asio::ip::tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options);
+
+/// The client's side: tries until a server answers, performs the handshake and joins. Throws ConfigError or StoreError.
+asio::awaitable<std::shared_ptr<Channel>> connect_to_server(const TcpStoreOptions& options, TlsContext& tls);
+
+/// Held by shared pointers: pending operations keep the channel alive.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit Channel(asio::ip::tcp::socket socket);
 
-  /// Closes the connection at `when`, unless it is disarmed. What waits for it then fails, and expired() is true.
+  /// Closes the connection at `when` unless disarmed. Operations that wait then fail, and expired() is true.
   void arm(Clock::time_point when);
   void disarm();
   bool expired() const noexcept { return expired_; }
 
-  /// Before TLS.
+  /// Reads before TLS begins.
   asio::awaitable<std::string> read_clear(std::size_t bytes);
   asio::awaitable<void> write_clear(std::string bytes);
 
-  /// Makes the TLS state and shakes hands; fails unless both sides used the key.
+  /// Creates the TLS state and performs the handshake, which fails unless both sides used the key.
   asio::awaitable<void> start_tls(TlsContext& tls, TlsContext::Side side);
 
-  /// The next frame. Once its header is there, the rest must come within `limit`.
+  /// Reads the next frame. After its header the rest must arrive within `limit`.
   asio::awaitable<Frame> read(std::chrono::milliseconds limit);
 
-  /// Sends these bytes, and `tail` behind them, after all that was handed over before. Returns at once.
+  /// Sends `bytes` and then `tail`, after everything sent before. Returns at once.
   void send(std::string bytes, StoreTable::Value tail = nullptr);
-  /// What waits to be sent.
+  /// The number of bytes that wait to be sent.
   std::size_t unsent() const noexcept { return unsent_; }
-  /// Returns when all was sent, or the connection failed.
+  /// Returns when everything has been sent or the connection has failed.
   asio::awaitable<void> flush();
 
   void close();
@@ -74,7 +91,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   asio::ip::tcp::socket socket_;
   std::optional<asio::ssl::stream<asio::ip::tcp::socket&>> tls_;
   asio::steady_timer deadline_;
-  std::size_t armed_ = 0;  // counts; an alarm that comes too late has another number
+  std::size_t armed_ = 0;  // a count: an expired timer with an older number is ignored
   bool expired_ = false;
   bool writing_ = false;
   std::size_t unsent_ = 0;

@@ -1,7 +1,6 @@
-#include <tandem/parallel/rendezvous/client_connect.h>
+#include <tandem/parallel/rendezvous/channel.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <random>
 #include <utility>
@@ -15,7 +14,8 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/exposure.h>
+#include <tandem/parallel/rendezvous/tcp_store.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -27,9 +27,10 @@ using Clock = Channel::Clock;
 
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{500};
-constexpr milliseconds kAttempt{5'000};    // to one address
-constexpr milliseconds kHandshake{5'000};  // once the server took the connection
-// A server that ends closes the connections that wait for it, as one that has another token does: but then it is gone.
+constexpr milliseconds kAttempt{5'000};    // per address
+constexpr milliseconds kHandshake{5'000};  // after the server accepted the connection
+// A server that ends closes waiting connections, as a server with another token does. But a server that ended no longer
+// answers the next try.
 constexpr int kGreetings = 3;
 
 std::string server_of(const TcpStoreOptions& options) {
@@ -56,7 +57,7 @@ std::vector<tcp::endpoint> resolve(const TcpStoreOptions& options, asio::any_io_
   return endpoints;
 }
 
-// One attempt at one address; null with the error set where it fails.
+// One attempt at one address. Returns null and sets `error` on failure.
 asio::awaitable<std::shared_ptr<Channel>> attempt(tcp::endpoint endpoint, Clock::time_point deadline,
                                                   asio::error_code& error) {
   auto executor = co_await asio::this_coro::executor;
@@ -79,10 +80,10 @@ asio::awaitable<std::shared_ptr<Channel>> attempt(tcp::endpoint endpoint, Clock:
     here = socket.local_endpoint(error);
   }
   if (!error) {
-    there = socket.remote_endpoint(error);  // an error where the server has gone since
+    there = socket.remote_endpoint(error);  // fails if the server has gone since
   }
   if (!error && here == there) {
-    error = asio::error::connection_refused;  // nobody listens, and the system chose that very port for us
+    error = asio::error::connection_refused;  // nobody listens: the system chose that very port for our own side
   }
   if (error) {
     co_return nullptr;
@@ -104,7 +105,7 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
         co_return channel;
       }
     }
-    // Not all ranks at the same moment.
+    // The ranks must not all retry at the same moment.
     const milliseconds next = wait / 2 + milliseconds(random() % static_cast<unsigned>(wait.count()));
     if (Clock::now() + next > deadline) {
       fail_lost(
@@ -117,14 +118,9 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
   }
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-// Shows the token, makes the key, says who we are. The server's answer to that; nothing where it is worth another try:
-// it took our token and closed the connection later, since we were too slow for it on a busy machine, or since it ends.
+// Shows the token, derives the key and introduces this client. Returns the server's answer, or nothing if another try
+// may succeed: the server accepted our token and closed the connection later, because this client was too slow on a
+// busy machine or because the server ends.
 asio::awaitable<std::optional<Frame>> join(Channel& channel, const TcpStoreOptions& options, TlsContext& tls,
                                            int& greetings) {
   const std::string server = server_of(options);
@@ -141,7 +137,8 @@ asio::awaitable<std::optional<Frame>> join(Channel& channel, const TcpStoreOptio
     co_await channel.start_tls(tls, TlsContext::Side::client);
     step = hello;
     const auto interval = static_cast<std::uint32_t>(options.heartbeat_interval.count());
-    channel.send(encode(encode_hello({options.rank, static_cast<std::uint32_t>(::getpid()), interval, host_name()})));
+    channel.send(
+        encode(encode_hello({options.rank, static_cast<std::uint32_t>(::getpid()), interval, own_host_name()})));
     Frame answer = co_await channel.read(kHandshake);
     co_return answer;
   } catch (const asio::system_error& error) {
@@ -169,7 +166,7 @@ asio::awaitable<std::optional<Frame>> join(Channel& channel, const TcpStoreOptio
   }
 }
 
-// Null where it is worth another try.
+// Returns null if another try may succeed.
 asio::awaitable<std::shared_ptr<Channel>> connect_once(const TcpStoreOptions& options, TlsContext& tls,
                                                        Clock::time_point deadline, int& greetings) {
   std::shared_ptr<Channel> channel = co_await reach(options, deadline);

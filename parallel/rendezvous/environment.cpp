@@ -4,9 +4,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/key_text.h>
-#include <tandem/parallel/rendezvous/numbers.h>
-#include <tandem/parallel/rendezvous/slurm.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -17,16 +15,16 @@ using Source = WorldInfo::Source;
 constexpr std::uint16_t kDefaultPort = 29500;
 constexpr const char* kLoopback = "127.0.0.1";
 
-// One launcher's variables.
+// The variables of one launcher.
 class Variables {
  public:
-  /// `known_by` is the one that says that this launcher started us.
+  /// `known_by` is the variable by which we know that this launcher started us.
   Variables(const EnvironmentLookup& environment, const char* known_by)
       : environment_(environment), known_by_(known_by) {}
 
   bool has(const char* name) const { return environment_(name).has_value(); }
 
-  /// `command` would set it.
+  /// `command` is a command that would set the variable, for the error message.
   std::string text(const char* name, const char* command) const {
     std::optional<std::string> value = environment_(name);
     check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {}: {}", known_by_, name,
@@ -66,7 +64,7 @@ bool is_hosted(const Variables& variables) {
          variables.number("TANDEM_STORE_HOSTED", "unset TANDEM_STORE_HOSTED", 0, 1) == 1;
 }
 
-// torchrun's agent has a store of its own at MASTER_PORT, which speaks PyTorch's protocol.
+// torchrun's agent hosts its own store at MASTER_PORT, which speaks PyTorch's protocol.
 std::uint16_t port_in(const Variables& variables) {
   const bool taken = variables.has("TORCHELASTIC_USE_AGENT_STORE") &&
                      variables.text("TORCHELASTIC_USE_AGENT_STORE", "unset TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -80,7 +78,7 @@ std::uint16_t port_in(const Variables& variables) {
   return static_cast<std::uint16_t>(port + (taken ? 1 : 0));
 }
 
-// The store's place where the launcher says none: on one host anybody finds it.
+// Places the store if the launcher does not: on a single host every rank can find it.
 void place_store(WorldInfo& world, const Variables& variables, std::uint16_t port, const char* command) {
   const bool one_host = world.local_world_size == world.world_size;
   world.address = one_host && !variables.has("MASTER_ADDR") ? kLoopback : host_in(variables, command);
@@ -144,7 +142,7 @@ WorldInfo read_slurm(const EnvironmentLookup& environment, bool find_store) {
   }
   const std::int64_t job = variables.number("SLURM_JOB_ID", kStart, 0, INT64_C(1) << 40);
   const std::int64_t step = variables.number("SLURM_STEP_ID", kStart, 0, INT64_C(1) << 40);
-  // Another one for each job and step that may be on this host; below those that the system hands out.
+  // Jobs and steps on one host need different ports, below the system's ephemeral range.
   const auto port = static_cast<std::uint16_t>(20'000 + (job + 101 * step) % 10'000);
   if (variables.has("MASTER_ADDR") || world.local_world_size == world.world_size) {
     place_store(world, variables, port, "");
@@ -178,7 +176,7 @@ WorldInfo read_arguments(const WorldArguments& arguments, const EnvironmentLooku
   return world;
 }
 
-// The shell of an salloc has Slurm's variables, too, and is no task.
+// The shell of an salloc also has Slurm's variables, but is not a task.
 bool is_slurm_task(const EnvironmentLookup& environment) {
   return environment("SLURM_PROCID").has_value() && environment("SLURM_STEP_ID").has_value();
 }

@@ -18,6 +18,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/parallel/rendezvous/store_table.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -27,10 +28,10 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Doubles from 1 ms to 32 ms.
+// A pause that doubles from 1 ms to 32 ms.
 class Pause {
  public:
-  // False when the deadline has passed.
+  // Returns false once the deadline has passed.
   bool until(steady_clock::time_point deadline) {
     const auto now = steady_clock::now();
     if (now >= deadline) {
@@ -45,7 +46,7 @@ class Pause {
   milliseconds next_{1};
 };
 
-// The folder's lock, which the system takes back from a process that dies.
+// The folder's lock, which the system releases when its owner dies.
 class FolderLock {
  public:
   FolderLock(const std::string& folder, steady_clock::time_point deadline) {
@@ -77,12 +78,6 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-std::string process_name() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("pid {} on {}", ::getpid(), host.data());
-}
-
 void claim(const std::string& folder, int rank) {
   const std::string path = fmt::format("{}/rank-{}", folder, rank);
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -98,7 +93,7 @@ void claim(const std::string& folder, int rank) {
   if (descriptor < 0) {
     core::fail_io("create", path, error);
   }
-  const bool written = core::write_all(descriptor, process_name());
+  const bool written = core::write_all(descriptor, fmt::format("pid {} on {}", ::getpid(), own_host_name()));
   const int write_error = errno;
   ::close(descriptor);
   if (!written) {
@@ -131,7 +126,7 @@ FileStore::FileStore(std::string folder, int rank) : folder_(std::move(folder)) 
   claim(folder_, rank);
 }
 
-// Any key becomes the name of a file by its hash; SHA-256 has no two alike.
+// The hash turns any key into a file name; SHA-256 collisions are not expected.
 std::string FileStore::file_of(std::string_view key) const {
   std::array<unsigned char, 32> hash{};
   check<IoError>(EVP_Digest(key.data(), key.size(), hash.data(), nullptr, EVP_sha256(), nullptr) == 1,
@@ -185,17 +180,6 @@ std::int64_t FileStore::do_add(std::string_view key, std::int64_t amount, Deadli
   const std::int64_t value = add_to_counter(key, read(key).value_or("0"), amount);
   write(key, std::to_string(value));
   return value;
-}
-
-bool FileStore::do_compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
-                               Deadline deadline) {
-  const FolderLock lock(folder_, deadline);
-  const std::optional<std::string> before = read(key);
-  if (before ? !expected || *before != *expected : expected.has_value()) {
-    return false;
-  }
-  write(key, desired);
-  return true;
 }
 
 bool FileStore::do_erase(std::string_view key, Deadline deadline) {

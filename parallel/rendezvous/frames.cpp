@@ -20,7 +20,6 @@ struct Lengths {
 
 struct Shape {
   Lengths key;
-  Lengths expected;
   Lengths value;
 };
 
@@ -30,26 +29,23 @@ constexpr Lengths kValue{0, kMaxStoreValue};
 constexpr Lengths kNumber{8, 8};
 constexpr Lengths kText{1, kMaxFrameText};
 
-// What a frame of each kind has; false for a kind that there is not.
+// Sets the allowed lengths for frames of this kind. Returns false for an unknown kind.
 bool shape_of(FrameKind kind, Shape& shape) {
   switch (kind) {
-    case FrameKind::hello: shape = {{1, kMaxHost}, kNone, {kHelloBytes, kHelloBytes}}; return true;
-    case FrameKind::set:
-    case FrameKind::insert: shape = {kKey, kNone, kValue}; return true;
+    case FrameKind::hello: shape = {{1, kMaxHost}, {kHelloBytes, kHelloBytes}}; return true;
+    case FrameKind::set: shape = {kKey, kValue}; return true;
     case FrameKind::get:
     case FrameKind::try_get:
-    case FrameKind::wait:
-    case FrameKind::erase: shape = {kKey, kNone, kNone}; return true;
-    case FrameKind::add: shape = {kKey, kNone, kNumber}; return true;
-    case FrameKind::compare_set: shape = {kKey, kValue, kValue}; return true;
+    case FrameKind::erase: shape = {kKey, kNone}; return true;
+    case FrameKind::add: shape = {kKey, kNumber}; return true;
     case FrameKind::cancel:
     case FrameKind::goodbye:
     case FrameKind::beat:
     case FrameKind::done:
-    case FrameKind::no: shape = {kNone, kNone, kNone}; return true;
-    case FrameKind::value: shape = {kNone, kNone, kValue}; return true;
+    case FrameKind::no: shape = {kNone, kNone}; return true;
+    case FrameKind::value: shape = {kNone, kValue}; return true;
     case FrameKind::verdict:
-    case FrameKind::refused: shape = {kNone, kNone, kText}; return true;
+    case FrameKind::refused: shape = {kNone, kText}; return true;
   }
   return false;
 }
@@ -79,21 +75,18 @@ FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeader> bytes) {
   header.kind = static_cast<FrameKind>(bytes[0]);
   header.key = read_number(&bytes[2], 2);
   header.id = read_number(&bytes[4], 4);
-  header.expected = read_number(&bytes[8], 4);
-  header.value = read_number(&bytes[12], 4);
+  header.value = read_number(&bytes[8], 4);
   Shape shape{};
   check<IoError>(shape_of(header.kind, shape) && bytes[1] == 0, "rendezvous: no frame starts with the bytes {} {}",
                  bytes[0], bytes[1]);
-  check<IoError>(
-      shape.key.allow(header.key) && shape.expected.allow(header.expected) && shape.value.allow(header.value),
-      "rendezvous: a frame of kind {} has no lengths {}, {}, {}", bytes[0], header.key, header.expected, header.value);
+  check<IoError>(shape.key.allow(header.key) && shape.value.allow(header.value),
+                 "rendezvous: a frame of kind {} has no lengths {}, {}", bytes[0], header.key, header.value);
   return header;
 }
 
 Frame decode_body(const FrameHeader& header, std::string_view body) {
   return {header.kind, header.id, std::string(body.substr(0, header.key)),
-          std::string(body.substr(header.key + header.expected, header.value)),
-          std::string(body.substr(header.key, header.expected))};
+          std::string(body.substr(header.key, header.value))};
 }
 
 std::string encode_header(const FrameHeader& header) {
@@ -102,16 +95,14 @@ std::string encode_header(const FrameHeader& header) {
   append_number(bytes, 0, 1);
   append_number(bytes, header.key, 2);
   append_number(bytes, header.id, 4);
-  append_number(bytes, header.expected, 4);
   append_number(bytes, header.value, 4);
   return bytes;
 }
 
 std::string encode(const Frame& frame) {
-  std::string bytes =
-      encode_header({frame.kind, frame.id, frame.key.size(), frame.expected.size(), frame.value.size()});
-  bytes.reserve(bytes.size() + frame.key.size() + frame.expected.size() + frame.value.size());
-  return bytes.append(frame.key).append(frame.expected).append(frame.value);
+  std::string bytes = encode_header({frame.kind, frame.id, frame.key.size(), frame.value.size()});
+  bytes.reserve(bytes.size() + frame.key.size() + frame.value.size());
+  return bytes.append(frame.key).append(frame.value);
 }
 
 Hello decode_hello(const Frame& frame) {
@@ -139,7 +130,7 @@ Frame encode_hello(const Hello& hello) {
   append_number(value, hello.pid, 4);
   append_number(value, hello.heartbeat_ms, 4);
   std::string host = hello.host.substr(0, kMaxHost);
-  return {FrameKind::hello, 0, host.empty() ? "?" : std::move(host), std::move(value), {}};
+  return {FrameKind::hello, 0, host.empty() ? "?" : std::move(host), std::move(value)};
 }
 
 std::int64_t decode_number(std::string_view eight_bytes) {

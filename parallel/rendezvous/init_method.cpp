@@ -5,8 +5,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/suggest.h>
-#include <tandem/parallel/rendezvous/key_text.h>
-#include <tandem/parallel/rendezvous/numbers.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -16,7 +15,7 @@ bool is_host_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
 }
 
-// With the name of a network card, as in fe80::1%eth0.
+// Also allows the name of a network interface, such as fe80::1%eth0.
 bool is_ipv6_character(char c) { return is_host_character(c) || c == ':' || c == '%'; }
 
 InitMethod parse_tcp(std::string_view text, std::string_view address) {

@@ -11,11 +11,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-// Internal: the thread that does everything of a StoreServer or a TcpStore.
+// Internal: the thread that runs all work of a StoreServer or a TcpStore.
 
 namespace tandem::inline v0::parallel {
 
-/// Runs an io_context. Signals are handled by other threads.
+/// Runs an io_context. The thread blocks all signals, so other threads handle them.
 class IoThread {
  public:
   void start(asio::io_context& io) {
@@ -28,14 +28,14 @@ class IoThread {
   }
   void join() { thread_.join(); }
 
-  /// Runs `action` on the thread, and waits for it.
+  /// Runs `action` on the thread and waits for its end.
   template <class Action>
   void call(asio::io_context& io, Action&& action) const {
     if (std::this_thread::get_id() == thread_.get_id()) {
       action();  // from a callback
       return;
     }
-    auto done = std::make_shared<std::promise<void>>();  // shared: set_value() may end after the wait for it
+    auto done = std::make_shared<std::promise<void>>();  // shared: set_value() may return after the wait has ended
     asio::post(io, [&action, done] {
       action();
       done->set_value();

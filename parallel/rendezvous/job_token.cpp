@@ -8,6 +8,9 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/core/warning.h>
@@ -19,7 +22,7 @@ namespace {
 constexpr const char* kVariable = "TANDEM_JOB_TOKEN";
 constexpr const char* kFileVariable = "TANDEM_JOB_TOKEN_FILE";
 
-// -1 for what is no digit.
+// Returns -1 if `c` is not a digit.
 int digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -40,7 +43,8 @@ std::string read_token_file(const std::string& path) {
   if (!file) {
     core::fail_io("read the job token in", path, errno);
   }
-  std::string text(2 * JobToken::kBytes + 3, '\0');  // the digits, an end of line, and one more that is too many
+  std::string text(2 * JobToken::kBytes + 3,
+                   '\0');  // the digits, a line end, and one more character to notice a longer file
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
@@ -97,6 +101,15 @@ std::optional<JobToken> JobToken::from_environment(const EnvironmentLookup& envi
                              : fmt::format("in '{}', which {} names", *path, kFileVariable));
     throw;
   }
+}
+
+JobToken JobToken::derived(std::string_view purpose) const {
+  JobToken token;
+  const bool done =
+      ::HMAC(::EVP_sha256(), bytes_.data(), static_cast<int>(kBytes),
+             reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(), token.bytes_.data(), nullptr);
+  check<IoError>(done, "OpenSSL has no HMAC-SHA256: its installation is broken");
+  return token;
 }
 
 JobToken::~JobToken() { ::explicit_bzero(bytes_.data(), bytes_.size()); }

@@ -12,36 +12,39 @@
 
 namespace tandem::inline v0::parallel {
 
-/// What a process's environment says about a variable: std::nullopt where it is not set.
+/// Looks up an environment variable; returns std::nullopt if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// getenv.
+/// Looks up `name` with getenv().
 TANDEM_API std::optional<std::string> process_environment(const std::string& name);
 
-/// The secret of a job: 32 random bytes that its processes share, and by which they know each other. It travels in the
-/// variable TANDEM_JOB_TOKEN or in the file that TANDEM_JOB_TOKEN_FILE names, as 64 hexadecimal digits; never in an
-/// argument, which every user of a machine can read, and never in a message. Its memory is wiped when it goes.
+/// The secret of a job: 32 random bytes that its processes share to authenticate each other. The token travels as 64
+/// hexadecimal digits in the variable TANDEM_JOB_TOKEN or in the file named by TANDEM_JOB_TOKEN_FILE. It never appears
+/// in an argument, which every user of a machine can read, nor in a message. The destructor wipes its memory.
 class TANDEM_API JobToken {
  public:
-  /// How many bytes.
+  /// The length of a token in bytes.
   static constexpr std::size_t kBytes = 32;
 
-  /// A new one, from the system's source of random numbers. Throws IoError where it has none.
+  /// Makes a new token from the system's random numbers. Throws IoError if the system has none.
   static JobToken generate();
   /// Throws ConfigError unless `digits` are 64 hexadecimal digits; white space at the end is ignored.
   static JobToken from_hex(std::string_view digits);
-  /// The one in TANDEM_JOB_TOKEN or in the file TANDEM_JOB_TOKEN_FILE; nothing where neither is set. Throws ConfigError
-  /// where both are, or where it is malformed, and IoError for a file that cannot be read. A file that others may read
-  /// is a warning.
+  /// The token in TANDEM_JOB_TOKEN or in the file TANDEM_JOB_TOKEN_FILE; std::nullopt if neither is set. Throws
+  /// ConfigError if both are set or the token is malformed, and IoError if the file cannot be read. Warns if other
+  /// users may read the file.
   static std::optional<JobToken> from_environment(const EnvironmentLookup& environment = process_environment);
 
   ~JobToken();
   JobToken(const JobToken&) = default;
   JobToken& operator=(const JobToken&) = default;
 
-  /// For the environment of a child, or for a file of mode 0600.
+  /// Derives another secret by HMAC-SHA256. The original cannot be computed from the derived secret.
+  JobToken derived(std::string_view purpose) const;
+
+  /// The token as hexadecimal digits, for the environment of a child or a file of mode 0600.
   std::string hex() const;
-  /// The secret itself.
+  /// The bytes of the secret.
   const std::array<std::uint8_t, kBytes>& bytes() const noexcept { return bytes_; }
 
  private:

@@ -13,7 +13,7 @@ struct MemoryStore::Impl {
   std::condition_variable changed;
   StoreTable table;
 
-  // Nothing here waits for anything but the mutex, so that no deadline is needed.
+  // Only the mutex can block here, so no deadline is needed.
   template <class Change>
   auto change(Change&& make) {
     const std::lock_guard lock(mutex);
@@ -48,12 +48,6 @@ bool MemoryStore::do_get(std::string_view key, bool wait, std::string* value, De
 
 std::int64_t MemoryStore::do_add(std::string_view key, std::int64_t amount, Deadline /*deadline*/) {
   return impl_->change([&](StoreTable& table) { return table.add(std::string(key), amount); });
-}
-
-bool MemoryStore::do_compare_set(std::string_view key, std::optional<std::string_view> expected,
-                                 std::string_view desired, Deadline /*deadline*/) {
-  return impl_->change(
-      [&](StoreTable& table) { return table.compare_set(std::string(key), expected, std::string(desired)); });
 }
 
 bool MemoryStore::do_erase(std::string_view key, Deadline /*deadline*/) {

@@ -7,7 +7,7 @@
 
 namespace tandem::inline v0::parallel {
 
-/// A store for ranks that are threads of one process: all use one object.
+/// A store for ranks that are threads of one process, all of which use the same object.
 class TANDEM_API MemoryStore final : public Store {
  public:
   MemoryStore();
@@ -19,8 +19,6 @@ class TANDEM_API MemoryStore final : public Store {
   void do_set(std::string_view key, std::string_view value, Deadline deadline) override;
   bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) override;
   std::int64_t do_add(std::string_view key, std::int64_t amount, Deadline deadline) override;
-  bool do_compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
-                      Deadline deadline) override;
   bool do_erase(std::string_view key, Deadline deadline) override;
 
   std::unique_ptr<Impl> impl_;

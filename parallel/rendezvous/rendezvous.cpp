@@ -50,7 +50,7 @@ void Rendezvous::announce_verdict(const std::string& text) {
 
 Rendezvous::~Rendezvous() {
   if (watched_ != nullptr) {
-    watched_->leave();  // also where somebody else holds the store
+    watched_->leave();  // even if another owner keeps the store alive
   }
   if (server_ != nullptr) {
     server_->wait_until_left(leave_timeout_);

@@ -17,49 +17,50 @@ namespace tandem::inline v0::parallel {
 class StoreServer;
 class TcpStore;
 
-/// What a Rendezvous is made with, beside who we are. The rest is as in TcpStoreOptions and StoreServerOptions.
+/// Options of a Rendezvous, apart from the rank's identity. For the details see TcpStoreOptions and StoreServerOptions.
 struct TANDEM_API RendezvousOptions {
-  std::optional<JobToken> token = std::nullopt;                     // the job's
-  std::chrono::milliseconds connect_timeout{60'000};                // until there is a server
-  std::chrono::milliseconds heartbeat_interval{1'000};              // how often this rank says that it is alive
-  std::chrono::milliseconds heartbeat_limit{10'000};                // after which silence is loss
-  std::chrono::milliseconds leave_timeout{30'000};                  // how long rank 0 with a server stays for others
+  std::optional<JobToken> token = std::nullopt;         // the job's
+  std::chrono::milliseconds connect_timeout{60'000};    // the wait for the server to start
+  std::chrono::milliseconds heartbeat_interval{1'000};  // time between this rank's signs of life
+  std::chrono::milliseconds heartbeat_limit{10'000};    // a silent rank or server is lost after this time
+  std::chrono::milliseconds leave_timeout{30'000};      // how long rank 0 waits for the others if it hosts the server
   std::function<void(const std::string& verdict)> on_verdict = {};  // the job is over
-  std::function<void(const std::string& reason)> on_lost = {};      // the server is gone
+  std::function<void(const std::string& reason)> on_lost = {};      // the server is lost
 };
 
-/// This rank's place in its job, from the moment it is made to its end: its store and, on rank 0 of a job whose
-/// launcher has none, the server.
+/// This rank's membership in its job for the lifetime of the object: the store and, on rank 0 of a job whose launcher
+/// hosts no store, the server.
 ///
 ///     const InitMethod method = parse_init_method("env://");
 ///     Rendezvous rendezvous(method, read_world(method), {.token = JobToken::from_environment()});
 ///     rendezvous.store()->set("address/0", ...);
 ///
-/// "file://" is a FileStore; a job with one process and no port has a MemoryStore; all others are a TcpStore.
+/// "file://" uses a FileStore, a job with one process and no port uses a MemoryStore, and every other job uses a
+/// TcpStore.
 class TANDEM_API Rendezvous {
  public:
-  /// Throws what the stores and the server throw.
+  /// Throws the errors of the stores and of the server.
   Rendezvous(const InitMethod& method, const WorldInfo& world, RendezvousOptions options = {});
-  /// Says goodbye. Rank 0 with a server waits for the others: they would take its end for the end of the job.
+  /// Says goodbye. If rank 0 hosts the server it waits for the others, which would take its end for the end of the job.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// Of no use after this is gone: each call throws StoreError.
+  /// The store. Once the Rendezvous is destroyed every call on the store throws StoreError.
   const std::shared_ptr<Store>& store() noexcept { return store_; }
-  /// All ranks are there. Who leaves from here on, and joins again, is for the next server, which this rank will have
-  /// when it joins again itself.
+  /// Declares that all ranks have arrived. A rank that leaves and joins again after this point belongs to the next
+  /// server, which rank 0 creates when it joins again.
   void settle();
-  /// Tells the server, and so all ranks, that the job is over; the first verdict stays. Where the store has no server
-  /// (files, memory) there is nobody to tell.
+  /// Tells the server, and through it all ranks, that the job is over. The first verdict stays. Has no effect with a
+  /// store that has no server (files, memory).
   void announce_verdict(const std::string& text);
-  /// Null unless this rank has it.
+  /// The server if this rank hosts it, else null.
   StoreServer* server() noexcept { return server_.get(); }
 
  private:
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<Store> store_;
-  TcpStore* watched_ = nullptr;  // the store, if it has a server
+  TcpStore* watched_ = nullptr;  // store_ if that is a TcpStore, else null
   std::chrono::milliseconds leave_timeout_;
 };
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/key_text.h>
 #include <tandem/parallel/rendezvous/store.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -14,24 +14,22 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMaxWaits = 1024;    // of one client at a time
-constexpr std::size_t kSmallValue = 4096;  // up to here a copy is cheaper than a second write
+constexpr std::size_t kMaxWaits = 1024;    // pending waits of one client
+constexpr std::size_t kSmallValue = 4096;  // up to this size a copy is cheaper than a second write
 
 RankProcess process_of(const Hello& hello) { return {hello.rank, hello.pid, shown_key(hello.host)}; }
 
-std::string name_of(const RankProcess& process) {
-  return fmt::format("rank {} (pid {} on {})", process.rank, process.pid, process.host);
-}
+std::string name_of(const RankProcess& process) { return rank_name(process.rank, process.pid, process.host); }
 
 void reply(const Connection& connection, FrameKind kind, std::uint32_t id, std::string value = {}) {
-  connection.channel->send(encode({kind, id, {}, std::move(value), {}}));
+  connection.channel->send(encode({kind, id, {}, std::move(value)}));
 }
 
 void reply_with(const Connection& connection, std::uint32_t id, const StoreTable::Value& value) {
   if (value->size() <= kSmallValue) {
     reply(connection, FrameKind::value, id, *value);
   } else {
-    connection.channel->send(encode_header({FrameKind::value, id, 0, 0, value->size()}), value);
+    connection.channel->send(encode_header({FrameKind::value, id, 0, value->size()}), value);
   }
 }
 
@@ -53,7 +51,7 @@ void ServerState::join(const ConnectionPtr& connection, const Frame& frame) {
       options_.heartbeat_limit.count());
   if (hello.rank >= 0) {
     auto there = ranks_.find(hello.rank);
-    if (there != ranks_.end() && there->second->said_goodbye) {  // its connection is about to close
+    if (there != ranks_.end() && there->second->said_goodbye) {  // the old connection is about to close
       ranks_.erase(there);
       there = ranks_.end();
     }
@@ -108,17 +106,6 @@ void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
       wake(frame.key);
       break;
     }
-    case FrameKind::compare_set:
-    case FrameKind::insert: {
-      const auto expected =
-          frame.kind == FrameKind::insert ? std::nullopt : std::optional<std::string_view>(frame.expected);
-      const bool set = table_.compare_set(frame.key, expected, std::move(frame.value));
-      yes_or_no(set);
-      if (set) {
-        wake(frame.key);
-      }
-      break;
-    }
     case FrameKind::erase: yes_or_no(table_.erase(frame.key)); break;
     case FrameKind::try_get:
       if (const StoreTable::Value value = table_.find(frame.key)) {
@@ -127,18 +114,13 @@ void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
         yes_or_no(false);
       }
       break;
-    default: wait(connection, frame);  // get and wait are left
+    default: wait(connection, frame);  // only get is left
   }
 }
 
 void ServerState::wait(const ConnectionPtr& connection, const Frame& frame) {
-  const bool wants_value = frame.kind == FrameKind::get;
   if (const StoreTable::Value value = table_.find(frame.key)) {
-    if (wants_value) {
-      reply_with(*connection, frame.id, value);
-    } else {
-      reply(*connection, FrameKind::done, frame.id);
-    }
+    reply_with(*connection, frame.id, value);
     return;
   }
   if (connection->waits.size() >= kMaxWaits || connection->waits.contains(frame.id)) {
@@ -146,13 +128,13 @@ void ServerState::wait(const ConnectionPtr& connection, const Frame& frame) {
                      fmt::format("store: more than {} waits of one client at a time", kMaxWaits));
   }
   connection->waits.emplace(frame.id, frame.key);
-  waiters_[frame.key].push_back({connection, frame.id, wants_value});
+  waiters_[frame.key].push_back({connection, frame.id});
 }
 
 void ServerState::forget_wait(const ConnectionPtr& connection, std::uint32_t id) {
   const auto entry = connection->waits.find(id);
   if (entry == connection->waits.end()) {
-    return;  // it was answered meanwhile
+    return;  // already answered
   }
   const auto waiters = waiters_.find(entry->second);
   std::erase_if(waiters->second, [&](const Waiter& w) { return w.connection == connection && w.id == id; });
@@ -172,11 +154,7 @@ void ServerState::wake(const std::string& key) {
   const StoreTable::Value value = table_.find(key);
   for (const Waiter& waiter : waiters) {
     waiter.connection->waits.erase(waiter.id);
-    if (waiter.wants_value) {
-      reply_with(*waiter.connection, waiter.id, value);
-    } else {
-      reply(*waiter.connection, FrameKind::done, waiter.id);
-    }
+    reply_with(*waiter.connection, waiter.id, value);
   }
 }
 
@@ -206,7 +184,8 @@ void ServerState::look_for_silent(Connection::Clock::time_point now) {
   }
   for (const ConnectionPtr& client : silent) {
     if (client->hello.rank >= 0) {
-      lose(*client, LostRank::Sign::silent, now);  // its connection stays: if it wakes, it hears the verdict
+      lose(*client, LostRank::Sign::silent,
+           now);  // the connection stays open: if the rank wakes up, it hears the verdict
     } else {
       client->channel->close();
     }
@@ -252,7 +231,7 @@ std::vector<RankProcess> ServerState::ranks() const {
 
 void ServerState::close_all() {
   for (const ConnectionPtr& client : clients_) {
-    client->lost = true;  // it is we who leave
+    client->lost = true;  // this side closes the connection, so the rank is not lost
     client->channel->close();
   }
 }

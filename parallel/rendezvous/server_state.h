@@ -16,7 +16,7 @@
 #include <tandem/parallel/rendezvous/store_server.h>
 #include <tandem/parallel/rendezvous/store_table.h>
 
-// Internal: what a StoreServer does for clients that it knows. All of it happens on the server's thread.
+// Internal: the StoreServer's work for authenticated clients. All of it runs on the server's thread.
 
 namespace tandem::inline v0::parallel {
 
@@ -25,31 +25,31 @@ struct Connection {
   using Clock = std::chrono::steady_clock;
 
   std::shared_ptr<Channel> channel;
-  Clock::time_point since;  // it was accepted
-  Clock::time_point heard;  // anything came
+  Clock::time_point since;  // time of accept()
+  Clock::time_point heard;  // time of the last frame
   Hello hello;
   bool said_goodbye = false;
-  bool lost = false;                           // and said so
-  std::map<std::uint32_t, std::string> waits;  // for which keys, by the request's id
+  bool lost = false;                           // already reported as lost
+  std::map<std::uint32_t, std::string> waits;  // the keys waited for, by the request's id
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-/// Clients, their keys and values, and whom they wait for.
+/// The clients, their keys and values, and their waits.
 class ServerState {
  public:
   explicit ServerState(const StoreServerOptions& options) : options_(options) {}
 
-  /// The connection's first frame. Throws Error with the reason when it may not join.
+  /// Handles the connection's first frame. Throws Error with the reason if the client may not join.
   void join(const ConnectionPtr& connection, const Frame& frame);
-  /// Whether that is the hello of a rank that was here before. Throws as join().
+  /// Whether the hello belongs to a rank that has said goodbye before. Throws the errors of join().
   bool has_left(const Frame& hello) const;
-  /// A later one. Throws IoError for what no client sends.
+  /// Handles a later frame. Throws IoError for a frame that no client sends.
   void handle(const ConnectionPtr& connection, Frame frame);
-  /// The connection is closed. Once for each that joined.
+  /// The connection has closed. Called once for each connection that joined.
   void leave(const ConnectionPtr& connection);
-  /// Looks for ranks that have been silent for too long.
+  /// Finds ranks that have been silent for too long.
   void look_for_silent(Connection::Clock::time_point now);
-  /// All were heard now: after a time in which this thread did not run, nothing can be said of them.
+  /// Counts all clients as heard now. After a time in which this thread did not run, their silence proves nothing.
   void forgive(Connection::Clock::time_point now);
 
   void publish(const std::string& text);
@@ -67,7 +67,6 @@ class ServerState {
   struct Waiter {
     ConnectionPtr connection;
     std::uint32_t id;
-    bool wants_value;
   };
 
   const StoreServerOptions& options_;
@@ -75,7 +74,7 @@ class ServerState {
   std::unordered_map<std::string, std::vector<Waiter>> waiters_;
   std::set<ConnectionPtr> clients_;
   std::map<int, ConnectionPtr> ranks_;
-  std::set<int> left_;  // with a goodbye, some time
+  std::set<int> left_;  // ranks that have said goodbye
   std::string verdict_;
 };
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/key_text.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -17,12 +17,6 @@ using std::chrono::milliseconds;
 void check_key(const char* what, std::string_view key) {
   check<ConfigError>(!key.empty() && key.size() <= kMaxStoreKey, "store {}: expected a key of 1 to {} bytes, got {}",
                      what, kMaxStoreKey, key.size());
-}
-
-void check_value(const char* what, std::string_view key, std::string_view value) {
-  check<ConfigError>(value.size() <= kMaxStoreValue,
-                     "store {}: the value of '{}' has {} bytes, at most {} are allowed: cut it into several keys", what,
-                     shown_key(key), value.size(), kMaxStoreValue);
 }
 
 std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds timeout) {
@@ -43,7 +37,9 @@ std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds
 
 void Store::set(std::string_view key, std::string_view value, milliseconds timeout) {
   check_key("set", key);
-  check_value("set", key, value);
+  check<ConfigError>(value.size() <= kMaxStoreValue,
+                     "store set: the value of '{}' has {} bytes, at most {} are allowed: cut it into several keys",
+                     shown_key(key), value.size(), kMaxStoreValue);
   do_set(key, value, deadline_of("set", timeout));
 }
 
@@ -68,14 +64,6 @@ std::optional<std::string> Store::try_get(std::string_view key, milliseconds tim
 std::int64_t Store::add(std::string_view key, std::int64_t amount, milliseconds timeout) {
   check_key("add", key);
   return do_add(key, amount, deadline_of("add", timeout));
-}
-
-bool Store::compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
-                        milliseconds timeout) {
-  check_key("compare_set", key);
-  check_value("compare_set", key, desired);
-  check_value("compare_set", key, expected.value_or(""));
-  return do_compare_set(key, expected, desired, deadline_of("compare_set", timeout));
 }
 
 void Store::wait(std::span<const std::string> keys, milliseconds timeout) {

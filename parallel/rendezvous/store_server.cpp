@@ -20,8 +20,23 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/rendezvous/io_thread.h>
-#include <tandem/parallel/rendezvous/server_listen.h>
 #include <tandem/parallel/rendezvous/server_state.h>
+
+// The way of a connection from stranger to client:
+//
+// 1. accept() takes the connection. A stranger is a connection that has not shown the token yet; if there are too many
+//    strangers, the oldest one is closed.
+// 2. shake_hands() reads a greeting in the clear, which proves that the client has the job's token. A stranger
+// therefore
+//    costs a socket and no TLS. Then TLS begins, with a key made from the token.
+// 3. admit() reads the hello: the client's rank, process, host and heartbeat interval. A client that may not join
+// learns
+//    the reason.
+// 4. talk() passes one frame after another to ServerState, which holds the keys, the waits and the verdict.
+// 5. A connection that closes without a goodbye is a lost rank at once. watch() finds ranks that are connected but
+//    silent.
+//
+// Everything runs as coroutines on one thread, so no locks are needed. Other threads post to it (IoThread::call).
 
 namespace tandem::inline v0::parallel {
 
@@ -34,8 +49,9 @@ using Clock = Connection::Clock;
 constexpr std::size_t kMaxConnections = 4096;
 constexpr std::size_t kMaxStrangers = 1024;  // connections that have not shown the token yet
 constexpr std::size_t kMaxHandshakes = 64;
-constexpr milliseconds kStrangersTime{100};    // nobody is turned away sooner only because others come
-constexpr std::size_t kMaxUnsent = 4U << 20U;  // answers to one client; it is not read from until some are gone
+constexpr milliseconds kStrangersTime{100};  // a stranger keeps at least this time when others arrive
+constexpr std::size_t kMaxUnsent =
+    4U << 20U;  // bytes of answers to one client; the server stops reading from it until some are sent
 constexpr std::size_t kMaxGreetings = 1U << 16U;
 
 }  // namespace
@@ -45,12 +61,12 @@ struct StoreServer::Impl {
   asio::io_context io;
   TlsContext tls;
   tcp::acceptor acceptor;
-  tcp::endpoint endpoint;  // where it listens
+  tcp::endpoint endpoint;  // the server's address
   std::string host;
   asio::steady_timer sweep;
   std::atomic<std::size_t> refused = 0;
 
-  // Of the server's thread.
+  // Used only on the server's thread.
   ServerState state;
   std::list<ConnectionPtr> strangers;  // the oldest first
   std::unordered_set<std::string> greetings;
@@ -59,7 +75,7 @@ struct StoreServer::Impl {
   bool stopping = false;
   bool readmits = true;
 
-  IoThread thread;  // last: it uses all of the above
+  IoThread thread;  // last member: the thread uses all members above
 
   explicit Impl(StoreServerOptions given)
       : options(std::move(given)),
@@ -87,7 +103,7 @@ void StoreServer::Impl::start() {
   thread.start(io);
 }
 
-// Every coroutine ends when its connection or timer does, and run() with the last of them.
+// Every coroutine ends when its connection or timer is closed, and run() ends with the last coroutine.
 void StoreServer::Impl::stop() {
   asio::post(io, [this] {
     stopping = true;
@@ -122,7 +138,7 @@ asio::awaitable<void> StoreServer::Impl::accept() {
         asio::steady_timer pause(io, milliseconds(10));
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       }
-      continue;  // whoever it was is gone again
+      continue;  // the client is gone again
     }
     auto connection = std::make_shared<Connection>();
     connection->channel = std::make_shared<Channel>(tcp::socket(io, endpoint.protocol(), descriptor));
@@ -131,13 +147,13 @@ asio::awaitable<void> StoreServer::Impl::accept() {
   }
 }
 
-// Makes room for one more connection, at the cost of the oldest stranger. False when there is none yet.
+// Makes room for one more connection by closing the oldest stranger. Returns false if there is no room yet.
 asio::awaitable<bool> StoreServer::Impl::have_room() {
   if (connections < kMaxConnections && strangers.size() < kMaxStrangers) {
     co_return true;
   }
   if (!strangers.empty() && Clock::now() - strangers.front()->since > kStrangersTime) {
-    strangers.front()->channel->close();  // its coroutine takes it off the list
+    strangers.front()->channel->close();  // its coroutine removes it from the list
   }
   asio::error_code ignored;
   asio::steady_timer pause(io, milliseconds(1));
@@ -155,14 +171,14 @@ asio::awaitable<void> StoreServer::Impl::serve(ConnectionPtr connection) {
     is_client = co_await admit(connection);
     connection->channel->disarm();
   } catch (const std::exception&) {
-    // A stranger, which is told nothing.
+    // A stranger gets no answer.
   }
   strangers.erase(place);
   if (is_client) {
     try {
       co_await talk(connection);
     } catch (const std::exception&) {
-      // The connection failed, or what came was no frame: leave() says what that means.
+      // The connection failed or sent an invalid frame: leave() decides what this means.
     }
     connection->channel->close();
     state.leave(connection);
@@ -178,7 +194,7 @@ asio::awaitable<void> StoreServer::Impl::shake_hands(ConnectionPtr connection) {
   std::string greeting = co_await channel.read_clear(kGreetingBytes);
   check<IoError>(tls.is_ours(greeting), "another token");
   if (greetings.size() >= kMaxGreetings) {
-    greetings.clear();  // a greeting that is used again would get no further than TLS
+    greetings.clear();  // a reused greeting would not get past TLS anyway
   }
   check<IoError>(greetings.insert(std::move(greeting)).second, "a greeting is used once");
   asio::steady_timer pause(io);
@@ -193,12 +209,12 @@ asio::awaitable<void> StoreServer::Impl::shake_hands(ConnectionPtr connection) {
   co_await channel.start_tls(tls, TlsContext::Side::server);
 }
 
-// Has the token, and says who it is. False when it may not join, and was told why.
+// Admits a client that has the token. Returns false if it may not join, after telling it the reason.
 asio::awaitable<bool> StoreServer::Impl::admit(ConnectionPtr connection) {
   Channel& channel = *connection->channel;
   const Frame hello = co_await channel.read(options.handshake_limit);
   if (!readmits && state.has_left(hello)) {
-    co_return false;  // without a word: it will try again
+    co_return false;  // no answer: the client will try again
   }
   std::string refusal;
   try {
@@ -208,7 +224,7 @@ asio::awaitable<bool> StoreServer::Impl::admit(ConnectionPtr connection) {
   }
   if (!refusal.empty()) {
     channel.arm(Clock::now() + options.handshake_limit);
-    channel.send(encode({FrameKind::refused, 0, {}, refusal, {}}));
+    channel.send(encode({FrameKind::refused, 0, {}, refusal}));
     co_await channel.flush();
   }
   co_return refusal.empty();
@@ -240,7 +256,7 @@ asio::awaitable<void> StoreServer::Impl::watch() {
     co_await sweep.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     const Clock::time_point now = Clock::now();
     if (now - due > options.heartbeat_limit / 4) {
-      state.forgive(now);  // it was this process that slept
+      state.forgive(now);  // this process was suspended
     } else if (!stopping) {
       state.look_for_silent(now);
     }
@@ -263,7 +279,7 @@ StoreServer::~StoreServer() {
   if (impl_->thread.is_of_this_process()) {
     impl_->stop();
   } else {
-    static_cast<void>(impl_.release());  // in a forked child there is no thread to join
+    static_cast<void>(impl_.release());  // a child of fork() has no thread to join
   }
 }
 

@@ -14,85 +14,85 @@
 
 namespace tandem::inline v0::parallel {
 
-/// A rank, as it introduced itself to the StoreServer.
+/// A rank's process, as the rank introduced itself to the StoreServer.
 struct TANDEM_API RankProcess {
   int rank = 0;          // in the job
   std::int64_t pid = 0;  // on its host
-  std::string host;      // the name that the host has for itself
+  std::string host;      // the host's own name for itself
 
   bool operator==(const RankProcess&) const = default;
 };
 
-/// A rank that is not there any more.
+/// A rank that the server has lost.
 struct TANDEM_API LostRank {
-  /// How that was seen.
+  /// How the server noticed the loss.
   enum class Sign : std::uint8_t {
-    closed,  // its connection closed, and it had not said goodbye: its process ended
-    silent   // no heartbeat for the limit: its process is stopped, or its machine is cut off
+    closed,  // the connection closed without a goodbye: the process ended
+    silent   // no heartbeat within the limit: the process is stopped, or its machine is unreachable
   };
 
-  RankProcess process;                   // which
-  Sign sign = Sign::closed;              // how that was seen
-  std::chrono::milliseconds silence{0};  // since it was last heard
+  RankProcess process;                   // the lost rank
+  Sign sign = Sign::closed;              // how the loss was noticed
+  std::chrono::milliseconds silence{0};  // since the rank was last heard
 };
 
-/// "rank 2 (pid 4711 on node7) is gone: its connection closed without a goodbye".
+/// Describes the loss: "rank 2 (pid 4711 on node7) is gone: its connection closed without a goodbye".
 TANDEM_API std::string describe(const LostRank& lost);
 
-/// What a StoreServer is made with.
+/// The address, token and limits of a StoreServer.
 struct TANDEM_API StoreServerOptions {
-  /// The address to listen at, exactly; a name stands for the first of its addresses.
+  /// The exact address to listen at; a name stands for the first of its addresses.
   std::string host = "127.0.0.1";
-  /// 0: one that is free, see StoreServer::port().
+  /// The port to listen at; 0 selects a free one, see StoreServer::port().
   std::uint16_t port = 0;
-  /// Without one only addresses of this machine's own (127.0.0.1, ::1) are taken, unless the variable
+  /// The job's token. Without a token only loopback addresses (127.0.0.1, ::1) are allowed, unless the variable
   /// TANDEM_INSECURE_RENDEZVOUS is 1.
   std::optional<JobToken> token = std::nullopt;
-  /// A rank that is not heard for so long is lost. At least twice the clients' heartbeat interval.
+  /// A rank that is silent for this long is lost. Must be at least twice the clients' heartbeat interval.
   std::chrono::milliseconds heartbeat_limit{10'000};
-  /// How long a stranger may take to become a client.
+  /// The time that an unknown connection has for its handshake.
   std::chrono::milliseconds handshake_limit{2'000};
-  /// Called on the server's thread for each rank that is lost, once; empty: describe() becomes the verdict. Who knows
-  /// more, such as the signal that ended the process, publishes that. It must neither
-  /// wait nor throw, nor destroy the server.
+  /// Called once for each lost rank, on the server's thread. If empty, describe() becomes the verdict. A callback with
+  /// more knowledge, such as the signal that ended the process, publishes its own verdict. The callback must not wait,
+  /// throw or destroy the server.
   std::function<void(const LostRank&)> on_lost = {};
-  /// Called on the server's thread, once, when there is a verdict, whoever gave it; with the same limits.
+  /// Called once on the server's thread when the first verdict is published, by any process. The same restrictions
+  /// apply.
   std::function<void(const std::string& verdict)> on_verdict = {};
 };
 
-/// Hosts the store of a job, and tells its ranks when the job is over. It has a thread of its own; the launcher has
-/// one, or rank 0 where a foreign launcher started the job. Connections are TLS 1.3 with the job's token as their key
-/// (docs/rendezvous.md). Not for a child of fork().
+/// Hosts the store of a job and tells its ranks when the job is over. The server has its own thread. The launcher hosts
+/// it, or rank 0 if another launcher started the job. Connections use TLS 1.3 with the job's token as their key
+/// (docs/rendezvous.md). Cannot be used in a child of fork().
 class TANDEM_API StoreServer {
  public:
-  /// Listens from here on. Throws ConfigError for options that are not allowed, IoError where the address cannot be
-  /// had.
+  /// Starts to listen. Throws ConfigError for options that are not allowed, and IoError if the address cannot be used.
   explicit StoreServer(StoreServerOptions options = {});
   /// Closes all connections: clients that wait get an error.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  /// Where it listens, as a number: "127.0.0.1".
+  /// The numeric address at which the server listens: "127.0.0.1".
   const std::string& host() const noexcept;
-  /// The port there.
+  /// The port at which the server listens.
   std::uint16_t port() const noexcept;
 
-  /// The job is over, and why: "rank 2 (pid 4711) was killed by signal 9". Every client that is connected is told at
-  /// once, others when they come; what waits on the store ends with this text. The first verdict stays. At most 4096
-  /// bytes are sent.
+  /// Declares the job over, with the reason: "rank 2 (pid 4711) was killed by signal 9". Connected clients receive the
+  /// verdict at once and later clients when they connect. Every wait on the store ends with this text. The first
+  /// verdict stays. At most 4096 bytes are sent.
   void publish_verdict(const std::string& text);
-  /// Empty until there is one, from here or from a client.
+  /// The verdict, published here or by a client; empty until then.
   std::string verdict() const;
 
-  /// The ranks that are connected now, in order.
+  /// The connected ranks in ascending order.
   std::vector<RankProcess> ranks() const;
-  /// A rank that has said goodbye, or does from here on, is not let in again: for it, it is as if there were no server
-  /// yet. For a server that is made anew each time a job is joined.
+  /// From now on refuses a rank that has said goodbye or will say it: to this rank the server appears not to have
+  /// started. Needed where a new server is created each time the job is joined.
   void stop_readmitting();
-  /// Waits until no rank is connected. False when `timeout` passed first, or there is a verdict.
+  /// Waits until no rank is connected. Returns false if `timeout` passed first or a verdict exists.
   bool wait_until_left(std::chrono::milliseconds timeout) const;
-  /// How many connections were turned away: no token or another one, no tandem, too slow.
+  /// The number of refused connections: wrong or missing token, not a tandem client, or too slow.
   std::size_t refused() const noexcept;
 
  private:

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/parallel/rendezvous/key_text.h>
 #include <tandem/parallel/rendezvous/store.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -59,15 +59,6 @@ std::int64_t StoreTable::add(const std::string& key, std::int64_t amount) {
   const std::int64_t value = add_to_counter(key, before ? std::string_view(*before) : "0", amount);
   set(key, std::to_string(value));
   return value;
-}
-
-bool StoreTable::compare_set(const std::string& key, std::optional<std::string_view> expected, std::string desired) {
-  const Value before = find(key);
-  if (before ? !expected || *before != *expected : expected.has_value()) {
-    return false;
-  }
-  set(key, std::move(desired));
-  return true;
 }
 
 bool StoreTable::erase(const std::string& key) {

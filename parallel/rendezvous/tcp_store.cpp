@@ -14,8 +14,17 @@
 #include <asio/use_awaitable.hpp>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/client_connect.h>
+#include <tandem/parallel/rendezvous/channel.h>
 #include <tandem/parallel/rendezvous/io_thread.h>
+
+// A call on any thread becomes a numbered frame, which the store's thread sends. The caller sleeps until one of three
+// events: the answer with that number arrives, the deadline passes, after which the caller cancels the request, or the
+// job is over.
+//
+// The store's thread does three things. listen() reads answers and the verdict. send_heartbeats() shows the server that
+// this process is alive and checks that the server is. disconnect() says goodbye, so that the server does not take a
+// leaving rank for a dead one. Only end() closes the store, with the server's verdict or because the server is lost: it
+// wakes all callers, and every later call throws the same error.
 
 namespace tandem::inline v0::parallel {
 
@@ -53,9 +62,9 @@ struct TcpStore::Impl {
 
   void connect();
   void disconnect();
-  /// The answer; nothing when the deadline passed.
+  /// Sends a request and returns the answer, or nothing if the deadline passed.
   std::optional<Frame> call(Frame request, Deadline deadline);
-  /// The same where there must be one.
+  /// Like call(), but throws if the deadline passed.
   Frame ask(Frame request, Deadline deadline);
   asio::awaitable<void> listen();
   asio::awaitable<void> send_heartbeats();
@@ -69,7 +78,7 @@ struct TcpStore::Impl {
   std::shared_ptr<Channel> channel;
   bool has_left = false;
 
-  // Of the store's thread.
+  // Used only on the store's thread.
   asio::steady_timer beat;
   Clock::time_point heard;
   bool leaving = false;
@@ -77,9 +86,9 @@ struct TcpStore::Impl {
   std::mutex mutex;
   std::map<std::uint32_t, Call*> calls;
   std::uint32_t last_id = 0;
-  std::optional<StoreError> over;  // why nothing can be asked any more
+  std::optional<StoreError> over;  // the reason why the store accepts no more calls
 
-  IoThread thread;  // last: it uses all of the above
+  IoThread thread;  // last member: the thread uses all members above
 };
 
 void TcpStore::Impl::connect() {
@@ -122,10 +131,10 @@ void TcpStore::Impl::disconnect() {
   thread.join();
 }
 
-// The server closes the connection: then it knows, whatever this rank does next. Short pauses, since one long one might
-// be over at once on a busy machine, with the goodbye not sent.
+// The server closes the connection as its answer, which proves that the goodbye arrived. The pauses are short: one long
+// pause could be over at once on a busy machine before the goodbye was sent.
 asio::awaitable<void> TcpStore::Impl::say_goodbye() {
-  channel->send(encode({FrameKind::goodbye, 0, {}, {}, {}}));
+  channel->send(encode({FrameKind::goodbye, 0, {}, {}}));
   asio::error_code ignored;
   for (milliseconds waited{0}; waited < kGoodbyeTime && channel->is_open(); waited += kGoodbyePause) {
     beat.expires_after(kGoodbyePause);
@@ -173,7 +182,7 @@ asio::awaitable<void> TcpStore::Impl::send_heartbeats() {
     co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     const Clock::time_point now = Clock::now();
     if (now - due > options.heartbeat_limit / 4) {
-      heard = now;  // it was this process that slept
+      heard = now;  // this process was suspended
     }
     if (channel->is_open() && !leaving) {
       if (now - heard > options.heartbeat_limit) {
@@ -183,7 +192,7 @@ asio::awaitable<void> TcpStore::Impl::send_heartbeats() {
                 options.host, options.port, options.heartbeat_limit.count()));
         channel->close();
       } else {
-        channel->send(encode({FrameKind::beat, 0, {}, {}, {}}));
+        channel->send(encode({FrameKind::beat, 0, {}, {}}));
       }
     }
   }
@@ -231,7 +240,7 @@ std::optional<Frame> TcpStore::Impl::call(Frame request, Deadline deadline) {
     throw StoreError(*over);
   }
   calls.erase(id);
-  asio::post(io, [this, id] { channel->send(encode({FrameKind::cancel, id, {}, {}, {}})); });
+  asio::post(io, [this, id] { channel->send(encode({FrameKind::cancel, id, {}, {}})); });
   return std::nullopt;
 }
 
@@ -259,7 +268,7 @@ TcpStore::~TcpStore() {
   if (impl_->thread.is_of_this_process()) {
     leave();
   } else {
-    static_cast<void>(impl_.release());  // in a forked child there is no thread to join
+    static_cast<void>(impl_.release());  // a child of fork() has no thread to join
   }
 }
 
@@ -274,24 +283,23 @@ void TcpStore::announce_verdict(const std::string& text) {
                      "TcpStore: expected a verdict of 1 to {} bytes, got {}", kMaxFrameText, text.size());
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->over) {
-    asio::post(impl_->io, [impl = impl_.get(), bytes = encode({FrameKind::verdict, 0, {}, text, {}})]() mutable {
+    asio::post(impl_->io, [impl = impl_.get(), bytes = encode({FrameKind::verdict, 0, {}, text})]() mutable {
       impl->channel->send(std::move(bytes));
     });
   }
 }
 
 void TcpStore::do_set(std::string_view key, std::string_view value, Deadline deadline) {
-  impl_->ask({FrameKind::set, 0, std::string(key), std::string(value), {}}, deadline);
+  impl_->ask({FrameKind::set, 0, std::string(key), std::string(value)}, deadline);
 }
 
 bool TcpStore::do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) {
   if (!wait) {
-    Frame answer = impl_->ask({FrameKind::try_get, 0, std::string(key), {}, {}}, deadline);
+    Frame answer = impl_->ask({FrameKind::try_get, 0, std::string(key), {}}, deadline);
     *value = std::move(answer.value);
     return answer.kind == FrameKind::value;
   }
-  const FrameKind kind = value == nullptr ? FrameKind::wait : FrameKind::get;
-  std::optional<Frame> answer = impl_->call({kind, 0, std::string(key), {}, {}}, deadline);
+  std::optional<Frame> answer = impl_->call({FrameKind::get, 0, std::string(key), {}}, deadline);
   if (answer && value != nullptr) {
     *value = std::move(answer->value);
   }
@@ -299,20 +307,13 @@ bool TcpStore::do_get(std::string_view key, bool wait, std::string* value, Deadl
 }
 
 std::int64_t TcpStore::do_add(std::string_view key, std::int64_t amount, Deadline deadline) {
-  const Frame answer = impl_->ask({FrameKind::add, 0, std::string(key), encode_number(amount), {}}, deadline);
+  const Frame answer = impl_->ask({FrameKind::add, 0, std::string(key), encode_number(amount)}, deadline);
   check<IoError>(answer.value.size() == 8, "rendezvous: expected a number of 8 bytes, got {}", answer.value.size());
   return decode_number(answer.value);
 }
 
-bool TcpStore::do_compare_set(std::string_view key, std::optional<std::string_view> expected, std::string_view desired,
-                              Deadline deadline) {
-  const FrameKind kind = expected ? FrameKind::compare_set : FrameKind::insert;
-  const Frame request{kind, 0, std::string(key), std::string(desired), std::string(expected.value_or(""))};
-  return impl_->ask(request, deadline).kind == FrameKind::done;
-}
-
 bool TcpStore::do_erase(std::string_view key, Deadline deadline) {
-  return impl_->ask({FrameKind::erase, 0, std::string(key), {}, {}}, deadline).kind == FrameKind::done;
+  return impl_->ask({FrameKind::erase, 0, std::string(key), {}}, deadline).kind == FrameKind::done;
 }
 
 }  // namespace tandem::inline v0::parallel

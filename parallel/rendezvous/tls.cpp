@@ -5,7 +5,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
 
@@ -15,26 +14,14 @@ namespace tandem::inline v0::parallel {
 
 namespace {
 
-using Key = TlsContext::Key;
-
 constexpr std::string_view kMagic{"TANDEM\0\1", 8};
 constexpr std::size_t kSigned = kGreetingBytes - 32;
-constexpr unsigned char kSuite[2] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256: a key like ours goes with SHA-256
+constexpr unsigned char kSuite[2] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256, whose hash fits a 32-byte key
 constexpr const char* kSuiteName = "TLS_AES_128_GCM_SHA256";
 constexpr std::string_view kIdentity = "tandem-job";
 
-Key hmac(std::span<const std::uint8_t> key, std::string_view text) {
-  Key out{};
-  unsigned length = out.size();
-  const bool done = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                         reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data(), &length);
-  check<IoError>(done, "OpenSSL has no HMAC-SHA256: its installation is broken");
-  return out;
-}
-
-Key derive(const std::optional<JobToken>& token, std::string_view purpose) {
-  static constexpr std::array<std::uint8_t, JobToken::kBytes> kNoToken{};
-  return hmac(token ? std::span(token->bytes()) : std::span(kNoToken), purpose);
+JobToken derive(const std::optional<JobToken>& token, std::string_view purpose) {
+  return (token ? *token : JobToken::from_hex(std::string(2 * JobToken::kBytes, '0'))).derived(purpose);
 }
 
 int key_slot() {
@@ -42,9 +29,10 @@ int key_slot() {
   return slot;
 }
 
-// A session as if there had been one before, with our key as its secret: that is what a pre-shared key is in TLS 1.3.
+// Builds a session as if an earlier one existed, with our key as its secret: TLS 1.3 represents a pre-shared key this
+// way.
 SSL_SESSION* session_of(SSL* ssl) {
-  const auto& key = *static_cast<const Key*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), key_slot()));
+  const auto& key = static_cast<const JobToken*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), key_slot()))->bytes();
   SSL_SESSION* session = SSL_SESSION_new();
   if (session != nullptr && (SSL_SESSION_set1_master_key(session, key.data(), key.size()) != 1 ||
                              SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, kSuite)) != 1 ||
@@ -90,16 +78,11 @@ TlsContext::TlsContext(Side side, const std::optional<JobToken>& token)
   if (side == Side::server) {
     SSL_CTX_set_psk_find_session_callback(ssl, find_session);
   } else {
-    // Certificates are looked at, and no authority is trusted: only our key can succeed. Without this a server with any
-    // certificate would be taken.
+    // Verify certificates but trust no authority, so that only our key can succeed. Without verification a server with
+    // any certificate would be accepted.
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_psk_use_session_callback(ssl, use_session);
   }
-}
-
-TlsContext::~TlsContext() {
-  OPENSSL_cleanse(tls_key_.data(), tls_key_.size());
-  OPENSSL_cleanse(greeting_key_.data(), greeting_key_.size());
 }
 
 std::string TlsContext::greeting() const {
@@ -107,16 +90,16 @@ std::string TlsContext::greeting() const {
   text.resize(kSigned);
   check<IoError>(RAND_bytes(reinterpret_cast<unsigned char*>(&text[kMagic.size()]), 16) == 1,
                  "OpenSSL has no random numbers");
-  const Key mac = hmac(greeting_key_, text);
-  return text.append(reinterpret_cast<const char*>(mac.data()), mac.size());
+  const JobToken mac = greeting_key_.derived(text);
+  return text.append(reinterpret_cast<const char*>(mac.bytes().data()), JobToken::kBytes);
 }
 
 bool TlsContext::is_ours(std::string_view greeting) const {
   if (greeting.size() != kGreetingBytes || !greeting.starts_with(kMagic)) {
     return false;
   }
-  const Key mac = hmac(greeting_key_, greeting.substr(0, kSigned));
-  return CRYPTO_memcmp(mac.data(), greeting.data() + kSigned, mac.size()) == 0;
+  const JobToken mac = greeting_key_.derived(greeting.substr(0, kSigned));
+  return CRYPTO_memcmp(mac.bytes().data(), greeting.data() + kSigned, JobToken::kBytes) == 0;
 }
 
 }  // namespace tandem::inline v0::parallel

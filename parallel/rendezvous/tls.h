@@ -1,10 +1,6 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,22 +8,23 @@
 
 #include <tandem/parallel/rendezvous/job_token.h>
 
-// Internal: how two processes of a job know each other. First, in the clear, the client shows that it has the token: so
-// a stranger costs the server no TLS. Then TLS 1.3 with a key made from the token, which both sides prove to have.
+// Internal: mutual authentication of two processes of a job. The client first proves in the clear that it has the
+// token, so that a stranger costs the server no TLS handshake. TLS 1.3 follows with a key made from the token, which
+// both sides prove to have.
 
 namespace tandem::inline v0::parallel {
 
-/// What a client sends first: a magic number, 16 random bytes, and their HMAC.
+/// The size of the client's greeting: a magic number, 16 random bytes, and their HMAC.
 inline constexpr std::size_t kGreetingBytes = 8 + 16 + 32;
-/// What the server answers to one that it takes.
+/// The server's answer to a greeting that it accepts.
 inline constexpr char kGreetingAnswer = 'T';
 
-/// Whatever is made after this, static or not, may use TLS until it is gone: OpenSSL ends by itself when the program
-/// does, before what was made earlier.
+/// Loads OpenSSL. Objects created after this call, static or not, may use TLS until they are destroyed. Without the
+/// call, OpenSSL's exit handler could run before the destructors of earlier objects.
 void load_tls() noexcept;
 
-/// Keys and settings of one side of a job's connections. Without a token the keys are public: the protocol is the same,
-/// and keeps accidents out, nobody else.
+/// Keys and settings of one side of a job's connections. Without a token the keys are public: the protocol stays the
+/// same, but only protects against accidents.
 class TlsContext {
  public:
   enum class Side : std::uint8_t { server, client };
@@ -35,20 +32,17 @@ class TlsContext {
   TlsContext(Side side, const std::optional<JobToken>& token);
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
-  ~TlsContext();
 
-  /// A new greeting. Throws IoError where there are no random numbers.
+  /// A new greeting. Throws IoError if the system has no random numbers.
   std::string greeting() const;
-  /// Whether a client with our token made these kGreetingBytes.
+  /// Whether a client with our token made this greeting of kGreetingBytes.
   bool is_ours(std::string_view greeting) const;
 
   asio::ssl::context& context() noexcept { return context_; }
 
-  using Key = std::array<unsigned char, 32>;
-
  private:
-  Key tls_key_;
-  Key greeting_key_;
+  JobToken tls_key_;
+  JobToken greeting_key_;
   asio::ssl::context context_;
 };
 

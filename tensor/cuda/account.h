@@ -12,11 +12,11 @@
 #include <tandem/core/check.h>
 #include <tandem/tensor/cuda_allocator.h>
 
-// Internal: who holds a GPU's memory, and how that reads when there is no more.
+// Internal: bookkeeping of a GPU's memory by purpose, and the message for running out of it.
 
 namespace tandem::inline v0::cuda {
 
-/// "640 B", "1.5 KiB", "79.1 GiB".
+/// Formats a size: "640 B", "1.5 KiB", "79.1 GiB".
 inline std::string in_words(std::size_t bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -34,7 +34,7 @@ struct Account {
   std::size_t cached = 0;
   std::uint64_t allocations = 0;
   std::array<std::size_t, core::kMemoryUses> by_use{};
-  std::map<std::size_t, std::size_t, std::greater<>> blocks;  // in use: bytes, how many
+  std::map<std::size_t, std::size_t, std::greater<>> blocks;  // blocks in use: size in bytes, count
 
   void add(std::size_t bytes, core::MemoryUse use) {
     in_use += bytes;

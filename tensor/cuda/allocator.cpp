@@ -17,7 +17,8 @@
 #include <tandem/tensor/cuda/account.h>
 #include <tandem/tensor/idle_gpus.h>
 
-// A cache per stream over the driver's stream-ordered pool. Nothing here waits for the GPU, but for running out.
+// One cache per stream on top of the driver's stream-ordered pool. Only running out of memory makes the allocator wait
+// for the GPU.
 
 namespace tandem::inline v0 {
 
@@ -25,12 +26,12 @@ namespace detail {
 
 struct CudaBlock {
   std::byte* data;
-  std::size_t bytes;  // of its class
+  std::size_t bytes;  // rounded up to the class
   int gpu;
   core::MemoryUse use;
-  cuda::Stream stream;                        // in whose order it is given out
-  std::vector<cuda::Stream> other_streams{};  // that work with it, too
-  std::mutex mutex{};                         // of other_streams: threads may work with one tensor
+  cuda::Stream stream;                        // the block is reused in the order of this stream
+  std::vector<cuda::Stream> other_streams{};  // other streams that use the block
+  std::mutex mutex{};                         // guards other_streams: several threads may use one tensor
 };
 
 }  // namespace detail
@@ -43,7 +44,7 @@ using detail::CudaBlock;
 
 constexpr std::size_t kGranularity = 256;
 
-// Multiples of 256 bytes, then four classes per doubling: at most a quarter is lost to rounding.
+// Multiples of 256 bytes, then four classes per doubling: rounding wastes at most a quarter.
 std::size_t class_bytes(std::size_t bytes) {
   bytes = std::max(bytes, std::size_t{1});
   if (bytes <= 4 * kGranularity) {
@@ -53,9 +54,9 @@ std::size_t class_bytes(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Blocks that were freed on one stream, by class.
+// Freed blocks of one stream, by class.
 struct StreamCache {
-  Stream stream;  // kept alive: the blocks are in its order
+  Stream stream;  // kept alive, because reuse follows the order of this stream
   std::unordered_map<std::size_t, std::vector<std::unique_ptr<CudaBlock>>> free;
 };
 
@@ -69,7 +70,7 @@ class GpuAllocator {
     require(cudaMemPoolCreate(&pool_, &properties), "cudaMemPoolCreate");
     std::uint64_t keep_all = UINT64_MAX;
     require(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
-    // Or the driver would order streams that have nothing to do with each other, where nobody sees it.
+    // Otherwise the driver would silently make unrelated streams wait for each other.
     int off = 0;
     require(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off), "cudaMemPoolSetAttribute");
   }
@@ -89,7 +90,7 @@ class GpuAllocator {
   void free(std::unique_ptr<CudaBlock> block) {
     const std::lock_guard lock(mutex_);
     account_.remove(block->bytes, block->use);
-    // In the order of its own stream: that stream goes on when the others are through with the block.
+    // Reuse follows the order of the block's own stream, so that stream first waits for the others that used the block.
     for (const Stream& other : block->other_streams) {
       block->stream.wait_stream(other);
     }
@@ -169,7 +170,7 @@ class GpuAllocator {
     return true;
   }
 
-  // Nothing of it stays in the cache, even when a wait is given up: it belongs to the driver again.
+  // Empties the cache, even if a wait times out: the blocks already belong to the driver again.
   void release_cached() {
     const GpuScope scope(gpu_.index);
     const auto caches = std::exchange(caches_, {});
@@ -230,7 +231,8 @@ void cuda_free(CudaBlock* block) noexcept {
   try {
     cuda::allocator(block->gpu).free(std::unique_ptr<CudaBlock>(block));
   } catch (const Error&) {
-    // The process ends, or the GPU is lost and every other call says so: the memory is gone with it.
+    // Either the process is ending, or the GPU is lost and every other call reports that. The memory is gone in both
+    // cases.
   }
 }
 

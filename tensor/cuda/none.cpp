@@ -4,7 +4,7 @@
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/pinned.h>
 
-// What a build without CUDA answers: there is no GPU whose memory could be counted, and nobody to pin memory for.
+// The GPU memory functions of a build without CUDA: no GPU exists, so memory can be neither counted nor pinned.
 
 namespace tandem::inline v0 {
 

@@ -20,7 +20,7 @@ namespace {
 struct PinnedBlock {
   std::byte* data;
   std::size_t bytes;
-  std::vector<cuda::Event> uses;  // of GPUs, not known to be over
+  std::vector<cuda::Event> uses;  // GPU work on the block that may still be running
 
   bool at_rest() {
     std::erase_if(uses, [](const cuda::Event& use) { return use.query(); });
@@ -76,13 +76,13 @@ class PinnedCache {
   }
 
  private:
-  core::ForkSafeMutex mutex_;  // a child lets page-locked tensors go, too
+  core::ForkSafeMutex mutex_;  // fork-safe, because a child releases page-locked tensors too
   std::map<const std::byte*, std::unique_ptr<PinnedBlock>> all_;
   std::vector<PinnedBlock*> free_;
 };
 
 PinnedCache& cache() {
-  static auto* all = new PinnedCache;  // outlives every thread and static tensor
+  static auto* all = new PinnedCache;  // outlives every thread and every static tensor
   return *all;
 }
 

@@ -14,7 +14,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// What backward() does with the graph and with leaves.
+// Effects of backward() on the graph and on leaves.
 
 namespace tandem {
 namespace {
@@ -89,7 +89,7 @@ TEST(ZeroGrad, MayComeAtAnyTime) {
   EXPECT_FALSE(a.grad().defined());
 }
 
-// ---- the graph is used up ----
+// ---- releasing the graph ----
 
 TEST(RetainGraph, AllowsASecondPass) {
   const Tensor a = f64({1, 2});
@@ -130,7 +130,7 @@ TEST(RetainGraph, SharedPartsAddUp) {
   EXPECT_EQ(a.grad().to_vector<double>(), (Values{8, 16}));
 }
 
-// ---- the gradient that is passed in ----
+// ---- the gradient argument ----
 
 TEST(BackwardGradient, MayHaveAnyShapeThatTheTensorHas) {
   const Tensor a = f64({1, 2, 3});
@@ -166,7 +166,7 @@ TEST(BackwardGradient, IsNotChanged) {
   EXPECT_EQ(a.grad().to_vector<double>(), (Values{4, 40}));
 }
 
-// The memory of a leaf's gradient changes while the pass runs.
+// The memory of a leaf's gradient changes during the pass.
 TEST(BackwardGradient, MayBeALeafsOwnGradient) {
   const Tensor a = f64({1, 2});
   (a * 5).sum().backward();
@@ -194,7 +194,7 @@ TEST(BackwardGradient, IsNeededForMoreThanOneElement) {
             "backward: the tensor [0] is not a scalar; reduce it (.mean(), .sum()) or pass its gradient");
 }
 
-// ---- what is recorded ----
+// ---- recording ----
 
 TEST(GradMode, NothingIsRecordedUnderNoGrad) {
   const Tensor a = f64({1, 2});
@@ -291,7 +291,7 @@ TEST(RetainGrad, KeepsTheGradientOfAResult) {
 TEST(RetainGrad, IsACopyOfItsOwn) {
   const Tensor a = f64({1, 2});
   const Tensor y = a * 2;
-  const Tensor z = y + 1;  // hands its gradient on as it is
+  const Tensor z = y + 1;  // passes its gradient on unchanged
   z.retain_grad();
   y.retain_grad();
   (z + y).sum().backward();
@@ -299,7 +299,7 @@ TEST(RetainGrad, IsACopyOfItsOwn) {
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{2, 2}));
 }
 
-// ---- errors on the way ----
+// ---- errors during a pass ----
 
 TEST(BackwardFailure, LeavesTheGraphUsable) {
   const Tensor a = f64({1, 2});

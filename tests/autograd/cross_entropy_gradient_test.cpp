@@ -10,8 +10,8 @@
 #include "kernels/recorder.h"
 #include "support/thread_count.h"
 
-// In its usual form cross-entropy works out the gradient of the logits in the forward pass. The losses of single rows
-// do not: what they give is the reference.
+// In its usual form cross-entropy computes the gradient of the logits in the forward pass. The losses of single rows do
+// not, so their gradients serve as the reference.
 
 namespace tandem {
 namespace {
@@ -51,7 +51,7 @@ struct Batch {
     (loss(Reduction::none).sum() * factor).backward();
     return take_gradient();
   }
-  /// What is there now is `factor` times the sum of the rows' gradients.
+  /// Expects the current gradient to be `factor` times the sum of the rows' gradients.
   void expect_gradient(double factor) {
     const std::vector<float> gradient = take_gradient();
     expect_near(gradient, expected(factor), factor);
@@ -128,7 +128,7 @@ TEST(CrossEntropyGradient, IsTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(all[0], all[2]);
 }
 
-// [rows, classes, ...] and logits that are not dense.
+// Targets of [rows, classes, ...] and logits that are not dense.
 TEST(CrossEntropyGradient, ReachesLogitsOfAnyLayout) {
   const Tensor logits = randn({2, 5, 3}).requires_grad_();
   const Tensor classes = tensor<std::int64_t>({0, 1, 2, 3, 4, 0}).reshape({2, 3});

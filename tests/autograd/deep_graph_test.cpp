@@ -6,7 +6,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/tensor/factories.h>
 
-// Graphs that would overflow the stack if anything walked them by recursion.
+// Graphs that would overflow the stack if any code walked them recursively.
 
 namespace tandem {
 namespace {
@@ -15,7 +15,7 @@ constexpr int kDeep = 1'000'000;
 
 Tensor leaf(double value) { return full({}, value, {.dtype = DType::f64, .requires_grad = true}); }
 
-// Each shape of link, with the gradient after `kDeep` of them.
+// The kinds of links; each test chains up to `kDeep` of them and checks the gradient.
 Tensor plain(const Tensor& x) { return x * 1.0; }
 Tensor same_twice(const Tensor& x) { return x * 0.5 + x * 0.5; }
 Tensor residual(const Tensor& x) { return x + x * 0.0; }
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Chains, DeepGraph,
                                            Chain{"Joined", joined, kDeep / 15}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Every intermediate tensor is alive, and they go in the worst order: the oldest first, then the newest first.
+// Every intermediate tensor is alive, and they are destroyed in the worst orders: oldest first, then newest first.
 TEST(DeepGraphHandles, DestroyedInAnyOrder) {
   for (const bool oldest_first : {true, false}) {
     const Tensor x = leaf(1);
@@ -115,7 +115,7 @@ TEST(WideGraph, ManyLeaves) {
   }
 }
 
-// 2^64 paths, 64 nodes: nothing may walk paths.
+// A graph of 64 nodes with 2^64 paths: no code may walk paths.
 TEST(DiamondGraph, IsWalkedByNodesNotByPaths) {
   const Tensor x = leaf(1);
   Tensor y = x;

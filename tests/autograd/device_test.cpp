@@ -19,7 +19,7 @@
 #include "support/message.h"
 #include "support/thread_count.h"
 
-// Backward passes over several logical devices: one lane per device, the caller's included.
+// Backward passes over several logical devices, with one lane per device. The calling thread runs one of the lanes.
 
 namespace tandem {
 namespace {
@@ -33,7 +33,8 @@ using Values = std::vector<double>;
 
 constexpr int kRepeats = 200;
 
-// A batch on cpu:0, cut in three, each part through its own layers on its own device, joined on cpu:0.
+// A batch on cpu:0 is split into three parts. Each part runs through its own layers on its own device, and the results
+// are joined on cpu:0.
 struct Split {
   Tensor x = leaf({9, 8});
   std::vector<Device> devices{"cpu:0", "cpu:1", "cpu:2"};
@@ -103,7 +104,7 @@ TEST(SeveralDevices, GiveTheSameBitsEveryTime) {
   }
 }
 
-// Each lane's ops are large enough to be cut into chunks for the one pool.
+// The ops of each lane are large enough to be cut into chunks for the one pool.
 TEST(SeveralDevices, ShareThePoolAndItsBits) {
   const auto run = [](int threads) {
     const test::ThreadCount count(threads);
@@ -123,7 +124,7 @@ TEST(SeveralDevices, ShareThePoolAndItsBits) {
   }
 }
 
-// The threads on which each device's part ran. With `meet` each part waits for the others.
+// The threads on which each device's part ran. With `meet`, each part waits for the others.
 std::map<std::size_t, std::thread::id> threads_of_backward(bool meet) {
   const Split split;
   std::mutex mutex;

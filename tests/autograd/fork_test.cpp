@@ -15,8 +15,7 @@
 namespace tandem {
 namespace {
 
-// A step over two devices, whose second one a worker of the pool does. The product is too large for the cache of a
-// thread.
+// A step over two devices; a worker of the pool runs the second one. The product is too large for a per-thread cache.
 bool trains() {
   const Tensor x = full({300, 300}, 1.0);
   Tensor w = full({300, 300}, 2.0).requires_grad_();

@@ -7,7 +7,7 @@
 
 #include "leaves.h"
 
-// Arithmetic on two tensors: every way of broadcasting, with the gradient of one, the other and both.
+// Arithmetic on two tensors with every kind of broadcasting, and with gradients of one operand, the other, and both.
 
 namespace tandem {
 namespace {
@@ -44,7 +44,7 @@ class GradcheckBroadcast : public ::testing::TestWithParam<Binary> {
     const auto fn = GetParam().fn;
     expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0], in[1]); }, {a, b});
   }
-  // One function of one tensor.
+  // Checks a function of one tensor.
   template <class Use>
   void check_uses(const Tensor& x, Use use) const {
     const auto fn = GetParam().fn;
@@ -82,7 +82,7 @@ TEST_P(GradcheckBroadcast, OfTheSameTensorTwice) {
   check_uses(leaf({3, 3}, 0.5, 2), [](auto fn, const Tensor& x) { return fn(x[0], x); });
   check_uses(leaf({3, 3}, 0.5, 2), [](auto fn, const Tensor& x) { return fn(fn(x, x), x); });
   check_uses(leaf({3}, 0.5, 2), [](auto fn, const Tensor& x) {
-    const Tensor y = x * 1;  // the same with an interior tensor
+    const Tensor y = x * 1;  // an interior tensor instead of a leaf
     return fn(y, y);
   });
 }

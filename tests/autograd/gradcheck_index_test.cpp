@@ -8,7 +8,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// Gathering, scattering, splitting, choosing; and reductions built of others.
+// Gathering, scattering, splitting and selecting, and reductions composed of other ops.
 
 namespace tandem {
 namespace {
@@ -64,7 +64,7 @@ TEST(ScatterAdd, AddsInOrder) {
   const Tensor sums =
       zeros({3}, {.dtype = DType::i64}).scatter_add(0, indices({0, 2, 0, 0}, {4}), tensor({1, 2, 3, 4}));
   EXPECT_EQ(sums.to_vector<std::int64_t>(), (Ints{8, 0, 2}));
-  // 300 times 1: one by one in bfloat16 would stop at 256.
+  // 300 times 1: adding one by one in bfloat16 would stop at 256.
   const Tensor many = zeros({1}, {.dtype = DType::bf16})
                           .scatter_add(0, zeros({300}, {.dtype = DType::i64}), ones({300}, {.dtype = DType::bf16}));
   EXPECT_EQ(many.item(), 300);

@@ -11,7 +11,7 @@
 #include "leaves.h"
 #include "support/message.h"
 
-// The losses that compare element by element, and the options of those over classes.
+// The elementwise losses, and the options of the losses over classes.
 
 namespace tandem {
 namespace {
@@ -159,7 +159,7 @@ TEST(GradcheckClasses, EveryOptionOfProbabilities) {
   expect_gradient([](const Tensors& in) { return cross_entropy(in[0], softmax(in[0] * 2, 1)); }, {leaf({3, 4})});
 }
 
-// Its rows get exactly zero, whatever they hold: padding often holds nonsense.
+// Ignored rows get a gradient of exactly zero whatever they contain, because padding often contains nonsense.
 TEST(IgnoredRows, HaveNoGradientAndAddNothing) {
   const Tensor x = from_data(std::vector<double>{1, 2, std::nan(""), 4, 0.5, -1}, {3, 2}, {.requires_grad = true});
   const Tensor target = tensor({0, -1, 1});

@@ -71,11 +71,11 @@ TEST(GradcheckCrossEntropy, EveryReductionAndLayout) {
 
 TEST(GradcheckCrossEntropy, SmallestSizes) {
   for (const Reduction reduction : kReductions) {
-    // One class: the loss is zero, and so is its gradient.
+    // With one class, the loss and its gradient are zero.
     expect_gradient(
         [&](const std::vector<Tensor>& in) { return cross_entropy(in[0], tensor({0, 0}), {.reduction = reduction}); },
         {leaf({2, 1})});
-    // Without rows.
+    // Logits without rows.
     const Tensor scalar_target = tensor({1}).reshape({});
     expect_gradient(
         [&](const std::vector<Tensor>& in) { return cross_entropy(in[0], scalar_target, {.reduction = reduction}); },
@@ -90,7 +90,7 @@ TEST(GradcheckCrossEntropy, SmallestSizes) {
       {leaf({0, 3})});
 }
 
-// The same draws in every call, so that it is a function.
+// Every call makes the same draws, so dropout is a function here.
 TEST(GradcheckDropout, WithFixedDraws) {
   for (const double p : {0.0, 0.3, 0.5, 0.9, 1.0}) {
     SCOPED_TRACE(p);

@@ -8,7 +8,7 @@
 
 #include "leaves.h"
 
-// Products: matmul, linear, linear + ReLU.
+// Products: matmul, linear, and linear with ReLU.
 
 namespace tandem {
 namespace {
@@ -133,7 +133,7 @@ TEST_P(GradcheckLinear, SmallestAndEmptySizes) {
   check({leaf({0, 3}), leaf({4, 3}), leaf({4})});
   check({leaf({2, 0, 3}), leaf({4, 3}), leaf({4})});
   check({leaf({2, 3}), leaf({0, 3}), leaf({0})});
-  // No features: the bias alone.
+  // Without features, only the bias remains.
   check({leaf({2, 0}), leaf({4, 0}), test::leaf_with_signs({4})});
   check({leaf({2, 2, 0}), leaf({4, 0}), test::leaf_with_signs({4})});
 }

@@ -26,7 +26,7 @@ using test::values;
 using Tensors = std::vector<Tensor>;
 using Values = std::vector<double>;
 
-// The results are weighted: a plain sum over what was normalised does not depend on the input.
+// Weights the results, because a plain sum over normalised values does not depend on the input.
 Tensor weighted(const Tensor& y) { return y * values(y.shape(), 0.5, 1.5, 40); }
 
 // ---- layer norm ----
@@ -144,7 +144,7 @@ TEST(Embedding, ThePaddingRowGetsNoGradient) {
 }
 
 TEST(Embedding, SixteenBitSumsAreRoundedOnce) {
-  // 300 times 1: one by one in bfloat16 would stop at 256.
+  // 300 times 1: adding one by one in bfloat16 would stop at 256.
   for (const DType dtype : {DType::bf16, DType::f16}) {
     Tensor weight = ones({2, 1}, {.dtype = dtype, .requires_grad = true});
     const Tensor many = zeros({300}, {.dtype = DType::i64});
@@ -155,7 +155,7 @@ TEST(Embedding, SixteenBitSumsAreRoundedOnce) {
   }
 }
 
-// ---- all of them ----
+// ---- all three ----
 
 TEST(Norm, GradientsAddUpOverTwoPasses) {
   const Tensor x = leaf({4, 3});

@@ -5,7 +5,7 @@
 
 #include "leaves.h"
 
-// Element-wise functions of one tensor, over shapes and layouts.
+// Elementwise functions of one tensor, for many shapes and layouts.
 
 namespace tandem {
 namespace {
@@ -104,7 +104,7 @@ TEST_P(GradcheckPointwise, OfABroadcastTensor) {
   expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0].expand({4, 3})); }, {make({3})});
 }
 
-// The gradient that comes in is a transposed view of another one.
+// The incoming gradient is a transposed view of another one.
 TEST_P(GradcheckPointwise, WithAGradientThatIsNotDense) {
   const auto fn = GetParam().fn;
   expect_gradient([fn](const std::vector<Tensor>& in) { return fn(in[0]).t(); }, {make({3, 5})});
@@ -134,7 +134,7 @@ TEST(GradcheckPointwiseKinks, PowersAtZero) {
   }
 }
 
-// Differences in f32 say little, but along a linear function a large step is exact enough.
+// Differences in f32 are too rough in general, but along a linear function a large step is accurate enough.
 TEST(GradcheckConvert, ThroughF32AndBack) {
   const Tensor x = test::leaf({3, 5});
   expect_gradient([](const std::vector<Tensor>& in) { return in[0].to(DType::f32).to(DType::f64); }, {x},

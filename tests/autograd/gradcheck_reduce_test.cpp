@@ -29,14 +29,14 @@ void check(const Shape& sizes, const std::function<Tensor(const Tensor&)>& fn) {
 
 const Shape kShapes[] = {{}, {1}, {7}, {2, 3}, {3, 1, 2}, {2, 3, 2, 2}};
 
-// Every subset of the dimensions of a shape, the empty one included.
+// Every subset of the dimensions of a shape, including the empty one.
 std::vector<Shape> subsets(int ndim) {
   std::vector<Shape> all;
   for (int mask = 0; mask < 1 << ndim; ++mask) {
     Shape dims;
     for (int d = 0; d < ndim; ++d) {
       if ((mask >> d & 1) != 0) {
-        dims.push_back(d % 2 == 0 ? d : d - ndim);  // from either end
+        dims.push_back(d % 2 == 0 ? d : d - ndim);  // counted from either end
       }
     }
     all.push_back(dims);

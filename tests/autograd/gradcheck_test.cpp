@@ -14,7 +14,7 @@
 #include "leaves.h"
 #include "support/message.h"
 
-// The check that all others rely on: it must see wrong gradients.
+// The check on which all others rely: gradcheck must detect wrong gradients.
 
 namespace tandem {
 namespace {
@@ -25,7 +25,7 @@ using test::message_of;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// x * x whose gradient is changed by `distort` before it is delivered.
+// x * x with a gradient that `distort` changes before its delivery.
 template <class Distort>
 Tensor square_with(const Tensor& x, Distort distort) {
   detail::View out = detail::empty_view(x.shape(), x.dtype(), x.device());
@@ -81,7 +81,7 @@ TEST(Gradcheck, NoticesAMissingGradient) {
 }
 
 TEST(Gradcheck, NoticesAGradientThatIsSummedButShouldNotBe) {
-  // Equal weights would hide it: the sum of the result is the same.
+  // Equal weights would hide the error, because the sum of the result is unchanged.
   const auto rolled = squares([](double* g) { std::swap(g[0], g[1]); });
   const Tensor x = test::dense_leaf(full({2}, 0.5, {.dtype = DType::f64}));
   EXPECT_THROW(gradcheck(rolled, {x}), AutogradError);

@@ -19,7 +19,7 @@ using test::leaf;
 
 using Fn = std::function<Tensor(const Tensor&)>;
 
-// Of a dense tensor, of two that are not, and with the result used twice and turned around.
+// Checks `fn` on a dense tensor, on two that are not dense, and with its result used twice and transposed.
 void check(const Shape& sizes, const Fn& fn) {
   SCOPED_TRACE(to_string(sizes));
   const Tensor x = leaf(sizes);
@@ -46,7 +46,7 @@ TEST(GradcheckView, Reshape) {
 
 TEST(GradcheckView, View) {
   expect_gradient([](const std::vector<Tensor>& in) { return in[0].view({4, -1}); }, {leaf({2, 6})});
-  // A view of what is not dense, where that is possible.
+  // A view of a tensor that is not dense, where that is possible.
   expect_gradient([](const std::vector<Tensor>& in) { return in[0].narrow(0, 1, 2).view({2, 2, 3}); }, {leaf({3, 6})});
 }
 
@@ -119,7 +119,7 @@ TEST(GradcheckIndex, IndexSelect) {
   check({2, 3, 2}, [&](const Tensor& x) { return x.index_select(-2, repeated); });
   check({3}, [&](const Tensor& x) { return x.index_select(0, repeated); });
   check({3, 4}, [](const Tensor& x) { return x.index_select(0, from_data(std::vector<std::int64_t>{})); });
-  // An index that is itself not dense.
+  // An index that is not dense itself.
   const Tensor stepped = tensor({0, 9, 2, 9, 1}).slice(0, 0, 5, 2);
   check({3, 4}, [&](const Tensor& x) { return x.index_select(0, stepped); });
 }
@@ -132,7 +132,7 @@ TEST(GradcheckJoin, Cat) {
   expect_gradient(along(0), {leaf({3})});
   expect_gradient(along(1), {test::transposed_leaf(leaf({2, 3})), test::stepped_leaf(leaf({2, 4}))});
   expect_gradient([](const std::vector<Tensor>& in) { return cat({in[0], in[0], in[0] * 2}, 0).t(); }, {leaf({2, 2})});
-  // More inputs than an op holds in place.
+  // More inputs than an op stores without allocation.
   expect_gradient(along(0), {leaf({1}), leaf({2}), leaf({3}), leaf({1}), leaf({2}), leaf({3}), leaf({4})});
 }
 

@@ -10,7 +10,7 @@
 #include "leaves.h"
 #include "support/message.h"
 
-// Ops in place that are recorded, and those that may not be.
+// In-place ops that are recorded, and those that are rejected.
 
 namespace tandem {
 namespace {
@@ -47,7 +47,7 @@ const Change kRecorded[] = {
 class RecordedInPlace : public ::testing::TestWithParam<Change> {
  protected:
   void apply(Tensor& target, const Tensor& other) const { GetParam().apply(target, other); }
-  // A loss that still depends on something when the change erased the target.
+  // A loss that still depends on x after the change has erased the target.
   static Tensor loss(const Tensor& changed, const Tensor& x) { return changed * 3 + x; }
 };
 
@@ -144,7 +144,7 @@ TEST(InPlace, ViewsMadeBeforehandCannotBeUsedAnyMore) {
       [](const std::vector<Tensor>& in) {
         Tensor z = in[0] * 2;
         z.mul_(3.0);
-        return z.narrow(0, 0, 2) * z.narrow(0, 2, 2);  // made afterwards
+        return z.narrow(0, 0, 2) * z.narrow(0, 2, 2);  // views made after the change
       },
       {a});
 }

@@ -10,7 +10,8 @@
 #include "leaves.h"
 #include "support/message.h"
 
-// Functions of one tensor that overwrite it: the same values and gradients as the ones that return a new tensor.
+// Functions of one tensor that overwrite it. Values and gradients equal those of the functions that return a new
+// tensor.
 
 namespace tandem {
 namespace {

@@ -15,20 +15,20 @@
 
 namespace tandem::test {
 
-/// f64 values, uniform on [low, high): the same in every run.
+/// f64 values, uniform on [low, high), identical in every run.
 inline Tensor values(const Shape& sizes, double low = -1, double high = 1, std::uint64_t seed = 7) {
   Generator generator(seed);
   const GeneratorScope scope(generator);
   return rand(sizes, {.dtype = DType::f64}) * (high - low) + low;
 }
 
-/// The same as a leaf that requires a gradient.
+/// values() as a leaf that requires a gradient.
 inline Tensor leaf(const Shape& sizes, double low = -1, double high = 1, std::uint64_t seed = 7) {
   Tensor made = values(sizes, low, high, seed);
   return made.requires_grad_();
 }
 
-/// Values at least 0.1 away from zero, of both signs: for functions with a kink there.
+/// Values of both signs, at least 0.1 away from zero, for functions with a kink at zero.
 inline Tensor leaf_with_signs(const Shape& sizes, std::uint64_t seed = 7) {
   Tensor made = values(sizes, 0.1, 1.1, seed);
   if (made.numel() > 0) {
@@ -38,14 +38,14 @@ inline Tensor leaf_with_signs(const Shape& sizes, std::uint64_t seed = 7) {
   return made.requires_grad_();
 }
 
-/// A leaf of the same values whose memory runs along the first dimension.
+/// A leaf with the values of x, stored along the first dimension.
 inline Tensor transposed_leaf(const Tensor& x) {
   const NoGradGuard no_grad;
   Tensor made = x.transpose(0, -1).contiguous().transpose(0, -1);
   return made.requires_grad_();
 }
 
-/// A leaf of the same values, each second element along the last dimension of something larger.
+/// A leaf with the values of x, stored as every second element along the last dimension of a larger tensor.
 inline Tensor stepped_leaf(const Tensor& x) {
   const NoGradGuard no_grad;
   Shape sizes = x.shape();
@@ -55,7 +55,7 @@ inline Tensor stepped_leaf(const Tensor& x) {
   return made.requires_grad_();
 }
 
-/// A leaf with the same values.
+/// A dense leaf with the values of x.
 inline Tensor dense_leaf(const Tensor& x) {
   Tensor made = x.detach().clone();
   return made.requires_grad_();
@@ -63,7 +63,7 @@ inline Tensor dense_leaf(const Tensor& x) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-/// gradcheck whose failure is this test's.
+/// Runs gradcheck and reports its error as a failure of the current test.
 inline void expect_gradient(const Function& fn, const std::vector<Tensor>& inputs,
                             const autograd::GradcheckOptions& options = {}) {
   try {

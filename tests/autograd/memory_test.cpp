@@ -26,7 +26,7 @@ constexpr bool kCached =
     true;
 #endif
 
-// What tandem has asked the system for, or the driver of the GPU that the test runs on.
+// Memory requested from the system, or from the driver of the GPU on which the test runs.
 struct Asked {
   std::uint64_t times;
   std::size_t bytes;
@@ -40,7 +40,7 @@ Asked asked() {
   return {stats.system_allocations, stats.system_bytes};
 }
 
-// What is in use, when all else was given back.
+// Memory in use after all cached memory was returned.
 std::size_t held() {
   if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
     cuda::empty_cache(device);
@@ -116,12 +116,12 @@ TEST(Memory, GraphsThatAreThrownAwayKeepNothing) {
   });
 }
 
-// The version that y had is gone with the graph that backward() used up: only w, its gradient and y remain.
+// Earlier values of y are released with the graph that backward() used up: only w, its gradient and y remain.
 TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
   if (!kCached) {
     GTEST_SKIP() << "the address sanitizer's build caches nothing";
   }
-  constexpr std::int64_t kLarge = 1 << 20;  // shared by all threads, so what is free can be counted
+  constexpr std::int64_t kLarge = 1 << 20;  // blocks of this size are shared by all threads
   const Tensor w = ones({kLarge}, {.requires_grad = true});
   const std::size_t before = held();
   Tensor y = w;
@@ -134,7 +134,7 @@ TEST(Memory, BackwardLetsGoOfWhatWasSaved) {
   EXPECT_LE(held() - before, 3u * 4 * kLarge) << "the gradient, y, and change";
 }
 
-// What `work` had from the system at most; blocks of this size are kept when they are free again.
+// The peak of the memory that `work` takes from the system; freed blocks of this size stay cached.
 template <class Work>
 std::size_t bytes_for(Work work) {
   const std::size_t before = held();

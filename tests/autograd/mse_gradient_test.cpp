@@ -9,8 +9,8 @@
 #include "kernels/recorder.h"
 #include "support/thread_count.h"
 
-// Losses of differences write the gradient of their input in the forward pass. The losses of single elements do not:
-// what they give is the reference.
+// Losses of differences compute the gradient of their input in the forward pass. The losses of single elements do not,
+// so their gradients serve as the reference.
 
 namespace tandem {
 namespace {

@@ -25,7 +25,7 @@ using test::values;
 
 using Values = std::vector<double>;
 
-// Sizes on both sides of a segment's 64 floats or 32 doubles.
+// Sizes below and above the 64 floats or 32 doubles of a segment's alignment.
 std::vector<Parameter> make_parameters(DType dtype = DType::f64) {
   std::vector<Parameter> made;
   for (const Shape& sizes : {Shape{3, 5}, {5}, {8, 8}, {}, {65}, {1, 1}}) {
@@ -38,7 +38,7 @@ std::vector<Tensor> handles(const std::vector<Parameter>& parameters) { return {
 
 const ParameterStore& store_of(const Tensor& parameter) { return *ParameterStore::find(parameter).store; }
 
-// One step's worth of gradients for all.
+// Computes the gradients of one step for all parameters.
 void backward(const std::vector<Tensor>& parameters) {
   Tensor loss = zeros({}, {.dtype = parameters[0].dtype()});
   for (const Tensor& p : parameters) {
@@ -47,7 +47,7 @@ void backward(const std::vector<Tensor>& parameters) {
   loss.backward();
 }
 
-// The number of elements behind the segments that are not zero.
+// The number of nonzero elements in the gaps after the segments.
 int dirty_gaps(const ParameterStore& store) {
   int dirty = 0;
   for (const detail::View* flat : {&store.values(), &store.gradients()}) {
@@ -304,7 +304,7 @@ TEST(ParameterGaps, StayZeroWithEveryOptimizer) {
   expect_clean_gaps<optim::AdamW>(optim::AdamWOptions{.lr = 0.1});
 }
 
-// A loss that is not finite must not stay behind where no gradient is ever written again.
+// A loss that is not finite must leave nothing in the gaps, where no gradient is ever written again.
 TEST(ParameterGaps, StayZeroWhenGradientsAreNotNumbers) {
   const auto parameters = make_parameters(DType::f32);
   optim::SGD sgd(handles(parameters), {.lr = 0.1});

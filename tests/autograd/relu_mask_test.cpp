@@ -9,8 +9,8 @@
 
 #include "kernels/recorder.h"
 
-// The product that gives a ReLU's result its gradient applies the ReLU's mask in the same pass, where nobody sees the
-// difference.
+// The product that computes the gradient of a ReLU's result applies the ReLU's mask in the same pass. The results must
+// be equal to those without this fusion.
 
 namespace tandem {
 namespace {
@@ -37,7 +37,7 @@ struct Net {
 
 using Use = Tensor (*)(const Net&, const Tensor& hidden);
 
-// One user that masks, two, and others before and after it.
+// One user that masks, then two, then other users before and after it.
 const Use kUses[] = {
     [](const Net& net, const Tensor& h) { return linear(h, net.w2, net.b2).pow(2).sum(); },
     [](const Net& net, const Tensor& h) { return (linear(h, net.w2, net.b2) * linear(h, net.w2, net.b2)).sum(); },
@@ -60,14 +60,14 @@ TEST(ReluMask, GradientsAreThoseWithoutIt) {
       use(net, hidden()).backward();
       const auto masked = net.gradients();
       const Tensor seen = hidden();
-      seen.register_hook([](const Tensor&) { return Tensor(); });  // who looks gets all of the gradient
+      seen.register_hook([](const Tensor&) { return Tensor(); });  // an observed tensor gets the full gradient
       use(net, seen).backward();
       EXPECT_EQ(masked, net.gradients()) << "use " << (&use - kUses) << " fused " << fused;
     }
   }
 }
 
-// The gradient comes through where a hidden value is NaN, whoever looks.
+// The gradient passes through a hidden value of NaN, with and without an observer.
 TEST(ReluMask, NotANumberGivesTheSameGradientsWithAndWithoutAHook) {
   manual_seed(4);
   Net net;
@@ -81,7 +81,7 @@ TEST(ReluMask, NotANumberGivesTheSameGradientsWithAndWithoutAHook) {
         h.register_hook([](const Tensor&) { return Tensor(); });
       }
       linear(h, net.w2, net.b2).sum().backward();
-      seen.push_back(net.b1.grad().to_vector<float>());  // sums the masked gradient over the batch
+      seen.push_back(net.b1.grad().to_vector<float>());  // the sum of the masked gradient over the batch
       for (Tensor* leaf : {&net.w1, &net.b1, &net.w2, &net.b2}) {
         leaf->zero_grad();
       }
@@ -135,7 +135,7 @@ TEST(ReluMask, AValueChangedInPlaceIsStillFound) {
   EXPECT_THROW(loss.backward(), AutogradError);
 }
 
-// ---- on a GPU in 16 bits and TF32, where the library masks by bits and sums gradients of biases ----
+// ---- on a GPU in 16 bits and TF32, where the library masks by bits and sums the gradients of biases ----
 
 class Fast : public ::testing::TestWithParam<DType> {
  protected:
@@ -144,7 +144,7 @@ class Fast : public ::testing::TestWithParam<DType> {
     set_float32_matmul_precision("highest");
     cuda::set_fused_backward(true);
   }
-  // What rounding may do to sums of some numbers of about 1.
+  // The tolerance for rounding in sums of a few numbers of about 1.
   static double nearness() { return GetParam() == DType::bf16 ? 0.06 : 0.01; }
   static void expect_near(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& expected) {
     ASSERT_EQ(got.size(), expected.size());
@@ -169,7 +169,7 @@ TEST_P(Fast, GradientsAreThoseWithoutFusing) {
     for (const bool fuses : {false, true}) {
       cuda::set_fused_backward(fuses);
       use(net, linear_relu(net.x, net.w1, net.b1)).backward();
-      use(net, linear_relu(net.x, net.w1, net.b1)).backward();  // adds to what is there
+      use(net, linear_relu(net.x, net.w1, net.b1)).backward();  // adds to the existing gradients
       all.push_back(net.gradients());
     }
     expect_near(all[1], all[0]);

@@ -13,8 +13,8 @@
 
 #include "leaves.h"
 
-// Every op that saves a tensor, against every way of changing one of its inputs or its result in place between forward
-// and backward: either the gradients are those that differences give, or an error says what happened. Nothing else.
+// Combines every op that saves a tensor with every way of changing one of its inputs or its result in place between
+// forward and backward. Either the gradients equal the numeric ones, or an error names the problem.
 
 namespace tandem {
 namespace {
@@ -30,7 +30,7 @@ struct Op {
 
 std::ostream& operator<<(std::ostream& out, const Op& op) { return out << op.name; }
 
-// Integer inputs are made where they are used: they are changed too, see target().
+// Integer inputs are made where they are used, because they are changed too, see target().
 const Op kOps[] = {
     {"mul", {{3, 3}, {3, 3}}, [](const auto& in) { return in[0] * in[1]; }},
     {"mul_broadcast", {{3, 3}, {3}}, [](const auto& in) { return in[0] * in[1]; }},
@@ -97,7 +97,7 @@ const Op kOps[] = {
     {"norm", {{3, 3}}, [](const auto& in) { return in[0].norm(2, {0}); }},
     {"logsumexp", {{3, 3}}, [](const auto& in) { return in[0].logsumexp({1}); }},
     {"bmm", {{2, 2, 3}, {2, 3, 1}}, [](const auto& in) { return matmul(in[0], in[1]); }},
-    // These save nothing: no change may be an error at backward.
+    // These ops save nothing, so no change may cause an error in backward.
     {"cumsum", {{3, 3}}, [](const auto& in) { return in[0].cumsum(1); }, false},
     {"mean", {{3, 3}}, [](const auto& in) { return in[0].mean({0}); }, false},
     {"select", {{3, 3}}, [](const auto& in) { return in[0].select(1, 2).clone(); }, false},
@@ -151,18 +151,18 @@ struct Program {
   const Op& op;
   const Change& change;
   Route route;
-  std::size_t target;  // an input's number, or the number of inputs: the result
+  std::size_t target;  // index of the changed input; the number of inputs stands for the result
   bool recorded;       // the change happens under grad mode
-  bool from_leaf;      // inputs are the leaves themselves
-  bool used_after;     // the loss depends on the target after the change, too
+  bool from_leaf;      // the inputs are the leaves themselves
+  bool used_after;     // the loss also depends on the target after the change
 };
 
-// One run from given leaves: the loss.
+// Runs the program from the given leaves and returns the loss.
 Tensor run(const Program& p, const std::vector<Tensor>& leaves) {
   std::vector<Tensor> bases;
   std::vector<Tensor> inputs;
   for (const Tensor& leaf : leaves) {
-    // With a base the input is the lower half of something twice as large.
+    // With a base, the input is the lower half of a tensor of twice the size.
     bases.push_back(p.from_leaf ? leaf : p.route == Route::base ? cat({leaf, leaf}, 0) : leaf.clone());
     inputs.push_back(p.route == Route::base ? bases.back().narrow(0, 0, leaf.size(0)) : bases.back());
   }
@@ -197,13 +197,13 @@ std::vector<Tensor> make_leaves(const Op& op) {
   return leaves;
 }
 
-// Empty when the gradients were right, else the text of the error.
+// Returns "" if the gradients were correct, else the text of the error.
 std::string outcome(const Program& p) {
   std::vector<Tensor> leaves = make_leaves(p.op);
   try {
     const Tensor loss = run(p, leaves);
     if (!loss.requires_grad()) {
-      return "";  // overwritten: nothing depends on the leaves
+      return "";  // overwritten: the loss no longer depends on the leaves
     }
     loss.backward();
   } catch (const Error& e) {
@@ -272,7 +272,7 @@ TEST_P(SavedMatrixOf, GivesTheRightGradientOrANamedError) {
 INSTANTIATE_TEST_SUITE_P(Ops, SavedMatrixOf, ::testing::ValuesIn(kOps),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// A change that the loss does not see is no reason to refuse.
+// A change that does not affect the loss must not be rejected.
 TEST(SavedMatrix, OpsThatSaveNothingDoNotMind) {
   for (const Op& op : kOps) {
     for (const Change& change : kChanges) {

@@ -14,7 +14,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// Values that an op saved for its backward pass and that were changed since: the texts, and what is not an error.
+// Values that were changed after an op saved them for its backward pass: the error texts, and the cases without error.
 
 namespace tandem {
 namespace {
@@ -112,7 +112,7 @@ TEST(SavedValue, RefillingADataBufferIsNoticed) {
   EXPECT_THAT(message_of<AutogradError>([&] { two.backward(); }), HasSubstr("backward of 'cross_entropy'"));
 }
 
-// What no gradient needs is not saved: its memory can go, and changing it is nobody's business.
+// A value that no gradient needs is not saved: its memory can be released, and it may be changed.
 TEST(SavedValue, IsOnlyWhatTheGradientsNeed) {
   const Tensor weight = leaf({2, 3}, 0.5, 2);
   Tensor x = values({2, 3}, 0.5, 2, 8);
@@ -123,7 +123,7 @@ TEST(SavedValue, IsOnlyWhatTheGradientsNeed) {
   };
   {
     Tensor y = weight * 1;
-    const Tensor loss = (y * x).sum();  // y's gradient needs x alone
+    const Tensor loss = (y * x).sum();  // y's gradient needs only x
     y.add_(1.0);
     EXPECT_NO_THROW(loss.backward());
     EXPECT_EQ(weight.grad().to_vector<double>(), before);
@@ -146,14 +146,14 @@ TEST(SavedValue, IsOnlyWhatTheGradientsNeed) {
   {
     Tensor y = weight * 1;
     const Tensor w = values({4, 3});
-    const Tensor loss = linear(y, w).sum();  // the input's gradient needs the weight alone
+    const Tensor loss = linear(y, w).sum();  // the input's gradient needs only the weight
     y.add_(1.0);
     EXPECT_NO_THROW(loss.backward());
   }
   {
     const Tensor w = leaf({4, 3});
     Tensor frozen = values({2, 3});
-    const Tensor loss = linear(frozen, w).sum();  // the weight's gradient needs the input alone
+    const Tensor loss = linear(frozen, w).sum();  // the weight's gradient needs only the input
     Tensor handle = w;
     change(handle);
     EXPECT_NO_THROW(loss.backward());
@@ -166,7 +166,7 @@ TEST(SavedValue, IsOnlyWhatTheGradientsNeed) {
   }
 }
 
-// The gradient of a leaf is memory like any other, and backward writes it.
+// The gradient of a leaf is ordinary memory, and backward() writes to it.
 TEST(SavedValue, MayBeTheGradientThatIsBeingAccumulated) {
   for (const bool transposed : {false, true}) {
     const Tensor x = leaf({3, 3});
@@ -181,7 +181,7 @@ TEST(SavedValue, MayBeTheGradientThatIsBeingAccumulated) {
     try {
       use(x.grad()).backward();
     } catch (const AutogradError&) {
-      continue;  // refused: fine
+      continue;  // a refusal is acceptable
     }
     EXPECT_EQ(x.grad().to_vector<double>(), expected) << (transposed ? "transposed" : "as it is");
   }

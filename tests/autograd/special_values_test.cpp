@@ -11,7 +11,7 @@
 
 #include "support/message.h"
 
-// Values at the ends of a type, numbers that are none, and gradients where there is no slope.
+// Values at the limits of a dtype, NaN and infinity, and gradients at points without a derivative.
 
 namespace tandem {
 namespace {

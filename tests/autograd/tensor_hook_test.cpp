@@ -163,7 +163,7 @@ TEST(TensorHook, MayRemoveItself) {
   auto handle = std::make_shared<HookHandle>();
   *handle = a.register_hook([&, big = std::make_shared<int>(7)](const Tensor& g) {
     handle->remove();
-    return g * *big;  // what it captured must still be there
+    return g * *big;  // the captured value must still exist
   });
   a.register_hook([&](const Tensor&) {
     ++others;

@@ -12,7 +12,7 @@
 
 #include "leaves.h"
 
-// Several threads, each with passes of its own.
+// Several threads, each with its own backward passes.
 
 namespace tandem {
 namespace {
@@ -71,7 +71,7 @@ TEST(BackwardThreads, SeparateGraphsOverSeveralDevices) {
   }
 }
 
-// A pass either is refused before it touched anything, or adds all of its part.
+// A pass is either refused before it changes anything, or adds its complete contribution.
 TEST(BackwardThreads, GraphsThatShareALeafAddUpOrAreRefused) {
   const Tensor shared = leaf({8});
   std::atomic<int> done{0};
@@ -125,7 +125,7 @@ TEST(BackwardThreads, OneGraphPassedThroughAtOnce) {
   }
 }
 
-// Forward passes read a shared leaf while a backward pass writes its gradient: that is const use.
+// Forward passes read a shared leaf while a backward pass writes its gradient, which counts as const use.
 TEST(BackwardThreads, ForwardBesideBackward) {
   const Tensor w = leaf({16});
   std::atomic<bool> stop{false};
@@ -140,7 +140,7 @@ TEST(BackwardThreads, ForwardBesideBackward) {
   stop = true;
 }
 
-// The graph of one thread is let go by another.
+// Another thread releases the graph.
 TEST(BackwardThreads, GraphsMayBeDestroyedElsewhere) {
   for (int round = 0; round < 50; ++round) {
     const Tensor w = leaf({4});

@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/parallel/comm/gloo/gloo_backend.h>
+#include <tandem/parallel/comm/hosts/gloo_backend.h>
 
 #include "help.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// What ddp_bench prints and writes, not how fast anything is.
+// Tests of the output and files of ddp_bench, not of speed.
 
 namespace tandem::test {
 namespace {
@@ -66,7 +66,7 @@ TEST_F(DdpBench, TimesProcesses) {
 
 TEST_F(DdpBench, CutsGradientsIntoBuckets) {
   const nlohmann::json result = json(DDP_BENCH, {"--bucket-mb", "0.0001"});
-  EXPECT_EQ(result.at("bucket_bytes").size(), 4U);  // a parameter each
+  EXPECT_EQ(result.at("bucket_bytes").size(), 4U);  // one bucket per parameter
 }
 
 TEST_F(DdpBench, PrintsATableWithTheBound) {

@@ -13,7 +13,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// What gpu_bench prints and writes, not how fast anything is.
+// Tests of the output and files of gpu_bench, not of speed.
 
 namespace tandem::test {
 namespace {
@@ -31,7 +31,7 @@ class GpuBench : public ::testing::Test {
   Outcome run(const std::vector<std::string>& arguments) const {
     return run_program(GPU_BENCH, arguments, dir_.path());
   }
-  // Its lines, of sizes that need no GPU.
+  // The lines that it prints for sizes that need no GPU.
   std::vector<nlohmann::json> lines(const std::string& workloads) const {
     const Outcome outcome = run({"--smoke", "--workloads", workloads, "--export", "data"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -9,7 +9,7 @@
 
 namespace tandem::test {
 
-/// That `program` says by --help how it is called, with examples, in lines that a terminal does not break.
+/// Checks that --help of `program` shows usage and examples, in lines that fit a terminal.
 inline void expect_help_that_fits(const std::string& program, const std::string& folder) {
   const Outcome outcome = run_program(program, {"--help"}, folder);
   EXPECT_EQ(outcome.exit_code, 0);

@@ -10,7 +10,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// What scaling_bench prints and writes, not how fast anything is.
+// Tests of the output and files of scaling_bench, not of speed.
 
 namespace tandem::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// What step_bench prints, not how fast anything is.
+// Tests of the output of step_bench, not of speed.
 
 namespace tandem::test {
 namespace {

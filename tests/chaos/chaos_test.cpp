@@ -12,8 +12,8 @@
 
 #include "chaos/job.h"
 
-// Ranks under `tandem run` are killed, stopped and woken at random moments, from their first to their last. A few
-// rounds by default; TANDEM_CHAOS_ROUNDS says how many (`./dev chaos`: 200), TANDEM_CHAOS_SEED which.
+// Ranks under `tandem run` are killed, stopped and woken at random moments, from their start to their end. Only a few
+// rounds run by default; TANDEM_CHAOS_ROUNDS sets the number (`./dev chaos`: 200), and TANDEM_CHAOS_SEED the seed.
 
 namespace tandem::test {
 namespace {
@@ -33,10 +33,10 @@ int from_environment(const char* name, int otherwise) {
 
 int rounds() { return from_environment("TANDEM_CHAOS_ROUNDS", 20); }
 
-// Each round has a seed of its own, so that one can be repeated alone.
+// Each round has its own seed, so that one round can be repeated alone.
 unsigned seed_of(int round) { return static_cast<unsigned>(from_environment("TANDEM_CHAOS_SEED", 1) + round); }
 
-// Waits until that rank is there.
+// Waits until the rank's process exists.
 pid_t pid_of(const Job& job, int rank) {
   for (const std::int64_t end = monotonic_ns() + 60'000'000'000; monotonic_ns() < end;) {
     const auto ranks = job.ranks();
@@ -48,7 +48,7 @@ pid_t pid_of(const Job& job, int rank) {
   return -1;
 }
 
-// Waits until that rank is in the group.
+// Waits until the rank has joined the group.
 bool joins(const Job& job, int rank) {
   for (const std::int64_t end = monotonic_ns() + 60'000'000'000; monotonic_ns() < end;) {
     if (job.report(rank).joined) {
@@ -59,7 +59,7 @@ bool joins(const Job& job, int rank) {
   return false;
 }
 
-// What has ended, but nobody has waited for, does not run: who inherits orphans may take his time.
+// A zombie does not run: the process that inherits orphans may be slow to wait for them.
 bool is_running(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string stat;
@@ -96,10 +96,10 @@ TEST(Chaos, SurvivorsOfAKilledRankNameIt) {
       }
       const RankReport report = job.report(rank);
       if (!report.error_ns && (!report.started_ns || *report.started_ns > killed)) {
-        continue;  // it came when all was over, and had SIGTERM before it could join
+        continue;  // the rank started when the job was over, and got SIGTERM before it could join
       }
       ASSERT_TRUE(report.error_ns) << "rank " << rank << " says nothing\n" << story();
-      if (report.blamed != -1) {  // it is no rank of the sub-group that was talking
+      if (report.blamed != -1) {  // -1: the failed sub-group does not contain the victim
         EXPECT_EQ(report.blamed, victim) << "by rank " << rank << "\n" << story();
       }
       EXPECT_NE(report.text.find(named), std::string::npos) << story();
@@ -119,7 +119,7 @@ TEST(Chaos, AStoppedRankIsNamedWithinTheLimit) {
   for (const int rank : {0, 1, 2}) {
     ASSERT_TRUE(joins(job, rank)) << job.story();
   }
-  std::this_thread::sleep_for(100ms);  // they work
+  std::this_thread::sleep_for(100ms);  // let the ranks work
   const std::int64_t stopped = monotonic_ns();
   ::kill(pid, SIGSTOP);
   ASSERT_TRUE(job.wait(15s * kSlowness)) << job.story();
@@ -129,7 +129,7 @@ TEST(Chaos, AStoppedRankIsNamedWithinTheLimit) {
     EXPECT_EQ(report.blamed, 1) << job.story();
     const double seconds = static_cast<double>(*report.error_ns - stopped) * 1e-9;
     EXPECT_LE(seconds, 2.5 * kSlowness) << job.story();
-    // Since it was last heard, which may be a while before it was stopped.
+    // The message counts from the last heartbeat, which may be older than the stop.
     EXPECT_NE(report.text.find(" has sent no heartbeat for 2."), std::string::npos) << job.story();
   }
 }

@@ -16,19 +16,19 @@ namespace tandem::test {
 /// Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 std::int64_t monotonic_ns();
 
-/// What a rank wrote (rank_program.cpp).
+/// The report of a rank (rank_program.cpp).
 struct RankReport {
   std::optional<std::int64_t> started_ns;
   bool joined = false;
   bool done = false;
-  std::string failed;                    // an error that is no CommError
-  std::optional<std::int64_t> error_ns;  // when it threw
+  std::string failed;                    // an error that is not a CommError
+  std::optional<std::int64_t> error_ns;  // time of the error
   std::string fault;
   int blamed = -1;
   std::string text;
 };
 
-/// `tandem run -n ranks chaos_rank`, in a folder of its own. All of it is gone when this is.
+/// Runs `tandem run -n ranks chaos_rank` in its own folder. The destructor removes the processes and the folder.
 class Job {
  public:
   Job(int ranks, const std::vector<std::string>& launcher_options = {}, const std::string& rounds = "");
@@ -37,14 +37,14 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   pid_t launcher() const noexcept { return launcher_; }
-  /// The ranks that are there now, by what their environment says. A process that is not yet one is left out.
+  /// The running ranks, by their environment. A process that is not a rank yet is left out.
   std::map<int, pid_t> ranks() const;
-  /// The launcher's status as waitpid gives it; nothing if it has not ended in time.
+  /// The launcher's status from waitpid(); std::nullopt if the launcher has not ended in time.
   std::optional<int> wait(std::chrono::milliseconds timeout);
   RankReport report(int rank) const;
-  /// What the launcher and the ranks said on stderr.
+  /// The output of the launcher and the ranks on stderr.
   std::string narration() const;
-  /// Everything that is known, for a message.
+  /// Everything known about the job, for a failure message.
   std::string story() const;
 
  private:

@@ -1,5 +1,5 @@
-// A rank that works until it is killed, or another one is: what it saw goes to FOLDER/rank<r>, a line each:
-// "started <ns>", "joined <ns>", "error <ns> <fault> <rank> <text>", in the nanoseconds of CLOCK_MONOTONIC, which all
+// A rank that works until it or another rank is killed. It reports to FOLDER/rank<r>, one line for each event: "started
+// <ns>", "joined <ns>", "error <ns> <fault> <rank> <text>". Times are nanoseconds of CLOCK_MONOTONIC, which all
 // processes of a machine share.
 //
 //     chaos_rank FOLDER [ROUNDS]     without ROUNDS: for ever
@@ -28,7 +28,7 @@ std::int64_t now() {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-// What a training step does to a group: buckets of many sizes, a sub-group, and pauses in which a rank only computes.
+// Uses a group like training steps do: buckets of many sizes, a sub-group, and pauses in which a rank only computes.
 void work(parallel::ProcessGroup& group, std::int64_t rounds) {
   const int size = group.size();
   std::minstd_rand pauses(static_cast<unsigned>(group.rank()) + 1);

@@ -34,7 +34,7 @@ TEST(Cuda, MemoryOfADeviceThatIsNotThereThrows) {
   EXPECT_THROW(cuda::empty_cache(none), DeviceError);
 }
 
-// The runtime reads the variable once in a process, so a fresh one is needed.
+// The runtime reads the variable once per process, so each value needs a new process.
 TEST(CudaDeathTest, HidingEveryGpuLeavesNone) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto count_hidden = [] {

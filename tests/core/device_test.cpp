@@ -98,7 +98,7 @@ TEST(RequireAvailable, RefusesGpusThatAreNotThere) {
   EXPECT_EQ(message_of<DeviceError>([] { require_available("cuda:64"); }), test::gpu_refusal("cuda:64"));
 }
 
-// The number is fixed at first use: a fresh process is needed.
+// The number is fixed at first use, so each value needs a new process.
 int in_process_with(const char* count, void (*body)()) {
   setenv("TANDEM_CPU_DEVICES", count, 1);
   try {

@@ -44,7 +44,7 @@ TYPED_TEST(EveryError, KeepsItsTypeWhenContextIsAddedOnTheWayUp) {
 }
 
 TYPED_TEST(EveryError, IsCopiedWithoutThrowing) {
-  // An exception that throws while it is thrown ends the program.
+  // Throwing while an exception is thrown would end the program.
   EXPECT_TRUE(std::is_nothrow_copy_constructible_v<TypeParam>);
   EXPECT_TRUE(std::is_nothrow_copy_assignable_v<TypeParam>);
 }

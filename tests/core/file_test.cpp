@@ -58,7 +58,7 @@ TEST(ReplaceFile, LeavesTheOldFileWhenTheNewDoesNotFit) {
   dir.write("a", "old");
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // else the limit ends the program
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // otherwise the limit ends the program
   const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string text = message_of<IoError>([&] { replace_file(dir.file("a"), {std::string(5000, 'x')}); });

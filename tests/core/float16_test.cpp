@@ -41,7 +41,7 @@ void check_every_value(int exponent_bits) {
   }
 }
 
-// Between neighbours: below the middle down, above it up, the middle itself to the even one.
+// Numbers between two neighbors: below the middle they round down, above it up, and the middle rounds to even.
 template <class T>
 void check_rounding(int largest_bits) {
   for (int i = 0; i < largest_bits; ++i) {

@@ -18,7 +18,7 @@
 #include "support/message.h"
 #include "support/thread_count.h"
 
-// What a child finds of the core when its parent was forked in the midst of other threads' work.
+// The state of the core in a child whose parent was forked while other threads were working.
 
 namespace tandem::core {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 using test::is_true_in_a_child;
 using test::ThreadCount;
 
-// Threads that do `work` over and over while this lives.
+// Threads that repeat `work` as long as this object lives.
 class Busy {
  public:
   template <class Work>
@@ -87,7 +87,7 @@ TEST(Fork, MutexesComeAndGoMeanwhile) {
   }
 }
 
-// Helpers were about to sleep, or to wake up, when the process was forked: the child must not wait for their locks.
+// Helpers were about to sleep or to wake up at the fork; the child must not wait for their locks.
 TEST(Fork, AChildOfAPoolComputes) {
   TANDEM_NEEDS_THREADS_IN_A_CHILD();
   const ThreadCount count(4);
@@ -103,7 +103,7 @@ TEST(Fork, AChildOfAPoolComputes) {
   }
 }
 
-// Other threads were in their calls, which are never going to end.
+// Other threads were inside calls that will never end in the child.
 TEST(Fork, AChildForgetsTheCallsOfThreadsItDoesNotHave) {
   TANDEM_NEEDS_THREADS_IN_A_CHILD();
   const ThreadCount count(4);

@@ -26,7 +26,7 @@ TEST(Isa, TheBaselineIsAlwaysThereAndComesFirst) {
   EXPECT_STREQ(to_string(Isa::baseline), "baseline");
 }
 
-// Read once: a fresh process is needed.
+// The variable is read once, so each value needs a new process.
 TEST(IsaDeathTest, CanBeForcedByTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const Isa isa : available_isas()) {

@@ -28,7 +28,7 @@ std::vector<int> visits(std::int64_t lanes) {
   return {counts.begin(), counts.end()};
 }
 
-// Until the other lane was here too, or too long.
+// Waits until the other lanes have arrived, or too much time has passed.
 bool meet(std::atomic<int>& arrived, int expected) {
   ++arrived;
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -119,7 +119,7 @@ TEST(LanesWithThreads, SplitTheirOpsOverThreadsThatAreLeft) {
   const ThreadCount threads(4);
   std::vector<std::atomic<int>> arrived(2);
   pool().for_each_lane(2, [&](std::int64_t lane) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // both are there, and counted
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // both lanes run by now and are counted
     pool().for_each_chunk(2, [&](std::int64_t) { EXPECT_TRUE(meet(arrived[static_cast<std::size_t>(lane)], 2)); });
   });
 }

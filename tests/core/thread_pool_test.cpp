@@ -35,7 +35,7 @@ using test::ThreadCount;
 
 ThreadPool& pool() { return ThreadPool::instance(); }
 
-// How often each chunk ran.
+// The number of times that each chunk ran.
 std::vector<int> visits(std::int64_t chunks) {
   std::vector<std::atomic<int>> counts(static_cast<std::size_t>(chunks));
   pool().for_each_chunk(chunks, [&](std::int64_t chunk) { ++counts[static_cast<std::size_t>(chunk)]; });
@@ -183,7 +183,7 @@ TEST_P(Pool, CarriesTheStateOfTheCaller) {
   EXPECT_EQ(carried, 64);
 }
 
-// A worker that comes late gets the state of the call, not what the caller's own chunk made of it meanwhile.
+// A late worker gets the state of the call, even if the caller's own chunk changed its state meanwhile.
 TEST_P(Pool, CarriesTheStateOfTheCallNotOfAChunk) {
   std::atomic<int> wrong{0};
   for (int round = 0; round < 200; ++round) {
@@ -200,7 +200,7 @@ TEST_P(Pool, CarriesTheStateOfTheCallNotOfAChunk) {
 }
 
 TEST_P(Pool, UsesItsThreads) {
-  // Chunks that wait for each other can only end when each has a thread.
+  // Chunks that wait for each other can end only if each one has a thread.
   const int threads = num_threads();
   std::atomic<int> arrived{0};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -245,11 +245,11 @@ TEST(SetNumThreads, WorksAfterALookAtOnesShare) {
   }).join();
 }
 
-// Of which there may be many, one after the other.
+// Many such threads may exist, one after the other.
 TEST(Pool, ThreadsThatComputeAtTheirVeryEndLeaveNothingBehind) {
   const ThreadCount scope(2);
   struct Late {
-    std::vector<int> counts = visits(5);  // before the pool's own mark of this thread: destroyed after it
+    std::vector<int> counts = visits(5);  // made before the pool's own thread_local marker, so destroyed after it
     ~Late() { EXPECT_EQ(visits(5), std::vector<int>(5, 1)); }
   };
   for (int i = 0; i < 50; ++i) {
@@ -260,7 +260,7 @@ TEST(Pool, ThreadsThatComputeAtTheirVeryEndLeaveNothingBehind) {
   }
 }
 
-// Between the ops of one thread another may be anywhere: the call either takes effect or throws.
+// Another thread may be anywhere between its ops: the call either takes effect or throws.
 TEST(SetNumThreads, IsSafeWhileOthersWork) {
   const ThreadCount restore(2);
   std::atomic<bool> stop{false};
@@ -317,7 +317,7 @@ TEST(Cores, AreNoMoreThanTheQuotaOfTheControlGroup) {
   EXPECT_LE(available_cores(), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Two replicas on two threads would only wait for helpers that have no core.
+// Two replicas on two threads would only wait for helpers without a core.
 TEST(SeveralCallers, GetNoHelpersWhenThereAreAsManyAsThreads) {
   const ThreadCount scope(2);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -338,16 +338,16 @@ TEST(SeveralCallers, GetNoHelpersWhenThereAreAsManyAsThreads) {
       std::this_thread::yield();
     }
   };
-  calls(2000);  // both have been seen
+  calls(2000);  // both callers have been counted
   helped = 0;
   calls(2000);
   const int few = helped;
   stop = true;
   first.join();
   second.join();
-  // One of the two may have been off its core for so long that it did not count for a moment.
+  // One of the two may have been off its core for so long that it briefly did not count.
   EXPECT_LT(few, 2000);
-  // Alone again, a caller has its helpers back.
+  // A caller that is alone again gets its helpers back.
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   std::atomic<int> arrived{0};
   pool().for_each_chunk(2, [&](std::int64_t) {
@@ -370,7 +370,7 @@ void exit_with_threads(const char* text) {
 }
 
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// What a stack of 8 MiB each asks for is refused; the pool says so and goes on with one thread.
+// The system refuses the memory for stacks of 8 MiB each; the pool reports that and continues with one thread.
 void exit_without_memory_for_threads() {
   set_num_threads(1);
   const rlimit limit{std::size_t{300} << 20, std::size_t{300} << 20};
@@ -391,7 +391,7 @@ TEST(NumThreadsDeathTest, MoreThanTheSystemGivesIsAnError) {
 }
 #endif
 
-// Read once, when the pool is made: a fresh process is needed.
+// The variable is read once, when the pool is made, so each value needs a new process.
 TEST(NumThreadsDeathTest, ComeFromTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(exit_with_threads("5"), ::testing::ExitedWithCode(5), "");

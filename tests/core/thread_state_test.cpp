@@ -44,7 +44,7 @@ TEST(ThreadStateScope, PutsBackWhatWasThere) {
       state.grad_enabled = false;
       const ThreadStateScope inner(state);
       EXPECT_EQ(thread_state().device, Device("cpu:2"));
-      thread_state().device = Device("cpu:7");  // a change inside ends with the scope
+      thread_state().device = Device("cpu:7");  // the scope's end undoes this change
     }
     EXPECT_EQ(thread_state().device, Device("cpu:1"));
     EXPECT_TRUE(thread_state().grad_enabled);

@@ -32,7 +32,7 @@ TEST(CudaAllocator, GivesOutAgainWhatWasFreedOnTheStream) {
   const auto before = cuda::memory_stats();
   a = Tensor();
   EXPECT_EQ(cuda::memory_stats().cached, before.cached + 4096);
-  const Tensor b = filled(1001, 2);  // of the same class
+  const Tensor b = filled(1001, 2);  // of the same size class
   EXPECT_EQ(b.raw().storage->data(), memory);
   EXPECT_EQ(cuda::memory_stats().allocations, before.allocations);
   EXPECT_EQ(cuda::memory_stats().in_use, before.in_use);
@@ -111,7 +111,7 @@ TEST(CudaAllocator, SaysWhoHoldsTheMemory) {
   EXPECT_TRUE(text.starts_with("cuda:0 is out of memory: asked for ")) << text;
   EXPECT_NE(text.find("parameters 0 B, gradients 0 B, optimizer 0 B"), std::string::npos) << text;
   EXPECT_NE(text.find("the largest are 1 x "), std::string::npos) << text;
-  EXPECT_TRUE(all_are(filled(100, 1), 1));  // and goes on
+  EXPECT_TRUE(all_are(filled(100, 1), 1));  // the thread can go on
 }
 
 TEST(CudaAllocator, AbsurdSizesAreOutOfMemory) {
@@ -122,7 +122,7 @@ TEST(CudaAllocator, AbsurdSizesAreOutOfMemory) {
   EXPECT_TRUE(all_are(filled(100, 1), 1));
 }
 
-// What is cached, on other streams too, is given back before a request fails.
+// Cached memory, also that of other streams, is released before a request fails.
 TEST(CudaAllocator, CachedMemoryIsUsedBeforeItRunsOut) {
   TANDEM_NEEDS_GPUS(1);
   cuda::empty_cache();
@@ -147,7 +147,7 @@ TEST(CudaAllocator, ScratchMemoryOfKernelsMayTakeWhatIsCached) {
   const auto most = static_cast<std::int64_t>(cuda::memory_stats().free) & ~((std::int64_t{1} << 23) - 1);
   std::int64_t taken = 0;
   {
-    std::vector<Tensor> all;  // pieces of it, until the last
+    std::vector<Tensor> all;  // fills the GPU piece by piece
     for (std::int64_t piece = most; piece >= 1 << 16; piece /= 2) {
       try {
         all.push_back(empty({piece}, {.dtype = DType::u8, .device = "cuda:0"}));
@@ -187,7 +187,7 @@ TEST(CudaAllocator, CountsByUse) {
   const auto before = cuda::memory_stats().by_use;
   {
     nn::Sequential model(nn::Linear(64, 64, {.bias = false}));
-    EXPECT_EQ(by_use(MemoryUse::parameters), before[1] + 16384);  // also without an optimizer
+    EXPECT_EQ(by_use(MemoryUse::parameters), before[1] + 16384);  // also without an optimiser
     optim::Adam adam(model.parameters(), {.lr = 0.01});
     EXPECT_EQ(by_use(MemoryUse::parameters), before[1] + 16384);
     EXPECT_EQ(by_use(MemoryUse::gradients), before[2] + 16384);
@@ -203,7 +203,7 @@ TEST(CudaAllocator, CountsByUse) {
   {
     Tensor w = ones({4096}).requires_grad_();
     (w * 2).sum().backward();
-    EXPECT_EQ(by_use(MemoryUse::gradients), before[2] + 16384);  // without a store
+    EXPECT_EQ(by_use(MemoryUse::gradients), before[2] + 16384);  // also without a store
   }
   nn::Linear linear(64, 64, {.bias = false, .device = "cpu"});
   linear.to("cuda:0");

@@ -10,11 +10,11 @@
 #include "cuda/device_array.h"
 #include "kernels/arrays.h"
 
-// Arrays that a kernel of the CPU and one of a GPU work on, each on its own copy.
+// Arrays on which a CPU kernel and a GPU kernel work, each on a copy of its own.
 
 namespace tandem::test {
 
-/// `body.operator()<T>()` for every floating type.
+/// Calls `body.operator()<T>()` for every floating type.
 template <class Body>
 void for_floating_types(Body&& body) {
   body.template operator()<float>();
@@ -23,13 +23,13 @@ void for_floating_types(Body&& body) {
   body.template operator()<Half>();
 }
 
-/// How near two kernels in T must come to each other.
+/// The largest distance allowed between two kernels in T.
 template <class T>
 constexpr double rounding() {
   return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, Half> ? 1e-3 : 8e-3;
 }
 
-/// Values on both sides; on the GPU `offset` elements behind an aligned address.
+/// Values on both sides. On the GPU they start `offset` elements after an aligned address.
 template <class T>
 class Both {
  public:
@@ -39,7 +39,7 @@ class Both {
   T* device() { return device_.data(); }
   const std::vector<T>& values() const { return host_; }
   std::vector<T> download() const { return device_.download(); }
-  /// How far the GPU's values are from the CPU's.
+  /// The distance between the GPU's values and the CPU's.
   double distance(double least_scale = 0) const {
     const std::vector<T> got = device_.download();
     std::vector<double> a(got.begin(), got.end());

@@ -28,7 +28,7 @@
 
 #include "cuda/gpu_test.h"
 
-// A captured step on a GPU is one graph of it, and training with it is eager training, to the bit.
+// Tests that a captured step becomes a CUDA graph, and that training with it equals eager training, to the bit.
 
 namespace tandem {
 namespace {
@@ -43,11 +43,11 @@ constexpr int kSteps = 9;
 struct Run {
   nn::Sequential model;
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::function<void()> in_step = [] {};          // behind the optimiser's step
-  std::function<void()> before_step = [] {};      // behind backward()
+  std::function<void()> in_step = [] {};          // after the optimiser's step
+  std::function<void()> before_step = [] {};      // after backward()
   std::function<void(int)> between = [](int) {};  // after each step
-  std::vector<Tensor> more{};                     // to be compared too
-  bool accumulate = false;                        // step every other time, outside
+  std::vector<Tensor> more{};                     // further tensors to compare
+  bool accumulate = false;                        // the optimiser steps every second time, outside of the captured step
 };
 
 using Make = std::function<std::unique_ptr<Run>()>;
@@ -150,7 +150,7 @@ TEST(CudaCapture, SchedulesInsideAndOutside) {
   }
 }
 
-// Two steps of one optimiser in a captured step, with a rate each: the host's work comes in the middle.
+// Two steps of one optimiser in a captured step, with different rates: host work comes between them.
 TEST(CudaCapture, TwoStepsAndARateBetween) {
   TANDEM_NEEDS_GPUS(1);
   expect_eager([] {
@@ -218,7 +218,7 @@ TEST(CudaCapture, AccumulatedGradients) {
   });
 }
 
-// ---- where it runs ----
+// ---- devices and streams ----
 
 struct Counter {
   Tensor total = zeros({3000}, {.device = "cuda:0"});
@@ -280,7 +280,7 @@ TEST(CudaCapture, ReplaysOnOtherStreams) {
   }
 }
 
-// Memory of a step that goes while another stream replays it is not given out before that is done.
+// Memory of a step that is destroyed while another stream replays it is not reused before the replay has ended.
 TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
   TANDEM_NEEDS_GPUS(1);
   const cuda::Stream side;
@@ -319,7 +319,7 @@ TEST(CudaCapture, MemoryOfAStepOutlivesItsLastReplay) {
   }
 }
 
-// What others launch while a step becomes a graph is not a part of it.
+// Work that other threads launch while a step becomes a graph is not part of the graph.
 TEST(CudaCapture, OtherThreadsGoOn) {
   TANDEM_NEEDS_GPUS(1);
   std::vector<std::thread> threads;
@@ -342,7 +342,7 @@ TEST(CudaCapture, OtherThreadsGoOn) {
     thread.join();
 }
 
-// To ask a GPU whether it is done would end a capture on it.
+// Querying a GPU would end a capture on it.
 TEST(CudaCapture, OtherThreadsWaitForTheGpu) {
   TANDEM_NEEDS_GPUS(1);
   std::atomic<bool> done = false;
@@ -428,7 +428,7 @@ TEST(CudaCapture, FaultsInAReplayNameTheModule) {
     EXPECT_TRUE(text.starts_with(beginning)) << text;
     EXPECT_NO_THROW(step(good).item());
   };
-  for (const bool elsewhere : {false, true}) {  // launches of two GPUs are no graph
+  for (const bool elsewhere : {false, true}) {  // launches on two GPUs do not become a graph
     Tensor copy = zeros({}, {.device = "cuda:1"});
     const auto maybe_copied = [&](const Tensor& result) {
       if (elsewhere) copy.copy_(result);
@@ -445,7 +445,7 @@ TEST(CudaCapture, FaultsInAReplayNameTheModule) {
   }
 }
 
-// Kernels of a graph have the priority of the stream that it was captured for.
+// Kernels of a graph have the priority of the stream that was captured.
 TEST(CudaCapture, AGraphKeepsThePriorityOfItsStream) {
   TANDEM_NEEDS_GPUS(1);
   for (const int priority : {0, -1, -1000}) {
@@ -463,7 +463,7 @@ TEST(CudaCapture, AGraphKeepsThePriorityOfItsStream) {
   }
 }
 
-// The wait of one thread, however long, does not hold up what another makes a graph of.
+// A thread's wait, however long, does not delay a capture on another thread.
 TEST(CudaCapture, GoesOnWhileAnotherThreadWaitsForTheGpu) {
   TANDEM_NEEDS_GPUS(1);
   struct Gate {
@@ -501,7 +501,7 @@ TEST(CudaCapture, GoesOnWhileAnotherThreadWaitsForTheGpu) {
   EXPECT_TRUE(all_are(total, 4));
 }
 
-// More groups than one kernel's smallest arguments hold, up to as many as there are places, and beyond.
+// Tests more groups than the kernel with the smallest arguments holds, up to the largest number of places, and beyond.
 TEST(CudaCapture, OptimizersWithManyGroups) {
   TANDEM_NEEDS_GPUS(1);
   const core::DeviceScope on("cuda:0");

@@ -2,7 +2,7 @@
 #include <limits>
 
 #include <tandem/kernels/clip.h>
-#include <tandem/kernels/prepared_gradient.h>
+#include <tandem/kernels/elementwise_loss.h>
 
 #include "cuda/both.h"
 
@@ -37,7 +37,7 @@ TEST(CudaClip, NormsAgreeWithTheCpu) {
           launch(test::gpu(), squared);
           ASSERT_LE(total.distance(), 1e-13);
           for (const double power : {1.0, 2.0, 2.5, kInfinity}) {
-            if (power != 1 && power != kInfinity && count > 10000) continue;  // slow powers
+            if (power != 1 && power != kInfinity && count > 10000) continue;  // these powers are slow
             Both<double> sum({0.5});
             PowerNorm norm{.dtype = dtype_of<T>,
                            .accumulate = accumulate,

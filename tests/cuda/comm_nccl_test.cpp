@@ -5,13 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/parallel/comm/local_backend.h>
+#include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/tandem.h>
 
 #include "cuda/gpu_test.h"
 #include "parallel/ranks.h"
 
-// What a group over NCCL takes and refuses.
+// Tests of the calls that a group over NCCL accepts and refuses.
 
 namespace tandem::parallel {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using test::all_are;
 using test::message_of;
 
-// body(rank, backend of ranks as threads) on each of two ranks.
+// Calls body(rank, backend of ranks as threads) on each of two ranks.
 template <class Body>
 void as_two(const Body& body) {
   const auto shared = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(2), std::vector<int>{0, 1});

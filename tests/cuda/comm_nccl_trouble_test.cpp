@@ -10,12 +10,12 @@
 
 #include <emulated_nccl.h>
 
-#include <tandem/parallel/comm/local_backend.h>
+#include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/tandem.h>
 
 #include "cuda/gpu_test.h"
 
-// What becomes of a group when NCCL gets into trouble, on emulated GPUs.
+// Tests of a group when NCCL fails, on emulated GPUs.
 
 namespace tandem::parallel {
 namespace {
@@ -25,7 +25,7 @@ using emulated_nccl::Trouble;
 using std::chrono::milliseconds;
 using test::all_are;
 
-// Two ranks over the emulated NCCL, each with a GPU; what went on is counted from the beginning of the test.
+// Two ranks over the emulated NCCL, each with a GPU. Counts start at the beginning of the test.
 class NcclInTrouble : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ class NcclInTrouble : public ::testing::Test {
           },
           {.devices = {"cuda:0", "cuda:1"}});
   }
-  // What `body` throws, within five seconds.
+  // Returns the error that `body` throws. Expects it within five seconds.
   template <class Body>
   static CommError error_of(const Body& body) {
     const auto begin = std::chrono::steady_clock::now();
@@ -105,7 +105,7 @@ TEST_F(NcclInTrouble, ACollectiveThatHangsIsEndedAtItsDeadlineOnEveryRank) {
       [](ProcessGroup& group) {
         const Tensor tensor = ones({100});
         Work work = group.all_reduce(tensor, ReduceOp::sum, true);
-        work.wait();  // the host goes on
+        work.wait();  // the host does not block
         EXPECT_FALSE(work.done());
         const CommError error = error_of([&] { group.wait_all(); });
         EXPECT_EQ(error.details().fault, CommFault::timeout) << error.what();
@@ -113,7 +113,7 @@ TEST_F(NcclInTrouble, ACollectiveThatHangsIsEndedAtItsDeadlineOnEveryRank) {
         EXPECT_TRUE(work.done());
         const CommError later = error_of([&] { group.all_reduce(tensor); });
         EXPECT_NE(std::string(later.what()).find("can no longer be used"), std::string::npos) << later.what();
-        cuda::synchronize(tensor.device());  // NCCL's kernel has gone
+        cuda::synchronize(tensor.device());  // NCCL's kernel has ended
       },
       milliseconds(300));
   EXPECT_EQ(ended_by(&Counts::aborted), 2);

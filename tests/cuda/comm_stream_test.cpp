@@ -11,13 +11,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/parallel/comm/local_backend.h>
+#include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/tandem.h>
 
 #include "cuda/gpu_test.h"
 #include "parallel/ranks.h"
 
-// Process groups and streams: what is ordered after what, and what becomes of memory.
+// Tests of process groups and streams: their order, and the life of memory.
 
 namespace tandem::parallel {
 namespace {
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Carriers, GroupsOnGpus,
                          ::testing::Values(Carrier::local, Carrier::local_of_gpus, Carrier::staged, Carrier::nccl),
                          [](const auto& test) { return std::string(test::to_string(test.param)); });
 
-// A tensor of `value`, which the current stream has only after a while.
+// A tensor of `value` that the current stream takes a while to compute.
 Tensor late(double value) {
   Tensor tensor = full({kCount}, value - 50);
   for (int i = 0; i < 50; ++i) {
@@ -97,7 +97,7 @@ TEST_P(GroupsOnGpus, ACallIsDoneWhenTheGpuHasDoneIt) {
     while (!work.done()) {
       std::this_thread::yield();
     }
-    const cuda::StreamScope elsewhere(cuda::Stream(core::thread_state().device));  // waits for nobody
+    const cuda::StreamScope elsewhere(cuda::Stream(core::thread_state().device));  // ordered after no other stream
     EXPECT_TRUE(all_are(tensor, 3));
   });
 }
@@ -126,7 +126,7 @@ TEST_P(GroupsOnGpus, MemoryThatIsLetGoIsNotUsedAgainTooEarly) {
       const std::vector<Tensor> all{empty({kCount}), empty({kCount})};
       works.push_back(group.all_gather(all, late(group.rank() + i), true));
       works.back().wait();
-      full({kCount}, -1);  // takes what late() had, if it can
+      full({kCount}, -1);  // would take late()'s memory if that were free
       sum.add_(all[0]).add_(all[1]);
     }
     EXPECT_TRUE(all_are(sum, 2 * (1 + 2 + 3 + 4 + 5) + 5));
@@ -184,7 +184,7 @@ TEST_P(GroupsOnGpus, ARankThatIsLostEndsTheCallsOfOthers) {
       }
     });
     EXPECT_NE(text.find("aborted by rank 1: the user pressed stop"), std::string::npos) << text;
-    const Tensor mine = late(5);  // the GPU is as it was
+    const Tensor mine = late(5);  // the GPU still works
     EXPECT_TRUE(all_are(mine, 5));
   });
 }
@@ -202,7 +202,7 @@ TEST_P(GroupsOnGpus, ARankThatDoesNotComeIsNamed) {
       milliseconds(500));
 }
 
-// Holds a stream up until it is let go.
+// Blocks a stream until open() is called.
 class Barrage {
  public:
   explicit Barrage(const cuda::Stream& stream) {

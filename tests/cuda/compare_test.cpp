@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/kernels/pointwise.h>
+#include <tandem/kernels/compare.h>
 
 #include "cuda/values.h"
 
@@ -15,7 +15,7 @@ using test::Layout;
 using test::Rng;
 using test::Twin;
 
-// Few different values, of which many are equal, 0 or NaN.
+// Few different values: many are equal, 0 or NaN.
 template <class T>
 Twin<T> truths(Rng& rng, std::int64_t count) {
   std::vector<test::Stored<T>> values(static_cast<std::size_t>(count));

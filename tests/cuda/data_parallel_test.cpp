@@ -8,7 +8,7 @@
 #include "kernels/recorder.h"
 #include "parallel/models.h"
 
-// DataParallel on GPUs: there parameters are copied, and each replica has its stream.
+// Tests of DataParallel on GPUs, where parameters are copied and each replica has a stream.
 
 namespace tandem::parallel {
 namespace {
@@ -120,7 +120,7 @@ TEST_F(DataParallelOnGpus, WithoutNamesAllAreUsed) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model);
   EXPECT_EQ(dp.devices().size(), static_cast<std::size_t>(cuda::device_count()));
-  model.to("cuda:0");  // wrapped first, moved then
+  model.to("cuda:0");  // wrapped first, moved later
   EXPECT_EQ(dp(batch_of(4).x).device(), Device("cuda:0"));
 }
 

@@ -11,7 +11,7 @@
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/kernels/launch.h>
 
-// What tests of a GPU's kernels share.
+// Helpers shared by tests of GPU kernels.
 
 #define TANDEM_NEEDS_GPU() \
   if (tandem::cuda::device_count() == 0) GTEST_SKIP() << "no GPU"
@@ -21,7 +21,7 @@ namespace tandem::test {
 /// The calling thread's context of the first GPU.
 inline kernels::Context& gpu() { return kernels::context_for(Device("cuda:0")); }
 
-/// A copy of some values in the memory of the first GPU, `offset` elements behind an aligned address.
+/// A copy of values in the memory of the first GPU, starting `offset` elements after an aligned address.
 template <class T>
 class DeviceArray {
  public:

@@ -18,7 +18,7 @@ constexpr std::int64_t kCounts[] = {0, 1, 5, 1000, 8195, 100003};
 constexpr LossOp kOps[] = {LossOp::squared, LossOp::absolute, LossOp::smooth_l1,
                            LossOp::huber,   LossOp::binary,   LossOp::binary_logits};
 
-// What a test of one op, type and length works on.
+// The arrays of a test of one op, type and length.
 template <class T>
 struct Arrays {
   Arrays(Rng& rng, LossOp op, std::int64_t count, std::size_t offset)

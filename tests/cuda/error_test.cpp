@@ -15,7 +15,7 @@
 #define TANDEM_CAN_FAIL 1
 #endif
 
-// A GPU that fails, and one that is not there.
+// Tests of a GPU that fails, and of one that does not exist.
 
 namespace tandem {
 namespace {
@@ -93,7 +93,7 @@ TEST_F(CudaSickGpu, EveryLaterCallSaysSo) {
   EXPECT_THROW(cuda::Stream(), DeviceError);
   x = Tensor();  // must not throw
   const Tensor host = ones({3}) + 1;
-  EXPECT_TRUE(all_are(host, 2));  // the CPU goes on
+  EXPECT_TRUE(all_are(host, 2));  // the CPU still works
 }
 
 TEST_F(CudaSickGpu, DuringAGraph) {

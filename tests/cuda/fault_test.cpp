@@ -14,7 +14,7 @@
 
 #include "cuda/gpu_test.h"
 
-// Values that an op cannot use, found on the GPU: thrown where the program next waits, once.
+// Tests of values that an op cannot use and that the GPU finds: the error is thrown once, where the program next waits.
 
 namespace tandem {
 namespace {
@@ -31,7 +31,7 @@ Tensor ids(const std::vector<std::int64_t>& values) {
   return on_gpu(from_data(values, {static_cast<std::int64_t>(values.size())}));
 }
 
-// `op` goes through; the next wait throws `message`; then all is well.
+// Expects `op` to return, the next wait to throw `message`, and everything to work afterwards.
 void expect_fault(const std::function<Tensor()>& op, const std::string& message) {
   const std::vector<std::function<void(const Tensor&)>> waits{
       [](const Tensor& result) { result.sum().item(); },
@@ -82,7 +82,7 @@ TEST(CudaFault, Probability) {
       "use binary_cross_entropy_with_logits");
 }
 
-// As the messages of the CPU, but for what is said of the GPU.
+// Messages equal the CPU's, except for the note about the GPU.
 TEST(CudaFault, SaysWhatTheCpuSays) {
   TANDEM_NEEDS_GPUS(1);
   const auto same = [](const std::function<Tensor(Device)>& op) {
@@ -131,7 +131,7 @@ TEST(CudaFault, TheFirstOfManyIsKept) {
   EXPECT_EQ(message_of<ValueError>([] { cuda::synchronize(); }),
             std::string("embedding: index 9 at position 0 is outside [0, 5)") + kWhere);
   EXPECT_NO_THROW(cuda::synchronize());
-  // And the next one is found again.
+  // The next fault is found, too.
   nn::embedding(ids({6}), table);
   EXPECT_EQ(message_of<ValueError>([] { cuda::synchronize(); }),
             std::string("embedding: index 6 at position 0 is outside [0, 5)") + kWhere);

@@ -8,7 +8,8 @@
 #include "cuda/gpu_test.h"
 #include "support/forked.h"
 
-// CUDA does not work in a child of a process that has used it: the child must hear so, and not hang or go astray.
+// CUDA does not work in a forked child of a process that has used it. The child must get an error, and must not hang or
+// compute garbage.
 
 namespace tandem {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "support/message.h"
 
-// What tests of a GPU as its users see it share.
+// Helpers shared by tests that use GPUs through the public API.
 
 #define TANDEM_NEEDS_GPUS(count) \
   if (tandem::cuda::device_count() < (count)) GTEST_SKIP() << "fewer than " << (count) << " GPUs"
@@ -27,7 +27,7 @@ inline Tensor filled(std::int64_t count, double value, Device device = "cuda:0")
   return full({count}, value, {.device = device});
 }
 
-/// Whether each element is `value`. Waits for the current stream.
+/// True if each element is `value`. Waits for the current stream.
 inline bool all_are(const Tensor& tensor, double value) {
   for (const double found : tensor.to_vector<double>()) {
     if (found != value) {
@@ -37,7 +37,7 @@ inline bool all_are(const Tensor& tensor, double value) {
   return true;
 }
 
-/// The same elements to the bit.
+/// True if both have the same elements, to the bit.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().to("cpu").contiguous();
   const Tensor y = b.detach().to("cpu").contiguous();

@@ -14,8 +14,8 @@
 
 #include "cuda/gpu_test.h"
 
-// A GPU that does not come to an end: whoever waits for it is told after a while. How long is read once, so that each
-// test needs a process of its own.
+// Tests of a GPU that never finishes: every wait ends with an error after a while. The limit is read once, so each test
+// needs a process of its own.
 
 namespace tandem {
 namespace {
@@ -27,7 +27,7 @@ void make_stuck(const cuda::Stream& stream) {
   cudaLaunchHostFunc(stream.handle(), [](void*) { std::this_thread::sleep_for(std::chrono::hours(1)); }, nullptr);
 }
 
-// Prints what `wait` throws in a process whose GPU is stuck on its default stream.
+// Prints the error that `wait` throws in a process whose GPU is stuck on its default stream.
 [[noreturn]] void print_what_a_wait_throws(const char* limit, const std::function<void(const Tensor&)>& wait) {
   setenv("TANDEM_GPU_TIMEOUT", limit, 1);
   const Tensor x = filled(100000, 1) + 1;
@@ -99,7 +99,7 @@ TEST_F(CudaWaitDeathTest, TheLimitIsChecked) {
   }
 }
 
-// Longer than a wait spins, shorter than the limit.
+// The GPU is busy for longer than a wait spins, but for less than the limit.
 TEST(CudaWait, GoesOnWhenTheGpuDoes) {
   TANDEM_NEEDS_GPUS(1);
   const cuda::Stream stream;
@@ -110,7 +110,7 @@ TEST(CudaWait, GoesOnWhenTheGpuDoes) {
   EXPECT_TRUE(stream.query());
 }
 
-// Threads share the default stream.
+// Several threads share the default stream.
 TEST(CudaWait, EndsWhileOthersGoOnWithTheStream) {
   TANDEM_NEEDS_GPUS(1);
   const Tensor sum = filled(64, 1).sum();

@@ -17,7 +17,7 @@ using test::values_between;
 
 constexpr std::int64_t kCounts[] = {0, 1, 7, 1000, 4099, 70001};
 
-// Both do `kernel`, whose pointers `point` sets to the one side or the other.
+// Runs `kernel` on both sides. `point` sets the pointers for a side.
 template <class Kernel, class Point>
 void launch_both(Kernel kernel, const Point& point) {
   point(kernel, [](auto& array) { return array.host(); });
@@ -120,7 +120,7 @@ TEST(CudaGradScale, ScaleAndCountsMoveAsOnTheCpu) {
   EXPECT_EQ(record.values()[2], 3);
 }
 
-// Steps of scaled gradients and of masters, of which some are not their parameter.
+// Arrays for steps with scaled gradients and masters, some of which differ from their parameter.
 template <class T>
 struct Arrays {
   Both<T> param, grad;

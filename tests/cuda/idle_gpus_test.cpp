@@ -7,7 +7,8 @@
 
 #include <tandem/tandem.h>
 
-// Of a process that trains on one GPU of several. Each case is a process of its own, which nothing was said in before.
+// Tests of the warning about idle GPUs. Each case is a process of its own, because the warning appears once per
+// process.
 
 namespace tandem {
 namespace {
@@ -22,7 +23,7 @@ class IdleGpusOfAProcess : public ::testing::Test {
   }
 };
 
-// Trains for 200 steps, and ends with the number of warnings.
+// Trains for 200 steps and exits with the number of warnings.
 [[noreturn]] void train(bool beside, bool ranked, bool captured) {
   static int warnings = 0;
   set_warning_handler([](const std::string& text) {

@@ -14,8 +14,8 @@
 #include "cuda/device_array.h"
 #include "cuda/matmul_case.h"
 
-// What a product gives a backward pass besides: bits of a ReLU, a mask made of them, sums. The library does some of it
-// and passes of our own the rest; both as the CPU does.
+// Tests of the extra results that a product provides for a backward pass: a ReLU's bits, a mask made of them, sums. The
+// library computes some of them, and tandem's own kernels the rest. Both must equal the CPU's.
 
 namespace tandem::kernels {
 namespace {
@@ -24,11 +24,11 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 
-// A row of bits is that of 128 columns; a k of 1 and a single row are what the library fuses nothing for.
+// A row of bits covers 128 columns. For a k of 1 and for a single row the library fuses nothing.
 const Sizes kSizes[] = {{1, 1, 1},    {1, 127, 5},  {3, 128, 7}, {33, 129, 4}, {17, 7, 20},
                         {2, 200, 30}, {40, 16, 16}, {5, 300, 1}, {1, 64, 9},   {30, 1, 8}};
 
-// So few and small that sums are exact in 16 bits.
+// Numbers few and small enough for their sums to be exact in 16 bits.
 template <class T>
 std::vector<T> small_numbers(std::int64_t count, int seed) {
   std::vector<T> values;
@@ -51,7 +51,7 @@ class MatmulForBackward : public ::testing::Test {
 using Types = ::testing::Types<float, double, BFloat16, Half>;
 TYPED_TEST_SUITE(MatmulForBackward, Types);
 
-// The bits that mean something, each as one number.
+// The meaningful bits, each as one number.
 std::vector<int> unpacked(const std::vector<std::uint8_t>& bits, std::int64_t rows, std::int64_t columns) {
   std::vector<int> all;
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -62,7 +62,7 @@ std::vector<int> unpacked(const std::vector<std::uint8_t>& bits, std::int64_t ro
   return all;
 }
 
-// A product on both devices: whatever it writes is the same.
+// A product on both devices, which must write the same.
 template <class T>
 struct Both {
   Both(const Sizes& sizes, bool a_by_columns, std::int64_t gap)
@@ -84,7 +84,7 @@ struct Both {
     product.out_stride = stride;
   }
 
-  // The mask once more as bits.
+  // Packs the mask into bits as well.
   void pack_mask() {
     bits.assign(bits.size(), 0);
     for (std::int64_t i = 0; i < product.m; ++i) {
@@ -136,9 +136,9 @@ TYPED_TEST(MatmulForBackward, WritesTheBitsOfARelu) {
       SCOPED_TRACE(named(sizes));
       Both<TypeParam>(sizes, false, with_bias ? 3 : 0)
           .expect_alike([&](Matmul& one, const void* bias, const void*, void*, void* bits) {
-            one.relu = true;
-            one.bias = with_bias ? bias : nullptr;
-            one.relu_bits = bits;
+            one.after.relu = true;
+            one.after.bias = with_bias ? bias : nullptr;
+            one.after.relu_bits = bits;
           });
     }
   }
@@ -154,16 +154,16 @@ TYPED_TEST(MatmulForBackward, MasksByBitsAndSumsColumns) {
         both.pack_mask();
         both.expect_alike([&](Matmul& one, const void*, const void* mask, void* sums, const void* as_bits) {
           one.accumulate = accumulate;
-          one.relu_mask = mask;
-          one.relu_mask_bits = as_bits;
-          one.column_sums = with_sums ? sums : nullptr;
+          one.after.relu_mask = mask;
+          one.after.relu_mask_bits = as_bits;
+          one.after.column_sums = with_sums ? sums : nullptr;
         });
       }
     }
   }
 }
 
-// As PyTorch's threshold_backward, whoever masks.
+// The gradient passes a NaN like in PyTorch's threshold_backward, whichever code applies the mask.
 TYPED_TEST(MatmulForBackward, NotANumberInAMaskLetsTheGradientThrough) {
   const Fast fast;
   for (const Sizes& sizes : kSizes) {
@@ -177,14 +177,14 @@ TYPED_TEST(MatmulForBackward, NotANumberInAMaskLetsTheGradientThrough) {
       std::fill(both.b.begin(), both.b.end(), TypeParam(1.0F));
       both.pack_mask();
       both.expect_alike([&](Matmul& one, const void*, const void* mask, void*, const void* as_bits) {
-        one.relu_mask = mask;
-        one.relu_mask_bits = by_bits ? as_bits : nullptr;
+        one.after.relu_mask = mask;
+        one.after.relu_mask_bits = by_bits ? as_bits : nullptr;
       });
     }
   }
 }
 
-// In f32 and f64, whose ReLU is ours: the library's makes 0 of NaN.
+// f32 and f64 only, whose ReLU is tandem's own; the library's turns NaN into 0.
 TEST(MatmulForBackwardExactly, BitsOfNotANumberAreSet) {
   TANDEM_NEEDS_GPU();
   const auto expect = [&]<class T>(const Sizes& sizes) {
@@ -197,8 +197,8 @@ TEST(MatmulForBackwardExactly, BitsOfNotANumberAreSet) {
     one.a.data = a.data();
     one.b.data = b.data();
     one.out = out.data();
-    one.relu = true;
-    one.relu_bits = bits.data();
+    one.after.relu = true;
+    one.after.relu_bits = bits.data();
     launch(test::gpu(), one);
     const std::vector<int> got = unpacked(bits.download(), sizes.m, sizes.n);
     EXPECT_EQ(got, std::vector<int>(got.size(), 1));
@@ -218,26 +218,26 @@ TYPED_TEST(MatmulForBackward, SumsTheLeftFactor) {
         Both<TypeParam>(sizes, by_columns, 0)
             .expect_alike([&](Matmul& one, const void*, const void*, void* sums, void*) {
               one.accumulate = accumulate;
-              one.a_sums = sums;
+              one.after.a_sums = sums;
             });
       }
     }
   }
 }
 
-// Whatever is asked for at once is given.
+// Requests all extra results at once.
 TYPED_TEST(MatmulForBackward, AllAtOnce) {
   for (const Sizes& sizes : kSizes) {
     SCOPED_TRACE(named(sizes));
     const std::int64_t n = sizes.n;
     Both<TypeParam>(sizes, false, 1)
         .expect_alike([&](Matmul& one, const void* bias, const void* mask, void* sums, void* bits) {
-          one.relu = true;
-          one.bias = bias;
-          one.relu_mask = mask;
-          one.relu_bits = bits;
-          one.column_sums = sums;
-          one.a_sums = static_cast<TypeParam*>(sums) + n;
+          one.after.relu = true;
+          one.after.bias = bias;
+          one.after.relu_mask = mask;
+          one.after.relu_bits = bits;
+          one.after.column_sums = sums;
+          one.after.a_sums = static_cast<TypeParam*>(sums) + n;
         });
   }
 }
@@ -247,13 +247,13 @@ TYPED_TEST(MatmulForBackward, SumsOfNothingAreZero) {
     SCOPED_TRACE(named(sizes));
     const std::int64_t n = sizes.n;
     Both<TypeParam>(sizes, false, 0).expect_alike([&](Matmul& one, const void*, const void*, void* sums, void*) {
-      one.column_sums = sums;
-      one.a_sums = static_cast<TypeParam*>(sums) + n;
+      one.after.column_sums = sums;
+      one.after.a_sums = static_cast<TypeParam*>(sums) + n;
     });
   }
 }
 
-// Sums of a GPU's library are made of parts; in whatever order these come, the bits are those of the first time.
+// Sums of a GPU library are made of parts. Whatever order these arrive in, the bits must be those of the first run.
 TYPED_TEST(MatmulForBackward, GivesTheSameBitsEachTime) {
   const Fast fast;
   const Sizes sizes{300, 130, 40};
@@ -268,9 +268,9 @@ TYPED_TEST(MatmulForBackward, GivesTheSameBitsEachTime) {
   one.a.data = gpu_a.data();
   one.b.data = gpu_b.data();
   one.out = gpu_out.data();
-  one.relu_mask = gpu_mask.data();
-  one.relu_mask_bits = gpu_bits.data();
-  one.column_sums = gpu_sums.data();
+  one.after.relu_mask = gpu_mask.data();
+  one.after.relu_mask_bits = gpu_bits.data();
+  one.after.column_sums = gpu_sums.data();
   launch(test::gpu(), one);
   const std::vector<TypeParam> first = gpu_sums.download();
   for (int i = 0; i < 10; ++i) {
@@ -279,9 +279,9 @@ TYPED_TEST(MatmulForBackward, GivesTheSameBitsEachTime) {
   }
 }
 
-// ---- who does it ----
+// ---- choice of the implementation ----
 
-// The choice for a product that asks for it, and its kernels.
+// Checks the choice for a product with extra results, and its kernels.
 TEST_F(MatmulTuning, MeasuresWhatABackwardPassAsksFor) {
   using gpu::Planner;
   const Queue queue(test::gpu());
@@ -290,9 +290,12 @@ TEST_F(MatmulTuning, MeasuresWhatABackwardPassAsksFor) {
     const DeviceArray<float> sums(std::vector<float>(64));
     const DeviceArray<std::uint8_t> bits(std::vector<std::uint8_t>(26 * 16));
     gpu::ProductArguments arguments = one.arguments();
-    arguments.sums = sums.data();
-    arguments.bits = bits.data();
-    arguments.mask = one.out.data();
+    arguments.after = {.bias = one.bias.data(),
+                       .relu_mask = one.out.data(),
+                       .relu_mask_bits = bits.data(),
+                       .relu_bits = bits.data(),
+                       .column_sums = sums.data(),
+                       .a_sums = sums.data()};
     const PlanKey key = gpu::with_fused(one.product.key(fused), fused);
     const gpu::Plan* plan = Planner::of(queue).find(queue, key, arguments);
     const auto chosen = record_of(key);
@@ -322,9 +325,9 @@ TEST_F(MatmulTuning, MayFindThatAMaskIsFusedAndItsSumsAreNot) {
   Both<float> both({18, 40, 51}, false, 0);
   both.pack_mask();
   both.expect_alike([&](Matmul& one, const void*, const void* mask, void* sums, const void* bits) {
-    one.relu_mask = mask;
-    one.relu_mask_bits = bits;
-    one.column_sums = sums;
+    one.after.relu_mask = mask;
+    one.after.relu_mask_bits = bits;
+    one.after.column_sums = sums;
   });
   const Queue queue(test::gpu());
   const DeviceArray<float> memory(numbers(4096, 1));

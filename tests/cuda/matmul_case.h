@@ -15,7 +15,7 @@
 #include "cuda/device_array.h"
 #include "support/temp_dir.h"
 
-// What tests of measured matrix products share.
+// Helpers shared by tests of measured matrix products.
 
 namespace tandem::kernels {
 
@@ -32,7 +32,7 @@ inline std::vector<float> numbers(std::int64_t count, int seed) {
   return values;
 }
 
-/// Small whole numbers: every order of summation gives the same.
+/// Small whole numbers: every order of summation gives the same result.
 struct Product {
   explicit Product(std::int64_t m_, std::int64_t n_, std::int64_t k_) : m(m_), n(n_), k(k_) {}
 
@@ -40,7 +40,7 @@ struct Product {
     Matmul product{};
     product.dtype = DType::f32;
     product.accumulate = accumulate ? Accumulate::yes : Accumulate::no;
-    product.relu = relu;
+    product.after.relu = relu;
     product.m = m;
     product.n = n;
     product.k = k;
@@ -48,7 +48,7 @@ struct Product {
     product.b = {b, n, 1};
     product.out = out;
     product.out_stride = stride();
-    product.bias = with_bias ? bias : nullptr;
+    product.after.bias = with_bias ? bias : nullptr;
     return product;
   }
   std::int64_t stride() const { return n + gap; }
@@ -76,7 +76,7 @@ struct Product {
   bool with_bias = false;
 };
 
-/// A product's operands in the GPU's memory, and what the CPU makes of them.
+/// A product's operands in the GPU's memory, and the CPU's result.
 struct Case {
   explicit Case(const Product& p)
       : product(p),
@@ -95,7 +95,7 @@ struct Case {
     return result;
   }
   void run() { launch(test::gpu(), product.on(a.data(), b.data(), bias.data(), out.data())); }
-  gpu::ProductArguments arguments() { return {a.data(), b.data(), out.data(), bias.data()}; }
+  gpu::ProductArguments arguments() { return {a.data(), b.data(), out.data(), {.bias = bias.data()}}; }
 
   Product product;
   std::vector<float> host_a, host_b, host_bias, before;
@@ -116,7 +116,7 @@ inline std::optional<PlanRecord> record_of(const PlanKey& key) {
   return std::nullopt;
 }
 
-/// Each test has shapes of its own: choices stay for the whole process.
+/// Each test uses shapes of its own, because choices last for the whole process.
 class MatmulTuning : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -9,7 +9,7 @@
 
 #include "cuda/matmul_case.h"
 
-// Choices of matrix products that come from a file.
+// Tests of choices of matrix products that come from a file.
 
 namespace tandem::kernels {
 namespace {
@@ -43,7 +43,7 @@ TEST_F(MatmulPlansFromAFile, HoldWithoutMeasuring) {
   cuda::set_matmul_tuning(false);
   const Plan first = *Planner::of(queue).find(queue, key, one.arguments());
   PlanRecord known = record(key);
-  known.workspace = 64;  // the library says how much it is
+  known.workspace = 64;  // wrong: the library reports the right size
   known.algorithm = std::bit_cast<std::array<std::uint64_t, 8>>(first.algorithm);
   load(known);
   for (const bool tuning : {false, true}) {
@@ -84,7 +84,7 @@ TEST_F(MatmulPlansFromAFile, AnAlgorithmThatCannotBeIsDropped) {
   EXPECT_EQ(one.out.download(), one.expected());
 }
 
-// The library checks an algorithm without addresses; with them it may refuse it.
+// The library checks an algorithm without addresses and may still refuse it with them.
 TEST_F(MatmulPlansFromAFile, AnAlgorithmThatIsRefusedAtItsStartIsDropped) {
   for (const bool tuning : {false, true}) {
     for (const Fused fused : {Fused::nothing, Fused::bias}) {

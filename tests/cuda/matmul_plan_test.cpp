@@ -20,7 +20,7 @@
 #include "support/message.h"
 #include "support/temp_dir.h"
 
-// How plans of matrix products are told apart and written down. Needs no GPU.
+// Tests of the keys and the text of matrix product plans. Needs no GPU.
 
 namespace tandem::kernels::gpu {
 namespace {
@@ -271,7 +271,7 @@ TEST(PlanFile, HeadersAndEndsAreChecked) {
   EXPECT_THAT(message(std::string((std::size_t{16} << 20) + 1, '\n')), HasSubstr("more than 16777216 bytes"));
 }
 
-// Whatever is accepted says one thing: it would be written the same way.
+// Every accepted text must have a single meaning: writing the plan again gives the same text.
 TEST(PlanFile, NoChangedByteGoesUnnoticed) {
   const std::string good = text_of(kLine);
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -325,7 +325,7 @@ TEST(MatmulPlans, WhatCannotBeReadSaysWhy) {
 
 // ---- the switch ----
 
-// The environment is read once, so a fresh process is needed for each value.
+// The environment is read once, so each value needs a fresh process.
 int answer_for(const char* variable, bool (*answer)(), const char* value) {
   value == nullptr ? unsetenv(variable) : setenv(variable, value, 1);
   try {

@@ -18,7 +18,7 @@
 
 #include "cuda/matmul_case.h"
 
-// Choices of matrix products by measurement.
+// Tests of choices of matrix products by measurement.
 
 namespace tandem::kernels {
 namespace {
@@ -33,7 +33,7 @@ TEST_F(MatmulTuning, MeasuresKernelsAndTimes) {
   const auto finish = [&](int times) {
     return tuner.measure([&](const Queue& own, void* out) {
       Matmul product = one.product.on(nullptr, nullptr, one.bias.data(), static_cast<float*>(out));
-      product.bias = one.bias.data();
+      product.after.bias = one.bias.data();
       for (int i = 0; i < times; ++i) {
         gpu::finish_product(own, product, false);
       }
@@ -50,7 +50,7 @@ TEST_F(MatmulTuning, MeasuresKernelsAndTimes) {
   EXPECT_GT(few->time_us, 0);
   EXPECT_GT(many->time_us, few->time_us);
   EXPECT_FALSE(tuner.measure([](const Queue&, void*) { return false; }));
-  int runs = 0;  // the library refuses while it is captured
+  int runs = 0;  // the library refuses during a capture
   EXPECT_FALSE(tuner.measure([&](const Queue&, void*) { return ++runs == 1; }));
   EXPECT_EQ(finish(3)->kernels, 3);
 }
@@ -79,7 +79,7 @@ TEST_F(MatmulTuning, ChoosesAndRemembers) {
   EXPECT_EQ(again->kernels, plan->kernels);
 }
 
-// Written twice, in f32, for two numbers in each sum: splitting these can only lose.
+// Splitting can only lose here: it writes the result twice, in f32, for two numbers per sum.
 TEST_F(MatmulTuning, TakesTheFastest) {
   Case one(Product(320, 256, 2));
   one.run();
@@ -100,7 +100,7 @@ TEST_F(MatmulTuning, DoesNotTouchTheResult) {
   EXPECT_EQ(one.out.download(), one.expected());
 }
 
-// What is multiplied may still be on its way.
+// The operands may still be in the stream's queue.
 TEST_F(MatmulTuning, ComesBehindWhatTheStreamWasGiven) {
   Case one(Product(18, 22, 23));
   Case two(Product(18, 22, 24));
@@ -137,7 +137,7 @@ TEST_F(MatmulTuning, AlsoTriesWhatFollowsByItself) {
   for (const bool relu : {false, true}) {
     Product product(31, 65, relu ? 8 : 9);
     product.with_bias = true;
-    product.relu = relu;  // f32's is never fused
+    product.relu = relu;  // never fused for f32
     Case one(product);
     const Queue queue(test::gpu());
     const Plan* plan = Planner::of(queue).find(queue, product.key(Fused::bias), one.arguments());
@@ -167,7 +167,7 @@ TEST_F(MatmulTuning, BeginsWithWhatWasNotMeasured) {
   cuda::set_matmul_tuning(true);
   const Plan* measured = Planner::of(queue).find(queue, key, one.arguments());
   EXPECT_GT(measured->kernels, 0);
-  EXPECT_EQ(first->kernels, 0);  // still there: somebody may be about to start it
+  EXPECT_EQ(first->kernels, 0);  // still present: another thread may be about to start it
   cuda::set_matmul_tuning(false);
   EXPECT_EQ(Planner::of(queue).find(queue, key, one.arguments()), measured);
 }
@@ -194,7 +194,7 @@ TEST_F(MatmulTuning, WaitsForTheCaptureToEnd) {
   const cuda::StreamScope scope(stream);
   {
     const Queue queue(test::gpu());
-    queue.workspace(std::size_t{1} << 20);  // no allocation while it is captured
+    queue.workspace(std::size_t{1} << 20);  // no allocation during a capture
   }
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -212,7 +212,7 @@ TEST_F(MatmulTuning, WaitsForTheCaptureToEnd) {
   cudaGraphDestroy(graph);
 }
 
-// The capture of another stream, in the mode that forbids this thread the most, goes on.
+// A capture on another stream, in the mode that restricts this thread the most, continues.
 TEST_F(MatmulTuning, LeavesOtherCapturesAlone) {
   Case one(Product(38, 41, 43));
   const cuda::Stream other;

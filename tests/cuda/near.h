@@ -10,11 +10,11 @@
 
 #include <tandem/core/float16.h>
 
-// How near results of a GPU must come to those of the CPU, which adds up in another order.
+// Tolerances for results of a GPU, which adds in another order than the CPU.
 
 namespace tandem::test {
 
-/// A few units in T's last place, at the size of the largest number, which counts as 1 at least.
+/// A few units in T's last place, relative to the largest number or to 1, whichever is larger.
 template <class T>
 constexpr double nearness() {
   return std::is_integral_v<T>         ? 0
@@ -24,7 +24,7 @@ constexpr double nearness() {
                                        : 2e-6;
 }
 
-/// NaNs are alike.
+/// NaNs count as equal.
 template <class T>
 void expect_near(const std::vector<T>& got, const std::vector<T>& expected, const char* what, double slack = 1) {
   ASSERT_EQ(got.size(), expected.size());

@@ -6,7 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/kernels/norm.h>
+#include <tandem/kernels/batch_norm.h>
+#include <tandem/kernels/layer_norm.h>
 
 #include "cuda/device_array.h"
 #include "cuda/near.h"
@@ -37,11 +38,11 @@ void expect_near(const std::vector<NormStatistics>& got, const std::vector<NormS
   }
 }
 
-// The arrays of a norm on both devices, and a pass over them: run(context, pointers) is called for each.
+// The arrays of a norm on both devices, and a pass over them: run(context, pointers) is called once per device.
 template <class T>
 struct Case {
   Rng& rng;
-  std::int64_t outer, channels, inner;  // a layer norm has rows, size, 1
+  std::int64_t outer, channels, inner;  // a layer norm uses rows, size, 1
   bool layer;
   std::size_t offset;  // of all arrays
   bool with_weight, with_bias, training;

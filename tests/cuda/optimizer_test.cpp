@@ -18,7 +18,8 @@ using test::values_between;
 
 constexpr std::int64_t kCounts[] = {0, 1, 7, 1000, 4099, 70001};
 
-// body.operator()<T>(count, offset of the first array) for types, lengths, and pointers that are not aligned.
+// Calls body.operator()<T>(count, offset of the first array) for all types, several lengths, and pointers that are not
+// aligned.
 template <class Body>
 void for_arrays(Body&& body) {
   test::for_floating_types([&]<class T>() {
@@ -35,7 +36,7 @@ template <class T>
 std::vector<T> gradient(Rng& rng, std::int64_t count) {
   auto values = values_between<T>(rng, count);
   for (std::size_t i = 0; i < values.size(); i += 5) {
-    values[i] = T(0);  // gaps
+    values[i] = T(0);  // zeros in between
   }
   return values;
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/dropout.h>
 #include <tandem/kernels/random.h>
 
 #include "cuda/values.h"
@@ -21,7 +22,7 @@ class CudaRandomOf : public testing::Test {};
 using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t, bool>;
 TYPED_TEST_SUITE(CudaRandomOf, Types);
 
-// Both fills, one on each device.
+// Runs both fills, one on each device.
 template <class T>
 void fill_both(RandomFill kernel, Twin<T>& out, std::int64_t offset) {
   kernel.out = out.on_host(offset);

@@ -36,7 +36,7 @@ double slack(const Shape& sizes, ReduceOp op) {
   return unit * (1 + 4 * std::sqrt(static_cast<double>(sizes.numel())));
 }
 
-// NaNs are alike. A broadcast value is added to itself, and roundings add up to a few units of the sum.
+// NaNs count as equal. A broadcast value is added to itself, and rounding errors add up to a few units of the sum.
 template <class T>
 void expect_close(const std::vector<T>& got, const std::vector<T>& expected, double slack) {
   ASSERT_EQ(got.size(), expected.size());
@@ -48,7 +48,7 @@ void expect_close(const std::vector<T>& got, const std::vector<T>& expected, dou
   }
 }
 
-// `kernel` (its pointers are set here) on both devices; equal bits when run twice.
+// Runs `kernel`, whose pointers are set here, on both devices. A second run must give equal bits.
 template <class T, class Out>
 void compare(Reduce kernel, std::vector<T> in, std::int64_t in_offset, std::vector<Out> out, std::int64_t out_offset,
              bool with_indices, double slack) {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/softmax.h>
 
 #include "cuda/both.h"
 
@@ -16,7 +16,8 @@ using test::values_between;
 struct Sizes {
   std::int64_t outer, size, inner;
 };
-// Rows for one lane, some, a warp, a block, a large block, too long for shared memory; columns of several widths.
+// Rows for one lane, for some lanes, for a warp, a block and a large block, and rows too long for shared memory;
+// columns of several widths.
 constexpr Sizes kSizes[] = {{0, 3, 1},    {3, 0, 1},    {1, 1, 1},     {5, 1, 1},    {300, 3, 1},
                             {37, 10, 1},  {9, 33, 1},   {5, 257, 1},   {3, 1024, 1}, {3, 1031, 1},
                             {2, 8192, 1}, {2, 8195, 1}, {2, 60001, 1}, {2, 3, 2},    {3, 10, 5},
@@ -103,7 +104,7 @@ TEST(CudaSoftmax, ARowWithoutAHighestValueIsNoNumber) {
     for (const std::int64_t size : {1, 5, 100, 3000}) {
       std::vector<float> values(static_cast<std::size_t>(3 * size), value == -kInfinity ? -INFINITY : 1.F);
       for (std::int64_t i = 0; i < size; ++i)
-        values[static_cast<std::size_t>(i)] = 1.F;  // the first row is whole
+        values[static_cast<std::size_t>(i)] = 1.F;  // the first row has finite values only
       values[static_cast<std::size_t>(size)] = static_cast<float>(value);
       Both<float> in(values);
       Both<float> out(values);

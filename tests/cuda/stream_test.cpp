@@ -14,7 +14,7 @@
 
 #include "cuda/gpu_test.h"
 
-// Streams and events, and memory that several streams work with.
+// Tests of streams and events, and of memory that several streams use.
 
 namespace tandem {
 namespace {
@@ -97,7 +97,7 @@ TEST(CudaStream, OutlivesItsHandle) {
   EXPECT_EQ(sum.item(), kCount);
 }
 
-// Scratch memory of a kernel is in the order of a stream, also when the stream's owner has let it go.
+// Scratch memory of a kernel follows the order of its stream, even when the stream's owner has released the stream.
 TEST(CudaStream, ScratchMemoryOfManyStreams) {
   TANDEM_NEEDS_GPUS(1);
   const Tensor x = filled(100000, 1);
@@ -176,7 +176,7 @@ TEST(CudaStream, WaitsForAnother) {
   EXPECT_TRUE(all_are(x, (1 << 20) - 1));
 }
 
-// What was freed is given out again at once: in the order of its stream, which must wait for all that use it.
+// Freed memory is reused at once, in the order of its stream. The stream must therefore wait for all other users.
 TEST(CudaStream, MemoryIsNotGivenAwayWhileAnotherStreamReadsIt) {
   TANDEM_NEEDS_GPUS(1);
   const cuda::Stream side;
@@ -242,7 +242,8 @@ TEST(CudaStream, TensorsAreSharedByThreadsOnTheirOwnStreams) {
   EXPECT_TRUE(all_are(filled(kCount, 1), 1));
 }
 
-// An optimiser keeps addresses: freed behind its last step on another stream, they must wait for it.
+// An optimiser keeps raw addresses. If their memory is freed after a step on another stream, the reuse must wait for
+// it.
 TEST(CudaStream, OptimizersNoteTheirStream) {
   TANDEM_NEEDS_GPUS(1);
   const auto weights = [](bool aside) {
@@ -264,7 +265,7 @@ TEST(CudaStream, OptimizersNoteTheirStream) {
         }
       }
     }
-    // The moments' memory, by now somebody else's.
+    // These reuse the memory of the moments.
     std::vector<Tensor> others;
     for (int i = 0; i < 4; ++i)
       others.push_back(filled(kCount, 1e6));

@@ -18,7 +18,7 @@
 
 #include "cuda/gpu_test.h"
 
-// Models that move to a GPU and back, on one GPU and on two.
+// Tests of models that move to a GPU and back, on one GPU and on two.
 
 namespace tandem {
 namespace {
@@ -28,7 +28,7 @@ using test::filled;
 using test::message_of;
 using test::same_bits;
 
-nn::Sequential model_on(Device device) {  // no bias ahead of a norm: its gradient is rounding, which Adam makes large
+nn::Sequential model_on(Device device) {  // no bias before a norm: its gradient is rounding error, which Adam enlarges
   const core::DeviceScope on(device);
   Generator generator(5);
   const GeneratorScope draws(generator);
@@ -50,7 +50,7 @@ double step(nn::Sequential& model, optim::Optimizer& optimizer, std::uint64_t se
   return loss.item();
 }
 
-// Losses and weights of a short training.
+// Losses and weights of a short training run.
 std::vector<Tensor> trained(Device device, int steps = 5) {
   nn::Sequential model = model_on(device);
   optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
@@ -63,7 +63,7 @@ std::vector<Tensor> trained(Device device, int steps = 5) {
   return result;
 }
 
-// Of the largest, how far they are apart.
+// The largest difference, relative to the largest value.
 double distance(const Tensor& a, const Tensor& b) {
   const Tensor x = a.detach().to("cpu").to(DType::f64);
   const Tensor y = b.detach().to("cpu").to(DType::f64);

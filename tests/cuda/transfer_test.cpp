@@ -8,7 +8,7 @@
 
 #include "cuda/gpu_test.h"
 
-// Tensors that move between devices.
+// Tests of tensors that move between devices.
 
 namespace tandem {
 namespace {
@@ -95,7 +95,7 @@ TEST(CudaTransfer, GradientsFlowBack) {
   }
 }
 
-// A copy has read its source when the program may write there again.
+// The program may overwrite the source of a copy: the copy has read it by then.
 TEST(CudaTransfer, TheSourceMayChangeOrGoBehindACopy) {
   TANDEM_NEEDS_GPUS(1);
   for (const bool pinned : {false, true}) {
@@ -125,7 +125,7 @@ TEST(CudaTransfer, BetweenGpusOnStreamsOfTheirOwn) {
   for (int i = 0; i < 10; ++i) {
     Tensor x = filled(5000, i, "cuda:0");
     Tensor y = x.to("cuda:1") + 1;
-    x.fill_(1000);  // behind the copy
+    x.fill_(1000);  // after the copy
     x = y.to("cuda:0");
     y = Tensor();
     filled(5000, 77, "cuda:1");
@@ -158,9 +158,9 @@ TEST(CudaTransfer, WithoutWaiting) {
   for (int i = 0; i < 20; ++i) {
     Tensor pinned = full({3000}, static_cast<double>(i)).pin_memory();
     Tensor there = pinned.to("cuda:0", true);
-    pinned = Tensor();                          // kept until it was read
-    full({3000}, 500.0).pin_memory();           // and not given out before
-    Tensor back = (there + 1).to("cpu", true);  // its GPU memory may go as well
+    pinned = Tensor();                          // memory is kept until it was read
+    full({3000}, 500.0).pin_memory();           // and is not reused before
+    Tensor back = (there + 1).to("cpu", true);  // its GPU memory may be freed as well
     there = Tensor();
     stream.synchronize();
     EXPECT_TRUE(all_are(back, i + 1));
@@ -211,7 +211,7 @@ TEST(CudaTransfer, LoaderSendsWhatTheCpuLoads) {
         std::vector<data::Example> found;
         for (const auto& batch : there) {
           EXPECT_EQ(batch.x.device(), device);
-          found.push_back({batch.x + 0, batch.y});  // work on it at once
+          found.push_back({batch.x + 0, batch.y});  // uses the batch at once
         }
         ASSERT_EQ(found.size(), expected.size());
         for (std::size_t i = 0; i < found.size(); ++i) {

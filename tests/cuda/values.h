@@ -13,11 +13,11 @@
 #include "cuda/device_array.h"
 #include "kernels/arrays.h"
 
-// Arrays of one kernel run on two devices: on the host for the CPU, copied for the GPU.
+// Arrays for one kernel that runs on two devices: on the host for the CPU, and a copy for the GPU.
 
 namespace tandem::test {
 
-/// How an array holds T: a std::vector of bool would hold bits.
+/// The type that arrays use for T: a std::vector of bool would hold bits.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
@@ -34,7 +34,7 @@ class Twin {
   kernels::Operand operand_on_host(const Layout& layout) { return operand(on_host(), layout); }
   kernels::Operand operand_on_gpu(const Layout& layout) { return operand(on_gpu(), layout); }
 
-  /// Whether both hold the same bits; NaNs are alike.
+  /// Succeeds if both hold the same bits. NaNs count as equal.
   testing::AssertionResult agree() const {
     const std::vector<Stored<T>> got = device_.download();
     for (std::size_t i = 0; i < host.size(); ++i) {
@@ -69,7 +69,7 @@ class Twin {
   DeviceArray<Stored<T>> device_;
 };
 
-/// body.operator()<T>() for every element type.
+/// Calls body.operator()<T>() for every element type.
 template <class Body>
 void for_every_type(Body&& body) {
   body.template operator()<float>();

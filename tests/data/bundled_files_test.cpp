@@ -24,7 +24,7 @@ using testing::ElementsAre;
 
 std::string bundled(const std::string& name) { return std::string(TANDEM_SOURCE_DIR) + "/examples/data/" + name; }
 
-// Too large to keep with the sources: used where someone put it beside them.
+// Too large for the repository; used if the files were placed next to it.
 std::string mnist(const std::string& name) { return std::string(TANDEM_SOURCE_DIR) + "/../shared/data/" + name; }
 
 TEST(BundledFiles, HousingHasItsRowsAndColumns) {

@@ -136,7 +136,7 @@ TEST(ReadFileErrors, EveryTruncationOfGzipData) {
 TEST(ReadFileErrors, CorruptGzipData) {
   const TempDir dir;
   std::string packed = gzip("some text that is packed");
-  packed[packed.size() - 8] ^= 1;  // the check sum of the content
+  packed[packed.size() - 8] ^= 1;  // the checksum of the content
   const std::string path = dir.write("corrupt.gz", packed);
   EXPECT_EQ(io_error(path),
             path + ": byte " + std::to_string(packed.size() - 4) + ": corrupt gzip data: incorrect data check");

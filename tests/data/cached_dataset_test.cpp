@@ -78,7 +78,7 @@ TEST(CachedDataset, RandomSamplesAreTheSameForAnyOrderAndNumberOfWorkers) {
 TEST(CachedDataset, IsSafeForManyThreads) {
   const Slow slow(50);
   const CachedDataset cached(slow);
-  // Each sample is asked for by several workers at about the same time.
+  // Several workers request each sample at about the same time.
   Indices often;
   for (std::int64_t i = 0; i < 400; ++i) {
     often.push_back(i % 50);

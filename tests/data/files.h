@@ -10,7 +10,7 @@
 #include "support/message.h"
 #include "support/temp_dir.h"
 
-// What the reader tests share.
+// Helpers shared by the tests of readers.
 
 namespace tandem::test {
 

@@ -22,7 +22,7 @@ using test::TempDir;
 
 using namespace std::string_literals;
 
-// A header with the given type code and sizes, below 256 each.
+// A header with the given type code and with sizes below 256.
 std::string header(char code, std::initializer_list<char> sizes) {
   std::string text = {0, 0, code, static_cast<char>(sizes.size())};
   for (const char size : sizes) {

@@ -17,7 +17,7 @@
 #include "numbers.h"
 #include "support/message.h"
 
-// What a loader does when data sets throw, options are wrong, or nobody reads on.
+// Loaders whose data sets throw, whose options are wrong, or whose batches are never read.
 
 namespace tandem {
 namespace {
@@ -79,7 +79,7 @@ TEST(DataLoaderErrors, AnIteratorMaySkipABatchThatFailed) {
   }
 }
 
-// The text of the tandem::Error that an epoch throws; `original` gets what is nested in it.
+// The text of the tandem::Error that an epoch throws; `original` receives the nested exception.
 std::string nested_error(DataLoader& loader, std::exception_ptr& original) {
   try {
     epoch(loader);
@@ -287,7 +287,7 @@ TEST(LoaderLifetime, ABorrowedDataSetThatIsGoneIsAnError) {
       "as a shared pointer");
 }
 
-// Some samples lack a part.
+// A data set in which some samples lack a part.
 class Partial : public Numbers {
  public:
   Partial(std::int64_t size, std::set<std::int64_t> without_x, std::set<std::int64_t> without_y)

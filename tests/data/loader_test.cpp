@@ -182,7 +182,7 @@ TEST(DataLoader, LoadsUnderTheCallersState) {
   }
 }
 
-// They are on the stack of the caller, which may be gone while workers still load.
+// Scopes and observers are on the caller's stack, which may be gone while workers still load.
 TEST(DataLoader, WorkersDoNotKnowTheCallersScopesAndObservers) {
   struct Curious : Dataset {
     std::int64_t size() const override { return 8; }

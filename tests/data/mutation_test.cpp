@@ -13,8 +13,8 @@
 
 #include "files.h"
 
-// Random edits of small valid files: a reader gives an array or throws a tandem::Error, and nothing else. Runs under
-// sanitizers in the `asan` preset. The seed is fixed, and a failing input is printed.
+// Random edits of small valid files. A reader must return an array or throw a tandem::Error. The `asan` preset runs
+// these tests under sanitizers. The seed is fixed, and a failing input is printed.
 
 namespace tandem {
 namespace {
@@ -36,7 +36,7 @@ std::string hex(std::string_view bytes) {
 
 class Mutator {
  public:
-  /// `tokens` are bytes that mean something in the format: edits made of them get far.
+  /// `tokens` are byte strings with a meaning in the format; edits made of tokens get past the first checks.
   explicit Mutator(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {}
 
   std::string operator()(std::string file) {
@@ -70,7 +70,7 @@ class Mutator {
   std::mt19937 random_{20240101};
 };
 
-/// Reads many edits of each seed; `read` checks what it got. Returns how many were accepted.
+/// Reads many edits of each seed; `read` checks the result. Returns the number of accepted files.
 template <class Read>
 int read_mutations(int inputs, const std::vector<std::string>& seeds, Mutator mutate, Read&& read) {
   int accepted = 0;
@@ -108,7 +108,7 @@ TEST(Mutations, Csv) {
     const data::CsvOptions options{.missing = missing, .max_field_bytes = 64, .max_columns = 16};
     const int accepted = read_mutations(
         kInputs, seeds, mutate, [&](const std::string& file) { check_table(data::parse_csv(file, "a.csv", options)); });
-    EXPECT_GT(accepted, kInputs / 20);  // edits that are all refused at once would test nothing
+    EXPECT_GT(accepted, kInputs / 20);  // edits that are all rejected at once would test nothing
     EXPECT_LT(accepted, kInputs);
   }
 }
@@ -131,7 +131,7 @@ TEST(Mutations, Idx) {
 }
 
 TEST(Mutations, Gzip) {
-  constexpr int kFiles = 1000;  // fewer: each is written to disk
+  constexpr int kFiles = 1000;  // fewer, because each file is written to disk
   const test::TempDir dir;
   const std::string rows = "a,b\n1,2\n3,4\n5,6\n7,8\n";
   const std::vector<std::string> seeds = {gzip(rows), gzip(rows) + gzip("9,10\n")};

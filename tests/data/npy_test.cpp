@@ -18,7 +18,7 @@
 
 #include "files.h"
 
-// Against files that NumPy wrote: tests/golden/npy.py.
+// Compares with files written by NumPy, see tests/golden/npy.py.
 
 namespace tandem {
 namespace {
@@ -44,7 +44,7 @@ std::string unhex(const std::string& digits) {
   return bytes;
 }
 
-// The elements of a case as a tensor of its own type. Integers of JSON are exact.
+// The elements of a case as a tensor of its own dtype. Integers in JSON are exact.
 Tensor expected(const json& entry) {
   const Shape shape(entry.at("shape").get<std::vector<std::int64_t>>());
   const std::string dtype = entry.at("dtype");

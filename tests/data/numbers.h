@@ -15,7 +15,7 @@ namespace tandem::test {
 
 using Indices = std::vector<std::int64_t>;
 
-// Sample i is i; with `noise`, x has random digits behind the point.
+// A data set in which sample i is i; with `noise`, x has random digits after the decimal point.
 class Numbers : public data::Dataset {
  public:
   explicit Numbers(std::int64_t size, bool noise = false) : size_(size), noise_(noise) {}
@@ -30,7 +30,7 @@ class Numbers : public data::Dataset {
   bool noise_;
 };
 
-// Throws at some samples.
+// A data set that throws at some samples.
 class Faulty : public Numbers {
  public:
   explicit Faulty(std::int64_t size, std::set<std::int64_t> bad) : Numbers(size), bad_(std::move(bad)) {}
@@ -47,7 +47,7 @@ class Faulty : public Numbers {
   std::set<std::int64_t> bad_;
 };
 
-// All targets of an epoch, in order.
+// The targets of an epoch, in order.
 inline Indices epoch(data::DataLoader& loader) {
   Indices seen;
   for (const auto& [x, y] : loader) {

@@ -40,7 +40,7 @@ Indices sorted(Indices indices) {
   return indices;
 }
 
-// How often each of `size` indices was drawn.
+// The number of draws of each of `size` indices.
 std::vector<double> counts(const Indices& indices, std::int64_t size) {
   std::vector<double> result(static_cast<std::size_t>(size));
   for (const std::int64_t index : indices) {

@@ -81,7 +81,7 @@ TEST(Standardizer, LeavesItsInputAlone) {
   EXPECT_EQ(x.to_vector<double>(), before);
 }
 
-// 0.1 has no exact sum: the deviation that rounding leaves must not become a factor of 10^16.
+// Sums of 0.1 are not exact: the deviation left by rounding must not become a factor of 10^16.
 TEST(Standardizer, OnlyShiftsAConstantColumn) {
   for (const std::int64_t rows : {1, 3, 7, 10, 1000, 100'000}) {
     for (const double value : {0.0, 0.1, -1e-30, 123456.789, 1e30}) {
@@ -122,7 +122,7 @@ TEST(Standardizer, OfAllMeasuresEverythingTogether) {
   EXPECT_EQ(Standardizer::of_all(full({3}, 0.1)).std().item(), 1);
 }
 
-// Dates and identifiers: their spread is below the last digit of an f32.
+// The spread of dates and identifiers is below the last digit of an f32.
 TEST(Standardizer, LargeOffsetsTakeNoDigitsWithThem) {
   const Tensor dates = (arange(1000, {.dtype = DType::f64}) * 3 + 1.6e9).reshape({1000, 1});
   const Standardizer scaler = Standardizer::per_column(dates);

@@ -7,7 +7,7 @@
 
 #include "docs/markdown.h"
 
-// Code in the documentation that says where it is from: ```cpp kernels/scan.h must stand in that file, line by line.
+// Checks code in the documentation that names its source: ```cpp kernels/scan.h must appear in that file, line by line.
 
 namespace tandem::docs {
 namespace {

@@ -16,7 +16,7 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
-// The cells of "| a | b |"; empty for a line that is no row.
+// The cells of "| a | b |"; empty for a line that is not a table row.
 std::vector<std::string> cells_of(const std::string& line) {
   const std::string row = trimmed(line);
   if (row.size() < 2 || row.front() != '|' || row.back() != '|') return {};

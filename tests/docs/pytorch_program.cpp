@@ -1,5 +1,5 @@
-// Makes a test program of docs/pytorch.md: each row of its tables is a test that runs the C++ on the right, with the
-// names of the block "names" as members; the block "program" is run, too.
+// Generates a test program from docs/pytorch.md. Each row of its tables becomes a test that runs the C++ code on the
+// right, with the names of the block "names" as members. The block "program" becomes a test too.
 //
 //     pytorch_program docs/pytorch.md out.cpp
 

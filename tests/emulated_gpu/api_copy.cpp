@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// Copies, and memory that is filled.
+// Functions that copy and fill memory.
 
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::Device;
@@ -44,7 +44,7 @@ bool fits(const Side& side, bool on_device) {
   return side.where != Side::Where::kInvalid && (side.where == Side::Where::kDevice) == on_device;
 }
 
-// cudaSuccess if memory on these sides can be copied as `kind` says.
+// Returns cudaSuccess if memory on these sides can be copied as `kind` says.
 cudaError_t check_kind(const Side& to, const Side& from, cudaMemcpyKind kind) {
   const bool invalid = to.where == Side::Where::kInvalid || from.where == Side::Where::kInvalid;
   bool fit = false;
@@ -95,7 +95,7 @@ cudaError_t copy_async(Rows rows, cudaMemcpyKind kind, cudaStream_t stream) {
     task.devices = to.devices | from.devices;
     const bool captured = stream->capture != nullptr;
     if (from.where == Side::Where::kPageable && to.where == Side::Where::kDevice && !captured) {
-      // The caller may do with it what it likes from now on.
+      // The caller may change the memory from now on.
       auto staged = std::make_shared<std::vector<char>>(rows.from, rows.from + rows.from_size());
       rows.from = staged->data();
       task.run = [rows, staged] {
@@ -120,7 +120,7 @@ cudaError_t copy_async(Rows rows, cudaMemcpyKind kind, cudaStream_t stream) {
   });
 }
 
-// What the default stream waits for: streams that were not made with cudaStreamNonBlocking.
+// The default stream waits for all streams that were made without cudaStreamNonBlocking.
 void finish_blocking_streams(Runtime& runtime, Lock& lock) {
   std::vector<CUstream_st*> streams;
   for (const auto& stream : runtime.current().streams) {

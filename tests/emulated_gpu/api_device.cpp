@@ -5,7 +5,7 @@
 #include "device_limits.h"
 #include "runtime.h"
 
-// Devices and errors.
+// Functions for devices and errors.
 
 using namespace emulated_gpu::detail::limits;  // NOLINT(google-build-using-namespace)
 using emulated_gpu::detail::call;

@@ -3,7 +3,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// Events, and streams that wait for them.
+// Functions for events, and for streams that wait for them.
 
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::Capture;
@@ -15,18 +15,18 @@ using emulated_gpu::detail::Task;
 
 namespace {
 
-// `stream` takes part in the capture that `event` was recorded in.
+// Makes `stream` take part in the capture that `event` was recorded in.
 cudaError_t join(CUstream_st& stream, CUevent_st& event) {
   const std::shared_ptr<Capture> capture = event.capture.lock();
   if (stream.capture != nullptr && stream.capture->invalidated) {
     return cudaErrorStreamCaptureInvalidated;
   }
   if (!event.captured) {
-    stream.capture->invalidated = true;  // it would depend on what is outside of it
+    stream.capture->invalidated = true;  // the capture would depend on work outside of it
     return cudaErrorStreamCaptureIsolation;
   }
   if (capture == nullptr) {
-    return cudaErrorCapturedEvent;  // of a capture that has ended
+    return cudaErrorCapturedEvent;  // that capture has ended
   }
   if (stream.capture == nullptr) {
     if (capture->invalidated) {

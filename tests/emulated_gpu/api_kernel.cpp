@@ -3,7 +3,7 @@
 #include "device_limits.h"
 #include "runtime.h"
 
-// What can be asked about kernels.
+// Functions that describe kernels.
 
 using namespace emulated_gpu::detail::limits;  // NOLINT(google-build-using-namespace)
 using emulated_gpu::detail::call;
@@ -26,7 +26,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   });
 }
 
-// The compiler tells us nothing about a kernel: registers and static shared memory are guesses.
+// The compiler reports nothing about kernels, so registers and static shared memory are guesses.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   return call([&](Runtime& runtime, Lock&) {
     if (attributes == nullptr || kernel == nullptr) {

@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// Memory of devices.
+// Functions for device memory.
 
 using emulated_gpu::detail::Allocation;
 using emulated_gpu::detail::call;
@@ -19,7 +19,7 @@ using emulated_gpu::detail::Task;
 
 namespace {
 
-// Frees of other streams may still be queued: memory runs out only when they have run.
+// Frees on other streams may still be queued. Run these before reporting that memory is exhausted.
 void* allocate(Runtime& runtime, Lock& lock, Device& device, std::size_t size, CUmemPoolHandle_st* pool) {
   void* memory = device.arena.allocate(size, pool);
   if (memory == nullptr) {
@@ -41,7 +41,7 @@ void release(Device& device, void* memory) {
   device.arena.release(memory);
 }
 
-// The allocation that begins at `memory` and was not freed yet.
+// Returns the allocation that begins at `memory`, unless it has been freed.
 Allocation* find_to_free(Device* device, void* memory) {
   Allocation* allocation = device == nullptr ? nullptr : device->arena.find(memory);
   const bool valid = allocation != nullptr && device->arena.begin_of(memory) == memory && !allocation->freeing;

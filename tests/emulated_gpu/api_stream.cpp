@@ -3,7 +3,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// Streams.
+// Functions for streams.
 
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::forbid_in_capture;
@@ -16,7 +16,7 @@ namespace {
 constexpr int kLeastPriority = 0;
 constexpr int kGreatestPriority = -5;
 
-// What a call on a stream that must not be captured finds first.
+// The first check of calls on a stream that must not be captured.
 cudaError_t check_uncaptured(Runtime& runtime, cudaStream_t stream) {
   const cudaError_t error = runtime.check(stream);
   return error != cudaSuccess ? error : forbid_in_capture(*stream);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kAlign = 256;
 constexpr std::size_t kRedZone = 256;
-constexpr std::size_t kPage = 64 << 10;  // a multiple of every machine's
+constexpr std::size_t kPage = 64 << 10;  // a multiple of every machine's page size
 constexpr unsigned char kNew = 0xFB;
 constexpr unsigned char kFreed = 0xFD;
 
@@ -105,7 +105,7 @@ void Arena::release(void* address) {
   use(end);
 }
 
-// Without the address sanitizer, a write past the end shows when the memory is freed.
+// Without the address sanitizer, a write past the end is detected when the memory is freed.
 void Arena::check_red_zone(const char* begin, const Allocation& allocation) const {
   for (std::size_t i = allocation.size; i < allocation.reserved; ++i) {
     if (static_cast<unsigned char>(begin[i]) != kFreed) {

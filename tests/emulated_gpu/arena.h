@@ -5,38 +5,38 @@
 #include <optional>
 #include <string>
 
-// The memory of one emulated GPU: a range of addresses of its own, which nobody may touch unless it is open.
+// The memory of one emulated GPU: an address range of its own that is inaccessible unless it is open.
 
 namespace emulated_gpu::detail {
 
 struct Allocation {
-  std::size_t size = 0;      // as asked for
-  std::size_t reserved = 0;  // with what alignment and the red zone behind it take
-  void* pool = nullptr;      // the memory pool it came from, if it did
-  bool freeing = false;      // freed in the order of a stream that has not come to it
+  std::size_t size = 0;      // requested size
+  std::size_t reserved = 0;  // including alignment and the red zone after it
+  void* pool = nullptr;      // the memory pool that it came from, if any
+  bool freeing = false;      // its free is queued on a stream
 };
 
 class Arena {
  public:
   Arena(int device, std::size_t size);
 
-  // First fit; nullptr when nothing fits. What is in it, spoil() decides.
+  // First fit; nullptr if nothing fits. The content is undefined until spoil().
   void* allocate(std::size_t size, void* pool);
-  // The address of an allocation.
+  // Frees the allocation at this address.
   void release(void* address);
-  // Fills an allocation with garbage, when its stream comes to it.
+  // Fills an allocation with garbage. Called when the stream reaches the allocation.
   void spoil(void* address);
 
-  // Opens and closes nest, over all OS threads.
+  // Calls nest, counted over all OS threads.
   void open();
   void close();
 
   bool contains(const void* address) const;
-  // The allocation that all of [address, address + size) lies in, nullptr otherwise.
+  // Returns the allocation that contains [address, address + size), or nullptr.
   Allocation* find(const void* address, std::size_t size = 0);
-  // Where it begins; only after find() has found it.
+  // The start of that allocation. Call it only after find() has found one.
   void* begin_of(const void* address) const;
-  // Says what is at an address of the arena.
+  // Describes an address of the arena.
   std::string describe(const void* address) const;
 
   std::size_t size() const { return size_; }
@@ -47,7 +47,7 @@ class Arena {
   const int device_;
   const std::size_t size_;
   char* base_;
-  std::size_t used_ = 0;  // up to the end of the last allocation: what open() opens
+  std::size_t used_ = 0;  // end of the last allocation: open() opens this much
   std::size_t reserved_ = 0;
   std::size_t allocated_ = 0;
   int opened_ = 0;

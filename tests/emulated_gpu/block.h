@@ -9,7 +9,7 @@
 
 #include "device_runtime.h"
 
-// How a kernel's blocks run: one after another on the calling OS thread, a fiber for each thread that has to wait.
+// Runs the blocks of a kernel one after another on the calling OS thread. Each thread that has to wait gets a fiber.
 
 namespace emulated_gpu::detail {
 
@@ -18,17 +18,17 @@ struct Launch {
   dim3 grid;
   dim3 block;
   std::size_t dynamic_shared = 0;
-  std::function<void()> body;  // what one thread does; it finds its place in threadIdx & co
+  std::function<void()> body;  // the work of one thread, which finds its place in threadIdx etc.
 };
 
-// Runs the whole grid. cudaSuccess, or what a trap or a failed assertion left.
+// Runs the whole grid. Returns cudaSuccess, or the error of a trap or a failed assertion.
 cudaError_t run_kernel(const Launch& launch);
 
-// The name of the kernel that this OS thread runs, and where in it: "kernel f, block (0,0,0), thread (1,0,0)"; empty
+// The kernel that this OS thread runs, and the place within it: "kernel f, block (0,0,0), thread (1,0,0)". Empty
 // outside of kernels.
 std::string place_in_kernel();
 
-// EMULATED_GPU_SEED: 0 keeps everything in ascending order, other values shuffle it, always in the same way.
+// EMULATED_GPU_SEED: 0 keeps everything in ascending order. Other values shuffle, always in the same way.
 std::uint64_t seed();
 
 }  // namespace emulated_gpu::detail

@@ -18,7 +18,7 @@ cudaError_t break_off(Capture& capture) {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-// The nodes that `tail` leads back to, itself included.
+// Marks the nodes that `tail` depends on, including `tail`.
 std::vector<bool> reached(const CUgraph_st& graph, std::vector<std::size_t> tail) {
   std::vector<bool> found(graph.nodes.size(), false);
   while (!tail.empty()) {
@@ -47,7 +47,7 @@ cudaError_t add_node(CUstream_st& stream, Task task) {
   return cudaSuccess;
 }
 
-// As cudaThreadExchangeStreamCaptureMode() documents it.
+// Follows the documentation of cudaThreadExchangeStreamCaptureMode().
 cudaError_t forbid_in_capture(Runtime& runtime) {
   cudaError_t error = cudaSuccess;
   for (const auto& capture : runtime.captures) {

@@ -8,11 +8,11 @@
 
 #include "runtime.h"
 
-// Streams that are being captured, and the graphs that come out.
+// Captures of streams, and the resulting graphs.
 
 struct CUgraphNode_st {
   emulated_gpu::detail::Task task;
-  std::vector<std::size_t> before;  // indices of the nodes that it depends on
+  std::vector<std::size_t> before;  // indices of its dependencies
 };
 
 struct CUgraph_st {
@@ -35,9 +35,9 @@ struct Capture {
   bool invalidated = false;
 };
 
-// The stream's capture gets a node behind what the stream did last.
+// Adds a node to the stream's capture, after the last work of the stream.
 cudaError_t add_node(CUstream_st& stream, Task task);
-// For calls that would break into captures; cudaSuccess, or the error, and those captures are invalid.
+// For calls that would disturb captures. Returns cudaSuccess, or an error after invalidating these captures.
 cudaError_t forbid_in_capture(Runtime& runtime);
 cudaError_t forbid_in_capture(const CUstream_st& stream);
 cudaError_t forbid_in_capture(const CUevent_st& event);

@@ -13,7 +13,7 @@ void begin(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureMo
   EXPECT_CUDA(cudaStreamBeginCapture(stream, mode));
 }
 
-// The graph of the capture that has begun, ready to be launched.
+// Ends the capture that has begun and instantiates its graph.
 class Graph {
  public:
   explicit Graph(cudaStream_t stream) {
@@ -100,7 +100,7 @@ TEST(Capture, ForksAndJoins) {
   EXPECT_CUDA(cudaStreamIsCapturing(other, &status));
   EXPECT_EQ(status, cudaStreamCaptureStatusNone);
   EXPECT_CUDA(cudaGraphLaunch(graph.exec(), other));
-  EXPECT_CUDA(cudaGraphLaunch(graph.exec(), stream));  // after the one before it, in whatever stream
+  EXPECT_CUDA(cudaGraphLaunch(graph.exec(), stream));  // runs after the previous launch, whatever the stream
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(value.values()[0], 25);
   EXPECT_EQ(other_value.values()[0], 3);

@@ -1,10 +1,11 @@
 #pragma once
 
-// Force-included (-include) where a .cu file is compiled as C++: CUDA's device language on a CPU. A block runs on one
-// OS thread, so that `__shared__` is a thread_local: as on a GPU, a block finds garbage in it, here the last block's.
-// An alignment is written before it (`alignas(16) __shared__ float x[4]`), or as `__shared__ __align__(16) float x[4]`.
-// Dynamic shared memory comes from emulated_gpu::dynamic_shared(). Functions that wait take the place of their call, so
-// that threads of a block which meet at different barriers are reported.
+// CUDA's device language on a CPU. Force-include it (-include) where a .cu file is compiled as C++. A block runs on one
+// OS thread, so `__shared__` is a thread_local. As on a GPU, a block finds garbage in it: here the values of the
+// previous block. An alignment goes before it (`alignas(16) __shared__ float x[4]`), or is written as
+// `__shared__ __align__(16) float x[4]`. Dynamic shared memory comes from emulated_gpu::dynamic_shared(). Functions
+// that wait take the source location of their call, so that threads of a block which wait at different barriers are
+// reported.
 
 #include <cassert>
 #include <cmath>
@@ -35,8 +36,8 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-// A failed assertion ends the kernel with cudaErrorAssert instead of the program. <cassert> is included above, and
-// declares the function only once.
+// A failed assertion ends the kernel with cudaErrorAssert instead of ending the program. <cassert> is included above
+// and declares the function only once.
 #if !defined(NDEBUG)
 #define __assert_fail ::emulated_gpu::detail::assertion_failed
 #endif
@@ -62,7 +63,7 @@ T from_bits(std::uint64_t bits) {
 
 }  // namespace emulated_gpu::detail
 
-// Launches: like the template of cuda_runtime.h, which has an untyped function do the rest. Arguments are copied now.
+// Launches work like the template of cuda_runtime.h: an untyped function does the rest. Arguments are copied now.
 template <class... Parameters, class... Arguments>
 cudaError_t emulated_gpu_launch_kernel_ex(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                           Arguments&&... arguments) {
@@ -72,7 +73,7 @@ cudaError_t emulated_gpu_launch_kernel_ex(const cudaLaunchConfig_t* config, void
 }
 #define cudaLaunchKernelEx emulated_gpu_launch_kernel_ex
 
-// Typed overloads that cuda_runtime.h has for nvcc only.
+// Typed overloads that cuda_runtime.h declares for nvcc only.
 template <class R, class... A>
 cudaError_t cudaFuncSetAttribute(R (*kernel)(A...), cudaFuncAttribute attribute, int value) {
   return ::cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
@@ -142,7 +143,7 @@ inline int __all_sync(unsigned mask, int predicate,
                       const emulated_gpu_location& where = emulated_gpu_location::current()) {
   return static_cast<int>(__ballot_sync(mask, predicate, where) == mask);
 }
-// Only the calling lane: which others happen to be with it is nothing to rely on.
+// Returns only the calling lane: code must not rely on which other lanes happen to be active.
 inline unsigned __activemask() {
   return 1U << ((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32U);
 }

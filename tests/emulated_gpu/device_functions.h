@@ -1,6 +1,6 @@
 #pragma once
 
-// Of device.h: what computes, and atomics. These are atomic also for kernels of other devices and for the host.
+// Part of device.h: arithmetic and atomics. The latter are atomic also for kernels of other devices and for the host.
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +15,7 @@ inline void __threadfence_system() { __threadfence(); }
 
 namespace emulated_gpu::detail {
 
-// Replaces *address by change(*address) and gives the old value.
+// Replaces *address by change(*address) and returns the old value.
 template <class T, class Change>
 T atomic_update(T* address, const Change& change) {
   std::atomic_ref<T> cell(*address);
@@ -31,7 +31,7 @@ template <class T>
 concept Addable = AtomicInteger<T> || std::same_as<T, float> || std::same_as<T, double>;
 
 template <class T>
-using Same = std::type_identity_t<T>;  // not deduced: the address decides
+using Same = std::type_identity_t<T>;  // not deduced: the address determines T
 
 }  // namespace emulated_gpu::detail
 
@@ -131,7 +131,8 @@ inline unsigned __brev(unsigned value) {
   return result;
 }
 
-// C's own mathematics comes from <cmath>; the fast variants are exact here. Names that C libraries may get are macros.
+// C's own mathematical functions come from <cmath>. The fast variants are exact here. Names that a C library may define
+// in future are macros.
 inline float emulated_gpu_rsqrtf(float x) { return 1.0F / std::sqrt(x); }
 inline double emulated_gpu_rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float emulated_gpu_rsqrt(float x) { return 1.0F / std::sqrt(x); }
@@ -150,7 +151,7 @@ inline float __frcp_rn(float x) { return 1.0F / x; }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline float __frsqrt_rn(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
 inline float __saturatef(float x) { return x > 0.0F ? std::min(x, 1.0F) : 0.0F; }
-// The C library has some of these names for itself.
+// The C library uses some of these names itself.
 inline float emulated_gpu_expf(float x) { return std::exp(x); }
 inline float emulated_gpu_exp10f(float x) { return std::pow(10.0F, x); }
 inline float emulated_gpu_logf(float x) { return std::log(x); }

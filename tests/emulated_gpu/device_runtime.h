@@ -6,11 +6,11 @@
 
 #include <cuda_runtime.h>
 
-// What device.h calls in the library.
+// The functions of the library that device.h calls.
 
 namespace emulated_gpu {
 
-/// The block's dynamic shared memory, 256-byte aligned: in place of `extern __shared__`, which C++ cannot express.
+/// The block's dynamic shared memory, 256-byte aligned. Replaces `extern __shared__`, which C++ cannot express.
 void* dynamic_shared();
 
 namespace detail {
@@ -18,16 +18,16 @@ namespace detail {
 using Location = std::source_location;
 
 enum class Barrier { kPlain, kCount, kAnd, kOr };
-// All threads of the block meet here; how many had a non-zero predicate, or whether all or any had.
+// All threads of the block meet here. Returns how many had a non-zero predicate, or whether all or any had.
 int barrier(Barrier kind, int predicate, const Location& where);
 
 enum class Warp { kSync, kShuffle, kShuffleXor, kShuffleUp, kShuffleDown, kBallot };
-// The lanes of `mask` meet here. A shuffle gives the value of the lane that `lane` and `width` choose.
+// The lanes of `mask` meet here. A shuffle returns the value of the lane that `lane` and `width` select.
 std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where);
 
-// Lets others of the block go first.
+// Lets other threads of the block run first.
 void yield();
-// The kernel fails with this error.
+// Ends the kernel with this error.
 [[noreturn]] void fail_kernel(cudaError_t error, const char* why);
 [[noreturn]] void assertion_failed(const char* condition, const char* file, unsigned line, const char* function);
 

@@ -30,7 +30,7 @@ TEST(Kernel, Adds) {
   }
 }
 
-// The sum of each block, by shuffles and shared memory.
+// Computes the sum of each block by shuffles and shared memory.
 __global__ void sum_blocks(const float* x, float* sums) {
   __shared__ float parts[32];
   float value = x[blockIdx.x * blockDim.x + threadIdx.x];
@@ -61,7 +61,7 @@ TEST(Kernel, SumsWithBarriersAndShuffles) {
   EXPECT_EQ(sums.values(), std::vector<float>(8, 256.0F));
 }
 
-// Every function that a warp may call, on a mask of half a warp where it takes one.
+// Calls every warp function, on a mask of half a warp if it takes one.
 __global__ void warp_functions(int* results) {
   const unsigned lane = threadIdx.x;
   int* own = results + 8 * lane;
@@ -172,7 +172,7 @@ TEST(Launch, VisitsEveryPlaceOnce) {
   EXPECT_EQ(count.values(), std::vector<int>(24 * 24, 1));
 }
 
-// A sum whose barrier is missing: one thread reads what others may not have written yet.
+// A sum without its barrier: one thread reads values that others may not have written yet.
 __global__ void forgetful(int* sum) {
   __shared__ int parts[64];
   parts[threadIdx.x] = 1;
@@ -205,7 +205,7 @@ TEST(Launch, TellsAboutKernels) {
   EXPECT_EQ(attributes.maxThreadsPerBlock, 1024);
 }
 
-// 2-byte values travel, too.
+// Exchanges 2-byte values.
 __global__ void exchange_halves(const __nv_bfloat16* x, __nv_bfloat16* y) {
   __shared__ __align__(16) __nv_bfloat16 copy[32];
   copy[threadIdx.x] = __float2bfloat16(2.0F * __bfloat162float(__ldg(x + threadIdx.x)));
@@ -244,7 +244,7 @@ __global__ void atomics(Sums* sums) {
   atomicMax(&sums->largest, static_cast<int>(threadIdx.x));
   atomicMin(&sums->smallest, -static_cast<int>(threadIdx.x));
   atomicOr(&sums->bits, 1U << (threadIdx.x % 32));
-  // A lock that gives way: others of the block go on.
+  // A lock whose waiters yield, so that other threads of the block can continue.
   __shared__ unsigned lock;
   if (threadIdx.x == 0) {
     lock = 0;

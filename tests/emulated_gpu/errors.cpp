@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-// The errors that the emulated GPU gives, and those that tests plant.
+// The errors of the emulated GPU, and errors that tests plant.
 
 namespace {
 

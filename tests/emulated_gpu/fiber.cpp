@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-// EMULATED_GPU_UCONTEXT takes the portable way on x86-64, too.
+// EMULATED_GPU_UCONTEXT selects the portable implementation on x86-64, too.
 #if !defined(__x86_64__) || defined(EMULATED_GPU_UCONTEXT)
 #include <ucontext.h>
 #endif
@@ -23,17 +23,17 @@ namespace emulated_gpu::detail {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-constexpr std::size_t kStack = 256 << 10;  // frames are larger
+constexpr std::size_t kStack = 256 << 10;  // frames are larger in such builds
 #else
 constexpr std::size_t kStack = 64 << 10;
 #endif
 
-// Below the stack, out of bounds: more than a page, so that a large frame does not reach over it.
+// Inaccessible memory below the stack, much larger than a page, so that no large frame can reach past it.
 constexpr std::size_t kGuard = 1 << 20;
 
 thread_local Fiber* running = nullptr;
 
-// The stack of the OS thread, to which fibers come back.
+// The stack of the OS thread, to which fibers return.
 struct Home {
   void* context = nullptr;
   void* fake_stack = nullptr;
@@ -47,7 +47,7 @@ thread_local Home home;
 
 #if defined(__x86_64__) && !defined(EMULATED_GPU_UCONTEXT)
 
-// Saves what a call must preserve, and takes the other stack. Floating-point modes are everybody's.
+// Saves the registers that a call must preserve, and switches stacks. Floating-point modes are shared by all fibers.
 extern "C" void emulated_gpu_switch(void** from, void* to);
 asm(R"(
 .text
@@ -76,7 +76,7 @@ emulated_gpu_switch:
 namespace {
 
 void* new_context(char* stack, void (*entry)()) {
-  // What emulated_gpu_switch() pops: six registers, the address to go to, and a return address that nobody uses.
+  // The values that emulated_gpu_switch() pops: six registers, the address to jump to, and an unused return address.
   auto* top = reinterpret_cast<void**>(stack + kStack) - 8;
   std::memset(top, 0, 8 * sizeof(void*));
   top[6] = reinterpret_cast<void*>(entry);
@@ -102,7 +102,7 @@ void* new_context(char* stack, void (*entry)()) {
 }
 void delete_context(void* context) { delete static_cast<ucontext_t*>(context); }
 void switch_context(void** from, void* to) {
-  static thread_local ucontext_t own;  // the OS thread's
+  static thread_local ucontext_t own;  // the context of the OS thread
   if (*from == nullptr) {
     *from = &own;
   }

@@ -2,36 +2,36 @@
 
 #include <cstddef>
 
-// A stack of its own on which a GPU thread runs until it has to wait. All fibers of a block belong to one OS thread.
+// A separate stack on which a GPU thread runs until it has to wait. All fibers of a block belong to one OS thread.
 
 namespace emulated_gpu::detail {
 
 class Fiber {
  public:
-  // `entry` must never return; it runs at the first resume().
+  // `entry` must never return. It starts at the first resume().
   explicit Fiber(void (*entry)());
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs the fiber until it suspends. Not from within a fiber.
+  // Runs the fiber until it suspends. Must not be called within a fiber.
   void resume();
-  // Back to whoever resumed the fiber that this is called on.
+  // Returns to the caller of resume() for the current fiber.
   static void suspend();
-  // The fiber whose stack the caller is on, nullptr outside of fibers.
+  // The fiber whose stack the caller runs on, or nullptr outside of fibers.
   static Fiber* current();
-  // Forgets what lies on the stack, without destructors: the next resume() begins again.
+  // Drops the stack's content without running destructors. The next resume() starts again.
   void restart();
 
-  // Whether `address` is below the stack of the fiber that runs on this OS thread.
+  // Whether `address` is below the stack of the fiber that this OS thread runs.
   static bool overflowed(const void* address);
 
  private:
-  char* mapping_;  // the guard, then the stack
+  char* mapping_;  // the guard, followed by the stack
   void* context_ = nullptr;
   void (*entry_)();
-  void* fake_stack_ = nullptr;  // the address sanitizer's
-  void* tsan_fiber_ = nullptr;  // the thread sanitizer's
+  void* fake_stack_ = nullptr;  // for the address sanitizer
+  void* tsan_fiber_ = nullptr;  // for the thread sanitizer
 
   static void start();
 };

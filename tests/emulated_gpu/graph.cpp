@@ -12,7 +12,7 @@ namespace {
 
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 
-// Positions in an order that keeps every dependency, and is otherwise picked by the seed.
+// Positions in an order that respects every dependency and is otherwise chosen by the seed.
 std::vector<std::size_t> order_of(Runtime& runtime, const Nodes& nodes) {
   std::vector<std::size_t> missing(nodes.size());
   std::vector<std::vector<std::size_t>> after(nodes.size());
@@ -70,10 +70,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
       return error;
     }
     if (stream->capture != nullptr) {
-      return cudaErrorNotSupported;  // a graph as a node of another
+      return cudaErrorNotSupported;  // a graph as a node of another graph
     }
     const auto nodes = exec->nodes;
-    // A graph does not overlap with itself, whatever the streams.
+    // Launches of one graph do not overlap, whatever their streams.
     auto previous = exec->last_launch;
     for (const std::size_t i : order_of(runtime, *nodes)) {
       Task task = (*nodes)[i]->task;
@@ -93,7 +93,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call([&](Runtime&, Lock&) {
-    delete exec;  // launches have copies of what they need
+    delete exec;  // launches have copies of the nodes they need
     return cudaSuccess;
   });
 }

@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// Page-locked host memory: memory like any other, but known as such.
+// Page-locked host memory: ordinary memory whose blocks are registered.
 
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::forbid_in_capture;
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// The block that `memory` lies in.
+// Returns the block that contains `memory`.
 const std::pair<const char* const, HostMemory>* find(const Runtime& runtime, const void* memory) {
   const auto* byte = static_cast<const char*>(memory);
   const auto next = runtime.host_memory.upper_bound(byte);

@@ -6,7 +6,7 @@
 #include "emulated_gpu.h"
 #include "runtime.h"
 
-// What queues kernels, and the hooks of tests.
+// Functions that queue kernels, and hooks for tests.
 
 namespace emulated_gpu {
 
@@ -38,7 +38,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
           (config.attrs[i].id == cudaLaunchAttributeCooperative && config.attrs[i].val.cooperative != 0) ||
           config.attrs[i].id == cudaLaunchAttributeClusterDimension;
       if (unknown) {
-        return cudaErrorNotSupported;  // blocks run one after another
+        return cudaErrorNotSupported;  // because blocks run one after another
       }
     }
     if (const cudaError_t error = runtime.check(config.stream); error != cudaSuccess) {

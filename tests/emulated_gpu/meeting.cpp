@@ -8,13 +8,13 @@
 #include "report.h"
 #include "runner.h"
 
-// Barriers and warps.
+// Barriers and warp functions.
 
 namespace emulated_gpu::detail {
 
 namespace {
 
-constexpr std::uint64_t kGarbage = 0xFBFBFBFBFBFBFBFBU;  // what a lane outside of the mask would have given
+constexpr std::uint64_t kGarbage = 0xFBFBFBFBFBFBFBFBU;  // stands for the value of a lane outside of the mask
 
 const char* name_of(Barrier kind) {
   switch (kind) {

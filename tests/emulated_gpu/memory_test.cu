@@ -1,6 +1,6 @@
 #include "test_support.h"
 
-// Memory, copies, and devices that reach each other.
+// Tests of memory, copies, and devices that access each other.
 
 namespace {
 
@@ -26,7 +26,7 @@ TEST(Copy, PageableMemoryIsStaged) {
   EXPECT_CUDA(cudaMemcpyAsync(value.data(), &host, sizeof(int), cudaMemcpyHostToDevice, stream));
   host = 6;
   EXPECT_CUDA(cudaMemcpyAsync(&host, value.data(), sizeof(int), cudaMemcpyDeviceToHost, stream));
-  EXPECT_EQ(host, 5);  // the way back waits
+  EXPECT_EQ(host, 5);  // the copy back has not run yet
 }
 
 TEST(Copy, PinnedMemoryIsReadLater) {

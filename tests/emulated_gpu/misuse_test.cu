@@ -2,7 +2,7 @@
 
 #include "test_support.h"
 
-// What is wrong to do, and kernels that fail.
+// Tests of wrong use, and of kernels that fail.
 
 namespace {
 
@@ -35,7 +35,7 @@ __global__ void circle() {
 __global__ void recurse(int depth) {
   volatile char frame[1000];
   frame[0] = static_cast<char>(depth);
-  if (frame[0] == static_cast<char>(depth)) {  // always
+  if (frame[0] == static_cast<char>(depth)) {  // always true
     recurse(depth + 1);
   }
   frame[1] = frame[0];

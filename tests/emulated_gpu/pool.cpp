@@ -2,7 +2,7 @@
 
 #include "runtime.h"
 
-// Memory pools. They hold nothing back: what is freed goes to the device at once.
+// Memory pools. Freed memory returns to the device at once.
 
 using emulated_gpu::detail::call;
 using emulated_gpu::detail::Lock;
@@ -41,7 +41,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
     }
     runtime.finish(lock, *pool->device);
     if (pool->used != 0) {
-      return cudaErrorInvalidValue;  // a real one would wait for the last free
+      return cudaErrorInvalidValue;  // a real pool would wait for the last free
     }
     std::erase_if(runtime.pools, known);
     return cudaSuccess;
@@ -110,7 +110,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* de
           static_cast<std::size_t>(access.location.id) >= runtime.devices.size()) {
         return cudaErrorInvalidValue;
       }
-      // Which memory is open while a task runs is a matter of devices here, as after cudaDeviceEnablePeerAccess().
+      // As with cudaDeviceEnablePeerAccess(), access is emulated per device, not per pool.
       if (access.location.id != pool->device->index) {
         auto& peers = runtime.devices[static_cast<std::size_t>(access.location.id)]->peers;
         if (access.flags == cudaMemAccessFlagsProtReadWrite) {

@@ -18,7 +18,7 @@ namespace {
 
 struct sigaction previous;
 
-// Not what a signal handler may do in general: the program is lost, and says why if it can.
+// A signal handler may not do this in general. Here the program is lost anyway and should say why, if it can.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const void* address = info->si_addr;
   const std::string place = place_in_kernel();
@@ -35,7 +35,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
   } else {
-    sigaction(signal, &previous, nullptr);  // the access is made again
+    sigaction(signal, &previous, nullptr);  // repeats the access without the handler
   }
 }
 
@@ -64,7 +64,7 @@ void provide_signal_stack() {
     }
   };
   memory = std::make_unique<char[]>(kSize);
-  static thread_local const Remove remove;  // before the memory goes
+  static thread_local const Remove remove;  // runs before the memory is freed
   stack = stack_t{};
   stack.ss_sp = memory.get();
   stack.ss_size = kSize;

@@ -4,10 +4,10 @@
 
 namespace emulated_gpu::detail {
 
-// Wrong use that a real GPU would let pass, or answer with nonsense.
+// Reports wrong use that a real GPU would accept silently or answer with nonsense.
 [[noreturn]] void report_and_abort(const std::string& what);
 
-// The OS thread gets a stack for signals, unless it has one: a fault may come from a stack that is full.
+// Gives the OS thread a stack for signals unless it has one: a fault may happen on a full stack.
 void provide_signal_stack();
 
 }  // namespace emulated_gpu::detail

@@ -27,8 +27,8 @@ namespace {
 
 constinit thread_local Runner* runner = nullptr;
 
-// An OS thread has its runner until its thread-local objects end. Those that end later may still wait for streams, and
-// so run kernels: they get one that is kept for ever, since nothing later could give it back.
+// An OS thread owns its runner until its thread-local objects are destroyed. Objects destroyed later may still wait for
+// streams and so run kernels. They get a runner that is kept forever, because nothing later could free it.
 Runner* make_runner() {
   constinit static thread_local bool ended = false;
   struct OfThread {
@@ -64,7 +64,7 @@ cudaError_t Runner::run(const Launch& launch) {
   gridDim = launch.grid;
   blockDim = launch.block;
   count_ = launch.block.x * launch.block.y * launch.block.z;
-  // Of exactly this size, so that the address sanitizer sees what lies behind it.
+  // Allocated with exactly this size, so that the address sanitizer detects accesses past the end.
   void* dynamic = nullptr;
   if (posix_memalign(&dynamic, 256, launch.dynamic_shared) != 0) {
     throw std::bad_alloc();
@@ -129,7 +129,7 @@ void Runner::run_block() {
   }
 }
 
-// On a fiber: runs threads until one waits, and when that has gone on to its end, the next.
+// Runs on a fiber: runs threads until one waits. When that thread has resumed and finished, goes on to the next.
 void Runner::work() {
   while (next_ < count_) {
     enter(static_cast<unsigned>(order_(next_++)));
@@ -159,7 +159,7 @@ void Runner::yield() {
 void Runner::fail(cudaError_t error, const char* why) {
   fmt::print(stderr, "emulated GPU: {}: {}\n", place(), why);
   error_ = error;
-  Fiber::suspend();  // for good
+  Fiber::suspend();  // never resumed
   std::abort();
 }
 

@@ -16,14 +16,14 @@
 #include "device_runtime.h"
 #include "fiber.h"
 
-// How one OS thread runs the threads of a block: runner.cpp goes from one to the next, meeting.cpp lets them wait for
+// Runs the threads of a block on one OS thread. runner.cpp switches between threads, meeting.cpp lets them wait for
 // each other.
 
 namespace emulated_gpu::detail {
 
 inline constexpr unsigned kWarp = 32;
 
-// i -> (factor * i + start) mod count, which visits everything once.
+// The permutation i -> (factor * i + start) mod count.
 class Order {
  public:
   Order(std::uint64_t count, std::uint64_t random) : count_(count) {
@@ -51,7 +51,7 @@ struct Thread {
   State state = State::kReady;
   Fiber* fiber = nullptr;
   Location where;
-  // Of a warp's meeting:
+  // Used while the thread is at a warp's meeting:
   Warp kind = Warp::kSync;
   unsigned mask = 0;
   int lane = 0;
@@ -60,7 +60,7 @@ struct Thread {
   std::uint64_t result = 0;
 };
 
-// Runs blocks, and keeps its fibers from one to the next.
+// Runs blocks, and keeps its fibers from one block to the next.
 class Runner {
  public:
   cudaError_t run(const Launch& launch);
@@ -77,12 +77,12 @@ class Runner {
  private:
   const Launch* launch_ = nullptr;
   std::vector<Thread> threads_;
-  // Of each warp, lanes as bits: what is looked at most often.
-  std::array<unsigned, kWarp> meeting_{};  // those that wait for others of their warp
-  std::array<unsigned, kWarp> left_{};     // those that have left the kernel
+  // Per warp, with lanes as bits: the values that are read most often.
+  std::array<unsigned, kWarp> meeting_{};  // lanes that wait for others of their warp
+  std::array<unsigned, kWarp> left_{};     // lanes that have left the kernel
   Order order_{1, 0};
   unsigned count_ = 0;
-  unsigned next_ = 0;  // the first thread, in order_, that has not begun
+  unsigned next_ = 0;  // first thread, in order_, that has not started
   unsigned ended_ = 0;
   unsigned self_ = 0;
   std::deque<unsigned> ready_;
@@ -90,7 +90,7 @@ class Runner {
   Barrier barrier_kind_ = Barrier::kPlain;
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
-  bool finished_work_ = false;  // the fiber that came back last has nothing more to do
+  bool finished_work_ = false;  // the fiber that returned last has nothing more to do
   cudaError_t error_ = cudaSuccess;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;

@@ -51,7 +51,7 @@ std::size_t memory_size() {
   return size;
 }
 
-// How many of `count` GPUs a program sees: those that the list names, up to the first number that is none's.
+// How many of `count` GPUs a program sees: those listed in CUDA_VISIBLE_DEVICES, up to the first invalid number.
 int visible_devices(int count) {
   const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
   if (list == nullptr) {
@@ -104,7 +104,7 @@ cudaError_t remember(cudaError_t error) {
 }
 
 Runtime& Runtime::get() {
-  static Runtime* const runtime = new Runtime;  // for ever: threads and static objects may end later
+  static Runtime* const runtime = new Runtime;  // never destroyed: threads and static objects may end later
   return *runtime;
 }
 

@@ -16,16 +16,16 @@
 
 #include "arena.h"
 
-// The state behind the CUDA runtime's functions. One mutex guards all of it; tasks run without it, one at a time on
-// each device. Streams are lazy: what is queued on them runs when somebody waits for it or asks whether it is done. A
-// host function has a thread of its own, and may take for ever.
+// The state behind the CUDA runtime's functions. One mutex guards all of it. Tasks run without holding the mutex, one
+// at a time per device. Streams are lazy: queued work runs when a thread waits for it or queries it. A host function
+// runs on a thread of its own and may take any time.
 
 namespace emulated_gpu::detail {
 
 struct Device;
 struct Capture;
 
-// What an event stands for, from one record on.
+// One record of an event.
 struct Marker {
   bool done = false;
   double seconds = 0;
@@ -36,16 +36,16 @@ struct Task {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
   std::string name;
   std::function<cudaError_t()> run;  // may be empty
-  unsigned devices = 0;              // whose memory is open meanwhile: a bit for each
+  unsigned devices = 0;              // devices whose memory is open meanwhile, as bits
   bool locked = false;               // runs with the mutex held
   std::shared_ptr<Marker> wait;      // must be done first
-  std::function<bool()> ready;       // must say so first; may be empty
-  std::shared_ptr<Marker> record;    // is done then
+  std::function<bool()> ready;       // must return true first; may be empty
+  std::shared_ptr<Marker> record;    // is done afterwards
 };
 
 struct HostMemory {
   std::size_t size = 0;
-  bool registered = false;  // by cudaHostRegister()
+  bool registered = false;  // made by cudaHostRegister()
 };
 
 }  // namespace emulated_gpu::detail
@@ -55,18 +55,18 @@ struct CUstream_st {
   unsigned flags = 0;
   int priority = 0;
   std::deque<emulated_gpu::detail::Task> queue;
-  bool running = false;  // a task of it, on some OS thread
-  bool calling = false;  // that is a host function
-  int asked = 0;         // queries since something was queued
+  bool running = false;  // an OS thread runs one of its tasks
+  bool calling = false;  // that task is a host function
+  int asked = 0;         // queries since work was last queued
   std::shared_ptr<emulated_gpu::detail::Capture> capture;
-  std::vector<std::size_t> tail;  // of its capture: what the next node depends on
+  std::vector<std::size_t> tail;  // in a capture: dependencies of the next node
 };
 
 struct CUevent_st {
   emulated_gpu::detail::Device* device = nullptr;
   unsigned flags = 0;
-  std::shared_ptr<emulated_gpu::detail::Marker> marker;  // of the last record; none yet: nullptr
-  std::weak_ptr<emulated_gpu::detail::Capture> capture;  // in which it was recorded last
+  std::shared_ptr<emulated_gpu::detail::Marker> marker;  // of the last record; nullptr before the first
+  std::weak_ptr<emulated_gpu::detail::Capture> capture;  // capture of the last record
   std::vector<std::size_t> tail;
   bool captured = false;
 };
@@ -83,13 +83,13 @@ namespace emulated_gpu::detail {
 struct Device {
   int index;
   Arena arena;
-  std::set<int> peers;  // that it has access to
-  bool busy = false;    // a task runs
+  std::set<int> peers;  // devices that it can access
+  bool busy = false;    // runs a task
   CUmemPoolHandle_st default_pool;
-  std::vector<std::unique_ptr<CUstream_st>> streams;  // in the order of their creation
+  std::vector<std::unique_ptr<CUstream_st>> streams;  // in order of creation
 
   Device(int i, std::size_t memory) : index(i), arena(i, memory) { default_pool.device = this; }
-  // Itself and its peers, as Task::devices.
+  // The device itself and its peers, as bits like Task::devices.
   unsigned reach() const;
 };
 
@@ -104,31 +104,31 @@ class Runtime {
   std::set<std::unique_ptr<CUevent_st>, std::less<>> events;
   std::vector<std::unique_ptr<CUmemPoolHandle_st>> pools;
   std::map<const char*, HostMemory> host_memory;
-  std::map<const void*, int> max_dynamic_shared;  // of kernels that asked for more
+  std::map<const void*, int> max_dynamic_shared;  // of kernels that requested more
   std::set<std::shared_ptr<Capture>> captures;
   cudaError_t sticky = cudaSuccess;
   cudaError_t planned_error = cudaSuccess;
   std::string planned_kernel;
 
   Device& current();
-  // The device whose memory an address is, nullptr for host memory.
+  // The device whose memory contains the address, or nullptr for host memory.
   Device* device_of(const void* address);
-  // cudaSuccess when `stream` is one of ours, and not the default stream, which is forbidden.
+  // Returns cudaSuccess if `stream` is one of ours. The default stream is refused.
   cudaError_t check(cudaStream_t stream);
   cudaError_t check(cudaEvent_t event);
 
-  // Queues a task, or gives it to the stream's capture.
+  // Queues a task, or adds it to the stream's capture.
   cudaError_t submit(Lock& lock, CUstream_st& stream, Task task);
-  // One task, and with each further query twice as many: so the program sees that streams are not done, and one that
-  // polls and naps does not take for ever.
+  // Runs one task, and twice as many with each further query. Programs thus see streams that are not done, and one that
+  // polls and sleeps still finishes soon.
   void go_on(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, CUstream_st& stream);
   void finish(Lock& lock, Device& device);
   void finish(Lock& lock, const std::shared_ptr<Marker>& marker);
-  // One task of the stream, or of one that it waits for; false where a host function has to end first, or another
-  // device to come.
+  // Runs one task of the stream, or of one that it waits for. Returns false if a host function has to end first, or
+  // another device has to arrive.
   bool run_front(Lock& lock, CUstream_st& stream);
-  // Right now, outside of all streams.
+  // Runs the task immediately, outside of all streams.
   cudaError_t run_now(Lock& lock, Task task);
   void drop_tasks();
   std::size_t random(std::size_t count);
@@ -141,22 +141,22 @@ class Runtime {
   cudaError_t execute(Lock& lock, Task& task);
   void start_call(CUstream_st& stream, Task task);
   void complete(CUstream_st& stream, const Task& task, cudaError_t error);
-  // Runs tasks, or waits for others that do, until done().
+  // Runs tasks, or waits for other threads that run them, until done().
   template <class Done>
   void run_until(Lock& lock, CUstream_st& stream, const Done& done);
 };
 
-// Whether the caller is in a task: it must not call the CUDA runtime.
+// Whether the caller is inside a task, which must not call the CUDA runtime.
 bool in_task();
-// Whether the process was forked after the first call: CUDA does not work in it.
+// Whether the process was forked after the first call: CUDA does not work in such a child.
 bool in_forked_child();
-// Remembers an error for cudaGetLastError(), and gives it back.
+// Stores an error for cudaGetLastError() and returns it.
 cudaError_t remember(cudaError_t error);
 // The calling thread's current device.
 inline thread_local int current_device = 0;
 inline thread_local cudaError_t last_error = cudaSuccess;
 
-// The frame of every function of the API: `function(lock)` with the mutex held, unless everything failed before.
+// The frame of every API function. Calls `function(lock)` with the mutex held, unless an earlier failure is sticky.
 template <class Function>
 cudaError_t call(const Function& function) {
   if (in_task()) {
@@ -180,10 +180,10 @@ cudaError_t call(const Function& function) {
   return remember(error);
 }
 
-// Handles SIGSEGV in device memory and in guard pages with a message; to be called before the first arena is used.
+// Reports SIGSEGV in device memory and in guard pages with a message. Call it before the first arena is used.
 void install_fault_handler();
 
-// The readable name of a function of this process. With the mutex held.
+// The readable name of a function of this process. Needs the mutex held.
 const std::string& symbol_name(const void* function);
 
 }  // namespace emulated_gpu::detail

@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-// When and where what was queued runs.
+// Decides when and where queued work runs.
 
 namespace emulated_gpu::detail {
 
@@ -26,7 +26,7 @@ template <class Done>
 void Runtime::run_until(Lock& lock, CUstream_st& stream, const Done& done) {
   while (!done()) {
     if (!run_front(lock, stream)) {
-      changed_.wait_for(lock, std::chrono::milliseconds(1));  // what Task::ready looks at tells nobody
+      changed_.wait_for(lock, std::chrono::milliseconds(1));  // changes that Task::ready reads are not signalled
     }
   }
 }
@@ -158,7 +158,7 @@ void Runtime::finish(Lock& lock, Device& device) {
       return;
     }
     if (!run_front(lock, *pending[random(pending.size())])) {
-      changed_.wait_for(lock, std::chrono::milliseconds(1));  // another one may go on meanwhile
+      changed_.wait_for(lock, std::chrono::milliseconds(1));  // another stream may proceed meanwhile
     }
   }
 }

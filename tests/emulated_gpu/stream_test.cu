@@ -7,7 +7,7 @@
 
 #include "test_support.h"
 
-// Streams, events, threads and processes.
+// Tests of streams, events, threads and processes.
 
 namespace {
 
@@ -19,7 +19,7 @@ TEST(Stream, RunsWhenSomebodyWaits) {
   const Stream stream;
   EXPECT_CUDA(launch(stream, 1, 1, 0, increment, value.data()));
   EXPECT_EQ(emulated_gpu::pending_tasks(), 1U);
-  EXPECT_EQ(value.values()[0], 1);  // a blocking copy does not wait for streams of this kind
+  EXPECT_EQ(value.values()[0], 1);  // a blocking copy does not wait for non-blocking streams
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(value.values()[0], 2);
 }
@@ -201,7 +201,7 @@ TEST(Threads, RunKernelsWhileTheyEnd) {
     }
   };
   std::thread([] {
-    thread_local Counter counter;  // ends after what the thread's first kernel makes
+    thread_local Counter counter;  // destroyed after the objects of the thread's first kernel
     counter.add_one();
   }).join();
 }

@@ -14,14 +14,14 @@
 
 #include "runtime.h"
 
-// Names of kernels. dladdr() does not know those of an executable or of an unnamed namespace: the file does.
+// Names of kernels. dladdr() does not find names of an executable or of an unnamed namespace, so read the file.
 
 namespace emulated_gpu::detail {
 
 namespace {
 
 struct Object {
-  const void* address;  // something in it
+  const void* address;  // any address within it
   std::string path;
   ElfW(Addr) base = 0;
 };
@@ -41,7 +41,7 @@ int find_object(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
-// The name that the symbol table of an ELF file has for `value`, empty if none.
+// The name for `value` in the symbol table of an ELF file, or empty.
 std::string look_up(const char* file, ElfW(Addr) value) {
   const auto& header = *reinterpret_cast<const ElfW(Ehdr)*>(file);
   const auto* sections = reinterpret_cast<const ElfW(Shdr)*>(file + header.e_shoff);
@@ -84,7 +84,7 @@ std::string find_symbol(const void* function) {
 }  // namespace
 
 const std::string& symbol_name(const void* function) {
-  static std::map<const void*, std::string> known;  // the runtime's mutex guards it, too
+  static std::map<const void*, std::string> known;  // guarded by the runtime's mutex, too
   const auto [place, is_new] = known.try_emplace(function);
   if (is_new) {
     const std::string symbol = find_symbol(function);

@@ -8,7 +8,7 @@
 
 #include "emulated_gpu.h"
 
-// Of the emulated GPU's own tests.
+// Macros and helpers of the emulated GPU's own tests.
 
 #define EXPECT_CUDA(expression) EXPECT_EQ(expression, cudaSuccess)
 #define ASSERT_CUDA(expression) ASSERT_EQ(expression, cudaSuccess)
@@ -37,7 +37,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Device memory with values.
+// Device memory with initial values.
 template <class T>
 class Array {
  public:
@@ -49,7 +49,7 @@ class Array {
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
   T* data() const { return data_; }
-  // As it is now: nothing that is queued runs.
+  // The present values. Does not run queued work.
   std::vector<T> values() const {
     std::vector<T> values(size_);
     EXPECT_CUDA(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost));

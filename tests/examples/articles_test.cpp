@@ -11,7 +11,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// The programs of the articles print what their originals print, on machines with and without GPUs.
+// Tests that the programs of the articles print the same as their originals, on machines with and without GPUs.
 
 namespace example {
 namespace {
@@ -35,7 +35,7 @@ class Article : public ::testing::Test {
     EXPECT_THAT(outcome.err, Not(HasSubstr("warning")));
     return outcome;
   }
-  // By `tandem run`, on CPUs: NCCL's stand-in knows one process only.
+  // Launches by `tandem run`, on CPUs: the stand-in for NCCL supports only one process.
   Outcome launch(const std::string& name) const {
     const Outcome outcome =
         run_program("/usr/bin/env",

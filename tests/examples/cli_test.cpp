@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                       WrongCase{{"--out", "--json"}, "--out: expected a path, got '--json'"},
                       WrongCase{{"--data", ""}, "--data: expected a path, got ''"}));
 
-// The value, then what is expected.
+// Checks that each of `values` is refused with the text `expected`.
 void expect_refused(const char* flag, const std::vector<const char*>& values, const std::string& expected) {
   for (const char* value : values) {
     const Outcome outcome = run({flag, value});

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-// MNIST's files, small.
+// Small files in MNIST's format.
 
 namespace example {
 
@@ -19,7 +19,7 @@ inline std::string idx(const std::vector<std::uint32_t>& sizes, const std::strin
   return bytes + data;
 }
 
-/// Pictures of 3x3 in which the pixel of the class is bright.
+/// Pictures of 3x3 pixels; the pixel whose number is the class is bright.
 inline std::string images(std::uint32_t count) {
   std::string pixels;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -31,7 +31,7 @@ inline std::string images(std::uint32_t count) {
   return idx({count, 3, 3}, pixels);
 }
 
-/// Their classes.
+/// The classes of images().
 inline std::string labels(std::uint32_t count) {
   std::string classes;
   for (std::uint32_t i = 0; i < count; ++i) {

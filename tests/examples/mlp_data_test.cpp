@@ -12,7 +12,7 @@
 
 #include "idx_files.h"
 
-// mlp --data DIR: MNIST's files, whole and broken.
+// Tests of mlp --data DIR with MNIST's files, valid and damaged.
 
 namespace example {
 namespace {
@@ -61,7 +61,7 @@ TEST_F(MlpData, PackedOrDottedFilesAreReadAlike) {
   write_gz("d/train-images-idx3-ubyte.gz", images(60));
   write_gz("d/train-labels.idx1-ubyte.gz", labels(60));
   write("d/t10k-images.idx3-ubyte", images(30));
-  write_gz("d/t10k-labels-idx1-ubyte", labels(30));  // the content tells that it is packed
+  write_gz("d/t10k-labels-idx1-ubyte", labels(30));  // the content shows that it is compressed
   EXPECT_EQ(train({"--out", "packed"}).exit_code, 0);
   EXPECT_EQ(metrics("packed"), metrics("plain"));
 }
@@ -152,7 +152,7 @@ TEST_F(MlpData, BrokenGzipDataIsNamedWithTheByte) {
   expect_refused(fmt::format("d/t10k-images-idx3-ubyte.gz: byte {}: the gzip data ends early; the file is truncated",
                              packed.size() / 2));
   std::string damaged = packed;
-  damaged[damaged.size() - 6] ^= 1;  // the checksum
+  damaged[damaged.size() - 6] ^= 1;  // damages the checksum
   write("d/t10k-images-idx3-ubyte.gz", damaged);
   expect_refused(
       fmt::format("d/t10k-images-idx3-ubyte.gz: byte {}: corrupt gzip data: incorrect data check", packed.size() - 4));
@@ -164,7 +164,7 @@ TEST_F(MlpData, FilesThatDoNotFitTogether) {
   expect_refused("d/t10k-labels-idx1-ubyte: 29 labels, but d/t10k-images-idx3-ubyte has 30 images");
   write("d/t10k-labels-idx1-ubyte", images(30));
   expect_refused("d/t10k-labels-idx1-ubyte: expected one unsigned byte a label, got u8 [30, 3, 3]");
-  write("d/t10k-labels-idx1-ubyte", idx({30}, std::string(30, '\xff'), 0x09));  // signed: class -1
+  write("d/t10k-labels-idx1-ubyte", idx({30}, std::string(30, '\xff'), 0x09));  // signed bytes: class -1
   expect_refused("d/t10k-labels-idx1-ubyte: expected one unsigned byte a label, got i32 [30]");
   write("d/t10k-labels-idx1-ubyte", labels(30));
   write("d/t10k-images-idx3-ubyte", labels(30));

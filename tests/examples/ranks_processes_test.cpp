@@ -9,7 +9,7 @@
 
 #include "samples.h"
 
-// The samples as a user starts them with `tandem run`.
+// Tests of the samples as a user starts them with `tandem run`.
 
 namespace example {
 namespace {
@@ -34,7 +34,7 @@ class LaunchedSample : public Samples, public ::testing::WithParamInterface<cons
 INSTANTIATE_TEST_SUITE_P(Programs, LaunchedSample, ::testing::Values("mlp", "regression"),
                          [](const auto& program) { return std::string(program.param); });
 
-// Of the rows 3823 and 16512, the first of which two ranks cannot share evenly; with dropout and all.
+// The samples have 3823 and 16512 rows; two ranks cannot share 3823 evenly. Dropout is on.
 TEST_P(LaunchedSample, GivesTheBitsOfRanksThatAreThreads) {
   const Arguments short_run{"--epochs", "2", "--hidden", "16", "--batch-size", "50", "--quiet"};
   const Outcome launched = launch(with(short_run, {"--parallel", "ddp", "--out", "processes"}));
@@ -88,7 +88,7 @@ TEST_P(LaunchedSample, OutThatHoldsSomethingEndsAllRanks) {
 }
 
 TEST_P(LaunchedSample, HostsNeedNothingMore) {
-  // Both launchers are of this machine; node 0's address is one that a run of this test alone has.
+  // Both launchers run on this machine. Node 0's address is unique to this run of the test.
   const std::string address = fmt::format("127.{}.{}.1:29500", 1 + ::getpid() % 250, 1 + ::getpid() / 250 % 250);
   const std::string program = is_mlp() ? MLP_PROGRAM : REGRESSION_PROGRAM;
   std::string script = "export TANDEM_JOB_TOKEN=" + std::string(64, 'a') + "\n";

@@ -12,7 +12,7 @@
 #include "idx_files.h"
 #include "samples.h"
 
-// The samples as ranks that are threads of one process: --parallel ddp, --ranks.
+// Tests of the samples with ranks that are threads of one process: --parallel ddp, --ranks.
 
 namespace example {
 namespace {
@@ -28,7 +28,7 @@ class RankedSample : public Samples, public ::testing::WithParamInterface<const 
   }
   std::string score() const { return std::string(GetParam()) == "mlp" ? "test_accuracy" : "test_rmse"; }
 
-  // Of two epochs.
+  // The metrics of a run of two epochs.
   std::vector<Record> metrics_of(const Arguments& more, int line = __builtin_LINE()) {
     const std::string folder = fmt::format("run{}", ++runs_);
     const Outcome outcome = run(with({"--epochs", "2", "--hidden", "16", "--quiet", "--out", folder}, more));
@@ -63,7 +63,7 @@ TEST_P(RankedSample, OneRankGivesWhatAPlainRunGivesToTheLastDigit) {
 }
 
 TEST_P(RankedSample, EverySampleIsTestedOnceHoweverManyRanksThereAre) {
-  // The weights stay as they were made.
+  // A tiny learning rate keeps the weights as they were made.
   const Arguments still{"--optimizer", "sgd", "--lr", "1e-30", "--batch-size", "20"};
   const double one = metrics_of(still).back().number(score());
   for (const char* ranks : {"2", "3", "4"}) {  // 1797 and 4128 rows
@@ -142,7 +142,7 @@ TEST_P(RankedSample, OutThatHoldsSomethingEndsAllRanks) {
   EXPECT_EQ(text("run/weights"), "precious");
 }
 
-// 16512 rows: two ranks have 129 batches of 64 where one has 129 of 128.
+// With 16512 rows, two ranks have 129 batches of 64, and one rank has 129 of 128.
 TEST_F(Samples, RegressionOfTwoRanksIsThatOfOneWithTwiceTheBatch) {
   const Arguments short_run{"--epochs", "3", "--hidden", "16", "--quiet"};
   EXPECT_EQ(regression(with(short_run, {"--batch-size", "128", "--out", "one"})).exit_code, 0);
@@ -156,7 +156,7 @@ class UnevenRanks : public Samples, public ::testing::WithParamInterface<unsigne
 INSTANTIATE_TEST_SUITE_P(Rows, UnevenRanks, ::testing::Values(60u, 61u, 62u, 65u, 71u),
                          ::testing::PrintToStringParamName());
 
-// Rows that ranks or batches do not divide: shorter last batches, and ranks that have one batch less.
+// Numbers of rows that ranks or batches do not divide: last batches are shorter, and some ranks have one batch fewer.
 TEST_P(UnevenRanks, TrainOnEverySampleOnceAsOneDoes) {
   std::filesystem::create_directory(file("d"));
   write("d/train-images-idx3-ubyte", images(GetParam()));
@@ -169,7 +169,7 @@ TEST_P(UnevenRanks, TrainOnEverySampleOnceAsOneDoes) {
   EXPECT_EQ(mlp(with(short_run, {"--batch-size", "4", "--ranks", "3", "--out", "three"})).exit_code, 0);
   expect_near(metrics("two"), metrics("one"));
   expect_near(metrics("three"), metrics("one"));
-  const std::string all = std::to_string((GetParam() + 1) / 2);  // of the first rank, which may have one more
+  const std::string all = std::to_string((GetParam() + 1) / 2);  // rows of the first rank, which may have one more
   EXPECT_EQ(mlp(with(short_run, {"--batch-size", all, "--ranks", "2", "--out", "whole"})).exit_code, 0);
 }
 

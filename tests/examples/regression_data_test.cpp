@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-// regression --data FILE --target COLUMN: tables of the user's, good and bad.
+// Tests of regression --data FILE --target COLUMN with the user's tables, valid and damaged.
 
 namespace example {
 namespace {
@@ -27,7 +27,7 @@ class RegressionData : public Samples {
   }
 };
 
-// price = 3 size + 1 with another column per row.
+// Writes a table with price = 3 size + 1 and another column, whose values `value` gives.
 std::string table(const std::string& name, const std::string (*value)(int row), int rows = 40) {
   std::string csv = "price,size," + name + "\n";
   for (int row = 0; row < rows; ++row) {

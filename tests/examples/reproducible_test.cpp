@@ -5,14 +5,14 @@
 
 #include <gtest/gtest.h>
 
-// The same seed gives the same run, to the last digit: on any number of threads and any CPU device.
+// Tests that equal seeds give equal runs, to the last digit, on any number of threads and any CPU device.
 
 namespace example {
 namespace {
 
 class Reproducible : public Samples, public ::testing::WithParamInterface<const char*> {
  protected:
-  // The metrics of a short run at the sample's own sizes, which are large enough to be split over threads.
+  // The metrics of a short run with the sample's default sizes, which are large enough to be split over threads.
   std::vector<Record> run(const Arguments& more, int line = __builtin_LINE()) {
     const std::string folder = "run" + std::to_string(++runs_);
     const Arguments arguments = with({"--epochs", "2", "--quiet", "--out", folder}, more);
@@ -48,7 +48,8 @@ TEST_P(Reproducible, AnotherSeedOtherNumbers) {
 TEST_P(Reproducible, EveryOptimizerLearnsInItsOwnWay) {
   std::vector<double> losses;
   for (const char* optimizer : {"sgd", "adam", "adamw"}) {
-    // A decay that shows: adam puts it into the gradient, adamw applies it beside.
+    // The decay is large enough to tell the optimisers apart: adam adds it to the gradient, adamw applies it
+    // separately.
     const Arguments flags{"--optimizer", optimizer, "--lr", "0.003", "--weight-decay", "0.1"};
     const std::vector<Record> epochs = run(flags);
     EXPECT_EQ(run(with(flags, {"--threads", "1"})), epochs) << optimizer;

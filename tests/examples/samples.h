@@ -10,7 +10,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// What the tests of the samples share. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
+// Helpers shared by the tests of the samples. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
 
 namespace example {
 
@@ -34,7 +34,7 @@ class Samples : public ::testing::Test {
     tandem::test::write_text(file(name), content);
   }
 
-  /// metrics.jsonl of a run folder, a line each, without what depends on the clock.
+  /// The lines of a run folder's metrics.jsonl, without fields that depend on the clock.
   std::vector<Record> metrics(const std::string& run) const {
     std::vector<Record> read;
     for (const std::string& line : lines_of(text(run + "/metrics.jsonl"))) {
@@ -52,7 +52,8 @@ inline Arguments with(Arguments arguments, const Arguments& more) {
   return arguments;
 }
 
-/// Ended by one line on stderr and nothing on stdout: 1 where the work failed, 2 for a wrong command line.
+/// Expects a failure with one line on stderr and nothing on stdout. Exit code 1 means a failure, 2 a wrong command
+/// line.
 inline void expect_error(const Outcome& outcome, const std::string& text, int exit_code = 1) {
   EXPECT_EQ(outcome.exit_code, exit_code) << "signal " << outcome.signal;
   EXPECT_EQ(outcome.out, "");

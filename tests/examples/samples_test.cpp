@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-// What the samples promise to whoever runs them, a person or a script: streams, exit codes, files.
+// Tests of the samples' promises to users and scripts: streams, exit codes, files.
 
 namespace example {
 namespace {

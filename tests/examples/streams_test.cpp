@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-// Output that nobody takes: a result that went nowhere must not look like success, and nothing may hang.
+// Tests of output that cannot be written: a lost result must not look like success, and nothing may hang.
 
 namespace example {
 namespace {

@@ -9,8 +9,8 @@ namespace tandem::fuzz {
 
 namespace {
 
-// Corpus files start with a letter: 'A' for the defaults, plus the bits below. The limits are small, so that short
-// inputs reach them.
+// Corpus files start with a letter that encodes options: 'A' for the defaults, plus the bits below. The limits are
+// small, so that short inputs reach them.
 data::CsvOptions options_of(std::uint8_t letter) {
   constexpr std::uint8_t kFirst = 'A';
   constexpr data::Missing kMissing[] = {data::Missing::error, data::Missing::keep_nan, data::Missing::drop_row,

@@ -34,8 +34,6 @@ void apply(parallel::StoreTable& table, const Frame& frame) {
       promise(*table.find(frame.key) == std::to_string(sum), "a counter is its decimal text");
       break;
     }
-    case FrameKind::compare_set: table.compare_set(frame.key, frame.expected, frame.value); break;
-    case FrameKind::insert: table.compare_set(frame.key, std::nullopt, frame.value); break;
     case FrameKind::erase:
       table.erase(frame.key);
       promise(table.find(frame.key) == nullptr, "what was erased is gone");
@@ -51,8 +49,7 @@ void frames(Bytes input) {
     parallel::StoreTable table;
     while (input.size() >= kFrameHeader) {
       const parallel::FrameHeader header = parallel::decode_header(input.first<kFrameHeader>());
-      promise(header.key <= parallel::kMaxStoreKey && header.value <= parallel::kMaxStoreValue &&
-                  header.expected <= parallel::kMaxStoreValue,
+      promise(header.key <= parallel::kMaxStoreKey && header.value <= parallel::kMaxStoreValue,
               "lengths are within the limits");
       const std::size_t whole = kFrameHeader + header.body();
       if (whole > input.size()) {

@@ -34,7 +34,7 @@ class MemoryFile {
 
 }  // namespace
 
-// Unpacking makes a file larger: here "the file" is what max_bytes lets through.
+// Unpacking makes a file larger, so the size limit here is max_bytes, not the size of the file.
 void gzip(Bytes input) {
   const MemoryFile file(input);
   check_promises(static_cast<std::size_t>(kMaxBytes), [&] {

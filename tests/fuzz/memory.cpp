@@ -14,7 +14,7 @@
 #endif
 
 #ifdef TANDEM_COUNTS_MEMORY
-// As in <sanitizer/allocator_interface.h>, which GCC does not install.
+// Declared as in <sanitizer/allocator_interface.h>, which GCC does not install.
 extern "C" {
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
                                               void (*on_free)(const volatile void*));
@@ -26,7 +26,7 @@ namespace tandem::fuzz {
 
 namespace {
 
-// Signed: what was allocated before may be freed while counting.
+// Signed, because memory allocated before may be freed while counting.
 thread_local bool counting = false;
 thread_local std::ptrdiff_t live = 0;
 thread_local std::ptrdiff_t most = 0;

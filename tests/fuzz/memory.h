@@ -4,8 +4,8 @@
 
 namespace tandem::fuzz {
 
-/// Counts what this thread allocates while it lives. Needs AddressSanitizer's allocator; without it the count is 0.
-/// One at a time.
+/// Counts this thread's allocations during its lifetime. Needs AddressSanitizer's allocator; without it the count is 0.
+/// Only one may exist at a time.
 class MemoryWatch {
  public:
   MemoryWatch();
@@ -15,7 +15,7 @@ class MemoryWatch {
 
   /// Whether this build can count.
   static bool counts();
-  /// The most bytes that were allocated at once.
+  /// The largest number of bytes that were allocated at once.
   std::size_t peak() const;
 };
 

@@ -18,7 +18,7 @@ void npy(Bytes input) {
     if (bytes > 4096) {
       return;
     }
-    // What is written is read again as the same.
+    // A tensor that was written must be read back unchanged.
     std::string written = data::npy_header(tensor.dtype(), tensor.shape());
     written.append(static_cast<const char*>(tensor.raw().data()), bytes);
     const Tensor again = data::parse_npy({reinterpret_cast<const std::uint8_t*>(written.data()), written.size()}, "b");

@@ -10,11 +10,11 @@
 
 #include "fuzz/targets.h"
 
-// For targets that read a command line.
+// Helpers for targets that read a command line.
 
 namespace tandem::fuzz {
 
-/// What is written to stderr and std::cout while it lives.
+/// Captures the text written to stderr and std::cout during its lifetime.
 class Output {
  public:
   Output() : old_err_(stderr), old_out_(std::cout.rdbuf(out_.rdbuf())) { stderr = ::open_memstream(&text_, &size_); }
@@ -41,14 +41,14 @@ class Output {
   std::streambuf* old_out_;
 };
 
-/// The name of a program, and after it an argument for each line of `input`.
+/// The name of a program, followed by one argument per line of `input`.
 inline std::vector<std::string> arguments_of(const char* name, Bytes input) {
   std::vector<std::string> arguments{name};
   arguments.emplace_back();
   for (const std::uint8_t byte : input) {
     if (byte == '\n') {
       arguments.emplace_back();
-    } else if (byte != 0) {  // an argument cannot hold it
+    } else if (byte != 0) {  // an argument cannot contain a zero byte
       arguments.back() += static_cast<char>(byte);
     }
   }

@@ -12,21 +12,21 @@
 
 #include "fuzz/memory.h"
 
-// What every target checks.
+// The promises that every target checks.
 
 namespace tandem::fuzz {
 
-/// Ends the program unless `kept`: a fuzzer takes that for a crash and keeps the input.
+/// Aborts the program unless `kept`: a fuzzer treats that as a crash and keeps the input.
 inline void promise(bool kept, std::string_view what) {
   if (!kept) {
-    // Not through stderr, which a target may catch.
+    // Do not write through stderr, which a target may capture.
     ::dprintf(STDERR_FILENO, "a promise was broken: %.*s\n", static_cast<int>(what.size()), what.data());
     std::abort();
   }
 }
 
-/// Runs `read`, which must end well or throw a tandem::Error with a text of one screen at most, and may have no more
-/// than 2 * file_bytes + 1 MiB of memory at a time.
+/// Runs `read`, which must succeed or throw a tandem::Error whose text fits on one screen, and must never hold more
+/// than 2 * file_bytes + 1 MiB of memory.
 template <class Read>
 void check_promises(std::size_t file_bytes, Read&& read) {
   constexpr std::size_t kOneScreen = 80 * 24;

@@ -16,8 +16,8 @@
 #include "fuzz/promises.h"
 #include "fuzz/targets.h"
 
-// The inputs in corpus/, once each: seeds, and what fuzzing found. Under any compiler; a broken promise ends the
-// program.
+// Runs each input in corpus/ once: hand-made seeds and inputs found by fuzzing. Works with any compiler. A broken
+// promise ends the program.
 
 namespace tandem::fuzz {
 namespace {
@@ -45,14 +45,14 @@ TEST_P(Corpus, KeepsThePromises) {
     std::ifstream in(path, std::ios::binary);
     const std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(in), {}};
     GetParam().run(bytes);
-    // A reader that looks beyond its end is caught here by the address sanitizer.
+    // The address sanitizer catches a reader that reads beyond its end here.
     for (std::size_t length = 0; length < std::min<std::size_t>(bytes.size(), 512); ++length) {
       GetParam().run({std::vector<std::uint8_t>(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length))});
     }
   }
 }
 
-// Where twice the file is much more than the mebibyte beside it.
+// A file so large that twice its size is far more than the extra mebibyte.
 std::vector<std::uint8_t> large_file(std::string_view header, std::string_view piece, std::size_t pieces) {
   std::vector<std::uint8_t> file(header.begin(), header.end());
   for (std::size_t i = 0; i < pieces; ++i) {

@@ -9,19 +9,19 @@
 
 #include <tandem/tensor/tensor.h>
 
-// The golden vectors beside this file, as the docstring of generate.py describes them.
+// Reads the golden vectors in this folder; the docstring of generate.py describes their format.
 
 namespace tandem::golden {
 
-/// What f64 and f32 must agree to, as max|a-b| / max|b| per tensor.
+/// The tolerances of f64 and f32: max|a-b| / max|b| per tensor.
 constexpr double kTolerance64 = 1e-12;
 constexpr double kTolerance32 = 1e-6;
 
 inline double tolerance(DType dtype) { return dtype == DType::f64 ? kTolerance64 : kTolerance32; }
-/// "f64" or "f32": the key of a case's results.
+/// The key of a case's results: "f64" or "f32".
 inline const char* key(DType dtype) { return dtype == DType::f64 ? "f64" : "f32"; }
 
-/// A tensor as written: PyTorch's own values to the last digit.
+/// A tensor as stored: PyTorch's own values to the last digit.
 struct Values {
   Shape shape;
   std::vector<double> data;
@@ -54,23 +54,23 @@ struct Case {
   const Result& result(DType dtype) const { return dtype == DType::f64 ? f64 : f32; }
 };
 
-/// The dtype of that name. Throws std::out_of_range.
+/// The dtype with this name. Throws std::out_of_range for an unknown name.
 DType dtype_named(const std::string& text);
 Shape to_shape(const nlohmann::json& sizes);
 Values to_values(const nlohmann::json& tensor);
 Case to_case(const nlohmann::json& entry);
 
-/// Where the files are: tests/golden, or TANDEM_GOLDEN.
+/// The folder of the files: tests/golden, or TANDEM_GOLDEN.
 std::string folder();
-/// The whole of <family>.json. Throws when it is not there.
+/// The content of <family>.json. Throws if the file is missing.
 nlohmann::json read_family(const std::string& family);
-/// Its cases.
+/// The cases of a family.
 std::vector<Case> read_cases(const std::string& family);
 
-/// Same shape, same kind of element and max|a-b| <= tolerance * max|b|; where all of b is zero, max|a-b| <= tolerance.
-/// Integers must be equal. NaN is never close.
+/// Requires equal shapes, equal kinds of elements and max|a-b| <= tolerance * max|b|; if all of b is zero, max|a-b| <=
+/// tolerance. Integers must be equal. NaN is never close.
 ::testing::AssertionResult is_close(const Tensor& got, const Values& expected, double tolerance);
-/// The same rule for numbers: max|a-b| / max|b|, infinite where a is NaN.
+/// The distance in this rule for plain numbers: max|a-b| / max|b|, infinite if a contains NaN.
 double distance(const std::vector<double>& got, const std::vector<double>& expected);
 
 }  // namespace tandem::golden

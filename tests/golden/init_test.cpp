@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Draws leave these limits about once in a million times; the seed is fixed, so that they either do or don't.
+// Draws exceed these limits about once in a million seeds. The seed is fixed, so the outcome is the same in every run.
 constexpr double kSigmas = 5;
 
 void expect_uniform(const Tensor& values, double bound, double std) {
@@ -36,7 +36,7 @@ void expect_uniform(const Tensor& values, double bound, double std) {
   EXPECT_LE(largest, bound);
   EXPECT_GE(largest, bound * (1 - 14 / count)) << "the range is not used up";  // exp(-14) is about a millionth
   EXPECT_LE(std::abs(mean), kSigmas * std / std::sqrt(count));
-  // A uniform variable's squares have the variance 0.8 std^4.
+  // The squares of a uniform variable have the variance 0.8 std^4.
   EXPECT_NEAR(std::sqrt(variance) / std, 1, kSigmas * std::sqrt(0.2 / count) + 1 / count);
 }
 

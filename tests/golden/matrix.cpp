@@ -22,10 +22,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kBackward = 98;  // salts
+constexpr std::uint64_t kBackward = 98;  // salts of the hashes
 constexpr std::uint64_t kWeights = 99;
 
-// ---- inputs by formula; the same in matrix.py ----
+// ---- inputs by formula, as in matrix.py ----
 
 std::uint32_t hashed(std::size_t i, std::uint64_t salt) {
   auto h = static_cast<std::uint32_t>(i + (salt + 1) * 7919);
@@ -52,7 +52,7 @@ Tensor special_values(DType dtype) {
   }
 }
 
-// What stands for a hash of 0 ... 255.
+// The value that a hash of 0 ... 255 stands for.
 double value_of(const std::string& kind, DType dtype, std::int64_t limit, std::int64_t h) {
   if (kind == "index") {
     return static_cast<double>(h % limit);
@@ -80,7 +80,7 @@ double value_of(const std::string& kind, DType dtype, std::int64_t limit, std::i
 }
 
 Tensor filled(const std::string& kind, const Shape& sizes, DType dtype, std::uint64_t salt) {
-  if (kind.starts_with("special")) {  // "special numbers" are those without NaN, which is the first
+  if (kind.starts_with("special")) {  // "special numbers" are the special values without NaN, which comes first
     const Tensor all = special_values(dtype);
     return (all.numel() > sizes.numel() && sizes.ndim() == 1 ? all.slice(0, 1, all.numel()) : all).reshape(sizes);
   }
@@ -101,7 +101,7 @@ Tensor filled(const std::string& kind, const Shape& sizes, DType dtype, std::uin
 
 struct MatrixInput {
   Tensor leaf;
-  Tensor given;  // what the op gets
+  Tensor given;  // the tensor passed to the op
 };
 
 MatrixInput input_of(const json& input, DType floating, std::uint64_t salt) {
@@ -133,7 +133,7 @@ MatrixInput input_of(const json& input, DType floating, std::uint64_t salt) {
   return {leaf, given};
 }
 
-// ---- comparing ----
+// ---- comparison ----
 
 double to_number(const json& value) {
   return value.is_string() ? std::stod(value.get<std::string>()) : value.get<double>();
@@ -145,12 +145,12 @@ std::vector<double> to_numbers(const json& values) {
   return numbers;
 }
 
-// What is left of numbers in this dtype.
+// The numbers after rounding to this dtype.
 std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
   return from_data(values).to(dtype).to_vector<double>();
 }
 
-// The distance of two neighbours at `value` in a 16-bit type.
+// The distance between neighboring numbers at `value` in a 16-bit type.
 double last_place(double value, DType dtype) {
   const int exponent = value > 0 ? std::ilogb(value) : 0;
   return dtype == DType::bf16 ? std::ldexp(1, exponent - 7) : std::ldexp(1, std::max(exponent, -14) - 10);
@@ -160,7 +160,7 @@ double magnitude(double largest, double value) {
   return std::isfinite(value) ? std::max(largest, std::abs(value)) : largest;
 }
 
-// What a floating point tensor may be away from `expected`, whose largest is `scale`.
+// The allowed deviation of a floating-point tensor from expected values whose largest is `scale`.
 double allowance(double scale, DType dtype) {
   if (is_reduced_floating_point(dtype)) {
     return last_place(scale, dtype);
@@ -176,7 +176,7 @@ std::string wrong_floats(const Tensor& got, const json& expected, bool result) {
   const std::vector<double> wanted = rounded(exact, dtype);
   const double scale = sampled ? rounded({to_number(expected.at("max"))}, dtype)[0]
                                : std::accumulate(wanted.begin(), wanted.end(), 0.0, magnitude);
-  // A gradient in 16 bits is computed from results that were rounded already, and rounded after each op, as PyTorch's.
+  // A 16-bit gradient is computed from rounded results and rounded after each op, as in PyTorch.
   const double allowed = allowance(scale, dtype) * (result || !is_reduced_floating_point(dtype) ? 1 : 4);
   std::size_t unequal = 0;
   for (std::size_t k = 0; k < wanted.size(); ++k) {
@@ -187,7 +187,8 @@ std::string wrong_floats(const Tensor& got, const json& expected, bool result) {
       return fmt::format("element {} is {}, expected {}; {} away is allowed", at, all[at], wanted[k], allowed);
     }
   }
-  // f32 and f64 results fall on two sides of a 16-bit number's middle once in thousands; roundings on the way do often.
+  // Near the middle between two 16-bit numbers, f32 and f64 results round differently about once in thousands of
+  // elements. Rounding of intermediate results causes many more differences.
   if (result && is_reduced_floating_point(dtype) && unequal > 1 + wanted.size() / 20) {
     return fmt::format("{} of {} elements are not the correctly rounded ones", unequal, wanted.size());
   }

@@ -7,14 +7,14 @@
 
 #include <tandem/tensor/tensor.h>
 
-// The op matrix, as matrix.py describes it.
+// The op matrix, described in matrix.py.
 
 namespace tandem::golden {
 
-/// Which dtype a case is about: "*" for all floating point types, "pair" where the inputs have two.
+/// The dtype that a case covers: "*" for all floating-point types, "pair" if the inputs have two dtypes.
 std::string subject_of(const nlohmann::json& entry);
 
-/// All that is wrong with tandem's result and gradients of a case, a line each; `floating` takes the place of "*".
+/// All errors in tandem's result and gradients of a case, one per line; `floating` replaces "*".
 std::vector<std::string> matrix_problems(const nlohmann::json& entry, DType floating);
 
 }  // namespace tandem::golden

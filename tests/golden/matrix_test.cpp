@@ -6,7 +6,7 @@
 
 #include "golden_file.h"
 
-// Every op in every dtype and layout against PyTorch: values, types of results, gradients, and what is rejected.
+// Compares every op in every dtype and layout with PyTorch: values, dtypes of results, gradients, and rejected inputs.
 
 namespace tandem::golden {
 namespace {

@@ -19,7 +19,8 @@
 #include "golden_file.h"
 #include "optimizers.h"
 
-// Training with a scaled loss, and with 16-bit parameters and their masters, against PyTorch's, eager and captured.
+// Compares training with PyTorch, eager and captured: with a scaled loss, and with 16-bit parameters and their f32
+// masters.
 
 namespace tandem::golden {
 namespace {
@@ -70,7 +71,7 @@ TEST_P(GoldenScaler, EqualsPyTorch) {
   const json& max_norm = spec.at("clip_max_norm");
   const auto infinite = spec.at("infinite").get<std::vector<std::size_t>>();
 
-  // What is infinite comes by the gradient of the last element.
+  // Infinity enters through the gradient of the last element.
   const auto train = [&](const Tensor& g0, const Tensor& g1) {
     optimizer->zero_grad();
     const Tensor loss = (parameters.list[0] * g0).sum() + (parameters.list[1] * g1).sum();

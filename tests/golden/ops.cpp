@@ -25,12 +25,12 @@ Reduction to_reduction(const std::string& name) {
   return reductions.at(name);
 }
 
-// Whole numbers stay whole: the type of a result depends on it.
+// Whole numbers become integer scalars, because the dtype of a result depends on the kind.
 Scalar to_scalar(const json& number) {
   return number.is_number_integer() ? Scalar(number.get<std::int64_t>()) : Scalar(number.get<double>());
 }
 
-// Two tensors, or one and a number on either side.
+// An op on two tensors, or on one tensor and a number on either side.
 template <class F>
 Op arithmetic(F f) {
   return [f](const json& attrs, const Tensors& x) -> Tensor {
@@ -109,7 +109,7 @@ Op loss(Tensor (*function)(const Tensor&, const Tensor&, Reduction)) {
   };
 }
 
-// The optional third input of the losses of classes.
+// The optional third input of the losses over classes.
 Tensor weight_of(const Tensors& x) { return x.size() > 2 ? x[2] : Tensor(); }
 
 Tensor cross_entropy_of(const json& attrs, const Tensors& x) {
@@ -127,7 +127,7 @@ Tensor nll_loss_of(const json& attrs, const Tensors& x) {
                    .reduction = to_reduction(attrs.at("reduction"))});
 }
 
-// The attribute lists which weights follow input and target.
+// The attribute lists the weights that follow input and target.
 Tensor named_weight(const json& attrs, const Tensors& x, const std::string& name) {
   const json& names = attrs.at("weights");
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -7,13 +7,13 @@
 
 namespace tandem::golden {
 
-/// What tandem makes of a case's op on these inputs. Throws std::out_of_range for an op it doesn't know.
+/// The result of tandem's op for a case on these inputs. Throws std::out_of_range for an unknown op.
 Tensor run_op(const Case& c, const std::vector<Tensor>& inputs);
 
-/// Positions of the maxima or minima, where the case has `indices`.
+/// The positions of the maxima or minima, for a case with `indices`.
 Tensor run_positions(const Case& c, const Tensor& input);
 
-/// All that is wrong with tandem's output and gradients of a case in a dtype, a line each: "'name', output: ...".
+/// All errors in tandem's output and gradients of a case in a dtype, one per line: "'name', output: ...".
 std::vector<std::string> problems_of(const Case& c, DType dtype);
 
 }  // namespace tandem::golden

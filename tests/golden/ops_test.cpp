@@ -12,7 +12,7 @@
 
 #include <tandem/tensor/factories.h>
 
-// Values and gradients of every op against PyTorch's.
+// Compares values and gradients of every op with PyTorch's.
 
 namespace tandem::golden {
 namespace {
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenOps,
 TEST(GoldenFiles, AreAllRead) {
   std::set<std::string> known = kFamilies;
   known.insert(
-      {"matrix", "training", "mixed_precision", "schedules", "init", "npy"});  // read by the tests of those names
+      {"matrix", "training", "mixed_precision", "schedules", "init", "npy"});  // read by the tests with these names
   std::set<std::string> there;
   for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     if (entry.path().extension() == ".json") {
@@ -59,7 +59,7 @@ TEST(GoldenFiles, AreAllRead) {
   EXPECT_EQ(there, known);
 }
 
-// ---- the comparison itself ----
+// ---- tests of the comparison itself ----
 
 const Values kExpected{.shape = {2}, .data = {1.0, -4.0}};
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-// The first layer's parameters and the second's, when the case has groups; else all in one.
+// One group per layer if the case has groups, else one group with all parameters.
 std::vector<optim::ParamGroup> make_groups(const json& spec, const std::vector<Tensor>& parameters) {
   if (!spec.contains("groups")) {
     return {{.params = parameters}};

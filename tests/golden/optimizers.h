@@ -9,7 +9,8 @@
 
 namespace tandem::golden {
 
-/// The optimiser that a case names, {"type", its options, perhaps "groups"}. Throws std::out_of_range for another.
+/// The optimiser described by a case: {"type", its options, optionally "groups"}. Throws std::out_of_range for an
+/// unknown type.
 std::unique_ptr<optim::Optimizer> make_optimizer(const nlohmann::json& spec, const std::vector<Tensor>& parameters);
 
 }  // namespace tandem::golden

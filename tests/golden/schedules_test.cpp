@@ -15,7 +15,7 @@
 
 #include "golden_file.h"
 
-// Rates (and momenta) of every schedule against PyTorch's, step by step, for two groups.
+// Compares the rates (and momenta) of every schedule with PyTorch's, step by step, for two groups.
 
 namespace tandem::golden {
 namespace {
@@ -56,7 +56,7 @@ optim::ReduceLROnPlateauOptions plateau(const json& spec) {
   return o;
 }
 
-/// A schedule as a case describes it, with those that it is made of.
+/// A schedule described by a case, together with its component schedules.
 class Schedule {
  public:
   Schedule(optim::Optimizer& optimizer, const std::string& type, const json& spec) {

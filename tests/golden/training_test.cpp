@@ -16,7 +16,7 @@
 #include "golden_file.h"
 #include "optimizers.h"
 
-// Whole training runs against PyTorch's: every optimiser with its options, schedules, clipping.
+// Compares whole training runs with PyTorch: every optimiser with its options, schedules, and clipping.
 
 namespace tandem::golden {
 namespace {
@@ -86,8 +86,8 @@ Outcome train(const json& spec, DType dtype) {
   return run;
 }
 
-// Rounding of one step goes into the next. SGD passes it on; Adam divides by the size of the gradient and so blows up
-// the error of small ones.
+// Rounding errors of one step enter the next. SGD passes them on; Adam divides by the size of the gradient and so
+// amplifies the errors of small gradients.
 double weights_tolerance(const json& spec, DType dtype) {
   if (dtype == DType::f64) {
     return kTolerance64;

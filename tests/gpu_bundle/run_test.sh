@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The bundle of an emulated build, in a folder of its own: what its `run` does, not how fast anything is.
+# Tests the `run` script of an emulated build's bundle in a folder of its own, not its speed.
 # usage: run_test.sh CMAKE BUILD_FOLDER
 set -euo pipefail
 
@@ -25,10 +25,10 @@ expect 0 bundle/run tests --out tests --jobs 2 --filter 'GpuCumSum.*:*/activatio
 grep -q ': [1-9][0-9]* tests, 0 failed, [0-9]* skipped; 0 of 3 suites failed' output || fail "no such summary"
 grep -q '<testcase name="EqualPyTorch/activation_f32"' tests/tests.xml || fail "tests.xml lacks a test"
 
-# A suite that ends in the middle is a failure, and the others run.
+# A suite that crashes is a failure, and the other suites run.
 EMULATED_GPU_MEMORY=64k expect 1 bundle/run tests --out tests --filter 'GpuCumSum.*'
 grep -q 'suites failed' output || fail "no summary"
-# As does one for which there was no time.
+# A suite for which no time was left is a failure, too.
 expect 1 bundle/run tests --out tests --filter 'GpuCumSum.*' --budget 0
 grep -q '<error message="ended with no time left"/>' tests/tests.xml || fail "nothing says that there was no time"
 

@@ -26,7 +26,7 @@ namespace {
 
 using test::message_of;
 
-/// What `function` throws in one of the first calls.
+/// The error that `function` throws in one of the first calls.
 template <class E = CaptureError, class Function>
 std::string refused(Function function) {
   auto step = graph::capture(std::move(function));
@@ -192,7 +192,7 @@ struct Words : nn::Module<Words> {
   Tensor forward(const Tensor& x) const { return first(x) + second(x); }
 };
 
-// What `step` throws for it: in the next wait, where a GPU finds it.
+// The error that `step` throws for `indices`: on a GPU, the next wait throws it.
 std::string bad_index(auto& step, const Tensor& indices) {
   return message_of<ValueError>([&] { step(indices).item(); });
 }

@@ -161,7 +161,7 @@ TEST(Capture, TheLeastRecentlyUsedOfTooManyIsForgotten) {
   EXPECT_EQ(step.stats().captures, 3u);
   repeat(3, step, ones({1}));
   EXPECT_EQ(step.stats().captures, 3u);
-  repeat(3, step, ones({2}));  // was forgotten
+  repeat(3, step, ones({2}));  // the capture of this shape was dropped
   EXPECT_EQ(step.stats().captures, 4u);
 }
 
@@ -229,7 +229,7 @@ TEST(Capture, ResetRecordsAnotherNumber) {
   auto step = graph::capture([&](const Tensor& x) { return x * factor; });
   repeat(3, step, ones({2}));
   factor = 3;
-  EXPECT_EQ(step(ones({2}))[0].item(), 2);  // numbers are kept as they were
+  EXPECT_EQ(step(ones({2}))[0].item(), 2);  // numbers keep their recorded values
   step.reset();
   EXPECT_EQ(step(ones({2}))[0].item(), 3);
 }

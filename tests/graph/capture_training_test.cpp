@@ -26,7 +26,7 @@
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
-// Training with a captured step is eager training, to the bit: losses, weights, and what the optimiser keeps.
+// Training with a captured step equals eager training bitwise: losses, weights, and the optimizer's state.
 
 namespace tandem {
 namespace {
@@ -37,7 +37,7 @@ struct Batch {
   Tensor x, y;
 };
 
-/// What a training run leaves behind.
+/// The outcome of a training run.
 struct Result {
   std::vector<double> losses;
   std::vector<std::vector<float>> weights;
@@ -48,7 +48,7 @@ struct Result {
 
 using Step = std::function<Tensor(const Tensor& x, const Tensor& y)>;
 
-/// A model, an optimiser, and what else takes part.
+/// A model, an optimiser, and further participants of a training run.
 struct Setup {
   nn::Sequential model;
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -148,7 +148,7 @@ TEST(CapturedTraining, WithAdamIsEagerTraining) {
   EXPECT_LE(expect_same_as_eager([] { return with_adam(mlp()); }).recorded, 3u);
 }
 
-// As beside DistributedDataParallel, whose backward pass cannot be captured.
+// An optimiser step captured alone, for example with DistributedDataParallel, whose backward pass cannot be captured.
 TEST(CapturedTraining, OfTheUpdateAloneSeesWhichParametersHaveGradients) {
   const auto train = [](bool captured) {
     manual_seed(3);
@@ -256,7 +256,7 @@ TEST(CapturedTraining, WithClippedGradients) {
   EXPECT_LE(stats.recorded, 3u);
 }
 
-// Every ninth batch makes the gradients infinite.
+// Makes the gradients of every ninth batch infinite.
 void add_scaler(Setup& setup, double max_norm) {
   auto scaler = std::make_shared<optim::GradScaler>(optim::GradScalerOptions{.init_scale = 64, .growth_interval = 4});
   std::vector<float> factors(kSteps, 1);
@@ -282,7 +282,7 @@ void add_scaler(Setup& setup, double max_norm) {
       std::make_shared<optim::CosineAnnealingLR>(*setup.optimizer, optim::CosineAnnealingLROptions{.T_max = kSteps});
   setup.between = [schedule, scaler](int i) {
     schedule->step();
-    // 64 halves with every infinity and doubles with every fourth step without.
+    // The scale starts at 64, halves with every infinity, and doubles after every four steps without one.
     double scale = 64;
     for (int step = 1, good = 0; step <= i + 1; ++step) {
       good = step % 9 == 0 ? 0 : good + 1;
@@ -357,7 +357,7 @@ TEST(CapturedTraining, WithGradientsAccumulatedOverSteps) {
       };
       return setup;
     });
-    EXPECT_LE(stats.captures, 3u);  // with gradients and without; the first optimiser step changes its layout
+    EXPECT_LE(stats.captures, 3u);  // with and without gradients; the first optimiser step changes its layout
     EXPECT_LE(stats.recorded, 7u);
   }
 }

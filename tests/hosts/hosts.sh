@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE; a rank of a job on each.
+# Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE, with one rank of a job on
+# each.
 #
 #     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
 #
-# EVENT: none; cut@SECONDS: from then on the last host's link is down; flap@SECONDS: for one second. The seconds count
-# from when all ranks have said "joined" on stderr, which goes to FOLDER/stderr<r>, or one has ended. What rank r says goes
-# to FOLDER/rank<r>, its exit code to FOLDER/code<r>, when the link went down to FOLDER/event (ns since the epoch).
-# Everything is in namespaces of its own, processes too: nothing outlasts the script. Exit code 77: the system does not
-# allow that, and why is on stderr.
+# EVENT is one of: none; cut@SECONDS, after which the last host's link is down; flap@SECONDS, which takes it down for
+# one second. The seconds count from the moment when all ranks have printed "joined" on stderr or one has ended. Stderr
+# goes to FOLDER/stderr<r>, rank r's stdout to FOLDER/rank<r>, its exit code to FOLDER/code<r>, and the time when the
+# link went down to FOLDER/event (ns since the epoch). Everything runs in its own namespaces, including processes, so
+# nothing outlasts the script. Exit code 77: the system does not allow this; the reason is on stderr.
 set -euo pipefail
 
 cannot() {

@@ -12,7 +12,7 @@
 
 #include "support/process.h"
 
-// Ranks on hosts of their own, which network namespaces stand for (hosts.sh), with links of 1 Gbit/s.
+// Ranks on separate hosts, which network namespaces model (hosts.sh), with links of 1 Gbit/s.
 
 namespace tandem::test {
 namespace {
@@ -33,7 +33,7 @@ class Hosts : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  // False where the system cannot; the test is then skipped.
+  // Returns false if the system does not allow namespaces; the test is then skipped.
   bool run(int hosts, const std::string& event, std::vector<std::string> program) {
     std::vector<std::string> arguments{HOSTS_SCRIPT, std::to_string(hosts), "1gbit", folder_.string(), event,
                                        HOSTS_RANK};
@@ -76,7 +76,7 @@ void expect_line_rate(int hosts, const std::string& said, const std::string& sto
   const double seconds = std::stod(said.substr(8));
   const double share = kBytes * 2 * (hosts - 1) / hosts / kLineRate / seconds;
   fmt::print("{} hosts: {:.1f} ms, {:.1f} % of the line rate\n", hosts, 1e3 * seconds, 100 * share);
-  EXPECT_GT(share, 0.5) << story;  // that it is carried in parts at once; how fast exactly, a busy machine cannot say
+  EXPECT_GT(share, 0.5) << story;  // the parts travel at the same time; a busy machine cannot show the exact speed
   EXPECT_LT(share, 1.02) << "faster than the link: it does not limit\n" << story;
 }
 
@@ -99,7 +99,7 @@ TEST_F(Hosts, BothSidesOfACutLinkEndInTheLimit) {
     GTEST_SKIP() << outcome_.err;
   }
   for (const int rank : {0, 1}) {
-    EXPECT_LE(time_to_error(rank), 2.0 + 0.5 + 0.5) << story();  // the limit, and a heartbeat that had just come
+    EXPECT_LE(time_to_error(rank), 2.0 + 0.5 + 0.5) << story();  // the limit, and a heartbeat that had just arrived
   }
   EXPECT_NE(of_rank(0).find(" peer_lost 1 "), std::string::npos) << story();
   EXPECT_NE(of_rank(1).find(" peer_lost 0 "), std::string::npos) << story();

@@ -1,10 +1,9 @@
-// A rank on a host of its own (hosts.sh).
+// A rank on its own host (hosts.sh).
 //
-// Once it is in the group it says "joined" on stderr.
+// The rank prints "joined" on stderr once it is in the group.
 //
-//     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 says "seconds <median>"
-//     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for so long; LIMIT: seconds of silence after which a rank is
-//     lost.
+//     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 prints "seconds <median>"
+//     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for SECONDS; a rank silent for LIMIT seconds is lost. Prints
 //                                    "done <rounds>", or "error <ns since the epoch> <fault> <rank> <text>"
 
 #include <algorithm>

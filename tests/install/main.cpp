@@ -1,4 +1,4 @@
-// The program of someone who uses tandem: a Linear that learns y = 2 x0 - x1 + 0.5.
+// A user's program: a Linear that learns y = 2 x0 - x1 + 0.5.
 #include <cmath>
 #include <iostream>
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The installed package as its users meet it. usage: package_test.sh CASE; what it works on comes in the environment:
-# SOURCE and BUILD (tandem's sources and a build folder), WORK (a folder to write in), CXX, and how BUILD was configured:
-# LIBDIR, SHARED and CUDA.
+# Tests the installed package as users see it. usage: package_test.sh CASE. The environment gives SOURCE and BUILD
+# (tandem's sources and a build folder), WORK (a folder to write in), CXX, and BUILD's options: LIBDIR, SHARED and CUDA.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -13,7 +12,7 @@ fail() {
   exit 1
 }
 
-# Runs what must say nothing unless it fails.
+# Runs a command and shows its output only if it fails.
 quietly() { "$@" >"$output" 2>&1 || { cat "$output" && fail "failed: $*"; }; }
 
 # consumer WAY OPTIONS...: configures, builds and runs the project in that folder.
@@ -25,7 +24,7 @@ consumer() {
   "$folder/consumer"
 }
 
-# Installs, then moves what was installed: nothing in it may know where it was.
+# Installs, then moves the installation: no file in it may know its old place.
 case_install() {
   local staged=$WORK/staged
   rm -rf "$WORK"
@@ -35,13 +34,13 @@ case_install() {
   ! grep -rIl -e "$staged" -e "$BUILD" -e "$SOURCE" "$prefix" || fail "the files above name folders of this machine"
 }
 
-# Libraries that only tandem's own build needs must not be asked for.
+# The package must not ask for libraries that only tandem's own build needs.
 case_find_package() {
   consumer find_package -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON
 }
 
-# Before 1.0 a minor version may break what the last one promised.
+# Before 1.0 a minor version may break promises of the previous one.
 case_version() {
   local wanted=$WORK/version
   mkdir -p "$wanted"
@@ -70,7 +69,7 @@ case_pkg_config() {
   fi
 }
 
-# compile HEADER [OPTIONS...]: alone, and from the installed tree only.
+# compile HEADER [OPTIONS...]: compiles the header alone, from the installed tree only.
 compile() {
   printf '#include <%s>\n' "$1" |
     "$CXX" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I "$prefix/include" "${@:2}" \
@@ -85,14 +84,14 @@ case_headers() {
   headers=$(cd "$prefix/include" && find tandem -name '*.h' ! -path tandem/tensor/eigen.h)
   (($(wc -l <<<"$headers") > 40)) || fail "few headers were installed: $headers"
   xargs -P "$(nproc)" -I{} bash -c 'compile {}' <<<"$headers"
-  # The bridge to Eigen is for programs that have Eigen; no other header reaches it.
+  # The bridge to Eigen is for programs that have Eigen. No other header includes it.
   local eigen
   eigen=$(pkg-config --cflags-only-I eigen3 | sed 's/^-I//; s/ *$//')
   compile tandem/tensor/eigen.h -isystem "$eigen"
 }
 
-# whole WAY OPTIONS...: with tandem's sources, which are not optimised: that they compile and link is the question. Only
-# the first of these compiles all of them where there is ccache.
+# whole WAY OPTIONS...: builds a consumer together with tandem's sources, without optimisation: only compiling and
+# linking is tested. With ccache, only the first of these cases compiles all sources.
 whole() {
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$SOURCE CCACHE_NOHASHDIR=1

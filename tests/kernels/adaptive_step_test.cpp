@@ -11,7 +11,7 @@
 
 #include "kernels/arrays.h"
 
-// Steps that adapt to the gradient, averages and clipping, for sizes that are cut into several chunks.
+// Tests of adaptive steps, averages and clipping, for sizes that are cut into several chunks.
 
 namespace tandem::kernels {
 namespace {

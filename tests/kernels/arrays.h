@@ -15,7 +15,7 @@
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/loop.h>
 
-// What the tests of kernels share: memory with awkward geometry, naive walks over it, and how closeness is judged.
+// Helpers shared by the tests of kernels: memory with awkward geometry, naive walks over it, and tolerances.
 
 namespace tandem::test {
 
@@ -26,7 +26,7 @@ inline kernels::Context& cpu() { return kernels::context_for(Device()); }
 inline double real_between(Rng& rng, double low, double high) {
   return low + (high - low) * (static_cast<double>(rng() >> 11) * 0x1p-53);
 }
-inline std::int64_t whole_between(Rng& rng, std::int64_t low, std::int64_t high) {  // both included
+inline std::int64_t whole_between(Rng& rng, std::int64_t low, std::int64_t high) {  // inclusive
   return low + static_cast<std::int64_t>(rng() % static_cast<std::uint64_t>(high - low + 1));
 }
 
@@ -40,8 +40,8 @@ std::vector<T> random_values(Rng& rng, std::int64_t count, double low = -1, doub
   return values;
 }
 
-/// max|got - expected| / max|expected|; infinite when a NaN or an infinity stands where none (or another) is expected.
-/// Where terms cancel, `least_scale` is the size to judge by.
+/// max|got - expected| / max|expected|. Infinite when `got` has a NaN or an infinity where `expected` has none or a
+/// different one. If terms cancel, `least_scale` is a lower bound of the denominator.
 template <class A, class B>
 double difference(const std::vector<A>& got, const std::vector<B>& expected, double least_scale = 0) {
   double largest = 0;
@@ -60,20 +60,20 @@ double difference(const std::vector<A>& got, const std::vector<B>& expected, dou
   return largest == 0 ? 0 : largest / scale;
 }
 
-/// How near a kernel in T must come to the double loop.
+/// The largest distance allowed between a kernel in T and the double loop.
 template <class T>
 constexpr double tolerance() {
   return std::is_same_v<T, float> ? 1e-6 : 1e-12;
 }
 
-/// Where the elements of an operand lie in its buffer.
+/// The positions of an operand's elements in its buffer.
 struct Layout {
   Shape strides;
   std::int64_t offset = 0;
-  std::int64_t extent = 1;  // elements of the buffer
+  std::int64_t extent = 1;  // number of elements of the buffer
 };
 
-/// Dimensions in a random order with random gaps, behind a random offset; with `broadcast`, some strides are 0.
+/// A layout with dimensions in random order, random gaps and a random offset. With `broadcast`, some strides are 0.
 inline Layout random_layout(Rng& rng, const Shape& sizes, bool broadcast) {
   Layout layout{.strides = Shape::filled(sizes.ndim(), 0), .offset = whole_between(rng, 0, 3)};
   std::vector<int> order(sizes.size());
@@ -109,7 +109,7 @@ kernels::Operand operand_of(std::vector<T>& buffer, const Layout& layout) {
   return operand;
 }
 
-/// body(position of the element in each layout's buffer...), in row-major order.
+/// Calls body(position of the element in each layout's buffer...), in row-major order.
 template <class Body, class... Layouts>
 void for_each_element(const Shape& sizes, Body&& body, const Layouts&... layouts) {
   for (const std::int64_t size : sizes) {
@@ -131,7 +131,7 @@ void for_each_element(const Shape& sizes, Body&& body, const Layouts&... layouts
   }
 }
 
-/// Shapes that break loops: nothing, one, odd, prime, more dimensions than one expects, long enough for two chunks.
+/// Shapes that break loops: empty, one element, odd, prime, many dimensions, long enough for two chunks.
 inline const std::vector<Shape>& awkward_shapes() {
   static const std::vector<Shape> shapes{
       {},      {1},        {0},       {7},       {64},         {1, 1, 1},      {3, 0, 5},

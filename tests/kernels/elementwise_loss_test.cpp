@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <tandem/kernels/elementwise_loss.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/nll_loss.h>
 
 #include "kernels/arrays.h"
 
-// The losses that go element by element, and the negative log-likelihood, against plain loops in f64.
+// Tests of the element-wise losses and the negative log-likelihood against plain loops in f64.
 
 namespace tandem::kernels {
 namespace {
@@ -20,10 +20,10 @@ using test::Rng;
 
 constexpr double kThreshold = 0.75;
 
-// A loss and its derivatives as one would write them down.
+// A loss and its derivatives, written as in a textbook.
 struct Formula {
   LossOp op;
-  double low, high;  // of the input; targets of the binary ones are in [0, 1]
+  double low, high;  // of the input; targets of binary losses are in [0, 1]
   std::function<double(double x, double t, double pos_weight)> loss, input_grad, target_grad;
 };
 

@@ -11,7 +11,7 @@
 
 #include "kernels/arrays.h"
 
-// The products of blocks that lie under Matmul, of every instruction set that this machine has.
+// Tests of the block products below Matmul, for every instruction set of this machine.
 
 namespace tandem::kernels {
 namespace {
@@ -30,7 +30,7 @@ void gemm_on(core::Isa isa, const Matmul& kernel, const cpu::OutputBlock& block,
   cpu::baseline::gemm_f32(kernel, block, scratch);
 }
 
-// y = x w^T, dx = dy w and dw = dy^T x, with w [out, in] as nn::Linear keeps it.
+// y = x w^T, dx = dy w and dw = dy^T x, with w [out, in] as in nn::Linear.
 enum class Pass { forward, to_input, to_weight };
 
 struct Layer {
@@ -70,8 +70,8 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
   std::vector<double> sums(old.begin(), old.end());
   const auto* a = static_cast<const float*>(kernel.a.data);
   const auto* b = static_cast<const float*>(kernel.b.data);
-  const auto* bias = static_cast<const float*>(kernel.bias);
-  const auto* mask = static_cast<const float*>(kernel.relu_mask);
+  const auto* bias = static_cast<const float*>(kernel.after.bias);
+  const auto* mask = static_cast<const float*>(kernel.after.relu_mask);
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     for (std::int64_t j = 0; j < kernel.n; ++j) {
       double& sum = sums[static_cast<std::size_t>(i * kernel.out_stride + j)];
@@ -81,15 +81,16 @@ std::vector<double> in_doubles(const Matmul& kernel, std::vector<float> old) {
                double{b[k * kernel.b.row_stride + j * kernel.b.col_stride]};
       }
       sum += bias != nullptr ? double{bias[j]} : 0;
-      sum = kernel.relu && sum < 0 ? 0 : sum;
+      sum = kernel.after.relu && sum < 0 ? 0 : sum;
       sum = mask != nullptr && mask[i * kernel.out_stride + j] <= 0 ? 0 : sum;
     }
   }
   return sums;
 }
 
-// Tiles are 14 x 32, 24 x 16 and 8 x 48 (AVX-512) or 6 x 16, 12 x 8 and 4 x 24; blocks are 256 deep, 168 or 72 rows
-// high, 1024 or 512 columns wide. Sizes lie on, below and above these, and powers of two clash in the cache.
+// Tiles are 14 x 32, 24 x 16 and 8 x 48 (AVX-512) or 6 x 16, 12 x 8 and 4 x 24. Blocks are 256 deep, 168 or 72 rows
+// high, and 1024 or 512 columns wide. The sizes are equal to, below and above these; powers of two conflict in the
+// cache.
 const std::int64_t kLayers[][3] = {{16, 128, 256}, {17, 129, 255}, {15, 70, 49},    {25, 300, 16},  {8, 40, 47},
                                    {3, 1000, 17},  {1, 513, 33},   {31, 17, 1100},  {1030, 33, 40}, {170, 257, 31},
                                    {64, 512, 10},  {256, 512, 64}, {40, 1025, 530}, {65, 77, 1},    {33, 1, 20},
@@ -108,8 +109,8 @@ TEST_P(GemmOf, AgreesWithTheDoubleLoopInTheThreePassesOfALayer) {
         const std::vector<float> bias = test::random_values<float>(rng, kernel.n);
         const std::vector<float> mask = test::random_values<float>(rng, kernel.m * kernel.out_stride);
         if (epilogue) {
-          kernel.accumulate = Accumulate::yes, kernel.relu = true, kernel.bias = bias.data();
-          kernel.relu_mask = pass == Pass::to_input ? mask.data() : nullptr;
+          kernel.accumulate = Accumulate::yes, kernel.after.relu = true, kernel.after.bias = bias.data();
+          kernel.after.relu_mask = pass == Pass::to_input ? mask.data() : nullptr;
         }
         const std::vector<double> expected = in_doubles(kernel, result);
         kernel.out = result.data();
@@ -126,7 +127,7 @@ TEST_P(GemmOf, NotANumberIsSeenAndReluKeepsIt) {
   Layer layer(rng, 20, 300, 40);
   layer.x[7 * 300 + 290] = std::nanf("");
   Matmul kernel = layer.product(Pass::forward);
-  kernel.relu = true;
+  kernel.after.relu = true;
   std::vector<float> result(800);
   kernel.out = result.data();
   gemm_on(GetParam(), kernel, {0, 20, 0, 40});
@@ -135,7 +136,7 @@ TEST_P(GemmOf, NotANumberIsSeenAndReluKeepsIt) {
   }
 }
 
-// As PyTorch's threshold_backward: what a ReLU made NaN of is not at most 0.
+// A NaN from a ReLU is not <= 0, so the gradient passes, like in PyTorch's threshold_backward.
 TEST_P(GemmOf, NotANumberInAMaskLetsTheGradientThrough) {
   Rng rng(6);
   for (const auto& [batch, in, out] : {std::array<std::int64_t, 3>{20, 300, 40}, {4, 3, 2}, {30, 2, 50}, {1, 40, 70}}) {
@@ -146,7 +147,7 @@ TEST_P(GemmOf, NotANumberInAMaskLetsTheGradientThrough) {
       mask[i] = std::nanf("");
     }
     std::vector<float> result(mask.size());
-    kernel.relu_mask = mask.data();
+    kernel.after.relu_mask = mask.data();
     kernel.out = result.data();
     gemm_on(GetParam(), kernel, {0, kernel.m, 0, kernel.n});
     for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -155,10 +156,10 @@ TEST_P(GemmOf, NotANumberInAMaskLetsTheGradientThrough) {
   }
 }
 
-// What is packed of one side may not reach into the other's copy, which lies behind it in a workspace that is warm.
+// Packing one side must not overwrite the other side's copy, which follows it in a reused workspace.
 TEST_P(GemmOf, BlocksOfAnyHeightLeaveTheOtherSideAlone) {
   Rng rng(9);
-  const Layer layer(rng, 256, 100, 400);  // rows that are packed, as deep as a block
+  const Layer layer(rng, 256, 100, 400);  // rows that are packed, with the depth of a block
   Matmul kernel = layer.product(Pass::to_weight);
   std::vector<float> result(static_cast<std::size_t>(kernel.m * kernel.out_stride));
   kernel.out = result.data();
@@ -166,7 +167,7 @@ TEST_P(GemmOf, BlocksOfAnyHeightLeaveTheOtherSideAlone) {
   ScratchArena scratch;
   {
     const ScratchScope scope(scratch);
-    scratch.allocate(std::size_t{4} << 20);  // one block, in which neighbours touch
+    scratch.allocate(std::size_t{4} << 20);  // one block, in which neighbours are adjacent
   }
   for (std::int64_t rows = 1; rows <= 200; ++rows) {
     std::fill(result.begin(), result.end(), 0.0F);
@@ -207,8 +208,8 @@ std::vector<float> result_of(core::Isa isa, Matmul kernel, const std::vector<cpu
   return result;
 }
 
-// For more than three columns each output is one chain of fused multiply-adds per block of depths, whatever the tiles:
-// so any number of threads gives the same bits, and so does AVX2 for AVX-512.
+// With more than three columns, each output is one chain of fused multiply-adds per block of depths, whatever the
+// tiles. Any number of threads therefore gives the same bits, and AVX2 gives the same as AVX-512.
 TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
   Rng rng(7);
   for (const core::Isa isa : core::available_isas()) {
@@ -225,7 +226,7 @@ TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
           const std::vector<float> cols = result_of(isa, kernel, {{0, m, 0, n / 3}, {0, m, n / 3, n - n / 3}});
           EXPECT_EQ(whole, rows) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
           EXPECT_EQ(whole, cols) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
-          const bool dots = n <= 3;  // summed by lanes, of which AVX-512 has more
+          const bool dots = n <= 3;  // summed by lanes; AVX-512 has more of these
           if (isa == core::Isa::avx512 && accumulate == Accumulate::no && !dots) {
             EXPECT_EQ(whole, result_of(core::Isa::avx2, kernel, {{0, m, 0, n}}));
           }

@@ -48,7 +48,7 @@ TYPED_TEST(FindInfOf, OneElementAnywhereIsEnough) {
 TYPED_TEST(FindInfOf, NothingIsFoundInNothingNorForgotten) {
   using T = TypeParam;
   GradScale record{.inverse = kInf, .found_inf = 0, .skipped = 0};
-  float found = 1;  // by another optimiser
+  float found = 1;  // set by another optimiser
   launch(test::cpu(), FindInf{.dtype = dtype_of<T>,
                               .unscale = true,
                               .count = 0,
@@ -97,7 +97,7 @@ TEST(GradScale, AMasterStaysUnlessItsParameterIsNotItsRounding) {
   const float master = 1.001F;
   EXPECT_EQ(formula::master_of(master, BFloat16(master)), master);
   EXPECT_EQ(formula::master_of(master, BFloat16(1.5F)), 1.5F);
-  EXPECT_EQ(formula::master_of(1e6F, Half(1e6F)), 1e6F);  // beyond what f16 holds
+  EXPECT_EQ(formula::master_of(1e6F, Half(1e6F)), 1e6F);  // above the range of f16
   EXPECT_TRUE(std::signbit(formula::master_of(0.0F, Half(-0.0F))));
   EXPECT_TRUE(std::isnan(formula::master_of(1.0F, BFloat16(std::nanf("")))));
 }

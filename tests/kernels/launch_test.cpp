@@ -10,7 +10,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/memory.h>
+#include <tandem/kernels/fill.h>
 #include <tandem/kernels/scratch.h>
 #include <tandem/tensor/factories.h>
 
@@ -88,7 +88,7 @@ TEST(Launch, ObserversSeeTheirThreadAlone) {
   const ObserverScope scope(&mine);
   std::jthread([] { zeros({3}); }).join();
   EXPECT_THAT(mine.names(), IsEmpty());
-  std::jthread([state = core::thread_state()] {  // works for this thread
+  std::jthread([state = core::thread_state()] {  // carries this thread's state
     const core::ThreadStateScope carried(state);
     zeros({3});
   })
@@ -115,7 +115,7 @@ TEST(Launch, EmptyResultsNeedNone) {
   EXPECT_THAT(recorder.names(), IsEmpty());
 }
 
-// Each device works on its own lane in a backward pass; all are seen.
+// In a backward pass each device works on a lane of its own. The observer sees all lanes.
 TEST(Launch, BackwardOnSeveralDevicesIsSeenWhole) {
   Tensor a = rand({3}, {.device = "cpu:0"});
   Tensor b = rand({3}, {.device = "cpu:1"});
@@ -149,7 +149,7 @@ TEST(ContextFor, IsOnePerThreadAndDevice) {
   EXPECT_NE(first, elsewhere);
 }
 
-// Objects of a thread are destroyed in the reverse order in which they were made: this one after the contexts.
+// Objects of a thread are destroyed in reverse order of construction: this one after the contexts.
 TEST(ContextFor, WorksWhileItsThreadEnds) {
   static double sum = 0;
   struct ComputesAtTheEnd {
@@ -218,7 +218,7 @@ TEST(ScratchArena, SumsStayBelowTheCeiling) {
   EXPECT_THROW(arena.allocate(2 * kPart), OutOfMemory);
 }
 
-// What earlier, smaller kernels left behind must not stand in the way of one that needs all of it.
+// Memory left by earlier, smaller kernels must not block a kernel that needs all of it.
 TEST(ScratchArena, TheWholeCeilingCanBeHadAfterSmallerUse) {
   ScratchArena arena;
   {

@@ -79,7 +79,7 @@ TEST(Simplify, EmptyStaysEmpty) {
   EXPECT_EQ(simplified({0}, {1}, operand).numel(), 0);
 }
 
-// Every element once, at the same places in the same order, simplified or not.
+// Visits every element once, with the same positions in the same order, simplified or not.
 TEST(ForEachRow, VisitsEveryElementOnce) {
   Rng rng(3);
   for (int round = 0; round < 300; ++round) {

@@ -27,10 +27,10 @@ struct Case {
   Order a = Order::rows, b = Order::rows;
   Accumulate accumulate = Accumulate::no;
   bool bias = false, relu = false;
-  std::int64_t gap = 0;  // between the rows (or columns) of each matrix
+  std::int64_t gap = 0;  // between rows (or columns) of each matrix
 };
 
-// A matrix with elements (i, j) at i * row_stride + j * col_stride.
+// A matrix whose element (i, j) is at i * row_stride + j * col_stride.
 template <class T>
 struct Stored {
   std::vector<T> memory;
@@ -68,7 +68,6 @@ void expect_right(const Case& c, Rng& rng) {
   }
   launch(test::cpu(), Matmul{.dtype = dtype_of<T>,
                              .accumulate = c.accumulate,
-                             .relu = c.relu,
                              .m = m,
                              .n = n,
                              .k = k,
@@ -76,7 +75,7 @@ void expect_right(const Case& c, Rng& rng) {
                              .b = b.matrix(),
                              .out = out.data(),
                              .out_stride = out_stride,
-                             .bias = c.bias ? bias.data() : nullptr});
+                             .after = {.bias = c.bias ? bias.data() : nullptr, .relu = c.relu}});
   ASSERT_LE(test::difference(out, expected, std::sqrt(static_cast<double>(k)) / 3), 2 * test::tolerance<T>())
       << m << " x " << n << " x " << k << (c.a == Order::rows ? " a by rows" : " a by columns")
       << (c.b == Order::rows ? " b by rows" : " b by columns") << " accumulate " << (c.accumulate == Accumulate::yes)
@@ -88,8 +87,8 @@ class MatmulOf : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(MatmulOf, Types);
 
-// 4096 multiply-adds divide plain loops from blocked ones, 64 columns are one strip of a small product, 16 rows one
-// step of a cut.
+// Plain loops end and blocked ones begin at 4096 multiply-adds. 64 columns are one strip of a small product, 16 rows
+// one step of a cut.
 const Sizes kSizes[] = {{1, 1, 1},     {1, 1, 7},     {1, 9, 1},     {11, 1, 1},    {3, 5, 7},      {2, 64, 3},
                         {2, 65, 3},    {3, 127, 2},   {16, 16, 16},  {17, 16, 16},  {16, 17, 16},   {16, 16, 17},
                         {4096, 1, 1},  {1, 4097, 1},  {1, 1, 4096},  {1, 1, 4097},  {1, 5000, 3},   {5000, 1, 3},
@@ -148,7 +147,7 @@ TYPED_TEST(MatmulOf, EmptyResultsAreLeftAlone) {
   }
 }
 
-// Without accumulate, what was in the destination must not be read: it may be a NaN of uninitialised memory.
+// Without accumulate the destination must not be read: it may hold a NaN of uninitialised memory.
 TYPED_TEST(MatmulOf, OverwritesNaN) {
   for (const std::int64_t size : {5, 40}) {
     const std::vector<TypeParam> ones(static_cast<std::size_t>(size * size), 1);
@@ -172,21 +171,21 @@ TYPED_TEST(MatmulOf, PassesNaNOnThroughRelu) {
     a[0] = std::numeric_limits<TypeParam>::quiet_NaN();
     std::vector<TypeParam> out(a.size());
     launch(test::cpu(), Matmul{.dtype = dtype_of<TypeParam>,
-                               .relu = true,
                                .m = size,
                                .n = size,
                                .k = size,
                                .a = {a.data(), size, 1},
                                .b = {b.data(), size, 1},
                                .out = out.data(),
-                               .out_stride = size});
+                               .out_stride = size,
+                               .after = {.relu = true}});
     for (std::int64_t j = 0; j < size; ++j)
       EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(j)])) << size;
     EXPECT_EQ(out[static_cast<std::size_t>(size)], static_cast<TypeParam>(size)) << "rows do not mix";
   }
 }
 
-// As PyTorch's threshold_backward: what a ReLU made NaN of is not at most 0, in its bits neither.
+// A NaN from a ReLU is not <= 0, in its bits either, so the gradient passes, like in PyTorch's threshold_backward.
 TYPED_TEST(MatmulOf, NotANumberInAMaskLetsTheGradientThrough) {
   for (const std::int64_t size : {3, 5, 40}) {
     const std::vector<TypeParam> ones(static_cast<std::size_t>(size * size), 1);
@@ -204,7 +203,7 @@ TYPED_TEST(MatmulOf, NotANumberInAMaskLetsTheGradientThrough) {
                   .b = {ones.data(), size, 1},
                   .out = out.data(),
                   .out_stride = size,
-                  .relu_mask = mask.data()};
+                  .after = {.relu_mask = mask.data()}};
     launch(test::cpu(), kernel);
     std::vector<TypeParam> expected(ones.size(), 0);
     expected[1] = expected[2] = static_cast<TypeParam>(size);
@@ -213,9 +212,9 @@ TYPED_TEST(MatmulOf, NotANumberInAMaskLetsTheGradientThrough) {
     std::vector<TypeParam> a = ones;
     a[0] = std::numeric_limits<TypeParam>::quiet_NaN();
     kernel.a.data = a.data();
-    kernel.relu = true;
-    kernel.relu_mask = nullptr;
-    kernel.relu_bits = bits.data();
+    kernel.after.relu = true;
+    kernel.after.relu_mask = nullptr;
+    kernel.after.relu_bits = bits.data();
     launch(test::cpu(), kernel);
     EXPECT_TRUE(std::isnan(out[0])) << size;
     EXPECT_EQ(bits[0] & 7, 7) << size;

@@ -10,7 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/kernels/norm.h>
+#include <tandem/kernels/batch_norm.h>
+#include <tandem/kernels/layer_norm.h>
 
 #include "kernels/arrays.h"
 
@@ -37,7 +38,7 @@ inline const Cube kCubes[] = {{2, 1, 1},  {3, 5, 1},    {7, 3, 4},  {64, 10, 1},
 
 inline std::string label(const Cube& c) { return fmt::format("{} x {} x {}", c.outer, c.channels, c.inner); }
 
-// ---- the naive loops: group(i) has the statistics of element i, unit(i) its weight and bias ----
+// ---- the naive loops: group(i) is the index of element i's statistics, unit(i) that of its weight and bias ----
 
 struct Naive {
   std::size_t groups, units;

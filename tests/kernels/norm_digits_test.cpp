@@ -8,7 +8,7 @@
 
 #include "kernels/naive_norm.h"
 
-// Where layer norm and batch norm could lose digits; values that are no numbers; 16-bit types.
+// Tests of layer norm and batch norm where digits could be lost, of infinities and NaN, and of 16-bit types.
 
 namespace tandem::kernels {
 namespace {
@@ -18,7 +18,7 @@ class NormDigitsOf : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(NormDigitsOf, Types);
 
-// Around 10^4 with a spread of a few of f32's units in the last place: with a mean in f32 results would be off by 0.1.
+// Values around 10^4 with a spread of a few units in f32's last place: with a mean in f32, results would be off by 0.1.
 TYPED_TEST(NormDigitsOf, ALargeMeanLosesNoDigits) {
   using T = TypeParam;
   Rng rng(7);
@@ -29,7 +29,7 @@ TYPED_TEST(NormDigitsOf, ALargeMeanLosesNoDigits) {
     for (std::int64_t i = 0; i < cube.numel(); ++i)
       in.push_back(T(10'000) + static_cast<T>(rng() % 7) * step);
     Statistics statistics;
-    const double allowed = std::is_same_v<T, float> ? 1e-6 : 1e-8;  // a mean in f64 serves f64 as one in f32 does f32
+    const double allowed = std::is_same_v<T, float> ? 1e-6 : 1e-8;  // f64 has no wider type for its mean
     const auto got = batch_norm<T>(cube, in, nullptr, nullptr, statistics, nullptr, true, 0);
     EXPECT_LE(test::difference(got, naive_forward<T>(by_channel(cube), in, nullptr, nullptr, 0)), allowed);
     const auto rows = static_cast<std::size_t>(cube.channels);
@@ -94,7 +94,7 @@ TYPED_TEST(NormDigitsOf, RowsAndChannelsDoNotMix) {
   EXPECT_FALSE(std::isnan(channels[1]));
 }
 
-// ---- 16 bits: as f32, rounded once ----
+// ---- 16 bits: computed in f32 and rounded once ----
 
 template <class T>
 class NormIn : public ::testing::Test {};

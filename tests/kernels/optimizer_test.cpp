@@ -123,7 +123,7 @@ TYPED_TEST(OptimizerOf, AZeroGradientLeavesAdamInPlace) {
   EXPECT_EQ(param, (std::vector<T>{1, -2}));
 }
 
-// As PyTorch, which leaves the term out: 0 * inf would be NaN.
+// Without weight decay the term is left out, like in PyTorch: 0 * inf would be NaN.
 TYPED_TEST(OptimizerOf, AnInfiniteParameterStaysWithoutWeightDecay) {
   using T = TypeParam;
   const T inf = std::numeric_limits<T>::infinity();
@@ -188,7 +188,7 @@ TYPED_TEST(OptimizerOf, AnInfiniteParameterStaysWithoutWeightDecay) {
   }
 }
 
-// PyTorch's plain momentum does not look at the gradient again: inf - inf would be NaN.
+// PyTorch's plain momentum does not use the gradient a second time: inf - inf would be NaN.
 TYPED_TEST(OptimizerOf, AnInfiniteGradientOfPlainMomentumGivesAnInfiniteParameter) {
   using T = TypeParam;
   std::vector<T> param{1, 1};

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/dropout.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/kernels/random.h>
 
@@ -115,7 +116,7 @@ TEST(RandomFill, TypesAgree) {
 }
 
 TEST(RandomFill, UniformNeverReachesItsEnd) {
-  // So narrow that rounding reaches for the end.
+  // A range so narrow that rounding could reach its end.
   const float low = 1.0f;
   const float high = std::nextafter(low, 2.0f);
   for (const float value : fill<float>(Distribution::uniform, 10000, low, high))
@@ -158,7 +159,7 @@ void drop_out(const std::vector<T>& in, double p, std::vector<T>& out, std::vect
 }
 
 TEST(Dropout, KeepsAndScalesByItsMask) {
-  constexpr std::uint64_t kCarries = 0xffffffff - 100 - 3;  // from the lower half of a counter into the upper one
+  constexpr std::uint64_t kCarries = 0xffffffff - 100 - 3;  // the lower half of a counter carries into the upper one
   StepState state{.random_offset = kCarries};
   for (const std::int64_t count : {1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 8192, 8193, 20003}) {
     test::Rng rng(89);
@@ -188,7 +189,7 @@ TEST(Dropout, KeepsAndScalesByItsMask) {
   }
 }
 
-// A p that no f32 has exactly, and one where the last of the 24 bits decides.
+// Tests a p that f32 does not hold exactly, and one where the last of the 24 bits decides.
 TEST(Dropout, KeepsWhatIsNotBelowP) {
   StepState state;
   constexpr std::int64_t kCount = 50000;

@@ -114,7 +114,7 @@ const OpCase kCases[] = {
 
 TEST(PointwiseCases, AreComplete) { EXPECT_EQ(std::size(kCases), static_cast<std::size_t>(count_)); }
 
-// One launch on random layouts against the double loop; also that what lies between the elements is left alone.
+// Compares one launch on random layouts with the double loop. Memory between the elements must not change.
 template <class T>
 void expect_right(const OpCase& op, const Shape& sizes, Accumulate accumulate, bool simplified, Rng& rng) {
   const bool integers = !std::is_floating_point_v<T>;
@@ -174,7 +174,7 @@ TYPED_TEST(PointwiseOf, EveryOpAgreesWithTheDoubleLoop) {
   }
 }
 
-// A dense launch: the paths with compile-time strides.
+// A dense launch, which takes the paths with compile-time strides.
 template <class T>
 std::vector<T> dense(PointwiseOp op, std::vector<T> a, std::vector<T> b, double scalar = 0, std::vector<T> c = {}) {
   std::vector<T> out(a.size());
@@ -293,7 +293,7 @@ TEST(Pointwise, IntegerPowersWrap) {
   EXPECT_EQ((dense<std::uint8_t>(PointwiseOp::pow, {2, 3}, {9, 6})), (std::vector<std::uint8_t>{0, 729 % 256}));
 }
 
-// 16-bit arithmetic is f32's, rounded once, with and without accumulation.
+// 16-bit arithmetic is f32 arithmetic, rounded once, with and without accumulation.
 template <class T>
 void expect_one_rounding() {
   for (const OpCase& op : kCases) {

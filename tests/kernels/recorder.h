@@ -10,7 +10,7 @@
 
 namespace tandem::test {
 
-/// Copies every launch of the threads it is set on, as a captured step does.
+/// Copies every launch of the threads that it observes, like a captured step.
 class Recorder final : public kernels::LaunchObserver {
  public:
   struct Launch {
@@ -45,7 +45,7 @@ class Recorder final : public kernels::LaunchObserver {
   std::vector<Launch> launches_;
 };
 
-/// `observer` sees this thread's launches for a scope.
+/// During the scope `observer` sees this thread's launches.
 class ObserverScope {
  public:
   explicit ObserverScope(kernels::LaunchObserver* observer) : saved_(core::thread_state().observer) {
@@ -59,7 +59,7 @@ class ObserverScope {
   kernels::LaunchObserver* saved_;
 };
 
-/// The names of what `body` launches, in order.
+/// The names of the kernels that `body` launches, in order.
 template <class Body>
 std::vector<std::string> launches_of(Body&& body) {
   Recorder recorder;

@@ -25,7 +25,7 @@ Shape part(const Shape& whole, std::uint64_t mask, bool chosen) {
   return result;
 }
 
-// What the sum of T is stored in.
+// The type that sums of T are stored in.
 template <class T>
 using SumOf = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
 
@@ -43,7 +43,7 @@ Reduce sum_kernel(std::vector<T>& in, const Layout& in_layout, std::vector<Out>&
   return kernel;
 }
 
-// The elements of `in` where dimensions in `mask` vary, once for each of the others.
+// The sums of `in` over the dimensions in `mask`, one for each index of the other dimensions.
 template <class T>
 std::vector<double> naive_sums(const std::vector<T>& in, const Layout& layout, const Shape& sizes, std::uint64_t mask) {
   Layout out{.strides = Shape::filled(sizes.ndim(), 0)};
@@ -92,7 +92,7 @@ TYPED_TEST(ReduceOf, SumsOverAnyDimensions) {
             expected[o] = (kernel.accumulate == Accumulate::yes ? 5.0 : 0.0) + sums[next++] * kernel.scale;
           },
           out_layout);
-      // Random signs cancel: judge by the size of what is summed.
+      // Terms with random signs cancel, so the tolerance follows the size of the terms.
       const double slack =
           kIntegers ? 0 : test::tolerance<T>() * (1 + 4 * std::sqrt(static_cast<double>(sizes.numel())));
       ASSERT_LE(test::difference(out, expected), slack) << to_string(sizes) << " mask " << mask;
@@ -121,7 +121,7 @@ TEST(Sum, LongOnesLoseNoDigits) {
     EXPECT_NEAR(sum_of(values) / exact, 1, 1e-6) << count;
     EXPECT_NEAR(sum_of(values, 2) / (static_cast<double>(0.1f) * static_cast<double>(count / 2)), 1, 1e-6) << count;
   }
-  // 2^24 + 1 + 1 + ... stands still in f32.
+  // In f32, 2^24 + 1 + 1 + ... does not grow.
   std::vector<float> ones(1 << 17, 1.0f);
   ones[0] = 0x1p24f;
   EXPECT_NEAR(sum_of(ones) / (0x1p24 + 0x1p17), 1, 1e-5);
@@ -168,7 +168,7 @@ TEST(Sum, OfIntegersWrapsAround) {
   EXPECT_EQ(out[0], std::numeric_limits<std::int64_t>::min() + 1);
 }
 
-// As many of the largest as a narrow sum would not hold.
+// The sum of so many largest values exceeds a narrow type.
 TEST(Sum, OfNarrowIntegersIsWide) {
   std::vector<std::uint8_t> bytes(1'000'003, 255);
   EXPECT_EQ(sum_of(bytes), 255.0 * 1'000'003);
@@ -227,7 +227,7 @@ struct Extreme {
   std::vector<std::int64_t> indices;
 };
 
-// Along the middle of a dense [outer, size, inner].
+// Reduces along the middle dimension of a dense [outer, size, inner].
 template <class T>
 Extreme extremes(ReduceOp op, std::vector<T> in, std::int64_t outer, std::int64_t size, std::int64_t inner) {
   std::vector<T> out(static_cast<std::size_t>(outer * inner));
@@ -248,7 +248,7 @@ TYPED_TEST(ReduceOf, MaxAndMinWithTheirFirstPosition) {
   Rng rng(13);
   for (const auto& [outer, size, inner] : std::vector<std::tuple<int, int, int>>{
            {1, 1, 1}, {1, 7, 1}, {3, 5, 1}, {2, 4, 3}, {1, 9, 11}, {5, 1, 2}, {300, 17, 40}, {2, 70000, 1}}) {
-    // Few distinct values, so that there are ties.
+    // Few distinct values cause ties.
     std::vector<T> in = test::random_values<T>(rng, outer * size * inner, 0, 4);
     for (const ReduceOp op : {ReduceOp::max, ReduceOp::min}) {
       const Extreme got = extremes(op, in, outer, size, inner);

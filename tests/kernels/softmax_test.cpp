@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/softmax.h>
 
 #include "kernels/arrays.h"
 
@@ -24,7 +24,7 @@ struct Cube {
 const Cube kCubes[] = {{1, 1, 1}, {1, 7, 1}, {3, 5, 1},   {2, 4, 3}, {1, 10, 9},    {0, 4, 3},
                        {3, 0, 2}, {2, 3, 0}, {64, 10, 1}, {5, 1, 2}, {1, 20001, 1}, {900, 33, 2}};
 
-// body(positions of the elements of one row) for each row.
+// Calls body(positions of the elements of one row) for each row.
 template <class Body>
 void for_each_row(const Cube& cube, Body&& body) {
   for (std::int64_t o = 0; o < cube.outer; ++o) {
@@ -97,7 +97,7 @@ TYPED_TEST(SoftmaxOf, LargeValuesDoNotOverflow) {
   EXPECT_EQ(large[6], TypeParam(0.5));
 }
 
-// Equal terms are where rounding errors add up instead of cancelling.
+// With equal terms rounding errors add up instead of cancelling.
 TYPED_TEST(SoftmaxOf, LongRowsLoseNoDigits) {
   constexpr std::int64_t kSize = 300'000;
   const Cube cube{1, kSize, 1};

@@ -8,22 +8,28 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/kernels/batch_norm.h>
 #include <tandem/kernels/clip.h>
+#include <tandem/kernels/copy.h>
+#include <tandem/kernels/cross_entropy.h>
+#include <tandem/kernels/dropout.h>
 #include <tandem/kernels/elementwise_loss.h>
+#include <tandem/kernels/index.h>
+#include <tandem/kernels/layer_norm.h>
 #include <tandem/kernels/matmul.h>
-#include <tandem/kernels/memory.h>
-#include <tandem/kernels/norm.h>
+#include <tandem/kernels/nll_loss.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/random.h>
 #include <tandem/kernels/reduce.h>
 #include <tandem/kernels/scan.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/softmax.h>
 
 #include "kernels/arrays.h"
 #include "support/thread_count.h"
 
-// Every kernel that splits its work, well above the size from which it does: the same bits for any number of threads.
+// Tests every kernel that splits its work, well above the size at which it splits: any number of threads gives the same
+// bits.
 
 namespace tandem::kernels {
 namespace {
@@ -38,7 +44,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-// Inputs with many magnitudes, so that another order of additions shows.
+// Values of many magnitudes, which reveal another order of additions.
 template <class T>
 std::vector<T> values(std::int64_t count, std::uint64_t seed) {
   Rng rng(seed);
@@ -93,7 +99,6 @@ Bytes matmul(std::int64_t m, std::int64_t n, std::int64_t k, bool transposed) {
   const auto bias = values<T>(n, 8);
   launch(test::cpu(), Matmul{.dtype = dtype_of<T>,
                              .accumulate = transposed ? Accumulate::yes : Accumulate::no,
-                             .relu = !transposed,
                              .m = m,
                              .n = n,
                              .k = k,
@@ -101,7 +106,7 @@ Bytes matmul(std::int64_t m, std::int64_t n, std::int64_t k, bool transposed) {
                              .b = {b.data(), transposed ? 1 : n, transposed ? k : 1},
                              .out = out.data(),
                              .out_stride = n,
-                             .bias = bias.data()});
+                             .after = {.bias = bias.data(), .relu = !transposed}});
   return bytes_of(out);
 }
 

@@ -21,8 +21,8 @@
 
 #include "kernels/recorder.h"
 
-// A training step is nothing but its launches: recorded once and run again on the same memory, it does the same to the
-// bit, and with StepState moved on it is the next step. Captured steps stand on this.
+// A training step consists only of its launches. Recorded once and run again on the same memory, these give the same
+// bits. With StepState advanced, they are the next step. Captured steps rely on this.
 
 namespace tandem {
 namespace {
@@ -37,11 +37,11 @@ constexpr bool kFreedMemoryIsKept = false;
 constexpr bool kFreedMemoryIsKept = true;
 #endif
 
-/// Takes all blocks that the caches hold, so that memory which a recorded step used for a moment belongs to the test.
+/// Takes all blocks from the caches, so that the test owns memory that a recorded step used temporarily.
 class DrainedCaches {
  public:
   DrainedCaches() {
-    // One size of each class: multiples of 64, from 1024 on four per doubling.
+    // One size per class: multiples of 64; from 1024 on, four per doubling.
     for (std::size_t bytes = 64; bytes <= (std::size_t{1} << 20);
          bytes += bytes < 1024 ? 64 : std::bit_floor(bytes) / 4) {
       const std::uint64_t before = cpu_memory_stats().system_allocations;
@@ -54,7 +54,7 @@ class DrainedCaches {
     for (const auto& [memory, bytes] : blocks_)
       detail::cpu_free(memory, bytes);
   }
-  /// Overwrites them with NaNs: a replay must not depend on what a step left behind.
+  /// Overwrites the blocks with NaNs: a replay must not depend on what a step left there.
   void poison() const {
     for (const auto& [memory, bytes] : blocks_)
       std::memset(memory, 0xff, bytes);
@@ -65,7 +65,7 @@ class DrainedCaches {
   std::vector<std::pair<void*, std::size_t>> blocks_;
 };
 
-/// The bytes of some memory, to be put back.
+/// Saves the bytes of memory so that they can be restored.
 class Snapshot {
  public:
   void add(void* memory, std::size_t bytes) {
@@ -90,7 +90,7 @@ struct Batch {
   Tensor y = randint(0, 7, {33});
 };
 
-/// What lives from step to step: parameters, gradients, and what the optimiser keeps.
+/// The memory that persists between steps: parameters, gradients, and the optimiser's state.
 template <class Kernel>
 Snapshot persistent(const std::vector<Tensor>& parameters, const Recorder& recorder) {
   Snapshot snapshot;
@@ -145,7 +145,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
   const GeneratorScope draws(generator);
   const std::vector<Tensor> parameters = model.net.parameters();
   Batch batch;
-  const Batch other;  // made before the step is recorded: afterwards it might lie in memory that a replay writes
+  const Batch other;  // made before recording; later it might lie in memory that a replay writes
   Tensor loss;
   const auto step = [&] {
     optimizer.zero_grad();
@@ -157,7 +157,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
   for (int warm_up = 0; warm_up < 2; ++warm_up)
     step();
 
-  Recorder dry_run;  // only to find the optimiser's memory
+  Recorder dry_run;  // only finds the optimiser's memory
   {
     const ObserverScope scope(&dry_run);
     step();
@@ -177,7 +177,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
   const float* recorded_loss = loss.data<float>();
   const float loss_value = *recorded_loss;
 
-  // The next eager step, on other data and with another learning rate.
+  // Take the next eager step, on other data and with another learning rate.
   kernels::StepState& state = step_state<Kernel>(recorder);
   const kernels::StepState state_now = state;
   const auto x_now = batch.x.template to_vector<float>();
@@ -190,7 +190,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
   step();
   const auto next_weights = values_of(parameters);
   const float next_loss = loss.item<float>();
-  loss = Tensor();  // nothing may live on in memory that a replay writes
+  loss = Tensor();  // no tensor may stay in memory that a replay writes
 
   const DrainedCaches caches;
   EXPECT_GT(caches.size(), 0u);

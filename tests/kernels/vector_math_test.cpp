@@ -9,8 +9,8 @@
 
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
-// The f32 rows of Pointwise of every instruction set that this machine has: how far their functions are from the exact
-// ones, and that a result depends neither on where an element stands nor on the strides.
+// Tests of the f32 rows of Pointwise for every instruction set of this machine: the distance of functions from the
+// exact values, and that a result depends neither on the element's position nor on the strides.
 
 namespace tandem::kernels {
 namespace {
@@ -35,7 +35,7 @@ std::vector<float> values_of(core::Isa isa, PointwiseOp op, const std::vector<fl
   return y;
 }
 
-// |got - exact| in units of the last place of a float that is near `exact`.
+// |got - exact| in units in the last place of a float near `exact`.
 double ulps(float got, double exact) {
   if (std::isnan(exact) || std::isnan(got)) return std::isnan(exact) && std::isnan(got) ? 0 : kInf;
   if (static_cast<double>(got) == exact) return 0;
@@ -67,7 +67,7 @@ const Function kFunctions[] = {
 
 class VectorMathOf : public ::testing::TestWithParam<core::Isa> {};
 
-// Every 4099th float of all: of each exponent some 2000.
+// Tests every 4099th float: some 2000 of each exponent.
 TEST_P(VectorMathOf, IsWithinTwoUnitsInTheLastPlace) {
   std::vector<float> x;
   for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 4099) {
@@ -109,7 +109,7 @@ TEST_P(VectorMathOf, IsRightAtTheEndsOfItsDomain) {
   EXPECT_EQ(values_of(GetParam(), PointwiseOp::exp, {-104.0F})[0], 0);
 }
 
-// Far below 0 its factor Phi(x) has all its digits, too, as long as it is no denormal number.
+// gelu's factor Phi(x) keeps all its digits far below 0, unless it is denormal.
 TEST_P(VectorMathOf, GeluKeepsItsDigitsInTheLowerTail) {
   std::vector<float> x;
   for (int i = 0; i < 20000; ++i) {
@@ -122,7 +122,7 @@ TEST_P(VectorMathOf, GeluKeepsItsDigitsInTheLowerTail) {
   }
 }
 
-// The same 64 elements as one row, and cut anywhere, with gaps, against the direction, as broadcast neighbours.
+// Computes the same 64 elements as one row, cut anywhere, with gaps, in reverse order, and as broadcast neighbours.
 TEST_P(VectorMathOf, AResultDependsOnItsElementAlone) {
   constexpr std::int64_t kCount = 64;
   std::vector<float> g, x;
@@ -166,7 +166,7 @@ TEST_P(VectorMathOf, AResultDependsOnItsElementAlone) {
 INSTANTIATE_TEST_SUITE_P(Isas, VectorMathOf, ::testing::ValuesIn(core::available_isas()),
                          [](const auto& isa) { return core::to_string(isa.param); });
 
-// What is no vector formula is plain arithmetic: the same bits for every instruction set.
+// Ops without a vector formula use plain arithmetic: the same bits for every instruction set.
 TEST(PointwiseRows, PlainArithmeticIsTheSameForEveryInstructionSet) {
   std::vector<float> a, b;
   for (int i = 0; i < 1003; ++i) {

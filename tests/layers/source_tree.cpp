@@ -23,7 +23,7 @@ std::string_view trim_left(std::string_view text) {
   return first == std::string_view::npos ? std::string_view() : text.substr(first);
 }
 
-// An include line's path, empty for any other line.
+// The path of an include line; empty for any other line.
 Include parse_include(std::string_view line) {
   line = trim_left(line);
   if (!line.starts_with('#')) return {};
@@ -49,7 +49,7 @@ SourceFile parse_source(const std::string& path, const std::string& text) {
   return file;
 }
 
-// The words of the first tandem_layer(...) in a CMakeLists.txt, comments left out; empty where there is none.
+// The words of the first tandem_layer(...) in a CMakeLists.txt, without comments; empty if none exists.
 std::vector<std::string> layer_arguments(const std::string& text) {
   std::string code;
   std::istringstream lines(text);
@@ -73,17 +73,18 @@ void parse_layer(const std::string& folder, const std::string& text, SourceTree&
   if (words.empty()) return;
   Layer& layer = tree.layers[folder];
   std::set<std::string>* list = nullptr;
+  std::string ending;
   for (const std::string& word : words) {
-    if (word == "PUBLIC_HEADERS") {
+    if (word == "PUBLIC_HEADERS" || word == "FAMILIES") {
       list = &layer.public_headers;
-    } else if (word == "INTERNAL_HEADERS") {
-      list = &layer.internal_headers;
+      ending = word == "FAMILIES" ? ".h" : "";
     } else if (word == "BRIDGE_HEADERS") {
       list = &layer.bridge_headers;
+      ending = "";
     } else if (word == "SOURCES" || word == "LINK" || word == "HEADER_ONLY") {
       list = nullptr;
     } else if (list != nullptr) {
-      list->insert(folder + "/" + word);
+      list->insert(folder + "/" + word + ending);
     }
   }
 }

@@ -13,8 +13,8 @@ namespace tandem::layers {
 
 struct Include {
   int line = 0;
-  std::string path;     // what stands between the brackets or quotes
-  bool quoted = false;  // "..." and not <...>
+  std::string path;     // the text between the brackets or quotes
+  bool quoted = false;  // "..." instead of <...>
 };
 
 struct SourceFile {
@@ -22,15 +22,14 @@ struct SourceFile {
   int lines = 0;
   std::vector<Include> includes;
 
-  /// The folder at the top: "core" for core/cuda/device.cpp, empty for tandem.h.
+  /// The top folder: "core" for core/cuda/device.cpp, empty for tandem.h.
   std::string layer() const;
   bool is_header() const;
 };
 
-/// What one layer's CMakeLists.txt declares.
+/// The declarations in the CMakeLists.txt of one layer.
 struct Layer {
   std::set<std::string> public_headers;
-  std::set<std::string> internal_headers;
   std::set<std::string> bridge_headers;
 };
 
@@ -39,7 +38,7 @@ struct SourceTree {
   std::map<std::string, Layer> layers;  // every folder with a tandem_layer(...)
 };
 
-/// Texts by path, as they are on the disk: C++ and CUDA sources and the CMakeLists.txt files, build folders left out.
+/// The texts on disk by path: C++ and CUDA sources and the CMakeLists.txt files, without build folders.
 std::map<std::string, std::string> read_texts(const std::filesystem::path& root);
 
 SourceTree parse_tree(const std::map<std::string, std::string>& texts);

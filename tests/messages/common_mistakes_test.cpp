@@ -11,8 +11,8 @@
 
 #include "support/gpu.h"
 
-// The commonest mistakes, in one list: what a user reads. A text says where (layer or parameter by its name), what was
-// expected, what came, and what to do; and it fits on a screen.
+// A list of the most common mistakes with the messages that users read. A message names the place (a layer or
+// parameter), the expected and the actual value, and the fix; and it fits on a screen.
 
 namespace tandem {
 namespace {
@@ -44,7 +44,7 @@ struct Holds : nn::Module<Holds> {
   Parameter p;
 };
 
-// What most of them go wrong with.
+// Objects with which most of the mistakes are made.
 struct Scene {
   Net net;
   Words words;

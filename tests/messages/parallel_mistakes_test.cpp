@@ -15,7 +15,8 @@
 
 #include <tandem/tandem.h>
 
-// The commonest mistakes of those who train on several devices (docs/articles.md), in one list: what a user reads.
+// A list of the most common mistakes in training on several devices (docs/articles.md), with the messages that users
+// read.
 
 namespace tandem {
 namespace {
@@ -33,7 +34,7 @@ struct Net : nn::Module<Net> {
   Tensor forward(const Tensor& x) const { return uses_both ? fc2(relu(fc1(x))) : fc1(x); }
 };
 
-// A wrapper has no members of what it wraps, which a compiler says; module() has them.
+// A wrapper lacks the members of the wrapped model, so the compiler reports their use; module() returns that model.
 template <class T>
 concept HasFc1 = requires(const T& model) { model.fc1; };
 static_assert(HasFc1<Net>);
@@ -49,7 +50,7 @@ StateDict prefixed(const StateDict& state, const std::string& prefix) {
   return named;
 }
 
-// Runs `body` with variables of the environment, as a launcher sets them.
+// Runs `body` with environment variables set as by a launcher.
 void with_variables(const std::vector<std::pair<const char*, const char*>>& variables,
                     const std::function<void()>& body) {
   for (const auto& [name, value] : variables) {
@@ -291,7 +292,7 @@ TEST_P(ParallelMistake, IsExplained) {
 INSTANTIATE_TEST_SUITE_P(List, ParallelMistake, ::testing::ValuesIn(kMistakes),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// ---- what is a mistake elsewhere, and none here ----
+// ---- mistakes in other frameworks that work here ----
 
 TEST(NoMistake, AWrappedModelWasSaved) {
   Net net;

@@ -26,7 +26,7 @@ using Values = std::vector<double>;
 
 const Tensor kInput = tensor({-30.0, -3.0, -0.5, 0.0, 0.25, 1.0, 30.0}, {.dtype = DType::f64});
 
-// The layer's values and those of the formula, element by element.
+// Compares the layer's values with the formula's, element by element.
 template <class Layer>
 void expect_formula(const Layer& layer, const std::function<double(double)>& formula) {
   SCOPED_TRACE(layer.type_name());

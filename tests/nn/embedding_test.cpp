@@ -16,7 +16,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// The table of vectors. Values and gradients against PyTorch's: tests/golden, family norm.
+// Tests of the table of vectors. Comparisons of values and gradients with PyTorch's are in tests/golden, family norm.
 
 namespace tandem {
 namespace {

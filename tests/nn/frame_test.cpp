@@ -19,7 +19,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// Replicas: one module on several threads, each with parameters of its own.
+// Tests of replicas: one module on several threads, each with parameters of its own.
 
 namespace tandem {
 namespace {
@@ -35,7 +35,7 @@ using Values = std::vector<double>;
 
 constexpr int kPasses = 100;
 
-// A frame that binds every parameter to a leaf of its own with other values.
+// A frame that binds every parameter to a new leaf with other values.
 struct Replica {
   Frame frame;
   std::vector<Tensor> parameters;
@@ -49,7 +49,7 @@ struct Replica {
   }
 };
 
-// The same arithmetic without a module.
+// The arithmetic of Mlp without a module.
 Tensor by_hand(const std::vector<Tensor>& p, const Tensor& x) { return linear(linear_relu(x, p[0], p[1]), p[2], p[3]); }
 
 std::vector<Values> gradients(const std::vector<Tensor>& parameters) {
@@ -93,7 +93,7 @@ TEST(Frame, GradientsGoToWhatStoodIn) {
     const FrameScope scope(replica.frame);
     loss = model(x).sum();
   }
-  loss.backward();  // outside: the graph knows tensors, not slots
+  loss.backward();  // outside the frame: the graph holds tensors, not slots
   EXPECT_EQ(gradients(replica.parameters), gradients_by_hand(replica, x));
   for (const Tensor& p : model.parameters()) {
     EXPECT_FALSE(p.grad().defined());
@@ -106,7 +106,7 @@ TEST(Frame, MayBindResultsOfOps) {
   Frame frame;
   std::vector<Tensor> sent;
   for (const Tensor& slot : model.parameters()) {
-    sent.push_back(slot * 2);  // recorded: the gradient comes back to the slot
+    sent.push_back(slot * 2);  // recorded: the gradient flows back to the slot
     frame.bind(slot, sent.back());
   }
   Tensor loss;
@@ -252,7 +252,7 @@ TEST(FrameThreads, SequentialsAndFusedLayers) {
         for (int pass = 0; pass < kPasses; ++pass) {
           EXPECT_EQ(model(x).to_vector<double>(), by_hand(replica->parameters, x).to_vector<double>());
         }
-        model(x).sum().backward();  // inside the frame this time
+        model(x).sum().backward();  // this time inside the frame
       });
     }
   }
@@ -261,7 +261,7 @@ TEST(FrameThreads, SequentialsAndFusedLayers) {
   }
 }
 
-// The replica's losses meet on one device: their gradients are summed into the module.
+// The replicas' losses are joined on one device. Their gradients are summed into the module.
 TEST(FrameThreads, RecordedReplicasAddUpInTheModule) {
   const Mlp model;
   const Tensor x = randn({8, 4});

@@ -64,7 +64,7 @@ TEST(Freezing, TheHeadIsTrainedAlone) {
   EXPECT_FALSE(model.fc1(input()).requires_grad()) << "nothing is recorded for what is frozen";
 }
 
-// The same as an optimiser that never heard of what is frozen, and one that starts with it when it is trained.
+// A frozen parameter resumes like one of an optimiser that never saw it frozen, or that starts when it is trained.
 TEST(Freezing, OptimizersGoOnWhenItIsTrainedAgain) {
   for (const bool late : {false, true}) {
     SCOPED_TRACE(late ? "frozen when the optimiser was made" : "frozen afterwards");
@@ -126,7 +126,7 @@ TEST(Freezing, DropsTheGradientSoThatNoStepIsTaken) {
   EXPECT_FALSE(model.fc1.weight.grad().defined());
 }
 
-// As PyTorch: who is frozen accumulates nothing.
+// As in PyTorch, a frozen parameter accumulates no gradient.
 TEST(Freezing, AGraphFromBeforeDeliversNothing) {
   const Mlp model;
   int calls = 0;
@@ -160,7 +160,7 @@ TEST(Freezing, FrozenParametersAreChangedInPlaceFreely) {
 TEST(Freezing, AChangeOfWhatAGraphSavedIsNoticed) {
   Mlp model;
   model.fc2.requires_grad_(false);
-  const Tensor loss = model(input()).sum();  // saves fc2's weight for the gradient of fc1
+  const Tensor loss = model(input()).sum();  // saves fc2's weight to compute the gradient of fc1
   model.fc2.weight.mul_(2);
   EXPECT_THROW(loss.backward(), AutogradError);
 }
@@ -200,7 +200,7 @@ TEST(Freezing, OfAModuleWithoutParametersDoesNothing) {
   EXPECT_NO_THROW(layer.requires_grad_(false));
 }
 
-// ---- recorded changes in place of memory that a leaf had ----
+// ---- recorded in-place changes of a leaf's memory ----
 
 TEST(FrozenLeaf, MayBecomeTheResultOfAnOpInPlace) {
   Tensor x = ones({3}, {.requires_grad = true});

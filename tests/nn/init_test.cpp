@@ -27,13 +27,13 @@ using test::message_of;
 
 using Values = std::vector<double>;
 
-// Draws leave the limits about once in a million times; the seed is fixed, so that they either do or don't.
+// Draws leave these limits about once in a million times. The seed is fixed, so the result does not vary.
 constexpr double kSigmas = 5;
 
 struct Sample {
   double mean = 0;
   double std = 0;
-  double largest = 0;  // by magnitude
+  double largest = 0;  // largest magnitude
   double count = 0;
 };
 
@@ -136,7 +136,7 @@ TEST_F(Init, NormalQuantileInvertsTheDistributionFunction) {
   const auto below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
   for (int step = -37 * 8; step < 6 * 8; ++step) {
     const double x = step / 8.0;
-    const double rounding = x > 0 ? 3e-16 * std::exp(x * x / 2) : 0;  // of a probability close to 1
+    const double rounding = x > 0 ? 3e-16 * std::exp(x * x / 2) : 0;  // rounding error of a probability close to 1
     EXPECT_NEAR(nn::detail::normal_quantile(below(x)), x, 1e-14 * std::max(1.0, std::abs(x)) + rounding) << x;
   }
   EXPECT_EQ(nn::detail::normal_quantile(0.5), 0);
@@ -147,7 +147,7 @@ TEST_F(Init, TruncNormalStaysInsideAndHasTheDistribution) {
   const Sample s = sample_of(nn::init::trunc_normal_(w));
   EXPECT_LE(s.largest, 2);
   EXPECT_GE(s.largest, 1.99);
-  // Between -c and c: variance 1 - 2 c phi(c) / (2 Phi(c) - 1).
+  // The variance of the interval (-c, c) is 1 - 2 c phi(c) / (2 Phi(c) - 1).
   const double variance = 1 - 4 * std::exp(-2.0) / std::sqrt(2 * std::numbers::pi) / std::erf(std::sqrt(2.0));
   EXPECT_NEAR(s.std, std::sqrt(variance), kSigmas * std::sqrt(0.5 / s.count));
   EXPECT_NEAR(s.mean, 0, kSigmas / std::sqrt(s.count));
@@ -169,7 +169,7 @@ TEST_F(Init, TruncNormalTakesAnyInterval) {
     EXPECT_LE(range().second, high);
     EXPECT_NE(range().first, range().second);
   }
-  // Beyond c the mean is c + 1 / c, nearly.
+  // Beyond c the mean is approximately c + 1 / c.
   nn::init::trunc_normal_(w, 0, 1, 30, kInf);
   EXPECT_NEAR(sample_of(w).mean, 30 + 1 / 30.0, 2e-3);
 }
@@ -214,7 +214,8 @@ TEST_F(Init, OrthogonalRowsOrColumns) {
   EXPECT_THROW(nn::init::orthogonal_(whole), DTypeError);
 }
 
-// Uniform among all: each element of a square one has mean 0 and variance 1 / n, and signs are not fixed.
+// All orthogonal matrices are equally likely: each element of a square one has mean 0 and variance 1 / n, and signs
+// vary.
 TEST_F(Init, OrthogonalIsDrawnUniformly) {
   Tensor w = empty({3, 3}, {.dtype = DType::f64});
   constexpr int kDraws = 4000;
@@ -233,7 +234,7 @@ TEST_F(Init, OrthogonalIsDrawnUniformly) {
   }
 }
 
-// ---- what they have in common ----
+// ---- shared behaviour ----
 
 TEST_F(Init, NothingIsRecordedAndParametersStayParameters) {
   nn::Linear layer(4, 4);

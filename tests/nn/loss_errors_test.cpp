@@ -16,7 +16,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// What losses say about wrong use, word for word.
+// Tests of the exact error messages of losses.
 
 namespace tandem {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "support/message.h"
 
-// Losses as modules, in every floating point type, and where their numbers end.
+// Tests of losses as modules, in every floating point type and at extreme values.
 
 namespace tandem {
 namespace {
@@ -91,7 +91,7 @@ TEST(LossModules, KeepTheirWeightsAsBuffers) {
   EXPECT_EQ(other.weight.to_vector<double>(), (Values{0.5, 2, 1}));
 }
 
-// Nothing to train: it need not be registered.
+// A loss has nothing to train, so it need not be registered.
 TEST(LossModules, MayBeCalledWithinAModelThatDoesNotKnowThem) {
   struct Model : nn::Module<Model> {
     nn::Linear fc = child("fc", nn::Linear(2, 3));
@@ -148,7 +148,7 @@ TEST(LossStability, LogitsOfAnySize) {
     loss.sum().backward();
     EXPECT_EQ(logits.grad().to_vector<double>(), (Values{0, 0, 1, -1}));
   }
-  // Far from zero the loss is exp(-|x|), not 0: no digits are lost.
+  // Far from zero the loss is exp(-|x|), not 0: no digits may be lost.
   const Tensor small = binary_cross_entropy_with_logits(tensor({-30.0}), tensor({0.0}));
   EXPECT_NEAR(small.item() / std::exp(-30.0), 1, 1e-6);
 }

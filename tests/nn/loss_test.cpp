@@ -15,7 +15,7 @@
 
 #include "support/message.h"
 
-// Losses against naive loops in double precision, and where numbers end.
+// Tests of losses against naive loops in double precision, and at extreme values.
 
 namespace tandem {
 namespace {
@@ -63,7 +63,7 @@ TEST(CrossEntropy, EqualsTheNaiveLoop) {
       const auto t = target.to_vector<std::int64_t>();
       Values each;
       for (std::int64_t row = 0; row < rows; ++row) {
-        // Of the differences to the target's logit: log(sum(exp)) - z would lose the digits of a small loss.
+        // Sum differences to the target's logit: log(sum(exp)) - z would lose the digits of a small loss.
         const std::int64_t own = t[static_cast<std::size_t>(row)];
         const double* of_row = &z[static_cast<std::size_t>(row * classes)];
         double others = 0;
@@ -100,7 +100,7 @@ TEST(Mse, EqualsTheNaiveLoop) {
   }
 }
 
-// ---- where numbers end ----
+// ---- extreme values ----
 
 Tensor row(const Values& values, DType dtype) {
   Tensor made = from_data(values, {1, static_cast<std::int64_t>(values.size())}).to(dtype);
@@ -126,7 +126,7 @@ TEST(CrossEntropy, LargeLogitsStayFinite) {
   }
 }
 
-// A class that is masked out has probability zero.
+// A masked class has probability zero.
 TEST(CrossEntropy, MinusInfinityIsProbabilityZero) {
   const Tensor logits = row({0, -kInf, 0}, DType::f64);
   const Tensor loss = cross_entropy(logits, tensor({0}));
@@ -180,7 +180,7 @@ TEST(Loss, TheMeanOfNothingIsNanAndTheSumIsZero) {
   EXPECT_EQ(mse_loss(zeros({0}), zeros({0}), Reduction::sum).item(), 0);
 }
 
-// What PyTorch 2 gives; the other losses want one type there, too.
+// Expects PyTorch 2's result. PyTorch's other losses require equal types.
 TEST(Regression, TypesArePromotedWherePyTorchPromotes) {
   const Tensor x = tensor({0.5, 0.25}, {.requires_grad = true});
   using Loss = Tensor (*)(const Tensor&, const Tensor&);

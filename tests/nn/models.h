@@ -49,7 +49,7 @@ inline std::vector<std::string> names_of(const StateDict& state) {
   return names;
 }
 
-/// The values of all parameters, one after the other.
+/// The values of all parameters in order.
 inline std::vector<std::vector<double>> values_of(const nn::ModuleBase& module) {
   std::vector<std::vector<double>> all;
   for (const Tensor& p : module.parameters()) {

@@ -174,7 +174,7 @@ TEST(NamedSequential, GivesItsLayersWithTheirType) {
   EXPECT_EQ(message_of<ConfigError>([&] { net.get<nn::Linear>(2); }), "Sequential: there is no module 2, it holds 2");
 }
 
-// No constructor of its own: an aggregate.
+// An aggregate: it has no constructor of its own.
 struct Plain : nn::Module<Plain> {
   nn::Linear fc = child("fc", nn::Linear(2, 2));
   Tensor forward(const Tensor& x) const { return fc(x); }

@@ -19,7 +19,7 @@
 #include "models.h"
 #include "support/message.h"
 
-// C++ objects move about; what they are parts of does not notice.
+// Tests that moving C++ objects does not disturb the tree they belong to.
 
 namespace tandem {
 namespace {
@@ -36,7 +36,7 @@ static_assert(std::is_nothrow_move_constructible_v<nn::Linear> && std::is_move_a
 
 Tensor input() { return arange(8.0).reshape({2, 4}) * 0.1; }
 
-// All that a user sees of a model.
+// Checks everything that a user sees of a model.
 void expect_works(Mlp& model, const std::vector<double>& output) {
   EXPECT_EQ(model(input()).to_vector<double>(), output);
   EXPECT_THAT(names_of(model.named_parameters()), ElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"));
@@ -76,7 +76,7 @@ TEST(ModuleMove, Swap) {
   expect_works(b, of_a);
 }
 
-// A layer takes the place of another, as assigning an attribute does in Python.
+// Assignment replaces a layer, like assigning an attribute in Python.
 TEST(ModuleMove, AChildIsReplacedInItsTree) {
   Mlp a;
   a.fc2 = nn::Linear(8, 5);
@@ -127,7 +127,7 @@ TEST(ModuleMove, OutOfAFunction) {
   const auto make = [&] {
     Mlp model;
     output = model(input()).to_vector<double>();
-    return std::optional<Mlp>(std::move(model));  // no elision
+    return std::optional<Mlp>(std::move(model));  // prevents elision
   };
   auto made = make();
   expect_works(*made, output);
@@ -243,7 +243,7 @@ TEST(ModuleMove, ChildrenSurviveTheirParent) {
   EXPECT_EQ(parent.body.path(), "body") << "and may be adopted again";
 }
 
-// ---- what is left behind ----
+// ---- moved-from modules ----
 
 TEST(MovedFromModule, SaysSo) {
   Mlp model;

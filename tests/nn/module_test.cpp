@@ -169,7 +169,7 @@ TEST(ModuleRegistration, LateChildrenAndParametersCount) {
   EXPECT_EQ(model(ones({1, 2})).shape(), (Shape{1, 3}));
 }
 
-// ---- layers that nobody registered ----
+// ---- unregistered layers ----
 
 TEST(UnregisteredLayer, WithParametersIsAnError) {
   struct Forgot : nn::Module<Forgot> {
@@ -206,7 +206,7 @@ TEST(UnregisteredLayer, WithoutParametersIsFine) {
   EXPECT_NO_THROW(Model()(ones({1, 2})));
 }
 
-// It would drop in evaluation too: eval() does not reach it.
+// eval() would not reach the layer, so it would drop elements in evaluation too.
 TEST(UnregisteredLayer, DropoutIsRefused) {
   struct Model : nn::Module<Model> {
     nn::Dropout drop{0.5};
@@ -240,7 +240,7 @@ TEST(UnregisteredLayer, IsFoundByTheLayersThatItCalls) {
             "trained. Register it: child(\"name\", Mlp(...)), and call it as a function");
 }
 
-// A teacher, or the target of a moving average: nothing would be trained anyway.
+// Useful for a teacher, or the target of a moving average: nothing would be trained anyway.
 TEST(UnregisteredLayer, FrozenOrWithoutRecordingIsFine) {
   struct Model : nn::Module<Model> {
     nn::Linear fc = child("fc", nn::Linear(4, 3));

@@ -19,7 +19,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// Moving a module to another device or dtype, in the middle of training too.
+// Tests of moving a module to another device or dtype, also in the middle of training.
 
 namespace tandem {
 namespace {
@@ -195,7 +195,7 @@ TEST(TrainingWhileMoving, IsEqualToNeverMoving) {
   expect_moving_changes_nothing<Mlp>();
 }
 
-// One parameter of exactly 256 bytes: after two moves its elements are likely to be where they were before.
+// One parameter of exactly 256 bytes: after two moves its elements are likely to have their old address again.
 struct Small : nn::Module<Small> {
   Parameter weight = parameter("weight", randn({16, 4}));
   Tensor forward(const Tensor& x) const { return linear(x, weight); }

@@ -19,7 +19,7 @@
 #include "models.h"
 #include "support/message.h"
 
-// Walking a tree of modules, asking it and printing it.
+// Tests of walking, querying and printing a tree of modules.
 
 namespace tandem {
 namespace {
@@ -51,7 +51,7 @@ struct Tied : nn::Module<Tied> {
   Tied() { tie(decode.weight, encode.weight); }
 };
 
-// `levels` Sequentials, one in the other, around a Linear.
+// Nests `levels` Sequentials around a Linear.
 nn::Sequential deep(int levels) {
   nn::Sequential net(nn::Linear(2, 2));
   for (int i = 1; i < levels; ++i) {

@@ -18,7 +18,8 @@
 #include "models.h"
 #include "support/message.h"
 
-// The normalising layers. Values and running statistics against PyTorch's: tests/golden, family norm.
+// Tests of the normalising layers. Comparisons of values and running statistics with PyTorch's are in tests/golden,
+// family norm.
 
 namespace tandem {
 namespace {
@@ -32,7 +33,7 @@ using Values = std::vector<double>;
 
 Tensor matrix(const std::vector<float>& values, const Shape& sizes) { return from_data(values, sizes); }
 
-/// enc.bn and enc.norm: what messages say inside a model.
+/// The layers enc.bn and enc.norm, as messages name them inside a model.
 struct Encoder : nn::Module<Encoder> {
   nn::BatchNorm1d bn = child("bn", nn::BatchNorm1d(4));
   nn::LayerNorm norm = child("norm", nn::LayerNorm(4));
@@ -207,7 +208,7 @@ TEST(BatchNorm1d, MessagesNameTheLayer) {
   EXPECT_EQ(model.enc.bn.running_mean.to_vector<double>(), Values(4, 0.0));
 }
 
-// ---- both ----
+// ---- both layers ----
 
 TEST(NormLayers, WorkInSixteenBits) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -240,7 +241,7 @@ TEST(NormLayers, AreTrained) {
   manual_seed(3);
   nn::Sequential net(nn::BatchNorm1d(3), nn::Linear(3, 8), nn::LayerNorm(8), nn::Linear(8, 1));
   optim::SGD sgd(net.parameters(), {.lr = 0.05});
-  const Tensor x = randn({64, 3}) * 100 + 1000;  // far from what a Linear likes
+  const Tensor x = randn({64, 3}) * 100 + 1000;  // a range that a Linear trains badly on
   const Tensor target = ((x - 1000) / 100).sum({1}, true);
   double first = 0;
   double last = 0;

@@ -34,7 +34,7 @@ std::vector<std::string> names(const nn::StateDict& state) {
   return all;
 }
 
-// The state of another model as values of its own.
+// Copies the state of another model.
 nn::StateDict copy_of(const nn::StateDict& state) {
   nn::StateDict copy;
   for (const auto& [name, value] : state) {

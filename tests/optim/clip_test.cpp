@@ -25,7 +25,7 @@ using test::message_of;
 
 using Values = std::vector<double>;
 
-// Leaves of several sizes and kinds with random gradients; packed or not.
+// Leaves of several sizes and kinds with random gradients, packed or not.
 std::vector<Tensor> with_gradients(bool packed, DType dtype = DType::f64) {
   manual_seed(6);
   std::vector<Tensor> parameters;

@@ -19,7 +19,7 @@
 #include "kernels/recorder.h"
 #include "support/thread_count.h"
 
-// The same seed gives the same bits, for any number of threads.
+// Tests that equal seeds give equal bits for any number of threads.
 
 namespace tandem {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 using Values = std::vector<double>;
 using Make = std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)>;
 
-// Large enough that products, sums and updates are cut into several chunks.
+// Trains a net that is large enough for products, sums and updates to be cut into several chunks.
 std::vector<Values> train(int threads, const Make& make) {
   const test::ThreadCount count(threads);
   manual_seed(9);
@@ -83,7 +83,8 @@ TEST(Determinism, AdagradInGroups) {
   });
 }
 
-// What is large is updated alone, so that threads can keep to the parts of it that they multiply by; the rest together.
+// Large parameters are updated alone, so that each thread updates the part that it multiplies by. Small ones are
+// updated together.
 TEST(LargeParameters, AreUpdatedAlone) {
   const nn::Sequential model(nn::Linear(520, 257), nn::ReLU(), nn::Linear(257, 30), nn::ReLU(), nn::Linear(30, 10));
   optim::SGD sgd(model.parameters(), {.lr = 0.1});

@@ -18,7 +18,7 @@
 #include "support/message.h"
 #include "training_run.h"
 
-// Scaling changes nothing but the range: a step is taken with the gradients as they would be without it, or not at all.
+// Tests that scaling changes only the range: a step uses the gradients of an unscaled run, or is not taken at all.
 
 namespace tandem {
 namespace {
@@ -28,7 +28,7 @@ using test::message_of;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// A loss with gradients that are those of test::gradient_at, and in the last element of the last of them `more`.
+// A loss whose gradients are test::gradient_at. The last element of the last gradient is increased by `more`.
 Tensor loss_of(const test::Training& training, int step, unsigned mask = ~0u, double more = 0) {
   Tensor loss = zeros({});
   const std::size_t last = training.parameters.size() - 1;
@@ -59,7 +59,7 @@ std::vector<std::pair<std::string, test::Values>> state_of(const optim::Optimize
 
 class ScaledOptimizer : public ::testing::TestWithParam<test::Case> {};
 
-// The scales are powers of two: nothing is rounded otherwise.
+// The scales are powers of two, so scaling causes no rounding.
 TEST_P(ScaledOptimizer, IsTheUnscaledOneWithoutTheStepsThatOverflow) {
   for (const auto& [dtype, unscale] : {std::pair{DType::f32, false}, {DType::f32, true}, {DType::f64, false}}) {
     test::Training plain(GetParam(), dtype);
@@ -69,7 +69,7 @@ TEST_P(ScaledOptimizer, IsTheUnscaledOneWithoutTheStepsThatOverflow) {
     GradScaler scaler({.init_scale = 64, .growth_interval = 3});
     for (int step = 0; step < 18; ++step) {
       const bool overflows = step < 2 || step == 8 || step == 15;
-      const unsigned mask = step < 10 ? ~0u : ~1u;  // another layout, after steps that were left out
+      const unsigned mask = step < 10 ? ~0u : ~1u;  // another layout after skipped steps
       if (!overflows) {
         plain_optimizer->zero_grad();
         loss_of(plain, step, mask).backward();
@@ -114,7 +114,7 @@ TEST_P(ScaledOptimizer, StepsWithoutTheScalerCountFromWhereItLeftOff) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, ScaledOptimizer, ::testing::ValuesIn(test::kCases),
                          [](const auto& test) { return test.param.name; });
 
-// One parameter p with gradient `gradient` times the scale.
+// One parameter p whose gradient is `gradient` times the scale.
 struct One {
   Parameter p{ones({3})};
   optim::SGD sgd{std::vector<Tensor>{p}, {.lr = 1}};
@@ -140,7 +140,7 @@ TEST(GradScaler, ScalesTheLossAndItsGradients) {
 
 TEST(GradScaler, ALossOf16BitsBecomesF32) {
   Parameter p(ones({3}, {.dtype = DType::f16}));
-  GradScaler scaler;  // 65536 is more than f16 holds
+  GradScaler scaler;  // its scale, 65536, exceeds the range of f16
   EXPECT_EQ(scaler.scale(p.sum()).dtype(), DType::f32);
   EXPECT_EQ(scaler.scale(p.sum()).item(), 3 * 65536);
 }
@@ -191,7 +191,7 @@ TEST(GradScaler, WhatUnscaleFoundCountsWithoutAStep) {
   scaler.unscale_(one.sgd);
   scaler.update();
   EXPECT_EQ(scaler.get_scale(), 8);
-  EXPECT_EQ(state_of(one.sgd).size(), 4u);  // the group alone: no step was taken
+  EXPECT_EQ(state_of(one.sgd).size(), 4u);  // only the group's entries: no step was taken
 }
 
 TEST(GradScaler, WhatUnscaleFoundHoldsForGradientsThatComeLater) {
@@ -201,7 +201,7 @@ TEST(GradScaler, WhatUnscaleFoundHoldsForGradientsThatComeLater) {
   GradScaler scaler({.init_scale = 16});
   scaler.scale((one.p * kInf).sum()).backward();
   scaler.unscale_(adam);
-  late.sum().backward();  // the stretches are cut anew
+  late.sum().backward();  // makes the optimiser cut new slices
   scaler.step(adam);
   scaler.update();
   EXPECT_EQ(late[0].item(), 1);
@@ -258,18 +258,18 @@ TEST(GradScaler, TheScaleCanBeSet) {
   EXPECT_THROW(scaler.update(kInf), ConfigError);
   one.backward(scaler);
   scaler.step(one.sgd);
-  scaler.update();  // what was found before is forgotten
+  scaler.update();  // forgets earlier findings
   EXPECT_EQ(scaler.get_scale(), 128);
 }
 
 TEST(GradScaler, AScaleOfAlmostZeroKeepsGapsAndParameters) {
   One one;
-  GradScaler scaler({.init_scale = 1e-45, .growth_interval = 1});  // its inverse is infinite in f32
+  GradScaler scaler({.init_scale = 1e-45, .growth_interval = 1});  // the scale's inverse is infinite in f32
   one.backward(scaler);
   scaler.unscale_(one.sgd);
   scaler.step(one.sgd);
   EXPECT_EQ(one.p[0].item(), 1);
-  one.sgd.step();  // of gradients that are not finite; the gap is not among them
+  one.sgd.step();  // gradients are not finite; the padding is not checked
   EXPECT_FALSE(std::isfinite(optim::clip_grad_norm_({one.p}, 1).item()));
 }
 

@@ -62,7 +62,8 @@ TEST(ParamGroups, AreTakenByEveryOptimizer) {
   EXPECT_EQ(AdamW(groups).param_groups()[1].momentum(), 0.9) << "beta1";
 }
 
-// Groups that lie side by side, between each other and in another order than their members: as separate optimisers.
+// Groups that are neighbours in memory, are interleaved, or are ordered differently from their members behave like
+// separate optimisers.
 class EveryOptimizerInGroups : public ::testing::TestWithParam<test::Case> {};
 
 TEST_P(EveryOptimizerInGroups, EqualsOneOptimizerPerGroup) {
@@ -72,7 +73,7 @@ TEST_P(EveryOptimizerInGroups, EqualsOneOptimizerPerGroup) {
                                       {{3, 1, 4}, {2, 0}}}) {
     test::Training together(c, DType::f64);
     test::Training apart(c, DType::f64);
-    ParameterStore::ensure(together.handles());  // in this order, whatever the groups are
+    ParameterStore::ensure(together.handles());  // fixes this memory order for any groups
     const auto pick = [](const test::Training& run, const std::vector<std::size_t>& which) {
       std::vector<Tensor> picked;
       for (const std::size_t i : which)
@@ -160,7 +161,7 @@ TEST(Optimizers, OptionsOutOfRange) {
             "Adagrad: initial_accumulator_value must be a number >= 0, got -1");
 }
 
-// 0 / 0 is no step; in the gap behind a parameter it would be written over and over.
+// 0 / 0 must cause no step. In the padding after a parameter it would be written again and again.
 TEST(Optimizers, WithoutEpsLeaveElementsWithoutGradientAlone) {
   const auto expect_untouched = [](auto make) {
     const Tensor p = full({3}, 2.0, {.requires_grad = true});
@@ -186,7 +187,7 @@ TEST(Optimizers, WithoutEpsLeaveElementsWithoutGradientAlone) {
   expect_untouched([](const auto& p) { return std::make_unique<Adagrad>(p, optim::AdagradOptions{.eps = 0}); });
 }
 
-// The variance of a constant gradient is zero but for rounding.
+// The variance of a constant gradient is zero except for rounding.
 TEST(RMSprop, CenteredWithAConstantGradientStaysFinite) {
   const Tensor p = zeros({1000}, {.requires_grad = true});
   RMSprop rmsprop({p}, {.lr = 1e-3, .alpha = 0.5, .eps = 1e-3, .centered = true});

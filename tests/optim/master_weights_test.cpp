@@ -13,7 +13,7 @@
 
 #include "training_run.h"
 
-// With masters an optimiser of 16-bit parameters does what it would do in f32 with the gradients that it gets.
+// Tests that an optimiser with masters treats 16-bit parameters like f32 ones that get the same gradients.
 
 namespace tandem {
 namespace {
@@ -138,7 +138,7 @@ TEST(MasterWeights, FollowAParameterThatIsChangedOtherwise) {
   }
   train();
   const std::vector<float> master = sgd.state_dict().at("state.0.master").to_vector<float>();
-  EXPECT_FLOAT_EQ(master[0], 0.998F);  // still has what bf16 can't hold
+  EXPECT_FLOAT_EQ(master[0], 0.998F);  // keeps digits that bf16 can't hold
   EXPECT_FLOAT_EQ(master[1], 4.999F);
   EXPECT_FLOAT_EQ(master[2], 0.998F);
 }
@@ -171,7 +171,7 @@ TEST(MasterWeights, GoOnFromALoadedStateToTheBit) {
     }
     const Values a = first->state_dict().at("state.0.master").to_vector<double>();
     const Values b = second->state_dict().at("state.0.master").to_vector<double>();
-    EXPECT_EQ(a == b, with_state);  // without, a master began as its parameter
+    EXPECT_EQ(a == b, with_state);  // without the state, masters start from rounded parameters
     EXPECT_NEAR(a[0], b[0], 0.02);
   }
 }

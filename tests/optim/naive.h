@@ -9,7 +9,7 @@ namespace tandem::test {
 
 using Values = std::vector<double>;
 
-// Optimisers as their papers write them, in double precision, one parameter at a time.
+// Optimisers as written in their papers, in double precision, one parameter at a time.
 
 struct NaiveSgd {
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;

@@ -10,7 +10,7 @@
 
 #include "training_run.h"
 
-// Every optimiser and option against a naive implementation in double precision, over 50 steps.
+// Tests every optimiser and option against a naive implementation in double precision, over 50 steps.
 
 namespace tandem {
 namespace {
@@ -36,7 +36,7 @@ TEST_P(EveryOptimizer, EqualsTheNaiveOne) {
   }
 }
 
-// As in PyTorch: a parameter without a gradient is left alone, and its own step count does not move.
+// As in PyTorch, a parameter without a gradient is left alone and its step count does not move.
 TEST_P(EveryOptimizer, GradientsComeAndGo) {
   for (const std::uint64_t seed : {1u, 2u, 3u}) {
     Training run(GetParam(), DType::f64);
@@ -168,7 +168,7 @@ TEST(Optimizer, ParametersOfSeveralDTypesAndDevices) {
     there.zero_grad();
     single.backward(ones({3}));
     there.backward(ones({3}, {.device = "cpu:1"}));
-    // run.step() forgets all gradients first: the others get theirs in the same step.
+    // run.step() clears all gradients first, but here the other parameters get theirs in the same step.
     for (std::size_t i = 0; i < run.parameters.size(); ++i) {
       run.parameters[i].zero_grad();
       const Tensor g = gradient_at(step, i, DType::f64);

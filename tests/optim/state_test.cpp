@@ -16,7 +16,7 @@
 #include "support/message.h"
 #include "training_run.h"
 
-// A state that is loaded into a new optimiser goes on as if nothing had happened, to the bit.
+// Tests that a new optimiser continues from a loaded state, to the bit.
 
 namespace tandem {
 namespace {
@@ -35,7 +35,7 @@ std::vector<std::string> names(const StateDict& state) {
   return all;
 }
 
-// Parameters of kSizes and an optimiser with two groups that do not lie side by side.
+// Parameters of kSizes and an optimiser with two groups that are not neighbours in memory.
 struct GroupedRun {
   std::vector<Parameter> parameters;
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -50,7 +50,7 @@ struct GroupedRun {
                                {.params = {parameters[4], parameters[1]}, .lr = 0.03, .weight_decay = 0.2}});
   }
 
-  // Parameter 1 gets a gradient now and then, parameter 3 never.
+  // Parameter 1 gets a gradient in some steps, parameter 3 never.
   void train(int first, int last) {
     for (int step = first; step < last; ++step) {
       optimizer->zero_grad();
@@ -85,7 +85,7 @@ TEST_P(EveryState, TrainingGoesOnToTheBit) {
     whole.train(5, 12);
 
     GroupedRun other(GetParam(), dtype);
-    other.train(20, 23);  // what was before must leave no trace
+    other.train(20, 23);  // the load must erase all traces of this
     other.take_values(values);
     other.optimizer->load_state_dict(state);
     other.train(5, 12);
@@ -177,7 +177,7 @@ TEST(OptimizerState, HoldsTheRatesOfGroups) {
   EXPECT_EQ(other.param_groups()[0].momentum(), 0.5);
 }
 
-// The buffers still lie where the module was.
+// The optimiser's buffers are still on the module's old device.
 TEST(OptimizerState, FollowsAModuleThatMoved) {
   manual_seed(1);
   nn::Sequential model(nn::Linear(3, 4), nn::Linear(4, 1));

@@ -20,7 +20,7 @@
 
 #include "naive.h"
 
-// Every optimiser with its options, beside a naive one in double precision, and parameters to run both on.
+// Every optimiser with its options, a naive counterpart in double precision, and parameters to run both on.
 
 namespace tandem::test {
 
@@ -28,7 +28,7 @@ inline constexpr int kSteps = 50;
 
 inline const std::vector<Shape> kSizes{{3, 5}, {}, {65}, {7, 1, 2}, {64}};
 
-// The gradient of parameter `which` at a step: any numbers will do, as long as both sides get them.
+// The gradient of parameter `which` at a step. The numbers are arbitrary, but both sides get the same.
 inline Tensor gradient_at(int step, std::size_t which, DType dtype) {
   Generator generator(1000 * static_cast<std::uint64_t>(step) + which);
   const GeneratorScope scope(generator);
@@ -38,9 +38,9 @@ inline Tensor gradient_at(int step, std::size_t which, DType dtype) {
 struct Case {
   const char* name;
   std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make;
-  // The same with options of their own.
+  // Makes the optimiser for groups with options of their own.
   std::function<std::unique_ptr<optim::Optimizer>(const std::vector<optim::ParamGroup>&)> make_groups;
-  // Steps of one parameter, in double precision.
+  // Makes a step function for one parameter, in double precision.
   std::function<std::function<void(Values&, const Values&)>()> naive;
 };
 
@@ -131,7 +131,7 @@ inline const std::vector<Case> kCases{
     adagrad("AdagradInitial", {.lr = 0.1, .initial_accumulator_value = 2, .eps = 1e-2, .maximize = true}),
 };
 
-// Parameters, and what they should be.
+// Parameters and their expected values.
 struct Training {
   std::vector<Parameter> parameters;
   std::vector<Values> expected;
@@ -147,7 +147,7 @@ struct Training {
   }
   std::vector<Tensor> handles() const { return {parameters.begin(), parameters.end()}; }
 
-  // One step in which the parameters of `mask` have a gradient.
+  // Takes a step in which the parameters of `mask` have a gradient.
   void step(optim::Optimizer& optimizer, int number, unsigned mask = ~0u) {
     optimizer.zero_grad();
     for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -7,7 +7,7 @@
 
 #include <tandem/tandem.h>
 
-#include "models.h"
+#include "parallel/models.h"
 
 // The programs of docs/process-groups.md and docs/distributed.md.
 

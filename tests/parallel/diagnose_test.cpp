@@ -13,16 +13,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tandem/parallel/rank_steps.h>
 #include <tandem/tandem.h>
+#include <tandem/telemetry/diagnosis.h>
+#include <tandem/telemetry/rank_steps.h>
 
-#include "models.h"
+#include "parallel/models.h"
 #include "support/message.h"
 
 namespace tandem::parallel {
 namespace {
 
-using detail::RankSteps;
+using telemetry::RankSteps;
 using test::Mlp;
 using ::testing::AllOf;
 using ::testing::Each;
@@ -58,7 +59,7 @@ TEST(Diagnose, WaitingForTheLoaderIsSaid) {
                                      HasSubstr("\n  optimizer "), HasSubstr("% of a step waits for the DataLoader")));
 }
 
-/// What they took, of the 1000 us of a step.
+/// The time of each phase, for a step of 1000 us.
 using Phases = std::map<Phase, double>;
 
 RankSteps rank_of(const Phases& phases, std::vector<double> waits = {}) {
@@ -69,7 +70,7 @@ RankSteps rank_of(const Phases& phases, std::vector<double> waits = {}) {
   return rank;
 }
 
-std::string said_of(const std::vector<RankSteps>& ranks) { return detail::diagnosis_of(detail::Ranks(ranks)); }
+std::string said_of(const std::vector<RankSteps>& ranks) { return telemetry::diagnosis(telemetry::Ranks(ranks)); }
 
 TEST(Diagnose, OfDataParallelIsItsCopying) {
   EXPECT_THAT(
@@ -87,7 +88,7 @@ TEST(Diagnose, OfAReductionThatNothingHidesSaysHowToMakeItLess) {
   EXPECT_THAT(said_of({rank, rank}), HasSubstr("save: 50 % of a step reduces gradients"));
 }
 
-// As averaging the weights in every second step.
+// Models a loop that averages the weights in every second step.
 TEST(Diagnose, OfAnExchangeNowAndThenIsTheExchange) {
   const RankSteps rank = rank_of({{Phase::forward, 500}, {Phase::collective, 500}}, {0, 1000, 0, 1000});
   EXPECT_THAT(said_of({rank, rank}),
@@ -99,7 +100,7 @@ TEST(Diagnose, OfAStepThatOnlyComputesSaysSo) {
               HasSubstr("\nNearly all of it computes: "));
 }
 
-// A custom loss on the host, post-processing, metrics.
+// Models a custom loss on the host, post-processing, or metrics.
 TEST(Diagnose, OfALoopThatDoesOtherThingsSaysSo) {
   EXPECT_THAT(said_of({rank_of({{Phase::forward, 200}})}),
               AllOf(HasSubstr("\n  the rest         800 us   80 %\n"),
@@ -126,21 +127,21 @@ TEST(Diagnose, OfRanksNamesAllThatAreSlow) {
               HasSubstr("save: all wait for ranks 1, 2, "));
 }
 
-// Sequences of other lengths in each step, as with texts: in the mean all ranks are as slow.
+// Sequence lengths vary from step to step, as with texts: on average all ranks are equally slow.
 TEST(Diagnose, OfRanksThatAreSlowInTurnSaysSo) {
   const Phases phases{{Phase::forward, 500}, {Phase::reduce, 500}};
   EXPECT_THAT(said_of({rank_of(phases, {1000, 0, 1000, 0}), rank_of(phases, {0, 1000, 0, 1000})}),
               HasSubstr("in 50 % of a step ranks wait for each other, for one now and then for another"));
 }
 
-// A loader that all wait for is worse than a rank that has a little less of it, and of something else.
+// A loader that all ranks wait for costs more than one rank that waits less for its loader and more for something else.
 TEST(Diagnose, OfRanksComparesWhatCouldBeSaved) {
   const RankSteps most = rank_of({{Phase::input, 500}, {Phase::forward, 500}}, {0, 0});
   EXPECT_THAT(said_of({rank_of({{Phase::input, 450}, {Phase::reduce, 550}}, {550, 550}), most, most, most}),
               HasSubstr("save: 50 % of a step waits for the DataLoader"));
 }
 
-// DataParallel within a rank is a part of what the rank does.
+// DataParallel within a rank counts as part of that rank's work.
 TEST(Diagnose, OfRanksWithDataParallelNamesTheOneThatAllWaitFor) {
   EXPECT_THAT(said_of({rank_of({{Phase::gather, 10}, {Phase::forward, 190}, {Phase::reduce, 800}}, {800, 800}),
                        rank_of({{Phase::gather, 10}, {Phase::forward, 990}}, {0, 0})}),
@@ -179,7 +180,7 @@ TEST(Diagnose, OfACapturedStepIsItsReplay) {
   EXPECT_THAT(diagnose(times), AllOf(StartsWith("3 steps, "), HasSubstr("\n  replay ")));
 }
 
-// What comes before the first step, or after the last, is no part of a step; nor is the first, which is slower.
+// Time before the first step or after the last belongs to no step. The first step is slower and is left out too.
 TEST(Diagnose, IsAboutWholeStepsAfterTheFirst) {
   Mlp model = test::seeded<Mlp>();
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
@@ -243,7 +244,7 @@ TEST(Diagnose, WithoutAStepSaysSo) {
   EXPECT_THAT(diagnose(times), StartsWith(kText)) << "made on another thread than those that train";
 }
 
-/// What a rank of DistributedDataParallel spends beside its step.
+/// Extra time that a rank of DistributedDataParallel spends beside its step.
 using Spend = std::function<void(int rank, int step)>;
 
 std::string text_of_ranks(int size, const Spend& before, const std::function<void(ProcessGroup&)>& after = {}) {
@@ -279,7 +280,7 @@ TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
             HasSubstr("save: all wait for rank 1, busy for "), HasSubstr("work that is done on one rank alone")));
 }
 
-// Who waits for a rank that writes a checkpoint waits in the loop's own barrier.
+// Ranks that wait for a rank that writes a checkpoint wait in the loop's own barrier.
 TEST(Diagnose, OfRanksSeesWaitingInTheLoopsOwnCollectives) {
   const auto save = [](ProcessGroup& group) {
     if (group.rank() == 0) {
@@ -354,7 +355,7 @@ TEST(StepTimes, OutlivesItsThread) {
   EXPECT_GE(times->seconds(Phase::forward), 2e-3);
 }
 
-// As loaders that other threads iterate, or what they compute beside the training.
+// Other threads may run loaders or unrelated computations beside the training.
 TEST(StepTimes, OfOtherThreadsAreNotItsOwn) {
   const StepTimes times;
   std::thread([] { spend(Phase::input, 2); }).join();
@@ -362,7 +363,7 @@ TEST(StepTimes, OfOtherThreadsAreNotItsOwn) {
 }
 
 TEST(StepTimes, APhaseThatEndsOnAnotherThreadIsNotCounted) {
-  std::thread([] {  // of which no other test sees anything
+  std::thread([] {  // a fresh thread, which no other test uses
     const StepTimes times;
     auto scope = std::make_unique<PhaseScope>(Phase::gather);
     std::thread([&] {

@@ -10,7 +10,7 @@
 
 namespace tandem::test {
 
-/// The sample's model, small.
+/// A small version of the sample's model.
 struct Mlp : nn::Module<Mlp> {
   nn::Linear fc1 = child("fc1", nn::Linear(6, 8));
   nn::Linear fc2 = child("fc2", nn::Linear(8, 5));
@@ -18,7 +18,7 @@ struct Mlp : nn::Module<Mlp> {
   Tensor forward(const Tensor& x) const { return fc3(relu(fc2(relu(fc1(x))))); }
 };
 
-/// Always the same weights.
+/// A model with fixed weights.
 template <class M = Mlp>
 M seeded(DType dtype = DType::f64) {
   manual_seed(5);
@@ -27,7 +27,7 @@ M seeded(DType dtype = DType::f64) {
   return model;
 }
 
-/// Inputs [rows, 6] and classes of an Mlp, always the same.
+/// Fixed inputs [rows, 6] and classes for an Mlp.
 struct Batch {
   Tensor x, y;
 };
@@ -36,7 +36,7 @@ inline Batch batch_of(std::int64_t rows, DType dtype = DType::f64) {
   return {randn({rows, 6}, {.dtype = dtype}), randint(0, 3, {rows})};
 }
 
-/// max|a - b| / max|b|: how the architecture compares results.
+/// max|a - b| / max|b|, the architecture's measure for comparing results.
 inline double difference(const Tensor& a, const Tensor& b) {
   const auto x = a.to("cpu:0").to(DType::f64).to_vector<double>();
   const auto y = b.to("cpu:0").to(DType::f64).to_vector<double>();

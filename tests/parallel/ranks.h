@@ -14,21 +14,21 @@
 #include <vector>
 
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/comm/local_backend.h>
+#include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/tandem.h>
 
 #include "support/message.h"
 
 namespace tandem::test {
 
-/// What carries the data of as_ranks(): "local", or what TANDEM_TEST_BACKEND says, which is "gloo" or "gloo-tcp"
-/// (without shared memory) for the tests that ctest calls gloo/... and gloo-tcp/...
+/// The backend of as_ranks(): "local", or the value of TANDEM_TEST_BACKEND, which is "gloo" or "gloo-tcp" (without
+/// shared memory) in the tests that ctest calls gloo/... and gloo-tcp/...
 inline std::string_view tested_backend() {
   const char* wanted = std::getenv("TANDEM_TEST_BACKEND");
   return wanted == nullptr ? "local" : wanted;
 }
 
-/// Runs `body` as so many threads with connections between them.
+/// Runs `body` on `ranks` threads that are connected by Gloo.
 inline void as_gloo_ranks(int ranks, const std::function<void(parallel::ProcessGroup&)>& body,
                           std::chrono::milliseconds timeout) {
   const auto store = std::make_shared<parallel::MemoryStore>();
@@ -60,7 +60,7 @@ inline void as_gloo_ranks(int ranks, const std::function<void(parallel::ProcessG
   }
 }
 
-/// Runs `body` as so many ranks, none of which waits for ever: on a CPU device each, or all on the test's GPU.
+/// Runs `body` as `ranks` ranks with a deadline: each on its own CPU device, or all on the test's GPU.
 inline void as_ranks(int ranks, const std::function<void(parallel::ProcessGroup&)>& body,
                      std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   if (tested_backend().starts_with("gloo")) {
@@ -71,19 +71,19 @@ inline void as_ranks(int ranks, const std::function<void(parallel::ProcessGroup&
   parallel::spawn(ranks, body, {.devices = std::vector<Device>(on_gpu, device), .group = {.timeout = timeout}});
 }
 
-/// Backends, as groups of ranks as threads see them.
+/// Backends for ranks that are threads.
 enum class Carrier {
-  local,          // on one GPU, if on any
-  local_of_gpus,  // on two, by turns
+  local,          // on one GPU, if the test uses a GPU
+  local_of_gpus,  // on two GPUs in turn
   staged,         // over local, on one GPU
-  nccl,           // over local, on a GPU each
+  nccl,           // over local, each rank on its own GPU
 };
 inline const char* to_string(Carrier carrier) {
   constexpr const char* kNames[] = {"Local", "LocalOfGpus", "Staged", "Nccl"};
   return kNames[static_cast<int>(carrier)];
 }
 
-/// Why this machine cannot run so many ranks; empty where it can.
+/// The reason why this machine cannot run `ranks` ranks; empty if it can.
 inline std::string why_not(Carrier carrier, int ranks) {
   const bool on_gpu = core::thread_state().device.type == DeviceType::cuda;
   const bool of_gpus = carrier == Carrier::local_of_gpus || carrier == Carrier::nccl;
@@ -97,7 +97,7 @@ inline std::string why_not(Carrier carrier, int ranks) {
   return carrier == Carrier::nccl ? parallel::why_nccl_is_unavailable() : "";
 }
 
-/// The same as as_ranks(), over that backend.
+/// Like as_ranks(), with the given backend.
 inline void as_ranks_of(Carrier carrier, int ranks, const std::function<void(parallel::ProcessGroup&)>& body,
                         std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   if (carrier == Carrier::local) {
@@ -126,7 +126,7 @@ inline void as_ranks_of(Carrier carrier, int ranks, const std::function<void(par
   parallel::spawn(ranks, run, {.devices = devices});
 }
 
-/// What each rank's `body` throws, which must be a CommError.
+/// The CommError that `body` must throw on each rank.
 inline std::vector<CommError> comm_errors(int ranks, const std::function<void(parallel::ProcessGroup&)>& body,
                                           std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
   std::vector<CommError> errors(static_cast<std::size_t>(ranks), CommError("nothing was thrown", {}));

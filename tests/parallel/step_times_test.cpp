@@ -8,7 +8,7 @@
 
 #include <tandem/tandem.h>
 
-#include "models.h"
+#include "parallel/models.h"
 #include "support/thread_count.h"
 
 namespace tandem::parallel {
@@ -35,7 +35,7 @@ double sum(const std::map<std::string, double>& seconds) {
 
 void spend(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-// A data-parallel training step, counted as a user counts it; returns its seconds.
+// A data-parallel training step, counted like a user would count it. Returns its seconds.
 class TrainedStep {
  public:
   explicit TrainedStep(int devices) : dp_(model_, cpus(devices)) {}
@@ -131,7 +131,7 @@ TEST(StepTimes, APhaseWithinAnotherIsNoPartOfIt) {
     spend(1);
     const PhaseScope reduce(Phase::reduce);
     spend(50);
-    const PhaseScope within(Phase::backward);  // is a part of `reduce`
+    const PhaseScope within(Phase::backward);  // counts as part of `reduce`
     spend(1);
   }
   EXPECT_GE(times.seconds(Phase::reduce), 51e-3);

@@ -13,7 +13,7 @@
 #include <tandem/parallel/data_parallel/scatter.h>
 #include <tandem/tandem.h>
 
-#include "models.h"
+#include "parallel/models.h"
 #include "support/message.h"
 
 namespace tandem::parallel {

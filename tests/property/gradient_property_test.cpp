@@ -9,7 +9,7 @@
 #include "property.h"
 #include "random_tensor.h"
 
-// Gradients of random compositions: against central differences, and where a formula is at hand against that.
+// Gradients of random compositions, compared with central differences and, where one is known, with a formula.
 
 namespace tandem {
 namespace {
@@ -37,7 +37,7 @@ using Step = std::function<Tensor(const Tensor& x, const Tensor& y)>;
 
 Shape to_shape(const std::vector<int>& dims) { return Shape(std::vector<std::int64_t>(dims.begin(), dims.end())); }
 
-// Smooth functions of what came so far and a second input, with results of about 1. The parameters are drawn here.
+// Smooth functions of the previous result and a second input, with results of about 1. Their parameters are drawn here.
 Step pick_step(int ndim) {
   const auto dim = static_cast<int>(ndim > 0 ? pick(0, ndim - 1) : 0);
   const std::int64_t which = pick(0, ndim > 0 ? 15 : 7);

@@ -10,7 +10,7 @@
 #include "property.h"
 #include "random_tensor.h"
 
-// Selecting by index, joining and cutting, against loops over index tuples.
+// Selecting by index, joining and splitting, compared with loops over index tuples.
 
 namespace tandem {
 namespace {
@@ -32,7 +32,8 @@ using enum DType;
 const std::vector<DType> kAll{f64, f32, bf16, f16, i64, i32, u8, boolean};
 const std::vector<DType> kSummed{f64, f32, i64, i32};
 
-// A tensor of at least one dimension, one of which is chosen: `dim` as it is given to an op, `along` from the front.
+// A tensor with at least one dimension, and a selected dimension: `dim` as passed to an op, `along` counted from the
+// front.
 struct Target {
   Sample x;
   int dim;
@@ -51,13 +52,13 @@ Target pick_target(const std::vector<DType>& dtypes, std::int64_t smallest = 0) 
   return {pick_sample(sizes, pick_dtype(dtypes)), dim, along};
 }
 
-// i64 numbers of [0, end), in any layout.
+// i64 numbers in [0, end), in any layout.
 Sample pick_indices(const Index& sizes, std::int64_t end) {
   Sample index = pick_sample(sizes, i64);
   for (double& value : index.grid.values) {
     value = std::abs(value) - static_cast<double>(static_cast<std::int64_t>(std::abs(value)) / end * end);
   }
-  // The layout's own memory keeps its strides: values are brought into range where they lie.
+  // Values are brought into range in place, because the layout's own memory keeps its strides.
   std::vector<std::int64_t> numbers = index.whole.to_vector<std::int64_t>();
   for (std::int64_t& number : numbers) {
     number = std::abs(number) % end;
@@ -81,7 +82,7 @@ TEST(IndexProperty, IndexSelect) {
   });
 }
 
-// The sizes of an index: at most those of the tensor but along the dimension.
+// The sizes of an index: at most those of the tensor, except along the dimension.
 Index pick_index_sizes(const Target& t) {
   Index sizes = t.x.grid.sizes;
   for (std::size_t dim = 0; dim < sizes.size(); ++dim) {

@@ -8,7 +8,7 @@
 #include "property.h"
 #include "random_tensor.h"
 
-// Matrix products against three loops in f64.
+// Matrix products, compared with three loops in f64.
 
 namespace tandem {
 namespace {
@@ -32,7 +32,7 @@ const std::vector<DType> kFloating{f64, f32, bf16, f16};
 
 std::int64_t pick_size() { return once_in(12) ? pick(8, 40) : once_in(20) ? 0 : pick(1, 7); }
 
-// Positive values: a sum near 0 has no relative accuracy.
+// Values are positive, because a sum near 0 has no relative accuracy.
 Grid naive_product(const Grid& a, const Grid& b, const Index& batch, std::int64_t m, std::int64_t k, std::int64_t n) {
   Index sizes = batch;
   sizes.insert(sizes.end(), {m, n});
@@ -68,7 +68,7 @@ TEST(MatmulProperty, BatchesBroadcast) {
     right.insert(right.end(), {k, n});
     const Sample a = pick_sample(left, dtype, Values::positive);
     const Sample b = pick_sample(right, dtype, Values::positive);
-    // Sizes of 1 in both broadcast to 1.
+    // Sizes of 1 in both operands broadcast to 1.
     Index full = broadcast(Index(left.begin(), left.end() - 2), Index(right.begin(), right.end() - 2));
     require_equal(a.tensor.matmul(b.tensor), naive_product(a.grid, b.grid, full, m, k, n), "matmul");
   });

@@ -10,7 +10,7 @@
 #include "property.h"
 #include "random_tensor.h"
 
-// Element by element, against a loop over index tuples in f64.
+// Elementwise functions, compared with a loop over index tuples in f64.
 
 namespace tandem {
 namespace {
@@ -42,7 +42,7 @@ struct Unary {
   double (*naive)(double);
   Values values = Values::any;
   bool keeps_whole = false;  // integers stay integers
-  double times = 1;          // what is allowed, beyond the dtype's own
+  double times = 1;          // factor on the tolerance of the dtype
 };
 
 const std::vector<Unary>& unaries() {
@@ -129,7 +129,7 @@ const std::vector<Binary>& binaries() {
   return table;
 }
 
-// Two samples that broadcast to each other, either of which may be the smaller.
+// Two samples that broadcast to each other; either may be the smaller one.
 struct Operands {
   Sample a;
   Sample b;
@@ -140,7 +140,7 @@ Operands pick_operands(DType a_type, DType b_type) {
   const Index sizes = pick_sizes();
   const Index other = pick_broadcast(sizes);
   const bool swap = once_in(2);
-  // A tensor without dimensions takes the other's type: negative ones would change on their way to u8.
+  // A tensor without dimensions takes the other's dtype, so negative values would change on conversion to u8.
   const bool signs = a_type == b_type || (a_type != u8 && b_type != u8);
   Sample a = pick_sample(swap ? other : sizes, a_type, signs ? Values::any : Values::positive);
   Sample b = pick_sample(swap ? sizes : other, b_type, signs ? Values::nonzero : Values::positive);
@@ -183,12 +183,12 @@ TEST(PointwiseProperty, WhereTakesFromEither) {
   });
 }
 
-// A change of a view is seen in the larger tensor, and nowhere else.
+// A change of a view shows in the larger tensor, and only inside the view.
 void require_only_view_changed(const Sample& x, const Grid& expected, const Tensor& before, const std::string& what) {
   require_equal(x.tensor, expected, what);
   const Tensor after = x.whole.clone();
   x.tensor.detach().fill_(0);
-  const Tensor outside = x.whole != 0;  // every element that is not 0 is outside the view
+  const Tensor outside = x.whole != 0;  // every nonzero element is outside the view
   RC_ASSERT(where(outside, after != before, false).any().item<bool>() == false);
 }
 

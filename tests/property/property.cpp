@@ -20,7 +20,7 @@ constexpr int kShare = 1;
 #endif
 
 int number_of_cases(int cases) {
-  constexpr int kShareOnGpu = 25;  // launches are slow, on an emulated one above all
+  constexpr int kShareOnGpu = 25;  // launches are slow, especially on an emulated GPU
   const bool gpu = core::thread_state().device.type == DeviceType::cuda;
   const char* number = std::getenv("TANDEM_PROPERTY_CASES");
   return number != nullptr ? std::stoi(number) : cases / (gpu ? kShareOnGpu : kShare);

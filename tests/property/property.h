@@ -7,16 +7,16 @@
 
 #include <rapidcheck.h>
 
-// Properties on random inputs (RapidCheck). A failing case is made as small as it gets and printed, with a line
-// RC_PARAMS="reproduce=..." that, put before the test program, runs that case alone.
+// Properties on random inputs (RapidCheck). A failing case is reduced to a small one and printed, with a line
+// RC_PARAMS="reproduce=...". With this line in front of the test program's command, only that case runs.
 
 namespace tandem::test {
 
-/// Runs `property` on `cases` random inputs, and fails the running test for the first that it does not hold for.
+/// Runs `property` on `cases` random inputs and fails the running test at the first input that violates it.
 ///
-/// The same cases each time, unless the environment has RC_PARAMS="seed=...". Under sanitizers and without optimisation
-/// it is a fifth of the cases, on a GPU a twenty-fifth. TANDEM_PROPERTY_CASES in the environment replaces the number,
-/// for long runs.
+/// The cases are identical in every run, unless the environment has RC_PARAMS="seed=...". A fifth of the cases runs
+/// under sanitizers and without optimisation, a twenty-fifth on a GPU. For long runs, TANDEM_PROPERTY_CASES in the
+/// environment replaces the number.
 void run_property(int cases, const rc::detail::Property& property);
 
 template <class Testable>
@@ -24,17 +24,17 @@ void check_property(int cases, Testable&& property) {
   run_property(cases, rc::detail::toProperty(std::forward<Testable>(property)));
 }
 
-/// A random number in [low, high]; smaller ones are tried when a case is made small.
+/// A random number in [low, high]; reduction of a case tries smaller numbers.
 inline std::int64_t pick(std::int64_t low, std::int64_t high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high + 1));
 }
-/// True once in `times`; false is the smaller one.
+/// True once in `times`; reduction of a case tries false.
 inline bool once_in(std::int64_t times) { return pick(0, times - 1) == times - 1; }
 template <class T>
 T one_of(const std::vector<T>& values) {
   return values[static_cast<std::size_t>(pick(0, static_cast<std::int64_t>(values.size()) - 1))];
 }
-/// A random order of 0 ... count - 1.
+/// A random permutation of 0 ... count - 1.
 std::vector<int> pick_order(int count);
 
 }  // namespace tandem::test

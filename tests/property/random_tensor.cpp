@@ -60,7 +60,7 @@ Index pick_broadcast(const Index& sizes) {
 }
 
 Layout pick_layout(const Index& sizes, bool may_expand) {
-  const auto draw = [sizes, may_expand] {  // by value: it is called again while a case is made small
+  const auto draw = [sizes, may_expand] {  // by value, because the function is called again while a case is reduced
     Layout layout{.sizes = sizes, .order = {}, .steps = {}, .skipped = {}, .expanded = {}, .seed = 0};
     layout.order = pick_order(static_cast<int>(sizes.size()));
     for (std::size_t dim = 0; dim < sizes.size(); ++dim) {
@@ -103,7 +103,8 @@ double value_of(Values values, DType dtype, std::uint32_t seed, std::int64_t pos
 
 namespace {
 
-// Elements along a dimension of the larger tensor that the view uses, and that there are; now and then one is behind.
+// Along a dimension of the larger tensor: the number of elements that the view uses, and the total number, with an
+// occasional extra element at the end.
 std::int64_t used_along(const Layout& layout, std::size_t dim) { return layout.expanded[dim] ? 1 : layout.sizes[dim]; }
 std::int64_t end_along(const Layout& layout, std::size_t dim) {
   const std::int64_t used = used_along(layout, dim);
@@ -113,7 +114,7 @@ std::int64_t whole_along(const Layout& layout, std::size_t dim) {
   return end_along(layout, dim) + used_along(layout, dim) % 2;
 }
 
-// The sizes of the larger tensor, in the order of its memory.
+// The sizes of the larger tensor, in memory order.
 Shape whole_sizes(const Layout& layout) {
   Shape sizes;
   for (const int dim : layout.order) {
@@ -198,13 +199,13 @@ void require_equal(const Tensor& got, const Grid& expected, const std::string& w
   switch (got.dtype()) {
     case DType::f64: share = 1e-12; break;
     case DType::f32: share = 1e-6; break;
-    case DType::bf16: share = 0x1p-8; break;  // half a unit of the last place is at most this
+    case DType::bf16: share = 0x1p-8; break;  // at least half a unit in the last place
     case DType::f16: share = 0x1p-11; break;
     default: break;
   }
   double allowed = times * share * (largest > 0 ? largest : 1);
   if (got.dtype() != DType::f64 && is_floating_point(got.dtype())) {
-    allowed = std::max(allowed, got.dtype() == DType::f16 ? 0x1p-25 : 0x1p-126);  // numbers that small are not held
+    allowed = std::max(allowed, got.dtype() == DType::f16 ? 0x1p-25 : 0x1p-126);  // smallest numbers
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double wanted = expected.values[i];

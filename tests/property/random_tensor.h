@@ -7,8 +7,8 @@
 
 #include <tandem/tensor/tensor.h>
 
-// Random tensors, and what they hold as plain numbers. The numbers are found by index tuples alone, and never read from
-// the tensor, so that a mistake in strides cannot hide in both.
+// Random tensors, and their values as plain numbers. The numbers are computed from index tuples and never read from the
+// tensor, so an error in strides cannot affect both.
 
 namespace tandem::test {
 
@@ -23,11 +23,11 @@ struct Grid {
   int dim() const { return static_cast<int>(sizes.size()); }
   /// The value at an index tuple.
   double at(const Index& index) const;
-  /// The same where this is broadcast to more dimensions, or from sizes of 1.
+  /// The value at an index tuple of a shape to which this grid broadcasts.
   double at_broadcast(const Index& index) const;
 };
 
-/// The index tuples of `sizes` in row-major order.
+/// Calls body(index) for the index tuples of `sizes` in row-major order.
 template <class Body>
 void for_each_index(const Index& sizes, Body&& body) {
   Index index(sizes.size());
@@ -46,7 +46,7 @@ void for_each_index(const Index& sizes, Body&& body) {
   }
 }
 
-/// The grid of these sizes that holds value_at(index).
+/// The grid with these sizes that holds value_at(index).
 template <class ValueAt>
 Grid grid_of(const Index& sizes, ValueAt&& value_at) {
   Grid grid{sizes, {}};
@@ -54,45 +54,45 @@ Grid grid_of(const Index& sizes, ValueAt&& value_at) {
   return grid;
 }
 
-/// How a tensor lies in the memory of a larger, dense one.
+/// The layout of a tensor in the memory of a larger, dense one.
 struct Layout {
   Index sizes;
-  std::vector<int> order;      // which dimension is the outermost in memory, and so on
-  Index steps;                 // in elements of the larger tensor, along each dimension
-  Index skipped;               // elements before the first, likewise
-  std::vector<bool> expanded;  // one element in memory stands for the whole dimension
-  std::uint32_t seed = 0;      // of the values
+  std::vector<int> order;      // dimensions from the outermost in memory to the innermost
+  Index steps;                 // step along each dimension, in elements of the larger tensor
+  Index skipped;               // elements before the first one, along each dimension
+  std::vector<bool> expanded;  // one element in memory represents the whole dimension
+  std::uint32_t seed = 0;      // seed of the values
 };
 std::ostream& operator<<(std::ostream& out, const Layout& layout);
 void showValue(const Layout& layout, std::ostream& out);
 
-/// What values are drawn from; all are exact in every dtype and far from overflow.
+/// Ranges of values; all values are exact in every dtype and far from overflow.
 enum class Values : std::uint8_t {
-  any,       // multiples of 1/16 in [-8, 8); whole numbers for integers, 0 or more for u8
-  positive,  // from 1/4 on
-  nonzero,   // at least 1/4 from 0
-  distinct,  // of any two of up to 1000 elements, neither equal
+  any,       // multiples of 1/16 in [-8, 8); whole numbers for integers, at least 0 for u8
+  positive,  // at least 1/4
+  nonzero,   // at least 1/4 away from 0
+  distinct,  // pairwise different, for up to 1000 elements
 };
 
 struct Sample {
   Layout layout;
   Tensor whole;   // the larger tensor, dense
-  Tensor tensor;  // the view that is tested
-  Grid grid;      // what it holds
+  Tensor tensor;  // the view under test
+  Grid grid;      // the values of the view
 };
 
-// ---- to be called within a property ----
-/// 0 to max_dims sizes of 0 to 7, now and then a long one.
+// ---- functions for use inside a property ----
+/// Up to max_dims sizes of 0 to 7, with an occasional longer one.
 Index pick_sizes(int max_dims = 5);
-/// Sizes that broadcast to `sizes`: some are 1, some are left out in front.
+/// Sizes that broadcast to `sizes`: some are 1, and some leading ones are left out.
 Index pick_broadcast(const Index& sizes);
-/// `may_expand`: elements may share memory.
+/// With `may_expand`, elements may share memory.
 Layout pick_layout(const Index& sizes, bool may_expand = true);
-/// The place of each element in the larger tensor.
+/// The position of each element in the larger tensor.
 Grid places_of(const Layout& layout);
-/// A view of a larger tensor. Differentiable.
+/// The view of the larger tensor that the layout describes. Differentiable.
 Tensor view_of(const Tensor& whole, const Layout& layout);
-/// The tensor of a layout.
+/// Makes the tensor of a layout.
 Sample make_sample(const Layout& layout, DType dtype, Values values);
 Sample pick_sample(const Index& sizes, DType dtype, Values values = Values::any, bool may_expand = true);
 DType pick_dtype(const std::vector<DType>& dtypes);
@@ -100,8 +100,8 @@ DType pick_dtype(const std::vector<DType>& dtypes);
 Shape to_shape(const Index& sizes);
 Index broadcast(const Index& a, const Index& b);
 
-/// Fails the property unless `got` has the grid's sizes and values: max|a-b| <= tolerance * max|b|, or equal for
-/// integers; what the tolerance is says the dtype, unless more is allowed.
+/// Fails the property unless `got` has the grid's sizes and values: max|a-b| <= tolerance * max|b|, or equality for
+/// integers. The dtype determines the tolerance; `times` multiplies it.
 void require_equal(const Tensor& got, const Grid& expected, const std::string& what, double times = 1);
 
 }  // namespace tandem::test

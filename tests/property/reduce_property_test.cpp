@@ -10,7 +10,7 @@
 #include "property.h"
 #include "random_tensor.h"
 
-// Reductions and softmax, against sums over index tuples in f64.
+// Reductions and softmax, compared with sums over index tuples in f64.
 
 namespace tandem {
 namespace {
@@ -35,7 +35,7 @@ using enum DType;
 const std::vector<DType> kFloating{f64, f32, bf16, f16};
 const std::vector<DType> kNumbers{f64, f32, bf16, f16, i64, i32, u8};
 
-// Some dimensions, in any order, some of them counted from the end; none means all.
+// Some dimensions in any order, some of them counted from the end. An empty list means all dimensions.
 std::vector<int> pick_dims(int ndim) {
   std::vector<int> dims = pick_order(ndim);
   dims.resize(static_cast<std::size_t>(pick(0, ndim)));
@@ -47,9 +47,9 @@ std::vector<int> pick_dims(int ndim) {
 
 Shape to_shape(const std::vector<int>& dims) { return Shape(std::vector<std::int64_t>(dims.begin(), dims.end())); }
 
-// What the naive reductions walk: for each result its elements in row-major order.
+// The input of the naive reductions: for each result, its elements in row-major order.
 struct Groups {
-  Index sizes;  // of the result
+  Index sizes;  // sizes of the result
   std::vector<std::vector<double>> values;
 };
 
@@ -169,9 +169,9 @@ TEST(ReduceProperty, ExtremesAndWhereTheyAre) {
     const DType dtype = pick_dtype(kNumbers);
     Index sizes = pick_sizes();
     for (std::int64_t& size : sizes) {
-      size = std::max<std::int64_t>(size, 1);  // nothing has no extremes
+      size = std::max<std::int64_t>(size, 1);  // an empty tensor has no extreme values
     }
-    const Sample x = pick_sample(sizes, dtype);  // with equal ones among them
+    const Sample x = pick_sample(sizes, dtype);  // with equal values among them
     const bool keepdim = once_in(2);
     const bool max = once_in(2);
     const auto extreme = [&](const std::vector<double>& values) {

@@ -12,7 +12,7 @@
 #include "property.h"
 #include "support/memory.h"
 
-// Random chains of views against an oracle that keeps, for every element, the place in memory it comes from.
+// Random chains of views, compared with an oracle that stores the memory position of every element.
 
 namespace tandem {
 namespace {
@@ -24,13 +24,13 @@ using test::pick;
 using test::pick_order;
 using Places = std::vector<std::int64_t>;
 
-/// A tensor as a list of places in row-major order: the plainest thing that a view can be.
+/// A tensor as a list of positions in row-major order, the simplest representation of a view.
 struct Oracle {
   Shape sizes;
   Places places;
 };
 
-// The oracle's elements in the order that `place_of(index in the new shape)` asks for.
+// The oracle's elements rearranged: `place_of` maps an index in the new shape to an old position.
 template <class PlaceOf>
 Oracle gathered(const Shape& sizes, PlaceOf&& place_of) {
   Oracle result{sizes, {}};
@@ -135,7 +135,7 @@ Pair expanded(const Pair& x) {
           })};
 }
 
-// Some other way to cut as many elements.
+// A random shape with the same number of elements.
 Shape random_cut(std::int64_t count) {
   Shape sizes;
   if (count == 0) return Shape{pick(0, 3), 0};
@@ -178,7 +178,7 @@ Pair reshaped(const Pair& x) {
   const Tensor copy = x.tensor.reshape(sizes);
   RC_ASSERT(copy.shape() == sizes);
   RC_ASSERT(copy.to_vector<std::int64_t>() == x.oracle.places);
-  if (!view) return x;  // a copy would begin a memory of its own
+  if (!view) return x;  // a copy would have separate memory
   return {x.tensor.view(sizes), {sizes, x.oracle.places}};
 }
 
@@ -199,7 +199,7 @@ TEST(ViewProperty, AnyChainOfViewsShowsTheElementsOfTheOracle) {
       x = test::one_of(steps)(x);
       RC_ASSERT(x.tensor.shape() == x.oracle.sizes);
       RC_ASSERT(x.tensor.raw().storage.get() == storage);
-      // By hand, from the first element and strides(), as a user would walk it.
+      // Walks the elements from the first one with strides(), as a user would.
       const auto* first = static_cast<const std::int64_t*>(memory_of(x.tensor));
       const Oracle walked = gathered(x.oracle.sizes, [&](const std::vector<std::int64_t>& index) {
         const std::int64_t* element = first;

@@ -5,7 +5,7 @@
 
 namespace tandem::test {
 
-/// Counts a latch down at the end of its scope, also where an error leaves it: who waits for that waits for no time.
+/// Counts a latch down at the end of its scope. The scope may also end by an exception, so no waiter waits in vain.
 class CountDown {
  public:
   explicit CountDown(std::latch& latch, std::ptrdiff_t by = 1) : latch_(latch), by_(by) {}

@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <new>
 
-// Counts what the program and the library ask for, but for what comes from malloc itself. It replaces operator new: to
-// be included by one source of a test program.
+// Counts the allocations of the program and the library, except direct calls of malloc. This header replaces operator
+// new: include it in exactly one source of a test program.
 
 namespace tandem::test {
 
-inline std::size_t ignored_bytes = 0;  // what is not larger is not counted
+inline std::size_t ignored_bytes = 0;  // allocations of at most this size are not counted
 inline std::atomic<std::uint64_t> news{0};
 
 inline void* counted_or_null(std::size_t bytes) noexcept {

@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-// What a forked child can do.
+// Helpers for tests in a forked child.
 
-// The thread sanitizer takes no new threads in a child of a process that has some.
+// The thread sanitizer supports no new threads in the child of a multithreaded process.
 #if defined(__SANITIZE_THREAD__)
 #define TANDEM_NEEDS_THREADS_IN_A_CHILD() GTEST_SKIP() << "the thread sanitizer does not have them"
 #else
@@ -20,7 +20,7 @@
 
 namespace tandem::test {
 
-/// Runs `body` in a forked child: whether it returned true. One that hangs is ended after 20 seconds.
+/// Runs `body` in a forked child and returns whether it returned true. A child that hangs is killed after 20 seconds.
 template <class Body>
 ::testing::AssertionResult is_true_in_a_child(const Body& body) {
   const pid_t child = fork();

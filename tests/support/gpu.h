@@ -8,7 +8,7 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/thread_state.h>
 
-/// For what is so on the host alone, at the beginning of a test that also runs on a GPU.
+/// Skips a test on a GPU, for behaviour of the host only. Use this at the beginning of a test that also runs on a GPU.
 #define TANDEM_SKIP_ON_GPU(why)                                                   \
   if (::tandem::core::thread_state().device.type == ::tandem::DeviceType::cuda) { \
     GTEST_SKIP() << (why);                                                        \
@@ -17,15 +17,15 @@
 
 namespace tandem::test {
 
-/// Where the test runs on a GPU, waits for it: wrong values that it has found are thrown here.
+/// If the test runs on a GPU, waits for the GPU; errors about wrong values that the GPU found are thrown here.
 inline void wait_for_gpu() {
   if (const Device device = core::thread_state().device; device.type == DeviceType::cuda) {
     cuda::synchronize(device);
   }
 }
 
-/// A text of a test that runs on a GPU as the CPU would have written it: with the name of the CPU for the GPU's,
-/// without what is said of errors that were found late. Anywhere else, the text.
+/// The text that the CPU would have produced, for a text from a test that runs on a GPU: the GPU's name becomes the
+/// CPU's, and the remark about late errors is removed. Elsewhere the text is unchanged.
 inline std::string as_on_cpu(std::string text) {
   const Device device = core::thread_state().device;
   if (device.type != DeviceType::cuda) {
@@ -45,7 +45,7 @@ inline std::string as_on_cpu(std::string text) {
   return text;
 }
 
-/// What is said of a GPU that is not there, in this build on this machine.
+/// The message about a GPU that does not exist, for this build on this machine.
 inline std::string gpu_refusal(const std::string& device) {
   const int count = cuda::device_count();
   return count == 0 ? fmt::format("device '{}': {}; use 'cpu'", device, cuda::why_unavailable())

@@ -5,7 +5,7 @@
 
 namespace tandem::test {
 
-/// Where the tensor's first element is, on any device: to compare with, not to read from.
+/// The address of the tensor's first element on any device, for comparing, never for reading.
 inline const void* memory_of(const Tensor& tensor) { return tensor.raw().data(); }
 
 }  // namespace tandem::test

@@ -11,9 +11,9 @@
 
 namespace tandem::test {
 
-/// The text of the E that `body` throws; anything else it does fails the test. For golden texts:
-/// EXPECT_EQ(message_of<ShapeError>([&] { a + b; }), "..."). On a GPU, which may find the error later, this waits for
-/// it, and words it as_on_cpu().
+/// The text of the E that `body` throws; any other outcome fails the test. For golden texts:
+/// EXPECT_EQ(message_of<ShapeError>([&] { a + b; }), "..."). A GPU may find the error late, so this function waits for
+/// it and words the text as_on_cpu().
 template <class E, class Body>
 std::string message_of(Body&& body) {
   try {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kMostSeconds = 120;
 
-// In the child: puts what `stream` says in the place of descriptor `fd`.
+// In the child: replaces descriptor `fd` as `stream` requires.
 void redirect(int fd, Stream stream, const std::string& file) {
   if (stream == Stream::captured) {
     ::dup2(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), fd);
@@ -35,8 +35,8 @@ void redirect(int fd, Stream stream, const std::string& file) {
 
 [[noreturn]] void become(const std::string& program, const std::vector<std::string>& arguments,
                          const std::string& folder, Stream out, Stream err, const std::string& captured) {
-  ::alarm(kMostSeconds);          // outlives the exec
-  std::signal(SIGPIPE, SIG_DFL);  // as a shell starts programs
+  ::alarm(kMostSeconds);          // the alarm survives the exec
+  std::signal(SIGPIPE, SIG_DFL);  // the setting under which a shell starts programs
   redirect(STDOUT_FILENO, out, captured + "/out");
   redirect(STDERR_FILENO, err, captured + "/err");
   std::vector<char*> argv{const_cast<char*>(program.c_str())};

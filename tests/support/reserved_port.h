@@ -8,9 +8,9 @@
 
 namespace tandem::test {
 
-/// A port of 127.0.0.1 that nobody else on this machine gets while this lives, though nobody listens there: a server
-/// that sets SO_REUSEADDR, as ours do, can. (One that was merely free a moment ago may be taken meanwhile, by any
-/// program that connects to anything.)
+/// A port of 127.0.0.1 that no other program on this machine gets while this object lives, although no server listens
+/// on it. A server that sets SO_REUSEADDR, as tandem's do, can still bind it. (A port that was merely free a moment ago
+/// may meanwhile be taken by any program that makes a connection.)
 class ReservedPort {
  public:
   ReservedPort() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -29,7 +29,7 @@ class ReservedPort {
   ReservedPort(const ReservedPort&) = delete;
   ReservedPort& operator=(const ReservedPort&) = delete;
 
-  /// 0: the system gave none.
+  /// The port, or 0 if the system provided none.
   std::uint16_t number() const noexcept { return number_; }
 
  private:

@@ -14,7 +14,7 @@ inline void write_text(const std::string& path, std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// A fresh folder, removed with all that is in it at the end of the scope.
+/// A new folder, removed with all its content at the end of the scope.
 class TempDir {
  public:
   TempDir() {

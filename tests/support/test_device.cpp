@@ -9,9 +9,9 @@
 
 #include "gpu.h"
 
-// Every test program has this. With TANDEM_TEST_DEVICE=cuda:0 tensors of its tests are made on that device unless they
-// say otherwise: the same tests for every backend. Where there is no such device they are skipped. Tests of GPUs, in
-// tests/cuda, name their devices everywhere, and are left alone.
+// Part of every test program. With TANDEM_TEST_DEVICE=cuda:0, tests place their tensors on that device unless they name
+// one: the tests are shared by all backends. If the device does not exist, the tests are skipped. Tests of GPUs, in
+// tests/cuda, name their devices everywhere and are not affected.
 
 namespace tandem::test {
 namespace {

@@ -4,7 +4,7 @@
 
 namespace tandem::test {
 
-/// The pool has `count` threads for a scope.
+/// Sets the pool to `count` threads for a scope.
 class ThreadCount {
  public:
   explicit ThreadCount(int count) : saved_(num_threads()) { set_num_threads(count); }

@@ -43,7 +43,7 @@ std::string plot(std::vector<double> x, std::vector<double> y, bool log_y = fals
   return curves_svg("", {{.curves = {{"c", std::move(x), std::move(y)}}, .log_y = log_y}});
 }
 
-// What stands between `before` and the next `after`, for every `before`.
+// For every `before`, the text between it and the next `after`.
 std::vector<std::string> all(const std::string& text, const std::string& before, const std::string& after) {
   std::vector<std::string> found;
   for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos;) {
@@ -62,7 +62,7 @@ std::vector<std::string> y_labels(const std::string& svg) {
 std::vector<std::string> paths(const std::string& svg) { return all(svg, R"(<path d=")", "\""); }
 std::size_t dots(const std::string& svg) { return all(svg, "<circle", ">").size(); }
 
-// All coordinates, in the order of the attributes' names.
+// All coordinates, sorted by attribute.
 std::vector<std::string> coordinates(const std::string& svg) {
   std::vector<std::string> numbers;
   for (const char* attribute : {"x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "d"}) {
@@ -75,7 +75,7 @@ std::vector<std::string> coordinates(const std::string& svg) {
   return numbers;
 }
 
-// Tags are closed in order, and neither text nor attributes hold stray markup.
+// Whether tags are closed in order, and neither text nor attributes contain stray markup.
 bool is_well_formed(const std::string& svg) {
   std::vector<std::string> open;
   for (std::size_t at = 0; (at = svg.find_first_of("<>&", at)) != std::string::npos;) {
@@ -157,6 +157,36 @@ TEST(Curves, NothingToDrawIsSaid) {
     EXPECT_THAT(paths(svg), IsEmpty());
   }
   EXPECT_THAT(plot({1, 2}, {1, 2}), Not(HasSubstr("no data")));
+}
+
+TEST(Curves, CategoriesAreBarsWithTheirValues) {
+  const std::string svg = curves_svg("", {{.y_label = "us",
+                                           .curves = {{"ours", {0, 1}, {1, 2}}, {"theirs", {1, 0}, {4, kNan}}},
+                                           .categories = {"small, batch 16", "large"}}});
+  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_THAT(paths(svg), IsEmpty());
+  EXPECT_THAT(x_labels(svg), ElementsAre("small", "batch 16", "large"));
+  std::vector<double> lefts;
+  std::vector<double> heights;
+  for (const std::string& bar : all(svg, "<rect x=\"", "/>")) {
+    lefts.push_back(std::stod(bar));
+    heights.push_back(std::stod(all(bar, "height=\"", "\"").at(0)));
+  }
+  ASSERT_EQ(heights.size(), 3u) << "a value that is not finite has no bar";
+  EXPECT_NEAR(heights[1], 2 * heights[0], 0.2) << "bars begin at 0";
+  EXPECT_NEAR(heights[2], 4 * heights[0], 0.3);
+  EXPECT_LT(lefts[0], lefts[1]);
+  EXPECT_LT(lefts[1], lefts[2]);
+  for (const char* value : {">1<", ">2<", ">4<"}) {
+    EXPECT_THAT(svg, HasSubstr(value));
+  }
+}
+
+TEST(Curves, BarOutsideTheCategoriesIsRefused) {
+  for (const double x : {-1.0, 0.5, 2.0, kNan}) {
+    const auto draw = [&] { curves_svg("", {{.title = "p", .curves = {{"c", {x}, {1}}}, .categories = {"a", "b"}}}); };
+    EXPECT_THAT(draw, ThrowsMessage<ConfigError>(HasSubstr("curve 'c' of panel 'p' has a bar in category")));
+  }
 }
 
 TEST(Curves, TicksAreRound) {

@@ -27,7 +27,7 @@ using telemetry::ProgressOptions;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-// What Progress writes to a pipe while `body` uses it.
+// The output of a Progress to a pipe while `body` uses it.
 template <class Body>
 std::string written(ProgressOptions options, Body&& body) {
   int ends[2];
@@ -87,7 +87,7 @@ TEST(ProgressInAPipe, EtaCountsTheEpochsThatAreLeft) {
   const std::string output = written({.total = 100, .line_seconds = 0}, [](Progress& progress) {
     progress.start_epoch(1, 1000000);
     sleep_ms(20);
-    progress.advance(50);  // at most 2,500 a second: 10^8 steps take more than 11 hours
+    progress.advance(50);  // at most 2,500 per second: 10^8 steps take more than 11 hours
     progress.end_epoch();
   });
   EXPECT_THAT(output,
@@ -98,8 +98,8 @@ TEST(ProgressInAPipe, RateLeavesOutWhatFollowsTheLastStep) {
   const std::string output = written({.unit = "images"}, [](Progress& progress) {
     progress.start_epoch(1);
     sleep_ms(10);
-    progress.advance(50);  // some 5,000 a second
-    sleep_ms(250);         // an evaluation; counted in, it were less than 200
+    progress.advance(50);  // about 5,000 per second
+    sleep_ms(250);         // an evaluation; if it counted, the rate would be below 200
     progress.end_epoch("ok");
   });
   EXPECT_THAT(output, MatchesRegex("epoch 1  ok  [0-9],[0-9]+ images/s  0.2[0-9]* s\n"));
@@ -122,7 +122,7 @@ TEST(ProgressInAPipe, RateIsSmoothed) {
     sleep_ms(10);
     progress.advance(100000);
     sleep_ms(10);
-    progress.advance(1);  // much slower: three tenths of nearly nothing
+    progress.advance(1);  // much slower: contributes weight 0.3 of almost nothing
   });
   const std::vector<double> rate = rates(output);
   ASSERT_EQ(rate.size(), 2u) << output;
@@ -134,7 +134,7 @@ TEST(ProgressInAPipe, TimeBetweenEpochsDoesNotSlowTheRate) {
     progress.start_epoch(1);
     sleep_ms(5);
     progress.advance(100000);
-    sleep_ms(200);  // two evaluations, on either side of end_epoch()
+    sleep_ms(200);  // two evaluations, before and after end_epoch()
     progress.end_epoch();
     sleep_ms(200);
     progress.start_epoch(2);
@@ -226,7 +226,7 @@ TEST(Progress, WrongOptionsAreRefused) {
 
 TEST(Progress, AdvanceTakesLessThanAMicrosecond) {
   constexpr int kCalls = 20000;
-  double best = 1e9;  // of several: other programs may take the processor in between
+  double best = 1e9;  // best of several, because other programs may take the processor
   written({.total = kCalls}, [&](Progress& progress) {
     for (int repeat = 0; repeat < 20; ++repeat) {
       const auto start = std::chrono::steady_clock::now();

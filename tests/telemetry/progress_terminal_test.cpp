@@ -41,7 +41,7 @@ class ProgressOnTerminal : public ::testing::Test {
   }
 };
 
-// The line that a run leaves which stops in the middle of an epoch.
+// The line left by a run that stops in the middle of an epoch.
 std::string stopped_run(Terminal& terminal, const std::string& label) {
   {
     Progress progress({.total = 1000, .unit = "images", .label = label, .fd = terminal.fd()});
@@ -108,7 +108,7 @@ TEST_F(ProgressOnTerminal, RedrawsAtMostTenTimesASecond) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string output = terminal.finish();
-  const auto draws = std::count(output.begin(), output.end(), '\r') - 1;  // each but the newline's own
+  const auto draws = std::count(output.begin(), output.end(), '\r') - 1;  // every redraw, but not the newline's own
   EXPECT_GE(draws, 2);
   EXPECT_LE(draws, seconds * 10 + 1);
 }
@@ -181,7 +181,7 @@ TEST_F(ProgressOnTerminal, BarKeepsItsLengthWhenDigitsComeAndGo) {
   for (std::size_t at = 0; (at = output.find("\x1b[36m", at)) != std::string::npos; ++at) {
     bars.push_back(output.find("\x1b[0m", at) - at);
   }
-  ASSERT_EQ(bars.size(), 4u);  // three, and the last state again at the end
+  ASSERT_EQ(bars.size(), 4u);  // three redraws, and the last state again at the end
   EXPECT_THAT(bars, ::testing::Each(bars[0]));
 }
 

@@ -34,7 +34,7 @@ using test::write_text;
 
 namespace fs = std::filesystem;
 
-/// Files of this process cannot grow beyond some bytes: writing fails half-way as on a full disk.
+/// Limits the size of files of this process, so that writing fails half-way as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -90,7 +90,7 @@ TEST(RunFolder, GivenPathWithFilesIsRefused) {
   EXPECT_EQ(read_text(dir.file("run/weights")), "precious");
 }
 
-// As of processes that were started as ranks and do not know of each other.
+// Simulates processes that were started as ranks and do not know of each other.
 TEST(RunFolder, GivenPathIsOneRunsAloneWhileThatLives) {
   const TempDir dir;
   {

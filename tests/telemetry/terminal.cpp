@@ -34,8 +34,8 @@ Terminal::Terminal(int columns) {
   if (::openpty(&master_, &slave_, nullptr, nullptr, &size) != 0) {
     std::abort();
   }
-  // Reads all the time: a terminal that nobody reads makes its writer wait. It stops at the mark of finish() and not
-  // when the other end closes, because what was written just before may then be lost.
+  // The thread reads all the time, because a terminal without a reader blocks its writer. It stops at the mark of
+  // finish(), not when the other end closes: text written just before could then be lost.
   reader_ = std::thread([this] {
     char buffer[4096];
     for (ssize_t got = 0; (got = ::read(master_, buffer, sizeof buffer)) > 0;) {
@@ -73,7 +73,7 @@ std::string Terminal::finish() {
 
 Screen show(std::string_view output, int columns) {
   Screen screen;
-  std::vector<std::string> row;  // one entry a column; the second of a wide character is empty
+  std::vector<std::string> row;  // one entry per column; the second column of a wide character is empty
   std::size_t cursor = 0;
   const auto end_row = [&] {
     std::string text;

@@ -7,7 +7,7 @@
 
 namespace tandem::test {
 
-/// A pseudo-terminal: what is written to fd() is collected.
+/// A pseudo-terminal that collects everything written to fd().
 class Terminal {
  public:
   explicit Terminal(int columns);
@@ -15,7 +15,7 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  /// False where the system gives no pseudo-terminals: a chroot without /dev/pts.
+  /// False where the system provides no pseudo-terminals, such as in a chroot without /dev/pts.
   static bool available();
 
   int fd() const { return slave_; }
@@ -30,14 +30,15 @@ class Terminal {
   std::thread reader_;
 };
 
-/// What a person sees after `output` on a terminal of that width.
+/// The picture on a terminal of that width after `output`.
 struct Screen {
   std::vector<std::string> rows;
-  bool wrapped = false;          ///< a line ran over the right edge
+  bool wrapped = false;          ///< a line exceeded the right edge
   std::vector<std::string> odd;  ///< escape sequences other than "clear to the end of the line" and colours
 };
 
-/// Knows \r, \n, clearing, colours and UTF-8; characters from U+1100 to U+11FF and from U+2E80 on take two columns.
+/// Understands \r, \n, clearing, colours and UTF-8. Characters from U+1100 to U+11FF and from U+2E80 on take two
+/// columns.
 Screen show(std::string_view output, int columns);
 
 }  // namespace tandem::test

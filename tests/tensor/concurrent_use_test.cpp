@@ -17,7 +17,7 @@
 
 #include "support/gpu.h"
 
-// Const use of one handle from many threads is safe; the thread sanitizer watches.
+// Const use of one handle from many threads is safe; the thread sanitizer checks these tests.
 
 namespace tandem {
 namespace {
@@ -32,7 +32,7 @@ void on_threads(Body&& body) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([body, t, device = core::thread_state().device]() mutable {
       const core::DeviceScope scope(device);
-      body(t);  // what it holds, each thread holds
+      body(t);  // each thread has its own copy of the captures
     });
   }
 }
@@ -79,7 +79,7 @@ TEST(ConcurrentUse, LastOwnerMayBeAnyThread) {
   }
 }
 
-// Shared parameters, graphs of their own: forward passes do not disturb each other.
+// The parameters are shared and each thread has its own graph: forward passes do not disturb each other.
 TEST(ConcurrentUse, ForwardThroughOneLayer) {
   const nn::Linear layer(16, 8);
   const Tensor x = rand({5, 16});

@@ -22,7 +22,7 @@
 
 #include "support/message.h"
 
-// The sanitizers end the program at a huge request unless told that the caller copes with a null pointer.
+// The sanitizers end the program at a huge request unless told that the caller handles a null pointer.
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" TANDEM_API const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 #endif
@@ -98,7 +98,7 @@ TEST(CpuAllocate, LiveBlocksNeverOverlap) {
 
 TEST(CpuAllocate, GivesAFreedBlockToTheNextOfItsClass) {
   if (!kCached) GTEST_SKIP() << "no cache under the address sanitizer";
-  // One class: multiples of 64 bytes up to 1024, then four per doubling.
+  // Both sizes fall into one class: multiples of 64 bytes up to 1024, then four classes per doubling.
   for (const auto& [first, second] : std::vector<std::pair<std::size_t, std::size_t>>{
            {1, 64}, {65, 128}, {961, 1024}, {1025, 1280}, {1281, 1536}, {1793, 2048}, {(1 << 20) + 1, 5 << 18}}) {
     void* memory = cpu_allocate(first);
@@ -157,11 +157,11 @@ TEST(CpuAllocate, ABlockMayBeFreedOnAnotherThread) {
         cpu_free(memory, bytes);
     }).join();
   }
-  // What the threads took with them came back: memory does not pile up.
+  // The threads' memory was returned, so memory does not pile up.
   EXPECT_LT(cpu_memory_stats().system_bytes - held, std::size_t{2} * kBlocks * 3100);
 }
 
-// One thread makes, the other frees, for a long time: the pool in between stays bounded.
+// One thread allocates and the other frees, for a long time: the pool between them stays bounded.
 TEST(CpuAllocate, AProducerAndAConsumerReuseTheSameMemory) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -223,7 +223,7 @@ TEST(CpuAllocate, ManyThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-// thread_local tensors die after the thread's cache.
+// thread_local tensors are destroyed after the thread's cache.
 TEST(CpuAllocate, TensorsMayOutliveTheCacheOfTheirThread) {
   std::jthread([] {
     thread_local Tensor early;  // made before the cache, destroyed after it
@@ -236,17 +236,17 @@ TEST(CpuAllocate, TensorsMayOutliveTheCacheOfTheirThread) {
   SUCCEED();
 }
 
-// Twenty sizes, one after the other: each block is of no use to the next.
+// Twenty sizes, one after the other: no block fits a later request.
 TEST(CpuAllocate, SizesThatGrowDoNotPileUp) {
   empty_cpu_cache();
   const std::size_t before = cpu_memory_stats().system_bytes;
   std::size_t largest = 0;
   for (std::size_t mib = 100; mib <= 2000; mib += 100) {
     largest = mib << 20;
-    cpu_free(cpu_allocate(largest), largest);  // nothing is touched: no page is really there
+    cpu_free(cpu_allocate(largest), largest);  // untouched memory occupies no pages
     EXPECT_LE(cpu_memory_stats().system_bytes - before, 2 * 5 * std::max(largest, std::size_t{256} << 20) / 4);
   }
-  // And a size that is asked for again and again is kept.
+  // A size that is requested repeatedly stays cached.
   const std::uint64_t requests = cpu_memory_stats().system_allocations;
   for (int i = 0; i < 10; ++i) {
     cpu_free(cpu_allocate(largest), largest);

@@ -13,7 +13,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// Logical CPU devices share memory but not tensors: every rule of several devices holds without a GPU.
+// Logical CPU devices share memory but not tensors, so every rule for several devices applies without a GPU.
 
 namespace tandem {
 namespace {

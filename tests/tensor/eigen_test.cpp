@@ -5,7 +5,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// Eigen's matrices and tensors on one memory.
+// Eigen matrices and tensors on shared memory.
 
 namespace tandem {
 namespace {

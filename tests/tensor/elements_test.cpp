@@ -149,7 +149,7 @@ TEST(Size, CountsFromBothEnds) {
   EXPECT_EQ(message_of<ShapeError>([] { tensor(1.0).size(0); }), "size: a scalar has no dimensions");
 }
 
-// Nothing is lost in silence: what does not fit into the tensor that is changed is an error.
+// Nothing is lost silently: a result that does not fit into the changed tensor is an error.
 TEST(IntegerArithmetic, RefusesFractionsInPlace) {
   Tensor x = tensor({1, 2});
   EXPECT_EQ(message_of<DTypeError>([&] { x.add_(0.5); }),
@@ -162,7 +162,7 @@ TEST(IntegerArithmetic, RefusesFractionsInPlace) {
   EXPECT_EQ((1 - x).to_vector<std::int64_t>(), (Ints{-3, -4}));
 }
 
-// A default-constructed tensor, used anywhere, is an error and not a crash.
+// Using a default-constructed tensor is an error, never a crash.
 TEST(Undefined, EveryUseButThreeIsAnError) {
   const Tensor undefined;
   EXPECT_FALSE(undefined.defined());

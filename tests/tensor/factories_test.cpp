@@ -109,7 +109,7 @@ TEST(Factories, RefuseImpossibleShapes) {
   EXPECT_THROW(zeros({1, 1, 1, 1, 1, 1, 1, 1, 1}), ShapeError);
 }
 
-// Sizes whose bytes, or whose bytes and the header in front of them, go past what a pointer can count.
+// Sizes whose bytes, with or without the header in front of them, overflow the range of a pointer.
 TEST(Factories, BytesDoNotWrapAround) {
   EXPECT_THROW(empty({kBig}, {.dtype = DType::f64}), OutOfMemory);
   EXPECT_THROW(empty({(kBig << 1) - 1}, {.dtype = DType::f32}), OutOfMemory);

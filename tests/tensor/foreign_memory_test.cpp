@@ -16,7 +16,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// Tensors on memory that the user brings.
+// Tensors on memory provided by the user.
 
 namespace tandem {
 namespace {

@@ -159,7 +159,7 @@ TEST(Frame, IsActiveOnOneThreadAtATime) {
   EXPECT_EQ(slot.item(), 2) << "still active";
 }
 
-// Two replicas at once over one module: each thread sees its own values and gathers its own gradients.
+// Concurrent replicas of one module: each thread sees its own values and collects its own gradients.
 TEST(Frame, TwoThreadsSeeTheirOwnValuesOfOneSlot) {
   const nn::Linear layer(4, 3);
   constexpr int kReplicas = 3;
@@ -212,7 +212,7 @@ TEST(Frame, TravelsWithTheThreadState) {
   EXPECT_EQ(in_helper, 2) << "a helper works for the replica";
 }
 
-// What was saved for the backward pass is the stand-in, not the slot: the frame may be gone by then.
+// The backward pass uses the saved stand-in instead of the slot, because the frame may be gone by then.
 TEST(Frame, BackwardAfterTheFrameEndedUsesTheStandIn) {
   const Parameter slot(tensor({1.0, 1.0}));
   Tensor value = tensor({3.0, 4.0}).requires_grad_();

@@ -16,7 +16,7 @@
 #include "support/memory.h"
 #include "support/message.h"
 
-// What a handle is, and what C++ programs do to handles and numbers.
+// The semantics of handles, and how C++ programs use handles and numbers.
 
 namespace tandem {
 namespace {
@@ -24,7 +24,7 @@ namespace {
 using test::memory_of;
 using test::message_of;
 
-// `x[0] = y` would change a handle that nobody sees.
+// `x[0] = y` would change a temporary handle.
 static_assert(!std::is_assignable_v<Tensor, const Tensor&> && !std::is_assignable_v<Tensor, Tensor>);
 static_assert(std::is_assignable_v<Tensor&, const Tensor&> && std::is_assignable_v<Tensor&, Tensor>);
 static_assert(!std::is_constructible_v<Device, bool>);
@@ -77,11 +77,11 @@ TEST(Scalar, IsExactOrRefused) {
   EXPECT_EQ((x + (std::int64_t{1} << 53)).item<std::int64_t>(), std::int64_t{1} << 53);
 }
 
-// Objects of static storage are destroyed after main, in an order that no library can rule; and a forked child has
-// none of its parent's threads.
+// Objects of static storage are destroyed after main, in an order beyond the library's control. A forked child has none
+// of its parent's threads.
 TEST(StaticTensors, MayComputeInTheirDestructors) {
   TANDEM_SKIP_ON_GPU("a forked child cannot use its parent's GPU");
-  (ones({500, 500}) * 2.0).sum();  // the threads are there
+  (ones({500, 500}) * 2.0).sum();  // starts the pool's threads
   const auto compute_late = [] {
     struct Late {
       Tensor t;

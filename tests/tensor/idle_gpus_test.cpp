@@ -4,8 +4,8 @@
 
 #include <tandem/tensor/idle_gpus.h>
 
-// When it is said that GPUs are left idle, by a process that is told here how many there are. cuda/idle_gpus_test.cpp
-// has a real one.
+// The conditions for the warning about idle GPUs. These tests pass in the number of GPUs; cuda/idle_gpus_test.cpp uses
+// real ones.
 
 namespace tandem::detail {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 bool only_first(int gpu) { return gpu == 0; }
 bool all(int) { return true; }
 
-// What so many steps say, together.
+// The joined messages of `steps` steps.
 std::string said(IdleGpus& watch, int steps, int gpus = 4, bool (*is_used)(int) = &only_first) {
   std::string text;
   for (int step = 0; step < steps; ++step) {

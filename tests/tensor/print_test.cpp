@@ -13,7 +13,7 @@
 #include "support/gpu.h"
 #include "support/message.h"
 
-// As PyTorch and NumPy users expect to read tensors.
+// Tensors print the way PyTorch and NumPy users expect.
 
 namespace tandem {
 namespace {
@@ -141,7 +141,7 @@ TEST(Print, LongDimensionsAreShortened) {
             "        [1198, 1199]])");
 }
 
-// A number that is not shown must not decide how the others are written.
+// A number that is not shown must not affect the format of the others.
 TEST(Print, WhatIsLeftOutHasNoSay) {
   Tensor x = ones({2000});
   x[1000].fill_(1e20);
@@ -177,7 +177,7 @@ TEST(Print, GoesToStreams) {
   EXPECT_EQ(test::as_on_cpu(out.str()), "tensor([1., 2.])\ntensor(undefined)");
 }
 
-// What x86 makes of 0 / 0 has the sign bit.
+// x86 computes 0 / 0 with the sign bit set.
 TEST(Print, NaNHasNoSign) {
   const Tensor x = tensor({-kNaN, kNaN});
   EXPECT_EQ(text(x), "tensor([nan, nan])");

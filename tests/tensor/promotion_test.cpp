@@ -10,7 +10,7 @@
 
 #include "support/message.h"
 
-// Types of results: as PyTorch's result_type.
+// Dtypes of results, as in PyTorch's result_type.
 
 namespace tandem {
 namespace {
@@ -20,7 +20,7 @@ using enum DType;
 
 constexpr DType kTypes[] = {f32, f64, bf16, f16, i64, i32, u8, boolean};
 
-// Rows and columns in the order of kTypes, from torch.promote_types.
+// Rows and columns follow the order of kTypes; the values come from torch.promote_types.
 constexpr DType kPromoted[8][8] = {
     {f32, f64, f32, f32, f32, f32, f32, f32},      {f64, f64, f64, f64, f64, f64, f64, f64},
     {f32, f64, bf16, f32, bf16, bf16, bf16, bf16}, {f32, f64, f32, f16, f16, f16, f16, f16},

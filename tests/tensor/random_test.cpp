@@ -23,7 +23,7 @@ using test::message_of;
 using Doubles = std::vector<double>;
 using Ints = std::vector<std::int64_t>;
 
-// The first draws of a seed, in several kinds.
+// The first draws of a seed, of several kinds.
 std::vector<Doubles> draws(std::uint64_t seed) {
   Generator generator(seed);
   const GeneratorScope scope(generator);
@@ -80,7 +80,7 @@ TEST(Generator, StateIsSeedAndOffset) {
 TEST(Generator, DrawsDoNotOverlap) {
   Generator generator(3);
   const GeneratorScope scope(generator);
-  // Lengths that leave part of a block unused.
+  // These lengths leave a part of a block unused.
   std::set<double> seen;
   std::size_t drawn = 0;
   for (const std::int64_t count : {1, 3, 2, 7, 1, 5}) {
@@ -159,7 +159,7 @@ TEST(Rand, TypesDrawTheSameNumbers) {
     ASSERT_EQ(static_cast<float>(wide_n[i]), narrow_n[i]);
 }
 
-// Kolmogorov's distance between draws and a distribution function; above 1.95 / sqrt(n) once in a thousand seeds.
+// Kolmogorov's distance between draws and a distribution function. One seed in a thousand exceeds 1.95 / sqrt(n).
 template <class Cdf>
 double distance(Doubles values, Cdf&& cdf) {
   std::sort(values.begin(), values.end());
@@ -245,7 +245,7 @@ TEST(Randint, CountsAreEven) {
   double chi_square = 0;
   for (const double count : counts)
     chi_square += (count - 1e4) * (count - 1e4) / 1e4;
-  EXPECT_LT(chi_square, 27.9);  // 9 degrees of freedom, once in a thousand seeds
+  EXPECT_LT(chi_square, 27.9);  // 9 degrees of freedom; one seed in a thousand exceeds this
 }
 
 TEST(Randint, RefusesEmptyAndUnrepresentableRanges) {

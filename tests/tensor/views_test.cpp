@@ -25,7 +25,7 @@ constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
 Tensor counted(const Shape& sizes) { return arange(sizes.numel()).reshape(sizes); }
 Ints values(const Tensor& tensor) { return tensor.to_vector<std::int64_t>(); }
 
-// A write through the view is seen in the whole: no copy was made.
+// A write through the view shows in the whole tensor, so no copy was made.
 void expect_alias(const Tensor& view, const Tensor& whole) {
   Tensor first = view;
   while (first.dim() > 0) {
@@ -172,7 +172,7 @@ TEST(Expand, SaysWhatDoesNotFit) {
       << "more elements than can be counted";
 }
 
-// Several elements share memory: what is written to one would be written to others, in an order nobody knows.
+// Several elements share memory: a write to one would also change others, in an undefined order.
 TEST(Expand, ResultIsNotForWriting) {
   Tensor y = zeros({1}).expand({3});
   EXPECT_EQ(message_of<ShapeError>([&] { y.add_(1); }),

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kHelpColumns = 80;
 constexpr std::size_t kNameColumns = 24;
 
-// CLI11 2.1 does not wrap descriptions, and shows defaults among the names.
+// CLI11 2.1 does not wrap descriptions and shows defaults among the names.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
@@ -110,7 +110,7 @@ void add_whole(CLI::App& app, const char* flag, const char* description, T& targ
 
 void add_path(CLI::App& app, const char* flag, const char* description, std::string& target) {
   add_value(app, flag, "PATH", description, target, [=, &target](const std::string& text) {
-    // "--out --json" is a forgotten value, not a folder; "./--json" can still be had.
+    // "--out --json" is a forgotten value, not a folder. A file of that name can be given as "./--json".
     if (text.empty() || text[0] == '-') {
       refuse(flag, "a path", text);
     }
@@ -153,16 +153,16 @@ std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
   app.allow_extras();
   for (CLI::Option* option : app.get_options()) {
     option->take_last();
-    option->disable_flag_override();  // --json=false would be yes
+    option->disable_flag_override();  // otherwise --json=false would mean yes
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
     return app.exit(e);
-  } catch (const CLI::ArgumentMismatch& e) {  // the text is CLI11's shorthand: "--epochs: 1 required N missing"
+  } catch (const CLI::ArgumentMismatch& e) {  // CLI11's text is terse: "--epochs: 1 required N missing"
     const std::string_view text = e.what();
     const auto name_end = text.find_first_of(": ");
-    const bool is_flag = text[name_end] == ' ';  // "--json was given a disallowed flag override"
+    const bool is_flag = text[name_end] == ' ';  // no ':': "--json was given a disallowed flag override"
     narrate(fmt::format("error: {}{}: {}", is_flag ? "--" : "", text.substr(0, name_end),
                         is_flag ? "takes no value" : "a value must follow"));
     return 2;

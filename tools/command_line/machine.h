@@ -4,7 +4,7 @@
 
 namespace cli {
 
-/// The processor's name as the system has it; "unknown" where it does not say.
+/// The processor's name as the system reports it, or "unknown".
 std::string cpu_model();
 
 }  // namespace cli

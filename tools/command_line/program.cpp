@@ -29,8 +29,8 @@ void print_result_json(const tandem::telemetry::Fields& result) {
 
 namespace {
 
-// A closed descriptor 0, 1 or 2 is the next that open() hands out: what is printed would end up in a data file. The
-// stand-ins can only be read, so that a result that went nowhere still counts as not written.
+// open() reuses a closed descriptor 0, 1 or 2, and printed text would then end up in a data file. The stand-ins are
+// read-only, so that a result printed to one of them still counts as not written.
 void keep_standard_streams_apart() {
   int fd = 0;
   do {
@@ -48,10 +48,10 @@ int run_main(int argc, char** argv, int (*program)(int argc, char** argv)) {
   int code = 1;
   try {
     code = program(argc, argv);
-  } catch (const std::exception& e) {  // tandem::Error is one
+  } catch (const std::exception& e) {  // includes tandem::Error
     narrate(fmt::format("error: {}", e.what()));
   }
-  // Output waits in the buffer until here: only now does the system say that the disk is full or the pipe closed.
+  // Output stays buffered until here: only now does the system report a full disk or a closed pipe.
   errno = 0;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout) {
     const int error = errno;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-// The commands of the program `tandem`. Each is a main() of its own: argv[0] is its name.
+// The commands of the program `tandem`. Each works like a main() whose argv[0] is the command's name.
 
 namespace tool {
 
@@ -13,7 +13,7 @@ struct Command {
   int (*run)(int argc, const char* const* argv);
 };
 
-/// tandem info: what this build can do on this machine.
+/// tandem info: shows what this build can do on this machine.
 int info(int argc, const char* const* argv);
 /// tandem run: starts a program as the ranks of a job.
 int run(int argc, const char* const* argv);

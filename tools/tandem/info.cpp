@@ -15,7 +15,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/isa.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/parallel/backends.h>
+#include <tandem/parallel/job/backends.h>
 
 #include "command_line/command_line.h"
 #include "command_line/machine.h"
@@ -29,11 +29,11 @@ namespace {
 using namespace tandem;
 
 struct Product {
-  std::string f32;    // 16-bit types too: they are widened
+  std::string f32;    // also for 16-bit types, which are widened to f32
   std::string other;  // f64
 };
 
-// As kernels/cpu/matmul.cpp chooses.
+// Follows the choice in kernels/cpu/matmul.cpp.
 Product matrix_product() {
   const std::string isa = core::to_string(core::isa());
   const std::string eigen = fmt::format("Eigen, {}", isa);
@@ -69,7 +69,7 @@ std::vector<std::string> cuda_devices() {
   return names;
 }
 
-// What it was built with.
+// The options of this build.
 std::vector<std::string> build_options() {
   std::vector<std::string> options{TANDEM_BUILD_KIND};
   options.emplace_back(TANDEM_WITH_CUDA != 0 ? "CUDA" : "no CUDA");
@@ -90,7 +90,7 @@ std::vector<std::string> usable_backends() {
   return names;
 }
 
-// Why nothing can be computed on a GPU; empty where it can.
+// The reason why no GPU can be used; empty if one can.
 std::string why_no_cuda() {
   try {
     if (cuda::is_available()) {
@@ -99,7 +99,7 @@ std::string why_no_cuda() {
       cuda::device_name(0);
     }
   } catch (const DeviceError& e) {
-    const std::string text = e.what();  // "device 'cuda:0': this build ..."
+    const std::string text = e.what();  // the text is "device 'cuda:0': this build ..."
     return text.substr(text.find(": ") + 2);
   }
   return {};

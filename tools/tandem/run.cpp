@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
-#include <tandem/parallel/launch/launch.h>
+#include <tandem/parallel/job/launch.h>
 
 #include "command_line/program.h"
 #include "tandem/commands.h"
@@ -13,7 +13,7 @@ namespace tool {
 
 namespace {
 
-constexpr int kNoProgram = 127;  // as shells have it
+constexpr int kNoProgram = 127;  // the exit code of shells for this case
 
 }  // namespace
 
@@ -33,7 +33,7 @@ int run(int argc, const char* const* argv) {
   if (options.nodes > 1) {
     options.token = parallel::JobToken::from_environment();
   }
-  std::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it
+  std::signal(SIGCHLD, SIG_DFL);  // the parent process may ignore the signal, and that is inherited
   options.take_signals = true;
   options.narrate = true;
   return parallel::launch(options).exit_code;

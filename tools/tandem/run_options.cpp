@@ -37,7 +37,7 @@ struct Flags {
   double heartbeat_limit = 10;
 };
 
-// As torchrun reads them, which Kubeflow's TrainJob relies on.
+// Defaults from torchrun's variables, which Kubeflow's TrainJob relies on.
 void take_defaults(Flags& flags) {
   const auto text = [](const char* name, std::string& target) {
     const char* value = std::getenv(name);
@@ -99,7 +99,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   cli::add_number(app, "--kill-timeout", "SEC", "From SIGTERM to SIGKILL", flags.kill_timeout, 0, 86'400);
   cli::add_number(app, "--heartbeat-limit", "SEC", "A rank that is not heard for so long is lost",
                   flags.heartbeat_limit, 2, 86'400);
-  // Never given to the parser: for --help.
+  // Only for --help: the program's name is never given to the parser.
   app.add_option("PROGRAM", flags.program, "What is run; all that follows is the program's own");
   app.footer(
       "Each rank finds itself by torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR,\n"
@@ -113,7 +113,8 @@ void add_flags(CLI::App& app, Flags& flags) {
       "  tandem run -n 4 --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29500 ./mlp");
 }
 
-// Flags end before the program: where its name is. Their names are also written with '_', as torchrun's are.
+// Returns the position of the program's name, where tandem's own flags end. Flag names may contain '_' for '-', as
+// torchrun's do.
 std::size_t split_command(const CLI::App& app, std::vector<std::string>& arguments) {
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     std::string& argument = arguments[i];
@@ -187,7 +188,7 @@ RunCommand read_run_command(int argc, const char* const* argv) {
   take_defaults(flags);
   CLI::App app("Runs a program as the ranks of a job, and ends them all when one fails.", "tandem run");
   add_flags(app, flags);
-  app.set_help_flag("--help,-h", "");  // so that the flags are known; parse() describes them
+  app.set_help_flag("--help,-h", "");  // makes the flags known to split_command(); parse() sets their description
   std::vector<std::string> arguments(argv, argv + argc);
   const std::size_t program = split_command(app, arguments);
   std::vector<const char*> own;

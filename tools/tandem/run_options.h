@@ -3,18 +3,18 @@
 #include <optional>
 #include <string>
 
-#include <tandem/parallel/launch/launch.h>
+#include <tandem/parallel/job/launch.h>
 
 namespace tool {
 
-/// What `tandem run` was told.
+/// The parsed command line of `tandem run`.
 struct RunCommand {
   tandem::parallel::LaunchOptions options;
-  std::optional<int> exit_code;  // the program is to end: it was only asked for help, or the command line is wrong
+  std::optional<int> exit_code;  // set when the tool should end: after --help, or for a wrong command line
 };
 
-/// Reads flags up to the program's name, and takes all that follows as the program's own. What no flag says is taken
-/// from torchrun's PET_ variables. Throws tandem::ConfigError for one of those that is wrong.
+/// Reads flags up to the program's name and takes everything after it as the program's command. Omitted flags default
+/// to torchrun's PET_ variables. Throws tandem::ConfigError for an invalid variable.
 RunCommand read_run_command(int argc, const char* const* argv);
 
 }  // namespace tool

@@ -12,7 +12,7 @@
 #include "gpu/bench.h"
 #include "gpu/cuda/null.h"
 
-// What the others are measured by: bandwidth, products, launches.
+// Measures the limits that other results are compared with: bandwidth, products, launches.
 
 namespace bench::gpu {
 
@@ -20,7 +20,7 @@ namespace {
 
 using namespace tandem;
 
-// Of both copies: the engine's kernel and the driver's.
+// Times of both copies: the engine's kernel and the driver's.
 struct Copies {
   Measured kernel, driver;
   double bytes;
@@ -60,7 +60,7 @@ Product time_product(const Options& options, DType dtype, bool tf32) {
   return product;
 }
 
-// A chain of kernels that do nothing, launched as one graph.
+// Times a chain of empty kernels that is launched as one graph.
 Measured time_graph(const Options& options, int nodes) {
   CUstream_st* const stream = cuda::current_stream().handle();
   cudaGraph_t graph{};
@@ -109,7 +109,7 @@ void run_ceilings(const Options& options, Ceilings& ceilings) {
   };
   print_result(what("copy 8 GB"), "kernel", copies.kernel, 0, rate(copies.kernel));
   print_result(what("copy 8 GB"), "driver", copies.driver, 0, rate(copies.driver));
-  // Two measurements: how far they are apart says what a share of the floor is worth.
+  // Measure twice: the difference shows how precise a share of the floor is.
   for (const auto& [dtype, tf32] : {std::pair(DType::bf16, false), {DType::f32, false}, {DType::f32, true}}) {
     const double flops_per_us = ceilings.flops_per_us(dtype, tf32);
     const Product product = time_product(options, dtype, tf32);

@@ -4,7 +4,7 @@
 
 namespace bench::gpu {
 
-/// A kernel that does nothing: what a launch itself costs.
+/// Launches an empty kernel, to measure the cost of a launch.
 cudaError_t launch_null(cudaStream_t stream);
 
 }  // namespace bench::gpu

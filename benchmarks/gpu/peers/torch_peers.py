@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch on the cases that `gpu_bench --export FOLDER` wrote: one line of JSON for each, as gpu_bench prints them.
+"""Runs PyTorch on the cases that `gpu_bench --export FOLDER` wrote. Prints a line of JSON per case, like gpu_bench.
 
 usage: torch_peers.py FOLDER/cases.jsonl [--variants a,b] [--seconds S] [--smoke]
 
-Each case is timed as gpu_bench does: warm-up, then blocks of equal calls between two events. A variant that fails is a
-line that says so; others go on. --smoke runs on the CPU, without CUDA graphs and compilation, to try the script.
+Timing works as in gpu_bench: warm-up, then blocks of equal calls between two events. A variant that fails prints a line
+with the error, and the others continue. --smoke tries the script on the CPU, without CUDA graphs and compilation.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def arguments():
 
 
 class Timer:
-    """Events of the GPU, or the clock on the wall where there is none."""
+    """Times by events of the GPU, or by the wall clock without a GPU."""
 
     def __init__(self, smoke):
         self.smoke = smoke
@@ -80,7 +80,7 @@ class Timer:
 
 
 def graphed(body):
-    """The calls of `body` as one CUDA graph, as PyTorch's documentation has it: warmed up on a side stream."""
+    """Captures `body` as one CUDA graph as PyTorch's documentation shows: with a warm-up on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -116,13 +116,13 @@ class Training:
             self.y = self.y.to(dtype)
         torch.set_float32_matmul_precision("high" if case["tf32"] else "highest")
         graph = "graph" in variant
-        # A compiled optimizer must be capturable and not fused; a captured one is fused as the eager one is.
+        # A compiled optimizer must be capturable and not fused. A captured one is fused, like the eager one.
         compiled = variant == "compile with Adam"
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=case["lr"], capturable=graph or compiled,
                                           **({"fused": True} if variant != "eager" and not compiled else {}))
         forward = lambda: self.loss_function(self.model(self.x), self.y)
         if "compile" in variant:
-            # Graphs inside a graph are refused, so a step that is captured whole is compiled without them.
+            # A graph cannot contain another graph, so a step that is captured whole is compiled without graphs.
             forward = torch.compile(forward, mode=None if graph else "reduce-overhead")
         step = torch.compile(self.optimizer.step, mode="reduce-overhead") if compiled else self.optimizer.step
 
@@ -137,12 +137,12 @@ class Training:
         self.body = body
 
     def check(self, case, variant):
-        """The loss of the last of check_steps steps, and what to time."""
+        """Returns the loss of the last of check_steps steps, and the function to time."""
         if "graph" not in variant:
             for _ in range(case["check_steps"]):
                 self.body()
             return self.loss.item(), self.body
-        # Three steps warm it up before it is captured, and capturing takes none.
+        # Capturing itself takes no step, but needs three warm-up steps before.
         replay = graphed(self.body)
         for _ in range(case["check_steps"] - 3):
             replay()
@@ -217,7 +217,7 @@ def pass_over(case, device, variant, timer):
     return timer.measure(body)
 
 
-# ---- an op's time on the host ----
+# ---- time of an op on the host ----
 
 def host(case, device, variant, timer):
     x, y, weight = (torch.randn(16, 16, device=device) for _ in range(3))
@@ -247,7 +247,7 @@ def variants_of(case, options):
     if options.smoke:
         names = [name for name in names if "compile" not in name and "graph" not in name]
     if case["kind"] == "adam" and case["tensors"] >= 1000:
-        names = [name for name in names if name != "compile"]  # it takes minutes to compile
+        names = [name for name in names if name != "compile"]  # compiling takes minutes
     return names
 
 
@@ -269,7 +269,7 @@ def main():
                     "version": torch.__version__, "dtype": case.get("dtype", "")}
             try:
                 line.update(KINDS[case["kind"]][0](case, device, variant, timer))
-            except Exception as error:  # a peer that cannot do a case: the others can
+            except Exception as error:  # one variant fails, the others continue
                 line["failed"] = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:200]
             print(json.dumps(line), flush=True)
             if not options.smoke:

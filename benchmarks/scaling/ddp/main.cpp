@@ -1,5 +1,5 @@
-// What DistributedDataParallel is worth: a training step on many ranks, held against one rank and against the time that
-// computing and exchanging cannot do without.
+// Measures the benefit of DistributedDataParallel: a training step on many ranks, compared with one rank and with the
+// least time that computing and exchanging need.
 
 #include <algorithm>
 #include <cstdlib>
@@ -60,7 +60,8 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 Spec spec_of(const Options& options) {
-  // With a usual rate weights would move away from where they began, and some ways take more steps than others.
+  // The learning rate is tiny: a usual rate would move the weights away from their start, and some ways take more steps
+  // than others.
   return {.sizes = parse_sizes(options.model),
           .loss = options.loss == "mse" ? Loss::mse : Loss::cross_entropy,
           .batch = options.batch,
@@ -68,7 +69,7 @@ Spec spec_of(const Options& options) {
           .lr = 1e-9};
 }
 
-// All ranks measure, and the slowest counts.
+// Measures on all ranks; the slowest rank counts.
 class Rounds {
  public:
   Rounds(RankTraining& training, ProcessGroup& group, int threads)
@@ -90,7 +91,7 @@ class Rounds {
   }
 
   void run(Report& report) {
-    std::ranges::shuffle(order_, random_);  // the same on all ranks
+    std::ranges::shuffle(order_, random_);  // gives the same order on all ranks
     for (const std::size_t way : order_) {
       const std::vector<double> times = block(way);
       report.us[way].push_back(1e6 * times[0] / static_cast<double>(steps_[way]));
@@ -99,11 +100,12 @@ class Rounds {
   }
 
  private:
-  // Seconds of a block, after a step that does not count, and how long threads waited for a core.
+  // Returns the seconds of a block, after a warm-up step, and the seconds that threads waited for a core. Maxima over
+  // the ranks.
   std::vector<double> block(std::size_t index) {
     const Way way = static_cast<Way>(index);
     const bool alone = way == Way::one_rank || way == Way::one_part;
-    // Ranks that are threads share a pool, and who computes alone would have all of it.
+    // Ranks that are threads share a pool. A rank that computes alone would otherwise have all of it.
     if (group_.rank() == 0 || group_.backend() != "local") {
       tandem::set_num_threads(alone || group_.backend() != "local" ? threads_ : threads_ * group_.size());
     }
@@ -146,7 +148,7 @@ void measure(const Options& options, ProcessGroup& group) {
                 .waited = {},
                 .schedule = {}};
   report.difference = largest({training.difference()}, group)[0];
-  // Speed without equal numbers would be a bug.
+  // Speed without equal numbers would be a bug, so check the gradients first.
   if (!(report.difference <= 1e-5)) {
     throw tandem::ValueError(
         fmt::format("gradients are {:.3g} away from one device's, expected at most 1e-5: the two do "
@@ -180,7 +182,7 @@ int ddp_bench(int argc, char** argv) {
     const tandem::parallel::ProcessGroupGuard guard;
     measure(options, guard.group());
   } else {
-    ::setenv("TANDEM_CPU_DEVICES", "64", 0);  // as many as --ranks allows
+    ::setenv("TANDEM_CPU_DEVICES", "64", 0);  // the limit of --ranks
     tandem::parallel::spawn(options.ranks, [&](ProcessGroup& group) { measure(options, group); });
   }
   return 0;

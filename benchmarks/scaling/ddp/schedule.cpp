@@ -63,7 +63,7 @@ double Schedule::seconds() const {
 }
 
 Schedule measure_schedule(RankTraining& training, parallel::ProcessGroup& group, int steps) {
-  std::vector<std::vector<double>> times;  // by what is timed, of each step
+  std::vector<std::vector<double>> times;  // for each quantity timed, one value per step
   for (int i = 0; i < steps; ++i) {
     group.barrier();
     const Course course = training.course();

@@ -57,7 +57,7 @@ RankTraining::RankTraining(const Spec& spec, parallel::ProcessGroup& group, cons
       ddp_late_(late_.model, options) {
   ddp_late_.register_comm_hook(
       [this](parallel::ProcessGroup&, const parallel::GradBucket& bucket) { return on_bucket(bucket); });
-  course();  // tells how large the buckets are
+  course();  // determines the sizes of the buckets
 }
 
 std::function<void()> RankTraining::on_bucket(const parallel::GradBucket& bucket) {

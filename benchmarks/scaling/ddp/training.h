@@ -13,41 +13,41 @@
 
 namespace bench::ddp {
 
-/// What a step is held against. The first two are rank 0's alone, while the others wait.
+/// A way to run a step. The first two run on rank 0 alone while the other ranks wait.
 enum class Way : std::uint8_t {
-  one_rank,     // the joined batch
-  one_part,     // a rank's part of it
-  no_exchange,  // every rank its part, and nothing is averaged
+  one_rank,     // rank 0 with the joined batch
+  one_part,     // rank 0 with one rank's part of the batch
+  no_exchange,  // every rank its part, without averaging
   ddp,
-  no_overlap  // the same buckets, all of them after the backward pass
+  no_overlap  // the same buckets, all sent after the backward pass
 };
 inline constexpr std::size_t kWays = 5;
-/// "one rank", ...
+/// The name of a way: "one rank", ...
 const char* name_of(Way way);
 
-/// When things happen in a step whose buckets stay where they are, in seconds: what an exchange could overlap with.
+/// Times within a step without exchange, in seconds. They show which parts an exchange could overlap with.
 struct Course {
-  double forward = 0;              // to the start of backward()
-  std::vector<double> ready = {};  // of each bucket, from the start of backward()
+  double forward = 0;              // until the start of backward()
+  std::vector<double> ready = {};  // for each bucket, counted from the start of backward()
   double backward = 0;
   double optimizer = 0;
 };
 
-/// One rank's models, all with the Spec's weights. `spec.batch` is a rank's part; rank r computes the r-th part of the
-/// joined batch.
+/// The models of one rank, all with the Spec's weights. `spec.batch` is the batch of one rank. Rank r computes the r-th
+/// part of the joined batch.
 class RankTraining {
  public:
   RankTraining(const Spec& spec, tandem::parallel::ProcessGroup& group,
                const tandem::parallel::DistributedOptions& options);
 
-  /// That many steps.
+  /// Takes that many steps.
   void run(Way way, std::int64_t steps);
-  /// Of one step.
+  /// Runs one step and returns its times.
   Course course();
-  /// How large each bucket is.
+  /// The size of each bucket in bytes.
   const std::vector<std::int64_t>& bucket_bytes() const noexcept { return bucket_bytes_; }
-  /// How far the averaged gradients are from those of one device with the joined batch: the largest max|a - b| / max|b|
-  /// of a parameter.
+  /// Difference between the averaged gradients and those of one device with the joined batch: the largest max|a - b| /
+  /// max|b| over the parameters.
   double difference();
 
  private:
@@ -73,7 +73,7 @@ class RankTraining {
   Wrapped ddp_late_;
   std::vector<tandem::parallel::PlannedAllReduce> late_plans_;
   std::vector<std::int64_t> bucket_bytes_;
-  Course* watched_ = nullptr;  // while ddp_late_ does not exchange
+  Course* watched_ = nullptr;  // set while ddp_late_ does not exchange
   double backward_began_ = 0;
 };
 

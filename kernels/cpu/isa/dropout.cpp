@@ -6,8 +6,9 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// Philox4x32-10 in lanes of 64 bits, of which the lower half counts: what a product or a xor leaves in the upper one is
-// ignored by the next product. Pairs of such registers are interleaved in the end, so the counters are out of order.
+// Computes Philox4x32-10 in lanes of 64 bits, of which only the lower half is significant. Products and xors leave
+// other bits in the upper half, which the next product ignores. Pairs of registers are interleaved at the end, so the
+// counters are out of order.
 #if defined(__AVX512F__)
 
 using Wide = __m512i;
@@ -44,10 +45,10 @@ TANDEM_SIMD void store_interleaved(std::uint32_t* out, Wide a, Wide b) {
 
 #if defined(__AVX2__)
 
-constexpr int kRegisters = 2;  // side by side: the latency of a product is hidden
+constexpr int kRegisters = 2;  // two registers side by side hide the latency of a product
 constexpr int kNumbers = 4 * kRegisters * kWideLanes;
 
-// `kNumbers` of them, from block `counter` on.
+// Draws `kNumbers` numbers, starting at block `counter`.
 TANDEM_SIMD void draw_numbers(std::uint32_t* out, std::uint64_t key, std::uint64_t counter) {
   Wide x0[kRegisters], x1[kRegisters], x2[kRegisters], x3[kRegisters];
 #pragma GCC unroll 2
@@ -91,7 +92,7 @@ TANDEM_SIMD void draw_numbers(std::uint32_t* out, std::uint64_t key, std::uint64
 
 #endif
 
-// Without a branch, which would be taken at random.
+// Avoids a branch, which would be taken at random.
 TANDEM_SIMD float kept(float value, std::uint8_t mask) {
   std::uint32_t bits;
   __builtin_memcpy(&bits, &value, sizeof bits);

@@ -2,7 +2,7 @@
 
 #include <tandem/kernels/cpu/gemm.h>
 
-// Eigen's blocked product: f64, and f32 where there is no instruction set that our own is written for.
+// Eigen's blocked product, for f64, and for f32 where the instruction set has no product of tandem's own.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -10,9 +10,9 @@ namespace {
 
 template <class T>
 void epilogue(const Matmul& kernel, const OutputBlock& block) {
-  const T* bias = static_cast<const T*>(kernel.bias);
-  const T* mask = static_cast<const T*>(kernel.relu_mask);
-  if (bias == nullptr && !kernel.relu && mask == nullptr) {
+  const T* bias = static_cast<const T*>(kernel.after.bias);
+  const T* mask = static_cast<const T*>(kernel.after.relu_mask);
+  if (bias == nullptr && !kernel.after.relu && mask == nullptr) {
     return;
   }
   for (std::int64_t i = block.row; i < block.row + block.rows; ++i) {
@@ -20,7 +20,7 @@ void epilogue(const Matmul& kernel, const OutputBlock& block) {
     for (std::int64_t j = block.col; j < block.col + block.cols; ++j) {
       const T value = out[j] + (bias != nullptr ? bias[j] : T(0));
       const bool zero =
-          (kernel.relu && value < T(0)) || (mask != nullptr && relu_is_off(mask[i * kernel.out_stride + j]));
+          (kernel.after.relu && value < T(0)) || (mask != nullptr && relu_is_off(mask[i * kernel.out_stride + j]));
       out[j] = zero ? T(0) : value;
     }
   }
@@ -35,7 +35,7 @@ auto map(const Matrix& matrix, std::int64_t row, std::int64_t col, std::int64_t 
                                                                          Eigen::OuterStride<>(stride));
 }
 
-// The four storage orders are four types.
+// Each of the four storage orders is a type of its own.
 template <class T>
 void eigen_product_of(const Matmul& kernel, const OutputBlock& block) {
   using Out = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

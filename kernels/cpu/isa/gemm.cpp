@@ -263,9 +263,9 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
   const Right right{static_cast<const float*>(kernel.b.data) + block.col * kernel.b.col_stride, kernel.b.row_stride,
                     kernel.b.col_stride};
   const Epilogue whole{.add = kernel.accumulate == Accumulate::yes,
-                       .relu = kernel.relu,
-                       .bias = static_cast<const float*>(kernel.bias),
-                       .mask = static_cast<const float*>(kernel.relu_mask),
+                       .relu = kernel.after.relu,
+                       .bias = static_cast<const float*>(kernel.after.bias),
+                       .mask = static_cast<const float*>(kernel.after.relu_mask),
                        .mask_stride = kernel.out_stride};
   const Output out = Output{static_cast<float*>(kernel.out), kernel.out_stride, whole}.at(block.row, block.col);
   const std::int64_t rows = block.rows;
@@ -278,7 +278,7 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
     return multiply_dots(left, right, rows, cols, kernel.k, out);
   }
   // A vector: its length becomes columns.
-  if (kernel.n == 1 && kernel.out_stride == 1 && kernel.bias == nullptr && right.depth_stride == 1) {
+  if (kernel.n == 1 && kernel.out_stride == 1 && kernel.after.bias == nullptr && right.depth_stride == 1) {
     const Left row{right.data, right.col_stride, right.depth_stride};
     const Right columns{left.data, left.depth_stride, left.row_stride};
     return multiply_direct(row, columns, 1, rows, kernel.k, out, scratch);

@@ -121,8 +121,8 @@ inline void pack_transposed(const float* from, std::int64_t stride, std::int64_t
   }
 }
 
-/// The same for one that is dense along its columns, element (k, c) at k * stride + c. It is read in the order in which
-/// it lies, since it may come from main memory.
+/// Packs a matrix that is dense along its columns: element (k, c) is at k * stride + c. The matrix is read in its order
+/// in memory, because it may come from main memory.
 inline void pack_panels(const float* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
   for (std::int64_t k = 0; k < depth; ++k) {
     const float* line = from + k * stride;

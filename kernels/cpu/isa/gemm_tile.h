@@ -25,8 +25,8 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// What is done with sums: [+ old] [+ bias] [max 0] [0 where mask <= 0: NaN lets it through]. Pointers are those of the
-/// first row and column.
+/// A tile treats its sums in this order: [+ old] [+ bias] [max 0] [0 if mask <= 0; a NaN mask keeps the sum]. The
+/// pointers are those of the first row and column.
 struct Epilogue {
   bool add = false;
   bool relu = false;

@@ -4,8 +4,8 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// Of a cache line that others have read the processor learns only when it is written to, and then waits for their
-// copies to be given up: replicas on several cores have read all parameters.
+// Takes ownership of cache lines before they are written. Replicas on several cores have all read the parameters, so a
+// write to a line would otherwise have to wait until the other cores give up their copies.
 void own_lines(const float* data, std::int64_t begin, std::int64_t end) {
 #if defined(__x86_64__)
   constexpr std::int64_t kLine = 16;
@@ -17,7 +17,7 @@ void own_lines(const float* data, std::int64_t begin, std::int64_t end) {
 
 template <class Loop>
 void run_loop(const Loop& loop, bool scaled, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kBlock = 512;  // while one is computed, the lines of the next one come
+  constexpr std::int64_t kBlock = 512;  // the lines of the next block arrive while one is computed
   for (std::int64_t i = begin; i < end; i += kBlock) {
     const std::int64_t stop = i + kBlock < end ? i + kBlock : end;
     own_lines(loop.param, stop, stop + kBlock < end ? stop + kBlock : end);

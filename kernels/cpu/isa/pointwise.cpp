@@ -3,8 +3,8 @@
 
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
-// Element-wise functions of f32. What is not in pointwise_math.cpp is the loop that the other types have, with the
-// strides of every common layout known to the compiler; a result is the same bits for every instruction set.
+// Element-wise functions of f32. Ops that are not in pointwise_math.cpp use the loop of the other types, compiled with
+// the strides of every common layout. Results have the same bits on every instruction set.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 

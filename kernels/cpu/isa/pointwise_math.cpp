@@ -5,7 +5,7 @@
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
 // Element-wise functions with an exponential or a logarithm in them. Every element goes through the same vector
-// formula, wherever it stands in its row and whatever the strides are.
+// formula, whatever its position in the row and whatever the strides.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -15,13 +15,13 @@ struct Scalars {
   Vec s, t;
 };
 
-// The approximation of Phi(x) in gelu_tanh.
+// gelu_tanh's approximation of Phi(x).
 TANDEM_SIMD Vec gelu_tanh_cdf(Vec x) {
   const Vec cubic = broadcast(formula::kGeluCubic<float>);
   return sigmoid(broadcast(formula::kGeluScale<float>) * (x + cubic * x * x * x));
 }
 
-// The formulas of pointwise_formulas.h.
+// Vector versions of the formulas in pointwise_formulas.h.
 template <PointwiseOp op>
 TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars& by) {
   using enum PointwiseOp;
@@ -61,7 +61,7 @@ TANDEM_SIMD Vec of(Vec a, [[maybe_unused]] Vec b, [[maybe_unused]] const Scalars
   if constexpr (op == elu_grad) return b > Vec{} ? a : a * (by.s * TANDEM_ISA::exp(b));
 }
 
-// An input: a vector of neighbours, or one element for all.
+// An input: a vector of neighbouring elements, or one element for all lanes.
 struct Source {
   const float* data;
   bool dense;

@@ -6,8 +6,9 @@
 #include <immintrin.h>
 #endif
 
-// One register of floats, in the few words that our kernels need, for the instruction set that this is compiled for.
-// + - * / and comparisons are the compiler's own on vector types. Only sources in isa/ include this.
+// One register of floats for the instruction set that the source is compiled for, with the few operations that the
+// kernels need. + - * / and comparisons are the compiler's own on vector types. Only sources in isa/ include this
+// header.
 
 #define TANDEM_SIMD [[gnu::always_inline]] inline
 
@@ -22,18 +23,18 @@ using Mask = __mmask16;
 TANDEM_SIMD Vec broadcast(float x) { return _mm512_set1_ps(x); }
 TANDEM_SIMD Vec load(const float* p) { return _mm512_loadu_ps(p); }
 TANDEM_SIMD void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
-/// The first `count` lanes (0 to kLanes; more count as all).
+/// Mask of the first `count` lanes (0 to kLanes; a larger count means all).
 TANDEM_SIMD Mask first(std::int64_t count) { return count >= kLanes ? Mask(0xffff) : Mask((1U << count) - 1); }
-/// 0 in the other lanes, whose memory is not touched.
+/// Loads the masked lanes. The other lanes are 0, and their memory is not touched.
 TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, mask, v); }
-/// a * b + c, rounded once where the machine can.
+/// a * b + c, rounded once if the machine can.
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-/// The larger; b where one is NaN.
+/// The larger of a and b; b if one of them is NaN.
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
-/// The smaller; b where one is NaN.
+/// The smaller of a and b; b if one of them is NaN.
 TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
-/// 0 where result <= 0, else v, for a NaN, too: relu_is_off().
+/// 0 where result <= 0, else v, also for a NaN, like relu_is_off().
 TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(result, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
 }
@@ -91,17 +92,17 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) { return result <= Vec{} ? Vec{} :
 
 #endif
 
-/// A register's bits, as whole numbers.
+/// The bits of a register, as integers.
 using Bits = std::int32_t __attribute__((vector_size(sizeof(Vec))));
 
 TANDEM_SIMD Bits bits_of(Vec v) { return reinterpret_cast<Bits>(v); }
 TANDEM_SIMD Vec from_bits(Bits bits) { return reinterpret_cast<Vec>(bits); }
 TANDEM_SIMD Vec to_floats(Bits numbers) { return __builtin_convertvector(numbers, Vec); }
 TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
-/// For v without a sign, or with that one.
+/// v with the sign of `sign`. v must be positive or have that sign already.
 TANDEM_SIMD Vec with_sign_of(Vec sign, Vec v) { return from_bits(bits_of(v) | (bits_of(sign) & ~0x7fffffff)); }
 
-/// The lane's numbers: 0, 1, 2, ...
+/// The lanes' own numbers: 0, 1, 2, ...
 TANDEM_SIMD Bits lane_numbers() {
   Bits numbers{};
 #pragma GCC unroll 16
@@ -110,12 +111,12 @@ TANDEM_SIMD Bits lane_numbers() {
   }
   return numbers;
 }
-/// v in the first `count` lanes, other in the rest.
+/// v in the first `count` lanes, `other` in the rest.
 TANDEM_SIMD Vec first_of(Vec v, std::int64_t count, Vec other) {
   return lane_numbers() < static_cast<std::int32_t>(count < kLanes ? count : kLanes) ? v : other;
 }
 
-/// The largest of the lanes.
+/// The largest value of the lanes.
 TANDEM_SIMD float largest_lane(Vec v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(v);

@@ -1,15 +1,15 @@
 #include <tandem/kernels/cpu/isa/vector_math.h>
 #include <tandem/kernels/cpu/softmax_rows.h>
 
-// Exponentials of a row are summed to nearly twice the digits of a float: among 10^5 classes a sum of floats would lose
-// three, and the loss of a row that is right with certainty is the logarithm of a sum just above 1.
+// Sums of a row's exponentials keep nearly twice the digits of a float. Among 10^5 classes a sum of floats would lose
+// three digits, and the loss of a row that is right with certainty is the logarithm of a sum just above 1.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// Numbers between 0 and 1. The sum starts at 1, so that it is never the smaller summand, and what an addition rounds
-// away is known exactly (Dekker, 1971).
+// Sums numbers between 0 and 1. The sum starts at 1, so it is never the smaller summand, and the part that an addition
+// rounds away is known exactly (Dekker, 1971).
 class SumOfPowers {
  public:
   TANDEM_SIMD void add(Vec power) {
@@ -23,7 +23,7 @@ class SumOfPowers {
     all.add(rest_);
     return all.total();
   }
-  // Lane by lane.
+  // These give the sum lane by lane.
   TANDEM_SIMD Vec lanes() const { return (sum_ - broadcast(1)) + rest_; }
   TANDEM_SIMD Vec rest_of_lanes() const { return rest_ - (lanes() - (sum_ - broadcast(1))); }
 
@@ -51,7 +51,8 @@ TANDEM_SIMD float highest_of(const float* x, std::int64_t size) {
   return largest_lane(max(max(highest[0], highest[1]), max(highest[2], highest[3])));
 }
 
-// The sum of exp(x - highest), each of which visit(i, count, power) sees, in registers of `count` that count.
+// Sums exp(x - highest). visit(i, count, power) sees each register of powers, of which the first `count` lanes are part
+// of the row.
 template <class Visit>
 TANDEM_SIMD double sum_of_powers(const float* x, std::int64_t size, float highest, Visit&& visit) {
   const Vec all = broadcast(highest);
@@ -88,7 +89,7 @@ struct RowSum {
   double sum;
 };
 
-// In one register, whose powers visit() sees: what is behind its end is -inf, whose power is 0.
+// Sums a row that fits in one register; visit() sees its powers. Lanes past the end are -inf, whose power is 0.
 template <class Visit>
 TANDEM_SIMD RowSum sum_of_short_row(const float* x, std::int64_t size, Visit&& visit) {
   const Vec row = first_of(load(x, first(size)), size, broadcast(-kInfinity));
@@ -124,7 +125,7 @@ TANDEM_SIMD void write(float* out, std::int64_t count, Vec value, Accumulate acc
   }
 }
 
-// body(i, count, the elements of x there), along a row.
+// Calls body(i, count, elements) for each register along a row, with its elements of x.
 template <class Body>
 TANDEM_SIMD void for_each_register(const float* x, std::int64_t size, Body&& body) {
   std::int64_t i = 0;
@@ -140,8 +141,8 @@ TANDEM_SIMD void for_each_register(const float* x, std::int64_t size, Body&& bod
 
 namespace {
 
-// The logarithms of as many rows as a register has lanes are taken at once. visitor_of(row) sees the row's powers, and
-// then their sum.
+// Takes the logarithms of as many rows at once as a register has lanes. visitor_of(row) sees the row's powers, then
+// their sum.
 template <class VisitorOf>
 TANDEM_SIMD void normalize(const float* logits, std::int64_t rows, std::int64_t classes, Normalizer<float>* normalizer,
                            VisitorOf&& visitor_of) {
@@ -219,13 +220,13 @@ void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes
 }
 
 void normalize_with_gradient(const ClassRows& arguments) {
-  const ClassRows rows = arguments;  // which the stores below can't reach
+  const ClassRows rows = arguments;  // a copy that the stores below can't alias
   normalize(rows.logits, rows.rows, rows.classes, rows.normalizer,
             [&](std::int64_t row) { return RowGradient(rows, row); });
 }
 
 void class_gradient_row(const ClassGradientRow& arguments) {
-  const ClassGradientRow row = arguments;  // which the stores below can't reach
+  const ClassGradientRow row = arguments;  // a copy that the stores below can't alias
   const Vec highest = broadcast(row.by.highest);
   const Vec log_sum = broadcast(row.by.log_sum);
   const Vec factor = broadcast(row.factor);

@@ -1,7 +1,8 @@
 #pragma once
 
-// tanh on [0, 10) in 30 intervals, four to an octave from 2^-4 on: for each a centre c at which tanh is nearly a float,
-// and the coefficients of a minimax polynomial in x - c. Only where a register can be looked up in 32 floats at once.
+// tanh on [0, 10) in 30 intervals, four to an octave from 2^-4 on. Each interval has a centre c at which tanh is nearly
+// a float, and the coefficients of a minimax polynomial in x - c. Used only where a register can be looked up in 32
+// floats at once.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 

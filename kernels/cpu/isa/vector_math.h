@@ -5,19 +5,19 @@
 #include <tandem/kernels/cpu/isa/simd.h>
 #include <tandem/kernels/cpu/isa/tanh_table.h>
 
-// Elementary functions of a register of floats, to within 2 units in the last place
-// (tests/kernels/vector_math_test.cpp) and right at the ends of their domains. A lane's result depends on that lane
-// alone. The polynomials are minimax fits of the relative error of the function.
+// Elementary functions of a register of floats, accurate to 2 units in the last place
+// (tests/kernels/vector_math_test.cpp) and correct at the ends of their domains. A lane's result depends on that lane
+// alone. The polynomials are minimax fits of the function's relative error.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// ln 2 in two parts: n times the first is exact for the exponent n of any float.
+// ln 2 in two parts. For the exponent n of any float, n times the first part is exact.
 inline constexpr float kLn2High = 0.693145751953125F;
 inline constexpr float kLn2Low = 1.42860677e-6F;
 
-/// coefficients[0] + coefficients[1] * x + ...
+/// Evaluates coefficients[0] + coefficients[1] * x + ...
 template <int kCount>
 TANDEM_SIMD Vec polynomial(Vec x, const float (&coefficients)[kCount]) {
   Vec sum = broadcast(coefficients[kCount - 1]);
@@ -28,7 +28,7 @@ TANDEM_SIMD Vec polynomial(Vec x, const float (&coefficients)[kCount]) {
   return sum;
 }
 
-/// x = n ln 2 + r with |r| <= ln 2 / 2, and (exp(r) - 1 - r) / r^2.
+/// The parts of x = n ln 2 + r with |r| <= ln 2 / 2; `rest` is (exp(r) - 1 - r) / r^2.
 struct ExpParts {
   Vec r;
   Vec n;
@@ -36,10 +36,11 @@ struct ExpParts {
   Vec rest;
 };
 
-/// |x| at most some thousands. add_low(r) is r, or r and what else the power is taken of.
+/// Splits x, where |x| is at most some thousands. add_low(r) returns r, plus a small part of the argument that x has no
+/// digits for.
 template <class AddLow>
 TANDEM_SIMD ExpParts exp_parts(Vec x, AddLow&& add_low) {
-  const Vec shift = broadcast(12582912);  // 1.5 * 2^23: a sum with it has no digits behind the point
+  const Vec shift = broadcast(12582912);  // 1.5 * 2^23: a sum with it is a whole number
   const Vec shifted = fma(x, broadcast(1.44269504F), shift);
   const Vec n = shifted - shift;
   const Vec r = add_low(fma(n, broadcast(-kLn2Low), fma(n, broadcast(-kLn2High), x)));
@@ -51,7 +52,8 @@ TANDEM_SIMD ExpParts exp_parts(Vec x) {
   return exp_parts(x, [](Vec r) __attribute__((always_inline)) { return r; });
 }
 
-/// exp(r) 2^n, and 0 where x is below the logarithm of the least float: not by underflow, which is slow.
+/// exp(r) 2^n, or 0 where x is below the logarithm of the least float. That 0 does not come from underflow, which is
+/// slow.
 TANDEM_SIMD Vec power_of_parts(const ExpParts& parts, Vec x) {
   const Vec one = broadcast(1);
   const Vec power = fma(fma(parts.rest, parts.r, one), parts.r, one);
@@ -59,7 +61,7 @@ TANDEM_SIMD Vec power_of_parts(const ExpParts& parts, Vec x) {
 #if defined(__AVX512F__)
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), power, parts.n);
 #else
-  // In two steps, since 2^n may be too large or too small for a float where the result is not.
+  // Multiplies in two steps, since 2^n may be outside the range of a float even if the result is inside.
   const Bits half = parts.whole >> 1;
   const Bits other = parts.whole - half;
   const Vec kept = from_bits(bits_of(power) & ~(x < least));
@@ -72,7 +74,7 @@ TANDEM_SIMD Vec exp(Vec x) { return power_of_parts(exp_parts(min(broadcast(89), 
 /// exp(x) for x of at most 0.
 TANDEM_SIMD Vec exp_below_one(Vec x) {
 #if defined(__AVX512F__)
-  return power_of_parts(exp_parts(x), x);  // whatever came of an x far below -104 is masked out
+  return power_of_parts(exp_parts(x), x);  // the result for an x far below -104 is masked out
 #else
   return power_of_parts(exp_parts(max(broadcast(-105), x)), x);
 #endif
@@ -121,7 +123,7 @@ TANDEM_SIMD Vec log_of(const LogParts& parts) {
   return fma(parts.exponent, broadcast(kLn2High), t + sum);
 }
 
-/// `value`, or where x is not a positive number what log(x) is there.
+/// `value`, or the value of log(x) where x is not a positive finite number.
 TANDEM_SIMD Vec at_ends_of_log(Vec x, Vec value) {
 #if defined(__AVX512F__)
   // Four bits for each kind of x: zero gives -inf (4), a negative number NaN (3), infinity itself (5).
@@ -141,7 +143,7 @@ TANDEM_SIMD Vec power_of_minus(Vec n) {
   return from_bits((127 - (bits_of(n + shift) - bits_of(shift))) << 23);
 }
 
-/// log(x + low) for x of at least 1 and |low| below its last digit: a sum just above 1 keeps its digits.
+/// log(x + low) for x of at least 1 and |low| below its last digit. A sum just above 1 keeps its digits.
 TANDEM_SIMD Vec log_of_pair(Vec x, Vec low) {
   LogParts parts = log_parts(x);
   parts.t = fma(low, power_of_minus(parts.exponent), parts.t);
@@ -154,7 +156,7 @@ TANDEM_SIMD Vec log1p(Vec x) {
   const Vec sum = x + one;
   LogParts parts = log_parts(sum);
   const Vec scale = power_of_minus(parts.exponent);
-  // (1 + x) / 2^exponent - 1, formed without the sum, which has lost digits of x.
+  // (1 + x) / 2^exponent - 1, computed without the sum, which has lost digits of x.
   parts.t = sum < broadcast(33554432) ? fma(x, scale, scale - one) : parts.t;
   const Vec value = at_ends_of_log(sum, log_of(parts));
   return x == Vec{} ? x : value;
@@ -166,9 +168,10 @@ TANDEM_SIMD Vec look_up(const float (&table)[32], Bits index) {
   return _mm512_permutex2var_ps(load(table), reinterpret_cast<__m512i>(index), load(table + kLanes));
 }
 
-/// A polynomial for each quarter of an octave: in cache twice as fast as the formula below.
+/// Evaluates a polynomial for each quarter of an octave. With the tables in cache this is twice as fast as the formula
+/// below.
 TANDEM_SIMD Vec tanh(Vec x) {
-  const Vec size = min(broadcast(9.9F), magnitude(x));  // there it is 1
+  const Vec size = min(broadcast(9.9F), magnitude(x));  // tanh(9.9) rounds to 1
   const Bits quarter = (bits_of(size) >> 21) - 491;     // 1 from 2^-4 on
   const Bits interval = quarter > 0 ? quarter : Bits{};
   const Vec d = size - look_up(kTanhCentres, interval);
@@ -182,13 +185,13 @@ TANDEM_SIMD Vec tanh(Vec x) {
 
 #else
 
-/// x + x^3 P(x^2) near 0, and 1 - 2 / (exp(2 |x|) + 1) with the sign of x beyond.
+/// x + x^3 P(x^2) near 0; elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
 TANDEM_SIMD Vec tanh(Vec x) {
   const Vec one = broadcast(1);
   const Vec square = x * x;
   const Vec inner =
       polynomial(square, {-0.3333331471F, 0.1333248203F, -0.05384068778F, 0.02102125249F, -0.006199682965F});
-  const Vec size = min(broadcast(9.02F), magnitude(x));  // from there on it is 1
+  const Vec size = min(broadcast(9.02F), magnitude(x));  // tanh(9.02) rounds to 1
   const ExpParts parts = exp_parts(size + size);
   const Vec power = fma(fma(parts.rest, parts.r, one), parts.r, one) * from_bits((parts.whole + 127) << 23);
   const Vec outer = one - broadcast(2) / (power + one);
@@ -202,11 +205,11 @@ TANDEM_SIMD Vec sigmoid(Vec x) {
   const Vec one = broadcast(1);
   const Vec power = exp_below_one(-magnitude(x));
   const Vec above = one / (one + power);
-  // power * above would be a rounding further from the power, which counts most where that is small.
+  // power * above alone is one rounding further from the power, which matters most for a small result.
   return x >= Vec{} ? above : fma(-power, power * above, power);
 }
 
-/// The normal distribution's density, but for its factor, and what lies below x.
+/// The normal distribution's density without its constant factor, and the cumulative probability of x.
 struct Normal {
   Vec density;  // exp(-x^2 / 2)
   Vec cdf;
@@ -214,9 +217,9 @@ struct Normal {
 
 TANDEM_SIMD Normal normal(Vec x) {
   const Vec size = magnitude(x);
-  const Vec limit = broadcast(12.9F);  // 0 from there on: products with what is less would underflow, which is slow
+  const Vec limit = broadcast(12.9F);  // the density is 0 beyond: smaller products would underflow, which is slow
   const Vec z = min(limit, size);
-  const Vec head = from_bits(bits_of(z) & ~0xfff);  // its square is exact: that of z would cost the power digits
+  const Vec head = from_bits(bits_of(z) & ~0xfff);  // has an exact square; that of z would cost the power digits
   const Vec half = broadcast(-0.5F);
   const Vec power = exp_of_pair(half * (head * head), half * ((z - head) * (z + head)));
   const Vec density = size > limit ? Vec{} : power;

@@ -1,12 +1,12 @@
 #include <cstdint>
 
 #include <tandem/kernels/cuda/cudnn/activation_plan.h>
-#include <tandem/kernels/cuda/cudnn/choice.h>
 #include <tandem/kernels/cuda/cudnn/session.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
+#include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/pointwise_formulas.h>
 
-// Activations by cuDNN's graphs.
+// Activations computed by cuDNN's graphs.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace cudnn;
 
-// Dense, not in place (cuDNN makes no promise about that), and nothing added to.
+// True for dense tensors that are neither updated in place (cuDNN makes no promise about that) nor accumulated.
 bool fits(const Pointwise& kernel) {
   const auto dense = [&](const Operand& operand) { return kernel.loop.sizes[0] == 1 || operand.strides[0] == 1; };
   if (kernel.accumulate != Accumulate::no || kernel.loop.ndim != 1 || !dense(kernel.out) || kernel.loop.sizes[0] < 1 ||
@@ -95,42 +95,11 @@ bool start(const Queue& queue, const Pointwise& kernel) {
   return true;
 }
 
-// The hardware's tanh has 11 bits.
-bool loses_digits(const Pointwise& kernel) {
-  return kernel.dtype == DType::f32 && (kernel.op == PointwiseOp::tanh || kernel.op == PointwiseOp::gelu_tanh ||
-                                        kernel.op == PointwiseOp::gelu_tanh_grad);
-}
-
 }  // namespace
 
-bool try_cudnn(const Queue& queue, Context& context, const Pointwise& kernel) {
-  if (!has_activation(kernel) || is_timing()) {
-    return false;
-  }
-  const cuda::KernelLibrary library = cuda::activation_library();
-  if (library == cuda::KernelLibrary::own || !fits(kernel) || !cuda::cudnn_available()) {
-    return false;
-  }
-  if (library == cuda::KernelLibrary::cudnn) {
-    return start(queue, kernel);
-  }
-  if (loses_digits(kernel)) {
-    return false;
-  }
-  Pointwise changed = kernel;
-  const auto own = [&](void* out) {
-    changed.out.data = out;
-    run(OnCuda{}, context, changed);
-  };
-  const auto theirs = [&](const Queue& other, void* out) {
-    changed.out.data = out;
-    return start(other, changed);
-  };
-  const std::int64_t numel = kernel.loop.sizes[0];
-  const ShapeClass shape_class{kActivationClass, static_cast<std::int64_t>(kernel.op),
-                               static_cast<std::int64_t>(kernel.dtype), order_of(numel)};
-  const auto bytes = static_cast<std::size_t>(numel) * item_size(kernel.dtype);
-  return cudnn_is_faster(queue, context, shape_class, {own, theirs, bytes}) && start(queue, kernel);
+bool try_cudnn(const Queue& queue, const Pointwise& kernel) {
+  return has_activation(kernel) && cuda::activation_library() == cuda::KernelLibrary::cudnn && fits(kernel) &&
+         start(queue, kernel);
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

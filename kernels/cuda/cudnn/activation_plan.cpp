@@ -4,17 +4,17 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/kernels/cuda/cudnn/types.h>
 #include <tandem/kernels/pointwise_formulas.h>
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
 
-// Ours calls softplus linear where s a > t; cuDNN always takes the logarithm. From here on f32 knows no difference.
+// tandem's softplus is linear where s a > t; cuDNN always takes the logarithm. From this value on, f32 shows no
+// difference.
 constexpr double kLinear = 18;
 
-/// cuDNN's operation for an op, or for a gradient whose input is the activation's, not its result.
+/// cuDNN's operation for an op. Gradients that read the activation's result have none here, except ReLU's.
 std::optional<cudnnPointwiseMode_t> mode_of(PointwiseOp op) {
   switch (op) {
     case PointwiseOp::relu: return CUDNN_POINTWISE_RELU_FWD;
@@ -41,19 +41,19 @@ bool takes_result(PointwiseOp op) { return op == PointwiseOp::sigmoid_grad || op
 
 using Handle = cudnnBackendDescriptor_t;
 
-/// The parts of a plan while it grows.
+/// The parts of a plan under construction.
 class Builder {
  public:
   explicit Builder(const ActivationKey& key) : key_(key) {}
 
   Handle add(Descriptor& part) { return plan.parts.emplace_back(std::move(part.finish())).get(); }
 
-  /// A tensor in memory.
+  /// Adds a tensor in memory.
   Handle tensor(std::size_t number) {
     Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.numel);
     return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
   }
-  /// A result that stays in registers.
+  /// Adds a result that stays in registers.
   Handle between() {
     Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, key_.numel);
     return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
@@ -85,7 +85,7 @@ class Builder {
   std::vector<Handle> operations{};
 
  private:
-  // Three dimensions: with fewer, and with four, cuDNN 9.19 has no kernel.
+  // Tensors have three dimensions, because cuDNN 9.19 has no kernel for fewer or for four.
   static Descriptor describe(std::int64_t number, cudnnDataType_t type, std::int64_t numel) {
     Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
@@ -113,7 +113,7 @@ class Builder {
   std::int64_t next_ = ActivationPlan::kOne + 1;
 };
 
-// The formulas of pointwise_formulas.h, step by step: cuDNN's own gradients want the activation's input.
+// Follows the formulas of pointwise_formulas.h step by step, because cuDNN's own gradients want the activation's input.
 void add_gradient_from_result(Builder& build, PointwiseOp op) {
   const Handle out = build.tensor(0);
   const Handle g = build.tensor(1);
@@ -145,7 +145,7 @@ void add_operations(Builder& build, PointwiseOp op) {
   }
 }
 
-/// cuDNN's proposals for a graph, the one it thinks best of first.
+/// cuDNN's proposals for a graph, best first.
 std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode) {
   constexpr std::int64_t kMost = 8;
   Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -162,7 +162,7 @@ std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode
   return found;
 }
 
-/// Whether a plan was made of one of the proposals.
+/// Makes a plan from the first proposal that works. Returns false if none does.
 bool finish_plan(cudnnHandle_t handle, Builder& build, Handle graph, cudnnBackendHeurMode_t mode) {
   for (Descriptor& configuration : configurations(graph, mode)) {
     try {
@@ -176,7 +176,7 @@ bool finish_plan(cudnnHandle_t handle, Builder& build, Handle graph, cudnnBacken
       build.plan.parts.push_back(std::move(configuration));
       build.plan.parts.push_back(std::move(plan));
       return true;
-    } catch (const Refusal&) {  // the next one, then
+    } catch (const Refusal&) {  // go on to the next proposal
     }
   }
   return false;
@@ -208,7 +208,7 @@ std::optional<ActivationPlan> make_plan(cudnnHandle_t handle, const ActivationKe
         return std::move(build.plan);
       }
     }
-  } catch (const Refusal&) {  // no kernel
+  } catch (const Refusal&) {  // cuDNN has no kernel
   }
   return std::nullopt;
 }

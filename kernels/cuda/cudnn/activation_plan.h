@@ -9,37 +9,37 @@
 #include <tandem/kernels/cuda/cudnn/descriptor.h>
 #include <tandem/kernels/pointwise.h>
 
-// Internal: an activation as a graph of cuDNN's element-wise operations, and the kernel that it has made of it.
+// An activation as a graph of cuDNN's element-wise operations, and the kernel that cuDNN compiles for it.
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
-/// What a kernel is compiled for.
+/// The properties that a kernel is compiled for.
 struct ActivationKey {
   PointwiseOp op;
   DType dtype;
   std::int64_t numel;
   std::array<std::int64_t, 3> alignment;  // of the result and the inputs, in bytes
-  double s;                               // 0 where the op has no such number
+  double s;                               // 0 if the op has no such number
 
   auto operator<=>(const ActivationKey&) const = default;
 };
 
-/// Whether cuDNN has the op, with these numbers.
+/// True if cuDNN has the op with this type and these numbers.
 bool has_activation(const Pointwise& kernel) noexcept;
-/// Whether its number s is one of the key.
+/// True if a kernel of the op depends on the number s, which is then part of the key.
 bool depends_on_s(PointwiseOp op) noexcept;
 
-/// A finished plan. Its tensors are known by numbers: 0 is the result, 1 and 2 are the inputs.
+/// A finished plan. Its tensors have numbers: 0 is the result, 1 and 2 are the inputs.
 struct ActivationPlan {
-  std::vector<Descriptor> parts;  // what the plan was made from, and the plan itself last
+  std::vector<Descriptor> parts;  // the plan's components, and the plan itself last
   std::int64_t workspace = 0;
-  bool takes_one = false;  // tensor kOne is the number 1, given by value
+  bool takes_one = false;  // tensor kOne is the number 1, passed by value
 
   static constexpr std::int64_t kOne = 9;
   cudnnBackendDescriptor_t plan() const noexcept { return parts.back().get(); }
 };
 
-/// Nothing where cuDNN has no kernel for the key.
+/// Returns nullopt if cuDNN has no kernel for the key.
 std::optional<ActivationPlan> make_plan(cudnnHandle_t handle, const ActivationKey& key);
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

@@ -7,12 +7,12 @@
 
 #include <tandem/kernels/cuda/cudnn/library.h>
 
-// Internal: what cuDNN's graphs are described by. Each object has attributes, then it is finished, then it may be an
-// attribute of others.
+// The descriptors of cuDNN's graphs. A descriptor first gets its attributes and is then finished; after that it may be
+// an attribute of other descriptors.
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
-/// cuDNN has no kernel for what was described. Caught where a plan is made.
+/// Thrown if cuDNN has no kernel for the description. Caught where a plan is made.
 struct Refusal {
   cudnnStatus_t status;
 };

@@ -11,7 +11,7 @@ namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
 
-// One major version has one layout of everything that we use.
+// All layouts that tandem uses are fixed within one major version.
 void judge_version(Library& library) {
   const std::size_t version = library.functions.cudnnGetVersion();
   if (version / 10000 != CUDNN_MAJOR) {

@@ -4,13 +4,14 @@
 
 #include <cudnn.h>
 
+#include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
 
-// Internal: cuDNN's functions, found when they are first asked for, so that programs start without the library.
+// cuDNN's functions, looked up at first use, so that programs start without the library.
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
-// Not deprecated in version 9, and there since 9.0.
+// These functions exist since version 9.0 and are not deprecated in version 9.
 #define TANDEM_CUDNN_FUNCTIONS(f)                                                                                 \
   f(cudnnGetVersion) f(cudnnGetErrorString) f(cudnnGetLastErrorString) f(cudnnCreate) f(cudnnSetStream)           \
       f(cudnnCreateTensorDescriptor) f(cudnnSetTensor4dDescriptor) f(cudnnSoftmaxForward) f(cudnnSoftmaxBackward) \
@@ -25,23 +26,33 @@ struct Functions {
 
 struct Library {
   Functions functions{};
-  std::string problem{};  // why it can't be used; empty where it can
+  std::string problem{};  // why the library can't be used; empty if it can
 };
 
-/// The library in `file`, as dlopen() finds it. It is never unloaded.
+/// Loads the library `file`, as dlopen() finds it. The library is never unloaded.
 TANDEM_API Library load(const char* file);
-/// The process's one, looked for at the first call.
+/// Returns the process's library, looked for at the first call.
 TANDEM_API const Library& loaded();
-/// Its functions. Only where it has no problem.
+/// Returns the library's functions. Only valid if it has no problem.
 inline const Functions& api() { return loaded().functions; }
 
-/// Whether a status says that cuDNN has nothing for what was asked.
+/// True if a status says that cuDNN has no kernel for the request.
 inline bool is_refusal(cudnnStatus_t status) { return status >= 2000 && status < 4000; }
-/// Throws DeviceError: cuDNN's words for `status`, and `call`.
+/// Throws DeviceError with cuDNN's words for `status`, and `call`.
 [[noreturn]] void throw_status(cudnnStatus_t status, const char* call);
 inline void require(cudnnStatus_t status, const char* call) {
   if (status != CUDNN_STATUS_SUCCESS) [[unlikely]] {
     throw_status(status, call);
+  }
+}
+
+/// cuDNN's name for a floating type.
+inline cudnnDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return CUDNN_DATA_DOUBLE;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    case DType::f16: return CUDNN_DATA_HALF;
+    default: return CUDNN_DATA_FLOAT;
   }
 }
 

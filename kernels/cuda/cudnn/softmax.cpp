@@ -1,10 +1,9 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/cuda/cudnn/choice.h>
 #include <tandem/kernels/cuda/cudnn/session.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
-#include <tandem/kernels/cuda/cudnn/types.h>
+#include <tandem/kernels/kernel_library.h>
 
 // Softmax by cuDNN's older functions, which are not deprecated.
 
@@ -16,16 +15,16 @@ using namespace cudnn;
 
 template <class Kernel>
 bool fits(const Kernel& kernel) {
-  // Products of sizes do not overflow: the tensor is in memory.
+  // Products of sizes can't overflow, because the tensor is in memory.
   const std::int64_t numel = kernel.outer * kernel.size * kernel.inner;
   return numel > 0 && numel <= INT32_MAX;
 }
 
-// y may be x, and dx may be dy, says cuDNN; of dx and y it says nothing.
+// cuDNN allows y to be x, and dx to be dy; it says nothing about dx and y.
 bool overlaps_as_allowed(const Softmax&) { return true; }
 bool overlaps_as_allowed(const SoftmaxGrad& kernel) { return kernel.in_grad != kernel.out; }
 
-/// The numbers that cuDNN multiplies with, in the type that it wants them in.
+/// cuDNN's scaling factors, in the type that it expects.
 struct Factors {
   double wide[2];
   float narrow[2];
@@ -61,7 +60,7 @@ bool start(const Queue& queue, const Kernel& kernel) {
   const auto outer = static_cast<int>(kernel.outer);
   const auto size = static_cast<int>(kernel.size);
   const auto inner = static_cast<int>(kernel.inner);
-  // Along the channels, or, where they are all of a row, over the whole of it.
+  // The softmax runs along the channels, or over the whole instance if the channels are all of it.
   const bool whole = kernel.inner == 1;
   require(api().cudnnSetTensor4dDescriptor(session->tensor, CUDNN_TENSOR_NCHW, data_type(kernel.dtype), outer, size,
                                            inner, 1),
@@ -76,51 +75,15 @@ bool start(const Queue& queue, const Kernel& kernel) {
   return true;
 }
 
-void*& result_of(Softmax& kernel) { return kernel.out; }
-void*& result_of(SoftmaxGrad& kernel) { return kernel.in_grad; }
-std::int64_t flags_of(const Softmax&) { return 0; }
-std::int64_t flags_of(const SoftmaxGrad& kernel) { return kernel.accumulate == Accumulate::yes ? 2 : 1; }
-
 template <class Kernel>
-bool try_softmax(const Queue& queue, Context& context, const Kernel& kernel) {
-  if (is_timing()) {
-    return false;
-  }
-  const cuda::KernelLibrary library = cuda::softmax_library();
-  if (library == cuda::KernelLibrary::own || !fits(kernel) || !overlaps_as_allowed(kernel) ||
-      !cuda::cudnn_available()) {
-    return false;
-  }
-  if (library == cuda::KernelLibrary::cudnn) {
-    return start(queue, kernel);
-  }
-  Kernel changed = kernel;
-  const auto own = [&](void* out) {
-    result_of(changed) = out;
-    run(OnCuda{}, context, changed);
-  };
-  const auto theirs = [&](const Queue& other, void* out) {
-    result_of(changed) = out;
-    return start(other, changed);
-  };
-  const ShapeClass shape_class{kSoftmaxClass,
-                               flags_of(kernel),
-                               static_cast<std::int64_t>(kernel.dtype),
-                               kernel.log,
-                               order_of(kernel.outer),
-                               order_of(kernel.size),
-                               order_of(kernel.inner)};
-  const auto bytes = static_cast<std::size_t>(kernel.outer * kernel.size * kernel.inner) * item_size(kernel.dtype);
-  return cudnn_is_faster(queue, context, shape_class, {own, theirs, bytes}) && start(queue, kernel);
+bool try_softmax(const Queue& queue, const Kernel& kernel) {
+  return cuda::softmax_library() == cuda::KernelLibrary::cudnn && fits(kernel) && overlaps_as_allowed(kernel) &&
+         start(queue, kernel);
 }
 
 }  // namespace
 
-bool try_cudnn(const Queue& queue, Context& context, const Softmax& kernel) {
-  return try_softmax(queue, context, kernel);
-}
-bool try_cudnn(const Queue& queue, Context& context, const SoftmaxGrad& kernel) {
-  return try_softmax(queue, context, kernel);
-}
+bool try_cudnn(const Queue& queue, const Softmax& kernel) { return try_softmax(queue, kernel); }
+bool try_cudnn(const Queue& queue, const SoftmaxGrad& kernel) { return try_softmax(queue, kernel); }
 
 }  // namespace tandem::inline v0::kernels::gpu

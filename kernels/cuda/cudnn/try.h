@@ -2,10 +2,10 @@
 
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/pointwise.h>
-#include <tandem/kernels/softmax_loss.h>
+#include <tandem/kernels/softmax.h>
 
-// Internal: what the kernels that cuDNN has, too, call first. True: cuDNN was asked for, and has done it. Needs neither
-// cuDNN's headers nor CUDA's.
+// First call of kernels that cuDNN also has. Returns true if cuDNN was asked for and has done the work. This header
+// needs neither cuDNN's headers nor CUDA's.
 
 #ifndef TANDEM_WITH_CUDNN
 #error "sources that include this are named in tandem_use_cudnn()"
@@ -18,12 +18,12 @@ class Queue;
 namespace gpu {
 
 #if TANDEM_WITH_CUDNN
-TANDEM_API bool try_cudnn(const Queue& queue, Context& context, const Softmax& kernel);
-TANDEM_API bool try_cudnn(const Queue& queue, Context& context, const SoftmaxGrad& kernel);
-TANDEM_API bool try_cudnn(const Queue& queue, Context& context, const Pointwise& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const Softmax& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const SoftmaxGrad& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const Pointwise& kernel);
 #else
 template <class Kernel>
-bool try_cudnn(const Queue&, Context&, const Kernel&) {
+bool try_cudnn(const Queue&, const Kernel&) {
   return false;
 }
 #endif

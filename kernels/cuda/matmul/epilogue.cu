@@ -1,6 +1,6 @@
-#include <tandem/kernels/cuda/dispatch.h>
-#include <tandem/kernels/cuda/elementwise.h>
+#include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/cuda/patterns/elementwise.h>
 #include <tandem/kernels/matmul_sums.h>
 
 // Per element: the product is read and written, the mask read; the bias comes from the cache. Bits and sums, where
@@ -87,8 +87,8 @@ void apply(const Queue& queue, const Matmul& product, bool clear) {
   simplify(loop, {&out, &bias, &mask});
   for_floating(product.dtype, [&]<class T>() {
     for_each(queue, Matmul::kName,
-             EpilogueFunctor<T>{static_cast<T*>(product.out), static_cast<const T*>(product.bias),
-                                static_cast<const T*>(product.relu_mask), product.relu,
+             EpilogueFunctor<T>{static_cast<T*>(product.out), static_cast<const T*>(product.after.bias),
+                                static_cast<const T*>(product.after.relu_mask), product.after.relu,
                                 clear && product.accumulate == Accumulate::no},
              loop, {out.strides, bias.strides, mask.strides});
   });
@@ -98,22 +98,22 @@ void apply(const Queue& queue, const Matmul& product, bool clear) {
 
 void finish_product(const Queue& queue, const Matmul& product, bool clear) {
   if (product.m > 0 && product.n > 0) {
-    if (clear || product.bias != nullptr || product.relu || product.relu_mask != nullptr) {
+    if (clear || product.after.bias != nullptr || product.after.relu || product.after.relu_mask != nullptr) {
       apply(queue, product, clear);
     }
-    if (product.relu_bits != nullptr) {
+    if (product.after.relu_bits != nullptr) {
       const std::int64_t count = product.m * ((product.n + 7) / 8);
       for_floating(product.dtype, [&]<class T>() {
         queue.launch(Matmul::kName, dim3(queue.blocks_for(count, kThreads)), dim3(kThreads), 0, write_bits<T>,
                      static_cast<const T*>(product.out), product.out_stride, product.n,
-                     static_cast<std::uint8_t*>(product.relu_bits), count);
+                     static_cast<std::uint8_t*>(product.after.relu_bits), count);
       });
     }
   }
-  if (product.column_sums != nullptr && product.n > 0) {
+  if (product.after.column_sums != nullptr && product.n > 0) {
     run(OnCuda{}, queue.context(), column_sums_of(product));
   }
-  if (product.a_sums != nullptr && product.m > 0) {
+  if (product.after.a_sums != nullptr && product.m > 0) {
     run(OnCuda{}, queue.context(), a_sums_of(product));
   }
 }

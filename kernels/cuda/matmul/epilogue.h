@@ -8,9 +8,9 @@ class Queue;
 
 namespace gpu {
 
-/// What cuBLASLt did not do of a product's end, in place: + bias, max(., 0), the mask, and then bits and sums;
-/// `product` has them where they are to be done. With `clear` there was no sum: it begins at 0, or at what is there if
-/// `product` accumulates.
+/// Does in place the part of a product's end that cuBLASLt left out: + bias, max(., 0), the mask, and then bits and
+/// sums. `product` names the steps that are due. With `clear` there was no sum, so the result begins at 0, or at the
+/// old elements if `product` accumulates.
 void finish_product(const Queue& queue, const Matmul& product, bool clear);
 
 }  // namespace gpu

@@ -128,7 +128,8 @@ std::vector<Candidate> candidates_for(cublasLtHandle_t handle, const PlanKey& ke
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result,
                                      &preference, most, &results[0].value, &count);
-  // Of what can be done in a simpler way, too, other answers mean the same: which depends on the library's version.
+  // For products with a simpler form, other error codes mean "not supported" too; the code depends on the library's
+  // version.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status != CUBLAS_STATUS_SUCCESS && fused_of(key) != Fused::nothing)) {
     return {};
   }

@@ -45,7 +45,7 @@ void set_addresses(cublasLtMatmulDescOpaque_t& operation, const PlanKey& key, co
 /// Descriptors for a key, without an algorithm. A bias, sums and bits have addresses of the key's alignment and no
 /// more.
 Plan describe(const PlanKey& key);
-/// What cuBLASLt offers, best first: at most `most`, none if it cannot.
+/// Returns cuBLASLt's offers, best first: at most `most`, and none if cuBLASLt cannot compute the product.
 std::vector<Candidate> candidates_for(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, int most);
 /// Gives `plan`, which describes the key, an algorithm that comes from a file; false if cuBLASLt or the key refuses it.
 bool adopt(cublasLtHandle_t handle, const PlanKey& key, Plan& plan, const cublasLtMatmulAlgo_t& algorithm);

@@ -190,7 +190,7 @@ PlanRecord parse_line(std::string_view line, const std::string& path, std::size_
   return record;
 }
 
-// Of what two records must not have both.
+// Returns the fields that no two records may share.
 std::string identity(const PlanRecord& record) {
   return fmt::format("{} {} ", record.version, record.gpu)
       .append(reinterpret_cast<const char*>(&record.key), sizeof(record.key));

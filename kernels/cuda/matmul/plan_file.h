@@ -15,7 +15,7 @@
 
 namespace tandem::inline v0::kernels::gpu {
 
-/// What was found to be fastest for a key.
+/// The fastest plan that was found for a key.
 struct PlanRecord {
   PlanKey key{};
   std::size_t version = 0;  // of cuBLASLt

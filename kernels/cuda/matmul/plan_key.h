@@ -11,7 +11,7 @@
 
 namespace tandem::inline v0::kernels::gpu {
 
-/// What follows the sum inside the library's kernel.
+/// The steps after the sum that the library's kernel does itself.
 enum class Fused : std::int32_t {
   nothing,
   bias,
@@ -93,7 +93,7 @@ inline PlanKey with_fused(PlanKey key, Fused fused) noexcept {
 }
 /// The product without what follows it.
 inline PlanKey plain(const PlanKey& key) noexcept { return with_fused(key, Fused::nothing); }
-/// What to try where the library cannot fuse all of it, or is slower so.
+/// The key to try next if the library cannot fuse all steps of `key`, or is slower when it does.
 inline PlanKey simpler(const PlanKey& key) noexcept {
   switch (fused_of(key)) {
     case Fused::relu_bits: return with_fused(key, Fused::relu);

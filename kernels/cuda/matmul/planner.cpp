@@ -28,22 +28,30 @@ bool is_refusal(cublasStatus_t status) {
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
+// The part of an epilogue that the key's kernel does, or the part that it leaves.
+Epilogue part_of(const Epilogue& whole, const PlanKey& key, bool done) {
+  Epilogue part;
+  part.bias = has_bias(key) == done ? whole.bias : nullptr;
+  part.relu = has_relu(key) == done && whole.relu;
+  part.relu_mask = has_mask(key) == done ? whole.relu_mask : nullptr;
+  part.relu_bits = writes_bits(key) == done ? whole.relu_bits : nullptr;
+  part.column_sums = has_column_sums(key) == done ? whole.column_sums : nullptr;
+  part.a_sums = has_a_sums(key) == done ? whole.a_sums : nullptr;
+  return part;
+}
+
 // The product of a key, apart from its factors, at `out`.
 Matmul product_of(const PlanKey& key, const ProductArguments& arguments, void* out) {
   Matmul product{};
   product.dtype = static_cast<DType>(key.type);
-  product.relu = has_relu(key);
   product.m = key.m;
   product.n = key.n;
   product.k = key.k;
   product.a = key.a_transposed != 0 ? Matrix{arguments.a, 1, key.lda} : Matrix{arguments.a, key.lda, 1};
   product.out = out;
   product.out_stride = key.ldd;
-  product.bias = has_bias(key) ? arguments.bias : nullptr;
-  product.relu_mask = has_mask(key) ? arguments.mask : nullptr;
-  product.relu_bits = writes_bits(key) ? const_cast<void*>(arguments.bits) : nullptr;
-  product.column_sums = has_column_sums(key) ? arguments.sums : nullptr;
-  product.a_sums = has_a_sums(key) ? arguments.sums : nullptr;
+  product.after = part_of(arguments.after, key, true);
+  product.after.relu = has_relu(key);
   return product;
 }
 
@@ -51,12 +59,7 @@ Matmul product_of(const PlanKey& key, const ProductArguments& arguments, void* o
 
 Matmul rest_of(const Matmul& product, const PlanKey& key) {
   Matmul rest = product;
-  rest.bias = has_bias(key) ? nullptr : product.bias;
-  rest.relu = product.relu && !has_relu(key);
-  rest.relu_mask = has_mask(key) ? nullptr : product.relu_mask;
-  rest.relu_bits = writes_bits(key) ? nullptr : product.relu_bits;
-  rest.column_sums = has_column_sums(key) ? nullptr : product.column_sums;
-  rest.a_sums = has_a_sums(key) ? nullptr : product.a_sums;
+  rest.after = part_of(product.after, key, false);
   return rest;
 }
 
@@ -212,7 +215,7 @@ bool Planner::start(const Queue& queue, const PlanKey& key, const ProductArgumen
 cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const Plan& plan,
                                   const ProductArguments& arguments) const {
   Plan own = plan;  // threads have addresses of their own
-  set_addresses(own.operation, key, bias_or_sums(key, arguments), arguments.bits);
+  set_addresses(own.operation, key, bias_or_sums(key, arguments.after), bits_of(key, arguments.after));
   const bool wide = static_cast<DType>(key.type) == DType::f64;
   const double one = 1;
   const double zero = 0;

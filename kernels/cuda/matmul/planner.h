@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/plan.h>
-#include <tandem/kernels/cuda/queue.h>
 #include <tandem/kernels/matmul.h>
 
 // Internal: which algorithm computes which product on one GPU.
@@ -20,17 +20,21 @@ struct ProductArguments {
   const void* a;
   const void* b;
   void* out;
-  const void* bias = nullptr;
-  void* sums = nullptr;        // written: column_sums, or a_sums
-  const void* bits = nullptr;  // relu_bits, which are written, or relu_mask_bits
-  const void* mask = nullptr;  // relu_mask
+  Epilogue after{};
 };
 
-/// The one vector that the key's kernel reads or writes, if there is one.
-inline const void* bias_or_sums(const PlanKey& key, const ProductArguments& arguments) noexcept {
-  return has_bias(key) ? arguments.bias : arguments.sums;
+/// The one vector that the key's kernel reads or writes, or null.
+inline const void* bias_or_sums(const PlanKey& key, const Epilogue& after) noexcept {
+  return has_bias(key)          ? after.bias
+         : has_a_sums(key)      ? after.a_sums
+         : has_column_sums(key) ? after.column_sums
+                                : nullptr;
 }
-/// What remains of a product behind the key's kernel.
+/// The bits that the key's kernel reads or writes, or null.
+inline const void* bits_of(const PlanKey& key, const Epilogue& after) noexcept {
+  return has_mask(key) ? after.relu_mask_bits : writes_bits(key) ? after.relu_bits : nullptr;
+}
+/// The part of a product that remains after the key's kernel.
 Matmul rest_of(const Matmul& product, const PlanKey& key);
 
 /// Plans of one GPU, made once for each key, and once more when tuning begins. May be used by several threads.

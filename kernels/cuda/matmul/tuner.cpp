@@ -79,7 +79,7 @@ Tuner::Tuner(const Queue& queue, const PlanKey& key, std::size_t workspace)
   while (flush_bytes_ >= kLeastFlush && (flush_ = allocate(flush_bytes_)) == nullptr) {
     flush_bytes_ /= 2;
   }
-  // What is added to must be numbers; NaN would do no harm but to the time.
+  // Products that accumulate need numbers to add to: NaN would change the measured time.
   require(cudaMemsetAsync(result_, 0, bytes + kMostAlignment, stream_.handle()), "cudaMemsetAsync");
 }
 
@@ -150,7 +150,8 @@ std::optional<Measured> Tuner::measure(Run run) {
     }
     span.end.record(stream_);
   }
-  // Not Stream::synchronize(): values that an earlier op could not use are for whoever waits for that.
+  // Stream::synchronize() would also throw the value errors of earlier ops. Those belong to the caller that waits for
+  // the ops.
   cuda::wait_for(stream_.device().index, stream_.handle(), "matmul tuning");
   std::array<double, kRuns> times{};
   for (std::size_t i = 0; i < times.size(); ++i) {

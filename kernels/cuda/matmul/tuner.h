@@ -8,14 +8,14 @@
 
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/function_ref.h>
+#include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/plan_key.h>
-#include <tandem/kernels/cuda/queue.h>
 
 // Internal: how long a product takes.
 
 namespace tandem::inline v0::kernels::gpu {
 
-/// What one run was made of.
+/// One run: the number of its kernels, and its time.
 struct Measured {
   int kernels;
   double time_us;

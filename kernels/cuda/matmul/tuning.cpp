@@ -27,7 +27,7 @@ namespace {
 using kernels::gpu::PlanRecord;
 using kernels::gpu::PlanStore;
 
-// What was set last, or what the environment says when it is first asked for.
+// A setting: the value that was set last, or that of the environment if nothing was set before the first use.
 class Switch {
  public:
   constexpr Switch(const char* variable, const char* standard) noexcept : variable_(variable), standard_(standard) {}

@@ -22,7 +22,7 @@ ncclDataType_t type_of(DType dtype) {
   return ncclUint8;
 }
 
-// A bool is a byte that is 0 or 1.
+// A bool is a byte that holds 0 or 1.
 ncclRedOp_t op_of(ReduceOp op, DType dtype) {
   const bool boolean = dtype == DType::boolean;
   switch (op) {
@@ -74,7 +74,7 @@ class Parts {
   ncclResult_t result_ = ncclSuccess;
 };
 
-// To and from itself as well: NCCL copies.
+// A rank also sends to and receives from itself: NCCL copies that part.
 ncclResult_t issue_parts(Parts parts, int rank, int size, const Collective& call) {
   const bool is_root = rank == call.root;
   if (call.kind == Kind::gather) {
@@ -117,7 +117,7 @@ ncclResult_t issue(const Functions& nccl, ncclComm_t comm, CUstream_st* stream, 
     case Kind::barrier:
     case Kind::new_group: break;
   }
-  return ncclInvalidUsage;  // not given to NCCL
+  return ncclInvalidUsage;  // this kind never goes to NCCL
 }
 
 }  // namespace tandem::inline v0::parallel::nccl

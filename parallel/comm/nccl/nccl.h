@@ -10,25 +10,26 @@
 
 namespace tandem::inline v0::parallel {
 
-/// How a group over NCCL is made.
+/// Options of nccl_backend().
 struct NcclOptions {
-  /// Until all ranks have joined; more than 0.
+  /// Time limit until all ranks have joined; more than 0.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
 };
 
-/// Why this build on this machine cannot use NCCL; empty where it can. The library is looked for at the first call:
-/// the file that TANDEM_NCCL_LIBRARY names, else libnccl.so.2.
+/// The reason why this build on this machine cannot use NCCL; empty if it can. The first call looks for the library:
+/// the file named by TANDEM_NCCL_LIBRARY, else libnccl.so.2.
 TANDEM_API std::string why_nccl_is_unavailable();
 
-/// One rank of a group whose tensors on `device`, a GPU of its own, are carried by NCCL. All else goes by `base`, a
-/// backend of the host with the same ranks: tensors of a CPU, the comparison of calls, barriers, what ranks tell each
-/// other of failures; send() and recv(), too, by page-locked memory, since NCCL's know no tags and wait for each other.
-/// All ranks call it, and all throw what one of them throws: ConfigError where a rank has no NCCL or shares its GPU
-/// with another, CommError where one does not join in time.
+/// One rank of a group in which NCCL carries the tensors on `device`, a GPU that no other rank uses. Everything else
+/// goes through `base`, a host backend with the same ranks: CPU tensors, the comparison of calls, barriers, and news of
+/// failures. send() and recv() also go through `base`, by page-locked memory, because NCCL's have no tags and wait for
+/// each other.
+/// All ranks call it, and an error of one rank is thrown on all: ConfigError if a rank has no NCCL or shares its GPU
+/// with another, CommError if a rank does not join in time.
 ///
-/// run() leaves a call to the GPU and returns; a thread looks after it, which ends the group on every rank, and NCCL's
-/// kernels with it, when NCCL or another rank reports a failure or the call's deadline has passed. NCCL rounds 16-bit
-/// types at each addition, and min and max leave out a NaN: there it is not as ReduceOp says.
+/// run() queues a call on the GPU and returns. A watchdog thread ends the group on every rank, together with NCCL's
+/// kernels, when NCCL or another rank reports a failure or the call's deadline has passed. NCCL rounds 16-bit types at
+/// each addition, and its min and max ignore NaN; both differ from ReduceOp's definition.
 TANDEM_API std::unique_ptr<Backend> nccl_backend(std::unique_ptr<Backend> base, Device device,
                                                  const NcclOptions& options = {});
 

@@ -12,7 +12,6 @@
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/nccl/calls.h>
 #include <tandem/parallel/comm/nccl/communicator.h>
-#include <tandem/parallel/comm/nccl/meeting.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
 #include <tandem/parallel/comm/staged.h>
 
@@ -23,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = CollectiveKind;
 
-// Between two looks at what the GPU does, and while the destructor waits for it.
+// Intervals between checks of the GPU: normally, and while the destructor waits for it.
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLastLook = std::chrono::milliseconds(1);
 
@@ -50,7 +49,7 @@ class NcclBackend final : public Backend {
   std::optional<CommError> failure() const override;
 
  private:
-  // What the GPU was given and has not been seen to have done.
+  // A call that the GPU was given and that is not known to have finished.
   struct Flight {
     Collective call;
     CallTime time;
@@ -72,10 +71,10 @@ class NcclBackend final : public Backend {
   const Device gpu_;
   const NcclOptions options_;
   nccl::Communicator communicator_;
-  mutable std::mutex mutex_;  // around what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<Flight> flights_;
-  std::vector<cuda::Event> events_;  // of flights that have landed, for others
+  std::vector<cuda::Event> events_;  // of finished flights, to be reused
   std::optional<CommError> failure_;
   bool closing_ = false;
   std::thread watchdog_;
@@ -90,7 +89,7 @@ NcclBackend::NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOp
 
 void NcclBackend::join(const CallTime& time) {
   const Collective call{.kind = Kind::new_group, .device = DeviceType::cuda, .shape = {}};
-  const ncclUniqueId id = nccl::meet(*base_, gpu_, time);
+  const ncclUniqueId id = nccl::agree_on_id(*base_, gpu_, time);
   try {
     communicator_.join(id, rank(), size(), [&] { check_on(call, time); });
   } catch (const CommError& error) {
@@ -103,7 +102,7 @@ void NcclBackend::join(const CallTime& time) {
   }
 }
 
-// What is queued is waited for, as long as its deadlines say.
+// Waits for queued calls, up to their deadlines.
 NcclBackend::~NcclBackend() {
   {
     const std::lock_guard lock(mutex_);
@@ -133,13 +132,13 @@ void NcclBackend::run_by_nccl(const Collective& call, const Buffers& buffers, co
         },
         [&] { check_on(call, time); });
   } catch (const nccl::NcclFailure& failure) {
-    check_on(call, time);  // another rank's may have been first
+    check_on(call, time);  // throws first if another rank failed earlier
     throw failed_rank_error(rank(), failure.what(), call, time);
   }
   take_off(call, time);
 }
 
-// Throws what has ended the group, or that the call's time is over.
+// Throws if the group has ended or the call's deadline has passed.
 void NcclBackend::check_on(const Collective& call, const CallTime& time) const {
   if (const std::optional<CommError> cause = failure()) {
     throw CommError(*cause);
@@ -173,7 +172,8 @@ std::optional<CommError> NcclBackend::failure() const {
   return base_->failure();
 }
 
-// The watchdog ends what NCCL does: this may be any thread, and must not wait.
+// Records the failure, aborts `base_` and wakes the watchdog, which ends NCCL's work. The caller may be any thread and
+// must not wait.
 void NcclBackend::fail(const CommError& cause) noexcept {
   {
     const std::lock_guard lock(mutex_);
@@ -209,7 +209,7 @@ void NcclBackend::watch() {
   }
 }
 
-// What ends the group, if anything does.
+// Returns the error that ends the group, if any.
 std::optional<CommError> NcclBackend::look() {
   if (std::optional<CommError> cause = failure()) {
     return cause;

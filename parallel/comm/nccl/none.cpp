@@ -2,7 +2,7 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
 
-// What a build without NCCL's header answers.
+// The functions of nccl.h in a build without NCCL's header.
 
 namespace tandem::inline v0::parallel {
 

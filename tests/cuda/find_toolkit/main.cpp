@@ -3,7 +3,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-// Starts only where the libraries that it was linked to are found; no GPU is needed.
+// Starts only if its linked libraries are found. Needs no GPU.
 int main() {
   int runtime = 0;
   if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) {

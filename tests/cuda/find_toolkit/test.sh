@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A toolkit as pip installs it, in the active virtual environment: libraries have versioned names alone. It is made of
-# links to the toolkit of this build. usage: test.sh CMAKE TOOLKIT CXX
+# Finds a toolkit as installed by pip in the active virtual environment, whose libraries have versioned names only. The
+# toolkit consists of links to this build's toolkit. usage: test.sh CMAKE TOOLKIT CXX
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -26,6 +26,6 @@ grep -F "toolkit: $pip/bin" "$work/log" || { cat "$work/log" && echo "expected t
 "$cmake" --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 "$work/build/versions"
 
-# Where CUDAToolkit_ROOT says, whatever is active.
+# CUDAToolkit_ROOT takes precedence over the active environment.
 VIRTUAL_ENV=$work/venv "$cmake" -S "$here" -B "$work/other" -DCUDAToolkit_ROOT="$toolkit" >"$work/log" 2>&1
 grep -F "toolkit: $toolkit/bin" "$work/log" || { cat "$work/log" && echo "expected the one in $toolkit" && exit 1; }

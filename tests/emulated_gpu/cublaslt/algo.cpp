@@ -9,7 +9,7 @@ namespace emulated_gpu::cublaslt {
 
 namespace {
 
-// TF32's tensor cores load 16 bytes at a time.
+// The TF32 tensor cores load 16 bytes at a time.
 bool aligned_for_tf32(const Problem& problem, std::uint16_t alignment_a, std::uint16_t alignment_b) {
   const auto aligned = [&](const Matrix& matrix) { return matrix.ld % 4 == 0 && matrix.stride % 4 == 0; };
   return alignment_a >= 16 && alignment_b >= 16 && aligned(problem.a) && aligned(problem.b);
@@ -33,7 +33,7 @@ std::uint64_t numerics_of(const Problem& problem, bool slow) {
              : sums | CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
 }
 
-// Tiles of 128 x 128 over the multiprocessors; every algo a bit worse than the one before.
+// Tiles of 128 x 128 over the multiprocessors. Each algorithm counts as slightly worse than the previous one.
 float waves_of(const Algo& algo, const Problem& problem) {
   constexpr std::int64_t kTile = 128;
   constexpr int kMultiprocessors = 132;

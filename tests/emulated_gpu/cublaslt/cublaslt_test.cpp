@@ -17,7 +17,7 @@ int id_of(const cublasLtMatmulAlgo_t& algo) {
   return id;
 }
 
-// With every algo.
+// Runs every algorithm and checks its result.
 template <class In, class Out>
 void compute_and_check(const Options& options, double tolerance = 0, std::size_t algos = 3) {
   SCOPED_TRACE(testing::Message() << "A " << type_of<In>() << " D " << type_of<Out>() << (options.trans_a ? " T" : " N")
@@ -188,7 +188,8 @@ TEST(CublasLt, CapturedAsKernels) {
 TEST(CublasLt, Tf32RoundsInputs) {
   Gemm<float, float> gemm({.m = 4, .n = 1, .k = 4, .compute = CUBLAS_COMPUTE_32F_FAST_TF32});
   std::fill(gemm.a.host.begin(), gemm.a.host.end(), 0.0F);
-  // A tie to even below, one above, less than half a unit, and a large number that must not become infinite.
+  // Values: a tie to even below, a tie to even above, less than half a unit, a large number that must not become
+  // infinite.
   const float values[] = {1 + 0x1p-11F, 1 + 0x3p-11F, 1 + 0x1.8p-12F, -0x1.FFDp127F};
   const float rounded[] = {1, 1 + 0x1p-9F, 1, -0x1.FFCp127F};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -203,7 +204,7 @@ TEST(CublasLt, Tf32RoundsInputs) {
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(gemm.device_d->values(), std::vector<float>(rounded, rounded + 4));
 
-  // Without the alignment another algo runs, which rounds nothing.
+  // Without the alignment another algorithm runs, which does not round.
   set(gemm.preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{4});
   ASSERT_LT_OK(gemm.ask(found));
   EXPECT_EQ(id_of(found[1].algo), 12);

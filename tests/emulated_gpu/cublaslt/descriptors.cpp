@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <new>
 
-// As in the library, values are checked when they are used, only their sizes when they are set.
+// As in the library, setting a value checks only its size. The value is checked at use.
 
 namespace {
 

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <type_traits>
 
-// What the opaque structures of the emulated cuBLASLt hold. They are copied in and out of the opaque bytes, which users
-// may copy, too.
+// Contents of the opaque structures of the emulated cuBLASLt. They are copied in and out of the opaque bytes, which
+// users may copy, too.
 
 namespace emulated_gpu::cublaslt {
 
-// The first bytes of an initialised structure: others are refused.
+// The first bytes of an initialised structure. Structures without them are refused.
 inline constexpr std::uint32_t kMatmulMagic = 0x544D414D;
 inline constexpr std::uint32_t kLayoutMagic = 0x5459414C;
 inline constexpr std::uint32_t kPreferenceMagic = 0x46455250;
@@ -35,11 +35,11 @@ struct MatmulDesc {
   std::int64_t aux_stride = 0;
   std::int32_t aux_type = -1;
   std::int32_t bias_type = -1;
-  // Not emulated: refused unless 0.
+  // These attributes are not emulated and are refused unless 0.
   std::int64_t alpha_stride = 0;
   const void* pointers[9] = {};
   std::int32_t scale_modes[6] = {};
-  std::int8_t fast_accum = 0;  // of FP8; means nothing to the other types
+  std::int8_t fast_accum = 0;  // for FP8; ignored for other types
 };
 
 struct Layout {
@@ -76,15 +76,15 @@ struct Algo {
   std::uint32_t stages = 0;
   std::uint16_t inner_shape = 0;
   std::uint16_t cluster_shape = 0;
-  std::uint16_t alignment[6] = {};  // that it counts on: A, B, C, D, bias, aux
-  // The operation that it was chosen for.
+  std::uint16_t alignment[6] = {};  // alignment that it relies on: A, B, C, D, bias, aux
+  // The operation that the algorithm was chosen for.
   std::uint8_t in_type = 0;
   std::uint8_t out_type = 0;
   std::uint8_t compute = 0;
   std::uint16_t epilogue = 0;
 };
 
-// A copy of what `opaque` holds.
+// Returns a copy of the contents of `opaque`.
 template <class Content, class Opaque>
 Content content_of(const Opaque& opaque) {
   static_assert(std::is_trivially_copyable_v<Content> && sizeof(Content) <= sizeof(Opaque));

@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// Elements of the matrices' types, in and out of the type that sums are computed in.
+// Converts elements of the matrices' types to and from the type of the sums.
 
 namespace emulated_gpu::cublaslt {
 
-/// Calls body(T*) with the address as one of its element type.
+/// Calls body(T*) with the address, cast to a pointer to its element type T.
 template <class Body>
 void with_type(cudaDataType type, const void* address, Body&& body) {
   switch (type) {
@@ -23,14 +23,14 @@ void with_type(cudaDataType type, const void* address, Body&& body) {
   }
 }
 
-/// Rounded to 10 bits of fraction, to nearest, ties to even. Infinity and NaN stay.
+/// Rounds to 10 bits of fraction, to nearest, ties to even. Infinity and NaN are unchanged.
 inline float to_tf32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & 0xFFFFE000;
   return std::bit_cast<float>((bits & 0x7F800000) == 0x7F800000 ? bits : rounded);
 }
 
-/// out[i] = element i * stride of `base`, counted from `offset`.
+/// Sets out[i] to element i * stride of `base`, counted from `offset`.
 template <class Sum>
 void load(cudaDataType type, const void* base, std::int64_t offset, std::int64_t stride, std::int64_t count, Sum* out) {
   with_type(type, base, [&](const auto* elements) {

@@ -12,7 +12,7 @@
 
 #include "../test_support.h"
 
-// A product for the tests: its arrays on the host, the naive result, and the call.
+// A matrix product for the tests: arrays on the host, a naive result, and the call.
 
 #define EXPECT_LT_OK(expression) EXPECT_EQ(expression, CUBLAS_STATUS_SUCCESS)
 #define ASSERT_LT_OK(expression) ASSERT_EQ(expression, CUBLAS_STATUS_SUCCESS)
@@ -50,14 +50,14 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferenceA
   EXPECT_LT_OK(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value));
 }
 
-// One of the operands; `rows` and `cols` as stored.
+// One operand, with `rows` and `cols` as stored.
 template <class T>
 struct Operand {
   Operand(std::int64_t rows_, std::int64_t cols_, std::int64_t padding, std::int64_t batch, unsigned seed)
       : rows(rows_), cols(cols_), ld(rows_ + padding), stride(batch > 1 ? ld * cols_ + 5 * padding : 0) {
     std::mt19937 random(seed);
     for (std::int64_t i = 0; i < (batch - 1) * stride + ld * cols; ++i) {
-      // Small whole numbers: all sums are exact in every order.
+      // Small whole numbers make all sums exact in every order.
       host.push_back(T(static_cast<float>(static_cast<int>(random() % 7) - 3)));
     }
     EXPECT_LT_OK(cublasLtMatrixLayoutInit(&layout, type_of<T>(), rows, cols, ld));
@@ -81,7 +81,7 @@ struct Options {
   bool trans_b = false;
   std::int64_t m = 13, n = 11, k = 17;
   std::int64_t batch = 1;
-  std::int64_t padding = 0;  // of leading dimensions and strides
+  std::int64_t padding = 0;  // for leading dimensions and strides
   double alpha = 1;
   double beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -149,11 +149,11 @@ struct Gemm {
     const auto status = cublasLtMatmul(handle, &desc, &alpha, device_a->data(), &a.layout, device_b->data(), &b.layout,
                                        &beta, device_c->data(), &c.layout, device_d->data(), &d.layout, algo,
                                        workspace->data(), std::size_t{1} << 20, on);
-    alpha = beta = 77;  // they were read
+    alpha = beta = 77;  // the call must have read them already
     return status;
   }
 
-  // D before it is rounded, with the epilogue; gives the new mask and the bias gradient.
+  // The expected D before rounding, after the epilogue. Also computes the new mask and the bias gradient.
   double expected(std::int64_t i, std::int64_t j, std::int64_t index) const {
     double sum = 0;
     for (std::int64_t l = 0; l < options.k; ++l) {
@@ -180,7 +180,7 @@ struct Gemm {
     return (mask[static_cast<std::size_t>(place / 8)] >> place % 8 & 1) != 0;
   }
 
-  // The stream is done: D and what else was written are as they should be, and nothing besides.
+  // Call it when the stream is done. Checks D and the other outputs, and that nothing else was written.
   void check(double tolerance = 0) {
     const std::vector<Out> got = device_d->values();
     std::vector<Out> want = d.host;

@@ -12,8 +12,8 @@ struct cublasLtContext {
 
 namespace emulated_gpu::cublaslt {
 
-// A handle is for the device that was current when it was made. The library does not check this; wrong use of it works
-// until it does not.
+// A handle belongs to the device that was current when it was made. The real library does not check that, so wrong use
+// may work for a while.
 cublasStatus_t check_handle(cublasLtHandle_t handle) {
   int device = 0;
   if (handle == nullptr) {

@@ -15,13 +15,13 @@ constexpr auto kSuccess = CUBLAS_STATUS_SUCCESS;
 constexpr auto kInvalid = CUBLAS_STATUS_INVALID_VALUE;
 constexpr auto kUnsupported = CUBLAS_STATUS_NOT_SUPPORTED;
 
-// A kernel that got another address would stop with an illegal access, sooner or later.
+// On a GPU, a kernel with another address would stop with an illegal access sooner or later.
 bool on_device(const void* address) {
   cudaPointerAttributes attributes{};
   return cudaPointerGetAttributes(&attributes, address) == cudaSuccess && attributes.type != cudaMemoryTypeUnregistered;
 }
 
-// What the library would choose by itself: for these addresses.
+// Chooses an algorithm for these addresses, as the library does by itself.
 cublasStatus_t choose(const Product& product, std::size_t workspace, Algo& algo) {
   Preference preference;
   preference.max_workspace = product.workspace == nullptr ? 0 : workspace;
@@ -59,7 +59,7 @@ cublasStatus_t check_addresses(const Product& product, const Algo& algo) {
   if (product.d == product.a || product.d == product.b) {
     return refuse(kInvalid, "D is also A or B");
   }
-  // What the epilogue writes besides D.
+  // Outputs of the epilogue other than D.
   const void* const written[] = {has_bias_gradient(problem.epilogue) ? problem.bias : nullptr,
                                  writes_mask(problem.epilogue) ? problem.aux : nullptr};
   for (const void* address : written) {
@@ -113,7 +113,7 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmul
   if (const auto status = read_problem(desc, layout_a, layout_b, layout_c, layout_d, problem); status != kSuccess) {
     return status;
   }
-  // C, too: nothing says that the library looks at beta first.
+  // C must not be null either: the library does not promise to look at beta first.
   if (alpha == nullptr || beta == nullptr || a == nullptr || b == nullptr || c == nullptr || d == nullptr) {
     return refuse(kInvalid, "A, B, C, D, alpha or beta is null");
   }

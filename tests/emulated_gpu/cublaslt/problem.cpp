@@ -81,7 +81,7 @@ cublasStatus_t check_desc(const MatmulDesc& desc, const Layout& a, const Layout&
   return kSuccess;
 }
 
-// A matrix may broadcast its one column (ld 0) if it is C.
+// Only C may have ld 0, which broadcasts its one column.
 cublasStatus_t read_matrix(const Layout& layout, bool may_broadcast, Matrix& matrix) {
   if (layout.order != CUBLASLT_ORDER_COL) {
     return refuse(kUnsupported, "only ORDER_COL is emulated: the epilogues exist for no other");
@@ -110,7 +110,7 @@ cublasStatus_t read_matrix(const Layout& layout, bool may_broadcast, Matrix& mat
   return kSuccess;
 }
 
-// D's matrices must not share elements: a GPU would write them in any order.
+// D's matrices must not share elements: a GPU would write these in any order.
 bool overlaps_itself(const Matrix& d, std::int64_t batch) {
   const bool one_after_another = d.stride >= (d.cols - 1) * d.ld + d.rows;
   const bool side_by_side = d.stride >= d.rows && (batch - 1) * d.stride + d.rows <= d.ld;
@@ -121,7 +121,7 @@ cublasStatus_t check_epilogue(const Problem& problem) {
   if (has_bias(problem.epilogue) && problem.bias == nullptr) {
     return refuse(kInvalid, "the epilogue needs BIAS_POINTER, also when asked for algos");
   }
-  // As NVIDIA's nvmath-python has it, whose tests expect no algo here.
+  // Follows NVIDIA's nvmath-python, whose tests expect no algorithm here.
   const bool gradient =
       problem.epilogue == CUBLASLT_EPILOGUE_DRELU || problem.epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
   if (gradient && problem.k == 1) {

@@ -4,20 +4,20 @@
 
 #include <cstddef>
 
-// One matrix product as the descriptors say it, checked.
+// A matrix product as given by the descriptors, after checking.
 
 namespace emulated_gpu::cublaslt {
 
-/// What a matrix is made of; column-major.
+/// The layout of a matrix; column-major.
 struct Matrix {
   cudaDataType type = CUDA_R_32F;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t ld = 0;
-  std::int64_t stride = 0;  // to the next of the batch
+  std::int64_t stride = 0;  // distance to the next matrix of the batch
 };
 
-/// D = epilogue(alpha * op(A) * op(B) + beta * C), D of m rows and n columns, a batch of them.
+/// D = epilogue(alpha * op(A) * op(B) + beta * C), for a batch of matrices D with m rows and n columns.
 struct Problem {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   bool trans_a = false;
@@ -36,24 +36,24 @@ struct Problem {
   int multiprocessors = 0;
 };
 
-/// Notes why something is refused: on stderr if CUBLASLT_LOG_LEVEL is set and not 0.
+/// Reports the reason of a refusal on stderr if CUBLASLT_LOG_LEVEL is set and not 0. Returns `status`.
 cublasStatus_t refuse(cublasStatus_t status, const char* why);
 
-/// The handle is one, made for the current device.
+/// Checks that the handle is valid and was made for the current device.
 cublasStatus_t check_handle(cublasLtHandle_t handle);
 
-/// Reads the descriptors; `c` may be null: as D.
+/// Reads the descriptors. A null `c` stands for D's layout.
 cublasStatus_t read_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Problem& problem);
 
 std::size_t bytes_of(cudaDataType type);
-/// The epilogue reads a bias or writes a bias gradient.
+/// Whether the epilogue reads a bias or writes a bias gradient.
 bool has_bias(std::uint32_t epilogue);
-/// It writes a bias gradient.
+/// Whether the epilogue writes a bias gradient.
 bool has_bias_gradient(std::uint32_t epilogue);
-/// It writes or reads the bit mask of RELU.
+/// Whether the epilogue writes or reads the bit mask of RELU.
 bool has_mask(std::uint32_t epilogue);
-/// It writes it.
+/// Whether the epilogue writes the bit mask.
 bool writes_mask(std::uint32_t epilogue);
 
 /// The largest power of 2 that divides the address, at most `limit`.

@@ -12,12 +12,12 @@ namespace emulated_gpu::cublaslt {
 
 namespace {
 
-// op(A) or op(B): element (i, l) of `count` rows along m or n, l along k.
+// op(A) or op(B): element (i, l), where i counts `count` rows along m or n, and l runs along k.
 struct Operand {
   cudaDataType type;
   const void* base;
-  std::int64_t offset;  // of this matrix of the batch
-  std::int64_t step;    // to the next i
+  std::int64_t offset;  // start of this matrix of the batch
+  std::int64_t step;    // distance to the next i
   std::int64_t step_k;
   std::int64_t count;
 };
@@ -33,7 +33,7 @@ Operand operand_b(const Product& product, std::int64_t index) {
   return {b.type, product.b, index * b.stride, problem.trans_b ? 1 : b.ld, problem.trans_b ? b.ld : 1, problem.n};
 }
 
-// The sums of a tile are in registers: kTall of them along m in a vector, for kWide columns.
+// A tile keeps its sums in registers: kTall of them along m in a vector, for kWide columns.
 template <class Sum>
 struct Tile {
   static constexpr std::int64_t kTall = 32 / sizeof(Sum);
@@ -41,8 +41,8 @@ struct Tile {
   typedef Sum Vector __attribute__((vector_size(32)));
 };
 
-// Rows of an operand for l in [first, last), in groups of `group`: packed[(i / group * (last - first) + l) * group + i
-// % group]. What fills up the last group is 0.
+// Packs rows of an operand for l in [first, last), in groups of `group`: packed[(i / group * (last - first) + l) *
+// group + i % group]. Zeros fill up the last group.
 template <class Sum>
 void pack(const Operand& operand, bool tf32, std::int64_t first, std::int64_t last, std::int64_t group,
           std::vector<Sum>& packed) {
@@ -61,8 +61,8 @@ void pack(const Operand& operand, bool tf32, std::int64_t first, std::int64_t la
   });
 }
 
-// sums[j * rows + i] = sum over l in [first, last), a block of l at a time: errors grow with the block's length and the
-// number of blocks, not with their product. `rows` is m, filled up to whole tiles.
+// sums[j * rows + i] = sum over l in [first, last), computed in blocks of l: errors grow with the block's length plus
+// the number of blocks, not with their product. `rows` is m, rounded up to whole tiles.
 template <class Sum>
 class Sums {
  public:
@@ -124,7 +124,7 @@ Sum gelu(Sum x) {
   return Sum{0.5} * x * (1 + std::tanh(kScale * (x + static_cast<Sum>(0.044715) * x * x * x)));
 }
 
-// The epilogue on one matrix of the batch, a column at a time, and D's store: rounded here, once.
+// Applies the epilogue to one matrix of the batch, column by column, and stores D. Rounds once, here.
 template <class Sum>
 class Epilogue {
  public:
@@ -136,13 +136,13 @@ class Epilogue {
     }
   }
 
-  // `sums` are changed.
+  // Modifies `sums`.
   void column(std::int64_t j, Sum* sums) {
     const std::int64_t m = problem_.m;
     for (std::int64_t i = 0; i < m; ++i) {
       sums[i] *= static_cast<Sum>(product_.alpha);
     }
-    if (product_.beta != 0) {  // else C is not read: it may hold anything
+    if (product_.beta != 0) {  // else C is not read, because it may hold anything
       from_c_.resize(rows());
       load(problem_.c.type, product_.c, index_ * problem_.c.stride + j * problem_.c.ld, 1, m, from_c_.data());
       for (std::int64_t i = 0; i < m; ++i) {
@@ -156,7 +156,7 @@ class Epilogue {
     store(problem_.d.type, product_.d, index_ * problem_.d.stride + j * problem_.d.ld, m, sums);
   }
 
-  // What remains after the last column.
+  // Completes the work after the last column.
   void finish() {
     if (problem_.epilogue == CUBLASLT_EPILOGUE_BGRADA) {
       sum_over_k(operand_a(product_, index_));
@@ -183,7 +183,7 @@ class Epilogue {
         std::fill_n(mask, (m + 7) / 8, static_cast<unsigned char>(0));
       }
       for (std::int64_t i = 0; i < m; ++i) {
-        const bool positive = sums[i] > 0;  // NaN is not, and becomes 0 as in the library
+        const bool positive = sums[i] > 0;  // false for NaN, which becomes 0 as in the library
         if (mask != nullptr && positive) {
           mask[i / 8] = static_cast<unsigned char>(mask[i / 8] | 1 << i % 8);
         }
@@ -233,7 +233,7 @@ void multiply_as(const Product& product) {
   }
 }
 
-// The workspace holds the matrices of the first half, then those of the second, without gaps.
+// The workspace holds the matrices of the first half, followed by those of the second, without gaps.
 template <class Sum>
 Sum* half(const Product& product, int which, std::int64_t index) {
   const Problem& problem = product.problem;

@@ -2,7 +2,7 @@
 
 #include "problem.h"
 
-// The arithmetic, run when the stream gets there.
+// The arithmetic, which runs when the stream reaches it.
 
 namespace emulated_gpu::cublaslt {
 
@@ -15,19 +15,19 @@ struct Product {
   void* d = nullptr;
   double alpha = 1;
   double beta = 0;
-  bool tf32 = false;         ///< A's and B's elements are rounded to TF32
-  std::int64_t block = 128;  ///< as many products are summed before they go to the total: the order of summation
+  bool tf32 = false;         ///< round the elements of A and B to TF32
+  std::int64_t block = 128;  ///< products summed before they are added to the total; determines the order of summation
   void* workspace = nullptr;
 };
 
-/// The whole of it.
+/// Computes the whole product.
 void multiply(const Product& product);
-/// Split-K, first kernel: the sums over the halves of k, to the workspace.
+/// First kernel of split-K: writes the sums over both halves of k to the workspace.
 void multiply_halves(const Product& product);
-/// Split-K, second kernel: adds the halves and applies the epilogue.
+/// Second kernel of split-K: adds the halves and applies the epilogue.
 void reduce_halves(const Product& product);
 
-/// Bytes of workspace for split-K.
+/// Bytes of workspace that split-K needs.
 std::size_t split_workspace(const Problem& problem);
 
 }  // namespace emulated_gpu::cublaslt

@@ -8,7 +8,7 @@ constexpr auto kUnsupported = CUBLAS_STATUS_NOT_SUPPORTED;
 using F32 = Gemm<float, float>;
 using Found = std::vector<cublasLtMatmulHeuristicResult_t>;
 
-// What both the search for algos and the product say, after `change`.
+// Expects `status` from both the search for algorithms and the product, after `change`.
 template <class Change>
 void expect_refused(cublasStatus_t status, const Options& options, Change change) {
   F32 gemm(options);

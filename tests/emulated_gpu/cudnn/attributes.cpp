@@ -3,7 +3,7 @@
 
 #include "descriptor.h"
 
-// Which attributes there are, of which types.
+// The attributes and their types.
 
 namespace emulated_gpu::cudnn {
 
@@ -13,7 +13,7 @@ struct Attribute {
   cudnnBackendDescriptorType_t of;
   cudnnBackendAttributeName_t name;
   cudnnBackendAttributeType_t type;
-  std::int64_t most;  // elements
+  std::int64_t most;  // maximum number of elements
 };
 constexpr auto kMany = std::numeric_limits<std::int64_t>::max();
 constexpr auto kObject = CUDNN_TYPE_BACKEND_DESCRIPTOR;

@@ -58,7 +58,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     const std::vector<Held> found = proposals(object);
     *count = static_cast<std::int64_t>(found.size());
     for (std::int64_t i = 0; i < *count && i < most; ++i) {
-      // They go into descriptors that the user has made.
+      // Results go into descriptors that the user has made.
       *held(static_cast<cudnnBackendDescriptor_t*>(elements)[i]) = found[static_cast<std::size_t>(i)];
     }
     return CUDNN_STATUS_SUCCESS;

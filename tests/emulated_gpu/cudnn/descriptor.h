@@ -7,7 +7,7 @@
 
 #include <cudnn.h>
 
-// The objects that cuDNN's graphs are described by.
+// The objects that describe cuDNN's graphs.
 
 struct cudnnContext {
   int device;
@@ -18,11 +18,11 @@ namespace emulated_gpu::cudnn {
 
 struct Object;
 
-/// What an attribute was set to: one of these, by its type.
+/// The value of an attribute: one of these members, by its type.
 struct Value {
-  std::vector<std::int64_t> numbers;  // also of enumerations and bool
+  std::vector<std::int64_t> numbers;  // also holds enumerations and bool
   std::vector<double> reals;
-  std::vector<void*> addresses;  // also handles
+  std::vector<void*> addresses;  // also holds handles
   std::vector<std::shared_ptr<Object>> objects;
 };
 
@@ -30,7 +30,7 @@ struct Object {
   cudnnBackendDescriptorType_t type;
   bool finished = false;
   std::map<int, Value> values{};
-  std::int64_t engine = 0;  // of an engine configuration that was proposed
+  std::int64_t engine = 0;  // of a proposed engine configuration
 
   bool has(cudnnBackendAttributeName_t name) const { return values.contains(name); }
   const Value& at(cudnnBackendAttributeName_t name) const { return values.at(name); }
@@ -41,38 +41,38 @@ struct Object {
   const std::shared_ptr<Object>& object(cudnnBackendAttributeName_t name) const { return at(name).objects[0]; }
 };
 
-/// A user's descriptor is one of these.
+/// A user's descriptor points to a Held.
 using Held = std::shared_ptr<Object>;
 inline Held* held(cudnnBackendDescriptor_t descriptor) { return static_cast<Held*>(descriptor); }
 
-/// Remembers why something is refused, for cudnnGetLastErrorString().
+/// Stores the reason of a refusal for cudnnGetLastErrorString(). Returns `status`.
 cudnnStatus_t refuse(cudnnStatus_t status, const char* why);
 
-/// Reads `count` elements into `object`, if that attribute may be set to them.
+/// Stores `count` elements in `object`, if the attribute accepts them.
 cudnnStatus_t set_attribute(Object& object, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                             std::int64_t count, const void* elements);
 
-/// Whether a finished object of that kind can be made of these attributes.
+/// Whether these attributes make a complete object of that kind.
 cudnnStatus_t check_finished(const Object& object);
-/// What a search for engines finds.
+/// The results of a search for engines.
 std::vector<Held> proposals(const Object& search);
-/// Bytes that a plan needs.
+/// Bytes of workspace that a plan needs.
 std::int64_t workspace_of(const Object& plan);
 cudnnStatus_t execute(const cudnnContext& handle, const Held& plan, const Object& pack);
 
-/// A handle belongs to the device that was current when it was made.
+/// Checks that the handle was made for the current device.
 cudnnStatus_t check_handle(cudnnHandle_t handle);
-/// A kernel that got another address would stop with an illegal access, sooner or later.
+/// Whether `address` may be used on the device. On a GPU another address would sooner or later be an illegal access.
 bool on_device(const void* address);
 std::int64_t bytes_of(std::int64_t data_type);
 double load(std::int64_t data_type, const void* base, std::int64_t index);
 void store(std::int64_t data_type, void* base, std::int64_t index, double value);
 
-/// A pointwise operation in f32.
+/// Computes a pointwise operation in f32.
 float compute(const Object& pointwise, float x, float b);
-/// Whether it is the gradient of an activation: of dy and x.
+/// Whether the mode is the gradient of an activation, computed from dy and x.
 bool is_backward(std::int64_t mode);
-/// How many inputs it has; 0 for one that is not emulated.
+/// The number of inputs; 0 for a mode that is not emulated.
 int inputs_of(std::int64_t mode);
 
 }  // namespace emulated_gpu::cudnn

@@ -7,16 +7,16 @@
 #include "emulated_gpu.h"
 #include "operation.h"
 
-// A plan with addresses: what it refuses, and its work.
+// Executes a plan with addresses, after checking them.
 
 namespace emulated_gpu::cudnn {
 
 namespace {
 
-/// A plan's addresses, by unique id.
+/// The addresses of a plan, by unique id.
 struct Binding {
   std::map<std::int64_t, void*> addresses;
-  std::map<std::int64_t, double> by_value;  // read when the work is queued
+  std::map<std::int64_t, double> by_value;  // read when the plan is queued
   void* workspace = nullptr;
 };
 
@@ -72,7 +72,7 @@ cudnnStatus_t bind_all(const Object& graph, Binding& binding) {
              : kSuccess;
 }
 
-// An operation after the other: what stays in registers on a GPU is memory here.
+// Runs operations one after another. Intermediate results, which a GPU keeps in registers, are in memory here.
 void run(const Object& graph, const Binding& binding) {
   std::map<std::int64_t, std::vector<float>> between;
   if (binding.workspace != nullptr) {

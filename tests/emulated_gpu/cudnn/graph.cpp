@@ -2,9 +2,9 @@
 
 #include "operation.h"
 
-// Graphs of element-wise operations, and plans for them. What cuDNN 9.19 has no kernel for on compute
-// capability 9.0 has none here: tensors of f64, of 2^31 elements, of other than three dimensions. Two engines: the
-// first one proposed needs workspace, and can't be compiled for an odd number of elements.
+// Graphs of element-wise operations, and plans for them. Graphs for which cuDNN 9.19 has no kernel on compute
+// capability 9.0 are refused here too: tensors of f64, of 2^31 elements, or of other than three dimensions. There are
+// two engines. The first one proposed needs workspace and cannot be compiled for an odd number of elements.
 
 namespace emulated_gpu::cudnn {
 

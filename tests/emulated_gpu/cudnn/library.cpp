@@ -7,7 +7,7 @@
 
 #include "descriptor.h"
 
-// The handle, versions, words, elements.
+// The handle, versions, texts and elements.
 
 namespace emulated_gpu::cudnn {
 

@@ -2,13 +2,13 @@
 
 #include "descriptor.h"
 
-// What graphs and their execution ask of descriptors.
+// Reads operations and tensors from descriptors, for graphs and their execution.
 
 namespace emulated_gpu::cudnn {
 
 inline constexpr auto kSuccess = CUDNN_STATUS_SUCCESS;
 inline constexpr auto kBad = CUDNN_STATUS_BAD_PARAM;
-inline constexpr std::int64_t kWorkspace = 512;  // of the engine that needs some
+inline constexpr std::int64_t kWorkspace = 512;  // bytes for the engine that needs a workspace
 
 inline bool is_virtual(const Object& tensor) { return tensor.number(CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0; }
 inline bool is_by_value(const Object& tensor) { return tensor.number(CUDNN_ATTR_TENSOR_IS_BY_VALUE) != 0; }
@@ -25,14 +25,14 @@ inline std::int64_t numel_of(const Object& tensor) {
   return count;
 }
 
-/// An operation's tensors; without a second input it has none there.
+/// The tensors of an operation. `second` is null for operations with one input.
 struct Operands {
   Held first, second, result;
 };
 inline const Object& pointwise_of(const Object& operation) {
   return *operation.object(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
 }
-/// Refused unless the operation has the attributes that its mode wants, and no others.
+/// Refuses the operation unless it has exactly the attributes that its mode requires.
 cudnnStatus_t read_operation(const Object& operation, Operands& operands);
 
 }  // namespace emulated_gpu::cudnn

@@ -3,7 +3,7 @@
 
 #include "descriptor.h"
 
-// The formulas of element-wise operations, as cuDNN 9.19's kernels for compute capability 9.0 have them, NaN included.
+// The formulas of element-wise operations as in cuDNN 9.19's kernels for compute capability 9.0, NaN included.
 
 namespace emulated_gpu::cudnn {
 
@@ -18,7 +18,7 @@ int inputs_of(std::int64_t mode) {
   }
 }
 
-// b is, for gradients, the activation's input, and x is dy.
+// For gradients, x is dy and b is the activation's input.
 float compute(const Object& pointwise, float x, float b) {
   const auto alpha = static_cast<float>(pointwise.real(CUDNN_ATTR_POINTWISE_ELU_ALPHA));
   const auto softplus = static_cast<float>(pointwise.real(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA));

@@ -7,7 +7,7 @@
 #include "descriptor.h"
 #include "emulated_gpu.h"
 
-// Softmax of dense NCHW tensors, and their descriptors.
+// Softmax of dense NCHW tensors, and tensor descriptors.
 
 struct cudnnTensorStruct {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;

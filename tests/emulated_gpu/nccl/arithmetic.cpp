@@ -7,8 +7,8 @@
 
 #include "clique.h"
 
-// As NCCL computes: two values at a time, rounded to their type each time; an average is a sum of values that were
-// multiplied by 1/n before.
+// Computes like NCCL: two values at a time, each result rounded to the type. An average is a sum of values that were
+// multiplied by 1/n first.
 
 namespace emulated_nccl::detail {
 
@@ -36,7 +36,7 @@ T scaled(ncclRedOp_t op, T value, std::size_t ranks) {
   return value;
 }
 
-// Of all ranks' elements [first, first + count).
+// Reduces elements [first, first + count) of all ranks.
 template <class T>
 std::vector<std::byte> reduced(const Meeting& meeting, std::size_t first, std::size_t count) {
   std::vector<std::byte> bytes(count * sizeof(T));
@@ -64,7 +64,7 @@ std::vector<std::byte> reduced_as(const Meeting& meeting, std::size_t first, std
   }
 }
 
-// Signed minima and maxima are not those of the unsigned numbers that wrap around as the sums do.
+// Sums of signed numbers wrap around like unsigned ones, but minima and maxima need the sign.
 std::vector<std::byte> reduced_signed(const Meeting& meeting, std::size_t first, std::size_t count) {
   const bool extreme = meeting.op == ncclMin || meeting.op == ncclMax;
   if (extreme && meeting.type == ncclInt64) {

@@ -26,16 +26,16 @@ struct Part {
   bool done = false;
 };
 
-// What one rank gave to one collective.
+// One rank's arguments to one collective.
 struct Entry {
-  bool at_head = false;  // its stream has come to it
+  bool at_head = false;  // the rank's stream has reached the collective
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
   std::vector<Part> parts{};
 };
 
-// One collective, on all ranks.
+// One collective over all ranks.
 struct Meeting {
   Kind kind{};
   ncclDataType_t type{};
@@ -51,7 +51,7 @@ struct Clique {
   int joined = 0;
   bool twice_on_one_gpu = false;
   std::vector<int> devices;
-  std::map<int, std::shared_ptr<Meeting>> meetings;  // by number
+  std::map<int, std::shared_ptr<Meeting>> meetings;  // by the collective's number
 };
 
 struct State {
@@ -66,7 +66,7 @@ struct State {
 };
 
 std::size_t size_of(ncclDataType_t type);
-// All ranks' results, from all ranks' inputs.
+// Computes all ranks' results from all ranks' inputs.
 void carry_out(Meeting& meeting);
 
 }  // namespace emulated_nccl::detail
@@ -76,7 +76,7 @@ struct ncclComm {
   int rank = 0;
   int device = 0;
   int calls = 0;      // collectives so far
-  int unsettled = 0;  // queries until what was begun is done
+  int unsettled = 0;  // queries left until the operation is done
   bool inside = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
   ncclResult_t error = ncclSuccess;

@@ -3,7 +3,7 @@
 
 #include "clique.h"
 
-// Communicators: how ranks come together, and how that ends.
+// Communicators: creation and end.
 
 using emulated_nccl::Trouble;
 using emulated_nccl::detail::Clique;
@@ -11,7 +11,7 @@ using emulated_nccl::detail::State;
 
 namespace {
 
-constexpr int kQueries = 2;  // until what was begun is done
+constexpr int kQueries = 2;  // number of queries until an operation is done
 
 using Lock = std::unique_lock<std::mutex>;
 
@@ -119,7 +119,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   State& state = State::get();
   const Lock lock(state.mutex);
-  state.counts.misuses += comm->error != ncclSuccess ? 1 : 0;  // it may block
+  state.counts.misuses += comm->error != ncclSuccess ? 1 : 0;  // the real call may block
   ++state.counts.destroyed;
   delete comm;
   return ncclSuccess;

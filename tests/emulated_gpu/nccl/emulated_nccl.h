@@ -2,22 +2,22 @@
 
 #include <nccl.h>
 
-// What tests may ask of the emulated NCCL, whose ranks are threads of one process.
+// Functions of the emulated NCCL for tests. Its ranks are threads of one process.
 //
-// Stricter than NCCL: communicators must not block, and what they begin takes a few queries; two threads that are
-// inside of one at once, or use one that has ended, are counted. A call that is not on every rank's GPU is waited for
-// for ever.
+// Stricter than NCCL: communicators must not block, and operations on them need a few queries to finish. Misuse is
+// counted: two threads inside one communicator at once, or use of one that has ended. A collective that is missing on
+// some rank's GPU is waited for forever.
 
 namespace emulated_nccl {
 
-/// What goes wrong with what is called from now on, on all ranks.
+/// A failure of all calls made from now on, on all ranks.
 enum class Trouble {
   none,
-  join_hangs,        // no communicator is ever there
-  collective_hangs,  // a kernel ends by ncclCommAbort alone
-  async_error,       // found once a collective is queued
-  call_fails,        // a collective is refused at once, with ncclSystemError
-  abort_hangs,       // as collective_hangs, and ncclCommAbort does not come back before trouble is over
+  join_hangs,        // no communicator is ever ready
+  collective_hangs,  // a kernel ends only by ncclCommAbort
+  async_error,       // reported once a collective is queued
+  call_fails,        // a collective fails at once with ncclSystemError
+  abort_hangs,       // like collective_hangs, and ncclCommAbort does not return before the trouble is over
 };
 void set_trouble(Trouble trouble);
 
@@ -28,7 +28,7 @@ struct Counts {
   int collectives = 0;
   int misuses = 0;
 };
-/// Since the process began.
+/// The counts since the start of the process.
 Counts counts();
 
 }  // namespace emulated_nccl

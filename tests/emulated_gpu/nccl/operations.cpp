@@ -5,7 +5,7 @@
 #include "clique.h"
 #include "emulated_gpu.h"
 
-// Collectives: each is a kernel on every rank's stream, which waits for the others'.
+// Collectives. Each is a kernel on every rank's stream that waits for those of the other ranks.
 
 using emulated_nccl::Trouble;
 using emulated_nccl::detail::carry_out;
@@ -30,7 +30,7 @@ struct Group {
 };
 thread_local Group group;
 
-// `prototype` has what is the same on all ranks.
+// `prototype` holds the values that must be the same on all ranks.
 ncclResult_t queue(ncclComm_t comm, cudaStream_t stream, const Meeting& prototype, Entry entry) {
   State& state = State::get();
   std::shared_ptr<Meeting> meeting;

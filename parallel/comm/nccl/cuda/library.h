@@ -4,11 +4,11 @@
 
 #include <nccl.h>
 
-// Internal: NCCL's functions, found when they are first asked for, so that programs start without the library.
+// Internal: NCCL's functions, looked up at first use, so that programs start without the library.
 
 namespace tandem::inline v0::parallel::nccl {
 
-// There since 2.14, the first version whose communicators need not block.
+// All of these exist since NCCL 2.14, the first version with non-blocking communicators.
 #define TANDEM_NCCL_FUNCTIONS(f)                                                                                \
   f(ncclGetVersion) f(ncclGetUniqueId) f(ncclGetErrorString) f(ncclGetLastError) f(ncclCommInitRankConfig)      \
       f(ncclCommGetAsyncError) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort) f(ncclGroupStart)        \
@@ -23,12 +23,12 @@ struct Functions {
 
 struct Library {
   Functions functions{};
-  std::string problem{};  // why it can't be used; empty where it can
+  std::string problem{};  // the reason why the library can't be used; empty if it can
 };
 
-/// The process's one, looked for at the first call. It is never unloaded.
+/// The process's only instance, looked up at the first call and never unloaded.
 const Library& loaded();
-/// Its functions. Only where it has no problem.
+/// The functions of the library. Call it only if the library has no problem.
 inline const Functions& api() { return loaded().functions; }
 
 }  // namespace tandem::inline v0::parallel::nccl

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cross_entropy.h>
+#include <tandem/kernels/cross_entropy_formulas.h>
+#include <tandem/kernels/cuda/class_losses.h>
+#include <tandem/kernels/cuda/patterns/exponentials.h>
+
+// Cross-entropy's forward pass, compiled with and without shares in all classes (kShares) in sources that CMake
+// generates (sources.cmake). In f32 it moves 4 bytes per logit, 8 with the gradient: one read of a row gives both its
+// highest logit and the sum of exponentials. If a second pass follows (gradient, or shares in all classes), the row
+// stays in shared memory (up to some 50,000 classes in f32) or, if lanes share it, in the L1 cache. Longer rows are
+// read twice.
+// Blocks walk over rows, and each block leaves one partial sum. A small input takes one launch, a larger one two. The
+// gradient of a mean over many rows takes a third, which first counts the rows that are not ignored.
+
+namespace tandem::inline v0::kernels::gpu {
+
+template <class T>
+struct CrossEntropyArguments {
+  using C = ComputeType<T>;
+  ClassShares<T> target;
+  FinishLoss<T> finish;
+  const T* logits;
+  RowNormalizer<C>* normalizer;
+  T* gradient;  // may be null
+  std::int64_t rows, classes;
+  bool count_here;  // each block counts the rows itself; else *scale has the result
+  CountedSum* parts;
+  cuda::Fault* fault;
+  BadValue bad;
+
+  __device__ bool counts(std::int64_t row) const { return !target.ignored(row) && !target.outside(row); }
+};
+
+// Counts the rows that are not ignored and have a valid class. All threads of a block must call.
+template <int kThreads, class T>
+__device__ double rows_that_count(const CrossEntropyArguments<T>& by) {
+  int mine = 0;
+  for (std::int64_t row = threadIdx.x; row < by.rows; row += kThreads) {
+    mine += by.counts(row) ? 1 : 0;
+  }
+  return block_sum<kThreads>(static_cast<double>(mine));
+}
+
+template <class T>
+__global__ void __launch_bounds__(rows::kLargeBlock) count_rows(CrossEntropyArguments<T> by) {
+  const double count = rows_that_count<rows::kLargeBlock>(by);
+  if (threadIdx.x == 0) {
+    *by.finish.scale = static_cast<ComputeType<T>>(by.finish.scale_of(count));
+  }
+}
+
+template <bool kShares, int kBlock, class T>
+__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
+    cross_entropy(CrossEntropyArguments<T> by, rows::Plan plan) {
+  using C = ComputeType<T>;
+  constexpr int kThreads = rows::Group<kBlock>::kThreads;
+  const rows::Group<kBlock> group(plan.lanes);
+  C factor = 1;
+  if (!kShares && by.gradient != nullptr && by.finish.mean) {
+    factor = by.count_here ? static_cast<C>(by.finish.scale_of(rows_that_count<kThreads>(by))) : *by.finish.scale;
+  }
+  CountedSum total;
+  group.for_each(by.rows, [&](std::int64_t row, bool there) {
+    const bool counts = there && by.counts(row);
+    const std::int64_t own = counts && by.target.one_class() ? by.target.index(row) : -1;
+    const std::int64_t classes = counts ? by.classes : 0;
+    const T* x = by.logits + row * by.classes;
+    T* copy = plan.staged ? rows::stage(x, by.classes, 0) : nullptr;
+    const auto all = exponentials(group, x, classes, copy);
+    const C log_sum = static_cast<C>(std::log(all.sum));
+    const T* again = plan.staged ? copy : x;
+    C loss = 0;
+    if constexpr (kShares) {
+      double sum = 0;
+      rows::visit<false, 1, T>(group, classes, {again}, static_cast<T*>(nullptr),
+                               [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>&, std::int64_t c) {
+#pragma unroll
+                                 for (int v = 0; v < V; ++v) {
+                                   const C share = by.target.share(row, c + v);
+                                   const C minus_log = log_sum - (z[0].values[v] - all.highest);
+                                   // A class without a share adds nothing, even if its logit is -inf.
+                                   sum += share == C(0) ? 0.0 : static_cast<double>(share * minus_log);
+                                 }
+                               });
+      loss = static_cast<C>(group.sum(sum));
+    } else if (counts) {
+      const C weight = by.target.weight(own);
+      loss = weight == C(0) ? C(0) : weight * (log_sum - (x[own] - all.highest));
+    }
+    if (there && group.rank == 0) {
+      by.normalizer[row] = counts ? RowNormalizer<C>{all.highest, log_sum} : RowNormalizer<C>{};
+      if (by.finish.loss_per_row) {
+        by.finish.loss[row] = T(loss);
+      }
+      if (counts) {
+        total = total + CountedSum{static_cast<double>(loss), static_cast<double>(by.target.counts(row))};
+      } else if (!by.target.ignored(row)) {
+        report_target(by.fault, by.bad, row, by.target.index(row));
+      }
+    }
+    if constexpr (!kShares) {
+      if (by.gradient != nullptr) {
+        const C inverse = static_cast<C>(1 / all.sum);
+        rows::visit<true, 1, T>(group, there ? by.classes : 0, {again}, by.gradient + row * by.classes,
+                                [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
+#pragma unroll
+                                  for (int v = 0; v < V; ++v) {
+                                    const C p = std::exp(z[0].values[v] - all.highest) * inverse;
+                                    result.values[v] = T(counts ? (p - (c + v == own ? C(1) : C(0))) * factor : C(0));
+                                  }
+                                });
+      }
+    }
+  });
+  sums::end<kThreads>(total, Plus(), by.parts, by.finish);
+}
+
+/// kShares: a row may have shares in all classes; else all of its share is in one class.
+template <bool kShares, class T>
+void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
+  constexpr std::int64_t kCountedByAll = 4096;  // rows whose indices each block may read
+  CrossEntropyArguments<T> by{.target = ClassShares<T>(kernel.target, kernel.classes),
+                              .finish = FinishLoss<T>(kernel),
+                              .logits = static_cast<const T*>(kernel.logits),
+                              .normalizer = static_cast<RowNormalizer<ComputeType<T>>*>(kernel.normalizer),
+                              .gradient = static_cast<T*>(kernel.logits_grad),
+                              .rows = kernel.rows,
+                              .classes = kernel.classes,
+                              .count_here = true,
+                              .parts = nullptr,
+                              .fault = queue.fault(),
+                              .bad = cuda::for_notes(kernel.target.bad)};
+  rows::for_row_size(kernel.classes, [&]<int kBlock>() {
+    constexpr int kThreads = rows::Group<kBlock>::kThreads;
+    const bool twice = kShares || by.gradient != nullptr;
+    rows::Plan plan =
+        rows::plan<kBlock, cross_entropy<kShares, kBlock, T>, T>(queue, by.rows, by.classes, twice ? 1 : 0);
+    if (plan.blocks == 2) {
+      plan.blocks = 1;  // one block is done sooner than a second launch
+    }
+    if (plan.blocks > 1) {
+      by.parts = queue.workspace_array<CountedSum>(plan.blocks);
+      by.count_here = by.rows <= kCountedByAll;
+      if (!by.count_here && by.gradient != nullptr && kernel.mean) {
+        queue.launch(CrossEntropy::kName, 1, rows::kLargeBlock, 0, count_rows<T>, by);
+      }
+    }
+    queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared, cross_entropy<kShares, kBlock, T>, by, plan);
+    sums::join<Plus>(queue, CrossEntropy::kName, by.parts, plan.blocks, by.finish);
+  });
+}
+
+}  // namespace tandem::inline v0::kernels::gpu

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
+#include <tandem/core/cuda/wait.h>
+#include <tandem/core/cuda_stream.h>
+#include <tandem/kernels/cuda/launch/queue.h>
+#include <tandem/kernels/cuda/launch/step.h>
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+constexpr std::size_t kSmallest = std::size_t{1} << 20;
+
+// Page-locked host memory that ended threads have left for new ones. Freeing it would wait for all GPUs.
+struct Stagings {
+  std::mutex mutex;
+  std::vector<void*> left;
+
+  static Stagings& instance() {
+    static auto* all = new Stagings;  // outlives every thread
+    return *all;
+  }
+  void give(void* memory) {
+    const std::lock_guard lock(mutex);
+    left.push_back(memory);
+  }
+  void* take() {
+    {
+      const std::lock_guard lock(mutex);
+      if (!left.empty()) {
+        void* memory = left.back();
+        left.pop_back();
+        return memory;
+      }
+    }
+    void* memory = nullptr;
+    cuda::require(cudaHostAlloc(&memory, Queue::kStaged, cudaHostAllocPortable), "cudaHostAlloc");
+    return memory;
+  }
+};
+
+/// Scratch memory of one thread for one GPU. Blocks are kept, because a captured step holds their addresses; the step
+/// also shares ownership of the workspace.
+struct Workspace final : GpuState {
+  struct Block {
+    cuda::Stream stream;  // keeps the stream alive, in whose order the memory is freed
+    void* memory;
+    std::size_t bytes;
+  };
+  std::vector<Block> blocks;
+  void* staging = nullptr;  // memory of the host
+
+  static Workspace& of(Context& context) {
+    if (!context.gpu_state) {
+      context.gpu_state = std::make_shared<Workspace>();
+    }
+    return static_cast<Workspace&>(*context.gpu_state);
+  }
+
+  // Runs when the thread and the steps that it captured have ended. Queued work still finishes first, because the
+  // memory is freed in the order of the stream.
+  ~Workspace() override {
+    for (const Block& block : blocks) {
+      cudaFreeAsync(block.memory, block.stream.handle());
+    }
+    if (staging != nullptr && cuda::device_count() > 0) {  // not in a forked child
+      Stagings::instance().give(staging);
+    }
+  }
+};
+
+// While its step is captured, a thread allocates outside the capture, on the stream that the step will run on.
+class OutsideOfCapture {
+ public:
+  OutsideOfCapture() {
+    cuda::require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+void* try_allocate(std::size_t bytes, const cuda::Stream& stream) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocAsync(&memory, bytes, stream.handle());
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  cuda::require(status, "cudaMallocAsync");
+  return memory;
+}
+
+}  // namespace
+
+void* Queue::workspace(std::size_t bytes) const {
+  auto& blocks = Workspace::of(context_).blocks;
+  CUstream_st* const order = context_.step_slots != nullptr ? context_.step_slots->stream->handle() : stream_;
+  for (const Workspace::Block& block : blocks) {
+    if (block.stream.handle() == order && block.bytes >= bytes) {
+      return block.memory;
+    }
+  }
+  const std::size_t rounded = std::bit_ceil(std::max(bytes, kSmallest));
+  const OutsideOfCapture outside;
+  const cuda::Stream stream =
+      context_.step_slots != nullptr ? *context_.step_slots->stream : cuda::current_stream(context_.device);
+  void* memory = try_allocate(rounded, stream);
+  if (memory == nullptr) {
+    cuda::release_cache(gpu_.index);
+    memory = try_allocate(rounded, stream);
+  }
+  check<OutOfMemory>(memory != nullptr,
+                     "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
+                     gpu_.index, rounded);
+  blocks.push_back({stream, memory, rounded});
+  return memory;
+}
+
+void* Queue::staging() const {
+  void*& memory = Workspace::of(context_).staging;
+  if (memory == nullptr) {
+    memory = Stagings::instance().take();
+  }
+  return memory;
+}
+
+bool Queue::is_capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::require(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void Queue::wait(const char* call) const {
+  cuda::wait_for(gpu_.index, stream_, call);
+  cuda::throw_fault(*gpu_.fault, gpu_.index);
+}
+
+}  // namespace tandem::inline v0::kernels

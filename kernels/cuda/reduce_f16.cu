@@ -1,7 +1,0 @@
-#include <tandem/kernels/cuda/reduce_kernels.h>
-
-namespace tandem::inline v0::kernels {
-
-template void reduce_on_gpu<Half>(const Queue&, const Reduce&);
-
-}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,161 @@
+#include <tandem/parallel/comm/shared_memory/shared_memory.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/parallel/comm/parking_lot.h>
+#include <tandem/parallel/rendezvous/job_token.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kLink = "/memfd:tandem (deleted)";
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Clock::duration timeout) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
+  const timespec time{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+// The header before a rank's part.
+struct SharedMemory::Head {
+  std::array<char, 64> cookie;
+  alignas(64) std::atomic<std::uint32_t> arrived;  // number of arrivals
+  std::atomic<std::uint32_t> sleepers;             // number of threads that wait for a change of `arrived`
+  alignas(64) std::array<std::array<std::byte, kNote>, 2> notes;
+};
+
+SharedMemory::SharedMemory(int rank, int size, const std::string& host, std::size_t bytes)
+    : rank_(rank), bytes_(kHead + bytes), parts_(static_cast<std::size_t>(size), nullptr) {
+  // Writing beyond this limit would also raise a signal.
+  rlimit limit{};
+  check<IoError>(::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes_,
+                 "no memory to share: a file may have {} bytes, and {} are needed (ulimit -f)", limit.rlim_cur, bytes_);
+  address_.descriptor = ::memfd_create("tandem", MFD_CLOEXEC);
+  check<IoError>(address_.descriptor >= 0, "no memory to share: {}", std::strerror(errno));
+  // Reserve all pages now: a page missing later would raise a signal.
+  const int error = ::posix_fallocate(address_.descriptor, 0, static_cast<off_t>(bytes_));
+  std::byte* own = error == 0 ? map(address_.descriptor) : nullptr;
+  if (own == nullptr) {
+    seal();
+    fail<IoError>("no memory to share: {}", std::strerror(error != 0 ? error : errno));
+  }
+  parts_[static_cast<std::size_t>(rank)] = own;
+  address_.pid = ::getpid();
+  address_.bytes = static_cast<std::uint32_t>(bytes_);
+  host.copy(address_.host.data(), address_.host.size() - 1);
+  JobToken::generate().hex().copy(address_.cookie.data(), address_.cookie.size());
+  static_assert(sizeof(Head) <= kHead && std::atomic<std::uint32_t>::is_always_lock_free);
+  new (own) Head{};
+  head(rank).cookie = address_.cookie;
+}
+
+SharedMemory::~SharedMemory() {
+  seal();
+  for (std::byte* part : parts_) {
+    if (part != nullptr) {
+      ::munmap(part, bytes_);
+    }
+  }
+}
+
+void SharedMemory::seal() noexcept {
+  if (const int descriptor = std::exchange(address_.descriptor, -1); descriptor >= 0) {
+    ::close(descriptor);
+  }
+}
+
+std::byte* SharedMemory::map(int descriptor) const noexcept {
+  void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// In a container another process may have that pid: check that the file's name is ours before opening it.
+bool SharedMemory::open(int rank, const Address& address) {
+  if (address.descriptor < 0 || address.bytes != bytes_ || address.host != address_.host) {
+    return false;
+  }
+  const std::string path = fmt::format("/proc/{}/fd/{}", address.pid, address.descriptor);
+  std::array<char, 64> link{};
+  const ssize_t length = ::readlink(path.c_str(), link.data(), link.size());
+  if (length < 0 || std::string_view(link.data(), static_cast<std::size_t>(length)) != kLink) {
+    return false;
+  }
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) {
+    return false;
+  }
+  struct ::stat status{};
+  const bool is_whole = ::fstat(descriptor, &status) == 0 && status.st_size == static_cast<off_t>(bytes_);
+  std::byte* part = is_whole ? map(descriptor) : nullptr;
+  ::close(descriptor);
+  if (part != nullptr && reinterpret_cast<const Head*>(part)->cookie != address.cookie) {
+    ::munmap(part, bytes_);
+    return false;
+  }
+  parts_[static_cast<std::size_t>(rank)] = part;
+  return part != nullptr;
+}
+
+// A sleeper counts itself before its last look, and arrive() reads the count after the change, so at least one of the
+// two sees the other.
+void SharedMemory::arrive() noexcept {
+  Head& own = head(rank_);
+  own.arrived.fetch_add(1);
+  if (own.sleepers.load() > 0) {
+    futex_wake(own.arrived);
+  }
+}
+
+bool SharedMemory::has_come(int rank) const noexcept {
+  return static_cast<std::int32_t>(head(rank).arrived.load() - head(rank_).arrived.load()) >= 0;
+}
+
+bool SharedMemory::wait_for(int rank, Clock::time_point deadline, Clock::duration patience) const noexcept {
+  if (wait_awake(patience, [&] { return has_come(rank); })) {
+    return true;
+  }
+  Head& other = head(rank);
+  other.sleepers.fetch_add(1);
+  for (;;) {
+    const std::uint32_t seen = other.arrived.load();
+    const auto left = deadline - Clock::now();
+    if (has_come(rank) || left <= Clock::duration(0)) {
+      break;
+    }
+    futex_wait(other.arrived, seen, left);
+  }
+  other.sleepers.fetch_sub(1);
+  return has_come(rank);
+}
+
+std::byte* SharedMemory::own_note() noexcept { return head(rank_).notes[++notes_ % 2].data(); }
+
+const std::byte* SharedMemory::note(int rank) const noexcept { return head(rank).notes[notes_ % 2].data(); }
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,125 @@
+#include <tandem/parallel/comm/threads/local_group.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tandem::inline v0::parallel {
+
+void LocalWorld::leave(int rank, std::string how) {
+  {
+    const std::lock_guard lock(mutex_);
+    how_.emplace(rank, std::move(how));
+  }
+  gone_[static_cast<std::size_t>(rank)].store(true);
+  lot_.wake();
+}
+
+std::string LocalWorld::how_it_left(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return how_.at(rank);
+}
+
+LocalSlot::Marks LocalSlot::own_marks(Device gpu) {
+  if (const auto there = marks(); there && there->given.device() == gpu) {
+    return *there;
+  }
+  const Marks made(gpu);
+  const std::lock_guard lock(lock_);
+  marks_ = made;
+  return made;
+}
+
+std::optional<LocalSlot::Marks> LocalSlot::marks() {
+  const std::lock_guard lock(lock_);
+  return marks_;
+}
+
+LocalGroup::LocalGroup(std::shared_ptr<LocalWorld> world, std::vector<int> members)
+    : world_(std::move(world)),
+      members_(std::move(members)),
+      slots_(std::make_unique<LocalSlot[]>(members_.size())),
+      mailboxes_(std::make_unique<Mailbox[]>(members_.size())) {}
+
+std::string LocalGroup::why_lost(int rank) {
+  return world_->has_left(world_rank(rank)) ? fmt::format("its function {}", world_->how_it_left(world_rank(rank)))
+                                            : std::string("it destroyed its process group");
+}
+
+void LocalGroup::fail(const CommError& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      return;
+    }
+    failure_.emplace(error);
+  }
+  failed_.store(true);
+  lot().wake();
+}
+
+void LocalGroup::throw_failure() const {
+  const std::lock_guard lock(mutex_);
+  throw CommError(*failure_);
+}
+
+std::optional<CommError> LocalGroup::failure() const {
+  if (!has_failed()) {
+    return std::nullopt;
+  }
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void LocalGroup::post(int to, LocalMessage message) {
+  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
+  {
+    const std::lock_guard lock(box.lock);
+    box.messages.push_back(std::move(message));
+  }
+  box.posts.fetch_add(1);
+  lot().wake();
+}
+
+std::deque<LocalMessage>::iterator LocalGroup::Mailbox::find(int from, int tag) {
+  return std::find_if(messages.begin(), messages.end(),
+                      [&](const LocalMessage& message) { return message.from == from && message.call.tag == tag; });
+}
+
+bool LocalGroup::has_message(int to, int from, int tag) {
+  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
+  const std::lock_guard lock(box.lock);
+  return box.find(from, tag) != box.messages.end();
+}
+
+std::optional<LocalMessage> LocalGroup::fetch(int to, int from, int tag) {
+  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
+  const std::lock_guard lock(box.lock);
+  const auto found = box.find(from, tag);
+  if (found == box.messages.end()) {
+    return std::nullopt;
+  }
+  LocalMessage message = std::move(*found);
+  box.messages.erase(found);
+  return message;
+}
+
+std::shared_ptr<LocalGroup> LocalGroup::subgroup(std::uint64_t meeting, std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  Subgroup& entry = subgroups_[meeting];
+  if (!entry.group) {
+    std::vector<int> in_world;
+    for (const int member : members) {
+      in_world.push_back(world_rank(member));
+    }
+    entry.group = std::make_shared<LocalGroup>(world_, std::move(in_world));
+  }
+  std::shared_ptr<LocalGroup> group = entry.group;
+  if (++entry.taken == members.size()) {
+    subgroups_.erase(meeting);
+  }
+  return group;
+}
+
+}  // namespace tandem::inline v0::parallel

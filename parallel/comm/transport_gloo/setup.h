@@ -1,0 +1,24 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <tandem/parallel/comm/transport_gloo/listen.h>
+#include <tandem/parallel/comm/transport_gloo/wire.h>
+
+// Internal: how the ranks of a group find each other in their store and connect.
+//
+// Each rank claims its number, so that a second process with that number is refused, and waits until all ranks are
+// present. Then an attempt begins. Every rank listens, publishes its addresses in the store, and connects. On each
+// connection both sides prove with a secret of this attempt that no stranger has taken the peer's place. All ranks
+// report the result in the store. If one rank failed, all try again with other ports. At the end the keys are erased.
+
+namespace tandem::inline v0::parallel {
+
+/// Connects this rank to all other ranks of options.prefix. Throws CommError: init, or the alarm's error. Set
+/// `is_first` for a group that is not split from another one: another process may claim the same rank there. Such a
+/// group leaves one key in the store, by which a late process is refused; other groups leave no key.
+std::unique_ptr<Wire> connect_wire(const GlooOptions& options, const std::shared_ptr<gloo::transport::Device>& device,
+                                   std::chrono::steady_clock::time_point deadline, bool is_first);
+
+}  // namespace tandem::inline v0::parallel

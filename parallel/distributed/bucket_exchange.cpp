@@ -1,0 +1,116 @@
+#include <tandem/parallel/distributed/bucket_exchange.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+// Says which pass a hook runs in, while it runs.
+class HookScope {
+ public:
+  HookScope(std::atomic<const void*>& runs_in, const void* pass) noexcept : runs_in_(runs_in) {
+    runs_in_.store(pass, std::memory_order_release);
+  }
+  ~HookScope() { runs_in_.store(nullptr, std::memory_order_release); }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+
+ private:
+  std::atomic<const void*>& runs_in_;
+};
+
+}  // namespace
+
+BucketSchedule::BucketSchedule(const Buckets& buckets)
+    : members_(&buckets.members()), ready_(buckets.members().size()) {
+  for (const BucketRange& range : buckets.ranges()) {
+    waiting_.push_back(range.last - range.first);
+  }
+}
+
+void BucketSchedule::mark_ready(std::size_t member) {
+  if (!ready_[member]) {
+    ready_[member] = true;
+    --waiting_[(*members_)[member].bucket];
+  }
+}
+
+BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
+  if (link.size() > 1) {
+    for (const BucketRange& range : buckets.ranges()) {
+      plans_.push_back(link.group().plan_all_reduce(range.gradients, ReduceOp::avg));
+    }
+    turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    compare_.emplace(link.group().plan_all_reduce(turn_.raw(), ReduceOp::max));
+  }
+}
+
+void BucketExchange::set_hook(CommHook hook) {
+  check<ConfigError>(!hook_, "register_comm_hook: there is a hook already");
+  hook_ = std::move(hook);
+}
+
+void BucketExchange::refuse_within_hook(const void* pass) const {
+  const void* runs_in = hook_runs_in_.load(std::memory_order_acquire);
+  check<AutogradError>(
+      runs_in == nullptr || runs_in == pass,
+      "DistributedDataParallel: a backward pass through the wrapper or its parameters began while a comm "
+      "hook of another one runs; a hook may reduce, and no more");
+}
+
+BucketExchange::Finisher BucketExchange::start(std::size_t bucket, const void* pass) {
+  if (!hook_) {
+    if (!plans_.empty()) {
+      plans_[bucket].start();
+    }
+    return {};
+  }
+  const PhaseScope timed(Phase::reduce);
+  const HookScope runs(hook_runs_in_, pass != nullptr ? pass : this);
+  if (bucket == 0 && compare_) {
+    compare_->start();
+  }
+  return hook_(link_.group(), {bucket, buckets_.ranges().size(), Tensor(buckets_.ranges()[bucket].gradients)});
+}
+
+void BucketExchange::finish(std::vector<Finisher>& finishers) {
+  const std::size_t last = buckets_.ranges().size() - 1;
+  if (hook_) {
+    finishers.push_back(start(last, nullptr));
+    const HookScope runs(hook_runs_in_, this);
+    if (compare_) {
+      compare_->wait();
+    }
+    for (const Finisher& finish : finishers) {
+      if (finish) {
+        finish();
+      }
+    }
+  } else if (!plans_.empty()) {
+    plans_[last].run();  // after those that have left
+    for (std::size_t b = 0; b < last; ++b) {
+      plans_[b].wait();
+    }
+  }
+}
+
+void BucketExchange::wait_for_all() noexcept {
+  const auto wait_for = [](PlannedAllReduce& plan) {
+    try {
+      plan.wait();
+    } catch (const Error&) {
+    }
+  };
+  std::ranges::for_each(plans_, wait_for);
+  if (compare_) {
+    wait_for(*compare_);
+  }
+}
+
+}  // namespace tandem::inline v0::parallel

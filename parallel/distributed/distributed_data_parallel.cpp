@@ -1,0 +1,93 @@
+#include <tandem/parallel/distributed/distributed_data_parallel.h>
+
+#include <utility>
+
+#include <tandem/autograd/node.h>
+#include <tandem/autograd/record.h>
+#include <tandem/core/check.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/distributed/join_state.h>
+#include <tandem/parallel/distributed/reducer.h>
+#include <tandem/tensor/frame.h>
+#include <tandem/tensor/recorder.h>
+
+// The forward side: an output of the module gets a node in the graph by which the reducer hears of backward passes.
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+class OutputNode final : public autograd::Node {
+ public:
+  OutputNode(const std::shared_ptr<Reducer>& reducer, std::int64_t samples, const Tensor& output)
+      : Node("ddp", 1), seen_(reducer), reducer_(reducer), samples_(samples), synced_(reducer->local_scopes() == 0) {
+    watch_passes();
+    connect({&output});
+  }
+  void on_pass(const std::exception* failure) override {
+    const std::shared_ptr<Reducer> reducer = seen_.lock();
+    if (failure == nullptr) {
+      reducer->begin_pass(*this, synced_, samples_);
+    } else if (reducer != nullptr) {
+      reducer->refuse_pass(*failure, synced_);
+    }
+  }
+  void apply(autograd::Gradients& gradients) override { gradients.deliver(0, gradients.output(), false); }
+  // A loss that the user keeps must not prevent the module from being wrapped again.
+  void release() noexcept override { reducer_.reset(); }
+  bool released() const noexcept override { return reducer_ == nullptr; }
+
+ private:
+  std::weak_ptr<Reducer> seen_;
+  std::shared_ptr<Reducer> reducer_;  // until released
+  std::int64_t samples_;
+  bool synced_;
+};
+
+}  // namespace
+
+namespace detail {
+
+std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options) {
+  check<ConfigError>(
+      options.process_group.value_or(nullptr) != nullptr || !options.process_group,
+      "DistributedDataParallel: process_group is null, as for a rank that is not in a sub-group; let only "
+      "its members wrap the module, or leave it out for the default group");
+  return std::make_shared<Reducer>(module, options.process_group ? **options.process_group : default_group(), options);
+}
+
+bool before_forward(Reducer& reducer) {
+  const core::Frame* frame = core::thread_state().frame;
+  check<ConfigError>(frame == nullptr || frame->replica().count == 1,
+                     "DistributedDataParallel: called within a replica of DataParallel; wrap the module that uses "
+                     "DataParallel inside instead, or give each device a rank of its own");
+  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
+                      "DistributedDataParallel: a captured step cannot talk to other ranks");
+  if (!core::thread_state().grad_enabled) {
+    return false;
+  }
+  reducer.check_parameters();
+  return reducer.join() != nullptr;
+}
+
+std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs) {
+  return reducer.join()->samples_of(inputs);
+}
+
+Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples) {
+  if (!output.defined() || !autograd::records({&output})) {
+    return output;
+  }
+  Tensor result(output.raw());
+  autograd::set_history(result, core::Ref<autograd::Node>(new OutputNode(reducer, samples, output)));
+  return result;
+}
+
+int& local_scopes(Reducer& reducer) noexcept { return reducer.local_scopes(); }
+
+void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
+
+}  // namespace detail
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,216 @@
+#include <tandem/parallel/job/child_process.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) {
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Everything the child needs, prepared before fork(): afterwards the child may only make system calls.
+struct Prepared {
+  const char* file;
+  char* const* arguments;
+  char* const* environment;
+  int in;
+  int out;
+  int err;
+  int failure;  // descriptor that receives errno
+  pid_t parent;
+  const sigset_t* mask;
+  std::atomic<pid_t>* group;
+};
+
+// dup2() to the same number would leave the descriptor close-on-exec.
+bool put(int from, int to) { return from == to ? ::fcntl(to, F_SETFD, 0) == 0 : ::dup2(from, to) == to; }
+
+[[noreturn]] void become(const Prepared& child) {
+  ::setpgid(0, 0);
+  child.group->store(::getpid());
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != child.parent) {
+    ::_exit(1);  // the launcher ended before PR_SET_PDEATHSIG took effect
+  }
+  // The parent's handlers must not run here: they would write into the parent's pipe.
+  struct sigaction standard{};
+  standard.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction now{};
+    if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) {
+      ::sigaction(number, &standard, nullptr);
+    }
+  }
+  const bool placed = put(child.in, STDIN_FILENO) && (child.out < 0 || put(child.out, STDOUT_FILENO)) &&
+                      (child.err < 0 || put(child.err, STDERR_FILENO));
+  ::pthread_sigmask(SIG_SETMASK, child.mask, nullptr);
+  if (placed) {
+    ::execve(child.file, child.arguments, child.environment);
+  }
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(child.failure, &error, sizeof error);
+  ::_exit(127);
+}
+
+// An inherited listening port or rank's pipe would otherwise outlive the launcher.
+void close_all_but_stdin() {
+  if (::close_range(1, ~0U, 0) != 0) {
+    for (int fd = 1; fd < 65536; ++fd) {
+      ::close(fd);
+    }
+  }
+}
+
+// Runs in a child of fork(), perhaps of a process with threads, so only system calls are allowed.
+[[noreturn]] void guard(int read_end, int ready, std::span<std::atomic<pid_t>> groups) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "launch-guard");  // so killing all processes with the launcher's name spares the guard
+  char byte = 0;
+  [[maybe_unused]] const ssize_t told = ::write(ready, &byte, 1);
+  ::dup2(read_end, STDIN_FILENO);
+  close_all_but_stdin();
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+  for (const std::atomic<pid_t>& group : groups) {
+    if (const pid_t number = group.load(); number > 0) {
+      ::kill(-number, SIGKILL);
+    }
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : group_(group) {
+  const std::vector<char*> arguments = pointers_to(plan.arguments);
+  const std::vector<char*> environment = pointers_to(plan.environment);
+  std::array<int, 2> failure{-1, -1};
+  const bool made = ::pipe2(failure.data(), O_CLOEXEC) == 0;  // the check below reads errno
+  check<IoError>(made, "launch: no pipe for a rank: {}", std::strerror(errno));
+  const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  sigset_t all;
+  sigset_t mask;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &mask);
+  const Prepared prepared{plan.file.c_str(), arguments.data(), environment.data(), in,    plan.out,
+                          plan.err,          failure[1],       ::getpid(),         &mask, &group};
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    become(prepared);
+  }
+  int error = pid_ < 0 ? errno : 0;
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  ::close(in);
+  ::close(failure[1]);
+  if (pid_ > 0) {
+    while (::read(failure[0], &error, sizeof error) < 0 && errno == EINTR) {
+    }
+  }
+  ::close(failure[0]);
+  if (error != 0) {
+    if (pid_ > 0) {
+      group_ = 0;
+      ::waitpid(pid_, nullptr, 0);
+    }
+    fail<IoError>("cannot execute {}: {}{}", plan.file, std::strerror(error),
+                  error == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "");
+  }
+  pidfd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));  // close-on-exec
+}
+
+ChildProcess::~ChildProcess() {
+  if (!reaped_) {
+    signal(SIGKILL);
+    reap();
+  }
+}
+
+bool ChildProcess::has_ended() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
+void ChildProcess::signal(int number) const {
+  if (!reaped_) {
+    ::kill(-pid_, number);
+  }
+}
+
+// Until waitpid() the process id stays ours, so the group cannot belong to another process.
+int ChildProcess::reap() {
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+  ::kill(-pid_, SIGKILL);
+  group_ = 0;
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+  if (pidfd_ >= 0) {
+    ::close(pidfd_);
+    pidfd_ = -1;
+  }
+  return status;
+}
+
+GroupGuard::GroupGuard(std::size_t groups) {
+  static_assert(std::atomic<pid_t>::is_always_lock_free);
+  void* memory =
+      ::mmap(nullptr, groups * sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  check<IoError>(memory != MAP_FAILED, "launch: no memory to share with ranks: {}", std::strerror(errno));
+  groups_ = {static_cast<std::atomic<pid_t>*>(memory), groups};  // the mapping starts as zeros
+  int ends[2] = {-1, -1};
+  int ready[2] = {-1, -1};
+  pid_ = ::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(ready, O_CLOEXEC) == 0 ? ::fork() : -1;
+  if (pid_ == 0) {
+    ::close(ends[1]);
+    guard(ends[0], ready[1], groups_);
+  }
+  const int error = errno;
+  ::close(ends[0]);
+  ::close(ready[1]);
+  write_end_ = ends[1];
+  // Wait until the guard is in its own session: before that, a Ctrl-C in this terminal would end it.
+  char byte = 0;
+  while (pid_ > 0 && ::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::close(ready[0]);
+  if (pid_ < 0) {
+    ::close(write_end_);
+    ::munmap(memory, groups_.size_bytes());
+  }
+  check<IoError>(pid_ > 0, "launch: the system refuses one more process: {}", std::strerror(error));
+}
+
+GroupGuard::~GroupGuard() {
+  for (std::atomic<pid_t>& group : groups_) {
+    group = 0;
+  }
+  ::close(write_end_);
+  ::kill(pid_, SIGKILL);  // the guard would also wait for children forked by other threads, which hold the pipe
+  ::waitpid(pid_, nullptr, 0);
+  ::munmap(groups_.data(), groups_.size_bytes());
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <tandem/parallel/rendezvous/text.h>
+
+// Internal: describes in words how ranks ended.
+
+namespace tandem::inline v0::parallel {
+
+/// One rank's end.
+struct RankEnd {
+  int rank = 0;          // in the job
+  std::int64_t pid = 0;  // of its process
+  int status = 0;        // from waitpid()
+  double after = 0;      // seconds from its start
+  std::string asked;     // the last signal that the launcher sent to end it: "SIGTERM"; empty: none
+};
+
+/// The number of the rank at the start of `text` ("rank 2 (pid ..."); -1 if the text begins otherwise.
+int rank_in(const std::string& text);
+/// `text` without the process id, which differs between attempts.
+std::string without_pid(const std::string& text);
+/// "was killed by signal 9 (SIGKILL)", "ended with exit code 3".
+std::string end_text(int status);
+/// Like end_text(), for a rank that the launcher may have ended: "ended by the launcher's SIGTERM".
+std::string how_it_ended(const RankEnd& end);
+/// A shell's exit code for this status: the exit code, or 128 plus the signal's number.
+int exit_code_of(int status);
+/// The numbers as ranges: "0, 2-5".
+std::string number_list(const std::vector<int>& numbers);
+/// `text` as one line without control characters, cut after `most` bytes.
+std::string one_line(const std::string& text, std::size_t most);
+
+/// The launcher's final report, one screen at most: how the other ranks ended, the last lines of the culprit's stderr,
+/// and `cause` as the very last line. `place` is the file with all of that stderr; empty: none.
+std::string failure_report(const std::string& cause, double after, int culprit, const std::vector<RankEnd>& ends,
+                           const std::deque<std::string>& last_lines, const std::string& place,
+                           const std::string& remark);
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,87 @@
+#include <tandem/parallel/job/signals.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <tandem/core/check.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+constexpr std::array<int, 5> kSignals{SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE};
+
+std::atomic<int> write_end = -1;
+std::array<struct sigaction, kSignals.size()> before{};
+
+void note(int number) {
+  const int saved = errno;
+  const auto byte = static_cast<unsigned char>(number);
+  // If the pipe is full, enough signals wait in it already.
+  [[maybe_unused]] const ssize_t written = ::write(write_end.load(), &byte, 1);
+  errno = saved;
+}
+
+// Executed children do not inherit a handler, but they would inherit SIG_IGN.
+void do_nothing(int /*number*/) {}
+
+}  // namespace
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal {} (SIG{})", number, name);
+}
+
+SignalCatcher::SignalCatcher(bool enabled) {
+  if (!enabled) {
+    return;
+  }
+  check<ConfigError>(write_end.load() == -1, "launch: only one launch at a time takes this process's signals");
+  int ends[2];
+  const bool made = ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;  // the check below reads errno
+  check<IoError>(made, "launch: no pipe for signals: {}", std::strerror(errno));
+  read_end_ = ends[0];
+  write_end = ends[1];
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) {
+      struct sigaction action{};
+      action.sa_handler = kSignals[i] == SIGPIPE ? do_nothing : note;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+}
+
+SignalCatcher::~SignalCatcher() {
+  if (read_end_ < 0) {
+    return;
+  }
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &before[i], nullptr);
+  }
+  ::close(write_end.exchange(-1));
+  ::close(read_end_);
+}
+
+int SignalCatcher::take() const {
+  unsigned char byte = 0;
+  return read_end_ >= 0 && ::read(read_end_, &byte, 1) == 1 ? byte : 0;
+}
+
+int SignalCatcher::take_end() const {
+  int number = take();
+  while (number == SIGTSTP) {
+    std::raise(SIGSTOP);
+    number = take();
+  }
+  return number;
+}
+
+}  // namespace tandem::inline v0::parallel

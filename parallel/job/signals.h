@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+// Internal: signals that a launcher passes on to its ranks.
+
+namespace tandem::inline v0::parallel {
+
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
+
+/// While an enabled catcher exists, SIGINT, SIGTERM, SIGHUP and SIGTSTP arrive at a descriptor instead of ending the
+/// process, and SIGPIPE does nothing. An ignored signal stays ignored, such as SIGHUP under nohup. Only one catcher may
+/// exist at a time. Executed children start with the default handlers.
+class SignalCatcher {
+ public:
+  /// If not `enabled`, the signal handlers stay as they are.
+  explicit SignalCatcher(bool enabled);
+  ~SignalCatcher();
+  SignalCatcher(const SignalCatcher&) = delete;
+  SignalCatcher& operator=(const SignalCatcher&) = delete;
+
+  /// Becomes readable when a signal has arrived; -1 if not enabled.
+  int descriptor() const noexcept { return read_end_; }
+  /// The next signal; 0: none.
+  int take() const;
+  /// The next signal that ends a process; 0: none. A SIGTSTP stops this process here until it is continued.
+  int take_end() const;
+
+ private:
+  int read_end_ = -1;
+};
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,162 @@
+#include <tandem/parallel/job/spawn.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <tandem/core/check.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/threads/local_backend.h>
+#include <tandem/parallel/rendezvous/environment.h>
+#include <tandem/tensor/generator.h>
+
+// Ranks as threads: one LocalWorld, one group for each rank, and one thread for each rank. The thread carries the
+// caller's state with its own device, random numbers and rank. A rank whose function has ended leaves the world and
+// says how, so that the other ranks stop waiting for it. When all threads have ended, spawn() rethrows the exception of
+// the lowest rank that did not merely lose another one.
+
+namespace tandem::inline v0::parallel::detail {
+
+namespace {
+
+struct RankThread {
+  std::unique_ptr<ProcessGroup> group;
+  RankContext context{};
+  Generator generator;
+  std::exception_ptr failure;
+  bool lost_another = false;  // the rank failed because it lost another
+  std::string how = "ended";
+  std::thread thread;
+};
+
+// Call in a catch block: keeps the exception, with the rank in its text.
+void note_failure(RankThread& rank, std::size_t index, std::size_t count) {
+  rank.failure = std::current_exception();
+  try {
+    throw;
+  } catch (Error& error) {
+    rank.how = fmt::format("threw: {}", error.what());
+    const auto* comm = dynamic_cast<const CommError*>(&error);
+    rank.lost_another = comm != nullptr &&
+                        (comm->details().fault == CommFault::peer_lost || comm->details().fault == CommFault::aborted);
+    error.add_context(fmt::format("in rank {} of {}", index, count));
+  } catch (const std::exception& error) {
+    rank.how = fmt::format("threw: {}", error.what());
+  } catch (...) {
+    rank.how = "threw what is not a std::exception";
+  }
+}
+
+// Drops failures of calls that were still pending: the rank's own failure counts.
+void forget_failures(ProcessGroup& group) {
+  try {
+    group.wait_all();
+  } catch (const CommError&) {
+  }
+}
+
+std::vector<Device> devices_of(int ranks, const SpawnOptions& options) {
+  std::vector<Device> devices = options.devices;
+  for (int r = static_cast<int>(devices.size()); r < ranks; ++r) {
+    devices.emplace_back(DeviceType::cpu, r);
+  }
+  for (const Device device : devices) {
+    require_available(device);
+  }
+  return devices;
+}
+
+void rethrow_root_cause(std::vector<RankThread>& ranks) {
+  const auto first = [&](bool lost_another) {
+    return std::find_if(ranks.begin(), ranks.end(),
+                        [&](const RankThread& rank) { return rank.failure && rank.lost_another == lost_another; });
+  };
+  auto cause = first(false);
+  cause = cause == ranks.end() ? first(true) : cause;
+  if (cause != ranks.end()) {
+    std::rethrow_exception(cause->failure);
+  }
+}
+
+}  // namespace
+
+void seed_as_rank(Generator& generator, std::uint64_t seed, std::uint64_t offset, int rank) {
+  generator.manual_seed(seed + 0xd1b54a32d192ed03U * static_cast<std::uint64_t>(rank));
+  generator.set_offset(offset);
+}
+
+void check_spawn(int ranks, const SpawnOptions& options) {
+  check<ConfigError>(ranks >= 1, "spawn: {} ranks; expected at least 1", ranks);
+  if (const char* variable = launcher_variable()) {
+    fail<ConfigError>(
+        "spawn: a launcher has already made this process rank {} ({} is set), and {} ranks in each of its processes "
+        "are not meant: either start this program without the launcher, or call the function without spawn()",
+        std::getenv(variable), variable, ranks);
+  }
+  check<ConfigError>(!is_initialized(), "spawn: called within a rank; ranks have no ranks of their own");
+  check<ConfigError>(options.devices.empty() || options.devices.size() == static_cast<std::size_t>(ranks),
+                     "spawn: {} devices for {} ranks; expected one each, or none", options.devices.size(), ranks);
+}
+
+void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options) {
+  check_spawn(count, options);
+  const std::vector<Device> devices = devices_of(count, options);
+  const auto world = std::make_shared<LocalWorld>(count);
+  std::vector<std::unique_ptr<ProcessGroup>> groups = local_groups(world, options.group);
+  std::vector<RankThread> ranks(static_cast<std::size_t>(count));
+  Generator& drawn_from = current_generator();
+  const std::uint64_t offset = drawn_from.offset();
+
+  const auto run = [&](std::size_t index, core::ThreadState state) {
+    RankThread& rank = ranks[index];
+    state.device = devices[index];
+    state.generator = &rank.generator;
+    state.rank = &rank.context;
+    const core::ThreadStateScope carried(state);
+    try {
+      body(*rank.group);
+      rank.group->wait_all();
+    } catch (...) {
+      note_failure(rank, index, ranks.size());
+    }
+    world->leave(static_cast<int>(index), rank.how);
+    if (rank.failure) {
+      forget_failures(*rank.group);
+    }
+    rank.group.reset();
+  };
+
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].group = std::move(groups[r]);
+    ranks[r].context.group = ranks[r].group.get();
+    seed_as_rank(ranks[r].generator, drawn_from.seed(), offset, static_cast<int>(r));
+  }
+  std::string refused;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    try {
+      ranks[r].thread = std::thread(run, r, core::thread_state());
+    } catch (const std::system_error& error) {
+      refused = error.what();
+      world->leave(static_cast<int>(r), "did not start");
+    }
+  }
+  std::uint64_t drawn = 0;
+  for (RankThread& rank : ranks) {
+    if (rank.thread.joinable()) {
+      rank.thread.join();
+      drawn = std::max(drawn, rank.generator.offset() - offset);
+    }
+  }
+  check<ConfigError>(refused.empty(), "spawn: the system refuses {} threads ({})", count, refused);
+  drawn_from.reserve(drawn);
+  rethrow_root_cause(ranks);
+}
+
+}  // namespace tandem::inline v0::parallel::detail

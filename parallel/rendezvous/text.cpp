@@ -1,0 +1,91 @@
+#include <tandem/parallel/rendezvous/text.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+constexpr std::int64_t kMost = 1 << 20;
+
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t least, std::int64_t most) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && !text.empty();
+  return is_number && number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+std::string shown_key(std::string_view key) {
+  constexpr std::size_t kShown = 80;
+  std::string text(key.substr(0, kShown));
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '.');
+  return key.size() > kShown ? text + "..." : text;
+}
+
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string rank_name(int rank, std::int64_t pid, const std::string& host) {
+  return fmt::format("rank {} (pid {} on {})", rank, pid, host);
+}
+
+std::optional<int> slurm_tasks_on(std::string_view list, int node) {
+  std::int64_t before = 0;
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    std::string_view entry = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+    std::optional<std::int64_t> nodes = 1;
+    if (const std::size_t times = entry.find("(x"); times != std::string_view::npos && entry.back() == ')') {
+      nodes = parse_number(entry.substr(times + 2, entry.size() - times - 3), 1, kMost);
+      entry = entry.substr(0, times);
+    }
+    const std::optional<std::int64_t> tasks = parse_number(entry, 1, kMost);
+    if (!nodes || !tasks) {
+      return std::nullopt;
+    }
+    before += *nodes;
+    if (node < before) {
+      return static_cast<int>(*tasks);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> slurm_first_host(std::string_view list) {
+  const std::size_t end = std::min(list.find_first_of(",["), list.size());
+  std::string host(list.substr(0, end));
+  if (end < list.size() && list[end] == '[') {
+    // Takes the first number and the text after the bracket.
+    const std::size_t close = list.find(']', end);
+    if (close == std::string_view::npos) {
+      return std::nullopt;
+    }
+    const std::string_view range = list.substr(end + 1, close - end - 1);
+    const std::string_view number = range.substr(0, range.find_first_of(",-"));
+    if (number.empty() || !std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      return std::nullopt;
+    }
+    const std::string_view rest = list.substr(close + 1);
+    host.append(number).append(rest.substr(0, rest.find(',')));
+  }
+  const bool is_name = !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), is_name_character);
+  return is_name ? std::optional(host) : std::nullopt;
+}
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <tandem/core/export.h>
+
+// Internal: untrusted text from the environment or from the wire, which may contain anything.
+
+namespace tandem::inline v0::parallel {
+
+/// Parses `text` as a decimal number within [least, most]. Only a leading '-' and digits are allowed.
+std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t least, std::int64_t most);
+
+/// `key` in printable form: at most 80 bytes, with a dot for each character that a terminal would interpret.
+std::string shown_key(std::string_view key);
+
+/// This host's own name.
+std::string own_host_name();
+
+/// "rank 2 (pid 4711 on node7)".
+std::string rank_name(int rank, std::int64_t pid, const std::string& host);
+
+/// The number of tasks on the node with this number: slurm_tasks_on("2(x3),1", 3) is 1. std::nullopt if the list is
+/// malformed before that node's entry, or too short.
+TANDEM_API std::optional<int> slurm_tasks_on(std::string_view list, int node);
+
+/// The first host of a list: "gpu-007" of "gpu-[007-012,20],login". std::nullopt if the list's start is malformed.
+TANDEM_API std::optional<std::string> slurm_first_host(std::string_view list);
+
+}  // namespace tandem::inline v0::parallel

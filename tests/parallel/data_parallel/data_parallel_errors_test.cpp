@@ -1,0 +1,117 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tandem.h>
+
+#include "parallel/models.h"
+#include "support/message.h"
+
+namespace tandem::parallel {
+namespace {
+
+using test::cpus;
+using test::message_of;
+using test::Mlp;
+using test::seeded;
+
+Tensor batch(std::int64_t rows = 4) { return ones({rows, 6}, {.dtype = DType::f64}); }
+
+template <class Output>
+concept CanBeGathered = requires(std::vector<Output> outputs) { gather(outputs, Device()); };
+static_assert(CanBeGathered<Tensor>);
+static_assert(!CanBeGathered<double>, "a number per replica has no meaning for the whole batch");
+
+TEST(DataParallelErrors, AModuleOnAnotherDevice) {
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model, {"cpu:1", "cpu:2"});
+  EXPECT_EQ(message_of<DeviceError>([&] { dp(batch()); }),
+            "DataParallel: parameter 'fc1.weight' is on cpu:0, the first device is cpu:1: move the module there, "
+            "model.to(\"cpu:1\")");
+}
+
+TEST(DataParallelErrors, ABufferOnAnotherDevice) {
+  nn::BatchNorm1d norm(6);
+  norm.to("cpu:1");
+  DataParallel dp(norm, {"cpu:1", "cpu:0"});
+  autograd::replace_elements(norm.get_buffer("running_var"), ones({6}));
+  EXPECT_EQ(message_of<DeviceError>([&] { dp(batch().to(DType::f32)); }),
+            "DataParallel: buffer 'running_var' is on cpu:0, the first device is cpu:1: move the module there, "
+            "model.to(\"cpu:1\")");
+}
+
+TEST(DataParallelErrors, InReplicasNameThemAndLeaveTheModuleUsable) {
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model, cpus(2));
+  EXPECT_EQ(message_of<ShapeError>([&] { dp(ones({4, 5}, {.dtype = DType::f64})); }),
+            "Linear 'fc1': input [2, 5] has 5 features, layer expects 6 (weight [8, 6])\n  in replica 0 of 2, on "
+            "cpu:0");
+  EXPECT_EQ(last_failure()->index, 0);
+  model.to("cpu:3");
+  EXPECT_THROW(dp(batch()), DeviceError);
+  EXPECT_FALSE(last_failure().has_value()) << "of the last call, in which no replica was to blame";
+  model.to("cpu:0");
+  dp(batch()).sum().backward();
+  EXPECT_TRUE(model.fc1.weight.grad().defined());
+}
+
+TEST(DataParallelErrors, WithinAReplica) {
+  Mlp inner = seeded<Mlp>();
+  DataParallel nested(inner, cpus(2));
+  Mlp outer = seeded<Mlp>();
+  Replicas replicas = replicate(outer, cpus(2));
+  const core::FrameScope active(replicas.frame(1));
+  EXPECT_EQ(message_of<ConfigError>([&] { nested(batch()); }),
+            "DataParallel: called within a replica of another one; wrap the outer module alone");
+}
+
+struct Forgetful : nn::Module<Forgetful> {
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  Tensor forward(const Tensor& x) const {
+    const_cast<Forgetful*>(this)->zero_grad();
+    return fc(x);
+  }
+};
+
+TEST(DataParallelErrors, ZeroGradInAReplica) {
+  Forgetful model = seeded<Forgetful>();
+  DataParallel dp(model, cpus(2));
+  EXPECT_EQ(message_of<ConfigError>([&] { dp(batch()); }),
+            "zero_grad: called within replica 0 of 2 of this module, while the others compute; call it outside of "
+            "forward()\n  in replica 0 of 2, on cpu:0");
+}
+
+struct Uneven : nn::Module<Uneven> {
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  std::vector<Tensor> forward(const Tensor& x) const {
+    return std::vector<Tensor>(static_cast<std::size_t>(x.size(0)), fc(x));
+  }
+};
+
+TEST(DataParallelErrors, OutputsThatAreBuiltDifferently) {
+  Uneven model = seeded<Uneven>();
+  DataParallel dp(model, cpus(2));
+  EXPECT_NE(message_of<ConfigError>([&] { dp(batch(5)); }).find("built differently"), std::string::npos);
+}
+
+TEST(DataParallelErrors, ACapturedStep) {
+  Mlp model = seeded<Mlp>();
+  DataParallel dp(model, cpus(2));
+  auto step = graph::capture([&](const Tensor& x) { return dp(x).sum(); });
+  const std::string text = message_of<ConfigError>([&] {
+    for (int i = 0; i < 5; ++i) {
+      step(batch());
+    }
+  });
+  EXPECT_NE(text.find("cannot be part of a captured step yet"), std::string::npos) << text;
+}
+
+TEST(DataParallelErrors, DevicesThatAreNotThere) {
+  Mlp model = seeded<Mlp>();
+  EXPECT_THROW(DataParallel(model, {"cpu:0", "cpu:99"}), DeviceError);
+  EXPECT_THROW(DataParallel(model, {"cpu:0", "cpu:0"}), ConfigError);
+}
+
+}  // namespace
+}  // namespace tandem::parallel
