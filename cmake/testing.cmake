@@ -98,12 +98,19 @@ function(tandem_test_program name)
 endfunction()
 
 # tandem_test_options(<target>): how tests are compiled. Not optimised: a compiler takes longer to optimise a test than
-# the test takes to run. All of them share one precompiled header (tests/CMakeLists.txt), so their options are equal.
+# the test takes to run. For a GPU they are optimised for size: the bundle of them has to travel. All of them share one
+# precompiled header (tests/CMakeLists.txt), so their options are equal.
 function(tandem_test_options target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   tandem_compile_options(${target})
   # GCC 12 warns of fields that designated initialisers leave out; tests leave a kernel's fields out on purpose.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers -O0>)
+  if(TANDEM_CUDA_ENABLED AND NOT TANDEM_CUDA_EMULATED)
+    set(optimisation -Os)
+  else()
+    set(optimisation -O0)
+  endif()
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers ${optimisation}>)
   # With the compiler's own default, programs and object libraries are compiled alike: they share the header.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
