@@ -68,10 +68,10 @@ function(tandem_test name)
 endfunction()
 
 # tandem_test_run(<program> <prefix> <labels> <environment> <filter> <properties...>): one run of a test program, or of
-# those tests that a filter of GoogleTest's leaves. Under a sanitizer each test has a process of its own, which is then
-# checked for that test alone. So has each test on a GPU: some leave the GPU unusable, or its memory in pieces.
+# those tests that a filter of GoogleTest's leaves. Each test on a GPU has a process of its own: some leave the GPU
+# unusable, or its memory in pieces.
 function(tandem_test_run program prefix labels environment filter)
-  if(TANDEM_SANITIZE OR prefix STREQUAL "gpu/" OR (TANDEM_CUDA_ENABLED AND "cuda" IN_LIST labels))
+  if(prefix STREQUAL "gpu/" OR (TANDEM_CUDA_ENABLED AND "cuda" IN_LIST labels))
     string(MAKE_C_IDENTIFIER "${prefix}${program}" list)
     gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}"
       TEST_FILTER "${filter}" TEST_LIST ${list} PROPERTIES ${ARGN} ENVIRONMENT "${environment}")
