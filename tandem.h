@@ -63,7 +63,6 @@
 #include <tandem/parallel/comm/staged.h>
 #include <tandem/parallel/comm/threads/local.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
-#include <tandem/parallel/data_parallel/replica.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>
