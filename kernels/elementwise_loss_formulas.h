@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/elementwise_loss.h>
 
 // The formulas of LossOp and their derivatives, shared by all backends. T is float or double.

@@ -7,7 +7,7 @@
 #include <tandem/kernels/copy.h>
 #include <tandem/kernels/fill.h>
 #include <tandem/kernels/reduce.h>
-#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
