@@ -14,21 +14,6 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-// Calls body.operator()<op, T>() for the kernel's op and dtype.
-template <class Kernel, class Body>
-void for_loss(const Kernel& kernel, Body&& body) {
-  for_floating(kernel.dtype, [&]<class T>() {
-    switch (kernel.op) {
-      case LossOp::squared: return body.template operator()<LossOp::squared, T>();
-      case LossOp::absolute: return body.template operator()<LossOp::absolute, T>();
-      case LossOp::smooth_l1: return body.template operator()<LossOp::smooth_l1, T>();
-      case LossOp::huber: return body.template operator()<LossOp::huber, T>();
-      case LossOp::binary: return body.template operator()<LossOp::binary, T>();
-      case LossOp::binary_logits: return body.template operator()<LossOp::binary_logits, T>();
-    }
-  });
-}
-
 /// Arrays 0 to 5 are result, input, target, gradient, weight and pos_weight. Losses of differences have no weights.
 template <LossOp op, class T>
 struct LossArrays : flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1> {
@@ -162,7 +147,7 @@ struct Rescale : flat::Arrays<float, 1, 0b1> {
 
 void run(OnCuda, Context& context, const ElementwiseLoss& kernel) {
   const Queue queue(context);
-  for_loss(kernel, [&]<LossOp op, class T>() {
+  const auto body = [&]<LossOp op, class T>() {
     if (kernel.loss_per_element) {
       const EachLoss<op, T> each{{kernel, kernel.loss, nullptr}, Notes(queue)};
       return flat::for_each(queue, ElementwiseLoss::kName, each, kernel.count);
@@ -171,19 +156,21 @@ void run(OnCuda, Context& context, const ElementwiseLoss& kernel) {
         {kernel, kernel.input_grad, nullptr}, Notes(queue), static_cast<ComputeType<T>>(kernel.scale)};
     sums::of_elements<Plus>(queue, ElementwiseLoss::kName, sum, kernel.count,
                             Finish<T>{static_cast<T*>(kernel.loss), kernel.scale});
-  });
+  };
+  for_floating(kernel.dtype, [&]<class T>() { for_loss<T>(kernel.op, body); });
 }
 
 void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel) {
   const Queue queue(context);
-  for_loss(kernel, [&]<LossOp op, class T>() {
+  const auto body = [&]<LossOp op, class T>() {
     const LossGradient<op, T> gradient{{kernel, kernel.result, kernel.loss_per_element ? kernel.grad : nullptr},
                                        kernel.loss_per_element ? nullptr : static_cast<const T*>(kernel.grad),
                                        static_cast<ComputeType<T>>(kernel.scale),
                                        kernel.of_target,
                                        kernel.accumulate == Accumulate::yes};
     flat::for_each(queue, ElementwiseLossGrad::kName, gradient, kernel.count);
-  });
+  };
+  for_floating(kernel.dtype, [&]<class T>() { for_loss<T>(kernel.op, body); });
 }
 
 void run(OnCuda, Context& context, const RescaleGradient& kernel) {

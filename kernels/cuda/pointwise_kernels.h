@@ -13,34 +13,74 @@
 namespace tandem::inline v0::kernels::gpu {
 
 template <PointwiseOp op, class T>
-struct PointwiseValue {
+struct PointwiseFunctor {
   using C = ComputeType<T>;
+  static constexpr int kIn = arity(op);
+  static constexpr int kOperands = kIn + 1;
+  static constexpr int kBytes = sizeof(T);
+
+  T* out;
+  const T* in[kIn];
   C s, t;
   bool accumulate;
 
-  __device__ T operator()(const T& before, const T& a, const T& b = {}, const T& c = {}) const {
-    const C y = pointwise<op>(C(a), C(b), C(c), s, t);
-    return T(accumulate ? wrapping_add(C(before), y) : y);
+  const void* data(int i) const { return i == 0 ? out : in[i - 1]; }
+  int size(int) const { return sizeof(T); }
+  PointwiseFunctor advanced(const std::int64_t* offsets) const {
+    PointwiseFunctor moved = *this;
+    moved.out += offsets[0];
+    for (int i = 0; i < kIn; ++i) {
+      moved.in[i] += offsets[i + 1];
+    }
+    return moved;
+  }
+
+  template <int V>
+  struct Values {
+    Pack<T, V> in[kIn];
+    Pack<T, V> before;
+  };
+  template <int V>
+  __device__ void load(Values<V>& values, const std::int64_t* offsets, const bool* dense) const {
+#pragma unroll
+    for (int i = 0; i < kIn; ++i) {
+      values.in[i] = load_pack<V>(in[i] + offsets[i + 1], dense[i + 1]);
+    }
+    if (accumulate) {
+      values.before = load_pack<V>(out + offsets[0], true);
+    }
+  }
+  template <int V>
+  __device__ void store(const Values<V>& values, const std::int64_t* offsets) const {
+    Pack<T, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const C a = values.in[0].values[i];
+      const C b = kIn > 1 ? C(values.in[kIn > 1 ? 1 : 0].values[i]) : C(0);
+      const C c = kIn > 2 ? C(values.in[kIn > 2 ? 2 : 0].values[i]) : C(0);
+      const C y = pointwise<op>(a, b, c, s, t);
+      result.values[i] = T(accumulate ? wrapping_add(C(values.before.values[i]), y) : y);
+    }
+    *reinterpret_cast<Pack<T, V>*>(out + offsets[0]) = result;
   }
 };
 
 template <PointwiseOp op, class T>
 void launch_pointwise(const Queue& queue, const Pointwise& kernel) {
   using C = ComputeType<T>;
+  using F = PointwiseFunctor<op, T>;
   const bool limits = op == PointwiseOp::clamp;  // a limit beyond an integer type does not limit
-  const PointwiseValue<op, T> value{.s = limits ? saturated<C>(kernel.s) : convert<C>(kernel.s),
-                                    .t = limits ? saturated<C>(kernel.t) : convert<C>(kernel.t),
-                                    .accumulate = kernel.accumulate == Accumulate::yes};
-  const auto launch = [&]<class... In>(const auto&... inputs) {
-    compute_each<T, In...>(queue, Pointwise::kName, value, kernel.loop, kernel.out, inputs...);
-  };
-  if constexpr (arity(op) == 1) {
-    launch.template operator()<T>(kernel.in[0]);
-  } else if constexpr (arity(op) == 2) {
-    launch.template operator()<T, T>(kernel.in[0], kernel.in[1]);
-  } else {
-    launch.template operator()<T, T, T>(kernel.in[0], kernel.in[1], kernel.in[2]);
+  F f{.out = kernel.out.as<T>(),
+      .in = {},
+      .s = limits ? saturated<C>(kernel.s) : convert<C>(kernel.s),
+      .t = limits ? saturated<C>(kernel.t) : convert<C>(kernel.t),
+      .accumulate = kernel.accumulate == Accumulate::yes};
+  const std::int64_t* strides[F::kOperands] = {kernel.out.strides};
+  for (int i = 0; i < F::kIn; ++i) {
+    f.in[i] = kernel.in[i].as<const T>();
+    strides[i + 1] = kernel.in[i].strides;
   }
+  for_each(queue, Pointwise::kName, f, kernel.loop, strides);
 }
 
 /// The launcher of `op`, from a table of the ops from kFirst on, one for each index of the sequence.

@@ -8,9 +8,9 @@
 #include <tandem/kernels/cuda/patterns/geometry.h>
 #include <tandem/kernels/cuda/patterns/pack.h>
 
-// Element-wise kernels over operands with any strides. compute_each() is for kernels whose result at a position depends
-// only on the elements there: pointwise, compare, copy and fill. for_each() walks any functor over a loop, in 16-byte
-// pieces if the innermost dimension is dense: gather, and the end of a matrix product. (For dense arrays of one length,
+// Element-wise kernels over operands with any strides. compute_each() is for compare, copy and fill, which state only
+// how one element follows from those of the inputs. for_each() walks any functor over a loop, in 16-byte pieces if the
+// innermost dimension is dense: pointwise, gather, and the end of a matrix product. (For dense arrays of one length,
 // use flat.h.)
 //
 // A functor of N operands (operand 0 is written, the others are read) has
@@ -183,12 +183,12 @@ struct Each {
 
   template <int V>
   __device__ void load(Values<V>& values, const std::int64_t* offsets, const bool* dense) const {
+    load_inputs<1>(values.rest, offsets, dense);
     if constexpr (kAccumulates) {
       if (compute.accumulate) {
         values.first = load_pack<V>(static_cast<const Out*>(operands[0]) + offsets[0], true);
       }
     }
-    load_inputs<1>(values.rest, offsets, dense);
   }
   template <int V>
   __device__ void store(const Values<V>& values, const std::int64_t* offsets) const {
