@@ -11,8 +11,8 @@
 #include <tandem/kernels/softmax.h>
 
 // Rows that are dense in memory are computed by rows.h. If neighbours in memory belong to different rows, threads are
-// laid over columns: a block then has a tile of neighbouring columns, so that its reads are whole lines,
-// and several threads for each column. The second pass over a tile finds it in a cache.
+// laid over columns: a block then has a tile of neighbouring columns, so that its reads are whole lines, and several
+// threads for each column. The second pass over a tile finds it in a cache.
 
 namespace tandem::inline v0::kernels {
 
