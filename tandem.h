@@ -10,7 +10,6 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/precision.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/warning.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {

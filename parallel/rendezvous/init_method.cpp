@@ -4,7 +4,7 @@
 #include <array>
 
 #include <tandem/core/check.h>
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
