@@ -17,7 +17,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/warning.h>
-#include <tandem/parallel/comm/poll.h>
+#include <tandem/parallel/comm/waiting.h>
 
 namespace tandem::inline v0::parallel::nccl {
 

@@ -9,11 +9,11 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/nccl/calls.h>
 #include <tandem/parallel/comm/nccl/communicator.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
-#include <tandem/parallel/comm/staged.h>
 
 namespace tandem::inline v0::parallel {
 
