@@ -224,31 +224,28 @@ void CommQueue::perform(Operation& operation) {
     operation.error = failed_rank_error(backend_->rank(), error.what(), operation.call, operation.time);
   }
   if (operation.error) {
-    die(*operation.error);
+    die(*operation.error, false);
   }
 }
 
 void CommQueue::carry_out(Operation& operation) {
+  const Collective& call = operation.call;
   for (const Operation::Copy& copy : operation.before) {
     tandem::detail::copy(copy.to, copy.from);
   }
-  if (operation.compared && backend_->size() > 1 && is_counted(operation.call.kind)) {
-    compare(operation.call, operation.time);
+  if (operation.compared && backend_->size() > 1 && is_counted(call.kind)) {
+    backend_->exchange(call, calls_, operation.time);
+    if (std::any_of(calls_.begin(), calls_.end(), [&](const auto& other) { return other != call; })) {
+      throw mismatch_error(calls_side_by_side(calls_), odd_one_out(calls_), call, operation.time);
+    }
   }
-  if (operation.call.kind == CollectiveKind::new_group) {
+  if (call.kind == CollectiveKind::new_group) {
     operation.split = backend_->split(operation.members, operation.time);
   } else if (operation.runs) {
-    backend_->run(operation.call, operation.buffers, operation.time);
+    backend_->run(call, operation.buffers, operation.time);
   }
   for (const Operation::Copy& copy : operation.after) {
     tandem::detail::copy(copy.to, copy.from);
-  }
-}
-
-void CommQueue::compare(const Collective& call, const CallTime& time) {
-  backend_->exchange(call, calls_, time);
-  if (std::any_of(calls_.begin(), calls_.end(), [&](const auto& other) { return other != call; })) {
-    throw mismatch_error(calls_side_by_side(calls_), odd_one_out(calls_), call, time);
   }
 }
 
@@ -260,23 +257,20 @@ void CommQueue::serve() {
   }
 }
 
-void CommQueue::die(const CommError& cause) {
+// Ends the group on all ranks. `told`: the caller knows the cause.
+void CommQueue::die(const CommError& cause, bool told) {
   {
     const Lock lock(mutex_);
-    if (!cause_) {
-      cause_ = cause;
-    }
+    cause_ = cause_ ? cause_ : cause;
+    told_ = told_ || told;
   }
   backend_->abort(cause);
 }
 
 void CommQueue::abort(std::string_view reason) {
-  if (is_closed()) {
-    return;
+  if (!is_closed()) {
+    die(aborted_error(backend_->rank(), reason), true);
   }
-  die(aborted_error(backend_->rank(), reason));
-  const Lock lock(mutex_);
-  told_ = true;  // the caller of abort() knows the cause
 }
 
 // Blocks the host until the GPU has finished the group's streams.
@@ -300,9 +294,7 @@ void CommQueue::finish_streams(Lock& lock) {
                       {.fault = CommFault::timeout, .rank = backend_->rank()});
   }
   lock.lock();
-  if (!cause_) {
-    cause_ = error;
-  }
+  cause_ = cause_ ? cause_ : error;
 }
 
 void CommQueue::wait_all() {
@@ -323,9 +315,9 @@ void CommQueue::close(bool unwinding) noexcept {
   if (unwinding && !cause_) {
     lock.unlock();
     die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception", backend_->rank()),
-                  {.fault = CommFault::peer_lost, .rank = backend_->rank()}));
+                  {.fault = CommFault::peer_lost, .rank = backend_->rank()}),
+        true);
     lock.lock();
-    told_ = true;  // the caller has seen that exception
   }
   help(lock, nullptr);
   finish_streams(lock);

@@ -110,9 +110,8 @@ class CommQueue {
   std::shared_ptr<Operation> take_next(Lock& lock);
   void perform(Operation& operation);
   void carry_out(Operation& operation);
-  void compare(const Collective& call, const CallTime& time);
   void finish_streams(Lock& lock);
-  void die(const CommError& cause);
+  void die(const CommError& cause, bool told);
   void serve();
 
   std::unique_ptr<Backend> backend_;

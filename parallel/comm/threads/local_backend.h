@@ -45,7 +45,6 @@ class LocalBackend final : public Backend {
   void run_together(const Collective& call, const Buffers& buffers, const CallTime& time);
   void move_data(const Collective& call, const Buffers& buffers);
   void reduce(const Collective& call, const Buffers& buffers);
-  void advance_lists(std::int64_t bytes);
   void combine_on_gpu(const Collective& call, Device gpu, std::int64_t count);
   void fetch(void* to, int rank, const void* from, std::int64_t bytes);
   void wait_for_streams(const Buffers& buffers, cuda::Event LocalSlot::Marks::* mark);

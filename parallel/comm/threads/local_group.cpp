@@ -8,17 +8,10 @@
 namespace tandem::inline v0::parallel {
 
 void LocalWorld::leave(int rank, std::string how) {
-  {
-    const std::lock_guard lock(mutex_);
-    how_.emplace(rank, std::move(how));
-  }
-  gone_[static_cast<std::size_t>(rank)].store(true);
+  const auto index = static_cast<std::size_t>(rank);
+  how_[index] = std::move(how);
+  gone_[index].store(true);
   lot_.wake();
-}
-
-std::string LocalWorld::how_it_left(int rank) const {
-  const std::lock_guard lock(mutex_);
-  return how_.at(rank);
 }
 
 LocalSlot::Marks LocalSlot::own_marks(Device gpu) {

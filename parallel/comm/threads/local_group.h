@@ -27,14 +27,14 @@ namespace tandem::inline v0::parallel {
 /// The threads that spawn() started together. Ranks of the world are the ranks of the first group.
 class LocalWorld {
  public:
-  explicit LocalWorld(int size) : gone_(static_cast<std::size_t>(size)) {}
+  explicit LocalWorld(int size) : gone_(static_cast<std::size_t>(size)), how_(gone_.size()) {}
 
-  /// Notes that the function of `rank` has ended; `how` is "ended" or "threw: ...". Wakes all ranks that wait for it,
+  /// Called once per rank: its function has ended; `how` is "ended" or "threw: ...". Wakes all ranks that wait for it,
   /// in any group.
   void leave(int rank, std::string how);
   /// Whether the rank has left; how_it_left() then tells how.
   bool has_left(int rank) const { return gone_[static_cast<std::size_t>(rank)].load(); }
-  std::string how_it_left(int rank) const;
+  const std::string& how_it_left(int rank) const { return how_[static_cast<std::size_t>(rank)]; }
   int size() const noexcept { return static_cast<int>(gone_.size()); }
   /// Threads of all the world's groups wait here.
   ParkingLot& lot() noexcept { return lot_; }
@@ -42,8 +42,7 @@ class LocalWorld {
  private:
   ParkingLot lot_;
   std::vector<std::atomic<bool>> gone_;
-  mutable std::mutex mutex_;
-  std::map<int, std::string> how_;
+  std::vector<std::string> how_;  // written before the rank is gone
 };
 
 inline bool on_gpu(const Buffers& buffers) { return buffers.device.type == DeviceType::cuda; }
@@ -53,7 +52,7 @@ struct LocalMessage {
   Collective call;
   int from = 0;
   tandem::detail::View data{};
-  std::optional<cuda::Stream> stream{};  // made the copy on a GPU; receivers order it after their reads
+  std::unique_ptr<cuda::Stream> stream{};  // made the copy on a GPU; receivers order it after their reads
 };
 
 /// The side of a rank that the other ranks see.

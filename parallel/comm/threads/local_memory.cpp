@@ -94,47 +94,35 @@ void LocalBackend::move_data(const Collective& call, const Buffers& buffers) {
   }
 }
 
+// In a reduce_scatter a rank combines its part of all inputs for itself. Otherwise it combines its slice for all ranks
+// that get the result.
 void LocalBackend::reduce(const Collective& call, const Buffers& buffers) {
-  std::int64_t begin = 0;
-  std::int64_t end = buffers.numel;
+  const bool scatters = call.kind == Kind::reduce_scatter;
+  const Slice own = scatters ? Slice{0, buffers.numel} : slice_of(rank_, size(), buffers.numel);
+  const std::int64_t in_begin = bytes_of(call, scatters ? rank_ * buffers.numel : own.begin);
   from_.clear();
   to_.clear();
   to_devices_.clear();
   for (int r = 0; r < size(); ++r) {
     const Buffers& theirs = note(r).buffers;
-    from_.push_back(theirs.in);
-    if (call.kind == Kind::reduce_scatter) {
-      from_.back() = at(from_.back(), bytes_of(call, buffers.numel) * rank_);
-    } else if (call.kind == Kind::all_reduce || r == call.root) {
-      to_.push_back(theirs.out);
+    from_.push_back(at(theirs.in, in_begin));
+    if (scatters ? r == rank_ : call.kind == Kind::all_reduce || r == call.root) {
+      to_.push_back(at(theirs.out, bytes_of(call, own.begin)));
       to_devices_.push_back(theirs.device);
     }
   }
-  if (call.kind == Kind::reduce_scatter) {
-    to_.push_back(buffers.out);
-    to_devices_.push_back(buffers.device);
-  } else {
-    const Slice own = slice_of(rank_, size(), buffers.numel);
-    begin = own.begin;
-    end = own.begin + own.count;
-  }
-  advance_lists(bytes_of(call, begin));
   if (on_gpu(buffers)) {
-    return combine_on_gpu(call, buffers.device, end - begin);
+    return combine_on_gpu(call, buffers.device, own.count);
   }
   const std::int64_t piece = kPieceBytes / static_cast<std::int64_t>(item_size(call.dtype));
-  for (; begin < end && !group_->has_failed(); begin += piece) {
-    combine(call, buffers.device, from_, to_, std::min(piece, end - begin));
-    advance_lists(kPieceBytes);
-  }
-}
-
-void LocalBackend::advance_lists(std::int64_t bytes) {
-  for (const void*& from : from_) {
-    from = at(from, bytes);
-  }
-  for (void*& to : to_) {
-    to = at(to, bytes);
+  for (std::int64_t left = own.count; left > 0 && !group_->has_failed(); left -= piece) {
+    combine(call, buffers.device, from_, to_, std::min(piece, left));
+    for (const void*& from : from_) {
+      from = at(from, kPieceBytes);
+    }
+    for (void*& to : to_) {
+      to = at(to, kPieceBytes);
+    }
   }
 }
 
@@ -196,7 +184,7 @@ void LocalBackend::send(const Collective& call, const Buffers& buffers, const Ca
   LocalMessage message{.call = call, .from = rank_, .data = tandem::detail::empty_view({bytes}, DType::u8, device)};
   copy(device, message.data.data(), device, buffers.in, device, bytes);
   if (on_gpu(buffers)) {
-    message.stream = cuda::current_stream(device);
+    message.stream = std::make_unique<cuda::Stream>(cuda::current_stream(device));
   }
   group_->slot(call.root).post(std::move(message));
   group_->lot().wake();
