@@ -55,11 +55,10 @@
 #include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/rmsprop.h>
 #include <tandem/optim/sgd.h>
+#include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
 #include <tandem/parallel/comm/process_group.h>
-#include <tandem/parallel/comm/rank.h>
-#include <tandem/parallel/comm/staged.h>
 #include <tandem/parallel/comm/threads/local.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
 #include <tandem/parallel/diagnose.h>

@@ -19,7 +19,7 @@
 #include <tandem/optim/adam.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/join.h>
 #include <tandem/telemetry/progress.h>

@@ -7,7 +7,7 @@
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/frame.h>

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/parallel/comm/verdict.h>
+#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/job/signals.h>
 
 // The ranks of one node, from their start to their end. run() sleeps in poll() until a rank has ended or written

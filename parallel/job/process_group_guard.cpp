@@ -16,12 +16,12 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/alarm.h>
+#include <tandem/parallel/comm/backend.h>
+#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
-#include <tandem/parallel/comm/rank.h>
-#include <tandem/parallel/comm/staged.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/threads/local_backend.h>
-#include <tandem/parallel/comm/verdict.h>
 #include <tandem/parallel/job/rank_end.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/frames.h>

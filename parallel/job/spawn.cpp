@@ -12,7 +12,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/tensor/generator.h>

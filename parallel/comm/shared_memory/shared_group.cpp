@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <tandem/parallel/comm/combine.h>
-#include <tandem/parallel/comm/parking_lot.h>
+#include <tandem/parallel/comm/waiting.h>
 
 namespace tandem::inline v0::parallel {
 

@@ -1,4 +1,4 @@
-#include <tandem/parallel/comm/short_slice.h>
+#include <tandem/parallel/comm/waiting.h>
 
 #include <sys/syscall.h>
 #include <unistd.h>
