@@ -1,6 +1,7 @@
 #include <tandem/optim/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include <tandem/autograd/parameter.h>
@@ -15,6 +16,47 @@
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
+
+void Group::check_options(const Options& options) const {
+  check<ConfigError>(std::isfinite(options.lr) && options.lr >= 0,
+                     "{}: the learning rate must be a number >= 0, got {}", optimizer_, options.lr);
+  check<ConfigError>(!options.initial_lr || (std::isfinite(*options.initial_lr) && *options.initial_lr >= 0),
+                     "{}: initial_lr must be a number >= 0, got {}", optimizer_, options.initial_lr.value_or(0));
+  check<ConfigError>(std::isfinite(options.weight_decay) && options.weight_decay >= 0,
+                     "{}: weight_decay must be a number >= 0, got {}", optimizer_, options.weight_decay);
+  if (options.momentum == options_.momentum) {
+    return;
+  }
+  check<ConfigError>(options_.momentum.has_value(), "{}: there is no momentum to be set", optimizer_);
+  const double momentum = options.momentum.value_or(0);
+  check<ConfigError>(momentum >= 0 && momentum < 1, "{}: momentum must be in [0, 1), got {}", optimizer_, momentum);
+  check<ConfigError>((momentum == 0) == (*options_.momentum == 0),
+                     "{}: momentum cannot change from {} to {}: choose when the optimiser is made whether there is any",
+                     optimizer_, *options_.momentum, momentum);
+}
+
+void Group::set_options(const Options& options) {
+  check_options(options);
+  options_ = options;
+}
+
+void Group::set_lr(double lr) {
+  Options options = options_;
+  options.lr = lr;
+  set_options(options);
+}
+
+void Group::set_weight_decay(double weight_decay) {
+  Options options = options_;
+  options.weight_decay = weight_decay;
+  set_options(options);
+}
+
+void Group::set_momentum(double momentum) {
+  Options options = options_;
+  options.momentum = momentum;
+  set_options(options);
+}
 
 namespace {
 
@@ -108,10 +150,6 @@ void Optimizer::zero_grad() {
   }
 }
 
-bool Optimizer::layout_changed() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
-}
-
 // Step count of a member, without the `skipped` steps that the device left out since the slices were cut.
 std::int64_t Optimizer::steps_of(const Member& member, std::int64_t skipped) const {
   return member.in_slice ? slices_[member.slice]->state.step - skipped : member.steps;
@@ -197,7 +235,7 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
 }
 
 void Optimizer::prepare() {
-  if (layout_changed()) {
+  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.changed_since_cut(); })) {
     cut();
   }
 }
@@ -213,7 +251,6 @@ void Optimizer::step() {
 }
 
 void Optimizer::update_all() {
-  const PhaseScope timed(Phase::optimizer, this);
   // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();

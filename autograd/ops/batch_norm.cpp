@@ -11,9 +11,7 @@ namespace {
 Shape check_channels(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, bool training) {
   const core::MessagePrefix prefix{"batch_norm"};
   check_floating("batch_norm", x);
-  if (x.dim() < 2) [[unlikely]] {
-    fail<ShapeError>("{}the input must be [batch, channels, ...], got {}", prefix, x.shape());
-  }
+  check<ShapeError>(x.dim() >= 2, "{}the input must be [batch, channels, ...], got {}", prefix, x.shape());
   const Shape channels{x.shape()[1]};
   check<ConfigError>(running_mean.defined() == running_var.defined(),
                      "{}running_mean and running_var go together: give both or none", prefix);

@@ -13,25 +13,15 @@ inline void check_part(const char* op, const Tensor& x, const char* what, const 
   if (!part.defined()) {
     return;
   }
-  if (!(x.device() == part.device())) [[unlikely]] {
-    fail<DeviceError>("{}input is on {}, {} on {}. Move the input: x.to(\"{}\")", core::MessagePrefix{op}, x.device(),
-                      what, part.device(), part.device());
-  }
-  if (x.dtype() != part.dtype()) [[unlikely]] {
-    fail<DTypeError>("{}input is {}, {} {}. Convert the input: x.to(DType::{})", core::MessagePrefix{op}, x.dtype(),
-                     what, part.dtype(), part.dtype());
-  }
-  if (!(part.shape() == sizes)) [[unlikely]] {
-    fail<ShapeError>("{}{} {} does not fit the input {}: expected {}", core::MessagePrefix{op}, what, part.shape(),
-                     x.shape(), sizes);
-  }
+  check<DeviceError>(x.device() == part.device(), "{}input is on {}, {} on {}. Move the input: x.to(\"{}\")",
+                     core::MessagePrefix{op}, x.device(), what, part.device(), part.device());
+  check<DTypeError>(x.dtype() == part.dtype(), "{}input is {}, {} {}. Convert the input: x.to(DType::{})",
+                    core::MessagePrefix{op}, x.dtype(), what, part.dtype(), part.dtype());
+  check<ShapeError>(part.shape() == sizes, "{}{} {} does not fit the input {}: expected {}", core::MessagePrefix{op},
+                    what, part.shape(), x.shape(), sizes);
 }
 
 inline bool needs_gradient(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
-
-inline View dense(const Tensor& tensor) { return tensor.defined() ? detail::contiguous(tensor.raw()) : View(); }
-
-inline void* data_of(const View& view) { return view.defined() ? view.data() : nullptr; }
 
 inline View statistics_view(std::int64_t count, Device device) {
   static_assert(sizeof(kernels::NormStatistics) == 2 * sizeof(double));

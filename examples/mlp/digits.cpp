@@ -10,7 +10,7 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
-#include <tandem/data/convert.h>
+#include <tandem/data/csv.h>
 
 namespace example {
 
