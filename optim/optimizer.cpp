@@ -104,6 +104,7 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
   groups_.reserve(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
     check<ConfigError>(!groups[g].params.empty(), "{}: group {} has no parameters {}", name, g, kHint);
+    Group& group = groups_.emplace_back(name, groups[g].params, options);
     for (std::size_t i = 0; i < groups[g].params.size(); ++i) {
       const Tensor& parameter = groups[g].params[i];
       const auto where = [&] { return one ? std::string() : fmt::format(" of group {}", g); };
@@ -117,23 +118,15 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
                          quoted_name(parameter));
       check<ConfigError>(added, "{}: parameter {} of group {}{} is in group {} already", name, i, g,
                          quoted_name(parameter), found->second);
+      members_.push_back({parameter, parameters_.size(), &group});
       parameters_.push_back(parameter);
     }
-    Group& group = groups_.emplace_back(name, groups[g].params, options);
     Group::Options own = options;
     own.lr = groups[g].lr.value_or(options.lr);
     own.weight_decay = groups[g].weight_decay.value_or(options.weight_decay);
     group.set_options(own);
   }
   ParameterStore::ensure(trained(parameters_));
-  std::unordered_map<const void*, std::size_t> index_of;
-  for (const Tensor& parameter : parameters_) {
-    index_of.emplace(parameter.unresolved(), index_of.size());
-  }
-  for (const Tensor& parameter : sorted_by_place(parameters_)) {
-    const void* identity = parameter.unresolved();
-    members_.push_back({parameter, index_of.at(identity), &groups_[group_of.at(identity)]});
-  }
 }
 
 void Optimizer::set_learning_rate(double learning_rate) {

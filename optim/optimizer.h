@@ -178,7 +178,7 @@ class TANDEM_API Optimizer {
   Tensor grad_scale_;          // holds a kernels::GradScale once a GradScaler uses this optimiser
   std::vector<Group> groups_;  // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;
-  std::vector<Member> members_;                 // in memory order
+  std::vector<Member> members_;                 // in memory order from the first step on
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state, which must not move
 };
 
