@@ -30,7 +30,7 @@ inline kernels::NormStatistics* statistics_of(const View& view) {
   return static_cast<kernels::NormStatistics*>(view.data());
 }
 
-/// What a normalising layer keeps for its backward pass.
+/// The values that a normalising layer keeps for its backward pass.
 class SavedNorm {
  public:
   /// `in` is x in one piece. `uses_in`: the gradient of x depends on x.
