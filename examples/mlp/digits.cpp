@@ -11,6 +11,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/data/csv.h>
+#include <tandem/data/idx.h>
 
 namespace example {
 
