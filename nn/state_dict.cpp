@@ -1,4 +1,4 @@
-#include <tandem/nn/state_dict.h>
+#include <tandem/nn/module_ref.h>
 
 #include <algorithm>
 

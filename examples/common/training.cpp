@@ -15,7 +15,7 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
 #include <tandem/graph/capture.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>

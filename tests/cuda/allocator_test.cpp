@@ -6,9 +6,9 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/adam.h>
 #include <tandem/tensor/cuda_allocator.h>
 

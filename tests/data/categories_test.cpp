@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/data/convert.h>
+#include <tandem/data/csv.h>
 
 #include "files.h"
 

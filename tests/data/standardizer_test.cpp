@@ -1,4 +1,4 @@
-#include <tandem/data/standardizer.h>
+#include <tandem/data/preprocessing.h>
 
 #include <cmath>
 #include <cstdint>

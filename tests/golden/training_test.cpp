@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tandem/nn/container.h>
 #include <tandem/nn/functional.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/lr_scheduler.h>
 

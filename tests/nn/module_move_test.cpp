@@ -11,9 +11,9 @@
 #include <tandem/autograd/parameter.h>
 
 #include <tandem/core/error.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/module.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/sgd.h>
 
 #include "models.h"

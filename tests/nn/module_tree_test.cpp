@@ -9,10 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/init.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/nn/summary.h>
 #include <tandem/nn/utils.h>
 

@@ -15,7 +15,6 @@
 
 #include <tandem/tandem.h>
 #include <tandem/telemetry/diagnosis.h>
-#include <tandem/telemetry/rank_steps.h>
 
 #include "parallel/models.h"
 #include "support/clock.h"

@@ -18,7 +18,6 @@
 #include <tandem/parallel/job/backends.h>
 
 #include "command_line/command_line.h"
-#include "command_line/machine.h"
 #include "command_line/program.h"
 #include "tandem/commands.h"
 

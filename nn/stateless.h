@@ -5,6 +5,8 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/nn/module.h>
 
+// Layers without parameters: activations, Dropout, Flatten, Identity.
+
 namespace tandem::inline v0::nn {
 
 /// max(x, 0), element by element.
@@ -92,6 +94,35 @@ class TANDEM_API LogSoftmax : public Module<LogSoftmax> {
 
  private:
   int dim_;
+};
+
+/// In training, each element becomes zero with probability p and is otherwise scaled by 1 / (1 - p). Evaluation returns
+/// x unchanged (Srivastava et al., 2014). Draws come from the current generator.
+class TANDEM_API Dropout : public Module<Dropout> {
+ public:
+  /// Throws ConfigError unless 0 <= p <= 1.
+  explicit Dropout(double p = 0.5);
+  Tensor forward(const Tensor& x) const { return dropout(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+
+/// Merges dimensions start_dim to end_dim (inclusive) into one: [batch, 1, 28, 28] becomes [batch, 784].
+class TANDEM_API Flatten : public Module<Flatten> {
+ public:
+  explicit Flatten(int start_dim = 1, int end_dim = -1);
+  Tensor forward(const Tensor& x) const { return x.flatten(start_dim_, end_dim_); }
+
+ private:
+  int start_dim_;
+  int end_dim_;
+};
+
+/// Returns its input, the same tensor. Use it in place of a layer that is left out.
+class Identity : public Module<Identity> {
+ public:
+  Tensor forward(const Tensor& x) const { return x; }
 };
 
 }  // namespace tandem::inline v0::nn

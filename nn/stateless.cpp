@@ -1,4 +1,4 @@
-#include <tandem/nn/activation.h>
+#include <tandem/nn/stateless.h>
 
 #include <tandem/core/check.h>
 
@@ -21,5 +21,14 @@ Softplus::Softplus(double beta, double threshold) : beta_(beta), threshold_(thre
 
 Softmax::Softmax(int dim) : dim_(dim) { describe(fmt::format("dim={}", dim)); }
 LogSoftmax::LogSoftmax(int dim) : dim_(dim) { describe(fmt::format("dim={}", dim)); }
+
+Dropout::Dropout(double p) : p_(p) {
+  check<ConfigError>(p >= 0 && p <= 1, "Dropout: the probability must be between 0 and 1, got {}", p);
+  describe(fmt::format("p={}", p));
+}
+
+Flatten::Flatten(int start_dim, int end_dim) : start_dim_(start_dim), end_dim_(end_dim) {
+  describe(fmt::format("start_dim={}, end_dim={}", start_dim, end_dim));
+}
 
 }  // namespace tandem::inline v0::nn
