@@ -28,6 +28,7 @@ class TANDEM_API Descriptor {
 
   /// The system's number; -1: none.
   int get() const noexcept { return number_; }
+  /// Closes the descriptor, if there is one.
   void close() noexcept;
 
  private:

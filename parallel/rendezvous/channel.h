@@ -106,7 +106,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void disarm();
   bool expired() const noexcept { return expired_; }
 
-  /// The client's first step. Returns the error, also when the socket is connected to itself.
+  /// Connects the client's socket. Returns the error; a socket that the system connected to itself counts as refused.
   asio::awaitable<asio::error_code> connect(asio::ip::tcp::endpoint server);
 
   /// Reads before TLS begins.

@@ -23,6 +23,7 @@ using asio::ip::tcp;
 using std::chrono::milliseconds;
 using Clock = Channel::Clock;
 
+constexpr auto kLost = StoreError::Kind::lost;
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{500};
 constexpr milliseconds kAttempt{5'000};    // per address
@@ -30,11 +31,6 @@ constexpr milliseconds kHandshake{5'000};  // after the server accepted the conn
 // A server that ends closes waiting connections, as a server with another token does. But a server that ended no longer
 // answers the next try.
 constexpr int kGreetings = 3;
-
-template <class... Args>
-[[noreturn]] void fail_lost(fmt::format_string<Args...> format, Args&&... args) {
-  fail_store(StoreError::Kind::lost, format, std::forward<Args>(args)...);
-}
 
 std::vector<tcp::endpoint> resolve(const TcpStoreOptions& options, asio::any_io_executor executor,
                                    asio::error_code& error) {
@@ -84,10 +80,10 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
     // The ranks must not all retry at the same moment.
     const milliseconds next = wait / 2 + milliseconds(random() % static_cast<unsigned>(wait.count()));
     if (Clock::now() + next > deadline) {
-      fail_lost(
-          "no rendezvous server at {} within {} ms ({}). Is the launcher, or rank 0, running, and is this its "
-          "address and port?",
-          at_port(options.host, options.port), options.connect_timeout.count(), error.message());
+      fail_store(kLost,
+                 "no rendezvous server at {} within {} ms ({}). Is the launcher, or rank 0, running, and is this its "
+                 "address and port?",
+                 at_port(options.host, options.port), options.connect_timeout.count(), error.message());
     }
     co_await pause_for(next);
   }
@@ -104,7 +100,7 @@ asio::awaitable<bool> join(Channel& channel, const TcpStoreOptions& options, Tls
     co_await channel.write_clear(std::move(text));
     const std::string reply = co_await channel.read_clear(1);
     if (reply[0] != kGreetingAnswer) {
-      fail_lost("what listens at {} is no rendezvous server of tandem: is the port right?", server);
+      fail_store(kLost, "what listens at {} is no rendezvous server of tandem: is the port right?", server);
     }
     step = key;
     co_await channel.start_tls(tls, TlsContext::Side::client);
@@ -124,21 +120,24 @@ asio::awaitable<bool> join(Channel& channel, const TcpStoreOptions& options, Tls
       co_return false;
     }
     if (channel.expired()) {
-      fail_lost(
+      fail_store(
+          kLost,
           "what listens at {} took the connection and said nothing for {} ms: is it a rendezvous server of tandem, "
           "and not stopped?",
           server, kHandshake.count());
     }
     switch (step) {
       case greeting:
-        fail_lost(
-            "the rendezvous server at {} turned us away: it was started with {} TANDEM_JOB_TOKEN{}, or it is "
-            "another program",
-            server, options.token ? "another" : "a", options.token ? " than ours" : "");
+        fail_store(kLost,
+                   "the rendezvous server at {} turned us away: it was started with {} TANDEM_JOB_TOKEN{}, or it is "
+                   "another program",
+                   server, options.token ? "another" : "a", options.token ? " than ours" : "");
       case key:
-        fail_lost("what listens at {} did not prove that it has our TANDEM_JOB_TOKEN: nothing was sent to it ({})",
-                  server, error.code().message());
-      case hello: fail_lost("the connection to the rendezvous server at {} failed: {}", server, error.code().message());
+        fail_store(kLost,
+                   "what listens at {} did not prove that it has our TANDEM_JOB_TOKEN: nothing was sent to it ({})",
+                   server, error.code().message());
+      case hello:
+        fail_store(kLost, "the connection to the rendezvous server at {} failed: {}", server, error.code().message());
     }
     throw;
   }
@@ -164,8 +163,8 @@ asio::awaitable<std::shared_ptr<Channel>> connect_to_server(const TcpStoreOption
     }
     channel->close();
     if (Clock::now() >= deadline) {
-      fail_lost("the rendezvous server at {} closed the connection while we joined, again and again for {} ms",
-                at_port(options.host, options.port), options.connect_timeout.count());
+      fail_store(kLost, "the rendezvous server at {} closed the connection while we joined, again and again for {} ms",
+                 at_port(options.host, options.port), options.connect_timeout.count());
     }
     co_await pause_for(4 * kFirstPause);
   }

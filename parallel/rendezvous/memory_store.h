@@ -15,7 +15,7 @@
 namespace tandem::inline v0::parallel {
 
 /// A store for ranks that are threads of one process, all of which use the same object. A StoreServer keeps its keys in
-/// one, too.
+/// a MemoryStore, too.
 class TANDEM_API MemoryStore final : public Store {
  public:
   /// Shared, since a value may be on its way to many ranks while it is replaced.

@@ -4,10 +4,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <type_traits>
 
 #include <fmt/format.h>
 
+#include <tandem/core/check.h>
 #include <tandem/core/export.h>
 #include <tandem/parallel/rendezvous/store.h>
 
@@ -22,10 +23,11 @@ std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t lea
 /// `key` in printable form: at most 80 bytes, with a dot for each character that a terminal would interpret.
 std::string shown_key(std::string_view key);
 
-/// Throws a StoreError with the formatted message.
+/// Throws a StoreError with the formatted message, as fail() throws the other errors.
 template <class... Args>
-[[noreturn]] void fail_store(StoreError::Kind kind, fmt::format_string<Args...> format, Args&&... args) {
-  throw StoreError(kind, fmt::format(format, std::forward<Args>(args)...));
+[[noreturn]] void fail_store(StoreError::Kind kind, LocatedFormat<std::type_identity_t<Args>...> format,
+                             const Args&... args) {
+  throw StoreError(kind, fmt::vformat(format.text, fmt::make_format_args(args...)), format.where);
 }
 
 /// Whether `host` consists of 1 to 253 letters, digits and ".-_", or characters in `more`.
