@@ -24,6 +24,11 @@ MemoryStore::Value MemoryStore::find(std::string_view key) const {
   return look_up(key);
 }
 
+std::size_t MemoryStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
 // Only the mutex can block a change, so no deadline is needed.
 void MemoryStore::do_set(std::string_view key, std::string_view value, Deadline /*deadline*/) {
   const std::lock_guard lock(mutex_);

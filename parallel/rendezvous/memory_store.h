@@ -23,6 +23,8 @@ class TANDEM_API MemoryStore final : public Store {
 
   /// The value of `key` without a copy; null if the key does not exist.
   Value find(std::string_view key) const;
+  /// The bytes that count towards kMaxStoreBytes.
+  std::size_t bytes() const;
 
  private:
   void do_set(std::string_view key, std::string_view value, Deadline deadline) override;
@@ -37,7 +39,7 @@ class TANDEM_API MemoryStore final : public Store {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Value, std::less<>> values_;
-  std::size_t bytes_ = 0;  // count towards kMaxStoreBytes
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace tandem::inline v0::parallel
