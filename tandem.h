@@ -10,7 +10,6 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/precision.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/warning.h>
@@ -63,7 +62,6 @@
 #include <tandem/parallel/comm/staged.h>
 #include <tandem/parallel/comm/threads/local.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
-#include <tandem/parallel/data_parallel/replica.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>

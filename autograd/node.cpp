@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
 

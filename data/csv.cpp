@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 #include <tandem/data/diagnostics.h>
 
 namespace tandem::inline v0::data {

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/format.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/tensor/factories.h>
 

@@ -6,8 +6,8 @@
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/suggest.h>
 #include <tandem/nn/module_state.h>
 
 namespace tandem::inline v0::nn {

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/format.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/recorder.h>

@@ -5,8 +5,8 @@
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
 #include <tandem/core/step_times.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>

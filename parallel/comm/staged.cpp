@@ -9,7 +9,7 @@
 #include <tandem/kernels/copy.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/poll.h>
-#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/cuda_allocator.h>
 
 namespace tandem::inline v0::parallel {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
