@@ -56,7 +56,6 @@
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/parallel/distributed/join.h>
-#include <tandem/parallel/job/backends.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/process_group_guard.h>
 #include <tandem/parallel/job/spawn.h>
