@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -68,7 +69,8 @@ HostsBackend::HostsBackend(GlooOptions options, std::shared_ptr<gloo::transport:
       device_(std::move(device)),
       wire_(connect_wire(options_, device_, time.deadline, is_first)),
       messages_(*wire_),
-      from_(static_cast<std::size_t>(size())) {
+      ranks_(static_cast<std::size_t>(size())) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
   share_memory(time);
 }
 
@@ -102,7 +104,7 @@ void HostsBackend::exchange(const Collective& mine, std::span<Collective> all, c
   const CallInProgress now{mine, time};
   wire_->check();
   messages_.note_call(mine);
-  if (shared_ != nullptr) {
+  if (shares_memory()) {
     return exchange_in_memory(all, now);
   }
   const SigpipeBlock for_all_packets;
@@ -128,7 +130,7 @@ void HostsBackend::run(const Collective& call, const Buffers& buffers, const Cal
     ++collectives_;
     messages_.note_call(call);
   }
-  if (call.kind == Kind::all_reduce && shared_ != nullptr) {
+  if (call.kind == Kind::all_reduce && shares_memory()) {
     return reduce_in_memory(buffers, now);
   }
   const SigpipeBlock for_all_packets;

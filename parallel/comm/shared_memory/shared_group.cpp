@@ -25,10 +25,10 @@ static_assert(sizeof(Collective) <= SharedMemory::kNote && std::is_trivially_cop
 
 }  // namespace
 
-SharedGroup::SharedGroup(int rank, int size, const std::string& host)
+SharedGroup::SharedGroup(int rank, int size)
     : rank_(rank),
       size_(size),
-      memory_(rank, size, host, kPieces * kPiece),
+      memory_(rank, size, kPieces * kPiece),
       calls_(static_cast<std::size_t>(size)),
       from_(static_cast<std::size_t>(size)) {}
 
@@ -55,6 +55,10 @@ void SharedGroup::exchange(const Collective& mine, std::span<Collective> all, co
   read_notes(all);
 }
 
+std::byte* SharedGroup::place(int rank, std::size_t piece) const {
+  return memory_.part(rank) + (pieces_ + piece) % kPieces * kPiece;
+}
+
 // The last round reads other places than the next call writes first.
 void SharedGroup::all_reduce(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
                              Compare compare) {
@@ -63,7 +67,6 @@ void SharedGroup::all_reduce(const Collective& call, const Buffers& buffers, con
   const std::size_t pieces = (bytes + kPiece - 1) / kPiece;
   const auto* in = static_cast<const std::byte*>(buffers.in);
   auto* out = static_cast<std::byte*>(buffers.out);
-  const auto place = [&](int r, std::size_t piece) { return memory_.part(r) + (pieces_ + piece) % kPieces * kPiece; };
   // The first byte and the number of elements of a rank's slice.
   const auto slice = [&](int r, std::size_t piece) {
     const std::size_t length = std::min(kPiece, bytes - piece * kPiece);
@@ -85,10 +88,11 @@ void SharedGroup::all_reduce(const Collective& call, const Buffers& buffers, con
       for (int r = 0; r < size_; ++r) {
         from_[static_cast<std::size_t>(r)] = (r == rank_ ? in + piece * kPiece : place(r, piece)) + begin;
       }
-      const std::array<void*, 2> to{place(rank_, piece) + begin, out + piece * kPiece + begin};
-      combine(call, Device(), from_, to, count);
+      const std::array<void*, 2> to{place(rank_, piece) + begin,
+                                    out != nullptr ? out + piece * kPiece + begin : nullptr};
+      combine(call, Device(), from_, std::span(to).first(out != nullptr ? 2 : 1), count);
     }
-    for (int r = 0; round >= 2 && r < size_; ++r) {
+    for (int r = 0; round >= 2 && out != nullptr && r < size_; ++r) {
       if (r != rank_) {
         const std::size_t piece = round - 2;
         const auto [begin, count] = slice(r, piece);
@@ -101,6 +105,23 @@ void SharedGroup::all_reduce(const Collective& call, const Buffers& buffers, con
     if (round == 0 && call.planned) {
       read_notes(calls_);
       compare(calls_);
+    }
+  }
+  pieces_ += pieces;
+}
+
+// Rank 0 writes a piece while the others read the one before.
+void SharedGroup::broadcast(void* data, std::size_t bytes, const CallTime& time, LookAfter look_after) {
+  const std::size_t pieces = (bytes + kPiece - 1) / kPiece;
+  for (std::size_t round = 0; round <= pieces; ++round) {
+    const std::size_t piece = rank_ == 0 ? round : round - 1;
+    if (piece < pieces) {  // in round 0 the others have none
+      std::byte* own = static_cast<std::byte*>(data) + piece * kPiece;
+      std::byte* shared = place(0, piece);
+      std::memcpy(rank_ == 0 ? shared : own, rank_ == 0 ? own : shared, std::min(kPiece, bytes - piece * kPiece));
+    }
+    if (round < pieces) {
+      meet(time, look_after);
     }
   }
   pieces_ += pieces;

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <tandem/core/function_ref.h>
@@ -24,7 +23,7 @@
 
 namespace tandem::inline v0::parallel {
 
-/// One rank's end of the group. All ranks make the same calls in the same order.
+/// One rank's end of the group. All ranks make the same calls in the same order. Ranks are numbered within the host.
 class SharedGroup {
  public:
   /// Called repeatedly while this rank waits for another. Throws if the other rank will not come. `is_long` is true
@@ -34,16 +33,20 @@ class SharedGroup {
   using Compare = core::FunctionRef<void(std::span<const Collective>)>;
 
   /// Throws IoError if the system has no memory to share.
-  SharedGroup(int rank, int size, const std::string& host);
+  SharedGroup(int rank, int size);
 
   SharedMemory& memory() noexcept { return memory_; }
   /// Collects every rank's `mine` in `all`.
   void exchange(const Collective& mine, std::span<Collective> all, const CallTime& time, LookAfter look_after);
-  /// For a planned call, `compare` runs before anything is written to `buffers.out`.
+  /// For a planned call, `compare` runs before anything is written to `buffers.out`. A rank whose `out` is null gets no
+  /// result.
   void all_reduce(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
                   Compare compare);
+  /// Copies rank 0's memory to the other ranks.
+  void broadcast(void* data, std::size_t bytes, const CallTime& time, LookAfter look_after);
 
  private:
+  std::byte* place(int rank, std::size_t piece) const;
   void meet(const CallTime& time, LookAfter look_after);
   void read_notes(std::span<Collective> all) const;
 

@@ -50,7 +50,7 @@ struct SharedMemory::Head {
   alignas(64) std::array<std::array<std::byte, kNote>, 2> notes;
 };
 
-SharedMemory::SharedMemory(int rank, int size, const std::string& host, std::size_t bytes)
+SharedMemory::SharedMemory(int rank, int size, std::size_t bytes)
     : rank_(rank), bytes_(kHead + bytes), parts_(static_cast<std::size_t>(size), nullptr) {
   // Writing beyond this limit would also raise a signal.
   rlimit limit{};
@@ -68,7 +68,6 @@ SharedMemory::SharedMemory(int rank, int size, const std::string& host, std::siz
   parts_[static_cast<std::size_t>(rank)] = own;
   address_.pid = ::getpid();
   address_.bytes = static_cast<std::uint32_t>(bytes_);
-  host.copy(address_.host.data(), address_.host.size() - 1);
   JobToken::generate().hex().copy(address_.cookie.data(), address_.cookie.size());
   static_assert(sizeof(Head) <= kHead && std::atomic<std::uint32_t>::is_always_lock_free);
   new (own) Head{};
@@ -97,7 +96,7 @@ std::byte* SharedMemory::map(int descriptor) const noexcept {
 
 // In a container another process may have that pid: check that the file's name is ours before opening it.
 bool SharedMemory::open(int rank, const Address& address) {
-  if (address.descriptor < 0 || address.bytes != bytes_ || address.host != address_.host) {
+  if (address.descriptor < 0 || address.bytes != bytes_) {
     return false;
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", address.pid, address.descriptor);

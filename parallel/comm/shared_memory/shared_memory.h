@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 // Internal: memory shared by the ranks of one host.
@@ -15,7 +14,7 @@
 
 namespace tandem::inline v0::parallel {
 
-/// One part for each rank, which that rank writes and all ranks read.
+/// One part for each rank of this host, which that rank writes and all read. Ranks are numbered within the host.
 class SharedMemory {
  public:
   /// The location of a part, and the marks that identify it.
@@ -23,18 +22,17 @@ class SharedMemory {
     std::int64_t pid = 0;
     std::int32_t descriptor = -1;
     std::uint32_t bytes = 0;
-    std::array<char, 64> host{};    // the network address at which the part's rank listens
     std::array<char, 64> cookie{};  // random bytes at the start of the part
   };
 
   /// Creates this rank's part with `bytes` bytes. Throws IoError if the system has no memory for it.
-  SharedMemory(int rank, int size, const std::string& host, std::size_t bytes);
+  SharedMemory(int rank, int size, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   const Address& address() const noexcept { return address_; }
-  /// Returns false if the part is on another host or this process may not access it.
+  /// Returns false if this process may not access the part, or sees none there.
   bool open(int rank, const Address& address);
   /// All ranks have opened the part: from now on no other process can.
   void seal() noexcept;

@@ -91,8 +91,14 @@ void be_rank(int port, int rank, int size, std::string_view mode, const std::sha
   const auto store = connected_store(port, rank, alarm);
   parallel::ProcessGroup group(
       parallel::gloo_backend(
-          {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 60s, .greeting_timeout = 10s}),
-      {.timeout = 20s});
+          {.store = store,
+           .rank = rank,
+           .size = size,
+           .address = mode.starts_with("hosts") ? fmt::format("127.0.0.{}", 1 + rank % 2) : std::string(),
+           .alarm = alarm,
+           .setup_timeout = 60s,
+           .greeting_timeout = 10s}),
+      {.timeout = mode == "hosts-late" ? 1s : 20s});
   std::printf("connected\n");
   std::fflush(stdout);
   if (mode.starts_with("train ")) {
