@@ -10,7 +10,6 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
-#include <tandem/parallel/comm/transport_gloo/setup.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 
 namespace tandem::inline v0::parallel {

@@ -12,9 +12,8 @@
 #include <tandem/core/function_ref.h>
 #include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/hosts/messages.h>
-#include <tandem/parallel/comm/shared_memory/shared_group.h>
-#include <tandem/parallel/comm/transport_gloo/listen.h>
-#include <tandem/parallel/comm/transport_gloo/wire.h>
+#include <tandem/parallel/comm/shared_memory/shared_memory.h>
+#include <tandem/parallel/comm/transport_gloo/setup.h>
 
 // Internal: collectives between ranks on any hosts, over a Wire.
 //
