@@ -19,17 +19,9 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::milliseconds kGlance(1);  // time to find a mail that has arrived
-// A rank that waits for a late rank must be blamed by nobody: with each step of reduce_by_hosts() the deadline is
-// later.
+// With each step of reduce_by_hosts() the deadline is later by this time: a rank must not be blamed for waiting in the
+// step before for a rank that is late.
 constexpr std::chrono::milliseconds kNextStep(250);
-
-// The call that a step of another call consists of. Only the last step divides.
-Collective step_of(const Collective& call, bool is_last) {
-  Collective step = call;
-  step.planned = false;
-  step.op = call.op == ReduceOp::avg && !is_last ? ReduceOp::sum : call.op;
-  return step;
-}
 
 }  // namespace
 
@@ -122,12 +114,14 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
   if (call.planned) {
     tell_all(nullptr, 0, now, [](int, const Mail&) {});
   }
-  Collective within = step_of(call, false);
-  Collective between = step_of(call, true);
-  Buffers values = buffers;
   const bool widens = is_floating_point(call.dtype) && item_size(call.dtype) == 2;
+  Collective between = call;
+  between.planned = false;
+  between.dtype = widens ? DType::f32 : call.dtype;
+  Collective within = between;
+  within.op = call.op == ReduceOp::avg ? ReduceOp::sum : call.op;  // only the last step divides
+  Buffers values = buffers;
   if (widens) {
-    within.dtype = between.dtype = DType::f32;
     wide_.resize(std::max(wide_.size(), bytes_of(within, buffers)));
     values.out = wide_.data();
     values.in = values.out;
