@@ -10,7 +10,7 @@
 #include <tandem/parallel/comm/hosts/hosts_backend.h>
 
 // Ranks of one host share memory. If all ranks are on one host, comparisons and all-reduces use it, and the wire shows
-// whether the other ranks are still alive. Otherwise all calls are compared over the wire, and long all-reduces use it.
+// whether the other ranks are still alive. Otherwise calls are compared over the wire, and all-reduces use it.
 
 namespace tandem::inline v0::parallel {
 
@@ -114,7 +114,7 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
   if (call.planned) {
     tell_all(nullptr, 0, now, [](int, const Mail&) {});
   }
-  const bool widens = is_floating_point(call.dtype) && item_size(call.dtype) == 2;
+  const bool widens = is_reduced_floating_point(call.dtype);
   Collective between = call;
   between.planned = false;
   between.dtype = widens ? DType::f32 : call.dtype;
