@@ -238,9 +238,11 @@ void HostsBackend::reduce_long(std::span<const int> ranks, const Collective& how
   for (Stream& to : given) {
     to.send_all(now);
   }
-  for (const int peer : wire_->peers()) {
-    if (how.planned) {
+  if (how.planned) {
+    for (const int peer : wire_->peers()) {
       work_mail(peer, now);
+    }
+    for (const int peer : wire_->peers()) {
       wire_->take(peer);
     }
   }

@@ -162,12 +162,13 @@ void HostsBackend::post_all(Mail::Kind kind, const void* payload, std::size_t by
 void HostsBackend::tell_all(const void* payload, std::size_t bytes, const CallInProgress& now,
                             core::FunctionRef<void(int, const Mail&)> hear) {
   post_all(Mail::Kind::work, payload, bytes, now);
-  for (const int peer : wire_->peers()) {
-    const Mail& mail = work_mail(peer, now);
-    if (mail.payload != bytes) {
+  for (const int peer : wire_->peers()) {  // fail_different() reads all mails of the call, so none is taken yet
+    if (work_mail(peer, now).payload != bytes) {
       fail_different(now);
     }
-    hear(peer, mail);
+  }
+  for (const int peer : wire_->peers()) {
+    hear(peer, wire_->mail(peer, now));
     wire_->take(peer);
   }
 }
