@@ -90,7 +90,8 @@ class HostsBackend final : public Backend {
   void exchange_in_memory(std::span<Collective> all, const CallInProgress& now);
   void reduce_in_memory(const Buffers& buffers, const CallInProgress& now);
   void reduce_by_hosts(const Buffers& buffers, const CallInProgress& now);
-  void look_after(const CallInProgress& now, bool is_long);
+  /// `of_leader` has the deadline for the host's lowest rank.
+  void look_after(const CallInProgress& now, const CallTime& of_leader, bool is_long);
 
   GlooOptions options_;
   std::shared_ptr<gloo::transport::Device> device_;  // sub-groups use the same listener

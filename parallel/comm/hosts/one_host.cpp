@@ -19,9 +19,15 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::milliseconds kGlance(1);  // time to find a mail that has arrived
-// With each step of reduce_by_hosts() the deadline is later by this time: a rank must not be blamed for waiting in the
-// step before for a rank that is late.
-constexpr std::chrono::milliseconds kNextStep(250);
+// The steps of reduce_by_hosts() have different deadlines: first the ranks of a host give up a rank of theirs, then the
+// leaders give up a leader, and last the other ranks their leader. So nobody blames a rank that waits for another.
+constexpr std::chrono::milliseconds kStep(250);
+
+CallTime earlier(const CallTime& time, int steps) {
+  CallTime result = time;
+  result.deadline -= steps * std::min<Clock::duration>(kStep, (time.deadline - time.start) / 10);
+  return result;
+}
 
 }  // namespace
 
@@ -90,7 +96,7 @@ void HostsBackend::share_memory(const CallTime& time) {
 }
 
 void HostsBackend::exchange_in_memory(std::span<Collective> all, const CallInProgress& now) {
-  shared_->exchange(now.call, all, now.time, [&](bool is_long) { look_after(now, is_long); });
+  shared_->exchange(now.call, all, now.time, [&](bool is_long) { look_after(now, now.time, is_long); });
   note_calls(all);
 }
 
@@ -103,7 +109,7 @@ void HostsBackend::reduce_in_memory(const Buffers& buffers, const CallInProgress
       }
     }
   };
-  shared_->all_reduce(now.call, buffers, now.time, [&](bool is_long) { look_after(now, is_long); }, compare);
+  shared_->all_reduce(now.call, buffers, now.time, [&](bool is_long) { look_after(now, now.time, is_long); }, compare);
 }
 
 // The ranks of each host reduce, then the leaders, then each leader hands the result to its host. Sums of 16-bit values
@@ -127,34 +133,34 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
     values.in = values.out;
     convert(call.dtype, buffers.in, DType::f32, values.out, buffers.numel);
   }
+  const CallTime time = earlier(now.time, 2);
   const bool leads = shared_ == nullptr || neighbours_.front() == rank();
   if (shared_ != nullptr) {
     shared_->all_reduce(
-        within, {.in = values.in, .out = leads ? values.out : nullptr, .numel = values.numel}, now.time,
-        [&](bool is_long) { look_after(now, is_long); }, [](std::span<const Collective>) {});
+        within, {.in = values.in, .out = leads ? values.out : nullptr, .numel = values.numel}, time,
+        [&](bool is_long) { look_after({call, time}, time, is_long); }, [](std::span<const Collective>) {});
     values.in = values.out;
   }
-  CallTime time = now.time;
-  const CallInProgress later{call, time};
-  time.deadline += kNextStep;
   if (leads) {
-    reduce_among(leaders_, between, values, later);
+    const CallTime later = earlier(now.time, 1);
+    reduce_among(leaders_, between, values, {call, later});
   }
   if (leads && widens) {
     convert(DType::f32, values.out, call.dtype, buffers.out, buffers.numel);
   }
-  time.deadline += kNextStep;
   if (shared_ != nullptr) {
-    shared_->broadcast(buffers.out, bytes_of(call, buffers), time, [&](bool is_long) { look_after(later, is_long); });
+    shared_->broadcast(buffers.out, bytes_of(call, buffers), time,
+                       [&](bool is_long) { look_after({call, time}, now.time, is_long); });
   }
 }
 
 // Performs the checks that a wait for mails includes.
-void HostsBackend::look_after(const CallInProgress& now, bool is_long) {
+void HostsBackend::look_after(const CallInProgress& now, const CallTime& of_leader, bool is_long) {
   // Decide once: a peer must not be blamed because the deadline passed while another was being checked.
-  const bool late = Clock::now() >= now.time.deadline;
+  const auto begin = Clock::now();
   for (std::size_t place = 0; place < neighbours_.size(); ++place) {
     const int peer = neighbours_[place];
+    const CallTime& time = place == 0 ? of_leader : now.time;
     const auto has_come = [&] { return shared_->memory().has_come(static_cast<int>(place)); };
     while (!has_come()) {
       const Wire::Waited waited = wire_->look(peer, Clock::now() + kGlance);
@@ -164,8 +170,8 @@ void HostsBackend::look_after(const CallInProgress& now, bool is_long) {
       if (waited == Wire::Waited::broken) {
         wire_->fail_lost(peer, now);
       }
-      if (waited == Wire::Waited::late && late) {
-        wire_->fail_late(peer, now);
+      if (waited == Wire::Waited::late && begin >= time.deadline) {
+        wire_->fail_late(peer, {now.call, time});
       }
       if (waited == Wire::Waited::late) {
         if (is_long) {  // the peer may wait for a mail of this rank
