@@ -23,12 +23,6 @@ constexpr std::chrono::milliseconds kGlance(1);  // time to find a mail that has
 // leaders give up a leader, and last the other ranks their leader. So nobody blames a rank that waits for another.
 constexpr std::chrono::milliseconds kStep(250);
 
-CallTime earlier(const CallTime& time, int steps) {
-  CallTime result = time;
-  result.deadline -= steps * std::min<Clock::duration>(kStep, (time.deadline - time.start) / 10);
-  return result;
-}
-
 }  // namespace
 
 // Every rank tells the others where it listens. If some listen at one address, every rank tells the others where its
@@ -133,7 +127,12 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
     values.in = values.out;
     convert(call.dtype, buffers.in, DType::f32, values.out, buffers.numel);
   }
-  const CallTime time = earlier(now.time, 2);
+  const auto left = now.time.deadline - Clock::now();
+  const auto step = std::clamp<Clock::duration>(left / 10, Clock::duration(0), kStep);
+  CallTime among_hosts = now.time;
+  among_hosts.deadline -= step;
+  CallTime time = among_hosts;  // among the ranks of this host
+  time.deadline -= step;
   const bool leads = shared_ == nullptr || neighbours_.front() == rank();
   if (shared_ != nullptr) {
     shared_->all_reduce(
@@ -142,8 +141,7 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
     values.in = values.out;
   }
   if (leads) {
-    const CallTime later = earlier(now.time, 1);
-    reduce_among(leaders_, between, values, {call, later});
+    reduce_among(leaders_, between, values, {call, among_hosts});
   }
   if (leads && widens) {
     convert(DType::f32, values.out, call.dtype, buffers.out, buffers.numel);
