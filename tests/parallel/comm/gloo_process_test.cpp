@@ -149,7 +149,8 @@ TEST_F(GlooJob, NamesARankThatIsKilledAtAnyMoment) {
     const int size = 2 + round % 3;
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
     const auto moment = std::chrono::microseconds(random() % 200'000);  // from before the rendezvous on
-    const char* mode = round % 2 == 0 ? "long" : "small";
+    constexpr const char* kModes[] = {"long", "small", "hosts"};
+    const char* mode = kModes[(round + round / 3) % 3];
     SCOPED_TRACE(fmt::format("round {}: rank {} of {} after {} us, {}", round, victim, size, moment.count(), mode));
     start(size, mode);
     std::this_thread::sleep_for(moment);
