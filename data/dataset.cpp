@@ -13,7 +13,6 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
-#include <tandem/core/format.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/tensor/factories.h>

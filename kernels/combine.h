@@ -16,8 +16,8 @@ enum class CombineOp : std::uint8_t { sum, avg, min, max, product };
 
 /// out[k][i] = in[0][i] op in[1][i] op ... in this order, for `count` dense elements and every k. An `out` may be one
 /// of the `in`. 16-bit types are combined in f32 and rounded once; integers wrap around. avg is the sum divided by
-/// `ins` and needs a floating-point type. min and max keep a NaN. Each list has at least one array, and at most kMost
-/// on a GPU. The launch reads the lists.
+/// `divisor` and needs a floating-point type. min and max keep a NaN. Each list has at least one array, and at most
+/// kMost on a GPU. The launch reads the lists.
 struct Combine {
   static constexpr const char* kName = "combine";
   static constexpr int kMost = 64;
@@ -28,6 +28,7 @@ struct Combine {
   void* const* out;
   int outs;
   std::int64_t count;
+  int divisor;  // of avg: `ins`, or more if an array is a sum itself
 };
 void run(OnCpu, Context& context, const Combine& kernel);
 void run(OnCuda, Context& context, const Combine& kernel);

@@ -28,7 +28,7 @@ void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count
     }
   }
   if constexpr (kOp == CombineOp::avg && std::is_floating_point_v<C>) {
-    const auto divisor = static_cast<C>(kernel.ins);
+    const auto divisor = static_cast<C>(kernel.divisor);
     for (std::int64_t i = 0; i < count; ++i) {
       sums[i] /= divisor;
     }

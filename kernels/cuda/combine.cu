@@ -17,7 +17,7 @@ struct Combined {
 
   const T* in[Combine::kMost];
   T* out[Combine::kMost];
-  int ins, outs;
+  int ins, outs, divisor;
 
   __device__ void piece(std::int64_t first, int n, bool whole) const {
     C sums[kPiece];
@@ -36,7 +36,7 @@ struct Combined {
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) {
       if constexpr (kOp == CombineOp::avg && std::is_floating_point_v<C>) {
-        sums[i] /= static_cast<C>(ins);
+        sums[i] /= static_cast<C>(divisor);
       }
       pack.values[i] = static_cast<T>(sums[i]);
     }
@@ -51,6 +51,7 @@ void combine(const Queue& queue, const Combine& kernel) {
   Combined<T, kOp> f{};
   f.ins = kernel.ins;
   f.outs = kernel.outs;
+  f.divisor = kernel.divisor;
   bool aligned = true;
   for (int k = 0; k < kernel.ins; ++k) {
     f.in[k] = static_cast<const T*>(kernel.in[k]);

@@ -11,9 +11,13 @@
 namespace tandem::inline v0::parallel {
 
 /// Reduces `count` elements of every rank, in the order of ranks, by the call's dtype and op, and writes the result to
-/// each of `out`. Runs kernels::Combine on `device`.
+/// each of `out`. Runs kernels::Combine on `device`. If the values are sums over several ranks, `ranks` is the number
+/// of all ranks, by which avg divides.
 void combine(const Collective& call, Device device, std::span<const void* const> in, std::span<void* const> out,
-             std::int64_t count);
+             std::int64_t count, int ranks = 0);
+
+/// Converts `count` elements in memory of the CPU.
+void convert(DType from, const void* in, DType to, void* out, std::int64_t count);
 
 /// Elements of a tensor.
 struct Slice {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE (as tc says it: 1gbit; none: no
-# limit), with one rank of a job on each. Rank r's host has the address 10.77.0.<r + 1> on its interface eth0.
+# limit), with RANKS_PER_HOST ranks of a job on each (1 if the variable is not set). Host h has the address
+# 10.77.0.<h + 1> on its interface eth0.
 #
 #     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
 #
@@ -29,6 +30,8 @@ if [[ ${TANDEM_INSIDE_HOSTS:-} != 1 ]]; then
 fi
 
 hosts=$1 rate=$2 folder=$3 event=$4
+per_host=${RANKS_PER_HOST:-1}
+ranks=$((hosts * per_host))
 shift 4
 mount -t tmpfs tmpfs /run
 ip netns add switch || cannot "ip netns add fails"
@@ -47,19 +50,21 @@ for ((i = 0; i < hosts; i++)); do
   fi
 done
 
-for ((i = 0; i < hosts; i++)); do
+for ((r = 0; r < ranks; r++)); do
   (
     code=0
-    RANK=$i WORLD_SIZE=$hosts LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=$i MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
-      ip netns exec "host$i" "$@" >"$folder/rank$i" 2>"$folder/stderr$i" || code=$?
-    printf '%d\n' "$code" >"$folder/code$i"
+    host=$((r / per_host))
+    RANK=$r WORLD_SIZE=$ranks LOCAL_RANK=$((r % per_host)) LOCAL_WORLD_SIZE=$per_host GROUP_RANK=$host \
+      MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 \
+      ip netns exec "host$host" "$@" >"$folder/rank$r" 2>"$folder/stderr$r" || code=$?
+    printf '%d\n' "$code" >"$folder/code$r"
   ) &
 done
 
 last=$((hosts - 1))
 case $event in
   cut@* | flap@*)
-    until (($(cat "$folder"/stderr* 2>/dev/null | grep -c '^joined$') == hosts)) || compgen -G "$folder/code*" >/dev/null; do
+    until (($(cat "$folder"/stderr* 2>/dev/null | grep -c '^joined$') == ranks)) || compgen -G "$folder/code*" >/dev/null; do
       sleep 0.05
     done
     sleep "${event#*@}"

@@ -30,11 +30,14 @@ class Hosts : public testing::Test {
   }
   void TearDown() override {
     ::unsetenv("TANDEM_JOB_TOKEN");
+    ::unsetenv("RANKS_PER_HOST");
     std::filesystem::remove_all(folder_);
   }
 
   // Returns false if the system does not allow namespaces; the test is then skipped.
-  bool run(int hosts, const std::string& event, std::vector<std::string> program) {
+  bool run(int hosts, const std::string& event, std::vector<std::string> program, int ranks_per_host = 1) {
+    ::setenv("RANKS_PER_HOST", std::to_string(ranks_per_host).c_str(), 1);
+    ranks_ = hosts * ranks_per_host;
     std::vector<std::string> arguments{HOSTS_SCRIPT, std::to_string(hosts), "1gbit", folder_.string(), event,
                                        HOSTS_RANK};
     arguments.insert(arguments.end(), program.begin(), program.end());
@@ -51,7 +54,7 @@ class Hosts : public testing::Test {
   std::string of_rank(int rank) const { return text(fmt::format("rank{}", rank)); }
   std::string story() const {
     std::string story = fmt::format("exit code {}, signal {}\n{}", outcome_.exit_code, outcome_.signal, outcome_.err);
-    for (int rank = 0; rank < 3; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       story += fmt::format("--- rank {}, code {}{}{}", rank, text(fmt::format("code{}", rank)), of_rank(rank),
                            text(fmt::format("stderr{}", rank)));
     }
@@ -68,6 +71,7 @@ class Hosts : public testing::Test {
 
   std::filesystem::path folder_;
   Outcome outcome_;
+  int ranks_ = 0;
 };
 
 // A ring sends and receives 2 (n - 1) / n of the bytes on every link.
@@ -92,6 +96,24 @@ TEST_F(Hosts, ThreeUseTheLinks) {
     GTEST_SKIP() << outcome_.err;
   }
   expect_line_rate(3, of_rank(0), story());
+}
+
+// The ranks of a host reduce in shared memory, so the link carries what it carries for one rank on each host.
+TEST_F(Hosts, TwoOfTwoRanksUseTheLinkAsTwoOfOneRank) {
+  if (!run(2, "none", {"rate", "7"}, 2)) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  expect_line_rate(2, of_rank(0), story());
+}
+
+TEST_F(Hosts, AllRanksBehindACutLinkEndInTheLimit) {
+  if (!run(2, "cut@2", {"loop", "30", "2"}, 2)) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1, 2, 3}) {
+    EXPECT_LE(time_to_error(rank), 2.0 + 0.5 + 0.5) << story();
+    EXPECT_NE(of_rank(rank).find(rank < 2 ? " peer_lost " : "error "), std::string::npos) << story();
+  }
 }
 
 TEST_F(Hosts, BothSidesOfACutLinkEndInTheLimit) {

@@ -142,59 +142,69 @@ void HostsBackend::reduce(const Buffers& buffers, const CallInProgress& now) {
   if (bytes == 0 && !now.call.planned) {
     return;
   }
+  if (now.call.kind == Kind::all_reduce && leaders_.size() < ranks_.size()) {
+    return reduce_by_hosts(buffers, now);
+  }
+  reduce_among(ranks_, now.call, buffers, now);
+}
+
+void HostsBackend::reduce_among(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                                const CallInProgress& now) {
+  const std::size_t bytes = bytes_of(how, buffers);
   // Among many ranks, whole tensors are more data than slices.
-  const bool is_short =
-      bytes <= kAlwaysShort || (bytes <= kMailPayload && bytes * wire_->peers().size() <= kMailPayload);
-  is_short ? reduce_short(buffers, now) : reduce_long(buffers, now);
+  const bool is_short = bytes <= kAlwaysShort || (bytes <= kMailPayload && bytes * (ranks.size() - 1) <= kMailPayload);
+  is_short ? reduce_short(ranks, how, buffers, now) : reduce_long(ranks, how, buffers, now);
 }
 
 // Sends one mail to each rank that needs the values.
-void HostsBackend::reduce_short(const Buffers& buffers, const CallInProgress& now) {
-  const Collective& call = now.call;
-  const std::size_t bytes = bytes_of(call, buffers);
-  const std::size_t stride = call.kind == Kind::reduce_scatter ? bytes : 0;  // between the parts of consecutive ranks
+void HostsBackend::reduce_short(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                                const CallInProgress& now) {
+  const std::size_t bytes = bytes_of(how, buffers);
+  const std::size_t stride = how.kind == Kind::reduce_scatter ? bytes : 0;  // between the parts of consecutive ranks
   const auto part = [&](int r) {
     return static_cast<const std::byte*>(buffers.in) + stride * static_cast<std::size_t>(r);
   };
-  const auto gets = [&](int r) { return call.kind != Kind::reduce || r == call.root; };
-  for (const int peer : wire_->peers()) {
-    if (gets(peer)) {
+  const auto gets = [&](int r) { return how.kind != Kind::reduce || r == how.root; };
+  for (const int peer : ranks) {
+    if (peer != rank() && gets(peer)) {
       post(Mail::Kind::work, peer, part(peer), bytes, now);
     }
   }
   if (!gets(rank())) {
     return;
   }
-  from_[static_cast<std::size_t>(rank())] = part(rank());
-  for (const int peer : wire_->peers()) {
-    from_[static_cast<std::size_t>(peer)] = payload_of(work_mail(peer, now));
+  from_.clear();
+  for (const int r : ranks) {
+    from_.push_back(r == rank() ? part(r) : payload_of(work_mail(r, now)));
   }
   void* out = buffers.out;
-  combine(call, Device(), from_, {&out, 1}, buffers.numel);
-  for (const int peer : wire_->peers()) {
-    wire_->take(peer);
+  combine(how, Device(), from_, {&out, 1}, buffers.numel, size());
+  for (const int peer : ranks) {
+    if (peer != rank()) {
+      wire_->take(peer);
+    }
   }
 }
 
-void HostsBackend::reduce_long(const Buffers& buffers, const CallInProgress& now) {
-  const Collective& call = now.call;
-  const std::size_t item = item_size(call.dtype);
+void HostsBackend::reduce_long(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                               const CallInProgress& now) {
+  const std::size_t item = item_size(how.dtype);
   const std::uint64_t slot = data_slots(now);
-  const std::size_t others = wire_->peers().size();
+  const std::size_t others = ranks.size() - 1;
+  const std::size_t place = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
   const auto* in = static_cast<const std::byte*>(buffers.in);
   auto* out = static_cast<std::byte*>(buffers.out);
-  const bool scatters = call.kind == Kind::reduce_scatter;
-  const auto gets = [&](int r) {
-    return call.kind == Kind::all_reduce || (call.kind == Kind::reduce && r == call.root);
-  };
-  // The first byte and the length of a rank's slice.
-  const auto slice = [&](int r) {
-    const Slice elements = scatters ? Slice{r * buffers.numel, buffers.numel} : slice_of(r, size(), buffers.numel);
+  const bool scatters = how.kind == Kind::reduce_scatter;
+  const auto gets = [&](int r) { return how.kind == Kind::all_reduce || (how.kind == Kind::reduce && r == how.root); };
+  // The first byte and the length of the slice of the k-th rank.
+  const auto slice = [&](std::size_t k) {
+    const auto index = static_cast<std::int64_t>(k);
+    const Slice elements = scatters ? Slice{index * buffers.numel, buffers.numel}
+                                    : slice_of(static_cast<int>(k), static_cast<int>(ranks.size()), buffers.numel);
     return std::pair(static_cast<std::size_t>(elements.begin) * item, static_cast<std::size_t>(elements.count) * item);
   };
-  const std::size_t begin = slice(rank()).first;
-  const std::size_t own = slice(rank()).second;
-  const auto segment = [&](std::size_t at) { return std::min(kSegment, own - at); };
+  const auto [begin, own] = slice(place);
+  const auto segment = [&, length = own](std::size_t at) { return std::min(kSegment, length - at); };
 
   // This rank's slice is reduced in place, or in scratch memory if another rank gets the result.
   const bool keeps = gets(rank()) || scatters;
@@ -202,16 +212,17 @@ void HostsBackend::reduce_long(const Buffers& buffers, const CallInProgress& now
   scratch_.resize(std::max(scratch_.size(), windows + (keeps ? 0 : own)));
   std::byte* result = keeps ? out + (scatters ? 0 : begin) : scratch_.data() + windows;
 
-  if (call.planned) {
+  if (how.planned) {
     post_all(Mail::Kind::work, nullptr, 0, now);
   }
   std::vector<Stream> values;    // this rank's slice, from the other ranks
   std::vector<Stream> given;     // the other ranks' slices
   std::vector<Stream> results;   // results of the other ranks' slices
   std::vector<Stream> answered;  // the result of this rank's slice
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    const auto [first, bytes] = slice(peer);
+  const auto kth = [&](std::size_t step) { return (place + step) % ranks.size(); };
+  for (std::size_t step = 1; step <= others; ++step) {
+    const int peer = ranks[kth(step)];
+    const auto [first, bytes] = slice(kth(step));
     values.emplace_back(*wire_, peer, scratch_.data() + values.size() * kWindow * kSegment, kWindow * kSegment, slot);
     for (std::size_t at = 0; at < std::min(own, kWindow * kSegment); at += kSegment) {
       values.back().recv(at, segment(at), now);
@@ -227,28 +238,31 @@ void HostsBackend::reduce_long(const Buffers& buffers, const CallInProgress& now
   for (Stream& to : given) {
     to.send_all(now);
   }
-  for (const int peer : wire_->peers()) {
-    if (call.planned) {
+  if (how.planned) {
+    for (const int peer : wire_->peers()) {
       work_mail(peer, now);
+    }
+    for (const int peer : wire_->peers()) {
       wire_->take(peer);
     }
   }
 
+  from_.resize(ranks.size());
   for (std::size_t at = 0; at < own; at += kSegment) {
-    const std::size_t place = at % (kWindow * kSegment);
-    from_[static_cast<std::size_t>(rank())] = in + begin + at;
+    const std::size_t window = at % (kWindow * kSegment);
+    from_[place] = in + begin + at;
     for (std::size_t k = 0; k < others; ++k) {
       values[k].wait_recv(now);
-      from_[static_cast<std::size_t>(values[k].peer())] = scratch_.data() + k * kWindow * kSegment + place;
+      from_[kth(k + 1)] = scratch_.data() + k * kWindow * kSegment + window;
     }
     void* to = result + at;
-    combine(call, Device(), from_, {&to, 1}, static_cast<std::int64_t>(segment(at) / item));
+    combine(how, Device(), from_, {&to, 1}, static_cast<std::int64_t>(segment(at) / item), size());
     for (Stream& answer : answered) {
       answer.send_segment(at, now);
     }
     if (const std::size_t next = at + kWindow * kSegment; next < own) {
       for (Stream& from : values) {
-        from.recv(place, segment(next), now);
+        from.recv(window, segment(next), now);
       }
     }
   }

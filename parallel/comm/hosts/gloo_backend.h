@@ -12,10 +12,11 @@ namespace tandem::inline v0::parallel {
 TANDEM_API bool has_gloo() noexcept;
 
 /// Connects ranks that are processes or threads over TCP, using Gloo's transport, for tensors on CPU devices. All ranks
-/// must call this function. Values are combined in rank order, so all ranks get the same bits in every run. A rank that
-/// learns of a failure sends it to the others before it closes its connections. If a connection closes without such a
-/// message, the error comes from the alarm if the alarm rings within 0.7 s; otherwise the rank at the other end is
-/// lost.
+/// must call this function. All ranks get the same bits in every run: values are combined in rank order; where several
+/// hosts have several ranks, all-reduces combine in rank order within a host, then in the order of hosts. A rank
+/// that learns of a failure sends it to the others before it closes its connections. If a connection closes without
+/// such a message, the error comes from the alarm if the alarm rings within 0.7 s; otherwise the rank at the other end
+/// is lost.
 ///
 /// A process that can connect to these ports is trusted: a malformed packet ends the receiver's process. The network
 /// between the ranks must therefore belong to the job alone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,7 +10,6 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
-#include <tandem/parallel/comm/transport_gloo/setup.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 
 namespace tandem::inline v0::parallel {
@@ -68,7 +68,8 @@ HostsBackend::HostsBackend(GlooOptions options, std::shared_ptr<gloo::transport:
       device_(std::move(device)),
       wire_(connect_wire(options_, device_, time.deadline, is_first)),
       messages_(*wire_),
-      from_(static_cast<std::size_t>(size())) {
+      ranks_(static_cast<std::size_t>(size())) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
   share_memory(time);
 }
 
@@ -102,7 +103,7 @@ void HostsBackend::exchange(const Collective& mine, std::span<Collective> all, c
   const CallInProgress now{mine, time};
   wire_->check();
   messages_.note_call(mine);
-  if (shared_ != nullptr) {
+  if (shares_memory()) {
     return exchange_in_memory(all, now);
   }
   const SigpipeBlock for_all_packets;
@@ -128,7 +129,7 @@ void HostsBackend::run(const Collective& call, const Buffers& buffers, const Cal
     ++collectives_;
     messages_.note_call(call);
   }
-  if (call.kind == Kind::all_reduce && shared_ != nullptr) {
+  if (call.kind == Kind::all_reduce && shares_memory()) {
     return reduce_in_memory(buffers, now);
   }
   const SigpipeBlock for_all_packets;
@@ -161,12 +162,13 @@ void HostsBackend::post_all(Mail::Kind kind, const void* payload, std::size_t by
 void HostsBackend::tell_all(const void* payload, std::size_t bytes, const CallInProgress& now,
                             core::FunctionRef<void(int, const Mail&)> hear) {
   post_all(Mail::Kind::work, payload, bytes, now);
-  for (const int peer : wire_->peers()) {
-    const Mail& mail = work_mail(peer, now);
-    if (mail.payload != bytes) {
+  for (const int peer : wire_->peers()) {  // fail_different() reads all mails of the call, so none is taken yet
+    if (work_mail(peer, now).payload != bytes) {
       fail_different(now);
     }
-    hear(peer, mail);
+  }
+  for (const int peer : wire_->peers()) {
+    hear(peer, wire_->mail(peer, now));
     wire_->take(peer);
   }
 }

@@ -12,9 +12,8 @@
 #include <tandem/core/function_ref.h>
 #include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/hosts/messages.h>
-#include <tandem/parallel/comm/shared_memory/shared_group.h>
-#include <tandem/parallel/comm/transport_gloo/listen.h>
-#include <tandem/parallel/comm/transport_gloo/wire.h>
+#include <tandem/parallel/comm/shared_memory/shared_memory.h>
+#include <tandem/parallel/comm/transport_gloo/setup.h>
 
 // Internal: collectives between ranks on any hosts, over a Wire.
 //
@@ -26,6 +25,8 @@
 //             combines one segment while the next one travels, and sends the result to all. A broadcast goes out in
 //             slices that the other ranks pass on to each other.
 //   one host  If all ranks are on one host, comparisons and all-reduces use shared memory: one_host.cpp.
+//   by hosts  If several hosts have several ranks, each host's ranks reduce in shared memory, and its lowest rank, the
+//             leader, reduces with the other leaders as above: one_host.cpp, too.
 //   send      Messages are copied and travel separately: messages.h.
 //
 // A rank that waits for a collective's mail puts earlier messages aside. Any other mail means that the ranks made
@@ -44,7 +45,7 @@ class HostsBackend final : public Backend {
   ~HostsBackend() override;
 
   std::string_view name() const noexcept override { return "gloo"; }
-  bool shares_memory() const noexcept override { return shared_ != nullptr; }
+  bool shares_memory() const noexcept override { return shared_ != nullptr && leaders_.size() == 1; }
   int rank() const noexcept override { return wire_->rank(); }
   int size() const noexcept override { return wire_->size(); }
   std::string refusal(const Collective& call) const override;
@@ -76,24 +77,35 @@ class HostsBackend final : public Backend {
   Part part_of(int peer, const Buffers& buffers, const Collective& call) const;
   void broadcast(const Buffers& buffers, const CallInProgress& now);
   void reduce(const Buffers& buffers, const CallInProgress& now);
-  void reduce_short(const Buffers& buffers, const CallInProgress& now);
-  void reduce_long(const Buffers& buffers, const CallInProgress& now);
+  /// Reduces values of `ranks`, in their order. `how` is the call, or a call on other values that serves it.
+  void reduce_among(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                    const CallInProgress& now);
+  void reduce_short(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                    const CallInProgress& now);
+  void reduce_long(std::span<const int> ranks, const Collective& how, const Buffers& buffers,
+                   const CallInProgress& now);
 
   // one_host.cpp
   void share_memory(const CallTime& time);
   void exchange_in_memory(std::span<Collective> all, const CallInProgress& now);
   void reduce_in_memory(const Buffers& buffers, const CallInProgress& now);
-  void look_after(const CallInProgress& now, bool is_long);
+  void reduce_by_hosts(const Buffers& buffers, const CallInProgress& now);
+  /// `of_leader` has the deadline for the host's lowest rank.
+  void look_after(const CallInProgress& now, const CallTime& of_leader, bool is_long);
 
   GlooOptions options_;
   std::shared_ptr<gloo::transport::Device> device_;  // sub-groups use the same listener
   std::unique_ptr<Wire> wire_;
   Messages messages_;
-  std::unique_ptr<SharedGroup> shared_;  // null if the ranks are on several hosts
+  std::vector<int> ranks_;               // all ranks
+  std::vector<int> leaders_;             // the lowest rank of each host; all ranks if no memory is shared
+  std::vector<int> neighbours_;          // the ranks of this host
+  std::unique_ptr<SharedGroup> shared_;  // among the neighbours; null if this rank shares no memory
   std::uint64_t collectives_ = 0;        // number of collectives so far
   std::uint64_t splits_ = 0;
   std::vector<const void*> from_;  // one pointer for each rank, for one call
   std::vector<std::byte> scratch_;
+  std::vector<std::byte> wide_;  // values of a 16-bit type in f32
 };
 
 /// The bytes that one rank contributes or receives.

@@ -4,18 +4,32 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <vector>
 
-// Internal: memory shared by the ranks of one host.
+#include <tandem/core/function_ref.h>
+#include <tandem/parallel/comm/collective.h>
+
+// Internal: memory shared by the ranks of one host, and their operations in it.
 //
 // Each rank creates a part with memfd_create() and mails the others its process id and descriptor. The others open the
 // part through /proc, compare its size and a random mark in it with the mail, and map it. Once all ranks have done so,
 // the descriptors are closed. Only mappings remain: they disappear with the last process, however the ranks end.
+//
+// To meet, each rank increases a number in its own part and waits until the other ranks' numbers are as high. A
+// comparison of calls is one meeting: a rank writes its call before the meeting and reads the others' calls after it.
+//
+// An all-reduce runs in rounds with a meeting after each. In round k a rank does three things. It writes the values of
+// piece k (1 MiB) that the others need. It combines its slice of piece k - 1, whose values the others wrote in the
+// previous round. It reads the slices of piece k - 2 that the others have combined. Three places for pieces, used in
+// turn, are enough.
+//
+// Memory cannot show that a rank has died. So a waiting rank calls a function of its backend every 5 ms to check that
+// the others are still alive; this function ends the wait by throwing.
 
 namespace tandem::inline v0::parallel {
 
-/// One part for each rank, which that rank writes and all ranks read.
+/// One part for each rank of this host, which that rank writes and all read. Ranks are numbered within the host.
 class SharedMemory {
  public:
   /// The location of a part, and the marks that identify it.
@@ -23,18 +37,17 @@ class SharedMemory {
     std::int64_t pid = 0;
     std::int32_t descriptor = -1;
     std::uint32_t bytes = 0;
-    std::array<char, 64> host{};    // the network address at which the part's rank listens
     std::array<char, 64> cookie{};  // random bytes at the start of the part
   };
 
   /// Creates this rank's part with `bytes` bytes. Throws IoError if the system has no memory for it.
-  SharedMemory(int rank, int size, const std::string& host, std::size_t bytes);
+  SharedMemory(int rank, int size, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   const Address& address() const noexcept { return address_; }
-  /// Returns false if the part is on another host or this process may not access it.
+  /// Returns false if this process may not access the part, or sees none there.
   bool open(int rank, const Address& address);
   /// All ranks have opened the part: from now on no other process can.
   void seal() noexcept;
@@ -68,6 +81,41 @@ class SharedMemory {
   std::uint64_t notes_ = 0;
   Address address_;
   std::vector<std::byte*> parts_;
+};
+
+/// One rank's end of the group. All ranks make the same calls in the same order. Ranks are numbered within the host.
+class SharedGroup {
+ public:
+  /// Called repeatedly while this rank waits for another. Throws if the other rank will not come. `is_long` is true
+  /// once, when the wait has become long.
+  using LookAfter = core::FunctionRef<void(bool is_long)>;
+  /// Receives all ranks' calls; throws if they differ.
+  using Compare = core::FunctionRef<void(std::span<const Collective>)>;
+
+  /// Throws IoError if the system has no memory to share.
+  SharedGroup(int rank, int size);
+
+  SharedMemory& memory() noexcept { return memory_; }
+  /// Collects every rank's `mine` in `all`.
+  void exchange(const Collective& mine, std::span<Collective> all, const CallTime& time, LookAfter look_after);
+  /// For a planned call, `compare` runs before anything is written to `buffers.out`. A rank whose `out` is null gets no
+  /// result.
+  void all_reduce(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
+                  Compare compare);
+  /// Copies rank 0's memory to the other ranks.
+  void broadcast(void* data, std::size_t bytes, const CallTime& time, LookAfter look_after);
+
+ private:
+  std::byte* place(int rank, std::size_t piece) const;
+  void meet(const CallTime& time, LookAfter look_after);
+  void read_notes(std::span<Collective> all) const;
+
+  int rank_;
+  int size_;
+  SharedMemory memory_;
+  std::size_t pieces_ = 0;         // number of pieces that have gone through the memory
+  std::vector<Collective> calls_;  // one for each rank, for one call
+  std::vector<const void*> from_;  // one for each rank, for one call
 };
 
 }  // namespace tandem::inline v0::parallel

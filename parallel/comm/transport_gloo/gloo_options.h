@@ -24,7 +24,7 @@ struct GlooOptions {
   /// The store's host. Empty or loopback means that all ranks are on this machine and listen on 127.0.0.1.
   std::string store_host = {};
   /// Whether ranks that listen at the same address, and so share a host, reduce in shared memory if the system allows
-  /// it.
+  /// it. If false on one rank, no rank of the group does.
   bool shared_memory = true;
   /// Explains why a connection closed, and receives this group's failures. Null: no control channel.
   std::shared_ptr<Alarm> alarm = nullptr;

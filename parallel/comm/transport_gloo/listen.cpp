@@ -1,4 +1,4 @@
-#include <tandem/parallel/comm/transport_gloo/listen.h>
+#include <tandem/parallel/comm/transport_gloo/setup.h>
 
 #include <stdexcept>  // Gloo's headers use it without including it
 

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 // Both sides of a connection must have the same version.
-constexpr std::uint64_t kWireVersion = 2;
+constexpr std::uint64_t kWireVersion = 3;
 // The time in which the alarm may explain why the store broke.
 constexpr std::chrono::milliseconds kExplanationTime(700);
 // Maximum length of a connection failure's reason in bytes, so that the reasons of all ranks fit into one value of the

@@ -160,7 +160,6 @@ class Stream {
   Stream(Stream&& other) noexcept;
   ~Stream();
 
-  int peer() const noexcept { return peer_; }
   std::size_t bytes() const noexcept { return bytes_; }
   /// Starts to transfer a part; empty parts are skipped.
   void send(std::size_t offset, std::size_t bytes, const CallInProgress& now);

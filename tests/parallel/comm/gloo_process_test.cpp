@@ -123,14 +123,14 @@ class GlooJob : public ::testing::Test {
   }
   // Expects every other rank to end by itself, to blame the victim, and to do so in time. The time counts from the
   // moment the rank could hear of the failure.
-  void expect_blamed(int victim, Clock::time_point since, double seconds) {
+  void expect_blamed(int victim, Clock::time_point since, double seconds, const char* fault = "peer_lost") {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (static_cast<int>(r) == victim) {
         continue;
       }
       const End end = ranks_[r]->end();
       EXPECT_EQ(end.status, 0) << "rank " << r << ": " << end.text;
-      EXPECT_EQ(end.fault, "peer_lost") << "rank " << r << ": " << end.text;
+      EXPECT_EQ(end.fault, fault) << "rank " << r << ": " << end.text;
       EXPECT_EQ(end.rank, victim) << "rank " << r << ": " << end.text;
       const auto begin = std::max(since, end.hears_since);
       EXPECT_LT(std::chrono::duration<double>(end.when - begin).count(), seconds) << "rank " << r << ": " << end.text;
@@ -149,7 +149,8 @@ TEST_F(GlooJob, NamesARankThatIsKilledAtAnyMoment) {
     const int size = 2 + round % 3;
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
     const auto moment = std::chrono::microseconds(random() % 200'000);  // from before the rendezvous on
-    const char* mode = round % 2 == 0 ? "long" : "small";
+    constexpr const char* kModes[] = {"long", "small", "hosts"};
+    const char* mode = kModes[(round + round / 3) % 3];
     SCOPED_TRACE(fmt::format("round {}: rank {} of {} after {} us, {}", round, victim, size, moment.count(), mode));
     start(size, mode);
     std::this_thread::sleep_for(moment);
@@ -180,6 +181,25 @@ TEST_F(GlooJob, NamesARankThatIsStopped) {
   const auto since = Clock::now();
   ranks_[1]->signal(SIGSTOP);
   expect_blamed(1, since, 2.5);
+}
+
+// Two hosts of two ranks each.
+TEST_F(GlooJob, NamesARankOfAnyHostThatIsKilledOrStoppedWhileHostsReduce) {
+  for (const int victim : {0, 1, 2, 3}) {
+    start(4, "hosts");
+    wait_until_connected();
+    std::this_thread::sleep_for(50ms);
+    const auto killed = Clock::now();
+    ranks_[static_cast<std::size_t>(victim)]->signal(SIGKILL);
+    expect_blamed(victim, killed, 1.0);
+
+    start(4, "hosts-late", 30s);  // only the deadline ends the wait
+    wait_until_connected();
+    std::this_thread::sleep_for(50ms);
+    const auto stopped = Clock::now();
+    ranks_[static_cast<std::size_t>(victim)]->signal(SIGSTOP);
+    expect_blamed(victim, stopped, 3.0, "timeout");
+  }
 }
 
 TEST_F(GlooJob, GoesOnWhenAStoppedRankWakesInTime) {

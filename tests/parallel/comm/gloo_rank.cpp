@@ -1,7 +1,8 @@
 // One rank of a job whose ranks are processes; gloo_process_test starts several of them, and stops or kills some.
-// gloo_rank PORT RANK SIZE MODE: the store's port, the rank's identity, and its task. The first line of output is
-// "started NANOSECONDS", the time since which the rank can hear of failures, by the clock that all processes share. The
-// last line says how the rank ended: "done", or "error FAULT RANK NANOSECONDS TEXT".
+// gloo_rank PORT RANK SIZE MODE: the store's port, the rank's identity, and its task; with a mode "hosts..." the ranks
+// are on two hosts in turn. The first line of output is "started NANOSECONDS", the time since which the rank can hear of
+// failures, by the clock that all processes share. The last line says how the rank ended: "done", or "error FAULT RANK
+// NANOSECONDS TEXT".
 
 #include <chrono>
 #include <cstdio>
@@ -91,8 +92,14 @@ void be_rank(int port, int rank, int size, std::string_view mode, const std::sha
   const auto store = connected_store(port, rank, alarm);
   parallel::ProcessGroup group(
       parallel::gloo_backend(
-          {.store = store, .rank = rank, .size = size, .alarm = alarm, .setup_timeout = 60s, .greeting_timeout = 10s}),
-      {.timeout = 20s});
+          {.store = store,
+           .rank = rank,
+           .size = size,
+           .address = mode.starts_with("hosts") ? fmt::format("127.0.0.{}", 1 + rank % 2) : std::string(),
+           .alarm = alarm,
+           .setup_timeout = 60s,
+           .greeting_timeout = 10s}),
+      {.timeout = mode == "hosts-late" ? 1s : 20s});
   std::printf("connected\n");
   std::fflush(stdout);
   if (mode.starts_with("train ")) {
