@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <tandem/parallel/comm/alarm.h>
 #include <tandem/tandem.h>
 
@@ -60,6 +62,12 @@ inline std::vector<std::optional<CommError>> in_group(int ranks,
                                                       const std::shared_ptr<parallel::Alarm>& alarm = nullptr) {
   return on_hosts(std::vector<int>(static_cast<std::size_t>(ranks)), body, timeout,
                   [&](parallel::GlooOptions& options) { options.alarm = alarm; });
+}
+
+inline void expect_no_errors(const std::vector<std::optional<CommError>>& errors) {
+  for (const auto& error : errors) {
+    EXPECT_FALSE(error) << error->what();
+  }
 }
 
 }  // namespace tandem::test
