@@ -1,8 +1,8 @@
 // One rank of a job whose ranks are processes; gloo_process_test starts several of them, and stops or kills some.
 // gloo_rank PORT RANK SIZE MODE: the store's port, the rank's identity, and its task; with a mode "hosts..." the ranks
-// are on two hosts in turn. The first line of output is "started NANOSECONDS", the time since which the rank can hear of
-// failures, by the clock that all processes share. The last line says how the rank ended: "done", or "error FAULT RANK
-// NANOSECONDS TEXT".
+// are on two hosts in turn. The first line of output is "started NANOSECONDS", the time since which the rank can hear
+// of failures, by the clock that all processes share. The last line says how the rank ended: "done", or "error FAULT
+// RANK NANOSECONDS TEXT".
 
 #include <chrono>
 #include <cstdio>
