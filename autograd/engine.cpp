@@ -17,8 +17,7 @@
 
 namespace tandem::inline v0::autograd {
 
-namespace {
-
+/// One call of backward().
 class Pass {
  public:
   Pass(Node& root, bool retain_graph) : root_(&root), retain_graph_(retain_graph) {
@@ -102,7 +101,7 @@ class Pass {
   }
 
   void claim(Node& node) {
-    const void* expected = nullptr;
+    Pass* expected = nullptr;
     check<AutogradError>(node.pass.compare_exchange_strong(expected, this),
                          "backward: '{}' is part of another backward pass that is still running (of another thread, or "
                          "around a hook)",
@@ -270,11 +269,8 @@ class Pass {
   PassListeners listeners_;
 };
 
-}  // namespace
-
 void listen_to_pass(const Node& member, PassListener& listener) {
-  // Only a Pass can claim a node.
-  static_cast<Pass*>(const_cast<void*>(member.pass.load(std::memory_order_relaxed)))->add(listener);
+  member.pass.load(std::memory_order_relaxed)->add(listener);
 }
 
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
 
@@ -56,13 +56,11 @@ detail::View Node::gradient_memory(std::uint32_t i) {
   return detail::empty_view(out.sizes, out.dtype, out.device);
 }
 
-Edge* Node::reserve_edges(std::size_t count) {
+void Node::reserve_edges(std::size_t count) {
   num_edges_ = static_cast<std::uint32_t>(count);
   if (count > std::size(few_)) {
     many_ = std::make_unique<Edge[]>(count);
-    return many_.get();
   }
-  return few_;
 }
 
 void Node::connect_one(std::uint32_t i, const Tensor& input) {

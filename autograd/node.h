@@ -22,6 +22,7 @@ namespace tandem::inline v0::autograd {
 class Node;
 class Leaf;
 class Gradients;
+class Pass;
 
 /// Sees the gradients of leaves as a backward pass completes them: what hooks are, for the library itself, and without
 /// their cost.
@@ -112,7 +113,7 @@ class Node : public detail::History {
   void connect(const std::vector<Tensor>& inputs);
 
   // State of the one backward pass that may hold this node.
-  std::atomic<const void*> pass{nullptr};
+  std::atomic<Pass*> pass{nullptr};
   std::atomic<std::int32_t> pending{0};  // consumers whose gradients have not arrived
 
  protected:
@@ -126,7 +127,7 @@ class Node : public detail::History {
 
  private:
   void connect_one(std::uint32_t i, const Tensor& input);
-  Edge* reserve_edges(std::size_t count);
+  void reserve_edges(std::size_t count);
 
   const char* op_;
   Node* next_dead_ = nullptr;

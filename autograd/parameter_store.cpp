@@ -5,7 +5,7 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0 {

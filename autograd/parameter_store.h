@@ -70,11 +70,6 @@ struct ParameterRun {
   void* gradients;     // the gradient of the first element
 };
 
-/// Cuts a list of parameters, sorted by place, into the longest possible runs of parameters that have a gradient now;
-/// parameters without a gradient are left out. `same(i, j)` may forbid neighbours i and j to share a run.
-template <class Same>
-std::vector<ParameterRun> gradient_runs(const std::vector<Tensor>& sorted, Same&& same);
-
 namespace detail {
 /// The run of one parameter; numel is -1 if it has no gradient.
 TANDEM_API ParameterRun single_run(const Tensor& parameter, std::size_t index);
@@ -85,6 +80,8 @@ TANDEM_API bool extends(const ParameterRun& run, const ParameterRun& next);
 /// The parameters in memory order: stores in the order of their first parameter, segments ascending.
 TANDEM_API std::vector<Tensor> sorted_by_place(const std::vector<Tensor>& parameters);
 
+/// Cuts a list of parameters, sorted by place, into the longest possible runs of parameters that have a gradient now;
+/// parameters without a gradient are left out. `same(i, j)` may forbid neighbours i and j to share a run.
 template <class Same>
 std::vector<ParameterRun> gradient_runs(const std::vector<Tensor>& sorted, Same&& same) {
   std::vector<ParameterRun> runs;

@@ -142,5 +142,6 @@ function(tandem_program name)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE tandem ${ARG_LINK})
   tandem_compile_options(${name})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  # In one piece: most of the compile time is headers that all sources of a program include.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin" UNITY_BUILD ON)
 endfunction()

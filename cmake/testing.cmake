@@ -2,7 +2,7 @@
 
 include(GoogleTest)
 
-# tandem_test(<name> <sources...> [ON_GPU] [ON_GLOO] [LABELS ...] [LINK ...] [TIMEOUT <seconds>] [LOCK <name>])
+# tandem_test(<name> <sources...> [ON_GPU] [ON_GLOO] [APART] [LABELS ...] [LINK ...] [TIMEOUT <seconds>] [LOCK <name>])
 # A GoogleTest program in <build>/tests, and normally one test of ctest's: a process for each of its tests would take longer than
 # the tests do. GTEST_FILTER chooses among the tests; their results are in <build>/test-results, which `./dev test` counts.
 # ON_GPU: a build with CUDA runs its tests once more as gpu/<test>, with their tensors on cuda:0.
@@ -11,9 +11,11 @@ include(GoogleTest)
 # LOCK: no other program with the same lock runs beside this one. Such programs mostly wait, and start first.
 # Labels are the folders (`ctest -L core`) and LABELS; `threads` marks what the thread sanitizer should see. For each
 # label there is a target that builds its programs: tests_core, tests_threads.
+# Sources are compiled in batches of five: most of a test's compile time is templates that other tests use, too. So names
+# in anonymous namespaces differ among the sources of a program. APART: each source alone.
 # Tests may use internal headers; <tandem/...> and, for headers in tests/, "support/..." are on the include path.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "ON_GPU;ON_GLOO" "TIMEOUT;LOCK" "LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "ON_GPU;ON_GLOO;APART" "TIMEOUT;LOCK" "LABELS;LINK" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -30,6 +32,9 @@ function(tandem_test name)
   tandem_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM tandem_test_support)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  if(NOT ARG_APART)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+  endif()
   foreach(label ${labels})
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
@@ -63,10 +68,10 @@ function(tandem_test name)
 endfunction()
 
 # tandem_test_run(<program> <prefix> <labels> <environment> <filter> <properties...>): one run of a test program, or of
-# those tests that a filter of GoogleTest's leaves. Under a sanitizer each test has a process of its own, which is then
-# checked for that test alone. So has each test on a GPU: some leave the GPU unusable, or its memory in pieces.
+# those tests that a filter of GoogleTest's leaves. Each test on a GPU has a process of its own: some leave the GPU
+# unusable, or its memory in pieces.
 function(tandem_test_run program prefix labels environment filter)
-  if(TANDEM_SANITIZE OR prefix STREQUAL "gpu/" OR (TANDEM_CUDA_ENABLED AND "cuda" IN_LIST labels))
+  if(prefix STREQUAL "gpu/" OR (TANDEM_CUDA_ENABLED AND "cuda" IN_LIST labels))
     string(MAKE_C_IDENTIFIER "${prefix}${program}" list)
     gtest_discover_tests(${program} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX "${prefix}"
       TEST_FILTER "${filter}" TEST_LIST ${list} PROPERTIES ${ARGN} ENVIRONMENT "${environment}")

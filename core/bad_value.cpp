@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/format.h>
+#include <tandem/core/check.h>
 
 namespace tandem::inline v0::core {
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -113,4 +114,11 @@ class TANDEM_API ValueError : public Error {
   using Error::Error;
 };
 
+namespace core {
+
+/// The candidate closest to `word` (edit distance, at most a third of its length), for "did you mean ...?". Returns an
+/// empty string if no candidate is close.
+TANDEM_API std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace core
 }  // namespace tandem::inline v0

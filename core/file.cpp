@@ -1,5 +1,6 @@
 #include <tandem/core/file.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -16,6 +17,21 @@ namespace tandem::inline v0::core {
 
 void fail_io(std::string_view operation, const std::string& path, int error_number) {
   fail<IoError>("cannot {} '{}': {}", operation, path, std::generic_category().message(error_number));
+}
+
+void Descriptor::close() noexcept {
+  if (number_ >= 0) {
+    ::close(std::exchange(number_, -1));
+  }
+}
+
+Pipe::Pipe(std::string_view failure, int flags) {
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {
+    fail<IoError>("{}: {}", failure, std::generic_category().message(errno));
+  }
+  read_end = Descriptor(ends[0]);
+  write_end = Descriptor(ends[1]);
 }
 
 bool write_all(int descriptor, std::string_view bytes) noexcept {
@@ -82,10 +98,8 @@ int write_file(const std::string& path, std::initializer_list<std::string_view> 
 void sync_directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  if (const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); descriptor >= 0) {
-    ::fsync(descriptor);
-    ::close(descriptor);
-  }
+  const Descriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ::fsync(folder.get());
 }
 
 }  // namespace

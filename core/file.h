@@ -3,15 +3,46 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tandem/core/export.h>
 
-// Internal: all code that writes files uses these functions.
+// Internal: all code that writes files uses these functions; descriptors have an owner.
 
 namespace tandem::inline v0::core {
 
 /// Throws IoError "cannot <operation> '<path>': <text of error_number>".
 [[noreturn]] TANDEM_API void fail_io(std::string_view operation, const std::string& path, int error_number);
+
+/// Owns a file descriptor.
+class TANDEM_API Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+
+  /// The system's number; -1: none.
+  int get() const noexcept { return number_; }
+  /// Closes the descriptor, if there is one.
+  void close() noexcept;
+
+ private:
+  int number_ = -1;
+};
+
+/// Both ends of a pipe, which executed programs do not inherit.
+struct TANDEM_API Pipe {
+  /// `flags` are those of pipe2(). Throws IoError "<failure>: <the system's reason>".
+  explicit Pipe(std::string_view failure, int flags = 0);
+
+  Descriptor read_end;
+  Descriptor write_end;
+};
 
 /// Writes all bytes; continues after signals and short writes. Returns false, with errno set, if the system refuses.
 TANDEM_API bool write_all(int descriptor, std::string_view bytes) noexcept;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 
 namespace tandem::inline v0 {
 

@@ -77,6 +77,20 @@ class ThreadStateScope {
   ThreadState saved_;
 };
 
+/// Counts the memory that this thread allocates in a scope as `use`.
+class MemoryUseScope {
+ public:
+  [[nodiscard]] explicit MemoryUseScope(MemoryUse use) noexcept : saved_(thread_state().memory_use) {
+    thread_state().memory_use = use;
+  }
+  ~MemoryUseScope() { thread_state().memory_use = saved_; }
+  MemoryUseScope(const MemoryUseScope&) = delete;
+  MemoryUseScope& operator=(const MemoryUseScope&) = delete;
+
+ private:
+  MemoryUse saved_;
+};
+
 /// Places this thread's new tensors on `device` for a scope, unless a call names a device. Throws DeviceError if the
 /// device does not exist.
 class DeviceScope {

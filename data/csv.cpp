@@ -4,8 +4,10 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/data/diagnostics.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
 
@@ -93,6 +95,32 @@ std::int64_t CsvTable::line_of_row(std::int64_t row) const {
   check<ConfigError>(row >= 0 && row < num_rows(), "{}: there is no row {}; rows are 0 to {}", source_, row,
                      num_rows() - 1);
   return lines_[static_cast<std::size_t>(row)];
+}
+
+Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype) {
+  check<DTypeError>(is_floating_point(dtype), "to_tensor: columns are numbers with fractions, which {} has not", dtype);
+  const auto width = static_cast<std::int64_t>(columns.size());
+  Tensor result = empty({table.num_rows(), width}, {.dtype = DType::f64, .device = "cpu"});
+  double* out = result.mutable_data<double>();
+  for (std::int64_t c = 0; c < width; ++c) {
+    std::int64_t row = 0;
+    for (const double value : table.numeric(columns[static_cast<std::size_t>(c)])) {
+      out[row++ * width + c] = value;
+    }
+  }
+  return result.to(dtype).to(core::thread_state().device);
+}
+
+Tensor to_tensor(const OneHot& column) {
+  const auto width = static_cast<std::int64_t>(column.categories.size());
+  Tensor result = zeros({static_cast<std::int64_t>(column.indices.size()), width}, {.device = "cpu"});
+  float* out = result.mutable_data<float>();
+  for (std::size_t row = 0; row < column.indices.size(); ++row) {
+    if (column.indices[row] >= 0) {
+      out[static_cast<std::int64_t>(row) * width + column.indices[row]] = 1;
+    }
+  }
+  return result.to(core::thread_state().device);
 }
 
 }  // namespace tandem::inline v0::data

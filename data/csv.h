@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tandem/core/export.h>
+#include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::data {
 
@@ -134,5 +135,12 @@ struct OneHot {
 /// The distinct texts of a column and their positions: Categories (categories.h) collected from all rows. Throws the
 /// errors of Categories::of().
 TANDEM_API OneHot one_hot(const CsvTable& table, std::string_view column, std::int64_t max_categories = 1000);
+
+/// Joins numeric columns to [rows, columns] of f32 or f64. f64 keeps every digit of the file, which large offsets
+/// (dates, identifiers) need until they are standardized. Throws the errors of CsvTable::numeric().
+TANDEM_API Tensor to_tensor(const CsvTable& table, const std::vector<std::string>& columns, DType dtype = DType::f32);
+
+/// Converts a text column to one-hot f32 [rows, categories]. A row with index -1 is all zeros.
+TANDEM_API Tensor to_tensor(const OneHot& column);
 
 }  // namespace tandem::inline v0::data

@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::data {
 
@@ -129,6 +137,152 @@ Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) 
   const GeneratorScope scope(generator);
   const Tensor order = randperm(size);
   return {.train = order.narrow(0, test, size - test).contiguous(), .test = order.narrow(0, 0, test).contiguous()};
+}
+
+namespace {
+
+std::vector<std::int64_t> random_order(std::int64_t size, std::optional<std::uint64_t> seed) {
+  if (!seed) {
+    return randperm(size).to_vector<std::int64_t>();
+  }
+  Generator generator(*seed);
+  const GeneratorScope scope(generator);
+  return randperm(size).to_vector<std::int64_t>();
+}
+
+}  // namespace
+
+Subset::Subset(DatasetHandle dataset, std::vector<std::int64_t> indices)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  for (const std::int64_t index : indices_) {
+    check<ConfigError>(index >= 0 && index < dataset_->size(),
+                       "Subset: index {} is outside the data set, which has {} samples", index, dataset_->size());
+  }
+}
+
+Example Subset::get(std::int64_t index) const {
+  check_sample("Subset", index, size());
+  const std::int64_t behind = indices_[static_cast<std::size_t>(index)];
+  try {
+    return dataset_->get(behind);
+  } catch (...) {
+    rethrow_while(fmt::format("loading sample {} of the data set behind the Subset", behind));
+  }
+}
+
+Example Subset::get_batch(std::span<const std::int64_t> indices) const {
+  std::vector<std::int64_t> behind;
+  for (const std::int64_t index : indices) {
+    check_sample("Subset", index, size());
+    behind.push_back(indices_[static_cast<std::size_t>(index)]);
+  }
+  return dataset_->get_batch(behind);
+}
+
+std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<std::int64_t>& lengths,
+                                 std::optional<std::uint64_t> seed) {
+  std::int64_t rest = dataset->size();
+  for (const std::int64_t length : lengths) {
+    check<ConfigError>(length >= 0 && length <= rest,
+                       "random_split: lengths [{}] do not add up to the {} samples of the data set",
+                       fmt::join(lengths, ", "), dataset->size());
+    rest -= length;
+  }
+  check<ConfigError>(rest == 0, "random_split: lengths [{}] do not add up to the {} samples of the data set",
+                     fmt::join(lengths, ", "), dataset->size());
+  const std::vector<std::int64_t> order = random_order(dataset->size(), seed);
+  std::vector<Subset> parts;
+  auto begin = order.begin();
+  for (const std::int64_t length : lengths) {
+    parts.emplace_back(dataset, std::vector<std::int64_t>(begin, begin + length));
+    begin += length;
+  }
+  return parts;
+}
+
+std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<double>& fractions,
+                                 std::optional<std::uint64_t> seed) {
+  constexpr double kRounding = 1e-9;
+  double sum = 0;
+  bool each_fits = true;
+  std::vector<double> written;
+  for (const double fraction : fractions) {
+    each_fits = each_fits && fraction >= 0 && fraction <= 1;
+    sum += fraction;
+    written.push_back(core::printable(fraction));
+  }
+  check<ConfigError>(each_fits && std::abs(sum - 1) < kRounding,
+                     "random_split: fractions [{}] must be from 0 to 1 and add up to 1", fmt::join(written, ", "));
+  std::vector<std::int64_t> lengths;
+  for (const double fraction : fractions) {
+    lengths.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(dataset->size()) * fraction)));
+  }
+  std::int64_t rest = dataset->size() - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  for (std::size_t i = 0; rest > 0; i = (i + 1) % lengths.size(), --rest) {
+    ++lengths[i];
+  }
+  return random_split(dataset, lengths, seed);
+}
+
+namespace {
+
+Example copy_of(const Example& sample) {
+  const auto copy = [](const Tensor& part) { return part.defined() ? part.clone() : Tensor(); };
+  return {copy(sample.x), copy(sample.y)};
+}
+
+}  // namespace
+
+struct CachedDataset::Cache {
+  explicit Cache(std::size_t size) : samples(size) {}
+  core::ForkSafeMutex mutex;
+  std::vector<std::optional<Example>> samples;
+};
+
+CachedDataset::CachedDataset(DatasetHandle dataset)
+    : dataset_(std::move(dataset)), cache_(std::make_shared<Cache>(static_cast<std::size_t>(dataset_->size()))) {}
+
+std::int64_t CachedDataset::size() const { return static_cast<std::int64_t>(cache_->samples.size()); }
+
+Example CachedDataset::cached(std::int64_t index) const {
+  check_sample("CachedDataset", index, size());
+  std::optional<Example>& place = cache_->samples[static_cast<std::size_t>(index)];
+  {
+    const std::lock_guard lock(cache_->mutex);
+    if (place) {
+      return *place;
+    }
+  }
+  // Loading is slow, so threads load in parallel. If two threads load one sample, the first result is kept.
+  const NoGradGuard no_grad;
+  Generator generator(static_cast<std::uint64_t>(index));
+  const GeneratorScope scope(generator);
+  const Example loaded = dataset_->get(index);
+  // A copy with its own memory, because a data set may return views of its own data.
+  Example copy = copy_of(loaded);
+  const std::lock_guard lock(cache_->mutex);
+  if (!place) {
+    place = std::move(copy);
+  }
+  return *place;
+}
+
+Example CachedDataset::get(std::int64_t index) const {
+  const NoGradGuard no_grad;
+  const Example sample = cached(index);
+  return copy_of(sample);
+}
+
+Example CachedDataset::get_batch(std::span<const std::int64_t> indices) const {
+  std::vector<Example> samples;
+  for (const std::int64_t index : indices) {
+    try {
+      samples.push_back(cached(index));
+    } catch (...) {
+      rethrow_while(fmt::format("loading sample {}", index));
+    }
+  }
+  return default_collate(samples, indices);
 }
 
 }  // namespace tandem::inline v0::data

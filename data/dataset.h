@@ -2,10 +2,13 @@
 
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <tandem/tensor/tensor.h>
 
@@ -125,5 +128,67 @@ struct Split {
 /// Puts round(size * test_fraction) rows into the test part; the choice depends only on `seed`. Throws ConfigError
 /// unless both parts get at least one row.
 TANDEM_API Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed);
+
+/// Selected samples of a data set in a given order; indices may repeat. Nothing is copied.
+class TANDEM_API Subset final : public Dataset {
+ public:
+  /// Tells DatasetHandle that it may copy this data set.
+  using SharesSamples = void;
+  /// Throws ConfigError for an index outside [0, dataset.size()).
+  Subset(DatasetHandle dataset, std::vector<std::int64_t> indices);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  Example get(std::int64_t index) const override;
+  Example get_batch(std::span<const std::int64_t> indices) const override;
+
+  /// The whole data set.
+  const Dataset& dataset() const { return *dataset_; }
+  /// Sample i is sample indices()[i] of dataset(). Errors use the numbering of dataset().
+  const std::vector<std::int64_t>& indices() const noexcept { return indices_; }
+
+ private:
+  DatasetHandle dataset_;
+  std::vector<std::int64_t> indices_;
+};
+
+/// Splits a data set at random into disjoint parts with the given numbers of samples. The choice depends only on
+/// `seed`, or on current_generator() without a seed. Throws ConfigError unless the lengths add up to dataset.size().
+TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<std::int64_t>& lengths,
+                                            std::optional<std::uint64_t> seed = std::nullopt);
+/// Splits by fractions that add up to 1. Each part gets floor(size * fraction) samples; the remaining samples go to the
+/// parts one by one, starting with the first.
+TANDEM_API std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<double>& fractions,
+                                            std::optional<std::uint64_t> seed = std::nullopt);
+/// Splits by a list of lengths or fractions: random_split(dataset, {800, 200}) or random_split(dataset, {0.8, 0.2}).
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::vector<Subset> random_split(const DatasetHandle& dataset, std::initializer_list<T> lengths,
+                                 std::optional<std::uint64_t> seed = std::nullopt) {
+  using Length = std::conditional_t<std::floating_point<T>, double, std::int64_t>;
+  return random_split(dataset, std::vector<Length>(lengths.begin(), lengths.end()), seed);
+}
+
+/// Keeps each sample of a data set in memory after its first use, for samples that are slow to read or decode. Memory:
+/// all samples requested so far. Thread-safe.
+///
+/// A sample must not depend on the time when it is loaded. Random choices in the data set draw from a generator seeded
+/// with the sample's index, so they are the same in every epoch. Augment outside the cache.
+class TANDEM_API CachedDataset final : public Dataset {
+ public:
+  explicit CachedDataset(DatasetHandle dataset);
+
+  std::int64_t size() const override;
+  /// A writable copy of the sample. A sample that could not be loaded is tried again at the next call.
+  Example get(std::int64_t index) const override;
+  Example get_batch(std::span<const std::int64_t> indices) const override;
+
+ private:
+  struct Cache;
+
+  Example cached(std::int64_t index) const;
+
+  DatasetHandle dataset_;
+  std::shared_ptr<Cache> cache_;
+};
 
 }  // namespace tandem::inline v0::data

@@ -14,6 +14,7 @@
 #include <tandem/core/shape.h>
 #include <tandem/data/byte_source.h>
 #include <tandem/data/diagnostics.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
 
@@ -150,6 +151,11 @@ IdxArray parse_idx(std::vector<std::uint8_t> file, const std::string& name) {
 
 IdxArray read_idx(const std::string& path, const IdxOptions& options) {
   return parse_idx(read_file(path, options.max_bytes), path);
+}
+
+Tensor to_tensor(const IdxArray& array) {
+  return detail::from_memory("to_tensor", array.bytes.data(), array.bytes.size() / item_size(array.dtype), array.dtype,
+                             Shape(array.sizes), {});
 }
 
 }  // namespace tandem::inline v0::data

@@ -6,6 +6,7 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
+#include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::data {
 
@@ -32,5 +33,8 @@ TANDEM_API IdxArray read_idx(const std::string& path, const IdxOptions& options 
 
 /// read_idx() for an unpacked file in memory. `name` stands for the path in errors.
 TANDEM_API IdxArray parse_idx(std::vector<std::uint8_t> file, const std::string& name);
+
+/// Converts an array, keeping its shape and element type.
+TANDEM_API Tensor to_tensor(const IdxArray& array);
 
 }  // namespace tandem::inline v0::data

@@ -68,15 +68,6 @@ struct DataLoader::Pass {
   std::vector<std::int64_t> order;
   std::int64_t read = 0;  // number of batches handed out
 
-  Pass(DatasetHandle samples, DataLoaderOptions how, std::uint64_t loader_seed, std::int64_t number,
-       std::int64_t num_batches, std::vector<std::int64_t> indices)
-      : dataset(std::move(samples)),
-        options(std::move(how)),
-        seed(loader_seed),
-        epoch(number),
-        batches(num_batches),
-        order(std::move(indices)) {}
-
   std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;

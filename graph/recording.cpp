@@ -89,17 +89,13 @@ const Recording::Live* Recording::live_at(std::uint64_t address) const {
   if (after == live_.begin()) {
     return nullptr;
   }
-  const auto& [begin, live] = *--after;
+  const Live& live = (--after)->second;
   return address < live.end ? &live : nullptr;
 }
 
 Word Recording::word_of(std::uint64_t value) const {
-  auto after = live_.upper_bound(value);
-  if (after == live_.begin()) {
-    return {value};
-  }
-  const auto& [begin, live] = *--after;
-  return value < live.end ? Word{value - begin, static_cast<std::uint32_t>(live.index + 1)} : Word{value};
+  const Live* live = live_at(value);
+  return live != nullptr ? Word{value - live->begin, static_cast<std::uint32_t>(live->index + 1)} : Word{value};
 }
 
 void Recording::on_launch(kernels::Context& context, const kernels::LaunchRecord& record) {
@@ -153,7 +149,7 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
         std::move(memory));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
-  live_.insert_or_assign(begin, Live{begin + std::max<std::size_t>(bytes, 1), index, storage.get()});
+  live_.insert_or_assign(begin, Live{begin, begin + std::max<std::size_t>(bytes, 1), index, storage.get()});
   storage->set_recorded(true);
   return storage;
 }

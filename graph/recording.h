@@ -142,6 +142,7 @@ class Recording final : public kernels::LaunchObserver,
 
  private:
   struct Live {
+    std::uintptr_t begin;
     std::uintptr_t end;
     std::size_t index;
     const detail::Storage* storage;

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/dtype.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/launch.h>
+#include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -30,4 +33,24 @@ struct Combine {
 void run(OnCpu, Context& context, const Combine& kernel);
 void run(OnCuda, Context& context, const Combine& kernel);
 
+namespace formula {
+
+/// `a` and `b` combined by kOp, for both devices; avg is a sum here. C is the type that an element is computed in.
+template <CombineOp kOp, class C>
+TANDEM_HD constexpr C combined(C a, C b) {
+  // The first NaN stays, like in max() and min() of one tensor.
+  if constexpr (kOp == CombineOp::min) {
+    return a != a || a < b ? a : b;
+  } else if constexpr (kOp == CombineOp::max) {
+    return a != a || a > b ? a : b;
+  } else if constexpr (std::is_same_v<C, bool>) {
+    return kOp == CombineOp::product ? a && b : a || b;
+  } else if constexpr (kOp == CombineOp::product) {
+    return wrapping_mul(a, b);
+  } else {
+    return wrapping_add(a, b);
+  }
+}
+
+}  // namespace formula
 }  // namespace tandem::inline v0::kernels

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include <tandem/core/export.h>
 #include <tandem/core/float16.h>
-#include <tandem/core/host_device.h>
 #include <tandem/kernels/cross_entropy.h>
 
 namespace tandem::inline v0::kernels {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/elementwise_loss.h>
 
 // The formulas of LossOp and their derivatives, shared by all backends. T is float or double.
@@ -12,6 +12,19 @@ namespace tandem::inline v0::kernels {
 
 /// True if the loss depends on x - t alone. Such a loss reads no weights.
 TANDEM_HD constexpr bool of_difference(LossOp op) { return op < LossOp::binary; }
+
+/// Calls body.operator()<op, T>() for a LossOp.
+template <class T, class Body>
+void for_loss(LossOp op, Body&& body) {
+  switch (op) {
+    case LossOp::squared: return body.template operator()<LossOp::squared, T>();
+    case LossOp::absolute: return body.template operator()<LossOp::absolute, T>();
+    case LossOp::smooth_l1: return body.template operator()<LossOp::smooth_l1, T>();
+    case LossOp::huber: return body.template operator()<LossOp::huber, T>();
+    case LossOp::binary: return body.template operator()<LossOp::binary, T>();
+    case LossOp::binary_logits: return body.template operator()<LossOp::binary_logits, T>();
+  }
+}
 
 /// Constants that a formula reads besides the elements.
 template <class T>

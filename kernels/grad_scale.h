@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/step_state.h>
 
@@ -58,4 +60,38 @@ struct UpdateGradScale {
 void run(OnCpu, Context& context, const UpdateGradScale& kernel);
 void run(OnCuda, Context& context, const UpdateGradScale& kernel);
 
+/// One thread's work on the scalars of loss scaling, for both devices.
+namespace formula {
+
+TANDEM_HD inline void apply(const StartGradScale& kernel) {
+  kernel.record->inverse = kernel.scale == nullptr ? 1.0 : static_cast<float>(1.0 / *kernel.scale);
+  kernel.record->found_inf = 0;
+}
+
+TANDEM_HD inline void apply(const FinishGradScale& kernel) {
+  if (kernel.record->found_inf != 0) {
+    kernel.record->skipped += 1;
+  }
+  if (kernel.unscaled) {
+    kernel.record->inverse = 1;
+  }
+}
+
+TANDEM_HD inline void apply(const UpdateGradScale& kernel) {
+  if (*kernel.found_inf != 0) {
+    *kernel.scale = static_cast<float>(*kernel.scale * kernel.backoff);
+    *kernel.growth_tracker = 0;
+  } else if (*kernel.growth_tracker + 1 < kernel.interval) {
+    *kernel.growth_tracker += 1;
+  } else {
+    const auto grown = static_cast<float>(*kernel.scale * kernel.growth);
+    if (std::isfinite(grown)) {
+      *kernel.scale = grown;
+    }
+    *kernel.growth_tracker = 0;
+  }
+  *kernel.found_inf = 0;
+}
+
+}  // namespace formula
 }  // namespace tandem::inline v0::kernels

@@ -44,6 +44,17 @@ inline std::int64_t offset_at(const Loop& loop, const std::int64_t* strides, std
   return offset;
 }
 
+/// Calls body.operator()<Item>() with the unsigned integer of `bytes`, for kernels that move elements of any type.
+template <class Body>
+void for_item(std::int64_t bytes, Body&& body) {
+  switch (bytes) {
+    case 1: return body.template operator()<std::uint8_t>();
+    case 2: return body.template operator()<std::uint16_t>();
+    case 4: return body.template operator()<std::uint32_t>();
+    case 8: return body.template operator()<std::uint64_t>();
+  }
+}
+
 /// Drops and merges dimensions of `loop`, in place, for all its operands at once. At least one dimension remains.
 template <int kOperands>
 void simplify(Loop& loop, Operand* const (&operands)[kOperands]) noexcept {

@@ -4,9 +4,9 @@
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
-#include <tandem/core/host_device.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/loop.h>
+#include <tandem/kernels/reduce.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -48,6 +48,28 @@ struct Matmul {
   std::int64_t out_stride;
   Epilogue after{};
 };
+/// The column sums of a result that is there, as a pass of their own.
+inline Reduce column_sums_of(const Matmul& product) {
+  return {.op = ReduceOp::sum,
+          .dtype = product.dtype,
+          .kept = {.ndim = 1, .sizes = {product.n}},
+          .reduced = {.ndim = 1, .sizes = {product.m}},
+          .out = {.data = product.after.column_sums, .strides = {1}},
+          .in = {.data = product.out, .strides = {1}},
+          .in_reduced = {.data = product.out, .strides = {product.out_stride}}};
+}
+
+/// The sums of the left side, as a pass of their own.
+inline Reduce a_sums_of(const Matmul& product) {
+  return {.op = ReduceOp::sum,
+          .dtype = product.dtype,
+          .kept = {.ndim = 1, .sizes = {product.m}},
+          .reduced = {.ndim = 1, .sizes = {product.k}},
+          .out = {.data = product.after.a_sums, .strides = {1}},
+          .in = {.data = const_cast<void*>(product.a.data), .strides = {product.a.row_stride}},
+          .in_reduced = {.data = const_cast<void*>(product.a.data), .strides = {product.a.col_stride}}};
+}
+
 /// Whether a ReLU that gave `result` lets no gradient through; NaN does let it, as in PyTorch's threshold_backward and
 /// PointwiseOp::relu_grad.
 template <class C>

@@ -2,13 +2,28 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include <tandem/core/export.h>
 
-// Settings for how matrix products on a GPU choose their algorithms. A build without CUDA declares all of them too;
-// they change nothing there.
+// Settings of matrix products on a GPU: their precision, and how they choose their algorithms. A build without CUDA
+// declares all of them too; they change nothing there.
 
-namespace tandem::inline v0::cuda {
+namespace tandem::inline v0 {
+
+/// Sets the precision of f32 matrix products on a GPU; a CPU always uses "highest".
+///
+/// - "highest" (default): in f32.
+/// - "high" and "medium": factors are rounded to TF32 (10 fraction bits, sums in f32). This is several times as fast on
+///   a GPU with tensor cores.
+///
+/// The function has the same name and meaning as in PyTorch. The setting applies to the whole process; a captured step
+/// keeps the precision under which it was recorded. Throws ConfigError for any other text.
+TANDEM_API void set_float32_matmul_precision(std::string_view precision);
+/// The current setting.
+TANDEM_API std::string_view get_float32_matmul_precision() noexcept;
+
+namespace cuda {
 
 /// Switches on or off that matrix products on a GPU choose their algorithms by measuring them.
 ///
@@ -54,4 +69,6 @@ struct LoadedMatmulPlans {
 /// Throws IoError, and loads nothing, if the file cannot be read or any part of it is wrong.
 TANDEM_API LoadedMatmulPlans load_matmul_plans(const std::string& path);
 
-}  // namespace tandem::inline v0::cuda
+}  // namespace cuda
+
+}  // namespace tandem::inline v0

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 
 // Formulas that layer norm and batch norm share, on a CPU and on a GPU.
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/optimizer.h>
 
 // One element of each optimiser's step, shared by all backends. T is the stored type, C the type it is computed in, and

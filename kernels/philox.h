@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <type_traits>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/math.h>
 #include <tandem/kernels/pointwise.h>
 

@@ -65,14 +65,6 @@ bool trains(const ModuleState& state) {
   return any;
 }
 
-// Called before a module is overwritten, member by member: unregisters all parameters of the tree.
-void give_up(ModuleState& state) {
-  state.release_slots();
-  for (auto& [name, child] : state.children) {
-    give_up(*child);
-  }
-}
-
 const ModuleState& root_of(const ModuleState& state) {
   const ModuleState* root = &state;
   while (root->parent != nullptr) {
@@ -108,8 +100,8 @@ ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
       around->has_parameters = true;
     }
   }
-  if (state_ != nullptr && state_ != other.state_) {
-    give_up(*state_);
+  if (state_ != nullptr && state_ != other.state_) {  // the module is overwritten next, member by member
+    detail::for_each_module(*state_, [](ModuleState& state) { state.release_slots(); });
   }
   state_ = std::move(other.state_);
   return *this;
@@ -173,7 +165,7 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
   check<ShapeError>(slot.shape() == other.shape() && slot.dtype() == other.dtype(), "{}: tie: {} {} and {} {} differ",
                     live_state().type, slot.dtype(), slot.shape(), other.dtype(), other.shape());
   bool found = false;
-  const auto replace = [&](const auto& self, ModuleState& state) -> void {
+  detail::for_each_module(live_state(), [&](ModuleState& state) {
     for (auto& [name, tensor] : state.parameters) {
       if (tensor.unresolved() == slot.unresolved()) {
         --tensor.unresolved()->registrations;
@@ -182,11 +174,7 @@ void ModuleBase::tie(Parameter& slot, const Parameter& other) {
         found = true;
       }
     }
-    for (auto& [name, child] : state.children) {
-      self(self, *child);
-    }
-  };
-  replace(replace, live_state());
+  });
   check<ConfigError>(found, "{}: tie: the first parameter is not one of this module", live_state().type);
   tandem::detail::note_step_change(*slot.unresolved()->view.storage);
   static_cast<Tensor&>(slot) = other;

@@ -6,8 +6,8 @@
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/suggest.h>
 #include <tandem/nn/module_state.h>
 
 namespace tandem::inline v0::nn {
@@ -48,6 +48,7 @@ NamedTensors unique_slots(const ModuleState& state, bool parameters, bool recurs
 
 namespace {
 
+using detail::for_each_module;
 using detail::for_each_slot;
 using detail::ModuleState;
 using detail::unique_slots;
@@ -60,15 +61,6 @@ std::vector<T> without_names(const std::vector<std::pair<std::string, T>>& named
     values.push_back(value);
   }
   return values;
-}
-
-// Calls visit(full name, module) for each module before its children.
-template <class Visit>
-void for_each_module(const std::shared_ptr<ModuleState>& state, const std::string& prefix, Visit&& visit) {
-  visit(prefix, state);
-  for (const auto& [name, child] : state->children) {
-    for_each_module(child, detail::join(prefix, name), visit);
-  }
 }
 
 template <class List>
@@ -128,11 +120,12 @@ Tensor ModuleRef::get_parameter(std::string_view target) const { return find_slo
 Tensor ModuleRef::get_buffer(std::string_view target) const { return find_slot(live_state(), false, target); }
 
 NamedModules ModuleRef::named_modules() const {
-  live_state();
-  NamedModules found;
-  for_each_module(state_, "", [&](const std::string& name, const std::shared_ptr<ModuleState>& state) {
-    found.emplace_back(name, ModuleRef(state));
-  });
+  NamedModules found{{"", *this}};
+  for (const auto& [name, child] : named_children()) {
+    for (const auto& [below, module] : child.named_modules()) {
+      found.emplace_back(below.empty() ? name : detail::join(name, below), module);
+    }
+  }
   return found;
 }
 
@@ -190,13 +183,7 @@ std::int64_t ModuleRef::num_bytes() const {
 }
 
 void ModuleRef::train(bool on) {
-  const auto set = [on](const auto& self, ModuleState& state) -> void {
-    state.training.set(on);
-    for (auto& [name, child] : state.children) {
-      self(self, *child);
-    }
-  };
-  set(set, live_state());
+  for_each_module(live_state(), [on](ModuleState& state) { state.training.set(on); });
 }
 
 void ModuleRef::requires_grad_(bool on) {

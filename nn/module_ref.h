@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <tandem/core/device.h>
-#include <tandem/nn/state_dict.h>
+#include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::nn {
@@ -23,6 +23,16 @@ TANDEM_API std::uint64_t structure_version() noexcept;
 }  // namespace detail
 
 class ModuleRef;
+
+/// Tensors by name: the saved form of a module.
+using tandem::StateDict;
+
+/// Names that a non-strict load skipped, and the prefix that any load removed.
+struct LoadReport {
+  std::vector<std::string> missing;     // in the module, not in the state
+  std::vector<std::string> unexpected;  // in the state, not in the module
+  std::string stripped;                 // prefix removed from every name ("module." of a model saved wrapped), or empty
+};
 
 /// Tensors with their names, in order.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;

@@ -57,6 +57,15 @@ void for_each_slot(const ModuleState& state, const std::string& prefix, Visit&& 
   }
 }
 
+/// Calls visit(module) for this module and all below, each before its children.
+template <class Visit>
+void for_each_module(ModuleState& state, Visit&& visit) {
+  visit(state);
+  for (auto& [name, child] : state.children) {
+    for_each_module(*child, visit);
+  }
+}
+
 /// Parameters (or buffers) with their names, each once.
 NamedTensors unique_slots(const ModuleState& state, bool parameters, bool recurse = true);
 

@@ -1,10 +1,10 @@
-#include <tandem/nn/state_dict.h>
+#include <tandem/nn/module_ref.h>
 
 #include <algorithm>
 
 #include <tandem/core/check.h>
+#include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/suggest.h>
 #include <tandem/nn/module_state.h>
 
 namespace tandem::inline v0::nn {

@@ -1,12 +1,13 @@
 #include <tandem/optim/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
-#include <tandem/core/memory_use.h>
 #include <tandem/core/step_times.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
@@ -15,6 +16,47 @@
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::optim {
+
+void Group::check_options(const Options& options) const {
+  check<ConfigError>(std::isfinite(options.lr) && options.lr >= 0,
+                     "{}: the learning rate must be a number >= 0, got {}", optimizer_, options.lr);
+  check<ConfigError>(!options.initial_lr || (std::isfinite(*options.initial_lr) && *options.initial_lr >= 0),
+                     "{}: initial_lr must be a number >= 0, got {}", optimizer_, options.initial_lr.value_or(0));
+  check<ConfigError>(std::isfinite(options.weight_decay) && options.weight_decay >= 0,
+                     "{}: weight_decay must be a number >= 0, got {}", optimizer_, options.weight_decay);
+  if (options.momentum == options_.momentum) {
+    return;
+  }
+  check<ConfigError>(options_.momentum.has_value(), "{}: there is no momentum to be set", optimizer_);
+  const double momentum = options.momentum.value_or(0);
+  check<ConfigError>(momentum >= 0 && momentum < 1, "{}: momentum must be in [0, 1), got {}", optimizer_, momentum);
+  check<ConfigError>((momentum == 0) == (*options_.momentum == 0),
+                     "{}: momentum cannot change from {} to {}: choose when the optimiser is made whether there is any",
+                     optimizer_, *options_.momentum, momentum);
+}
+
+void Group::set_options(const Options& options) {
+  check_options(options);
+  options_ = options;
+}
+
+void Group::set_lr(double lr) {
+  Options options = options_;
+  options.lr = lr;
+  set_options(options);
+}
+
+void Group::set_weight_decay(double weight_decay) {
+  Options options = options_;
+  options.weight_decay = weight_decay;
+  set_options(options);
+}
+
+void Group::set_momentum(double momentum) {
+  Options options = options_;
+  options.momentum = momentum;
+  set_options(options);
+}
 
 namespace {
 
@@ -62,6 +104,7 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
   groups_.reserve(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
     check<ConfigError>(!groups[g].params.empty(), "{}: group {} has no parameters {}", name, g, kHint);
+    Group& group = groups_.emplace_back(name, groups[g].params, options);
     for (std::size_t i = 0; i < groups[g].params.size(); ++i) {
       const Tensor& parameter = groups[g].params[i];
       const auto where = [&] { return one ? std::string() : fmt::format(" of group {}", g); };
@@ -75,23 +118,15 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
                          quoted_name(parameter));
       check<ConfigError>(added, "{}: parameter {} of group {}{} is in group {} already", name, i, g,
                          quoted_name(parameter), found->second);
+      members_.push_back({parameter, parameters_.size(), &group});
       parameters_.push_back(parameter);
     }
-    Group& group = groups_.emplace_back(name, groups[g].params, options);
     Group::Options own = options;
     own.lr = groups[g].lr.value_or(options.lr);
     own.weight_decay = groups[g].weight_decay.value_or(options.weight_decay);
     group.set_options(own);
   }
   ParameterStore::ensure(trained(parameters_));
-  std::unordered_map<const void*, std::size_t> index_of;
-  for (const Tensor& parameter : parameters_) {
-    index_of.emplace(parameter.unresolved(), index_of.size());
-  }
-  for (const Tensor& parameter : sorted_by_place(parameters_)) {
-    const void* identity = parameter.unresolved();
-    members_.push_back({parameter, index_of.at(identity), &groups_[group_of.at(identity)]});
-  }
 }
 
 void Optimizer::set_learning_rate(double learning_rate) {
@@ -106,10 +141,6 @@ void Optimizer::zero_grad() {
       leaf->set_stale();
     }
   }
-}
-
-bool Optimizer::layout_changed() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.changed_since_cut(); });
 }
 
 // Step count of a member, without the `skipped` steps that the device left out since the slices were cut.
@@ -197,7 +228,7 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
 }
 
 void Optimizer::prepare() {
-  if (layout_changed()) {
+  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.changed_since_cut(); })) {
     cut();
   }
 }
@@ -213,7 +244,6 @@ void Optimizer::step() {
 }
 
 void Optimizer::update_all() {
-  const PhaseScope timed(Phase::optimizer, this);
   // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();

@@ -3,7 +3,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/optim/member.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>

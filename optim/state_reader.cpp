@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 
 namespace tandem::inline v0::optim {
 

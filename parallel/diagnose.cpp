@@ -9,7 +9,6 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/telemetry/diagnosis.h>
-#include <tandem/telemetry/rank_steps.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {

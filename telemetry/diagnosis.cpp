@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/telemetry/rank_steps.h>
-
 namespace tandem::inline v0::telemetry {
 
 namespace {

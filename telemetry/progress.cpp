@@ -14,7 +14,6 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
-#include <tandem/core/format.h>
 #include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {

@@ -1,4 +1,4 @@
-#include <tandem/telemetry/rank_steps.h>
+#include <tandem/telemetry/diagnosis.h>
 
 #include <cstdint>
 #include <functional>

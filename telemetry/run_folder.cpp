@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
@@ -79,6 +80,15 @@ std::string create_new(const std::string& parent, const std::string& program) {
 }
 
 }  // namespace
+
+std::string to_json(const Fields& fields, int indent) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (const Field& field : fields) {
+    std::visit([&](const auto& value) { object[field.name] = value; }, field.value);
+  }
+  // Neither NaN nor bad UTF-8 in a metric may end a run: dump() writes NaN as null, and `replace` handles bad UTF-8.
+  return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 struct RunFolder::Impl {
   std::string path;

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tandem/core/cuda_stream.h>
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::detail {
 
@@ -26,6 +28,15 @@ void cuda_free(CudaBlock* block) noexcept;
 void cuda_note_stream(CudaBlock* block);
 /// Changes the category of the block in the statistics.
 void cuda_count_as(CudaBlock* block, core::MemoryUse use);
+
+/// Allocates uninitialised page-locked host memory, which a GPU can copy to and from while the host continues, from a
+/// cache. Throws DeviceError without a GPU, OutOfMemory when the system has no
+/// more.
+core::Ref<Storage> allocate_pinned(std::size_t bytes);
+/// Whether an address lies in such memory.
+bool is_pinned(const void* data) noexcept;
+/// Records that `stream` uses the block at `data`: the block is not reused before the work queued there now is done.
+void note_pinned_use(const void* data, const cuda::Stream& stream);
 
 }  // namespace tandem::inline v0::detail
 

@@ -32,6 +32,8 @@ Tensor make(const char* op, const Shape& sizes, const TensorOptions& options) {
                                    options.device.value_or(core::thread_state().device)));
 }
 
+TensorOptions like(const Tensor& tensor) { return {.dtype = tensor.dtype(), .device = tensor.device()}; }
+
 void check_fits(const char* op, DType dtype, double value) {
   check<DTypeError>(detail::fits(dtype, value), "{}: {} does not fit into {}", op, value, dtype);
 }
@@ -115,9 +117,11 @@ std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
 }
 
 // A random in-place draw on a tensor with recorded history would make that history wrong.
-void require_no_history(const Tensor& tensor, const char* op) {
+void require_drawable(const Tensor& tensor, const char* op) {
+  require_floating(tensor, op);
   check<AutogradError>(!core::thread_state().grad_enabled || !tensor.requires_grad(),
                        "{}: the tensor requires a gradient; do this under NoGradGuard", op);
+  detail::check_writable(op, tensor.raw());
 }
 
 }  // namespace
@@ -131,25 +135,12 @@ Tensor full(const Shape& sizes, double value, const TensorOptions& options) {
 Tensor zeros(const Shape& sizes, const TensorOptions& options) { return filled("zeros", sizes, 0, options); }
 Tensor ones(const Shape& sizes, const TensorOptions& options) { return filled("ones", sizes, 1, options); }
 
-Tensor empty_like(const Tensor& tensor) {
-  return empty(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-Tensor zeros_like(const Tensor& tensor) {
-  return zeros(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-Tensor ones_like(const Tensor& tensor) {
-  return ones(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-
-Tensor full_like(const Tensor& tensor, double value) {
-  return full(tensor.shape(), value, {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-Tensor rand_like(const Tensor& tensor) {
-  return rand(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
-Tensor randn_like(const Tensor& tensor) {
-  return randn(tensor.shape(), {.dtype = tensor.dtype(), .device = tensor.device()});
-}
+Tensor empty_like(const Tensor& tensor) { return empty(tensor.shape(), like(tensor)); }
+Tensor zeros_like(const Tensor& tensor) { return zeros(tensor.shape(), like(tensor)); }
+Tensor ones_like(const Tensor& tensor) { return ones(tensor.shape(), like(tensor)); }
+Tensor full_like(const Tensor& tensor, double value) { return full(tensor.shape(), value, like(tensor)); }
+Tensor rand_like(const Tensor& tensor) { return rand(tensor.shape(), like(tensor)); }
+Tensor randn_like(const Tensor& tensor) { return randn(tensor.shape(), like(tensor)); }
 
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options) {
   check<ConfigError>(steps >= 0, "linspace: the number of steps is {}, it must not be negative", steps);
@@ -221,9 +212,7 @@ Tensor randperm(std::int64_t n) {
 }
 
 Tensor& Tensor::uniform_(double low, double high) {
-  require_floating(*this, "uniform_");
-  require_no_history(*this, "uniform_");
-  detail::check_writable("uniform_", raw());
+  require_drawable(*this, "uniform_");
   check<ConfigError>(low <= high, "uniform_: [{}, {}) is empty", low, high);
   const double largest = dtype() == DType::f64 ? DBL_MAX : dtype() == DType::f16 ? 65504 : FLT_MAX;
   check<ConfigError>(high - low <= largest, "uniform_: [{}, {}) is wider than {}", low, high, dtype());
@@ -233,9 +222,7 @@ Tensor& Tensor::uniform_(double low, double high) {
 }
 
 Tensor& Tensor::normal_(double mean, double std) {
-  require_floating(*this, "normal_");
-  require_no_history(*this, "normal_");
-  detail::check_writable("normal_", raw());
+  require_drawable(*this, "normal_");
   check<ConfigError>(std >= 0, "normal_: the standard deviation is {}", std);
   raw().storage->bump_version();
   draw(*this, kernels::Distribution::normal, mean, std);

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
-#include <tandem/core/format.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
 #include <tandem/tensor/tensor.h>

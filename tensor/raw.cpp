@@ -7,7 +7,7 @@
 #include <tandem/kernels/copy.h>
 #include <tandem/kernels/fill.h>
 #include <tandem/kernels/reduce.h>
-#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::detail {
@@ -59,14 +59,24 @@ bool fits(DType dtype, double value) {
   }
 }
 
+namespace {
+
+// Launches a kernel over its loop, which belongs to these operands, unless the loop is empty.
+template <class Kernel, int kOperands>
+void launch_over(const View& out, Kernel& kernel, Operand* const (&operands)[kOperands]) {
+  kernels::simplify(kernel.loop, operands);
+  if (kernel.loop.numel() > 0) {
+    kernels::launch(context_of(out), kernel);
+  }
+}
+
+}  // namespace
+
 void fill(const View& out, double value) {
   check<DTypeError>(fits(out.dtype, value), "fill: {} does not fit into {}", value, out.dtype);
   kernels::Fill kernel{
       .dtype = out.dtype, .loop = loop_over(out.sizes), .out = operand(out, out.sizes), .value = value};
-  kernels::simplify(kernel.loop, {&kernel.out});
-  if (kernel.loop.numel() > 0) {
-    kernels::launch(context_of(out), kernel);
-  }
+  launch_over(out, kernel, {&kernel.out});
 }
 
 namespace {
@@ -120,10 +130,7 @@ void copy(const View& out, const View& in, Accumulate accumulate) {
                        .loop = loop_over(out.sizes),
                        .out = operand(out, out.sizes),
                        .in = operand(in, out.sizes)};
-  kernels::simplify(kernel.loop, {&kernel.out, &kernel.in});
-  if (kernel.loop.numel() > 0) {
-    kernels::launch(context_of(out), kernel);
-  }
+  launch_over(out, kernel, {&kernel.out, &kernel.in});
 }
 
 void copy_without_waiting(const View& out, const View& in) {
@@ -138,23 +145,19 @@ void copy_without_waiting(const View& out, const View& in) {
   note_pinned_use(host.data(), cuda::current_stream(there.device()));
 }
 
-View on_host(const View& view) {
-  if (!on_gpu(view)) {
-    return view;
-  }
-  View host = empty_view(view.sizes, view.dtype, Device());
-  copy(host, view);
-  return host;
-}
+namespace {
 
-View contiguous(const View& view) {
-  if (view.is_contiguous()) {
-    return view;
-  }
-  View dense = empty_view(view.sizes, view.dtype, view.device());
+View dense_copy(const View& view, Device device) {
+  View dense = empty_view(view.sizes, view.dtype, device);
   copy(dense, view);
   return dense;
 }
+
+}  // namespace
+
+View on_host(const View& view) { return on_gpu(view) ? dense_copy(view, Device()) : view; }
+View contiguous(const View& view) { return view.is_contiguous() ? view : dense_copy(view, view.device()); }
+View matrix_like(const View& view) { return is_matrix_like(view) ? view : dense_copy(view, view.device()); }
 
 namespace {
 
@@ -189,10 +192,7 @@ void pointwise(kernels::PointwiseOp op, const View& out, std::initializer_list<c
   for (; count < 3; ++count) {
     kernel.in[count] = kernel.in[0];
   }
-  kernels::simplify(kernel.loop, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]});
-  if (kernel.loop.numel() > 0) {
-    kernels::launch(context_of(out), kernel);
-  }
+  launch_over(out, kernel, {&kernel.out, &kernel.in[0], &kernel.in[1], &kernel.in[2]});
 }
 
 void compare(kernels::CompareOp op, const View& out, const View& a, const View& b) {
@@ -202,10 +202,7 @@ void compare(kernels::CompareOp op, const View& out, const View& a, const View& 
                           .out = operand(out, out.sizes),
                           .a = operand(a, out.sizes),
                           .b = operand(b, out.sizes)};
-  kernels::simplify(kernel.loop, {&kernel.out, &kernel.a, &kernel.b});
-  if (kernel.loop.numel() > 0) {
-    kernels::launch(context_of(out), kernel);
-  }
+  launch_over(out, kernel, {&kernel.out, &kernel.a, &kernel.b});
 }
 
 void where(const View& out, const View& condition, const View& a, const View& b) {
@@ -215,10 +212,7 @@ void where(const View& out, const View& condition, const View& a, const View& b)
                         .condition = operand(condition, out.sizes),
                         .a = operand(a, out.sizes),
                         .b = operand(b, out.sizes)};
-  kernels::simplify(kernel.loop, {&kernel.out, &kernel.condition, &kernel.a, &kernel.b});
-  if (kernel.loop.numel() > 0) {
-    kernels::launch(context_of(out), kernel);
-  }
+  launch_over(out, kernel, {&kernel.out, &kernel.condition, &kernel.a, &kernel.b});
 }
 
 void sum_to(const View& out, const View& in, Accumulate accumulate) {
@@ -261,15 +255,6 @@ bool is_matrix_like(const View& view) {
   const auto unit = [&](int dim) { return view.strides[dim] == 1 || view.sizes[dim] == 1; };
   const auto spread = [&](int dim) { return view.strides[dim] >= view.sizes[1 - dim] || view.sizes[dim] == 1; };
   return view.is_contiguous() || (view.numel() > 0 && ((unit(1) && spread(0)) || (unit(0) && spread(1))));
-}
-
-View matrix_like(const View& view) {
-  if (is_matrix_like(view)) {
-    return view;
-  }
-  View dense = empty_view(view.sizes, view.dtype, view.device());
-  copy(dense, view);
-  return dense;
 }
 
 }  // namespace tandem::inline v0::detail

@@ -11,9 +11,7 @@ namespace {
 Shape check_channels(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, bool training) {
   const core::MessagePrefix prefix{"batch_norm"};
   check_floating("batch_norm", x);
-  if (x.dim() < 2) [[unlikely]] {
-    fail<ShapeError>("{}the input must be [batch, channels, ...], got {}", prefix, x.shape());
-  }
+  check<ShapeError>(x.dim() >= 2, "{}the input must be [batch, channels, ...], got {}", prefix, x.shape());
   const Shape channels{x.shape()[1]};
   check<ConfigError>(running_mean.defined() == running_var.defined(),
                      "{}running_mean and running_var go together: give both or none", prefix);
@@ -69,23 +67,13 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
     variance.storage->bump_version();
   }
   return record("batch_norm", std::move(out), {&x, &weight, &bias}, [&] {
-    const bool keeps_x = (training && x.requires_grad()) || needs_gradient(weight);
-    const bool keeps_weight = x.requires_grad() && weight.defined();
-    return [in = keeps_x ? Saved(in) : Saved(), weight = keeps_weight ? Saved(weight) : Saved(),
-            statistics = Saved(statistics), around, training, keeps_x, keeps_weight](Gradients& g) {
-      const View factor = keeps_weight ? detail::contiguous(weight.get(g)) : View();
-      launch_gradients(g, kernels::BatchNormGrad{.dtype = g.output().dtype,
-                                                 .training = training,
-                                                 .outer = around.outer,
-                                                 .channels = around.size,
-                                                 .inner = around.inner,
-                                                 .grad = nullptr,
-                                                 .in = keeps_x ? in.get(g).data() : nullptr,
-                                                 .weight = data_of(factor),
-                                                 .statistics = statistics_of(statistics.get(g)),
-                                                 .in_grad = nullptr,
-                                                 .weight_grad = nullptr,
-                                                 .bias_grad = nullptr});
+    return [saved = SavedNorm(x, in, weight, statistics, training), around, training](Gradients& g) {
+      kernels::BatchNormGrad kernel{};
+      kernel.training = training;
+      kernel.outer = around.outer;
+      kernel.channels = around.size;
+      kernel.inner = around.inner;
+      saved.launch(g, kernel);
     };
   });
 }

@@ -49,4 +49,43 @@ struct AroundDim {
   }
 };
 
+/// The elements of an optional tensor in one dense piece; undefined without the tensor.
+inline View dense(const Tensor& tensor) { return tensor.defined() ? detail::contiguous(tensor.raw()) : View(); }
+/// A pointer for a kernel; null for an undefined view.
+inline void* data_of(const View& view) { return view.defined() ? view.data() : nullptr; }
+
+// ---- ops that overwrite their first operand: inplace.cpp ----
+
+/// Throws unless `target` is writable and can hold the op's result, which has dtype `result`.
+void check_in_place(const char* op, const Tensor& target, DType result);
+/// Throws AutogradError unless recording an in-place change of `target` gives correct gradients.
+void check_recordable(const char* op, const Tensor& target);
+/// Gives `target` the elements and history of `value`, which was just computed from it. check_recordable() must have
+/// passed for `target`.
+void take_over(Tensor& target, const Tensor& value);
+
+// ---- indices that several families share: index.cpp ----
+
+/// Requires a dense i64 `index`. Throws ValueError naming the first element outside [0, end) and its position. On a GPU
+/// the kernels that use the index check it later; they receive `op` for the message.
+void check_in_range(const char* op, const View& index, std::int64_t end);
+
+/// out[o, index[i], :] += in[o, i, :] in the order of i, for a dense `out` seen as [outer, size, inner]. `index` is
+/// dense i64 and in range; index `skip` adds nothing. 16-bit sums are rounded once.
+void index_add_to(const View& out, const AroundDim& around, const View& index, const View& in, const char* op,
+                  std::int64_t skip = -1);
+
+/// out[..., index[p], ...] += source[p] along `dim`, for every position p of `index` (i64, in range), which covers a
+/// part of `source` or all of it. `out` must not overlap the other views. 16-bit sums are rounded once.
+void scatter_add_to(const View& out, int dim, const View& index, const View& source, const char* op = "scatter_add");
+
+// ---- a ReLU before a product or after linear(), for relu(): linear.cpp ----
+
+/// Overwrites x with relu(x) and lets the node of linear() do the ReLU's part of the backward pass. Does nothing and
+/// returns false unless x is the only handle to a result of linear() that nothing else uses and that has not changed.
+bool join_relu(const Tensor& x);
+/// Lets a product that takes `result` as its input write 0 into the gradient of `result` wherever the ReLU is off.
+/// `result` is the result of a ReLU whose backward reads Gradients::is_as_noted().
+void let_products_mask(const Tensor& result);
+
 }  // namespace tandem::inline v0::autograd

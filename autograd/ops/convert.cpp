@@ -1,5 +1,5 @@
 #include <tandem/autograd/ops/common.h>
-#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/cuda_allocator.h>
 
 // Copies to another dtype, to another device, or to dense memory.
 

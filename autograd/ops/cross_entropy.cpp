@@ -54,7 +54,7 @@ kernels::ClassTarget class_target(bool probabilities, const View& target, const 
 }
 
 // The loss of logits and probabilities whose last dimension holds the classes.
-Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, const std::optional<View>& weight,
+Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, const View& weight,
                const CrossEntropyLossOptions& options) {
   const View x = detail::contiguous(logits.raw());
   const View y = detail::contiguous(target.raw());
@@ -141,11 +141,10 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const bool probabilities = check_target(logits, target, options);
-  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) [[unlikely]] {
-    fail<ConfigError>("{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kNames.op},
-                      options.label_smoothing);
-  }
-  const std::optional<View> weight = class_weight(kNames, logits, options.weight);
+  check<ConfigError>(options.label_smoothing >= 0 && options.label_smoothing <= 1,
+                     "{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kNames.op},
+                     options.label_smoothing);
+  const View weight = class_weight(kNames, logits, options.weight);
   if (logits.dim() <= 2) {
     return of_rows(logits, target, probabilities, weight, options);
   }

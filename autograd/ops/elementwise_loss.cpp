@@ -27,17 +27,15 @@ struct How {
 void check_pair(LossNames names, const Tensor& input, const Tensor& target) {
   check_floating(names.op, input);
   check_same_kind(names.op, input, target);
-  if (!(input.shape() == target.shape())) [[unlikely]] {
-    fail<ShapeError>("{}{} {} and target {} differ{}", MessagePrefix{names.op}, names.input, input.shape(),
-                     target.shape(),
-                     input.numel() == target.numel() ? "; reshape one (y.reshape({-1, 1}) for a column)" : "");
-  }
+  check<ShapeError>(input.shape() == target.shape(), "{}{} {} and target {} differ{}", MessagePrefix{names.op},
+                    names.input, input.shape(), target.shape(),
+                    input.numel() == target.numel() ? "; reshape one (y.reshape({-1, 1}) for a column)" : "");
 }
 
-// The weight of each input element as a dense view, if a weight is given.
-std::optional<View> spread(LossNames names, const char* what, const Tensor& input, const Tensor* weight) {
+// The weight of each input element as a dense view; undefined if no weight is given.
+View spread(LossNames names, const char* what, const Tensor& input, const Tensor* weight) {
   if (weight == nullptr || !weight->defined()) {
-    return std::nullopt;
+    return {};
   }
   const Shape& sizes = input.shape();
   const Shape& from = weight->shape();
@@ -74,8 +72,8 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
   check_pair(names, input, target);
   const View x = detail::contiguous(input.raw());
   const View t = detail::contiguous(target.raw());
-  const std::optional<View> weight = spread(names, "weight", input, how.weight);
-  const std::optional<View> pos_weight = spread(names, "pos_weight", input, how.pos_weight);
+  const View weight = spread(names, "weight", input, how.weight);
+  const View pos_weight = spread(names, "pos_weight", input, how.pos_weight);
   const bool per_element = how.reduction == Reduction::none;
   const std::int64_t count = x.numel();
   const double scale = scale_of(how.reduction, count);

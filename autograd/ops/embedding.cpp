@@ -1,4 +1,4 @@
-#include <tandem/autograd/ops/indexing.h>
+#include <tandem/autograd/ops/common.h>
 #include <tandem/kernels/index.h>
 
 namespace tandem::inline v0 {
@@ -23,13 +23,10 @@ void check_embedding(const Tensor& indices, const Tensor& weight) {
     fail<DTypeError>("{}indices must be i64 or i32, got {}; convert with .to(DType::i64)", prefix, indices.dtype());
   }
   check_floating("embedding", weight);
-  if (weight.dim() != 2) [[unlikely]] {
-    fail<ShapeError>("{}the weight must be [rows, dim], got {}", prefix, weight.shape());
-  }
-  if (!(indices.device() == weight.device())) [[unlikely]] {
-    fail<DeviceError>("{}indices are on {}, the weight on {}. Move the indices: x.to(\"{}\")", prefix, indices.device(),
-                      weight.device(), weight.device());
-  }
+  check<ShapeError>(weight.dim() == 2, "{}the weight must be [rows, dim], got {}", prefix, weight.shape());
+  check<DeviceError>(indices.device() == weight.device(),
+                     "{}indices are on {}, the weight on {}. Move the indices: x.to(\"{}\")", prefix, indices.device(),
+                     weight.device(), weight.device());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include <tandem/autograd/ops/indexing.h>
+#include <tandem/autograd/ops/common.h>
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include <tandem/autograd/ops/inplace.h>
+#include <tandem/autograd/ops/common.h>
 
 #include <string>
 

@@ -37,21 +37,11 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                                                              .statistics = statistics_of(statistics),
                                                              .out = out.data()});
   return record("layer_norm", std::move(out), {&x, &weight, &bias}, [&] {
-    const bool keeps_x = x.requires_grad() || needs_gradient(weight);
-    const bool keeps_weight = x.requires_grad() && weight.defined();
-    return [in = keeps_x ? Saved(in) : Saved(), weight = keeps_weight ? Saved(weight) : Saved(),
-            statistics = Saved(statistics), rows, size, keeps_x, keeps_weight](Gradients& g) {
-      const View factor = keeps_weight ? detail::contiguous(weight.get(g)) : View();
-      launch_gradients(g, kernels::LayerNormGrad{.dtype = g.output().dtype,
-                                                 .rows = rows,
-                                                 .size = size,
-                                                 .grad = nullptr,
-                                                 .in = keeps_x ? in.get(g).data() : nullptr,
-                                                 .weight = data_of(factor),
-                                                 .statistics = statistics_of(statistics.get(g)),
-                                                 .in_grad = nullptr,
-                                                 .weight_grad = nullptr,
-                                                 .bias_grad = nullptr});
+    return [saved = SavedNorm(x, in, weight, statistics), rows, size](Gradients& g) {
+      kernels::LayerNormGrad kernel{};
+      kernel.rows = rows;
+      kernel.size = size;
+      saved.launch(g, kernel);
     };
   });
 }

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include <tandem/autograd/ops/common.h>
-#include <tandem/autograd/ops/matrix.h>
+#include <tandem/autograd/ops/matmul.h>
 
 // A layer, and the ReLU that may follow it. linear_relu() computes both in one pass. relu(linear(...)) overwrites the
 // result of linear() and joins its node. In the backward pass, the ReLU has left a note on its result: the next layer
@@ -190,7 +190,7 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   check_linear(x, weight, bias);
   const View in = as_rows(x.raw());
   const View w = detail::matrix_like(weight.raw());
-  const View b = bias.defined() ? detail::contiguous(bias.raw()) : View();
+  const View b = dense(bias);
   Shape sizes = x.shape();
   sizes[sizes.ndim() - 1] = w.sizes[0];
   Tensor result(detail::empty_view(sizes, in.dtype, in.device()));
@@ -202,9 +202,8 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   if (relu && fuses) {
     bits = detail::empty_view({matrix[0], kernels::relu_bits_stride(matrix[1])}, DType::u8, out.device());
   }
-  multiply(
-      *detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
-      {.bias = b.defined() ? b.data() : nullptr, .relu = relu, .relu_bits = bits.defined() ? bits.data() : nullptr});
+  multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
+           {.bias = data_of(b), .relu = relu, .relu_bits = data_of(bits)});
   if (recorded) {
     auto* const node = new LinearNode(op, x, weight, matrix, fuses);
     core::Ref<Node> owner(node);

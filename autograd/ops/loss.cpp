@@ -23,21 +23,15 @@ bool PreparedGradient::deliver(Gradients& gradients, const View& grad) {
 }
 
 void check_target_device(LossNames names, const Tensor& input, const Tensor& target) {
-  if (!(input.device() == target.device())) [[unlikely]] {
-    fail<DeviceError>("{}{} are on {}, targets on {}. Move the targets: y.to(\"{}\")", MessagePrefix{names.op},
-                      names.input, input.device(), target.device(), input.device());
-  }
+  check<DeviceError>(input.device() == target.device(), "{}{} are on {}, targets on {}. Move the targets: y.to(\"{}\")",
+                     MessagePrefix{names.op}, names.input, input.device(), target.device(), input.device());
 }
 
 void check_loss_weight(LossNames names, const char* what, const Tensor& input, const Tensor& weight) {
-  if (!(weight.device() == input.device())) [[unlikely]] {
-    fail<DeviceError>("{}{} are on {}, {} on {}; move one with .to(device)", MessagePrefix{names.op}, names.input,
-                      input.device(), what, weight.device());
-  }
-  if (weight.dtype() != input.dtype()) [[unlikely]] {
-    fail<DTypeError>("{}{} are {}, {} is {}; convert with .to(DType::{})", MessagePrefix{names.op}, names.input,
-                     input.dtype(), what, weight.dtype(), input.dtype());
-  }
+  check<DeviceError>(weight.device() == input.device(), "{}{} are on {}, {} on {}; move one with .to(device)",
+                     MessagePrefix{names.op}, names.input, input.device(), what, weight.device());
+  check<DTypeError>(weight.dtype() == input.dtype(), "{}{} are {}, {} is {}; convert with .to(DType::{})",
+                    MessagePrefix{names.op}, names.input, input.dtype(), what, weight.dtype(), input.dtype());
   if (records({&weight})) [[unlikely]] {
     fail<AutogradError>("{}{} requires a gradient, but has none here; hand in {}.detach()", MessagePrefix{names.op},
                         what, what);
@@ -56,10 +50,9 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
                     "{}targets {} of type {} have the shape of the {}: class indices are one a row (.argmax(1)); "
                     "probabilities are floating point (.to(DType::{}))",
                     MessagePrefix{names.op}, target.shape(), target.dtype(), names.input, input.dtype());
-  if (target.dtype() != DType::i64) [[unlikely]] {
-    fail<DTypeError>("{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
-                     MessagePrefix{names.op}, target.dtype());
-  }
+  check<DTypeError>(target.dtype() == DType::i64,
+                    "{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
+                    MessagePrefix{names.op}, target.dtype());
   if (sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1 || !(target.shape() == without_classes(sizes))) [[unlikely]] {
     const char* more = sizes.ndim() > 2 ? ", ..." : "";
     Shape column = sizes;  // shape of indices that keep the class dimension
@@ -102,9 +95,9 @@ void check_indices(const View& indices, const core::BadValue& bad) {
   });
 }
 
-std::optional<View> class_weight(LossNames names, const Tensor& input, const Tensor& weight) {
+View class_weight(LossNames names, const Tensor& input, const Tensor& weight) {
   if (!weight.defined()) {
-    return std::nullopt;
+    return {};
   }
   const std::int64_t classes = input.shape()[class_dim(input.shape())];
   if (!(weight.shape() == Shape{classes})) [[unlikely]] {

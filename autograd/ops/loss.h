@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include <tandem/autograd/ops/common.h>
 #include <tandem/core/bad_value.h>
@@ -36,11 +35,8 @@ core::BadValue bad_target(LossNames names, const Shape& target, std::int64_t cla
 /// Throws ValueError, filled in from `bad`, for the first index that is neither a class nor ignored. Indices on a GPU
 /// are checked by the kernels instead.
 void check_indices(const View& indices, const core::BadValue& bad);
-/// The dense [classes] weights, if given, after all checks.
-std::optional<View> class_weight(LossNames names, const Tensor& input, const Tensor& weight);
-
-/// A pointer for a kernel; null without a weight.
-inline const void* data_of(const std::optional<View>& weight) { return weight ? weight->data() : nullptr; }
+/// The dense [classes] weights after all checks; undefined if none are given.
+View class_weight(LossNames names, const Tensor& input, const Tensor& weight);
 
 /// The gradient of a loss's input that the forward pass computed in advance, for a loss whose own gradient is 1.
 class PreparedGradient {
@@ -50,7 +46,7 @@ class PreparedGradient {
   explicit PreparedGradient(const View& input) : view_(detail::empty_view(input.sizes, input.dtype, input.device())) {}
 
   /// A pointer for a kernel; null if nothing was prepared.
-  void* data() const { return view_.defined() ? view_.data() : nullptr; }
+  void* data() const { return data_of(view_); }
   /// Delivers the gradient to input 0, once: a second pass over a retained graph must compute it. Returns false if no
   /// prepared gradient is left.
   bool deliver(Gradients& gradients, const View& grad);
@@ -62,8 +58,8 @@ class PreparedGradient {
 /// A weight saved for the backward pass; takes little space in the usual case without a weight.
 class SavedWeight {
  public:
-  explicit SavedWeight(const std::optional<View>& weight)
-      : saved_(weight ? std::make_shared<const Saved>(*weight) : nullptr) {}
+  explicit SavedWeight(const View& weight)
+      : saved_(weight.defined() ? std::make_shared<const Saved>(weight) : nullptr) {}
   const void* data(const Gradients& gradients) const { return saved_ ? saved_->get(gradients).data() : nullptr; }
 
  private:

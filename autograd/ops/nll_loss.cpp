@@ -14,7 +14,7 @@ constexpr LossNames kNames{"nll_loss", "log_probs"};
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
   check_floating(kNames.op, log_probs);
   check_index_target(kNames, log_probs, target);
-  const std::optional<View> weight = class_weight(kNames, log_probs, options.weight);
+  const View weight = class_weight(kNames, log_probs, options.weight);
   const View in = detail::contiguous(log_probs.raw());
   const View indices = detail::contiguous(target.raw());
   const AroundDim around(in.sizes, class_dim(in.sizes));

@@ -13,25 +13,13 @@ inline void check_part(const char* op, const Tensor& x, const char* what, const 
   if (!part.defined()) {
     return;
   }
-  if (!(x.device() == part.device())) [[unlikely]] {
-    fail<DeviceError>("{}input is on {}, {} on {}. Move the input: x.to(\"{}\")", core::MessagePrefix{op}, x.device(),
-                      what, part.device(), part.device());
-  }
-  if (x.dtype() != part.dtype()) [[unlikely]] {
-    fail<DTypeError>("{}input is {}, {} {}. Convert the input: x.to(DType::{})", core::MessagePrefix{op}, x.dtype(),
-                     what, part.dtype(), part.dtype());
-  }
-  if (!(part.shape() == sizes)) [[unlikely]] {
-    fail<ShapeError>("{}{} {} does not fit the input {}: expected {}", core::MessagePrefix{op}, what, part.shape(),
-                     x.shape(), sizes);
-  }
+  check<DeviceError>(x.device() == part.device(), "{}input is on {}, {} on {}. Move the input: x.to(\"{}\")",
+                     core::MessagePrefix{op}, x.device(), what, part.device(), part.device());
+  check<DTypeError>(x.dtype() == part.dtype(), "{}input is {}, {} {}. Convert the input: x.to(DType::{})",
+                    core::MessagePrefix{op}, x.dtype(), what, part.dtype(), part.dtype());
+  check<ShapeError>(part.shape() == sizes, "{}{} {} does not fit the input {}: expected {}", core::MessagePrefix{op},
+                    what, part.shape(), x.shape(), sizes);
 }
-
-inline bool needs_gradient(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
-
-inline View dense(const Tensor& tensor) { return tensor.defined() ? detail::contiguous(tensor.raw()) : View(); }
-
-inline void* data_of(const View& view) { return view.defined() ? view.data() : nullptr; }
 
 inline View statistics_view(std::int64_t count, Device device) {
   static_assert(sizeof(kernels::NormStatistics) == 2 * sizeof(double));
@@ -42,22 +30,48 @@ inline kernels::NormStatistics* statistics_of(const View& view) {
   return static_cast<kernels::NormStatistics*>(view.data());
 }
 
-/// Runs a kernel for the gradients of input (0), weight (1) and bias (2) that are asked for.
-template <class Kernel>
-void launch_gradients(Gradients& g, Kernel kernel) {
-  const View grad = detail::contiguous(g.output());
-  kernel.grad = grad.data();
-  const auto ask_for = [&](std::uint32_t i, void*& data, Accumulate& accumulate) {
-    if (g.wants(i)) {
-      const Destination to = g.destination(i);
-      data = to.view.data();
-      accumulate = to.accumulate;
+/// The values that a normalising layer keeps for its backward pass.
+class SavedNorm {
+ public:
+  /// `in` is x in one piece. `uses_in`: the gradient of x depends on x.
+  SavedNorm(const Tensor& x, const View& in, const Tensor& weight, const View& statistics, bool uses_in = true)
+      : statistics_(statistics) {
+    if ((uses_in && x.requires_grad()) || (weight.defined() && weight.requires_grad())) {
+      in_.emplace(in);
     }
-  };
-  ask_for(0, kernel.in_grad, kernel.accumulate_in);
-  ask_for(1, kernel.weight_grad, kernel.accumulate_weight);
-  ask_for(2, kernel.bias_grad, kernel.accumulate_bias);
-  kernels::launch(detail::context_of(grad), kernel);
-}
+    if (weight.defined() && x.requires_grad()) {
+      weight_.emplace(weight);
+    }
+  }
+
+  /// Runs a kernel, which has the sizes already, for the gradients of input (0), weight (1) and bias (2) that are asked
+  /// for.
+  template <class Kernel>
+  void launch(Gradients& g, Kernel kernel) const {
+    const View grad = detail::contiguous(g.output());
+    const View weight = weight_ ? detail::contiguous(weight_->get(g)) : View();
+    kernel.dtype = grad.dtype;
+    kernel.grad = grad.data();
+    kernel.in = in_ ? in_->get(g).data() : nullptr;
+    kernel.weight = data_of(weight);
+    kernel.statistics = statistics_of(statistics_.get(g));
+    const auto ask_for = [&](std::uint32_t i, void*& data, Accumulate& accumulate) {
+      if (g.wants(i)) {
+        const Destination to = g.destination(i);
+        data = to.view.data();
+        accumulate = to.accumulate;
+      }
+    };
+    ask_for(0, kernel.in_grad, kernel.accumulate_in);
+    ask_for(1, kernel.weight_grad, kernel.accumulate_weight);
+    ask_for(2, kernel.bias_grad, kernel.accumulate_bias);
+    kernels::launch(detail::context_of(grad), kernel);
+  }
+
+ private:
+  std::optional<Saved> in_;
+  std::optional<Saved> weight_;
+  Saved statistics_;
+};
 
 }  // namespace tandem::inline v0::autograd

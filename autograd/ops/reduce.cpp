@@ -1,5 +1,4 @@
 #include <tandem/autograd/ops/common.h>
-#include <tandem/autograd/ops/indexing.h>
 #include <tandem/kernels/reduce.h>
 
 // Reductions.

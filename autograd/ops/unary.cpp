@@ -1,8 +1,7 @@
 #include <cmath>
 #include <utility>
 
-#include <tandem/autograd/ops/inplace.h>
-#include <tandem/autograd/ops/matrix.h>
+#include <tandem/autograd/ops/common.h>
 
 // Elementwise functions of one tensor.
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <tandem/core/dtype.h>
-#include <tandem/telemetry/fields.h>
+#include <tandem/telemetry/run_folder.h>
 
 #include "gpu/measure.h"
 

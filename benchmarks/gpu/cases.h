@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <tandem/core/dtype.h>
-#include <tandem/telemetry/fields.h>
+#include <tandem/telemetry/run_folder.h>
 
 #include "step/problem.h"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/precision.h>
+#include <tandem/kernels/matmul_tuning.h>
 #include <tandem/tandem.h>
 
 #include "gpu/bench.h"

@@ -127,11 +127,11 @@ void register_all() {
 }  // namespace
 }  // namespace tandem::parallel
 
-// usage: comm_bench --backend gloo [rounds]; see over_gloo.h.
+// usage: comm_bench --backend gloo [ROUNDS [FOLDER]]; see over_gloo.h.
 int main(int argc, char** argv) {
   if (argc > 2 && std::string_view(argv[1]) == "--backend" && std::string_view(argv[2]) == "gloo") {
 #if defined(TANDEM_BENCH_GLOO)
-    return tandem::parallel::bench_over_gloo(argc > 3 ? std::atoi(argv[3]) : 15);
+    return tandem::parallel::bench_over_gloo(argc > 3 ? std::atoi(argv[3]) : 15, argc > 4 ? argv[4] : "");
 #else
     std::fputs("comm_bench: built without Gloo: apt-get install libgloo-dev\n", stderr);
     return 1;

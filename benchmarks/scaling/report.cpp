@@ -10,7 +10,7 @@
 #include <tandem/core/isa.h>
 #include <tandem/telemetry/curves.h>
 
-#include "command_line/machine.h"
+#include "command_line/program.h"
 #include "step/measure.h"
 
 namespace bench::scaling {

@@ -13,7 +13,6 @@
 #include <tandem/core/thread_pool.h>
 
 #include "command_line/command_line.h"
-#include "command_line/machine.h"
 #include "command_line/program.h"
 #include "step/measure.h"
 #include "step/options.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/optim/optimizer.h>
 
 #include "step/problem.h"

@@ -1,8 +1,15 @@
 #include <tandem/core/cuda/runtime.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
+#include <cstdlib>
+#include <cstring>
 #include <string>
+#include <thread>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
@@ -86,6 +93,102 @@ GpuScope::~GpuScope() {
   if (saved_ >= 0) {
     cudaSetDevice(saved_);
   }
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// A wait spins for kSpin, as CUDA's own waits do, because sleeping would delay a short wait by about 50 us. After that,
+// a wait naps for a hundredth of its duration so far and so ends at most that much late.
+constexpr Clock::duration kSpin = std::chrono::milliseconds(10);
+constexpr Clock::duration kLongestNap = std::chrono::milliseconds(10);
+
+Seconds limit_from_environment() {
+  const char* text = std::getenv("TANDEM_GPU_TIMEOUT");
+  if (text == nullptr) {
+    return Seconds(600);
+  }
+  double seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, seconds);
+  check<ConfigError>(error == std::errc() && stop == end && std::isfinite(seconds) && seconds >= 0,
+                     "TANDEM_GPU_TIMEOUT='{}': expected a number of seconds, 0 for no limit", text);
+  return Seconds(seconds);
+}
+
+// `handle` is the stream or event that query() found unfinished.
+template <class Query>
+void wait(int gpu, const char* kind, const void* const& handle, const char* call, const Query& query) {
+  static const Seconds limit = limit_from_environment();
+  cudaError_t status = query();
+  if (status != cudaErrorNotReady) [[likely]] {
+    return require(status, call);
+  }
+  const Clock::time_point begin = Clock::now();
+  while ((status = query()) == cudaErrorNotReady) {
+    const Clock::duration lasted = Clock::now() - begin;
+    if (limit.count() > 0 && lasted > limit) {
+      cudaGetLastError();
+      fail<DeviceError>(
+          "{}: cuda:{} is not done after {} s, on its {} {}; the last launches of this thread: {}. A kernel may never "
+          "end, or the work may wait for an event or a program that never comes: end this process, and see by "
+          "nvidia-smi what the GPU does. TANDEM_GPU_TIMEOUT=<seconds> sets how long to wait, 0 for ever",
+          call, gpu, limit.count(), kind, handle, last_launches());
+    }
+    if (lasted > kSpin) {
+      std::this_thread::sleep_for(std::min(lasted / 100, kLongestNap));
+    }
+  }
+  cudaGetLastError();  // cudaErrorNotReady is no failure, but CUDA stores it as the last error
+  require(status, call);
+}
+
+}  // namespace
+
+void QueuedWork::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+
+QueuedWork::Busy QueuedWork::end_of(int gpu, CUstream_st* stream) {
+  const GpuScope scope(gpu);
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  Busy busy{stream, {event, {}}};
+  require(cudaEventRecord(event, stream), "cudaEventRecord");
+  return busy;
+}
+
+// A stream that other threads keep filling never becomes idle. Each busy stream therefore gets an event at the end of
+// its current work.
+QueuedWork::QueuedWork(int gpu, std::span<CUstream_st* const> streams, const char* call) : gpu_(gpu), call_(call) {
+  for (CUstream_st* stream : streams) {
+    if (const cudaError_t status = cudaStreamQuery(stream); status != cudaErrorNotReady) {
+      require(status, call);
+    } else {
+      cudaGetLastError();
+      busy_.push_back(end_of(gpu, stream));
+    }
+  }
+}
+
+void QueuedWork::wait() {
+  const void* at_work = nullptr;
+  cuda::wait(gpu_, "stream", at_work, call_, [&] {
+    while (!busy_.empty()) {
+      if (const cudaError_t status = cudaEventQuery(busy_.back().end.get()); status != cudaSuccess) {
+        at_work = busy_.back().stream;
+        return status;
+      }
+      busy_.pop_back();
+    }
+    return cudaSuccess;
+  });
+}
+
+void wait_for(int gpu, CUstream_st* stream, const char* call) { QueuedWork(gpu, std::span(&stream, 1), call).wait(); }
+
+void wait_for(int gpu, CUevent_st* event, const char* call) {
+  wait(gpu, "event", event, call, [=] { return cudaEventQuery(event); });
 }
 
 }  // namespace tandem::inline v0::cuda

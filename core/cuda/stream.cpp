@@ -7,7 +7,6 @@
 #include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
-#include <tandem/core/cuda/wait.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0::cuda {

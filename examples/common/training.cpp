@@ -15,11 +15,11 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/loader.h>
 #include <tandem/graph/capture.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/sgd.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/join.h>
 #include <tandem/telemetry/progress.h>

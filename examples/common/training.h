@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <tandem/data/dataset.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/optim/optimizer.h>
 #include <tandem/parallel/data_parallel/data_parallel.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>

@@ -10,7 +10,8 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
-#include <tandem/data/convert.h>
+#include <tandem/data/csv.h>
+#include <tandem/data/idx.h>
 
 namespace example {
 

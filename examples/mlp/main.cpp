@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/data/standardizer.h>
+#include <tandem/data/preprocessing.h>
 #include <tandem/tandem.h>
 #include <tandem/telemetry/curves.h>
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/data/standardizer.h>
+#include <tandem/data/preprocessing.h>
 #include <tandem/tandem.h>
 #include <tandem/telemetry/curves.h>
 

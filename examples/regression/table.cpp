@@ -12,10 +12,9 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/data/categories.h>
-#include <tandem/data/convert.h>
+#include <tandem/data/csv.h>
 #include <tandem/data/dataset.h>
-#include <tandem/data/imputer.h>
-#include <tandem/data/standardizer.h>
+#include <tandem/data/preprocessing.h>
 #include <tandem/tensor/factories.h>
 
 namespace example {

@@ -11,10 +11,8 @@ namespace tandem::inline v0::kernels {
 void run(OnCpu, Context& context, const SquaredNorm& kernel) {
   core::dispatch_floating(kernel.dtype, "clip_grad_norm_", [&]<class T>() {
     const T* values = static_cast<const T*>(kernel.values);
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    const double before = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
+    const auto part = [&](std::int64_t begin, std::int64_t end) {
       constexpr int kLanes = 8;
       double lanes[kLanes] = {};
       for (std::int64_t i = begin; i < end; i += kLanes) {
@@ -27,13 +25,9 @@ void run(OnCpu, Context& context, const SquaredNorm& kernel) {
       for (const double lane : lanes) {
         sum += lane;
       }
-      partial[begin / cpu::kElementChunk] = sum;
-    });
-    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total += partial[chunk];
-    }
-    *kernel.total = total;
+      return sum;
+    };
+    *kernel.total = cpu::join_chunks(context.scratch, kernel.count, cpu::kElementChunk, before, part);
   });
 }
 
@@ -44,22 +38,16 @@ void run(OnCpu, Context& context, const PowerNorm& kernel) {
     const auto join = [largest](double a, double b) {
       return !largest ? a + b : (a >= b || std::isnan(a) ? a : b);  // a NaN stays
     };
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (kernel.count + cpu::kElementChunk - 1) / cpu::kElementChunk;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
-    core::parallel_for(kernel.count, cpu::kElementChunk, [&](std::int64_t begin, std::int64_t end) {
+    const double before = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
+    const auto part = [&](std::int64_t begin, std::int64_t end) {
       double total = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         const double value = std::abs(static_cast<double>(values[i]));
         total = join(total, largest || kernel.power == 1 ? value : std::pow(value, kernel.power));
       }
-      partial[begin / cpu::kElementChunk] = total;
-    });
-    double total = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total = join(total, partial[chunk]);
-    }
-    *kernel.total = total;
+      return total;
+    };
+    *kernel.total = cpu::join_chunks(context.scratch, kernel.count, cpu::kElementChunk, before, part, join);
   });
 }
 

@@ -5,7 +5,6 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/combine.h>
-#include <tandem/kernels/combine_formulas.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -97,12 +97,7 @@ void run(OnCpu, Context&, const Compare& kernel) {
 }
 
 void run(OnCpu, Context&, const Where& kernel) {
-  switch (kernel.item_size) {
-    case 1: return select<std::uint8_t>(kernel);
-    case 2: return select<std::uint16_t>(kernel);
-    case 4: return select<std::uint32_t>(kernel);
-    case 8: return select<std::uint64_t>(kernel);
-  }
+  for_item(kernel.item_size, [&]<class Item>() { select<Item>(kernel); });
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -14,16 +14,7 @@ namespace {
 // Calls body.operator()<op, T>() for the kernel's op and dtype.
 template <class Kernel, class Body>
 void dispatch(const Kernel& kernel, Body&& body) {
-  core::dispatch_floating(kernel.dtype, Kernel::kName, [&]<class T>() {
-    switch (kernel.op) {
-      case LossOp::squared: return body.template operator()<LossOp::squared, T>();
-      case LossOp::absolute: return body.template operator()<LossOp::absolute, T>();
-      case LossOp::smooth_l1: return body.template operator()<LossOp::smooth_l1, T>();
-      case LossOp::huber: return body.template operator()<LossOp::huber, T>();
-      case LossOp::binary: return body.template operator()<LossOp::binary, T>();
-      case LossOp::binary_logits: return body.template operator()<LossOp::binary_logits, T>();
-    }
-  });
+  core::dispatch_floating(kernel.dtype, Kernel::kName, [&]<class T>() { for_loss<T>(kernel.op, body); });
 }
 
 constexpr std::int64_t chunk_of(LossOp op) { return of_difference(op) ? cpu::kElementChunk : cpu::kExponentialChunk; }
@@ -105,26 +96,19 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
       });
       return;
     }
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (kernel.count + kChunk - 1) / kChunk;
-    auto* partial = context.scratch.allocate_array<double>(static_cast<std::size_t>(chunks));
-    core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
-      double& sum = partial[begin / kChunk];
-      if (T* gradient = static_cast<T*>(kernel.input_grad); gradient != nullptr) {
-        const auto scale = static_cast<ComputeType<T>>(kernel.scale);
-        sum = sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t i = first; i < last; ++i) {
-            gradient[i] = T(elements.input_grad(i) * scale);
+    T* gradient = static_cast<T*>(kernel.input_grad);
+    const auto scale = static_cast<ComputeType<T>>(kernel.scale);
+    const double total =
+        cpu::join_chunks(context.scratch, kernel.count, kChunk, 0.0, [&](std::int64_t begin, std::int64_t end) {
+          if (gradient == nullptr) {
+            return sum_of_losses(elements, begin, end, [](std::int64_t, std::int64_t) {});
           }
+          return sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t i = first; i < last; ++i) {
+              gradient[i] = T(elements.input_grad(i) * scale);
+            }
+          });
         });
-      } else {
-        sum = sum_of_losses(elements, begin, end, [](std::int64_t, std::int64_t) {});
-      }
-    });
-    double total = 0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total += partial[chunk];
-    }
     *loss = T(static_cast<ComputeType<T>>(total * kernel.scale));
   });
 }

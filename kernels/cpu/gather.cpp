@@ -54,12 +54,7 @@ void scatter_add(const ScatterAdd& kernel) {
 }  // namespace
 
 void run(OnCpu, Context&, const Gather& kernel) {
-  switch (kernel.item_size) {
-    case 1: return gather<std::uint8_t>(kernel);
-    case 2: return gather<std::uint16_t>(kernel);
-    case 4: return gather<std::uint32_t>(kernel);
-    case 8: return gather<std::uint64_t>(kernel);
-  }
+  for_item(kernel.item_size, [&]<class Item>() { gather<Item>(kernel); });
 }
 
 void run(OnCpu, Context&, const ScatterAdd& kernel) {

@@ -5,7 +5,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
-#include <tandem/kernels/grad_scale_formulas.h>
+#include <tandem/kernels/grad_scale.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/loop.h>
+#include <tandem/kernels/scratch.h>
 
 // How CPU kernels walk memory. Chunk sizes are constants, because results must not depend on the number of threads.
 
@@ -32,8 +35,17 @@ inline constexpr std::int64_t kExponentialChunk = 8192;
 /// Rows per chunk, if each of their elements takes an exponential.
 inline std::int64_t exponential_rows(std::int64_t row_size) noexcept { return 1 + kExponentialChunk / (row_size + 1); }
 
-/// Size of the dimension that the rows of a Loop run along.
-inline std::int64_t inner_size(const Loop& loop) noexcept { return loop.sizes[loop.ndim - 1]; }
+/// Joins part(begin, end) of all chunks of `count` elements to `first`, in the order of the chunks.
+template <class T, class Part, class Join = std::plus<>>
+T join_chunks(ScratchArena& scratch, std::int64_t count, std::int64_t chunk, T first, const Part& part,
+              const Join& join = {}) {
+  const ScratchScope scope(scratch);
+  const std::int64_t chunks = (count + chunk - 1) / chunk;
+  T* parts = scratch.allocate_array<T>(static_cast<std::size_t>(chunks));
+  core::parallel_for(count, chunk,
+                     [&](std::int64_t begin, std::int64_t end) { parts[begin / chunk] = part(begin, end); });
+  return std::accumulate(parts, parts + chunks, first, join);
+}
 
 /// The operand with its strides in bytes, so that rows of different types can be walked as std::byte.
 inline Operand in_bytes(Operand operand, std::size_t item_size) noexcept {

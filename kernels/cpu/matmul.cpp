@@ -7,7 +7,6 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/gemm.h>
-#include <tandem/kernels/matmul_sums.h>
 
 namespace tandem::inline v0::kernels {
 

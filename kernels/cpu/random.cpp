@@ -2,7 +2,6 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/random_formulas.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -143,16 +143,10 @@ void sum(Context& context, const Reduce& kernel) {
     return sum_columns<S, T>(kernel);
   }
   if (outputs == 1 && length > kSumChunk) {
-    const ScratchScope scope(context.scratch);
-    const std::int64_t chunks = (length + kSumChunk - 1) / kSumChunk;
-    auto* partial = context.scratch.allocate_array<typename S::Total>(static_cast<std::size_t>(chunks));
-    core::parallel_for(length, kSumChunk, [&](std::int64_t begin, std::int64_t end) {
-      partial[begin / kSumChunk] = sum_range<S>(kernel, kernel.in.as<const T>(), begin, end);
-    });
-    typename S::Total total = 0;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      total = wrapping_add(total, partial[chunk]);
-    }
+    const auto total = cpu::join_chunks(
+        context.scratch, length, kSumChunk, typename S::Total(0),
+        [&](std::int64_t begin, std::int64_t end) { return sum_range<S>(kernel, kernel.in.as<const T>(), begin, end); },
+        wrapping_add<typename S::Total>);
     return store<S>(kernel, kernel.out.as<typename S::Out>(), total);
   }
   const std::int64_t grain = 1 + kSumChunk / (length + 16);

@@ -1,7 +1,6 @@
 #include <type_traits>
 
 #include <tandem/kernels/combine.h>
-#include <tandem/kernels/combine_formulas.h>
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/dense.h>
 

@@ -3,7 +3,7 @@
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/launch/step.h>
 #include <tandem/kernels/cuda/patterns/dense.h>
-#include <tandem/kernels/random_formulas.h>
+#include <tandem/kernels/random.h>
 
 // Floors: dropout reads and writes an element and writes a byte; its gradient reads an element and a byte and writes an
 // element. Each thread handles pieces of 16 bytes and computes their Philox blocks itself.

@@ -1,13 +1,59 @@
-#include <tandem/kernels/cuda/elementwise_loss.h>
+#include <tandem/kernels/elementwise_loss.h>
 
+#include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/launch/fault.h>
+#include <tandem/kernels/cuda/patterns/flat.h>
 #include <tandem/kernels/cuda/patterns/sums.h>
+#include <tandem/kernels/elementwise_loss_formulas.h>
 
+// Every array is moved once, in 16-byte packs. In f32 a sum of losses moves 8 bytes per element; each loss or the
+// gradient, if written, adds 4, and so does each weight.
 // The sum of losses also writes the gradient, if it is wanted: one pass, and for up to 8192 elements one launch.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
+
+/// Arrays 0 to 5 are result, input, target, gradient, weight and pos_weight. Losses of differences have no weights.
+template <LossOp op, class T>
+struct LossArrays : flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1> {
+  using Base = flat::Arrays<T, of_difference(op) ? 4 : 6, 0b1>;
+  using C = ComputeType<T>;
+  C threshold;
+
+  template <class Kernel>
+  LossArrays(const Kernel& kernel, void* result, const void* grad)
+      : Base{{static_cast<T*>(result), flat::input<T>(kernel.input), flat::input<T>(kernel.target),
+              flat::input<T>(grad)}},
+        threshold(static_cast<C>(kernel.threshold)) {
+    if constexpr (!of_difference(op)) {
+      this->arrays[4] = flat::input<T>(kernel.weight);
+      this->arrays[5] = flat::input<T>(kernel.pos_weight);
+    }
+  }
+
+  __device__ C weight(const T (&x)[Base::kArrays]) const {
+    if constexpr (!of_difference(op)) {
+      return this->arrays[4] != nullptr ? C(x[4]) : C(1);
+    }
+    return C(1);
+  }
+  __device__ LossFactors<C> by(const T (&x)[Base::kArrays]) const {
+    if constexpr (!of_difference(op)) {
+      return {.threshold = threshold, .pos_weight = this->arrays[5] != nullptr ? C(x[5]) : C(1)};
+    }
+    return {.threshold = threshold};
+  }
+  __device__ C loss(const T (&x)[Base::kArrays]) const { return weight(x) * kernels::loss<op, C>(x[1], x[2], by(x)); }
+  __device__ C input_grad(const T (&x)[Base::kArrays]) const {
+    return weight(x) * loss_input_grad<op, C>(x[1], x[2], by(x));
+  }
+  __device__ C target_grad(const T (&x)[Base::kArrays]) const {
+    return weight(x) * loss_target_grad<op, C>(x[1], x[2], by(x));
+  }
+};
+
+// ---- ElementwiseLoss ----
 
 // Target of the notes about inputs that are no probability. Only binary cross-entropy takes probabilities.
 struct Notes {
@@ -28,8 +74,8 @@ __device__ void check(const Notes& notes, C x, std::int64_t i) {
 }
 
 template <LossOp op, class T>
-struct EachLoss : gpu::LossArrays<op, T> {
-  using Arrays = gpu::LossArrays<op, T>;
+struct EachLoss : LossArrays<op, T> {
+  using Arrays = LossArrays<op, T>;
   Notes notes;
 
   __device__ bool reads(int k) const { return k != 0 && this->arrays[k] != nullptr; }
@@ -45,8 +91,8 @@ struct Total {
 };
 
 template <LossOp op, class T>
-struct LossSum : gpu::LossArrays<op, T> {
-  using Arrays = gpu::LossArrays<op, T>;
+struct LossSum : LossArrays<op, T> {
+  using Arrays = LossArrays<op, T>;
   Notes notes;
   ComputeType<T> scale;
 
@@ -69,11 +115,39 @@ struct Finish {
   __device__ void operator()(double total) const { *loss = T(static_cast<ComputeType<T>>(total * scale)); }
 };
 
+// ---- ElementwiseLossGrad ----
+
+template <LossOp op, class T>
+struct LossGradient : LossArrays<op, T> {
+  using Arrays = LossArrays<op, T>;
+  using C = ComputeType<T>;
+  const T* one_grad;  // shared by all losses; null if each has its own
+  C scale;
+  bool of_target, accumulate;
+
+  __device__ bool reads(int k) const { return (k != 0 || accumulate) && this->arrays[k] != nullptr; }
+  __device__ C factors() const { return one_grad != nullptr ? *one_grad * scale : C(0); }
+  __device__ void update(C& by, T (&x)[Arrays::kArrays], std::int64_t) const {
+    const C g = one_grad != nullptr ? by : x[3] * scale;
+    const C value = (of_target ? this->target_grad(x) : this->input_grad(x)) * g;
+    x[0] = T(accumulate ? x[0] + value : value);
+  }
+};
+
+// Moves 8 bytes per element. In the usual case of a loss whose gradient is 1 it moves nothing: the launch ends at once.
+struct Rescale : flat::Arrays<float, 1, 0b1> {
+  const float* grad;
+
+  __device__ float factors() const { return *grad; }
+  __device__ bool idle(float g) const { return g == 1; }
+  __device__ void update(float& g, float (&x)[1], std::int64_t) const { x[0] *= g; }
+};
+
 }  // namespace
 
 void run(OnCuda, Context& context, const ElementwiseLoss& kernel) {
   const Queue queue(context);
-  gpu::for_loss(kernel, [&]<LossOp op, class T>() {
+  const auto body = [&]<LossOp op, class T>() {
     if (kernel.loss_per_element) {
       const EachLoss<op, T> each{{kernel, kernel.loss, nullptr}, Notes(queue)};
       return flat::for_each(queue, ElementwiseLoss::kName, each, kernel.count);
@@ -82,7 +156,26 @@ void run(OnCuda, Context& context, const ElementwiseLoss& kernel) {
         {kernel, kernel.input_grad, nullptr}, Notes(queue), static_cast<ComputeType<T>>(kernel.scale)};
     sums::of_elements<Plus>(queue, ElementwiseLoss::kName, sum, kernel.count,
                             Finish<T>{static_cast<T*>(kernel.loss), kernel.scale});
-  });
+  };
+  for_floating(kernel.dtype, [&]<class T>() { for_loss<T>(kernel.op, body); });
+}
+
+void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel) {
+  const Queue queue(context);
+  const auto body = [&]<LossOp op, class T>() {
+    const LossGradient<op, T> gradient{{kernel, kernel.result, kernel.loss_per_element ? kernel.grad : nullptr},
+                                       kernel.loss_per_element ? nullptr : static_cast<const T*>(kernel.grad),
+                                       static_cast<ComputeType<T>>(kernel.scale),
+                                       kernel.of_target,
+                                       kernel.accumulate == Accumulate::yes};
+    flat::for_each(queue, ElementwiseLossGrad::kName, gradient, kernel.count);
+  };
+  for_floating(kernel.dtype, [&]<class T>() { for_loss<T>(kernel.op, body); });
+}
+
+void run(OnCuda, Context& context, const RescaleGradient& kernel) {
+  const Queue queue(context);
+  flat::for_each(queue, RescaleGradient::kName, Rescale{{{kernel.gradient}}, kernel.grad}, kernel.count);
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -1,11 +1,10 @@
-#include <bit>
+#include <cstring>
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/dense.h>
 #include <tandem/kernels/cuda/patterns/elementwise.h>
 #include <tandem/kernels/fill.h>
 #include <tandem/kernels/math.h>
-#include <tandem/kernels/rounding.h>
 
 // Floor: one element is written. Fill uses the element-wise walker and moves bits. Arange and linspace are dense and
 // have a piece of 16 bytes per thread.
@@ -15,49 +14,10 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 template <class Item>
-struct FillFunctor {
-  static constexpr int kOperands = 1;
-  static constexpr int kBytes = sizeof(Item);
-
-  Item* out;
+struct Constant {
   Item value;
 
-  const void* data(int) const { return out; }
-  int size(int) const { return sizeof(Item); }
-  FillFunctor advanced(const std::int64_t* offsets) const { return {out + offsets[0], value}; }
-
-  template <int V>
-  struct Values {};
-  template <int V>
-  __device__ void load(Values<V>&, const std::int64_t*, const bool*) const {}
-  template <int V>
-  __device__ void store(const Values<V>&, const std::int64_t* offsets) const {
-    Pack<Item, V> result;
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      result.values[i] = value;
-    }
-    *reinterpret_cast<Pack<Item, V>*>(out + offsets[0]) = result;
-  }
-};
-
-template <int kSize>
-struct ItemOf;
-template <>
-struct ItemOf<1> {
-  using type = std::uint8_t;
-};
-template <>
-struct ItemOf<2> {
-  using type = std::uint16_t;
-};
-template <>
-struct ItemOf<4> {
-  using type = std::uint32_t;
-};
-template <>
-struct ItemOf<8> {
-  using type = std::uint64_t;
+  __device__ Item operator()() const { return value; }
 };
 
 /// Counts up from `start` to position `half`, then down from `end`, which is at position `last`.
@@ -93,11 +53,13 @@ void run(OnCuda, Context& context, const Fill& kernel) {
     return;
   }
   const Queue queue(context);
+  std::uint64_t bits = 0;
   for_any(kernel.dtype, [&]<class T>() {
-    using Item = typename ItemOf<sizeof(T)>::type;
-    for_each(queue, Fill::kName,
-             FillFunctor<Item>{kernel.out.as<Item>(), std::bit_cast<Item>(convert<T>(kernel.value))}, kernel.loop,
-             {kernel.out.strides});
+    const T value = convert<T>(kernel.value);
+    std::memcpy(&bits, &value, sizeof(value));
+  });
+  for_item(static_cast<std::int64_t>(item_size(kernel.dtype)), [&]<class Item>() {
+    compute_each<Item>(queue, Fill::kName, Constant<Item>{static_cast<Item>(bits)}, kernel.loop, kernel.out);
   });
 }
 

@@ -256,12 +256,7 @@ void run(OnCuda, Context& context, const Gather& kernel) {
     return;
   }
   const Queue queue(context);
-  switch (kernel.item_size) {
-    case 1: return gather<std::uint8_t>(queue, kernel);
-    case 2: return gather<std::uint16_t>(queue, kernel);
-    case 4: return gather<std::uint32_t>(queue, kernel);
-    case 8: return gather<std::uint64_t>(queue, kernel);
-  }
+  for_item(kernel.item_size, [&]<class Item>() { gather<Item>(queue, kernel); });
 }
 
 void run(OnCuda, Context& context, const ScatterAdd& kernel) {

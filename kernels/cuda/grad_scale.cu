@@ -2,7 +2,7 @@
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/flat.h>
-#include <tandem/kernels/grad_scale_formulas.h>
+#include <tandem/kernels/grad_scale.h>
 
 // The search reads each gradient once (4 bytes per element in f32) and, when it unscales, also writes it (8). All
 // threads that find an infinity store the same value.

@@ -4,10 +4,9 @@
 #include <cstddef>
 
 #include <tandem/core/check.h>
-#include <tandem/core/precision.h>
 #include <tandem/kernels/cuda/launch/queue.h>
-#include <tandem/kernels/cuda/matmul/epilogue.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
+#include <tandem/kernels/matmul_tuning.h>
 
 namespace tandem::inline v0::kernels {
 

@@ -1,7 +1,7 @@
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/launch/step.h>
 #include <tandem/kernels/cuda/patterns/dense.h>
-#include <tandem/kernels/random_formulas.h>
+#include <tandem/kernels/random.h>
 
 // Floor: one element is written. Each thread has pieces of 16 bytes and computes their Philox blocks, so the only state
 // is a counter. An element takes two of a block's numbers, which makes fills of 16-bit types limited by arithmetic

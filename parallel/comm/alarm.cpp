@@ -17,12 +17,14 @@ CommError with_rank(const CommError& error, int rank, std::string text) {
   return CommError(std::move(text), details);
 }
 
+// The error as seen by all ranks, of which these members saw it.
 CommError in_whole(const CommError& error, const std::vector<int>& members) {
   const auto index = static_cast<std::size_t>(error.details().rank);
   return with_rank(error, index < members.size() ? members[index] : -1,
                    fmt::format("in the group of ranks {}: {}", fmt::join(members, ", "), error.what()));
 }
 
+// The error as seen by these members.
 CommError in_part(const CommError& error, const std::vector<int>& members) {
   const auto member = std::find(members.begin(), members.end(), error.details().rank);
   return with_rank(error, member == members.end() ? -1 : static_cast<int>(member - members.begin()), error.what());
@@ -32,12 +34,11 @@ CommError in_part(const CommError& error, const std::vector<int>& members) {
 
 struct Alarm::State {
   std::mutex mutex;
-  std::condition_variable rang;
+  std::condition_variable changed;
   std::optional<CommError> cause;
   std::map<std::uint64_t, Listener> listeners;
   std::uint64_t last_number = 0;
   bool calling = false;  // listeners are running
-  std::condition_variable called;
 };
 
 Alarm::Alarm() : state_(std::make_shared<State>()) {}
@@ -63,7 +64,7 @@ Alarm::Subscription::~Subscription() {
   }
   std::unique_lock lock(state_->mutex);
   state_->listeners.erase(number_);
-  state_->called.wait(lock, [&] { return !state_->calling; });
+  state_->changed.wait(lock, [&] { return !state_->calling; });
 }
 
 void Alarm::ring_here(const CommError& cause) noexcept {
@@ -76,13 +77,13 @@ void Alarm::ring_here(const CommError& cause) noexcept {
   listeners.swap(state_->listeners);
   state_->calling = true;
   lock.unlock();
-  state_->rang.notify_all();
+  state_->changed.notify_all();
   for (const auto& [number, listener] : listeners) {
     listener(cause);
   }
   lock.lock();
   state_->calling = false;
-  state_->called.notify_all();
+  state_->changed.notify_all();
 }
 
 std::optional<CommError> Alarm::cause() const {
@@ -92,7 +93,7 @@ std::optional<CommError> Alarm::cause() const {
 
 std::optional<CommError> Alarm::wait_for(std::chrono::milliseconds timeout) const {
   std::unique_lock lock(state_->mutex);
-  state_->rang.wait_for(lock, timeout, [&] { return state_->cause.has_value(); });
+  state_->changed.wait_for(lock, timeout, [&] { return state_->cause.has_value(); });
   return state_->cause;
 }
 

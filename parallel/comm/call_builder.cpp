@@ -54,13 +54,12 @@ void CallBuilder::set_op(ReduceOp op) {
 
 void CallBuilder::reads(const Tensor& tensor) {
   check_like("input", tensor);
-  take(tensor.raw());
+  take(tensor);
 }
 
 void CallBuilder::writes(const Tensor& tensor) {
   check_like("output", tensor);
-  note_written(tensor);
-  give(tensor.raw());
+  give(tensor);
 }
 
 void CallBuilder::updates(const Tensor& tensor) {
@@ -92,13 +91,12 @@ void CallBuilder::writes(const char* argument, const std::vector<Tensor>& list) 
 
 void CallBuilder::reads_joined(const char* argument, const Tensor& tensor) {
   check_joined(argument, tensor);
-  take(tensor.raw());
+  take(tensor);
 }
 
 void CallBuilder::writes_joined(const char* argument, const Tensor& tensor) {
   check_joined(argument, tensor);
-  note_written(tensor);
-  give(tensor.raw());
+  give(tensor);
 }
 
 std::shared_ptr<Operation> CallBuilder::finish() {
@@ -124,24 +122,25 @@ std::shared_ptr<Operation> CallBuilder::finish() {
   return std::move(operation_);
 }
 
-void CallBuilder::check_like(const char* argument, const Tensor& tensor) const {
-  const Collective& call = operation_->call;
+void CallBuilder::check_kin(const char* argument, const Tensor& tensor) const {
+  const DType dtype = operation_->call.dtype;
   check<ConfigError>(tensor.defined(), "{}: the {} is undefined", name_, argument);
-  check<DTypeError>(tensor.dtype() == call.dtype, "{}: the {} is {}, and the other tensors are {}", name_, argument,
-                    tensor.dtype(), call.dtype);
+  check<DTypeError>(tensor.dtype() == dtype, "{}: the {} is {}, and the other tensors are {}", name_, argument,
+                    tensor.dtype(), dtype);
   check<DeviceError>(tensor.device() == device_, "{}: the {} is on {}, and the other tensors are on {}", name_,
                      argument, tensor.device(), device_);
-  check<ShapeError>(tensor.shape() == call.shape, "{}: the {} is {}, and the other tensors are {}", name_, argument,
-                    tensor.shape(), call.shape);
+}
+
+void CallBuilder::check_like(const char* argument, const Tensor& tensor) const {
+  const Shape& shape = operation_->call.shape;
+  check_kin(argument, tensor);
+  check<ShapeError>(tensor.shape() == shape, "{}: the {} is {}, and the other tensors are {}", name_, argument,
+                    tensor.shape(), shape);
 }
 
 void CallBuilder::check_joined(const char* argument, const Tensor& tensor) const {
+  check_kin(argument, tensor);
   const Collective& call = operation_->call;
-  check<ConfigError>(tensor.defined(), "{}: the {} is undefined", name_, argument);
-  check<DTypeError>(tensor.dtype() == call.dtype, "{}: the {} is {}, and the other tensor is {}", name_, argument,
-                    tensor.dtype(), call.dtype);
-  check<DeviceError>(tensor.device() == device_, "{}: the {} is on {}, and the other tensor on {}", name_, argument,
-                     tensor.device(), device_);
   Shape stacked;
   stacked.push_back(backend_.size());
   for (int d = 0; d < std::min(call.shape.ndim(), kMaxDims - 1); ++d) {
@@ -197,22 +196,23 @@ void CallBuilder::note_written(const Tensor& tensor) {
   written_.push_back(tensor.raw());
 }
 
-void CallBuilder::take(const View& view) {
-  operation_->in = dense(view);
-  if (!view.is_contiguous()) {
-    operation_->before.push_back({operation_->in, view});
+void CallBuilder::take(const Tensor& tensor) {
+  operation_->in = dense(tensor.raw());
+  if (!tensor.is_contiguous()) {
+    operation_->before.push_back({operation_->in, tensor.raw()});
   }
 }
 
-void CallBuilder::give(const View& view) {
-  operation_->out = dense(view);
-  if (!view.is_contiguous()) {
-    operation_->after.push_back({view, operation_->out});
+void CallBuilder::give(const Tensor& tensor) {
+  note_written(tensor);
+  operation_->out = dense(tensor.raw());
+  if (!tensor.is_contiguous()) {
+    operation_->after.push_back({tensor.raw(), operation_->out});
   }
 }
 
 // Returns `view` if it is contiguous, else new memory of the same shape.
-View CallBuilder::dense(const View& view) const {
+View CallBuilder::dense(const View& view) {
   return view.is_contiguous() ? view : tandem::detail::empty_view(view.sizes, view.dtype, view.device());
 }
 

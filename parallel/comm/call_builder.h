@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <tandem/parallel/comm/backend.h>
-#include <tandem/parallel/comm/operation.h>
+#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/tensor/tensor.h>
 
 // Internal: turns a user's tensors into an operation.
@@ -45,14 +45,15 @@ class CallBuilder {
   std::shared_ptr<Operation> finish();
 
  private:
+  void check_kin(const char* argument, const Tensor& tensor) const;
   void check_like(const char* argument, const Tensor& tensor) const;
   void check_joined(const char* argument, const Tensor& tensor) const;
   void check_list(const char* argument, const std::vector<Tensor>& list) const;
   void check_apart() const;
   void note_written(const Tensor& tensor);
-  void take(const View& view);
-  void give(const View& view);
-  View dense(const View& view) const;
+  void take(const Tensor& tensor);
+  void give(const Tensor& tensor);
+  static View dense(const View& view);
   View joined() const;
   View part(const View& joined, int rank) const;
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/format.h>
+#include <tandem/core/check.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -45,29 +45,27 @@ std::string to_string(const Collective& call) {
   std::string text = fmt::format("{}{}", call.planned ? "planned " : "", to_string(call.kind));
   if (call.kind == Kind::new_group) {
     const bool whole = call.root == call.shape.ndim();
-    fmt::format_to(std::back_inserter(text), " of {} ranks: {}{}", call.root, fmt::join(call.shape, ", "),
-                   whole ? "" : ", ...");
+    text += fmt::format(" of {} ranks: {}{}", call.root, fmt::join(call.shape, ", "), whole ? "" : ", ...");
   } else if (call.kind != Kind::barrier) {
-    fmt::format_to(std::back_inserter(text), " {} {}{}", call.dtype, call.shape,
-                   call.device == DeviceType::cuda ? " on cuda" : "");
+    text += fmt::format(" {} {}{}", call.dtype, call.shape, call.device == DeviceType::cuda ? " on cuda" : "");
   }
   if (call.kind == Kind::all_reduce || call.kind == Kind::reduce || call.kind == Kind::reduce_scatter) {
-    fmt::format_to(std::back_inserter(text), " {}", to_string(call.op));
+    text += fmt::format(" {}", to_string(call.op));
   }
   if (call.planned && call.tag >= 0) {
-    fmt::format_to(std::back_inserter(text), " of plan #{}", call.tag);
+    text += fmt::format(" of plan #{}", call.tag);
   }
   switch (call.kind) {
     case Kind::broadcast:
-    case Kind::scatter: fmt::format_to(std::back_inserter(text), " from {}", call.root); break;
+    case Kind::scatter: text += fmt::format(" from {}", call.root); break;
     case Kind::reduce:
-    case Kind::gather: fmt::format_to(std::back_inserter(text), " to {}", call.root); break;
-    case Kind::send: fmt::format_to(std::back_inserter(text), " to {}, tag {}", call.root, call.tag); break;
-    case Kind::recv: fmt::format_to(std::back_inserter(text), " from {}, tag {}", call.root, call.tag); break;
+    case Kind::gather: text += fmt::format(" to {}", call.root); break;
+    case Kind::send: text += fmt::format(" to {}, tag {}", call.root, call.tag); break;
+    case Kind::recv: text += fmt::format(" from {}, tag {}", call.root, call.tag); break;
     default: break;
   }
   if (call.sequence >= 0) {
-    fmt::format_to(std::back_inserter(text), " (#{})", call.sequence);
+    text += fmt::format(" (#{})", call.sequence);
   }
   return text;
 }
@@ -85,8 +83,8 @@ std::string calls_side_by_side(std::span<const Collective> calls) {
         ranks.push_back(r);
       }
     }
-    fmt::format_to(std::back_inserter(text), "{}rank{} {}: {}", first == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s",
-                   fmt::join(ranks, ", "), to_string(calls[first]));
+    text += fmt::format("{}rank{} {}: {}", first == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
+                        to_string(calls[first]));
   }
   return text;
 }

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/comm/faults.h>
-#include <tandem/parallel/comm/short_slice.h>
+#include <tandem/parallel/comm/waiting.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel::detail {
@@ -16,6 +20,9 @@ namespace tandem::inline v0::parallel::detail {
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
+// Time for a backend to end calls that have passed their deadline.
+constexpr auto kGrace = std::chrono::seconds(2);
 
 // The GPU prefers this stream over computation, which usually has more work than fits on the GPU.
 constexpr int kPriority = -1;
@@ -56,16 +63,6 @@ CommQueue::CommQueue(std::unique_ptr<Backend> backend)
 
 CommQueue::~CommQueue() { close(false); }
 
-std::chrono::milliseconds CommQueue::timeout() {
-  const Lock lock(mutex_);
-  return timeout_;
-}
-
-void CommQueue::set_timeout(std::chrono::milliseconds timeout) {
-  const Lock lock(mutex_);
-  timeout_ = timeout;
-}
-
 void CommQueue::append(const std::shared_ptr<Operation>& operation) {
   Operation& added = *operation;
   if (added.pending) {
@@ -79,13 +76,12 @@ void CommQueue::append(const std::shared_ptr<Operation>& operation) {
   if (added.gpu) {
     added.gpu->called.record(cuda::current_stream(added.buffers.device));
   }
+  queue_.push_back(operation);
   sequence_ += is_counted(added.call.kind) ? 1 : 0;
   added.time = {Clock::now(), {}, false};
-  added.time.deadline = added.time.start + timeout_;
+  added.time.deadline = added.time.start + timeout();
   added.pending = true;
   added.error.reset();
-  (last_ != nullptr ? last_->next : first_) = operation;
-  last_ = &added;
   if (receiving_ && added.call.kind == CollectiveKind::send) {
     backend_->interrupt();
   }
@@ -127,12 +123,6 @@ bool CommQueue::is_done(const Operation& operation) {
   return !operation.pending && (!operation.gpu || operation.gpu->ended.query());
 }
 
-cuda::Stream CommQueue::stream_of(Device gpu) {
-  const Lock lock(mutex_);
-  const auto found = streams_.find(gpu.index);
-  return found != streams_.end() ? found->second : streams_.try_emplace(gpu.index, gpu, kPriority).first->second;
-}
-
 bool CommQueue::is_dead() {
   const Lock lock(mutex_);
   return cause_.has_value();
@@ -143,15 +133,9 @@ bool CommQueue::is_closed() {
   return closed_;
 }
 
-// Every wait here ends, because running operations have deadlines.
+// Returns once `operation` is done, and throws its error.
 void CommQueue::finish(Lock& lock, Operation& operation) {
-  while (operation.pending) {
-    if (working_) {
-      done_.wait(lock);
-    } else {
-      work(lock, &operation);
-    }
-  }
+  help(lock, &operation);
   if (operation.gpu) {
     cuda::current_stream(operation.buffers.device).wait_event(operation.gpu->ended);
   }
@@ -166,39 +150,19 @@ void CommQueue::finish(Lock& lock, Operation& operation) {
   }
 }
 
-// Takes the next operation off the queue. Returns null if the caller should look again, because a send may have been
-// queued.
-std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
-  Operation* before = nullptr;
-  if (first_->call.kind == CollectiveKind::recv && !cause_) {
-    for (before = first_.get(); before->next && before->next->call.kind == CollectiveKind::recv;) {
-      before = before->next.get();
-    }
-    if (!before->next || before->next->call.kind != CollectiveKind::send) {
-      before = nullptr;
-      const Operation& receive = *first_;
-      receiving_ = true;
-      lock.unlock();
-      const bool is_due = backend_->await_message(receive.call, receive.time);
-      lock.lock();
-      receiving_ = false;
-      if (!is_due) {
-        return nullptr;
-      }
-    }
+// Returns once `until` is done; without `until`, once the queue is empty and no operation runs. Every wait here ends,
+// because running operations have deadlines.
+void CommQueue::help(Lock& lock, const Operation* until) {
+  while (until != nullptr ? until->pending : working_ || !queue_.empty()) {
+    working_ ? done_.wait(lock) : work(lock, until);
   }
-  std::shared_ptr<Operation>& place = before != nullptr ? before->next : first_;
-  std::shared_ptr<Operation> taken = std::exchange(place, nullptr);
-  place = std::move(taken->next);
-  last_ = last_ == taken.get() ? before : last_;
-  return taken;
 }
 
 // Runs queued operations until `until` is done; without `until`, until the queue is empty.
 void CommQueue::work(Lock& lock, const Operation* until) {
   working_ = true;
-  while (first_ && !(until != nullptr && !until->pending)) {
-    first_->time.caller_waits = until != nullptr;
+  while (!queue_.empty() && (until == nullptr || until->pending)) {
+    queue_.front()->time.caller_waits = until != nullptr;
     const std::shared_ptr<Operation> operation = take_next(lock);
     if (!operation) {
       continue;
@@ -215,65 +179,165 @@ void CommQueue::work(Lock& lock, const Operation* until) {
     done_.notify_all();
   }
   working_ = false;
-  if (first_) {
+  if (!queue_.empty()) {
     due_.notify_one();
   }
+}
+
+// Takes the next operation off the queue: the first one, or a send with only recvs before it. Returns null if the
+// caller should look again, because a send may have been queued while the first one, a recv, waited for its message.
+std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
+  const auto is_recv = [](const auto& operation) { return operation->call.kind == CollectiveKind::recv; };
+  auto next = queue_.begin();
+  if (is_recv(*next) && !cause_) {
+    next = std::find_if_not(queue_.begin(), queue_.end(), is_recv);
+    if (next == queue_.end() || (*next)->call.kind != CollectiveKind::send) {
+      const Operation& receive = *queue_.front();
+      receiving_ = true;
+      lock.unlock();
+      const bool is_due = backend_->await_message(receive.call, receive.time);
+      lock.lock();
+      receiving_ = false;
+      if (!is_due) {
+        return nullptr;
+      }
+      next = queue_.begin();
+    }
+  }
+  std::shared_ptr<Operation> taken = std::move(*next);
+  queue_.erase(next);
+  return taken;
 }
 
 // Runs on the communication thread, or on the thread of a caller that waits.
 void CommQueue::perform(Operation& operation) {
   try {
-    try {
-      if (operation.gpu) {
-        const OnGroupStream on_stream(operation, stream_of(operation.buffers.device));
-        carry_out(operation);
-      } else {
-        carry_out(operation);
-      }
-    } catch (const CommError&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw failed_rank_error(backend_->rank(), error.what(), operation.call, operation.time);
+    std::optional<OnGroupStream> on_stream;
+    if (operation.gpu) {
+      const Device gpu = operation.buffers.device;
+      on_stream.emplace(operation, streams_.try_emplace(gpu.index, gpu, kPriority).first->second);
     }
+    carry_out(operation);
   } catch (const CommError& error) {
     operation.error = error;
-    die(error);
+  } catch (const std::exception& error) {
+    operation.error = failed_rank_error(backend_->rank(), error.what(), operation.call, operation.time);
+  }
+  if (operation.error) {
+    die(*operation.error, false);
   }
 }
 
 void CommQueue::carry_out(Operation& operation) {
+  const Collective& call = operation.call;
   for (const Operation::Copy& copy : operation.before) {
     tandem::detail::copy(copy.to, copy.from);
   }
-  if (operation.compared && backend_->size() > 1) {
-    compare(operation);
+  if (operation.compared && backend_->size() > 1 && is_counted(call.kind)) {
+    backend_->exchange(call, calls_, operation.time);
+    if (std::any_of(calls_.begin(), calls_.end(), [&](const auto& other) { return other != call; })) {
+      throw mismatch_error(calls_side_by_side(calls_), odd_one_out(calls_), call, operation.time);
+    }
   }
-  if (operation.call.kind == CollectiveKind::new_group) {
+  if (call.kind == CollectiveKind::new_group) {
     operation.split = backend_->split(operation.members, operation.time);
   } else if (operation.runs) {
-    backend_->run(operation.call, operation.buffers, operation.time);
+    backend_->run(call, operation.buffers, operation.time);
   }
   for (const Operation::Copy& copy : operation.after) {
     tandem::detail::copy(copy.to, copy.from);
   }
 }
 
-void CommQueue::compare(const Operation& operation) {
-  if (!is_counted(operation.call.kind)) {
-    return;
-  }
-  backend_->exchange(operation.call, calls_, operation.time);
-  if (std::any_of(calls_.begin(), calls_.end(), [&](const auto& call) { return call != calls_.front(); })) {
-    throw mismatch_error(calls_side_by_side(calls_), odd_one_out(calls_), operation.call, operation.time);
-  }
-}
-
 void CommQueue::serve() {
   Lock lock(mutex_);
   while (!closed_) {
-    due_.wait(lock, [&] { return closed_ || (first_ && !working_); });
+    due_.wait(lock, [&] { return closed_ || (!queue_.empty() && !working_); });
     work(lock, nullptr);
   }
+}
+
+// Ends the group on all ranks. `told`: the caller knows the cause.
+void CommQueue::die(const CommError& cause, bool told) {
+  {
+    const Lock lock(mutex_);
+    cause_ = cause_ ? cause_ : cause;
+    told_ = told_ || told;
+  }
+  backend_->abort(cause);
+}
+
+void CommQueue::abort(std::string_view reason) {
+  if (!is_closed()) {
+    die(aborted_error(backend_->rank(), reason), true);
+  }
+}
+
+// Blocks the host until the GPU has finished the group's streams.
+void CommQueue::finish_streams(Lock& lock) {
+  if (streams_.empty()) {
+    return;
+  }
+  const auto streams = streams_;
+  const auto limit = timeout();
+  lock.unlock();
+  std::optional<CommError> error;
+  try {
+    for (const auto& [gpu, stream] : streams) {
+      const cuda::Event end = stream.record_event();
+      check<DeviceError>(poll_until(Clock::now() + limit + kGrace, [&] { return end.query(); }),
+                         "cuda:{} is not through with what the group has queued within {} ms", gpu, limit.count());
+    }
+    error = backend_->failure();
+  } catch (const Error& late) {
+    error = CommError(fmt::format("process group: failed on rank {}: {}", backend_->rank(), late.what()),
+                      {.fault = CommFault::timeout, .rank = backend_->rank()});
+  }
+  lock.lock();
+  cause_ = cause_ ? cause_ : error;
+}
+
+void CommQueue::wait_all() {
+  const PhaseScope timed(Phase::collective);
+  Lock lock(mutex_);
+  help(lock, nullptr);
+  finish_streams(lock);
+  if (cause_ && !std::exchange(told_, true)) {
+    throw CommError(*cause_);
+  }
+}
+
+void CommQueue::close(bool unwinding) noexcept {
+  Lock lock(mutex_);
+  if (closed_) {
+    return;
+  }
+  if (unwinding && !cause_) {
+    lock.unlock();
+    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception", backend_->rank()),
+                  {.fault = CommFault::peer_lost, .rank = backend_->rank()}),
+        true);
+    lock.lock();
+  }
+  help(lock, nullptr);
+  finish_streams(lock);
+  closed_ = true;
+  const std::string untold = cause_ && !told_ ? cause_->what() : "";
+  if (!cause_) {
+    cause_ = CommError("it was destroyed", {.fault = CommFault::aborted, .rank = backend_->rank()});
+  }
+  lock.unlock();
+  due_.notify_one();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (!untold.empty()) {
+    core::warn(
+        fmt::format("a process group of rank {} was destroyed, and nobody had waited for the call that failed: {}",
+                    backend_->rank(), untold));
+  }
+  // A remaining Work or plan keeps the queue alive, but must not keep its connections open.
+  backend_.reset();
 }
 
 }  // namespace tandem::inline v0::parallel::detail

@@ -13,10 +13,48 @@
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/error.h>
 #include <tandem/parallel/comm/backend.h>
-#include <tandem/parallel/comm/operation.h>
+#include <tandem/tensor/view.h>
+
+// Internal: the calls of one rank, on their way from the user's threads to the backend.
 
 namespace tandem::inline v0::parallel::detail {
+
+using tandem::detail::View;
+
+/// One call.
+struct Operation {
+  /// A copy between a tensor that is not dense and its dense stand-in.
+  struct Copy {
+    View to;
+    View from;
+  };
+
+  /// The events that order a call on a GPU, where the group has a stream of its own.
+  struct GpuOrder {
+    explicit GpuOrder(Device device) : called(device), ended(device) {}
+    cuda::Event called;  // work that the caller's stream held at the call
+    cuda::Event ended;   // end of the call, successful or not
+  };
+
+  Collective call;
+  Buffers buffers;
+  CallTime time;
+  bool compared = true;      // whether ranks compare the call before it runs
+  bool runs = true;          // whether the call moves data; making a plan only compares it
+  std::vector<Copy> before;  // packs tensors that are not dense, before the call ...
+  std::vector<Copy> after;   // ... and unpacks them after it
+  View in;                   // in and out keep the memory of `buffers` alive
+  View out;
+  std::optional<GpuOrder> gpu;
+  std::vector<int> members;        // ranks of a new group
+  std::unique_ptr<Backend> split;  // the new group's backend
+
+  // Guarded by the queue's mutex.
+  bool pending = false;  // queued or running
+  std::optional<CommError> error;
+};
 
 /// A group's operations on one rank. They run one at a time in the order of calls, with one exception: a send does not
 /// need its peer and so does not wait for earlier recvs. Two ranks may therefore both receive before they send.
@@ -34,8 +72,8 @@ class CommQueue {
 
   const Backend& backend() const noexcept { return *backend_; }
   /// Time from a call to its deadline.
-  std::chrono::milliseconds timeout();
-  void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   /// Assigns number and deadline and leaves the operation to the communication thread. Throws CommError if the group is
   /// dead, ConfigError if the operation is still pending.
@@ -66,33 +104,30 @@ class CommQueue {
  private:
   using Lock = std::unique_lock<std::mutex>;
   void append(const std::shared_ptr<Operation>& operation);
+  void finish(Lock& lock, Operation& operation);
+  void help(Lock& lock, const Operation* until);
   void work(Lock& lock, const Operation* until);
   std::shared_ptr<Operation> take_next(Lock& lock);
   void perform(Operation& operation);
   void carry_out(Operation& operation);
-  void compare(const Operation& operation);
-  void finish(Lock& lock, Operation& operation);
-  cuda::Stream stream_of(Device gpu);
   void finish_streams(Lock& lock);
-  void drain(Lock& lock);
-  void die(const CommError& cause);
+  void die(const CommError& cause, bool told);
   void serve();
 
   std::unique_ptr<Backend> backend_;
   std::vector<Collective> calls_;  // all ranks' calls while they are compared
-  std::mutex mutex_;
-  std::condition_variable due_;   // signals work for the communication thread
-  std::condition_variable done_;  // signals that an operation is done
-  std::chrono::milliseconds timeout_{};
-  std::shared_ptr<Operation> first_;
-  Operation* last_ = nullptr;
+  std::atomic<std::chrono::milliseconds> timeout_{};
+  std::mutex mutex_;                               // guards the members below
+  std::condition_variable due_;                    // signals work for the communication thread
+  std::condition_variable done_;                   // signals that an operation is done
+  std::vector<std::shared_ptr<Operation>> queue_;  // in the order of calls; short, and allocates only when it grows
   std::int64_t sequence_ = 0;
   bool working_ = false;    // some thread is in work()
   bool receiving_ = false;  // that thread waits for a message
   bool closed_ = false;
   bool told_ = false;  // a caller has seen the cause of death
   std::optional<CommError> cause_;
-  std::map<int, cuda::Stream> streams_;  // by GPU
+  std::map<int, cuda::Stream> streams_;  // by GPU; made by the thread in work()
   std::thread thread_;
 };
 

@@ -1,5 +1,9 @@
 #include <tandem/parallel/comm/faults.h>
 
+#include <array>
+#include <charconv>
+#include <optional>
+
 #include <fmt/format.h>
 
 namespace tandem::inline v0::parallel {
@@ -16,6 +20,27 @@ CommError::Details details(CommFault fault, int rank, const Collective& call, co
           .elapsed = time.elapsed()};
 }
 
+constexpr std::array kFaults = {CommFault::peer_lost, CommFault::timeout, CommFault::mismatch, CommFault::aborted,
+                                CommFault::init};
+
+struct RankInText {
+  int rank;
+  std::string rest;
+};
+
+// The rank between `before`, with which `text` begins, and `after`, with the rest of the text.
+std::optional<RankInText> find_rank(std::string_view text, std::string_view before, std::string_view after) {
+  if (!text.starts_with(before)) {
+    return std::nullopt;
+  }
+  text.remove_prefix(before.size());
+  int rank = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  const bool found = error == std::errc() && rank >= 0 && text.starts_with(after);
+  return found ? std::optional(RankInText{rank, std::string(text.substr(after.size()))}) : std::nullopt;
+}
+
 }  // namespace
 
 CommError mismatch_error(const std::string& calls, int odd, const Collective& call, const CallTime& time) {
@@ -28,8 +53,7 @@ CommError mismatch_error(const std::string& calls, int odd, const Collective& ca
 CommError pair_mismatch_error(int rank, const Collective& call, const Collective& theirs, const CallTime& time) {
   const std::string mine_text = fmt::format("rank {}: {}", rank, to_string(call));
   const std::string peer_text = fmt::format("rank {}: {}", call.root, to_string(theirs));
-  const bool first = rank < call.root;
-  return mismatch_error((first ? mine_text : peer_text) + "; " + (first ? peer_text : mine_text), -1, call, time);
+  return mismatch_error(rank < call.root ? mine_text + "; " + peer_text : peer_text + "; " + mine_text, -1, call, time);
 }
 
 CommError timeout_error(int peer, const std::string& last, const Collective& call, const CallTime& time) {
@@ -71,6 +95,28 @@ CommError dead_group_error(const CommError& cause, const Collective& call) {
   return CommError(fmt::format("{}: the process group can no longer be used, since this happened: {}", to_string(call),
                                cause.what()),
                    cause.details());
+}
+
+std::string verdict_text(const CommError& error) {
+  const int rank = error.details().rank;
+  return fmt::format("{}{}: {}", name(error.details().fault), rank < 0 ? "" : fmt::format(" by rank {}", rank),
+                     error.what());
+}
+
+CommError verdict_error(const std::string& text) {
+  if (const auto found = find_rank(text, "rank ", " ")) {
+    return CommError(text, {.fault = CommFault::peer_lost, .rank = found->rank});
+  }
+  for (const CommFault fault : kFaults) {
+    const std::string label(name(fault));
+    if (text.starts_with(label + ": ")) {
+      return CommError(text.substr(label.size() + 2), {.fault = fault});
+    }
+    if (const auto found = find_rank(text, label + " by rank ", ": ")) {
+      return CommError(found->rest, {.fault = fault, .rank = found->rank});
+    }
+  }
+  return CommError(text, {.fault = CommFault::aborted});
 }
 
 }  // namespace tandem::inline v0::parallel

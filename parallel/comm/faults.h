@@ -6,7 +6,7 @@
 #include <tandem/core/error.h>
 #include <tandem/parallel/comm/collective.h>
 
-// Internal: the texts of errors between ranks, shared by all backends.
+// Internal: the texts of errors between ranks, shared by all backends, and errors as text for ranks of other processes.
 
 namespace tandem::inline v0::parallel {
 
@@ -27,5 +27,12 @@ CommError late_gpu_error(int rank, Device gpu, const Collective& call, const Cal
 CommError aborted_error(int rank, std::string_view reason);
 /// A call on a group that died of `cause`.
 CommError dead_group_error(const CommError& cause, const Collective& call);
+
+/// The text by which the store's server tells other ranks of this rank's error: "mismatch by rank 2: ...". People read
+/// this text too.
+std::string verdict_text(const CommError& error);
+/// The error for such a text, or for one that a launcher or the server wrote: "rank 2 (pid 4711 on node7) was killed by
+/// signal 9" becomes peer_lost by rank 2. Any other text becomes `aborted` without a rank.
+CommError verdict_error(const std::string& text);
 
 }  // namespace tandem::inline v0::parallel

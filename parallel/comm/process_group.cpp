@@ -1,11 +1,13 @@
 #include <tandem/parallel/comm/process_group.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/tensor/idle_gpus.h>
@@ -48,6 +50,13 @@ std::int32_t hash_of(const std::vector<int>& ranks) {
     hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   }
   return static_cast<std::int32_t>(hash);
+}
+
+std::atomic<const RankContext*> process_rank{nullptr};
+
+const RankContext* context() noexcept {
+  const RankContext* of_thread = core::thread_state().rank;
+  return of_thread != nullptr ? of_thread : process_rank.load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -228,5 +237,22 @@ PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memor
 void ProcessGroup::wait_all() { queue_->wait_all(); }
 
 void ProcessGroup::abort(std::string_view reason) { queue_->abort(reason); }
+
+void set_process_rank(const RankContext* context) noexcept { process_rank.store(context, std::memory_order_release); }
+
+bool is_initialized() noexcept { return context() != nullptr; }
+
+ProcessGroup& default_group() {
+  const RankContext* rank = context();
+  check<ConfigError>(rank != nullptr,
+                     "default_group: this thread belongs to no rank. Join the job of a launcher with "
+                     "parallel::ProcessGroupGuard, or start ranks with parallel::spawn(n, fn), which runs fn as each "
+                     "of them");
+  return *rank->group;
+}
+
+int get_rank() { return default_group().rank(); }
+
+int get_world_size() { return default_group().size(); }
 
 }  // namespace tandem::inline v0::parallel

@@ -1,4 +1,4 @@
-#include <tandem/parallel/comm/staged.h>
+#include <tandem/parallel/comm/backend.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -8,8 +8,8 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/copy.h>
 #include <tandem/parallel/comm/faults.h>
-#include <tandem/parallel/comm/poll.h>
-#include <tandem/tensor/pinned.h>
+#include <tandem/parallel/comm/waiting.h>
+#include <tandem/tensor/cuda_allocator.h>
 
 namespace tandem::inline v0::parallel {
 

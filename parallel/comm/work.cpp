@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -14,5 +15,21 @@ void Work::wait() { queue_->wait(*operation_); }
 bool Work::done() const { return queue_->is_done(*operation_); }
 
 std::chrono::steady_clock::time_point Work::deadline() const { return operation_->time.deadline; }
+
+PlannedAllReduce::PlannedAllReduce(std::shared_ptr<detail::CommQueue> queue,
+                                   std::shared_ptr<detail::Operation> operation)
+    : queue_(std::move(queue)), operation_(std::move(operation)) {}
+
+void PlannedAllReduce::start() {
+  tandem::detail::note_host_access("PlannedAllReduce::start");
+  queue_->start(operation_);
+}
+
+void PlannedAllReduce::run() {
+  tandem::detail::note_host_access("PlannedAllReduce::run");
+  queue_->run(operation_);
+}
+
+void PlannedAllReduce::wait() { queue_->wait(*operation_); }
 
 }  // namespace tandem::inline v0::parallel

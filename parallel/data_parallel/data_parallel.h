@@ -13,10 +13,9 @@
 #include <tandem/core/export.h>
 #include <tandem/core/step_times.h>
 #include <tandem/nn/module.h>
-#include <tandem/parallel/data_parallel/gather.h>
 #include <tandem/parallel/data_parallel/parallel_apply.h>
 #include <tandem/parallel/data_parallel/replicate.h>
-#include <tandem/parallel/data_parallel/scatter.h>
+#include <tandem/parallel/data_parallel/scatter_gather.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
@@ -35,15 +34,6 @@ TANDEM_API std::vector<Device> devices_or_all_gpus(std::vector<Device> devices);
 /// Joins the losses of parts with these numbers of rows into the loss on the whole batch.
 TANDEM_API Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                               Reduction reduction);
-
-template <class T>
-Argument<T> argument(const T& value) {
-  if constexpr (HoldsTensors<T>) {
-    return value;
-  } else {
-    return std::cref(value);
-  }
-}
 
 /// Size along `dim` of the tensors that are cut up, which is the same for all; 0 if there are none.
 template <class T>
@@ -103,7 +93,7 @@ class DataParallel {
       const PhaseScope timed(Phase::forward);
       return Result(std::as_const(*module_)(args...));
     }
-    std::vector<Result> outputs = run(*module_, cut(std::tuple<detail::Argument<Args>...>(detail::argument(args)...)));
+    std::vector<Result> outputs = run(*module_, cut(std::tuple<detail::Argument<Args>...>(args...)));
     const PhaseScope timed(Phase::gather);
     if (replicas_->size() == 1) {
       detail::for_each_tensor(outputs.front(),

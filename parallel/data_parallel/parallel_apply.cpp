@@ -9,7 +9,7 @@
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::parallel::detail {
+namespace tandem::inline v0::parallel {
 
 namespace {
 
@@ -31,6 +31,8 @@ std::exception_ptr with_context(std::exception_ptr failure, const ReplicaInfo& r
 }
 
 }  // namespace
+
+namespace detail {
 
 void leave_frame(Tensor& result) {
   if (result.defined() && result.get() != result.unresolved()) {
@@ -80,4 +82,13 @@ void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(
   }
 }
 
-}  // namespace tandem::inline v0::parallel::detail
+}  // namespace detail
+
+ReplicaInfo replica() noexcept {
+  const core::ThreadState& state = core::thread_state();
+  return state.frame != nullptr ? state.frame->replica() : ReplicaInfo{0, 1, state.device};
+}
+
+std::optional<ReplicaInfo> last_failure() noexcept { return detail::failed_replica(); }
+
+}  // namespace tandem::inline v0::parallel

@@ -11,11 +11,20 @@
 
 #include <tandem/core/export.h>
 #include <tandem/core/function_ref.h>
-#include <tandem/parallel/data_parallel/replica.h>
 #include <tandem/parallel/data_parallel/replicate.h>
 #include <tandem/parallel/structure.h>
+#include <tandem/tensor/frame.h>
 
 namespace tandem::inline v0::parallel {
+
+using core::ReplicaInfo;
+
+/// The replica that the calling thread computes, within forward() or a loss of DataParallel: index, number of replicas,
+/// device. Outside of replicas, index 0 of 1 on the current device.
+TANDEM_API ReplicaInfo replica() noexcept;
+
+/// The replica that failed when parallel_apply() or DataParallel last threw on this thread; empty if none failed.
+TANDEM_API std::optional<ReplicaInfo> last_failure() noexcept;
 
 namespace detail {
 
@@ -34,15 +43,6 @@ template <class T>
 using Argument = std::conditional_t<std::derived_from<T, Tensor>, Tensor,
                                     std::conditional_t<HoldsTensors<T>, T, std::reference_wrapper<const T>>>;
 
-template <class T>
-const T& value_of(const T& argument) {
-  return argument;
-}
-template <class T>
-const T& value_of(const std::reference_wrapper<const T>& argument) {
-  return argument.get();
-}
-
 }  // namespace detail
 
 /// Calls fn(inputs[k]...) as replica k, for all k at once; fn is a module or a function that calls one. Returns the
@@ -52,7 +52,8 @@ const T& value_of(const std::reference_wrapper<const T>& argument) {
 template <class Fn, class... Args>
 auto parallel_apply(const Fn& fn, const std::vector<std::tuple<Args...>>& inputs, Replicas& replicas) {
   const auto call = [&](const std::tuple<Args...>& arguments) {
-    return std::apply([&](const Args&... args) { return fn(detail::value_of(args)...); }, arguments);
+    return std::apply(
+        [&](const Args&... args) { return fn(static_cast<const std::unwrap_reference_t<Args>&>(args)...); }, arguments);
   };
   using Result = std::decay_t<decltype(call(inputs.front()))>;
   static_assert(!std::is_void_v<Result>, "parallel_apply: the function must return something");

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <string>
+#include <deque>
+#include <iterator>
 #include <utility>
 
 #include <tandem/autograd/parameter.h>
@@ -46,9 +47,8 @@ void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
     check<DeviceError>(devices[i].type == devices[0].type,
                        "replicate: {} and {} are of different kinds; a module is replicated on CPU devices or on GPUs",
                        devices[0], devices[i]);
-    const bool again = std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
-                       devices.begin() + static_cast<std::ptrdiff_t>(i);
-    check<ConfigError>(!again || allow_duplicates,
+    const auto here = devices.begin() + static_cast<std::ptrdiff_t>(i);
+    check<ConfigError>(std::find(devices.begin(), here, *here) == here || allow_duplicates,
                        "replicate: {} is listed twice; two replicas there would only share its time. For a test, set "
                        "allow_duplicate_devices",
                        devices[i]);
@@ -63,58 +63,51 @@ void check_outermost() {
 }  // namespace
 
 struct Replicas::Impl {
+  struct Replica {
+    explicit Replica(const core::ReplicaInfo& info) : frame(info), parameters(info.device), buffers(info.device) {}
+    core::Frame frame;
+    StandIns parameters;  // unused on the module's device
+    StandIns buffers;     // unused by replica 0
+  };
+
   nn::ModuleRef module;
   std::vector<Device> devices;
-  std::vector<std::unique_ptr<core::Frame>> frames;
+  std::deque<Replica> replicas;
   std::vector<Tensor> parameters;
   std::vector<Tensor> buffers;
-  std::vector<StandIns> parameter_values;  // by replica; unused on the module's device
-  std::vector<StandIns> buffer_values;     // by replica, except the first
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
   std::mutex in_use;  // not fork-safe: a forked child could not use half-bound frames anyway
 
-  Impl(nn::ModuleRef m, std::vector<Device> d)
-      : module(std::move(m)),
-        devices(std::move(d)),
-        parameter_values(devices.begin(), devices.end()),
-        buffer_values(devices.begin(), devices.end()) {
-    const int count = static_cast<int>(devices.size());
-    for (int k = 0; k < count; ++k) {
-      const core::ReplicaInfo info{k, count, devices[static_cast<std::size_t>(k)]};
-      frames.push_back(std::make_unique<core::Frame>(info));
+  Impl(nn::ModuleRef m, std::vector<Device> d) : module(std::move(m)), devices(std::move(d)) { unbind(); }
+
+  void unbind() {
+    replicas.clear();
+    for (const Device device : devices) {
+      replicas.emplace_back(
+          core::ReplicaInfo{static_cast<int>(replicas.size()), static_cast<int>(devices.size()), device});
     }
+    layout = nullptr;
   }
 
-  // A parameter on the module's own device needs no stand-in.
-  bool is_module_device(std::size_t k) const { return devices[k] == devices[0]; }
-
   static bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const Tensor& x, const Tensor& y) { return x.unresolved() == y.unresolved(); });
+    return std::ranges::equal(a, b, {}, &Tensor::unresolved, &Tensor::unresolved);
   }
 
   // Updates the lists, because the module may have new parameters.
   void find_slots() {
     std::vector<Tensor> p = module.parameters();
     std::vector<Tensor> b = module.buffers();
-    if (same(p, parameters) && same(b, buffers)) {
-      return;
+    if (!same(p, parameters) || !same(b, buffers)) {
+      parameters = std::move(p);
+      buffers = std::move(b);
+      unbind();
     }
-    for (std::size_t k = 0; k < frames.size(); ++k) {
-      frames[k] = std::make_unique<core::Frame>(frames[k]->replica());
-    }
-    parameters = std::move(p);
-    buffers = std::move(b);
-    parameter_values = std::vector<StandIns>(devices.begin(), devices.end());
-    buffer_values = std::vector<StandIns>(devices.begin(), devices.end());
-    layout = nullptr;
   }
 
   void check_placement() const {
     const auto on_device = [&](const Tensor& slot) { return slot.device() == devices[0]; };
-    if (std::all_of(parameters.begin(), parameters.end(), on_device) &&
-        std::all_of(buffers.begin(), buffers.end(), on_device)) {
+    if (std::ranges::all_of(parameters, on_device) && std::ranges::all_of(buffers, on_device)) {
       return;
     }
     for (const auto& [what, slots] :
@@ -128,55 +121,47 @@ struct Replicas::Impl {
     }
   }
 
-  // ---- values ----
-
-  void bind_buffers(std::size_t k) {
-    copied += buffer_values[k].copy(buffers);
+  void bind_buffers(Replica& replica) {
+    copied += replica.buffers.copy(buffers);
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      frames[k]->bind(buffers[i], buffer_values[k][i]);
+      replica.frame.bind(buffers[i], replica.buffers[i]);
     }
   }
 
-  // Binds the parameters. Those that get gradients are results of `node`, which is null unless gradients are recorded.
-  void bind_parameters(std::size_t k, const core::Ref<autograd::Node>& node) {
-    if (is_module_device(k)) {
-      return;
+  // Binds the parameters. Those that get gradients are results of `node` from `result` on; `node` is null unless
+  // gradients are recorded.
+  void bind_parameters(Replica& replica, const core::Ref<autograd::Node>& node, std::uint32_t result) {
+    const Device device = replica.frame.replica().device;
+    if (device == devices[0]) {
+      return;  // the module's own parameters are there
     }
-    StandIns& values = parameter_values[k];
-    if (tandem::detail::share_memory(devices[0], devices[k])) {
-      values.share(parameters);
+    if (tandem::detail::share_memory(devices[0], device)) {
+      replica.parameters.share(parameters);
     } else {
-      copied += values.copy(parameters);
+      copied += replica.parameters.copy(parameters);
     }
-    const std::uint32_t first = node ? static_cast<std::uint32_t>((k - 1) * layout->parameters.size()) : 0;
-    std::uint32_t trained = 0;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (node && parameters[i].requires_grad()) {
-        Tensor value(values[i].raw());
-        autograd::set_history(value, node, first + trained++);
-        frames[k]->bind(parameters[i], value);
-      } else {
-        frames[k]->bind(parameters[i], values[i]);
+      const bool is_result = node && parameters[i].requires_grad();
+      Tensor value = is_result ? Tensor(replica.parameters[i].raw()) : replica.parameters[i];
+      if (is_result) {
+        autograd::set_history(value, node, result++);
       }
+      replica.frame.bind(parameters[i], value);
     }
   }
-
-  // ---- gradients ----
 
   core::Ref<autograd::Node> make_node(std::size_t count) {
     std::vector<Tensor> trained;
     if (core::thread_state().grad_enabled && count > 1) {
-      std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(trained),
-                   [](const Tensor& slot) { return slot.requires_grad(); });
+      std::ranges::copy_if(parameters, std::back_inserter(trained), &Tensor::requires_grad);
     }
     if (trained.empty()) {
       return nullptr;
     }
-    if (layout == nullptr || !same(trained, layout->parameters) || !layout->holds()) {
+    if (layout == nullptr || !same(trained, layout->parameters()) || !layout->holds()) {
       layout = std::make_shared<GradientLayout>(std::move(trained));
     }
-    core::Ref<autograd::Node> node(new ReplicateNode(layout, count - 1));
-    return node;
+    return core::Ref<autograd::Node>(new ReplicateNode(layout, count - 1));
   }
 
   void update(std::size_t count) {
@@ -184,23 +169,21 @@ struct Replicas::Impl {
     check_placement();
     const core::Ref<autograd::Node> node = make_node(count);
     for (std::size_t k = 1; k < count; ++k) {
-      bind_parameters(k, node);
-      bind_buffers(k);
+      bind_parameters(replicas[k], node, node ? static_cast<std::uint32_t>((k - 1) * layout->parameters().size()) : 0);
+      bind_buffers(replicas[k]);
     }
   }
 };
 
 std::pair<std::size_t, std::size_t> detail::find_imbalance(const std::vector<cuda::DeviceProperties>& gpus) {
-  const auto worst = [&](auto value) {
-    const auto less = [&](const auto& a, const auto& b) { return value(a) < value(b); };
-    const auto [weak, strong] = std::minmax_element(gpus.begin(), gpus.end(), less);
+  const auto worst = [&](auto number) {
+    const auto [weak, strong] = std::ranges::minmax_element(gpus, {}, number);
     const auto at = [&](auto gpu) { return static_cast<std::size_t>(gpu - gpus.begin()); };
-    const bool found = 4 * value(*weak) < 3 * value(*strong);
-    return found ? std::pair(at(weak), at(strong)) : std::pair(std::size_t{0}, std::size_t{0});
+    const bool found = 4 * ((*weak).*number) < 3 * ((*strong).*number);
+    return found ? std::pair(at(weak), at(strong)) : std::pair<std::size_t, std::size_t>();
   };
-  const auto by_memory = worst([](const auto& gpu) { return gpu.total_memory; });
-  return by_memory.first != by_memory.second ? by_memory
-                                             : worst([](const auto& gpu) { return gpu.multi_processor_count; });
+  const auto by_memory = worst(&cuda::DeviceProperties::total_memory);
+  return by_memory.first != by_memory.second ? by_memory : worst(&cuda::DeviceProperties::multi_processor_count);
 }
 
 Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates) {
@@ -229,7 +212,7 @@ void Replicas::update(std::size_t count) {
 
 std::size_t Replicas::size() const noexcept { return impl_->devices.size(); }
 const std::vector<Device>& Replicas::devices() const noexcept { return impl_->devices; }
-core::Frame& Replicas::frame(std::size_t index) { return *impl_->frames.at(index); }
+core::Frame& Replicas::frame(std::size_t index) { return impl_->replicas.at(index).frame; }
 std::int64_t Replicas::bytes_copied() const noexcept { return impl_->copied; }
 
 Replicas replicate(const nn::ModuleRef& module, const std::vector<Device>& devices) {

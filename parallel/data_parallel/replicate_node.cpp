@@ -1,7 +1,8 @@
 #include <tandem/parallel/data_parallel/replicate_node.h>
 
 #include <algorithm>
-#include <map>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include <tandem/core/step_times.h>
@@ -14,45 +15,36 @@ using autograd::Gradients;
 using kernels::Accumulate;
 using tandem::detail::View;
 
-GradientLayout::GradientLayout(std::vector<Tensor> trained) : parameters(std::move(trained)) {
-  ParameterStore::ensure(parameters);
-  std::map<const ParameterStore*, std::size_t> known;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const ParameterStore::Place place = ParameterStore::find(parameters[i]);
-    const auto [found, added] = known.try_emplace(place.store.get(), groups.size());
-    if (added) {
-      groups.push_back({place.store, {}});
-    }
-    members.push_back({found->second, place.store->segments()[place.segment]});
-    groups[found->second].members.push_back(i);
-  }
-  for (Group& group : groups) {
-    std::sort(group.members.begin(), group.members.end(),
-              [&](std::size_t a, std::size_t b) { return members[a].segment.offset < members[b].segment.offset; });
-  }
+namespace {
+
+const ParameterStore::Segment& segment_at(const ParameterStore::Place& place) {
+  return place.store->segments()[place.segment];
 }
 
-bool GradientLayout::holds() const {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (ParameterStore::find(parameters[i]).store != groups[members[i].group].store) {
-      return false;
-    }
-  }
-  return true;
+}  // namespace
+
+GradientLayout::GradientLayout(std::vector<Tensor> trained)
+    : parameters_(std::move(trained)), order_(parameters_.size()) {
+  ParameterStore::ensure(parameters_);
+  std::ranges::transform(parameters_, std::back_inserter(places_), ParameterStore::find);
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  std::ranges::sort(order_, {}, [&](std::size_t i) { return std::pair(places_[i].store.get(), places_[i].segment); });
 }
 
-GradientLayout::Blocks GradientLayout::take_blocks(std::size_t count) const {
+bool GradientLayout::holds() const { return std::ranges::equal(places_, parameters_, {}, {}, ParameterStore::find); }
+
+GradientLayout::Blocks GradientLayout::take_blocks(std::size_t replicas) const {
   const std::lock_guard lock(mutex_);
   Blocks blocks;
   if (!spare_.empty()) {
     blocks = std::move(spare_.back());
     spare_.pop_back();
   }
-  blocks.resize(count);
-  for (View& block : blocks) {
-    if (block.defined() && !block.storage->is_unique()) {  // a hook kept a gradient in this block
-      block = {};
-    }
+  blocks.resize(replicas);
+  for (auto& of_replica : blocks) {
+    std::erase_if(of_replica, [](const auto& block) {  // a hook kept a gradient in this block
+      return block.second.defined() && !block.second.storage->is_unique();
+    });
   }
   return blocks;
 }
@@ -63,42 +55,35 @@ void GradientLayout::give_back(Blocks blocks) const {
 }
 
 ReplicateNode::ReplicateNode(std::shared_ptr<const GradientLayout> layout, std::size_t replicas)
-    : Node("replicate", static_cast<std::uint32_t>(layout->parameters.size() * replicas)),
+    : Node("replicate", static_cast<std::uint32_t>(layout->parameters().size() * replicas)),
       layout_(std::move(layout)),
       replicas_(replicas) {
-  connect(layout_->parameters);
+  connect(layout_->parameters());
   set_leaf_depth();  // runs after all that the first replica adds to the parameters' gradients
 }
 
-View& ReplicateNode::block(std::size_t replica, std::size_t group) {
+// The block with the gradient of a replica's parameter.
+View& ReplicateNode::block(std::size_t replica, std::size_t parameter) {
   const std::lock_guard lock(mutex_);
-  const std::size_t groups = layout_->groups.size();
   if (blocks_.empty()) {
-    blocks_ = layout_->take_blocks(replicas_ * groups);
+    blocks_ = layout_->take_blocks(replicas_);
   }
-  return blocks_[replica * groups + group];
+  return blocks_[replica][layout_->places()[parameter].store.get()];
 }
 
 // Called only on the lane of the replica's device.
 View ReplicateNode::gradient_memory(std::uint32_t i) {
-  const std::size_t parameter = i % layout_->parameters.size();
-  const GradientLayout::Member& member = layout_->members[parameter];
-  const auto [offset, numel, padded] = member.segment;
-  View& whole = block(i / layout_->parameters.size(), member.group);
+  const std::size_t parameter = i % layout_->parameters().size();
+  const ParameterStore::Place& place = layout_->places()[parameter];
+  const auto [offset, numel, padded] = segment_at(place);
+  View& whole = block(i / layout_->parameters().size(), parameter);
   if (!whole.defined()) {
-    whole = tandem::detail::empty_view({layout_->groups[member.group].store->values().numel()}, output(i).dtype,
-                                       output(i).device);
+    whole = tandem::detail::empty_view(place.store->values().sizes, output(i).dtype, output(i).device);
   }
   if (padded > numel) {
     tandem::detail::fill(tandem::detail::narrow(whole, 0, offset + numel, padded - numel), 0);
   }
   return *tandem::detail::try_reshape(tandem::detail::narrow(whole, 0, offset, numel), output(i).sizes);
-}
-
-bool ReplicateNode::is_in_block(const View& gradient, std::size_t replica, std::size_t parameter) {
-  const GradientLayout::Member& member = layout_->members[parameter];
-  const View& whole = block(replica, member.group);
-  return whole.defined() && gradient.storage.get() == whole.storage.get() && gradient.offset == member.segment.offset;
 }
 
 /// A sum into one parameter's gradient, or into those of several parameters that are neighbours in all blocks.
@@ -112,8 +97,7 @@ struct ReplicateNode::Sum {
     const bool neighbours = joins && next.joins && to.accumulate == next.to.accumulate &&
                             to.view.storage.get() == next.to.view.storage.get() &&
                             to.view.offset + to.view.sizes[0] == next.to.view.offset &&
-                            std::equal(parts.begin(), parts.end(), next.parts.begin(),
-                                       [](const View& a, const View& b) { return a.defined() == b.defined(); });
+                            std::ranges::equal(parts, next.parts, {}, &View::defined, &View::defined);
     if (neighbours) {
       to.view.sizes[0] += next.to.view.sizes[0];
       for (std::size_t r = 0; r < parts.size(); ++r) {
@@ -124,63 +108,61 @@ struct ReplicateNode::Sum {
     }
     return neighbours;
   }
+
+  void add() const {
+    Accumulate accumulate = to.accumulate;
+    for (const View& part : parts) {
+      if (part.defined()) {
+        tandem::detail::copy(to.view, part, accumulate);
+        accumulate = Accumulate::yes;
+      }
+    }
+  }
 };
 
 ReplicateNode::Sum ReplicateNode::sum_of(Gradients& gradients, std::size_t parameter) {
-  const GradientLayout::Member& member = layout_->members[parameter];
-  const auto [offset, numel, padded] = member.segment;
-  const View& home = layout_->groups[member.group].store->gradients();
   const auto input = static_cast<std::uint32_t>(parameter);
   Sum sum;
   bool any = false;
-  bool in_blocks = true;
   for (std::size_t r = 0; r < replicas_; ++r) {
-    const View& part = gradients.output(static_cast<std::uint32_t>(r * layout_->parameters.size() + parameter));
-    any = any || part.defined();
-    in_blocks = in_blocks && (!part.defined() || is_in_block(part, r, parameter));
-    sum.parts.push_back(part);
+    sum.parts.push_back(gradients.output(static_cast<std::uint32_t>(r * layout_->parameters().size() + parameter)));
+    any = any || sum.parts.back().defined();
   }
   if (!any || !gradients.wants(input)) {
-    sum.parts.clear();
-    return sum;
+    return {};
   }
+  const ParameterStore::Place& place = layout_->places()[parameter];
+  const auto [offset, numel, padded] = segment_at(place);
+  const View home = tandem::detail::narrow(place.store->gradients(), 0, offset, padded);
   sum.to = gradients.destination(input);
-  sum.joins = in_blocks && sum.to.view.data() == tandem::detail::narrow(home, 0, offset, numel).data();
+  sum.joins = sum.to.view.data() == home.data();
+  for (std::size_t r = 0; r < replicas_; ++r) {
+    const View& part = sum.parts[r];
+    sum.joins = sum.joins &&
+                (!part.defined() || (part.storage.get() == block(r, parameter).storage.get() && part.offset == offset));
+  }
   if (sum.joins) {
-    sum.to.view = tandem::detail::narrow(home, 0, offset, padded);
+    sum.to.view = home;
     for (std::size_t r = 0; r < replicas_; ++r) {
       if (sum.parts[r].defined()) {
-        sum.parts[r] = tandem::detail::narrow(block(r, member.group), 0, offset, padded);
+        sum.parts[r] = tandem::detail::narrow(block(r, parameter), 0, offset, padded);
       }
     }
   }
   return sum;
 }
 
-void ReplicateNode::add(const Sum& sum) {
-  Accumulate accumulate = sum.to.accumulate;
-  for (const View& part : sum.parts) {
-    if (part.defined()) {
-      tandem::detail::copy(sum.to.view, part, accumulate);
-      accumulate = Accumulate::yes;
-    }
-  }
-}
-
 void ReplicateNode::apply(Gradients& gradients) {
   const PhaseScope timed(Phase::reduce);
-  for (const GradientLayout::Group& group : layout_->groups) {
-    Sum run;
-    for (const std::size_t parameter : group.members) {
-      Sum next = sum_of(gradients, parameter);
-      if (next.parts.empty() || run.extend(next)) {
-        continue;
-      }
-      add(run);
-      run = std::move(next);
+  Sum sum;
+  for (const std::size_t parameter : layout_->order()) {
+    Sum next = sum_of(gradients, parameter);
+    if (!next.parts.empty() && !sum.extend(next)) {
+      sum.add();
+      sum = std::move(next);
     }
-    add(run);
   }
+  sum.add();
   if (!blocks_.empty()) {
     layout_->give_back(std::exchange(blocks_, {}));
   }

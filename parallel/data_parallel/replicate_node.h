@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,31 +14,29 @@ namespace tandem::inline v0::parallel {
 
 /// Internal: the memory layout of a module's trained parameters, which replicas use for their gradients. Gradients of
 /// one ParameterStore lie in one block in the store's order and are added as a whole.
-struct GradientLayout {
-  struct Member {
-    std::size_t group;
-    ParameterStore::Segment segment;
-  };
-  struct Group {
-    std::shared_ptr<ParameterStore> store;
-    std::vector<std::size_t> members;  // parameters in memory order
-  };
-  std::vector<Tensor> parameters;
-  std::vector<Member> members;  // one per parameter
-  std::vector<Group> groups;
-
-  /// Memory for the gradients of replicas: one block per replica and group. Blocks are kept from step to step, because
-  /// allocating them costs more than a small step.
-  using Blocks = std::vector<tandem::detail::View>;
-  Blocks take_blocks(std::size_t count) const;
-  void give_back(Blocks blocks) const;
-
+class GradientLayout {
+ public:
   /// Packs parameters that are not in a store yet.
   explicit GradientLayout(std::vector<Tensor> trained);
+
+  const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
+  /// The places of the parameters.
+  const std::vector<ParameterStore::Place>& places() const noexcept { return places_; }
+  /// The indices of the parameters, those of each store in memory order.
+  const std::vector<std::size_t>& order() const noexcept { return order_; }
   /// Whether all parameters still have the same places.
   bool holds() const;
 
+  /// Memory for the gradients of replicas: for each replica one block per store. Blocks are kept from step to step,
+  /// because allocating them costs more than a small step.
+  using Blocks = std::vector<std::map<const ParameterStore*, tandem::detail::View>>;
+  Blocks take_blocks(std::size_t replicas) const;
+  void give_back(Blocks blocks) const;
+
  private:
+  std::vector<Tensor> parameters_;
+  std::vector<ParameterStore::Place> places_;
+  std::vector<std::size_t> order_;
   mutable std::mutex mutex_;  // passes of several threads may end at once
   mutable std::vector<Blocks> spare_;
 };
@@ -56,15 +55,13 @@ class ReplicateNode final : public autograd::Node {
 
  private:
   struct Sum;
-  tandem::detail::View& block(std::size_t replica, std::size_t group);
-  bool is_in_block(const tandem::detail::View& gradient, std::size_t replica, std::size_t parameter);
+  tandem::detail::View& block(std::size_t replica, std::size_t parameter);
   Sum sum_of(autograd::Gradients& gradients, std::size_t parameter);
-  void add(const Sum& sum);
 
   std::shared_ptr<const GradientLayout> layout_;
   std::size_t replicas_;
   std::mutex mutex_;               // replicas ask at the same time
-  GradientLayout::Blocks blocks_;  // by replica and group; allocated at first use
+  GradientLayout::Blocks blocks_;  // allocated at first use
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <tandem/autograd/parameter_store.h>
@@ -27,9 +29,8 @@ class StandIns {
  private:
   struct StandIn {
     Tensor value;
-    ParameterStore::Place place;                // place of the slot
-    core::Ref<tandem::detail::Storage> source;  // storage whose elements were copied
-    std::int64_t offset = 0;
+    ParameterStore::Place place;  // place of the slot
+    tandem::detail::View source;  // the slot's elements when they were copied
     std::uint32_t source_version = 0;
     std::uint32_t own_version = 0;
 
@@ -37,19 +38,14 @@ class StandIns {
     bool is_equal_to(const tandem::detail::View& slot) const;
     void note(const tandem::detail::View& slot);
   };
-  struct Block {
-    std::shared_ptr<ParameterStore> store;
-    tandem::detail::View values;
-  };
-  struct Run;
 
   void make_place(StandIn& there, const Tensor& slot);
-  Block& block_of(const std::shared_ptr<ParameterStore>& store);
-  std::int64_t copy_run(Run& run, const std::vector<Tensor>& slots);
+  const tandem::detail::View& block_of(const std::shared_ptr<ParameterStore>& store);
+  void copy_stretch(std::span<const std::size_t> members, const std::vector<Tensor>& slots);
 
   Device device_;
   std::vector<StandIn> all_;
-  std::vector<Block> blocks_;
+  std::map<std::shared_ptr<ParameterStore>, tandem::detail::View> blocks_;  // values in the layout of a store
 };
 
 }  // namespace tandem::inline v0::parallel

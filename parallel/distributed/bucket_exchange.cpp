@@ -64,30 +64,31 @@ void BucketExchange::refuse_within_hook(const void* pass) const {
       "hook of another one runs; a hook may reduce, and no more");
 }
 
-BucketExchange::Finisher BucketExchange::start(std::size_t bucket, const void* pass) {
+void BucketExchange::start(std::size_t bucket, const void* pass) {
   if (!hook_) {
     if (!plans_.empty()) {
       plans_[bucket].start();
     }
-    return {};
+    return;
   }
   const PhaseScope timed(Phase::reduce);
   const HookScope runs(hook_runs_in_, pass != nullptr ? pass : this);
   if (bucket == 0 && compare_) {
     compare_->start();
   }
-  return hook_(link_.group(), {bucket, buckets_.ranges().size(), Tensor(buckets_.ranges()[bucket].gradients)});
+  finishers_.push_back(
+      hook_(link_.group(), {bucket, buckets_.ranges().size(), Tensor(buckets_.ranges()[bucket].gradients)}));
 }
 
-void BucketExchange::finish(std::vector<Finisher>& finishers) {
+void BucketExchange::finish() {
   const std::size_t last = buckets_.ranges().size() - 1;
   if (hook_) {
-    finishers.push_back(start(last, nullptr));
+    start(last, nullptr);
     const HookScope runs(hook_runs_in_, this);
     if (compare_) {
       compare_->wait();
     }
-    for (const Finisher& finish : finishers) {
+    for (const auto& finish : std::exchange(finishers_, {})) {
       if (finish) {
         finish();
       }
@@ -100,7 +101,8 @@ void BucketExchange::finish(std::vector<Finisher>& finishers) {
   }
 }
 
-void BucketExchange::wait_for_all() noexcept {
+void BucketExchange::give_up() noexcept {
+  finishers_.clear();
   const auto wait_for = [](PlannedAllReduce& plan) {
     try {
       plan.wait();

@@ -2,11 +2,10 @@
 
 #include <atomic>
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include <tandem/parallel/comm/planned_all_reduce.h>
+#include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/comm_hook.h>
 #include <tandem/parallel/distributed/group_link.h>
@@ -45,9 +44,6 @@ class BucketSchedule {
 /// wait for each other. UsedParameters::agree() would also find such a difference, but only after the hook's calls.
 class BucketExchange {
  public:
-  /// The part of a hook's work that waits for the end of the pass; may be empty.
-  using Finisher = std::function<void()>;
-
   /// A collective.
   BucketExchange(const GroupLink& link, const Buckets& buckets);
 
@@ -60,17 +56,19 @@ class BucketExchange {
   void refuse_within_hook(const void* pass) const;
 
   /// Starts to reduce a bucket in the engine's pass `pass`; null if that pass has delivered its last gradient.
-  Finisher start(std::size_t bucket, const void* pass);
+  void start(std::size_t bucket, const void* pass);
   /// Reduces the last bucket on this thread, and returns when all have been reduced.
-  void finish(std::vector<Finisher>& finishers);
-  /// Waits for pending reductions after a failure, whose error is already being thrown.
-  void wait_for_all() noexcept;
+  void finish();
+  /// Drops what hooks have left to finish and waits for planned reductions, after a failure whose error is already
+  /// being thrown.
+  void give_up() noexcept;
 
  private:
   const GroupLink& link_;
   const Buckets& buckets_;
   std::vector<PlannedAllReduce> plans_;  // one for each bucket; empty if the group has one rank
   CommHook hook_;
+  std::vector<CommHook::result_type> finishers_;    // of the pass that runs; a hook's part that waits for its end
   std::atomic<const void*> hook_runs_in_{nullptr};  // a pass of the engine, or `this` after its last gradient
   Tensor turn_;                                     // its value has no meaning
   std::optional<PlannedAllReduce> compare_;         // reduces turn_: distinguishes passes of different wrappers

@@ -9,7 +9,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/comm_queue.h>
-#include <tandem/parallel/comm/planned_all_reduce.h>
+#include <tandem/parallel/comm/work.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 

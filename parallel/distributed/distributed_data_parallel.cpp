@@ -1,12 +1,13 @@
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 
+#include <exception>
 #include <utility>
 
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/frame.h>
@@ -27,10 +28,17 @@ class OutputNode final : public autograd::Node {
   }
   void on_pass(const std::exception* failure) override {
     const std::shared_ptr<Reducer> reducer = seen_.lock();
-    if (failure == nullptr) {
+    if (failure != nullptr) {
+      if (reducer != nullptr) {
+        reducer->refuse_pass(*failure, synced_);
+      }
+      return;
+    }
+    try {
       reducer->begin_pass(*this, synced_, samples_);
-    } else if (reducer != nullptr) {
-      reducer->refuse_pass(*failure, synced_);
+    } catch (const std::exception& error) {
+      reducer->refuse_pass(error, synced_);
+      throw;
     }
   }
   void apply(autograd::Gradients& gradients) override { gradients.deliver(0, gradients.output(), false); }
@@ -57,7 +65,7 @@ std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const Distrib
   return std::make_shared<Reducer>(module, options.process_group ? **options.process_group : default_group(), options);
 }
 
-bool before_forward(Reducer& reducer) {
+std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shape>()> inputs) {
   const core::Frame* frame = core::thread_state().frame;
   check<ConfigError>(frame == nullptr || frame->replica().count == 1,
                      "DistributedDataParallel: called within a replica of DataParallel; wrap the module that uses "
@@ -65,14 +73,11 @@ bool before_forward(Reducer& reducer) {
   check<CaptureError>(tandem::detail::step_recorder() == nullptr,
                       "DistributedDataParallel: a captured step cannot talk to other ranks");
   if (!core::thread_state().grad_enabled) {
-    return false;
+    return kUncounted;
   }
   reducer.check_parameters();
-  return reducer.join() != nullptr;
-}
-
-std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs) {
-  return reducer.join()->samples_of(inputs);
+  JoinState* join = reducer.join();
+  return join != nullptr ? join->samples_of(inputs()) : kUncounted;
 }
 
 Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples) {

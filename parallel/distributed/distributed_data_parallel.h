@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tandem/core/export.h>
+#include <tandem/core/function_ref.h>
 #include <tandem/core/step_times.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/process_group.h>
@@ -38,11 +39,10 @@ struct DistributedOptions {
 
 namespace detail {
 TANDEM_API std::shared_ptr<Reducer> make_reducer(const nn::ModuleRef& module, const DistributedOptions& options);
-/// Checks the wrapper and the thread. True: the wrapper is in a Join, so the pass needs to know its samples.
-TANDEM_API bool before_forward(Reducer& reducer);
-TANDEM_API std::int64_t count_samples(Reducer& reducer, const std::vector<Shape>& inputs);
 /// The samples of a pass outside of a Join.
 inline constexpr std::int64_t kUncounted = -1;
+/// Checks the wrapper and the thread. Returns the number of samples in `inputs`, which only a Join asks for.
+TANDEM_API std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shape>()> inputs);
 TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples);
 /// The number of NoSync that live: where it is 0, gradients of forward passes will be reduced.
 TANDEM_API int& local_scopes(Reducer& reducer) noexcept;
@@ -101,12 +101,11 @@ class DistributedDataParallel {
     static_assert(HoldsTensors<Result>,
                   "DistributedDataParallel: the module must return a tensor, or a structure of them, for backward() to "
                   "begin at");
-    std::int64_t samples = detail::kUncounted;
-    if (detail::before_forward(*reducer_)) {
+    const std::int64_t samples = detail::before_forward(*reducer_, [&] {
       std::vector<Shape> shapes;
       (detail::add_shapes(args, shapes), ...);
-      samples = detail::count_samples(*reducer_, shapes);
-    }
+      return shapes;
+    });
     const PhaseScope timed(Phase::forward);
     Result result = std::as_const(*module_)(args...);
     detail::for_each_tensor(result, [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });

@@ -7,7 +7,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <tandem/parallel/comm/planned_all_reduce.h>
+#include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/group_link.h>
 #include <tandem/parallel/distributed/join.h>

@@ -21,7 +21,7 @@ constexpr const char* kStillRunning =
     "a hook); it has one at a time";
 
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
-// options, then the places of gradients, which follow from both. From then on the ranks' parameters are equal.
+// options, then the places of gradients, which follow from both.
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
   check_same(group, describe(module), "models",
              "All ranks must build the same model, and freeze the same parameters, before they wrap it");
@@ -48,9 +48,6 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
       group, buckets.describe(), "places of gradients",
       "Gradients lie in memory in the order in which an optimiser that was made before got the parameters: let it be "
       "the same on all ranks, or make optimisers after wrapping");
-  if (options.init_sync && group.size() > 1) {
-    broadcast_state(group, module);
-  }
   return buckets;
 }
 
@@ -58,12 +55,10 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
 
 Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options)
     : link_(group),
-      module_(module),
       buckets_(agreed_buckets(group, module, options)),
       exchange_(link_, buckets_),
       used_(link_, buckets_, options.find_unused_parameters),
-      buffers_(options.broadcast_buffers && link_.size() > 1 ? module.buffers() : std::vector<Tensor>(),
-               options.init_sync) {
+      module_(std::move(module), group, options) {
   for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
     member.leaf->note_change();  // a step captured earlier would run without the other ranks
@@ -98,22 +93,15 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
   }
   const void* id = node.pass.load(std::memory_order_relaxed);
   exchange_.refuse_within_hook(id);
-  const auto refuse = [&](const auto& error) {
-    refuse_pass(error, synced);
-    throw error;
-  };
-  if (tandem::detail::step_recorder() != nullptr) {
-    refuse(
-        CaptureError("DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring "
-                     "gradients unseen"));
-  }
+  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
+                      "DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring "
+                      "gradients unseen");
   const std::lock_guard lock(lock_);
   if (pass_ == nullptr) {
     pass_ = std::make_unique<ReducerPass>(shared_from_this(), id);
     autograd::listen_to_pass(node, *this);
-  } else if (pass_->id() != id) {
-    refuse(AutogradError(kStillRunning));
   }
+  check<AutogradError>(pass_->id() == id, kStillRunning);
   pass_->add_output(synced, samples);
 }
 

@@ -9,10 +9,9 @@
 #include <tandem/core/spin.h>
 #include <tandem/parallel/distributed/bucket_exchange.h>
 #include <tandem/parallel/distributed/buckets.h>
-#include <tandem/parallel/distributed/buffer_sync.h>
 #include <tandem/parallel/distributed/group_link.h>
-#include <tandem/parallel/distributed/model_check.h>
 #include <tandem/parallel/distributed/used_parameters.h>
+#include <tandem/parallel/distributed/wrapped_module.h>
 
 // Internal: the backward passes of a DistributedDataParallel.
 
@@ -83,11 +82,10 @@ class Reducer final : public autograd::LeafObserver,
   void on_pass_failed(const std::exception& failure) override;
 
   GroupLink link_;
-  WrappedModule module_;
   Buckets buckets_;
   BucketExchange exchange_;
   UsedParameters used_;
-  BufferSync buffers_;
+  WrappedModule module_;
   int local_scopes_ = 0;
   std::weak_ptr<JoinState> join_;
   std::size_t join_index_ = 0;

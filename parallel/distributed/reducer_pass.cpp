@@ -67,9 +67,8 @@ void ReducerPass::begin() {
   if (!synced_) {
     return;
   }
-  const std::vector<BucketMember>& members = reducer_->buckets_.members();
   lacks_ = !reducer_->buckets_.is_first_pass();
-  settle_absent([&](std::size_t i) { return members[i].leaf->pass.load(std::memory_order_relaxed) == id_; });
+  settle_absent();
   if (JoinState* join = reducer_->join(); join != nullptr) {
     weights_ = join->reduce(reducer_->join_index_);
   }
@@ -91,13 +90,16 @@ void ReducerPass::follow() {
   }
 }
 
-// Treats the members for which this pass brings no gradient: `is_there` is false for them.
-template <class IsThere>
-void ReducerPass::settle_absent(const IsThere& is_there) {
+// Treats the members for which this pass brings no gradient: at its beginning those that the graph does not reach, at
+// its end also those that the graph reached without adding to their gradient.
+void ReducerPass::settle_absent() {
   const std::vector<BucketMember>& members = reducer_->buckets_.members();
+  const auto is_expected = [&](const autograd::Leaf& leaf) {
+    return id_ != nullptr && leaf.pass.load(std::memory_order_relaxed) == id_;
+  };
   std::vector<std::size_t> absent;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (!is_there(i)) {
+    if (!schedule_.is_ready(i) && !is_expected(*members[i].leaf)) {
       absent.push_back(i);
     }
   }
@@ -146,9 +148,7 @@ bool ReducerPass::on_gradient(std::size_t member) {
 
 void ReducerPass::send(std::size_t bucket) {
   reducer_->buckets_.scale(bucket, weights_.mine);
-  if (BucketExchange::Finisher finisher = reducer_->exchange_.start(bucket, id_)) {
-    finishers_.push_back(std::move(finisher));
-  }
+  reducer_->exchange_.start(bucket, id_);
 }
 
 void ReducerPass::end() {
@@ -181,13 +181,12 @@ void ReducerPass::close() {
 void ReducerPass::reduce() {
   const PhaseScope timed(Phase::reduce);
   Buckets& buckets = reducer_->buckets_;
-  settle_absent(
-      [this](std::size_t i) { return schedule_.is_ready(i); });  // a graph may reach a leaf without adding a gradient
+  settle_absent();
   while (!schedule_.only_last_is_left()) {
     send(schedule_.take());
   }
   buckets.scale(schedule_.take(), weights_.mine);
-  reducer_->exchange_.finish(finishers_);
+  reducer_->exchange_.finish();
   buckets.scale_all(weights_.mean);
   reducer_->used_.agree(kept_, lacks_, follows_);
   for (std::size_t i = 0; i < buckets.members().size(); ++i) {
@@ -196,7 +195,7 @@ void ReducerPass::reduce() {
       leaf.note_rewritten();
     }
   }
-  reducer_->buffers_.run(reducer_->link_.group(), weights_.buffers_from);
+  reducer_->module_.broadcast_buffers(reducer_->link_.group(), weights_.buffers_from);
   buckets.note_reduced();
 }
 
@@ -239,9 +238,8 @@ void ReducerPass::fail(const std::exception& failure) {
 
 // Some gradients are this rank's alone, some are means over the ranks: no optimiser may see a mixture.
 void ReducerPass::forget() noexcept {
-  finishers_.clear();
   kept_.clear();
-  reducer_->exchange_.wait_for_all();
+  reducer_->exchange_.give_up();
   for (const BucketMember& member : reducer_->buckets_.members()) {
     member.leaf->set_fresh(false);
   }

@@ -54,8 +54,7 @@ class ReducerPass {
  private:
   void sync();
   void close();
-  template <class IsThere>
-  void settle_absent(const IsThere& is_there);
+  void settle_absent();
   void fill_absent(std::size_t member, bool counts);
   void send(std::size_t bucket);
   void reduce();
@@ -70,7 +69,6 @@ class ReducerPass {
   PassWeights weights_;
   BucketSchedule schedule_;
   std::vector<KeptGradient> kept_;
-  std::vector<BucketExchange::Finisher> finishers_;
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include <tandem/parallel/comm/planned_all_reduce.h>
+#include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/group_link.h>
 

@@ -2,14 +2,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <deque>
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include <poll.h>
 #include <sys/wait.h>
 
 #include <fmt/format.h>
 
-#include <tandem/parallel/comm/verdict.h>
+#include <tandem/parallel/comm/faults.h>
+#include <tandem/parallel/job/local_rank.h>
 #include <tandem/parallel/job/signals.h>
 
 // The ranks of one node, from their start to their end. run() sleeps in poll() until a rank has ended or written
@@ -49,234 +55,257 @@ bool is_from_outside(int status) {
                                  WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGHUP);
 }
 
-}  // namespace
-
-Attempt::Attempt(const LaunchOptions& options, const std::string& file, const JobFacts& job, JobLink& link,
-                 const SignalCatcher& signals, const GroupGuard& guard, OutputQueue& output)
-    : options_(options), link_(link), signals_(signals), output_(output) {
-  for (int i = 0; i < options.ranks; ++i) {
-    ranks_.push_back(std::make_unique<LocalRank>(options, options.node * options.ranks + i, job.attempt > 0,
-                                                 ChildPlan{file, options.command, rank_environment(options, job, i)},
-                                                 guard.groups()[static_cast<std::size_t>(i)]));
+class Attempt {
+ public:
+  Attempt(const LaunchOptions& options, const std::string& file, JobLink& link, const SignalCatcher& signals,
+          const GroupGuard& guard, OutputQueue& output)
+      : options_(options), link_(link), signals_(signals), output_(output) {
+    for (int i = 0; i < options.ranks; ++i) {
+      ranks_.push_back(std::make_unique<LocalRank>(options, options.node * options.ranks + i, link.attempt() > 0,
+                                                   ChildPlan{file, options.command, rank_environment(options, link, i)},
+                                                   guard.groups()[static_cast<std::size_t>(i)]));
+    }
   }
-}
 
-AttemptResult Attempt::run() {
-  do {
-    wait();
-    take_signals();
-    take_messages();
+  AttemptResult run() {
+    do {
+      wait();
+      take_signals();
+      take_messages();
+      for (const auto& rank : ranks_) {
+        if (output_.size() < kMaxWaiting) {
+          rank->pump(output_);
+        }
+      }
+      take_ended();
+      judge_suspects();
+      press_on();
+      output_.write_some();
+    } while (!is_over());
+    conclude();
+    return std::move(result_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Suspect {
+    LostRank lost;
+    Clock::time_point due;  // the wait for a better reason ends here
+  };
+
+  LocalRank* local(int rank) {
+    const int index = rank - options_.node * options_.ranks;
+    return index >= 0 && index < options_.ranks ? ranks_[static_cast<std::size_t>(index)].get() : nullptr;
+  }
+
+  bool is_over() {
+    if (!std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->is_complete(); })) {
+      return false;
+    }
+    if (is_decided()) {
+      return true;
+    }
+    try {
+      if (!std::exchange(done_reported_, true)) {
+        link_.report_done();
+      }
+      return link_.all_done();
+    } catch (const StoreError&) {
+      return false;  // a message will carry the reason
+    }
+  }
+
+  // Sleeps until there is work to do.
+  void wait() {
+    const bool reads = output_.size() < kMaxWaiting;
+    polled_.clear();
+    polled_.push_back({link_.descriptor(), POLLIN, 0});
+    polled_.push_back({signals_.descriptor(), POLLIN, 0});
+    polled_.push_back({output_.next(), POLLOUT, 0});
+    bool all_complete = true;
+    bool must_ask = false;
     for (const auto& rank : ranks_) {
-      if (output_.size() < kMaxWaiting) {
-        rank->pump(output_);
+      rank->add_to(polled_, reads);
+      all_complete = all_complete && rank->is_complete();
+      must_ask = must_ask || rank->must_be_asked() || (rank->has_ended() && !rank->is_complete());
+    }
+    Clock::time_point next = std::min(terminate_at_, kill_at_);
+    for (const Suspect& suspect : suspects_) {
+      next = std::min(next, suspect.due);
+    }
+    const Clock::time_point now = Clock::now();
+    milliseconds timeout = all_complete ? kLook : must_ask ? milliseconds(5) : milliseconds(10'000);
+    if (next < now + timeout) {
+      timeout = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
+    }
+    ::poll(polled_.data(), polled_.size(), static_cast<int>(timeout.count()));
+  }
+
+  void take_signals() {
+    while (const int number = signals_.take()) {
+      if (number == SIGTSTP) {
+        signal_all(SIGSTOP);
+        std::raise(SIGSTOP);
+        signal_all(SIGCONT);
+      } else if (result_.outcome.signal != 0 && number == SIGINT) {
+        signal_all(SIGKILL, "SIGKILL");
+        kill_at_ = Clock::time_point::max();
+      } else {
+        if (options_.narrate && number == SIGINT) {
+          output_.push(STDERR_FILENO, "tandem run: SIGINT went to all ranks; once more kills them\n");
+        }
+        signal_all(number);
+        if (!is_decided()) {
+          result_.outcome.signal = number;
+          link_.say_stopped(number);
+          kill_at_ = Clock::now() + options_.kill_timeout;
+        }
       }
     }
-    take_ended();
-    judge_suspects();
-    press_on();
-    output_.write_some();
-  } while (!is_over());
-  return result();
-}
-
-LocalRank* Attempt::local(int rank) {
-  const int index = rank - options_.node * options_.ranks;
-  return index >= 0 && index < options_.ranks ? ranks_[static_cast<std::size_t>(index)].get() : nullptr;
-}
-
-bool Attempt::is_over() {
-  if (!std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->is_complete(); })) {
-    return false;
   }
-  if (!cause_.empty() || stop_signal_ != 0) {
-    return true;
-  }
-  try {
-    if (!std::exchange(done_reported_, true)) {
-      link_.report_done();
+
+  void take_messages() {
+    for (const LinkMessage& message : link_.take()) {
+      switch (message.kind) {
+        case LinkMessage::Kind::verdict: {
+          result_.is_final = result_.is_final || message.text.starts_with(kLauncherOfNode);
+          const CommError error = verdict_error(message.text);
+          fail(error.what(), error.details().rank, false, message.text);
+          break;
+        }
+        case LinkMessage::Kind::lost_launcher:
+          result_.is_final = true;
+          fail(message.text, -1, true);
+          break;
+        case LinkMessage::Kind::lost_rank: {
+          // A rank whose connection closed has probably ended, and its parent knows how.
+          const milliseconds patience = message.lost.sign == LostRank::Sign::silent ? milliseconds(0)
+                                        : local(message.lost.process.rank)          ? kForTheEnd
+                                                                                    : kForItsLauncher;
+          suspects_.push_back({message.lost, Clock::now() + patience});
+        }
+      }
     }
-    return link_.all_done();
-  } catch (const StoreError&) {
-    return false;  // a message will carry the reason
   }
-}
 
-// Sleeps until there is work to do.
-void Attempt::wait() {
-  const bool reads = output_.size() < kMaxWaiting;
-  polled_.clear();
-  polled_.push_back({link_.descriptor(), POLLIN, 0});
-  polled_.push_back({signals_.descriptor(), POLLIN, 0});
-  polled_.push_back({output_.next(), POLLOUT, 0});
-  bool all_complete = true;
-  bool must_ask = false;
-  for (const auto& rank : ranks_) {
-    rank->add_to(polled_, reads);
-    all_complete = all_complete && rank->is_complete();
-    must_ask = must_ask || rank->must_be_asked() || (rank->has_ended() && !rank->is_complete());
+  void take_ended() {
+    const LocalRank* first = nullptr;
+    for (const auto& rank : ranks_) {
+      // Among ranks found dead at the same time, a killed rank did not die because of another.
+      if (rank->take_end(output_) && rank->status() != 0 &&
+          (first == nullptr || (WIFSIGNALED(rank->status()) && !WIFSIGNALED(first->status())))) {
+        first = rank.get();
+      }
+    }
+    if (first != nullptr) {
+      take_messages();  // a verdict that ended the rank arrived before its end
+      const bool from_outside = is_from_outside(first->status());
+      fail(fmt::format("{} {}{}", first->name(), end_text(first->status()), from_outside ? "" : last_words(*first)),
+           first->rank(), from_outside);
+    }
   }
-  Clock::time_point next = std::min(terminate_at_, kill_at_);
-  for (const Suspect& suspect : suspects_) {
-    next = std::min(next, suspect.due);
-  }
-  const Clock::time_point now = Clock::now();
-  milliseconds timeout = all_complete ? kLook : must_ask ? milliseconds(5) : milliseconds(10'000);
-  if (next < now + timeout) {
-    timeout = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
-  }
-  ::poll(polled_.data(), polled_.size(), static_cast<int>(timeout.count()));
-}
 
-void Attempt::take_signals() {
-  while (const int number = signals_.take()) {
-    if (number == SIGTSTP) {
-      signal_all(SIGSTOP);
-      std::raise(SIGSTOP);
-      signal_all(SIGCONT);
-    } else if (stop_signal_ != 0 && number == SIGINT) {
+  void judge_suspects() {
+    for (const Suspect& suspect : suspects_) {
+      const LocalRank* rank = local(suspect.lost.process.rank);
+      if (Clock::now() < suspect.due) {
+        continue;
+      }
+      if (rank == nullptr || !rank->has_ended()) {
+        fail(describe(suspect.lost), suspect.lost.process.rank, true);
+      } else if (rank->status() == 0) {  // a rank that finished its job would have said goodbye
+        fail(fmt::format("{} {} in the middle of its job", rank->name(), end_text(rank->status())), rank->rank(),
+             false);
+      }
+    }
+    std::erase_if(suspects_, [](const Suspect& suspect) { return Clock::now() >= suspect.due; });
+  }
+
+  void press_on() {
+    const Clock::time_point now = Clock::now();
+    if (now >= terminate_at_) {
+      signal_all(SIGTERM, "SIGTERM");
+      signal_all(SIGCONT);  // a stopped process cannot end
+      terminate_at_ = Clock::time_point::max();
+    }
+    if (now >= kill_at_) {
       signal_all(SIGKILL, "SIGKILL");
       kill_at_ = Clock::time_point::max();
-    } else {
-      if (options_.narrate && number == SIGINT) {
-        output_.push(STDERR_FILENO, "tandem run: SIGINT went to all ranks; once more kills them\n");
-      }
-      signal_all(number);
-      if (cause_.empty() && stop_signal_ == 0) {
-        stop_signal_ = number;
-        link_.say_stopped(number);
-        kill_at_ = Clock::now() + options_.kill_timeout;
-      }
     }
   }
-}
 
-void Attempt::take_messages() {
-  for (const LinkMessage& message : link_.take()) {
-    switch (message.kind) {
-      case LinkMessage::Kind::verdict: {
-        is_final_ = is_final_ || message.text.starts_with(kLauncherOfNode);
-        const CommError error = verdict_error(message.text);
-        fail(error.what(), error.details().rank, false, message.text);
-        break;
-      }
-      case LinkMessage::Kind::lost_launcher:
-      case LinkMessage::Kind::lost_server:
-        is_final_ = true;
-        fail(message.text, -1, true);
-        break;
-      case LinkMessage::Kind::lost_rank: {
-        // A rank whose connection closed has probably ended, and its parent knows how.
-        const milliseconds patience = message.lost.sign == LostRank::Sign::silent ? milliseconds(0)
-                                      : local(message.lost.process.rank)          ? kForTheEnd
-                                                                                  : kForItsLauncher;
-        suspects_.push_back({message.lost, Clock::now() + patience});
+  void fail(const std::string& cause, int rank, bool by_chance, const std::string& verdict = {}) {
+    if (is_decided()) {
+      return;
+    }
+    result_.outcome.cause = cause;
+    result_.outcome.rank = rank;
+    result_.by_chance = by_chance;
+    result_.after = std::chrono::duration<double>(Clock::now() - start_).count();
+    link_.publish(verdict.empty() ? cause : verdict);
+    terminate_at_ = Clock::now() + kBeforeSigterm;
+    kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
+  }
+
+  void signal_all(int number, const char* name = nullptr) {
+    for (const auto& rank : ranks_) {
+      rank->signal(number, name);
+    }
+  }
+
+  void conclude() {
+    LaunchOutcome& outcome = result_.outcome;
+    const RankEnd* first = nullptr;  // the first rank that failed by itself
+    for (const auto& rank : ranks_) {
+      result_.ends.push_back(rank->end(start_));
+    }
+    for (const RankEnd& end : result_.ends) {
+      if (end.status != 0 && end.asked.empty() && (first == nullptr || end.after < first->after)) {
+        first = &end;
       }
     }
-  }
-}
-
-void Attempt::take_ended() {
-  const LocalRank* first = nullptr;
-  for (const auto& rank : ranks_) {
-    // Among ranks found dead at the same time, a killed rank did not die because of another.
-    if (rank->take_end(output_) && rank->status() != 0 &&
-        (first == nullptr || (WIFSIGNALED(rank->status()) && !WIFSIGNALED(first->status())))) {
-      first = rank.get();
+    if (const LocalRank* culprit = local(outcome.rank); culprit != nullptr) {
+      result_.last_lines = culprit->last_lines();
+      result_.log = culprit->log();
+      const RankEnd& end = result_.ends[static_cast<std::size_t>(outcome.rank - options_.node * options_.ranks)];
+      first = end.status != 0 && end.asked.empty() ? &end : first;
+      if (rank_in(outcome.cause) < 0) {  // another rank reported the cause and knew neither number nor status
+        const std::string words = is_from_outside(end.status) ? "" : last_words(*culprit);
+        const bool is_news = words.find(outcome.cause) == std::string::npos;
+        outcome.cause += fmt::format("; {} {}{}", culprit->name(), how_it_ended(end), is_news ? words : "");
+      }
+    }
+    outcome.exit_code = first != nullptr ? exit_code_of(first->status) : outcome.cause.empty() ? 0 : 1;
+    if (outcome.signal != 0 && first == nullptr) {
+      const bool was_killed =
+          std::any_of(result_.ends.begin(), result_.ends.end(), [](const RankEnd& e) { return e.status; });
+      outcome.exit_code = was_killed ? 128 + SIGKILL : 0;
     }
   }
-  if (first != nullptr) {
-    take_messages();  // a verdict that ended the rank arrived before its end
-    const bool from_outside = is_from_outside(first->status());
-    fail(fmt::format("{} {}{}", rank_name(first->rank(), first->pid(), own_host_name()), end_text(first->status()),
-                     from_outside ? "" : last_words(*first)),
-         first->rank(), from_outside);
-  }
-}
 
-void Attempt::judge_suspects() {
-  for (const Suspect& suspect : suspects_) {
-    const LocalRank* rank = local(suspect.lost.process.rank);
-    if (Clock::now() < suspect.due) {
-      continue;
-    }
-    if (rank == nullptr || !rank->has_ended()) {
-      fail(describe(suspect.lost), suspect.lost.process.rank, true);
-    } else if (rank->status() == 0) {  // a rank that finished its job would have said goodbye
-      fail(fmt::format("{} {} in the middle of its job", rank_name(rank->rank(), rank->pid(), own_host_name()),
-                       end_text(rank->status())),
-           rank->rank(), false);
-    }
-  }
-  std::erase_if(suspects_, [](const Suspect& suspect) { return Clock::now() >= suspect.due; });
-}
+  // The first cause stays, and an end after a signal from outside is not a failure.
+  bool is_decided() const { return !result_.outcome.cause.empty() || result_.outcome.signal != 0; }
 
-void Attempt::press_on() {
-  const Clock::time_point now = Clock::now();
-  if (now >= terminate_at_) {
-    signal_all(SIGTERM, "SIGTERM");
-    signal_all(SIGCONT);  // a stopped process cannot end
-    terminate_at_ = Clock::time_point::max();
-  }
-  if (now >= kill_at_) {
-    signal_all(SIGKILL, "SIGKILL");
-    kill_at_ = Clock::time_point::max();
-  }
-}
+  const LaunchOptions& options_;
+  JobLink& link_;
+  const SignalCatcher& signals_;
+  OutputQueue& output_;
+  std::vector<std::unique_ptr<LocalRank>> ranks_;
+  Clock::time_point start_ = Clock::now();
+  std::vector<pollfd> polled_;
+  std::vector<Suspect> suspects_;
+  AttemptResult result_;
+  bool done_reported_ = false;
+  Clock::time_point terminate_at_ = Clock::time_point::max();
+  Clock::time_point kill_at_ = Clock::time_point::max();
+};
 
-// The first cause stays. An end after a signal from outside is not a failure.
-void Attempt::fail(const std::string& cause, int rank, bool by_chance, const std::string& verdict) {
-  if (!cause_.empty() || stop_signal_ != 0) {
-    return;
-  }
-  cause_ = cause;
-  culprit_ = rank;
-  by_chance_ = by_chance;
-  failed_at_ = Clock::now();
-  link_.publish(verdict.empty() ? cause : verdict);
-  terminate_at_ = Clock::now() + kBeforeSigterm;
-  kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
-}
+}  // namespace
 
-void Attempt::signal_all(int number, const char* name) {
-  for (const auto& rank : ranks_) {
-    rank->signal(number, name);
-  }
-}
-
-AttemptResult Attempt::result() {
-  AttemptResult result;
-  result.outcome = {.cause = cause_, .rank = culprit_, .signal = stop_signal_};
-  result.by_chance = by_chance_;
-  result.is_final = is_final_;
-  const RankEnd* first = nullptr;  // the first rank that failed by itself
-  for (const auto& rank : ranks_) {
-    result.ends.push_back(rank->end(start_));
-  }
-  for (const RankEnd& end : result.ends) {
-    if (end.status != 0 && end.asked.empty() && (first == nullptr || end.after < first->after)) {
-      first = &end;
-    }
-  }
-  if (const LocalRank* culprit = local(culprit_); culprit != nullptr && culprit_ >= 0) {
-    result.last_lines = culprit->last_lines();
-    result.log = culprit->log();
-    const RankEnd& end = result.ends[static_cast<std::size_t>(culprit_ - options_.node * options_.ranks)];
-    first = end.status != 0 && end.asked.empty() ? &end : first;
-    if (rank_in(cause_) < 0) {  // another rank reported the cause and knew neither number nor status
-      const std::string words = is_from_outside(end.status) ? "" : last_words(*culprit);
-      const bool is_news = words.find(cause_) == std::string::npos;
-      result.outcome.cause += fmt::format("; {} {}{}", rank_name(end.rank, end.pid, own_host_name()), how_it_ended(end),
-                                          is_news ? words : "");
-    }
-  }
-  result.outcome.exit_code = first != nullptr ? exit_code_of(first->status) : cause_.empty() ? 0 : 1;
-  if (stop_signal_ != 0 && first == nullptr) {
-    const bool was_killed =
-        std::any_of(result.ends.begin(), result.ends.end(), [](const RankEnd& e) { return e.status; });
-    result.outcome.exit_code = was_killed ? 128 + SIGKILL : 0;
-  }
-  result.after = std::chrono::duration<double>((cause_.empty() ? Clock::now() : failed_at_) - start_).count();
-  return result;
+AttemptResult run_ranks(const LaunchOptions& options, const std::string& file, JobLink& link,
+                        const SignalCatcher& signals, const GroupGuard& guard, OutputQueue& output) {
+  return Attempt(options, file, link, signals, guard, output).run();
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -1,9 +1,9 @@
 #include <tandem/parallel/job/child_process.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -104,29 +104,23 @@ void close_all_but_stdin() {
 ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : group_(group) {
   const std::vector<char*> arguments = pointers_to(plan.arguments);
   const std::vector<char*> environment = pointers_to(plan.environment);
-  std::array<int, 2> failure{-1, -1};
-  const bool made = ::pipe2(failure.data(), O_CLOEXEC) == 0;  // the check below reads errno
-  check<IoError>(made, "launch: no pipe for a rank: {}", std::strerror(errno));
-  const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  core::Pipe failure("launch: no pipe for a rank");
+  const core::Descriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   sigset_t all;
   sigset_t mask;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &mask);
-  const Prepared prepared{plan.file.c_str(), arguments.data(), environment.data(), in,    plan.out,
-                          plan.err,          failure[1],       ::getpid(),         &mask, &group};
+  const Prepared prepared{plan.file.c_str(), arguments.data(),        environment.data(), in.get(), plan.out,
+                          plan.err,          failure.write_end.get(), ::getpid(),         &mask,    &group};
   pid_ = ::fork();
   if (pid_ == 0) {
     become(prepared);
   }
   int error = pid_ < 0 ? errno : 0;
   ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  ::close(in);
-  ::close(failure[1]);
-  if (pid_ > 0) {
-    while (::read(failure[0], &error, sizeof error) < 0 && errno == EINTR) {
-    }
+  failure.write_end.close();
+  while (pid_ > 0 && ::read(failure.read_end.get(), &error, sizeof error) < 0 && errno == EINTR) {
   }
-  ::close(failure[0]);
   if (error != 0) {
     if (pid_ > 0) {
       group_ = 0;
@@ -135,7 +129,7 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
     fail<IoError>("cannot execute {}: {}{}", plan.file, std::strerror(error),
                   error == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "");
   }
-  pidfd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));  // close-on-exec
+  pidfd_ = core::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));  // close-on-exec
 }
 
 ChildProcess::~ChildProcess() {
@@ -167,37 +161,31 @@ int ChildProcess::reap() {
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   reaped_ = true;
-  if (pidfd_ >= 0) {
-    ::close(pidfd_);
-    pidfd_ = -1;
-  }
+  pidfd_.close();
   return status;
 }
 
 GroupGuard::GroupGuard(std::size_t groups) {
   static_assert(std::atomic<pid_t>::is_always_lock_free);
+  core::Pipe alive("launch: no pipe for the guard of ranks");
+  core::Pipe ready("launch: no pipe for the guard of ranks");
   void* memory =
       ::mmap(nullptr, groups * sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   check<IoError>(memory != MAP_FAILED, "launch: no memory to share with ranks: {}", std::strerror(errno));
   groups_ = {static_cast<std::atomic<pid_t>*>(memory), groups};  // the mapping starts as zeros
-  int ends[2] = {-1, -1};
-  int ready[2] = {-1, -1};
-  pid_ = ::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(ready, O_CLOEXEC) == 0 ? ::fork() : -1;
+  pid_ = ::fork();
   if (pid_ == 0) {
-    ::close(ends[1]);
-    guard(ends[0], ready[1], groups_);
+    alive.write_end.close();
+    guard(alive.read_end.get(), ready.write_end.get(), groups_);
   }
   const int error = errno;
-  ::close(ends[0]);
-  ::close(ready[1]);
-  write_end_ = ends[1];
+  ready.write_end.close();
+  alive_ = std::move(alive.write_end);
   // Wait until the guard is in its own session: before that, a Ctrl-C in this terminal would end it.
   char byte = 0;
-  while (pid_ > 0 && ::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
+  while (pid_ > 0 && ::read(ready.read_end.get(), &byte, 1) < 0 && errno == EINTR) {
   }
-  ::close(ready[0]);
   if (pid_ < 0) {
-    ::close(write_end_);
     ::munmap(memory, groups_.size_bytes());
   }
   check<IoError>(pid_ > 0, "launch: the system refuses one more process: {}", std::strerror(error));
@@ -207,7 +195,6 @@ GroupGuard::~GroupGuard() {
   for (std::atomic<pid_t>& group : groups_) {
     group = 0;
   }
-  ::close(write_end_);
   ::kill(pid_, SIGKILL);  // the guard would also wait for children forked by other threads, which hold the pipe
   ::waitpid(pid_, nullptr, 0);
   ::munmap(groups_.data(), groups_.size_bytes());

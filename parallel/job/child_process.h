@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#include <tandem/core/file.h>
+
 // Internal: starts a rank's process, notices its end, and ends the rank when this process dies.
 
 namespace tandem::inline v0::parallel {
@@ -36,7 +38,7 @@ class ChildProcess {
   /// The process id, which is also the group's id.
   pid_t pid() const noexcept { return pid_; }
   /// Becomes readable when the child has ended; -1 if the system has no pidfd.
-  int descriptor() const noexcept { return pidfd_; }
+  int descriptor() const noexcept { return pidfd_.get(); }
   /// Whether it has ended.
   bool has_ended() const;
   /// Sends a signal to the whole group; does nothing after reap().
@@ -47,7 +49,7 @@ class ChildProcess {
  private:
   std::atomic<pid_t>& group_;
   pid_t pid_ = -1;
-  int pidfd_ = -1;
+  core::Descriptor pidfd_;
   bool reaped_ = false;
 };
 
@@ -68,7 +70,7 @@ class GroupGuard {
 
  private:
   std::span<std::atomic<pid_t>> groups_;
-  int write_end_ = -1;
+  core::Descriptor alive_;  // the end of a pipe; the guard notices when it closes
   pid_t pid_ = -1;
 };
 

@@ -13,6 +13,7 @@
 #include <tandem/core/check.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/parallel/rendezvous/meet.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -43,8 +44,8 @@ JobToken token_of(const JobToken& job, int attempt) {
 
 JobLink::JobLink(const LaunchOptions& options, const JobToken& token, int attempt)
     : options_(options), token_(token_of(token, attempt)), attempt_(attempt), port_(options.port) {
-  event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  check<IoError>(event_ >= 0, "launch: no event descriptor: {}", std::strerror(errno));
+  event_ = core::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  check<IoError>(event_.get() >= 0, "launch: no event descriptor: {}", std::strerror(errno));
   if (options.node != 0) {
     return;
   }
@@ -81,9 +82,7 @@ JobLink::~JobLink() {
     while (options_.nodes > 1 && !server_->ranks().empty() && Clock::now() < end) {
       std::this_thread::sleep_for(kLook);
     }
-    server_.reset();
   }
-  ::close(event_);
 }
 
 void JobLink::hear(const LinkMessage& message) {
@@ -92,12 +91,12 @@ void JobLink::hear(const LinkMessage& message) {
     messages_.push_back(message);
   }
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(event_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
 std::vector<LinkMessage> JobLink::take() {
   std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(event_, &count, sizeof count);
+  [[maybe_unused]] const ssize_t got = ::read(event_.get(), &count, sizeof count);
   const std::lock_guard lock(mutex_);
   return std::exchange(messages_, {});
 }
@@ -121,7 +120,7 @@ bool JobLink::connect(std::string& why) {
               }
             },
         .on_lost =
-            [this](const std::string& reason) { hear({.kind = LinkMessage::Kind::lost_server, .text = reason}); }});
+            [this](const std::string& reason) { hear({.kind = LinkMessage::Kind::lost_launcher, .text = reason}); }});
     return true;
   } catch (const StoreError& error) {
     if (server_ != nullptr && error.kind() == StoreError::Kind::verdict) {
@@ -179,10 +178,8 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
   };
   const auto fail_late = [&] {
     look();
-    throw StoreError(
-        StoreError::Kind::timeout,
-        fmt::format("the launchers of {} nodes did not meet at {}:{} within {:.0f} s: {}", options_.nodes,
-                    options_.host, port_, std::chrono::duration<double>(Clock::now() - start).count(), why));
+    fail_store(StoreError::Kind::timeout, "the launchers of {} nodes did not meet at {}:{} within {:.0f} s: {}",
+               options_.nodes, options_.host, port_, std::chrono::duration<double>(Clock::now() - start).count(), why);
   };
   while (!connect(why)) {
     if (!meeting.goes_on()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/core/file.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/signals.h>
 #include <tandem/parallel/rendezvous/store_server.h>
@@ -23,7 +24,7 @@ inline constexpr const char* kLauncherOfNode = "the launcher of node ";
 /// A message from the store or from another launcher.
 struct LinkMessage {
   /// The subject of the message.
-  enum class Kind : std::uint8_t { lost_rank, lost_launcher, verdict, lost_server };
+  enum class Kind : std::uint8_t { lost_rank, lost_launcher, verdict };
 
   Kind kind = Kind::verdict;  // the subject of the message
   std::string text = {};      // the reason; empty for lost_rank
@@ -45,12 +46,14 @@ class JobLink {
 
   /// The store's port.
   std::uint16_t port() const noexcept { return port_; }
+  /// The number of this attempt, from 0.
+  int attempt() const noexcept { return attempt_; }
   /// The token of this attempt, which clients of the store must prove to have.
   const JobToken& token() const noexcept { return token_; }
   /// The job's name, which is equal on all nodes.
   const std::string& run_id() const noexcept { return run_id_; }
   /// Becomes readable when a message has arrived.
-  int descriptor() const noexcept { return event_; }
+  int descriptor() const noexcept { return event_.get(); }
   /// Takes all messages that have arrived.
   std::vector<LinkMessage> take();
 
@@ -73,7 +76,7 @@ class JobLink {
   int attempt_;
   std::string run_id_;
   std::uint16_t port_ = 0;
-  int event_ = -1;
+  core::Descriptor event_;
   std::mutex mutex_;
   std::vector<LinkMessage> messages_;
   std::unique_ptr<StoreServer> server_;

@@ -7,18 +7,20 @@
 #include <filesystem>
 #include <thread>
 
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/parallel/job/attempt.h>
+#include <tandem/parallel/job/local_rank.h>
 #include <tandem/parallel/rendezvous/environment.h>
 
 // A launcher runs attempts one after another until one succeeds or no further attempt is allowed:
 //
 // 1. JobLink: node 0 opens the attempt's store, the other nodes' launchers find it, and all meet there.
-// 2. Attempt: this node starts its ranks and watches them until all have ended.
+// 2. run_ranks(): this node starts its ranks and watches them until all have ended.
 // 3. After a failure all nodes start the next attempt, with a new store and a new token, unless restarts are used up,
 //    the same failure came twice, or a launcher is gone.
 //
@@ -130,24 +132,22 @@ class Launcher {
       stopped.outcome = {.exit_code = 128 + signal, .signal = signal};
       return stopped;
     }
-    const JobFacts job{options_.host, link.port(), link.token().hex(),
-                       link.run_id(), attempt,     threads_per_rank(options_.ranks)};
     if (attempt == 0) {
-      note(fmt::format("{} {}{}{}, store at {}:{}", options_.nodes * options_.ranks,
-                       options_.nodes * options_.ranks == 1 ? "rank" : "ranks",
-                       options_.nodes > 1 ? fmt::format(" on {} nodes", options_.nodes) : "",
-                       job.threads > 0 ? fmt::format(", {} {} each (TANDEM_NUM_THREADS)", job.threads,
-                                                     job.threads == 1 ? "thread" : "threads")
-                                       : "",
-                       options_.host, link.port()));
+      const int ranks = options_.nodes * options_.ranks;
+      const int threads = threads_per_rank(options_.ranks);
+      note(fmt::format(
+          "{} {}{}{}, store at {}:{}", ranks, ranks == 1 ? "rank" : "ranks",
+          options_.nodes > 1 ? fmt::format(" on {} nodes", options_.nodes) : "",
+          threads > 0 ? fmt::format(", {} {} each (TANDEM_NUM_THREADS)", threads, threads == 1 ? "thread" : "threads")
+                      : "",
+          options_.host, link.port()));
     }
-    return Attempt(options_, file_, job, link, signals_, guard_, output_).run();
+    return run_ranks(options_, file_, link, signals_, guard_, output_);
   }
 
   void report(const AttemptResult& result, const std::string& remark) {
     if (options_.narrate) {
-      output_.push(STDERR_FILENO, failure_report(result.outcome.cause, result.after, result.outcome.rank, result.ends,
-                                                 result.last_lines, result.log, remark));
+      output_.push(STDERR_FILENO, failure_report(result, remark));
     }
   }
 

@@ -71,24 +71,13 @@ std::string LineStream::feed(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t room = kMaxLine - begun_.size();
     const std::size_t end = bytes.substr(0, room + 1).find('\n');
-    if (end != std::string_view::npos) {
-      if (begun_.empty()) {
-        end_line(bytes.substr(0, end), text);
-      } else {
-        begun_ += bytes.substr(0, end);
-        end_line(begun_, text);
-        begun_.clear();
-      }
-      bytes.remove_prefix(end + 1);
-    } else if (bytes.size() <= room) {
-      begun_ += bytes;
-      bytes = {};
-    } else {
-      begun_ += bytes.substr(0, room);
-      end_line(begun_, text);
-      begun_.clear();
-      bytes.remove_prefix(room);
+    const bool is_ended = end != std::string_view::npos;
+    begun_ += bytes.substr(0, is_ended ? end : room);
+    if (!is_ended && bytes.size() <= room) {
+      break;
     }
+    end_line(text);
+    bytes.remove_prefix(is_ended ? end + 1 : room);
   }
   return text;
 }
@@ -96,22 +85,20 @@ std::string LineStream::feed(std::string_view bytes) {
 std::string LineStream::finish() {
   std::string text;
   if (!begun_.empty()) {
-    end_line(begun_, text);
-    begun_.clear();
+    end_line(text);
   }
   return text;
 }
 
-void LineStream::end_line(std::string_view line, std::string& text) {
-  text += prefix_;
-  text += line;
-  text += '\n';
+void LineStream::end_line(std::string& text) {
+  text.append(prefix_).append(begun_).push_back('\n');
   if (keep_ > 0) {
     if (last_.size() == keep_) {
       last_.pop_front();
     }
-    last_.emplace_back(line.substr(0, kRemembered));
+    last_.push_back(begun_.substr(0, kRemembered));
   }
+  begun_.clear();
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -60,7 +60,7 @@ class LineStream {
   const std::deque<std::string>& last_lines() const noexcept { return last_; }
 
  private:
-  void end_line(std::string_view line, std::string& text);
+  void end_line(std::string& text);
 
   std::string prefix_;
   std::string begun_;  // an incomplete line

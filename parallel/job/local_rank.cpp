@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
@@ -13,7 +12,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <tandem/core/check.h>
 #include <tandem/core/cores.h>
 #include <tandem/core/file.h>
 #include <tandem/parallel/rendezvous/job_token.h>
@@ -36,42 +34,14 @@ std::string prefix_of(int rank, int target) {
   return fmt::format("\x1b[{}m[{}]\x1b[0m ", kColours[static_cast<std::size_t>(rank) % kColours.size()], rank);
 }
 
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-
-  Pipe() {
-    std::array<int, 2> ends{-1, -1};
-    const bool made = ::pipe2(ends.data(), O_CLOEXEC) == 0;  // the check below reads errno
-    check<IoError>(made, "launch: no pipe for a rank's output: {}", std::strerror(errno));
-    read_end = ends[0];
-    write_end = ends[1];
-    ::fcntl(read_end, F_SETFL, O_NONBLOCK);
+core::Descriptor open_log(const std::string& path, bool continues) {
+  const int mode = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (continues ? 0 : O_TRUNC);
+  core::Descriptor log(::open(path.c_str(), mode, 0644));
+  if (log.get() < 0) {
+    core::fail_io("write a rank's output to", path, errno);
   }
-  ~Pipe() {
-    if (read_end >= 0) {
-      ::close(read_end);
-    }
-    ::close(write_end);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-};
-
-struct Log {
-  int descriptor;
-
-  Log(const std::string& path, bool continues) {
-    const int mode = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (continues ? 0 : O_TRUNC);
-    descriptor = ::open(path.c_str(), mode, 0644);
-    if (descriptor < 0) {
-      core::fail_io("write a rank's output to", path, errno);
-    }
-  }
-  ~Log() { ::close(descriptor); }
-  Log(const Log&) = delete;
-  Log& operator=(const Log&) = delete;
-};
+  return log;
+}
 
 }  // namespace
 
@@ -79,7 +49,7 @@ int threads_per_rank(int ranks) {
   return process_environment("TANDEM_NUM_THREADS") ? 0 : std::clamp(core::available_cores() / ranks, 1, 256);
 }
 
-std::vector<std::string> rank_environment(const LaunchOptions& options, const JobFacts& job, int local) {
+std::vector<std::string> rank_environment(const LaunchOptions& options, const JobLink& link, int local) {
   const auto text = [](int number) { return std::to_string(number); };
   std::map<std::string, std::string> ours{
       {"RANK", text(options.node * options.ranks + local)},
@@ -88,12 +58,12 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       {"LOCAL_WORLD_SIZE", text(options.ranks)},
       {"GROUP_RANK", text(options.node)},
       {"GROUP_WORLD_SIZE", text(options.nodes)},
-      {"MASTER_ADDR", job.address},
-      {"MASTER_PORT", text(job.port)},
-      {"TORCHELASTIC_RESTART_COUNT", text(job.attempt)},
+      {"MASTER_ADDR", options.host},
+      {"MASTER_PORT", text(link.port())},
+      {"TORCHELASTIC_RESTART_COUNT", text(link.attempt())},
       {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
-      {"TORCHELASTIC_RUN_ID", job.run_id},
-      {"TANDEM_JOB_TOKEN", job.token},
+      {"TORCHELASTIC_RUN_ID", link.run_id()},
+      {"TANDEM_JOB_TOKEN", link.token().hex()},
       {"TANDEM_STORE_HOSTED", "1"},
   };
   if (!options.identity_prefix.empty()) {
@@ -103,8 +73,8 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
     }
     ours = std::move(hidden);
   }
-  if (job.threads > 0) {
-    ours["TANDEM_NUM_THREADS"] = text(job.threads);
+  if (const int threads = threads_per_rank(options.ranks); threads > 0) {
+    ours["TANDEM_NUM_THREADS"] = text(threads);
   }
   for (const std::string& variable : options.variables) {
     const std::size_t equals = variable.find('=');
@@ -129,40 +99,28 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
 LocalRank::LocalRank(const LaunchOptions& options, int rank, bool continues_log, ChildPlan plan,
                      std::atomic<pid_t>& group)
     : rank_(rank),
-      out_{-1, STDOUT_FILENO, LineStream(prefix_of(rank, STDOUT_FILENO), 0)},
-      err_{-1, STDERR_FILENO, LineStream(prefix_of(rank, STDERR_FILENO), kLastLines)} {
-  switch (options.output) {
-    case LaunchOptions::Output::prefixed: {
-      Pipe out;
-      Pipe err;
-      plan.out = out.write_end;
-      plan.err = err.write_end;
-      process_ = std::make_unique<ChildProcess>(plan, group);
-      out_.descriptor = std::exchange(out.read_end, -1);
-      err_.descriptor = std::exchange(err.read_end, -1);
-      break;
-    }
-    case LaunchOptions::Output::files: {
-      log_ = fmt::format("{}/rank{}.err", options.log_folder, rank);
-      const Log out(fmt::format("{}/rank{}.out", options.log_folder, rank), continues_log);
-      const Log err(log_, continues_log);
-      log_start_ = ::lseek(err.descriptor, 0, SEEK_END);
-      plan.out = out.descriptor;
-      plan.err = err.descriptor;
-      process_ = std::make_unique<ChildProcess>(plan, group);
-      break;
-    }
-    case LaunchOptions::Output::inherited: process_ = std::make_unique<ChildProcess>(plan, group);
+      out_{STDOUT_FILENO, LineStream(prefix_of(rank, STDOUT_FILENO), 0)},
+      err_{STDERR_FILENO, LineStream(prefix_of(rank, STDERR_FILENO), kLastLines)} {
+  const auto pipe_to = [](Stream& stream) {
+    core::Pipe pipe("launch: no pipe for a rank's output");
+    ::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
+    stream.descriptor = std::move(pipe.read_end);
+    return std::move(pipe.write_end);
+  };
+  core::Descriptor out;  // the rank's ends, which this process needs no longer than for the start
+  core::Descriptor err;
+  if (options.output == LaunchOptions::Output::prefixed) {
+    out = pipe_to(out_);
+    err = pipe_to(err_);
+  } else if (options.output == LaunchOptions::Output::files) {
+    log_ = fmt::format("{}/rank{}.err", options.log_folder, rank);
+    out = open_log(fmt::format("{}/rank{}.out", options.log_folder, rank), continues_log);
+    err = open_log(log_, continues_log);
+    log_start_ = ::lseek(err.get(), 0, SEEK_END);
   }
-  pid_ = process_->pid();
-}
-
-LocalRank::~LocalRank() {
-  for (const int descriptor : {out_.descriptor, err_.descriptor}) {
-    if (descriptor >= 0) {
-      ::close(descriptor);
-    }
-  }
+  plan.out = out.get();
+  plan.err = err.get();
+  process_ = std::make_unique<ChildProcess>(plan, group);
 }
 
 bool LocalRank::take_end(OutputQueue& output) {
@@ -187,18 +145,18 @@ void LocalRank::add_to(std::vector<pollfd>& polled, bool reads) const {
   if (!ended_ && process_->descriptor() >= 0) {
     polled.push_back({process_->descriptor(), POLLIN, 0});
   }
-  for (const int descriptor : {out_.descriptor, err_.descriptor}) {
-    if (reads && descriptor >= 0) {
-      polled.push_back({descriptor, POLLIN, 0});
+  for (const Stream* stream : {&out_, &err_}) {
+    if (reads && stream->descriptor.get() >= 0) {
+      polled.push_back({stream->descriptor.get(), POLLIN, 0});
     }
   }
 }
 
 void LocalRank::pump(OutputQueue& output) {
   for (Stream* stream : {&out_, &err_}) {
-    if (stream->descriptor >= 0 && !read(*stream, output)) {
+    if (stream->descriptor.get() >= 0 && !read(*stream, output)) {
       output.push(stream->target, stream->lines.finish());
-      ::close(std::exchange(stream->descriptor, -1));
+      stream->descriptor.close();
     }
   }
 }
@@ -207,7 +165,7 @@ void LocalRank::pump(OutputQueue& output) {
 bool LocalRank::read(Stream& stream, OutputQueue& output) const {
   std::array<char, 65536> buffer;
   for (int pass = 0; pass < 2; ++pass) {  // the first pass empties a pipe; then other streams get their turn
-    const ssize_t got = ::read(stream.descriptor, buffer.data(), buffer.size());
+    const ssize_t got = ::read(stream.descriptor.get(), buffer.data(), buffer.size());
     if (got > 0) {
       output.push(stream.target, stream.lines.feed({buffer.data(), static_cast<std::size_t>(got)}));
     } else if (got == 0) {
@@ -238,7 +196,7 @@ std::deque<std::string> LocalRank::last_lines() const {
 }
 
 RankEnd LocalRank::end(Clock::time_point start) const {
-  return {rank_, pid_, status_, std::chrono::duration<double>(ended_at_ - start).count(), asked_};
+  return {rank_, process_->pid(), status_, std::chrono::duration<double>(ended_at_ - start).count(), asked_};
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -9,7 +9,9 @@
 
 #include <poll.h>
 
+#include <tandem/core/file.h>
 #include <tandem/parallel/job/child_process.h>
+#include <tandem/parallel/job/job_link.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/line_output.h>
 #include <tandem/parallel/job/rank_end.h>
@@ -18,21 +20,11 @@
 
 namespace tandem::inline v0::parallel {
 
-/// The facts that all ranks of one attempt share.
-struct JobFacts {
-  std::string address;     // of the store
-  std::uint16_t port = 0;  // of the store
-  std::string token;       // in hexadecimal
-  std::string run_id;      // the job's name
-  int attempt = 0;         // from 0
-  int threads = 0;         // for each rank; 0: the environment decides
-};
-
 /// Threads for each of `ranks` on this host; 0 where TANDEM_NUM_THREADS is set.
 int threads_per_rank(int ranks);
 
 /// This process's environment, with torchrun's and tandem's variables for rank `local` of this node.
-std::vector<std::string> rank_environment(const LaunchOptions& options, const JobFacts& job, int local);
+std::vector<std::string> rank_environment(const LaunchOptions& options, const JobLink& link, int local);
 
 /// One rank of this node.
 class LocalRank {
@@ -41,21 +33,18 @@ class LocalRank {
 
   /// Starts the process. `plan` has everything except the destination of the output.
   LocalRank(const LaunchOptions& options, int rank, bool continues_log, ChildPlan plan, std::atomic<pid_t>& group);
-  ~LocalRank();
-  LocalRank(const LocalRank&) = delete;
-  LocalRank& operator=(const LocalRank&) = delete;
 
   /// The rank's number within the job.
   int rank() const noexcept { return rank_; }
-  std::int64_t pid() const noexcept { return pid_; }
+  /// "rank 2 (pid 4711 on node7)".
+  std::string name() const { return rank_name(rank_, process_->pid(), own_host_name()); }
   /// Whether the launcher has noticed the end of the process.
   bool has_ended() const noexcept { return ended_; }
   /// Whether the process has ended and all its output was passed on.
-  bool is_complete() const noexcept { return ended_ && out_.descriptor < 0 && err_.descriptor < 0; }
+  bool is_complete() const noexcept { return ended_ && out_.descriptor.get() < 0 && err_.descriptor.get() < 0; }
   /// Notices the end of the process. Returns true once; afterwards status() and the last lines are final.
   bool take_end(OutputQueue& output);
   int status() const noexcept { return status_; }
-  Clock::time_point ended_at() const noexcept { return ended_at_; }
 
   /// Sends a signal to the rank's group. `name` is that signal's name if it is meant to end the rank.
   void signal(int number, const char* name);
@@ -74,16 +63,15 @@ class LocalRank {
 
  private:
   struct Stream {
-    int descriptor = -1;  // -1: closed or not used
     int target;
     LineStream lines;
+    core::Descriptor descriptor = {};  // none: closed or not used
   };
 
   bool read(Stream& stream, OutputQueue& output) const;
 
   int rank_;
   std::unique_ptr<ChildProcess> process_;
-  std::int64_t pid_ = 0;
   Stream out_;
   Stream err_;
   std::string log_;

@@ -16,16 +16,15 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/alarm.h>
+#include <tandem/parallel/comm/backend.h>
+#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
-#include <tandem/parallel/comm/rank.h>
-#include <tandem/parallel/comm/staged.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/threads/local_backend.h>
-#include <tandem/parallel/comm/verdict.h>
 #include <tandem/parallel/job/rank_end.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/frames.h>
-#include <tandem/parallel/rendezvous/init_method.h>
 #include <tandem/parallel/rendezvous/meet.h>
 #include <tandem/parallel/rendezvous/rendezvous.h>
 #include <tandem/parallel/rendezvous/store.h>
@@ -105,8 +104,7 @@ bool suits_nccl(const WorldInfo& world) {
 // Connects this rank with the others by the named backend, or by the best one available.
 std::unique_ptr<Backend> choose_backend(std::string_view name, const WorldInfo& world,
                                         const std::shared_ptr<Store>& store, const std::string& prefix,
-                                        const std::shared_ptr<Alarm>& alarm,
-                                        std::chrono::steady_clock::time_point deadline) {
+                                        const std::shared_ptr<Alarm>& alarm, Clock::time_point deadline) {
   using std::chrono::milliseconds;
   check<ConfigError>(
       name.empty() || name == "gloo" || name == "nccl",
@@ -115,9 +113,7 @@ std::unique_ptr<Backend> choose_backend(std::string_view name, const WorldInfo& 
     return std::make_unique<LocalBackend>(
         std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), std::vector<int>{0}), 0);
   }
-  const auto left = [&] {
-    return std::max(std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now()), milliseconds(1));
-  };
+  const auto left = [&] { return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1)); };
   std::unique_ptr<Backend> gloo = gloo_backend({.store = store,
                                                 .prefix = prefix + "gloo",
                                                 .rank = world.rank,
@@ -145,6 +141,18 @@ void check_options(const InitOptions& options) {
 }
 
 }  // namespace
+
+std::vector<BackendInfo> backends() {
+  const std::string gpus = cuda::is_available() ? "CPU devices and GPUs" : "CPU devices";
+  const std::string no_nccl = why_nccl_is_unavailable();
+  return {
+      {"local", true, fmt::format("ranks as threads of one process, on {}", gpus)},
+      {"gloo", has_gloo(),
+       has_gloo() ? fmt::format("ranks as processes on one or many hosts, on {}", gpus)
+                  : "built without Gloo: apt-get install libgloo-dev, and build tandem again in a fresh build folder"},
+      {"nccl", no_nccl.empty(), no_nccl.empty() ? "ranks as processes, on a GPU each" : no_nccl},
+  };
+}
 
 struct ProcessGroupGuard::Job {
   WorldInfo world;

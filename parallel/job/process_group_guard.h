@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <tandem/core/export.h>
 #include <tandem/parallel/comm/process_group.h>
@@ -11,6 +12,16 @@
 #include <tandem/parallel/rendezvous/job_token.h>
 
 namespace tandem::inline v0::parallel {
+
+/// A communication backend, by which ranks exchange data.
+struct TANDEM_API BackendInfo {
+  std::string name;     // "gloo"
+  bool usable = false;  // by this build on this machine
+  std::string why;      // the backend's purpose; for an unusable backend, the reason and the remedy
+};
+
+/// All backends that process groups know, usable or not.
+TANDEM_API std::vector<BackendInfo> backends();
 
 /// How a process joins its job. The names are those of torch.distributed.init_process_group.
 struct TANDEM_API InitOptions {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/parallel/job/attempt.h>
 #include <tandem/parallel/job/signals.h>
 
 namespace tandem::inline v0::parallel {
@@ -103,27 +104,26 @@ std::string one_line(const std::string& text, std::size_t most) {
   return line;
 }
 
-std::string failure_report(const std::string& cause, double after, int culprit, const std::vector<RankEnd>& ends,
-                           const std::deque<std::string>& last_lines, const std::string& place,
-                           const std::string& remark) {
-  std::string report = fmt::format("tandem run: the job failed after {:.1f} s\n", after);
-  const std::vector<std::string> others = others_lines(culprit, ends);
+std::string failure_report(const AttemptResult& result, const std::string& remark) {
+  std::string report = fmt::format("tandem run: the job failed after {:.1f} s\n", result.after);
+  const int culprit = result.outcome.rank;
+  const std::vector<std::string> others = others_lines(culprit, result.ends);
   for (const std::string& line : others) {
     report += line + "\n";
   }
   const std::size_t room = kScreen - 4 - others.size();
-  const std::size_t skipped = last_lines.size() > room ? last_lines.size() - room : 0;
-  if (!last_lines.empty()) {
-    report +=
-        fmt::format("  the last lines of rank {} on stderr{}{}:\n", culprit, place.empty() ? "" : ", all in ", place);
-    for (std::size_t i = skipped; i < last_lines.size(); ++i) {
-      report += "    " + one_line(last_lines[i], kColumns) + "\n";
+  const std::size_t skipped = result.last_lines.size() - std::min(result.last_lines.size(), room);
+  if (!result.last_lines.empty()) {
+    report += fmt::format("  the last lines of rank {} on stderr{}{}:\n", culprit,
+                          result.log.empty() ? "" : ", all in ", result.log);
+    for (std::size_t i = skipped; i < result.last_lines.size(); ++i) {
+      report += "    " + one_line(result.last_lines[i], kColumns) + "\n";
     }
   }
   if (!remark.empty()) {
     report += fmt::format("tandem run: {}\n", remark);
   }
-  return report + fmt::format("tandem run: {}\n", one_line(cause, 2 * kColumns));
+  return report + fmt::format("tandem run: {}\n", one_line(result.outcome.cause, 2 * kColumns));
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,8 @@
 // Internal: describes in words how ranks ended.
 
 namespace tandem::inline v0::parallel {
+
+struct AttemptResult;
 
 /// One rank's end.
 struct RankEnd {
@@ -36,9 +37,7 @@ std::string number_list(const std::vector<int>& numbers);
 std::string one_line(const std::string& text, std::size_t most);
 
 /// The launcher's final report, one screen at most: how the other ranks ended, the last lines of the culprit's stderr,
-/// and `cause` as the very last line. `place` is the file with all of that stderr; empty: none.
-std::string failure_report(const std::string& cause, double after, int culprit, const std::vector<RankEnd>& ends,
-                           const std::deque<std::string>& last_lines, const std::string& place,
-                           const std::string& remark);
+/// `remark` if there is one, and the cause as the very last line.
+std::string failure_report(const AttemptResult& result, const std::string& remark);
 
 }  // namespace tandem::inline v0::parallel

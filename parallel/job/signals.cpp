@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -43,11 +42,8 @@ SignalCatcher::SignalCatcher(bool enabled) {
     return;
   }
   check<ConfigError>(write_end.load() == -1, "launch: only one launch at a time takes this process's signals");
-  int ends[2];
-  const bool made = ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0;  // the check below reads errno
-  check<IoError>(made, "launch: no pipe for signals: {}", std::strerror(errno));
-  read_end_ = ends[0];
-  write_end = ends[1];
+  pipe_.emplace("launch: no pipe for signals", O_NONBLOCK);
+  write_end = pipe_->write_end.get();
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before[i]);
     if (before[i].sa_handler != SIG_IGN) {
@@ -60,19 +56,17 @@ SignalCatcher::SignalCatcher(bool enabled) {
 }
 
 SignalCatcher::~SignalCatcher() {
-  if (read_end_ < 0) {
-    return;
+  if (pipe_) {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &before[i], nullptr);
+    }
+    write_end = -1;
   }
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i], &before[i], nullptr);
-  }
-  ::close(write_end.exchange(-1));
-  ::close(read_end_);
 }
 
 int SignalCatcher::take() const {
   unsigned char byte = 0;
-  return read_end_ >= 0 && ::read(read_end_, &byte, 1) == 1 ? byte : 0;
+  return pipe_ && ::read(descriptor(), &byte, 1) == 1 ? byte : 0;
 }
 
 int SignalCatcher::take_end() const {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include <tandem/core/file.h>
 
 // Internal: signals that a launcher passes on to its ranks.
 
@@ -21,14 +24,14 @@ class SignalCatcher {
   SignalCatcher& operator=(const SignalCatcher&) = delete;
 
   /// Becomes readable when a signal has arrived; -1 if not enabled.
-  int descriptor() const noexcept { return read_end_; }
+  int descriptor() const noexcept { return pipe_ ? pipe_->read_end.get() : -1; }
   /// The next signal; 0: none.
   int take() const;
   /// The next signal that ends a process; 0: none. A SIGTSTP stops this process here until it is continued.
   int take_end() const;
 
  private:
-  int read_end_ = -1;
+  std::optional<core::Pipe> pipe_;  // from the handlers; empty if not enabled
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -32,8 +32,6 @@ namespace detail {
 /// Seeds a rank's generator. Rank 0 draws what a single process would draw from `seed` at `offset`; other ranks draw
 /// their own numbers.
 void seed_as_rank(Generator& generator, std::uint64_t seed, std::uint64_t offset, int rank);
-/// Throws ConfigError for a call of spawn() that makes no sense with threads or processes.
-void check_spawn(int ranks, const SpawnOptions& options);
 TANDEM_API void spawn_threads(int ranks, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options);
 TANDEM_API void spawn_processes(int ranks, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options,
                                 const std::source_location& where);

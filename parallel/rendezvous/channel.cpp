@@ -13,13 +13,13 @@
 #include <asio/use_awaitable.hpp>
 #include <asio/write.hpp>
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 #include <tandem/parallel/rendezvous/store_server.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -66,43 +66,38 @@ tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options)
   const tcp::endpoint endpoint = endpoint_of(options);
   tcp::acceptor acceptor(io);
   check_exposure(to_text(endpoint), endpoint.address().is_loopback(), options.token.has_value());
-  asio::error_code error;
-  const int descriptor = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (descriptor >= 0) {
-    acceptor.assign(endpoint.protocol(), descriptor, error);
-    acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-    acceptor.bind(endpoint, error);
-  } else {
-    error = asio::error_code(errno, asio::system_category());
+  try {
+    acceptor.assign(endpoint.protocol(), open_socket(endpoint.protocol()));
+    acceptor.set_option(tcp::acceptor::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen();
+    acceptor.non_blocking(true);
+  } catch (const asio::system_error& error) {
+    const asio::error_code code = error.code();
+    const char* advice = "";
+    if (code == asio::error::address_in_use) {
+      advice = ": another program listens there; choose another port, or 0 for one that is free";
+    } else if (code.value() == EADDRNOTAVAIL) {
+      advice = ": it is no address of this machine";
+    }
+    fail<IoError>("rendezvous server: cannot listen at {}: {}{}", to_text(endpoint), code.message(), advice);
   }
-  if (!error) {
-    acceptor.listen(asio::socket_base::max_listen_connections, error);
-  }
-  if (!error) {
-    acceptor.non_blocking(true, error);
-  }
-  const char* advice = "";
-  if (error == asio::error::address_in_use) {
-    advice = ": another program listens there; choose another port, or 0 for one that is free";
-  } else if (error.value() == EADDRNOTAVAIL) {
-    advice = ": it is no address of this machine";
-  }
-  check<IoError>(!error, "rendezvous server: cannot listen at {}: {}{}", to_text(endpoint), error.message(), advice);
   return acceptor;
 }
 
-tcp::socket open_socket(asio::any_io_executor executor, const tcp& protocol) {
+int open_socket(const tcp& protocol) {
   const int descriptor = ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) {
     throw asio::system_error(asio::error_code(errno, asio::system_category()), "socket");
   }
-  return {executor, protocol, descriptor};
+  return descriptor;
 }
 
-std::string to_text(const tcp::endpoint& endpoint) {
-  const std::string address = endpoint.address().to_string();
-  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
-                                    : fmt::format("{}:{}", address, endpoint.port());
+std::string to_text(const tcp::endpoint& endpoint) { return at_port(endpoint.address().to_string(), endpoint.port()); }
+
+asio::awaitable<void> pause_for(std::chrono::milliseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
 }
 
 bool is_closed(const asio::error_code& error) {
@@ -130,6 +125,17 @@ void Channel::arm(Clock::time_point when) {
 void Channel::disarm() {
   ++armed_;
   deadline_.cancel();
+}
+
+asio::awaitable<asio::error_code> Channel::connect(tcp::endpoint server) {
+  asio::error_code error;
+  co_await socket_.async_connect(server, asio::redirect_error(asio::use_awaitable, error));
+  const tcp::endpoint here = error ? tcp::endpoint() : socket_.local_endpoint(error);
+  const tcp::endpoint there = error ? tcp::endpoint() : socket_.remote_endpoint(error);  // fails if the server has gone
+  if (!error && here == there) {
+    error = asio::error::connection_refused;  // nobody listens: the system chose that very port for our own side
+  }
+  co_return error;
 }
 
 asio::awaitable<std::string> Channel::read_clear(std::size_t bytes) {
@@ -166,9 +172,8 @@ asio::awaitable<Frame> Channel::read(std::chrono::milliseconds limit) {
   co_return decode_body(header, body);
 }
 
-void Channel::send(std::string bytes, StoreTable::Value tail) {
-  unsent_ += bytes.size() + (tail ? tail->size() : 0);
-  messages_.push_back({std::move(bytes), std::move(tail)});
+void Channel::send(std::string bytes, std::shared_ptr<const std::string> tail) {
+  unsent_ += messages_.emplace_back(std::move(bytes), std::move(tail)).size();
   if (!writing_) {
     writing_ = true;
     asio::co_spawn(
@@ -184,7 +189,7 @@ asio::awaitable<void> Channel::write_messages() {
     const std::array<asio::const_buffer, 2> buffers{asio::buffer(message.bytes),
                                                     message.tail ? asio::buffer(*message.tail) : asio::const_buffer()};
     co_await asio::async_write(*tls_, buffers, asio::redirect_error(asio::use_awaitable, error));
-    unsent_ -= message.bytes.size() + (message.tail ? message.tail->size() : 0);
+    unsent_ -= message.size();
     if (error) {
       close();
     }
@@ -193,10 +198,8 @@ asio::awaitable<void> Channel::write_messages() {
 }
 
 asio::awaitable<void> Channel::flush() {
-  asio::steady_timer pause(socket_.get_executor());
   while (writing_ && is_open()) {
-    pause.expires_after(std::chrono::milliseconds(1));
-    co_await pause.async_wait(asio::use_awaitable);
+    co_await pause_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -3,23 +3,29 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <type_traits>
 
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/post.hpp>
 #include <asio/ssl/stream.hpp>
 #include <asio/steady_timer.hpp>
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <tandem/parallel/rendezvous/frames.h>
-#include <tandem/parallel/rendezvous/store_table.h>
 #include <tandem/parallel/rendezvous/tls.h>
 
-// Internal: one connection between a TcpStore and a StoreServer, and how each side opens it. All functions of a Channel
-// must be called on the thread that runs its io_context. They throw asio::system_error when the connection fails, and
-// IoError for bytes that are not a valid frame.
+// Internal: one connection between a TcpStore and a StoreServer, how each side opens it, and the thread on which each
+// side does all of its work. All functions of a Channel must be called on the thread that runs its io_context. They
+// throw asio::system_error when the connection fails, and IoError for bytes that are not a valid frame.
 
 namespace tandem::inline v0::parallel {
 
@@ -27,11 +33,14 @@ struct TcpStoreOptions;
 struct StoreServerOptions;
 class Channel;
 
-/// A socket for `protocol` that child processes do not inherit.
-asio::ip::tcp::socket open_socket(asio::any_io_executor executor, const asio::ip::tcp& protocol);
+/// A descriptor for a socket that child processes do not inherit. Throws asio::system_error.
+int open_socket(const asio::ip::tcp& protocol);
 
 /// The address and port as text: "127.0.0.1:29500", "[::1]:29500".
 std::string to_text(const asio::ip::tcp::endpoint& endpoint);
+
+/// Suspends the calling coroutine for this time.
+asio::awaitable<void> pause_for(std::chrono::milliseconds time);
 
 /// Whether the error means that the other side closed the connection. A write can fail before the last data is read;
 /// our side then closes the socket, which cancels the read.
@@ -48,6 +57,43 @@ asio::ip::tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions
 /// The client's side: tries until a server answers, performs the handshake and joins. Throws ConfigError or StoreError.
 asio::awaitable<std::shared_ptr<Channel>> connect_to_server(const TcpStoreOptions& options, TlsContext& tls);
 
+/// Runs an io_context. The thread blocks all signals, so other threads handle them.
+class IoThread {
+ public:
+  explicit IoThread(asio::io_context& io) : io_(io) {}
+
+  void start() {
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { io_.run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  void join() { thread_.join(); }
+
+  /// Runs `action` on the thread and returns its result.
+  template <class Action>
+  auto call(const Action& action) const {
+    if (std::this_thread::get_id() == thread_.get_id()) {
+      return action();  // from a callback
+    }
+    // Shared: the task may still be in use when its result is there.
+    const auto task = std::make_shared<std::packaged_task<std::invoke_result_t<Action>()>>(action);
+    auto result = task->get_future();
+    asio::post(io_, [task] { (*task)(); });
+    return result.get();
+  }
+
+  /// False in a child of fork(), which has the object but not the thread.
+  bool is_of_this_process() const noexcept { return owner_ == ::getpid(); }
+
+ private:
+  asio::io_context& io_;
+  std::thread thread_;
+  pid_t owner_ = ::getpid();
+};
+
 /// Held by shared pointers: pending operations keep the channel alive.
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
@@ -60,6 +106,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void disarm();
   bool expired() const noexcept { return expired_; }
 
+  /// Connects the client's socket. Returns the error; a socket that the system connected to itself counts as refused.
+  asio::awaitable<asio::error_code> connect(asio::ip::tcp::endpoint server);
+
   /// Reads before TLS begins.
   asio::awaitable<std::string> read_clear(std::size_t bytes);
   asio::awaitable<void> write_clear(std::string bytes);
@@ -71,7 +120,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   asio::awaitable<Frame> read(std::chrono::milliseconds limit);
 
   /// Sends `bytes` and then `tail`, after everything sent before. Returns at once.
-  void send(std::string bytes, StoreTable::Value tail = nullptr);
+  void send(std::string bytes, std::shared_ptr<const std::string> tail = nullptr);
   /// The number of bytes that wait to be sent.
   std::size_t unsent() const noexcept { return unsent_; }
   /// Returns when everything has been sent or the connection has failed.
@@ -83,7 +132,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
  private:
   struct Message {
     std::string bytes;
-    StoreTable::Value tail;
+    std::shared_ptr<const std::string> tail;
+
+    std::size_t size() const { return bytes.size() + (tail ? tail->size() : 0); }
   };
 
   asio::awaitable<void> write_messages();

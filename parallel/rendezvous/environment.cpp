@@ -1,9 +1,11 @@
 #include <tandem/parallel/rendezvous/environment.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/error.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
@@ -14,6 +16,27 @@ using Source = WorldInfo::Source;
 
 constexpr std::uint16_t kDefaultPort = 29500;
 constexpr const char* kLoopback = "127.0.0.1";
+
+InitMethod parse_tcp(std::string_view text, std::string_view address) {
+  const std::string shown = shown_key(text);
+  const std::size_t colon = std::min(address.rfind(':'), address.size());
+  std::string_view host = address.substr(0, colon);
+  const std::string_view port = address.substr(std::min(colon + 1, address.size()));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) {
+    host = host.substr(1, host.size() - 2);
+  }
+  check<ConfigError>(bracketed || host.find(':') == std::string_view::npos,
+                     "init method '{}': an IPv6 address needs brackets, as in tcp://[::1]:29500", shown);
+  // An IPv6 address may name a network interface, such as fe80::1%eth0.
+  check<ConfigError>(is_host_name(host, bracketed ? ":%" : ""),
+                     "init method '{}': expected a host as in tcp://node7:29500, got '{}'", shown, shown_key(host));
+  const std::optional<std::int64_t> number = parse_number(port, 1, 65535);
+  check<ConfigError>(number.has_value(),
+                     "init method '{}': expected a port of 1 to 65535 as in tcp://node7:29500, got '{}'", shown,
+                     shown_key(port));
+  return {InitMethod::Kind::tcp, std::string(host), static_cast<std::uint16_t>(*number), {}};
+}
 
 // The variables of one launcher.
 class Variables {
@@ -32,16 +55,13 @@ class Variables {
     return std::move(*value);
   }
 
-  std::int64_t number(const char* name, const char* command, std::int64_t least, std::int64_t most) const {
+  template <class Number = std::int64_t>
+  Number number(const char* name, const char* command, std::int64_t least, std::int64_t most) const {
     const std::string value = text(name, command);
     const std::optional<std::int64_t> number = parse_number(value, least, most);
     check<ConfigError>(number.has_value(), "{}='{}': expected a number of {} to {}", name, shown_key(value), least,
                        most);
-    return *number;
-  }
-
-  int small(const char* name, const char* command, int least, int most) const {
-    return static_cast<int>(number(name, command, least, most));
+    return static_cast<Number>(*number);
   }
 
  private:
@@ -59,23 +79,26 @@ std::string host_in(const Variables& variables, const char* command) {
   return host;
 }
 
-bool is_hosted(const Variables& variables) {
-  return variables.has("TANDEM_STORE_HOSTED") &&
-         variables.number("TANDEM_STORE_HOSTED", "unset TANDEM_STORE_HOSTED", 0, 1) == 1;
-}
-
 // torchrun's agent hosts its own store at MASTER_PORT, which speaks PyTorch's protocol.
 std::uint16_t port_in(const Variables& variables) {
   const bool taken = variables.has("TORCHELASTIC_USE_AGENT_STORE") &&
                      variables.text("TORCHELASTIC_USE_AGENT_STORE", "unset TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (taken && variables.has("TANDEM_STORE_PORT")) {
-    return static_cast<std::uint16_t>(variables.number("TANDEM_STORE_PORT", "unset TANDEM_STORE_PORT", 1, 65535));
+    return variables.number<std::uint16_t>("TANDEM_STORE_PORT", "unset TANDEM_STORE_PORT", 1, 65535);
   }
   const std::int64_t port = variables.number("MASTER_PORT", "export MASTER_PORT=29500", 1, 65535);
   check<ConfigError>(
       !taken || port < 65535,
       "MASTER_PORT='65535' is torchrun's own, and there is none above it: export TANDEM_STORE_PORT=29500");
   return static_cast<std::uint16_t>(port + (taken ? 1 : 0));
+}
+
+// Takes the place of the store from the variables that torchrun and `tandem run` set.
+void read_master(WorldInfo& world, const Variables& variables, const char* command) {
+  world.address = host_in(variables, command);
+  world.port = port_in(variables);
+  world.store_is_hosted = variables.has("TANDEM_STORE_HOSTED") &&
+                          variables.number("TANDEM_STORE_HOSTED", "unset TANDEM_STORE_HOSTED", 0, 1) == 1;
 }
 
 // Places the store if the launcher does not: on a single host every rank can find it.
@@ -88,21 +111,19 @@ void place_store(WorldInfo& world, const Variables& variables, std::uint16_t por
 WorldInfo read_torchrun(const EnvironmentLookup& environment, bool find_store) {
   const Variables variables(environment, "RANK");
   WorldInfo world{.source = Source::torchrun};
-  world.world_size = variables.small("WORLD_SIZE", "export WORLD_SIZE=<number of ranks>", 1, kMaxWorldSize);
-  world.rank = variables.small("RANK", "export RANK=<this rank>", 0, world.world_size - 1);
+  world.world_size = variables.number<int>("WORLD_SIZE", "export WORLD_SIZE=<number of ranks>", 1, kMaxWorldSize);
+  world.rank = variables.number<int>("RANK", "export RANK=<this rank>", 0, world.world_size - 1);
   if (variables.has("LOCAL_RANK") || variables.has("LOCAL_WORLD_SIZE")) {
-    world.local_world_size = variables.small(
+    world.local_world_size = variables.number<int>(
         "LOCAL_WORLD_SIZE", "export LOCAL_WORLD_SIZE=<number of ranks on this host>", 1, world.world_size);
-    world.local_rank = variables.small("LOCAL_RANK", "export LOCAL_RANK=<this rank's number on its host>", 0,
-                                       world.local_world_size - 1);
+    world.local_rank = variables.number<int>("LOCAL_RANK", "export LOCAL_RANK=<this rank's number on its host>", 0,
+                                             world.local_world_size - 1);
   }
   if (variables.has("GROUP_RANK")) {
-    world.node = variables.small("GROUP_RANK", "unset GROUP_RANK", 0, kMaxWorldSize);
+    world.node = variables.number<int>("GROUP_RANK", "unset GROUP_RANK", 0, kMaxWorldSize);
   }
   if (find_store) {
-    world.address = host_in(variables, "export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host");
-    world.port = port_in(variables);
-    world.store_is_hosted = is_hosted(variables);
+    read_master(world, variables, "export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host");
   }
   return world;
 }
@@ -111,10 +132,10 @@ WorldInfo read_open_mpi(const EnvironmentLookup& environment, bool find_store) {
   constexpr const char* kStart = "start it with mpirun -n 2 PROGRAM";
   const Variables variables(environment, "OMPI_COMM_WORLD_RANK");
   WorldInfo world{.source = Source::open_mpi};
-  world.world_size = variables.small("OMPI_COMM_WORLD_SIZE", kStart, 1, kMaxWorldSize);
-  world.rank = variables.small("OMPI_COMM_WORLD_RANK", kStart, 0, world.world_size - 1);
-  world.local_world_size = variables.small("OMPI_COMM_WORLD_LOCAL_SIZE", kStart, 1, world.world_size);
-  world.local_rank = variables.small("OMPI_COMM_WORLD_LOCAL_RANK", kStart, 0, world.local_world_size - 1);
+  world.world_size = variables.number<int>("OMPI_COMM_WORLD_SIZE", kStart, 1, kMaxWorldSize);
+  world.rank = variables.number<int>("OMPI_COMM_WORLD_RANK", kStart, 0, world.world_size - 1);
+  world.local_world_size = variables.number<int>("OMPI_COMM_WORLD_LOCAL_SIZE", kStart, 1, world.world_size);
+  world.local_rank = variables.number<int>("OMPI_COMM_WORLD_LOCAL_RANK", kStart, 0, world.local_world_size - 1);
   if (find_store) {
     place_store(world, variables, kDefaultPort, "mpirun -x MASTER_ADDR=<address of rank 0's host> ...");
   }
@@ -125,10 +146,10 @@ WorldInfo read_slurm(const EnvironmentLookup& environment, bool find_store) {
   constexpr const char* kStart = "start it with srun -n 2 PROGRAM";
   const Variables variables(environment, "SLURM_PROCID");
   WorldInfo world{.source = Source::slurm};
-  world.world_size = variables.small("SLURM_NTASKS", kStart, 1, kMaxWorldSize);
-  world.rank = variables.small("SLURM_PROCID", kStart, 0, world.world_size - 1);
-  const int nodes = variables.small("SLURM_NNODES", kStart, 1, kMaxWorldSize);
-  world.node = variables.small("SLURM_NODEID", kStart, 0, nodes - 1);
+  world.world_size = variables.number<int>("SLURM_NTASKS", kStart, 1, kMaxWorldSize);
+  world.rank = variables.number<int>("SLURM_PROCID", kStart, 0, world.world_size - 1);
+  const int nodes = variables.number<int>("SLURM_NNODES", kStart, 1, kMaxWorldSize);
+  world.node = variables.number<int>("SLURM_NODEID", kStart, 0, nodes - 1);
   const std::string tasks = variables.text("SLURM_TASKS_PER_NODE", kStart);
   const std::optional<int> here = slurm_tasks_on(tasks, world.node);
   check<ConfigError>(here && *here <= world.world_size,
@@ -136,7 +157,7 @@ WorldInfo read_slurm(const EnvironmentLookup& environment, bool find_store) {
                      "them and at most {} tasks there",
                      shown_key(tasks), world.node, world.world_size);
   world.local_world_size = *here;
-  world.local_rank = variables.small("SLURM_LOCALID", kStart, 0, world.local_world_size - 1);
+  world.local_rank = variables.number<int>("SLURM_LOCALID", kStart, 0, world.local_world_size - 1);
   if (!find_store) {
     return world;
   }
@@ -169,9 +190,7 @@ WorldInfo read_arguments(const WorldArguments& arguments, const EnvironmentLooku
       kMaxWorldSize);
   const Variables variables(environment, "rank");
   if (find_store && (world.world_size > 1 || variables.has("MASTER_ADDR"))) {
-    world.address = host_in(variables, "export MASTER_ADDR=<address of rank 0's host>, or name a tcp://host:port");
-    world.port = port_in(variables);
-    world.store_is_hosted = is_hosted(variables);
+    read_master(world, variables, "export MASTER_ADDR=<address of rank 0's host>, or name a tcp://host:port");
   }
   return world;
 }
@@ -199,6 +218,31 @@ WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& 
 }
 
 }  // namespace
+
+InitMethod parse_init_method(std::string_view text) {
+  const std::size_t end = std::min(text.find("://"), text.size());
+  const std::string_view scheme = text.substr(0, end);
+  if (end < text.size()) {
+    const std::string_view rest = text.substr(end + 3);
+    if (scheme == "env") {
+      check<ConfigError>(rest.empty(), "init method '{}': nothing comes after env://; the variables say the rest",
+                         shown_key(text));
+      return {};
+    }
+    if (scheme == "tcp") {
+      return parse_tcp(text, rest);
+    }
+    if (scheme == "file") {
+      check<ConfigError>(!rest.empty() && rest.find('\0') == std::string_view::npos,
+                         "init method '{}': expected a folder, as in file:///shared/folder", shown_key(text));
+      return {InitMethod::Kind::file, {}, 0, std::string(rest)};
+    }
+  }
+  static const std::array<std::string, 3> kSchemes{"env", "tcp", "file"};
+  const std::string close = scheme.size() <= 16 ? core::nearest(scheme, kSchemes) : "";
+  fail<ConfigError>("init method '{}': expected env://, tcp://host:port or file://folder{}", shown_key(text),
+                    close.empty() ? "" : "; did you mean " + close + "://?");
+}
 
 WorldInfo read_world(const InitMethod& method, const WorldArguments& arguments, const EnvironmentLookup& environment) {
   WorldInfo world = read_source(arguments, environment, method.kind == InitMethod::Kind::environment);
@@ -236,8 +280,7 @@ std::string describe(const WorldInfo& world) {
     text += fmt::format(" (local rank {} of {} on node {})", world.local_rank, world.local_world_size, world.node);
   }
   if (world.port != 0) {
-    const bool is_v6 = world.address.find(':') != std::string::npos;
-    text += fmt::format(", store at {}{}{}:{}", is_v6 ? "[" : "", world.address, is_v6 ? "]" : "", world.port);
+    text += ", store at " + at_port(world.address, world.port);
   }
   return text;
 }

@@ -13,11 +13,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
-#include <tandem/parallel/rendezvous/store_table.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
@@ -28,61 +28,42 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A pause that doubles from 1 ms to 32 ms.
-class Pause {
- public:
-  // Returns false once the deadline has passed.
-  bool until(steady_clock::time_point deadline) {
-    const auto now = steady_clock::now();
-    if (now >= deadline) {
-      return false;
-    }
-    std::this_thread::sleep_for(std::min<steady_clock::duration>(next_, deadline - now));
-    next_ = std::min(2 * next_, milliseconds(32));
-    return true;
+// Sleeps for `time`, which then doubles up to 32 ms. Returns false once the deadline has passed.
+bool pause(milliseconds& time, steady_clock::time_point deadline) {
+  const auto left = deadline - steady_clock::now();
+  std::this_thread::sleep_for(std::min<steady_clock::duration>(time, left));
+  time = std::min(2 * time, milliseconds(32));
+  return left > milliseconds(0);
+}
+
+// Returns the folder's lock, which the system also releases when its owner dies.
+core::Descriptor lock_of(const std::string& folder, steady_clock::time_point deadline) {
+  const std::string path = folder + "/lock";
+  core::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (file.get() < 0) {
+    core::fail_io("open", path, errno);
   }
-
- private:
-  milliseconds next_{1};
-};
-
-// The folder's lock, which the system releases when its owner dies.
-class FolderLock {
- public:
-  FolderLock(const std::string& folder, steady_clock::time_point deadline) {
-    const std::string path = folder + "/lock";
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (descriptor_ < 0) {
-      core::fail_io("open", path, errno);
+  for (milliseconds time{1}; ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      core::fail_io("lock", path, errno);
     }
-    for (Pause pause; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0;) {
-      const int error = errno;
-      const bool busy = error == EWOULDBLOCK || error == EINTR;
-      if (!busy || !pause.until(deadline)) {
-        ::close(descriptor_);
-        if (!busy) {
-          core::fail_io("lock", path, error);
-        }
-        throw StoreError(StoreError::Kind::timeout,
-                         fmt::format("store in '{}': another rank has held the lock until the deadline: it is stopped, "
-                                     "or the file system is slow",
-                                     folder));
-      }
+    if (!pause(time, deadline)) {
+      fail_store(StoreError::Kind::timeout,
+                 "store in '{}': another rank has held the lock until the deadline: it is stopped, or the file system "
+                 "is slow",
+                 folder);
     }
   }
-  ~FolderLock() { ::close(descriptor_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
+  return file;
+}
 
 void claim(const std::string& folder, int rank) {
   const std::string path = fmt::format("{}/rank-{}", folder, rank);
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const int error = errno;
-  if (descriptor < 0 && error == EEXIST) {
+  const core::Descriptor created(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (created.get() < 0 && errno != EEXIST) {
+    core::fail_io("create", path, errno);
+  }
+  if (created.get() < 0) {
     std::ifstream file(path);
     const std::string who{std::istreambuf_iterator<char>(file), {}};
     fail<ConfigError>(
@@ -90,27 +71,9 @@ void claim(const std::string& folder, int rank) {
         "this one, or name another",
         folder, rank, who.empty() ? "a process unknown" : who);
   }
-  if (descriptor < 0) {
-    core::fail_io("create", path, error);
+  if (!core::write_all(created.get(), fmt::format("pid {} on {}", ::getpid(), own_host_name()))) {
+    core::fail_io("write", path, errno);
   }
-  const bool written = core::write_all(descriptor, fmt::format("pid {} on {}", ::getpid(), own_host_name()));
-  const int write_error = errno;
-  ::close(descriptor);
-  if (!written) {
-    core::fail_io("write", path, write_error);
-  }
-}
-
-std::size_t bytes_in(const std::string& folder) {
-  std::size_t bytes = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    std::error_code gone;
-    const std::uintmax_t size = entry.file_size(gone);
-    if (!gone && entry.path().filename().string().starts_with("key-")) {
-      bytes += stored_bytes(0, static_cast<std::size_t>(size));
-    }
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -131,11 +94,7 @@ std::string FileStore::file_of(std::string_view key) const {
   std::array<unsigned char, 32> hash{};
   check<IoError>(EVP_Digest(key.data(), key.size(), hash.data(), nullptr, EVP_sha256(), nullptr) == 1,
                  "OpenSSL has no SHA-256: its installation is broken");
-  std::string path = folder_ + "/key-";
-  for (const unsigned char byte : hash) {
-    fmt::format_to(std::back_inserter(path), "{:02x}", byte);
-  }
-  return path;
+  return fmt::format("{}/key-{:02x}", folder_, fmt::join(hash, ""));
 }
 
 std::optional<std::string> FileStore::read(std::string_view key) const {
@@ -148,25 +107,31 @@ std::optional<std::string> FileStore::read(std::string_view key) const {
 
 void FileStore::write(std::string_view key, std::string_view value) const {
   const std::string path = file_of(key);
-  std::error_code none;
-  const std::uintmax_t size = fs::file_size(path, none);
-  const std::size_t before = none ? 0 : stored_bytes(0, static_cast<std::size_t>(size));
+  const auto bytes_of = [](const fs::path& file) {
+    std::error_code gone;
+    const std::uintmax_t size = fs::file_size(file, gone);
+    return gone ? 0 : stored_bytes(0, static_cast<std::size_t>(size));
+  };
+  const std::size_t before = bytes_of(path);
   const std::size_t after = stored_bytes(0, value.size());
   if (after > before) {
-    check_room(key, bytes_in(folder_), after - before);
+    std::size_t used = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+      used += entry.path().filename().string().starts_with("key-") ? bytes_of(entry.path()) : 0;
+    }
+    check_room(key, used, after - before);
   }
   core::replace_file(path, {value});
 }
 
 void FileStore::do_set(std::string_view key, std::string_view value, Deadline deadline) {
-  const FolderLock lock(folder_, deadline);
+  const core::Descriptor lock = lock_of(folder_, deadline);
   write(key, value);
 }
 
 bool FileStore::do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) {
-  Pause pause;
   std::optional<std::string> found = read(key);
-  while (!found && wait && pause.until(deadline)) {
+  for (milliseconds time{1}; !found && wait && pause(time, deadline);) {
     found = read(key);
   }
   if (found && value != nullptr) {
@@ -176,14 +141,14 @@ bool FileStore::do_get(std::string_view key, bool wait, std::string* value, Dead
 }
 
 std::int64_t FileStore::do_add(std::string_view key, std::int64_t amount, Deadline deadline) {
-  const FolderLock lock(folder_, deadline);
+  const core::Descriptor lock = lock_of(folder_, deadline);
   const std::int64_t value = add_to_counter(key, read(key).value_or("0"), amount);
   write(key, std::to_string(value));
   return value;
 }
 
 bool FileStore::do_erase(std::string_view key, Deadline deadline) {
-  const FolderLock lock(folder_, deadline);
+  const core::Descriptor lock = lock_of(folder_, deadline);
   return ::unlink(file_of(key).c_str()) == 0;
 }
 

@@ -1,13 +1,15 @@
 #include <tandem/parallel/rendezvous/job_token.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 
-#include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -21,14 +23,6 @@ namespace {
 
 constexpr const char* kVariable = "TANDEM_JOB_TOKEN";
 constexpr const char* kFileVariable = "TANDEM_JOB_TOKEN_FILE";
-
-// Returns -1 if `c` is not a digit.
-int digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 std::string read_token_file(const std::string& path) {
   struct stat status{};
@@ -59,30 +53,23 @@ std::optional<std::string> process_environment(const std::string& name) {
 
 JobToken JobToken::generate() {
   JobToken token;
-  std::size_t have = 0;
-  while (have < kBytes) {
-    const ssize_t got = ::getrandom(token.bytes_.data() + have, kBytes - have, 0);
-    check<IoError>(got > 0 || errno == EINTR, "no random numbers for a job token: {}", std::strerror(errno));
-    have += got > 0 ? static_cast<std::size_t>(got) : 0;
-  }
+  const bool got = ::getentropy(token.bytes_.data(), kBytes) == 0;  // the check below reads errno
+  check<IoError>(got, "no random numbers for a job token: {}", std::strerror(errno));
   return token;
 }
 
 JobToken JobToken::from_hex(std::string_view digits) {
-  while (!digits.empty() && std::string_view(" \t\r\n").find(digits.back()) != std::string_view::npos) {
-    digits.remove_suffix(1);
-  }
+  digits = digits.substr(0, digits.find_last_not_of(" \t\r\n") + 1);
   check<ConfigError>(digits.size() == 2 * kBytes,
                      "job token: expected {} hexadecimal digits, got {} characters. A new one: openssl rand -hex {}",
                      2 * kBytes, digits.size(), kBytes);
   JobToken token;
   for (std::size_t i = 0; i < kBytes; ++i) {
-    const int high = digit(digits[2 * i]);
-    const int low = digit(digits[2 * i + 1]);
-    check<ConfigError>(high >= 0 && low >= 0,
+    const char* pair = digits.data() + 2 * i;
+    const auto [end, error] = std::from_chars(pair, pair + 2, token.bytes_[i], 16);
+    check<ConfigError>(end == pair + 2,
                        "job token: there is no hexadecimal digit at position {}. A new one: openssl rand -hex {}",
-                       high < 0 ? 2 * i : 2 * i + 1, kBytes);
-    token.bytes_[i] = static_cast<std::uint8_t>(16 * high + low);
+                       end - digits.data(), kBytes);
   }
   return token;
 }
@@ -114,12 +101,6 @@ JobToken JobToken::derived(std::string_view purpose) const {
 
 JobToken::~JobToken() { ::explicit_bzero(bytes_.data(), bytes_.size()); }
 
-std::string JobToken::hex() const {
-  std::string text;
-  for (const std::uint8_t byte : bytes_) {
-    fmt::format_to(std::back_inserter(text), "{:02x}", byte);
-  }
-  return text;
-}
+std::string JobToken::hex() const { return fmt::format("{:02x}", fmt::join(bytes_, "")); }
 
 }  // namespace tandem::inline v0::parallel

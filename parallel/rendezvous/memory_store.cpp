@@ -1,44 +1,45 @@
 #include <tandem/parallel/rendezvous/memory_store.h>
 
-#include <condition_variable>
-#include <mutex>
-#include <string>
-
-#include <tandem/parallel/rendezvous/store_table.h>
-
 namespace tandem::inline v0::parallel {
 
-struct MemoryStore::Impl {
-  std::mutex mutex;
-  std::condition_variable changed;
-  StoreTable table;
+MemoryStore::Value MemoryStore::look_up(std::string_view key) const {
+  const auto entry = values_.find(key);
+  return entry == values_.end() ? nullptr : entry->second;
+}
 
-  // Only the mutex can block here, so no deadline is needed.
-  template <class Change>
-  auto change(Change&& make) {
-    const std::lock_guard lock(mutex);
-    const auto result = make(table);
-    changed.notify_all();
-    return result;
+void MemoryStore::replace(std::string_view key, std::string_view value) {
+  const Value old = look_up(key);
+  const std::size_t before = old ? stored_bytes(key.size(), old->size()) : 0;
+  const std::size_t after = stored_bytes(key.size(), value.size());
+  if (after > before) {
+    check_room(key, bytes_, after - before);
   }
-};
+  values_.insert_or_assign(std::string(key), std::make_shared<const std::string>(value));
+  bytes_ += after - before;
+  changed_.notify_all();
+}
 
-MemoryStore::MemoryStore() : impl_(std::make_unique<Impl>()) {}
-MemoryStore::~MemoryStore() = default;
+MemoryStore::Value MemoryStore::find(std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  return look_up(key);
+}
 
+std::size_t MemoryStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+// Only the mutex can block a change, so no deadline is needed.
 void MemoryStore::do_set(std::string_view key, std::string_view value, Deadline /*deadline*/) {
-  impl_->change([&](StoreTable& table) {
-    table.set(std::string(key), std::string(value));
-    return 0;
-  });
+  const std::lock_guard lock(mutex_);
+  replace(key, value);
 }
 
 bool MemoryStore::do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) {
-  const std::string name(key);
-  std::unique_lock lock(impl_->mutex);
-  StoreTable::Value found = impl_->table.find(name);
+  std::unique_lock lock(mutex_);
+  Value found = look_up(key);
   if (wait && !found) {
-    impl_->changed.wait_until(lock, deadline, [&] { return (found = impl_->table.find(name)) != nullptr; });
+    changed_.wait_until(lock, deadline, [&] { return (found = look_up(key)) != nullptr; });
   }
   if (found && value != nullptr) {
     *value = *found;
@@ -47,11 +48,22 @@ bool MemoryStore::do_get(std::string_view key, bool wait, std::string* value, De
 }
 
 std::int64_t MemoryStore::do_add(std::string_view key, std::int64_t amount, Deadline /*deadline*/) {
-  return impl_->change([&](StoreTable& table) { return table.add(std::string(key), amount); });
+  const std::lock_guard lock(mutex_);
+  const Value before = look_up(key);
+  const std::int64_t value = add_to_counter(key, before ? std::string_view(*before) : "0", amount);
+  replace(key, std::to_string(value));
+  return value;
 }
 
 bool MemoryStore::do_erase(std::string_view key, Deadline /*deadline*/) {
-  return impl_->change([&](StoreTable& table) { return table.erase(std::string(key)); });
+  const std::lock_guard lock(mutex_);
+  const auto entry = values_.find(key);
+  if (entry == values_.end()) {
+    return false;
+  }
+  bytes_ -= stored_bytes(key.size(), entry->second->size());
+  values_.erase(entry);
+  return true;
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -8,7 +8,6 @@
 
 #include <tandem/core/export.h>
 #include <tandem/parallel/rendezvous/environment.h>
-#include <tandem/parallel/rendezvous/init_method.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 #include <tandem/parallel/rendezvous/store.h>
 

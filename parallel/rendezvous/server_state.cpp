@@ -11,9 +11,6 @@ namespace tandem::inline v0::parallel {
 
 namespace {
 
-using std::chrono::duration_cast;
-using std::chrono::milliseconds;
-
 constexpr std::size_t kMaxWaits = 1024;    // pending waits of one client
 constexpr std::size_t kSmallValue = 4096;  // up to this size a copy is cheaper than a second write
 
@@ -25,7 +22,7 @@ void reply(const Connection& connection, FrameKind kind, std::uint32_t id, std::
   connection.channel->send(encode({kind, id, {}, std::move(value)}));
 }
 
-void reply_with(const Connection& connection, std::uint32_t id, const StoreTable::Value& value) {
+void reply_with(const Connection& connection, std::uint32_t id, const MemoryStore::Value& value) {
   if (value->size() <= kSmallValue) {
     reply(connection, FrameKind::value, id, *value);
   } else {
@@ -43,25 +40,21 @@ std::string describe(const LostRank& lost) {
                      name_of(lost.process), static_cast<double>(lost.silence.count()) / 1000);
 }
 
-void ServerState::join(const ConnectionPtr& connection, const Frame& frame) {
-  Hello hello = decode_hello(frame);
+void ServerState::join(const ConnectionPtr& connection, const Hello& hello) {
   check<ConfigError>(
       2 * std::uint64_t{hello.heartbeat_ms} <= static_cast<std::uint64_t>(options_.heartbeat_limit.count()),
       "a heartbeat every {} ms is too seldom for a limit of {} ms: at most half of it", hello.heartbeat_ms,
       options_.heartbeat_limit.count());
   if (hello.rank >= 0) {
-    auto there = ranks_.find(hello.rank);
-    if (there != ranks_.end() && there->second->said_goodbye) {  // the old connection is about to close
-      ranks_.erase(there);
-      there = ranks_.end();
+    const auto [there, is_new] = ranks_.try_emplace(hello.rank, connection);
+    if (!is_new && !there->second->said_goodbye) {
+      fail<ConfigError>(
+          "{} is connected already: each rank runs once. Was the job started twice, or is an old one still there?",
+          name_of(process_of(there->second->hello)));
     }
-    check<ConfigError>(
-        there == ranks_.end(),
-        "{} is connected already: each rank runs once. Was the job started twice, or is an old one still there?",
-        there == ranks_.end() ? "" : name_of(process_of(there->second->hello)));
-    ranks_.emplace(hello.rank, connection);
+    there->second = connection;  // an old connection that said goodbye is about to close
   }
-  connection->hello = std::move(hello);
+  connection->hello = hello;
   clients_.insert(connection);
   reply(*connection, FrameKind::done, 0);
   if (!verdict_.empty()) {
@@ -69,13 +62,12 @@ void ServerState::join(const ConnectionPtr& connection, const Frame& frame) {
   }
 }
 
-bool ServerState::has_left(const Frame& hello) const {
-  const int rank = decode_hello(hello).rank;
+bool ServerState::has_left(int rank) const {
   const auto there = ranks_.find(rank);
   return left_.contains(rank) || (there != ranks_.end() && there->second->said_goodbye);
 }
 
-void ServerState::handle(const ConnectionPtr& connection, Frame frame) {
+void ServerState::handle(const ConnectionPtr& connection, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::beat: reply(*connection, FrameKind::beat, 0); break;
     case FrameKind::goodbye: connection->said_goodbye = true; break;
@@ -92,11 +84,11 @@ void ServerState::handle(const ConnectionPtr& connection, Frame frame) {
   }
 }
 
-void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
+void ServerState::answer(const ConnectionPtr& connection, const Frame& frame) {
   const auto yes_or_no = [&](bool yes) { reply(*connection, yes ? FrameKind::done : FrameKind::no, frame.id); };
   switch (frame.kind) {
     case FrameKind::set:
-      table_.set(frame.key, std::move(frame.value));
+      table_.set(frame.key, frame.value);
       yes_or_no(true);
       wake(frame.key);
       break;
@@ -108,7 +100,7 @@ void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
     }
     case FrameKind::erase: yes_or_no(table_.erase(frame.key)); break;
     case FrameKind::try_get:
-      if (const StoreTable::Value value = table_.find(frame.key)) {
+      if (const MemoryStore::Value value = table_.find(frame.key)) {
         reply_with(*connection, frame.id, value);
       } else {
         yes_or_no(false);
@@ -119,13 +111,12 @@ void ServerState::answer(const ConnectionPtr& connection, Frame& frame) {
 }
 
 void ServerState::wait(const ConnectionPtr& connection, const Frame& frame) {
-  if (const StoreTable::Value value = table_.find(frame.key)) {
+  if (const MemoryStore::Value value = table_.find(frame.key)) {
     reply_with(*connection, frame.id, value);
     return;
   }
   if (connection->waits.size() >= kMaxWaits || connection->waits.contains(frame.id)) {
-    throw StoreError(StoreError::Kind::refused,
-                     fmt::format("store: more than {} waits of one client at a time", kMaxWaits));
+    fail_store(StoreError::Kind::refused, "store: more than {} waits of one client at a time", kMaxWaits);
   }
   connection->waits.emplace(frame.id, frame.key);
   waiters_[frame.key].push_back({connection, frame.id});
@@ -151,7 +142,7 @@ void ServerState::wake(const std::string& key) {
   }
   const std::vector<Waiter> waiters = std::move(entry->second);
   waiters_.erase(entry);
-  const StoreTable::Value value = table_.find(key);
+  const MemoryStore::Value value = table_.find(key);
   for (const Waiter& waiter : waiters) {
     waiter.connection->waits.erase(waiter.id);
     reply_with(*waiter.connection, waiter.id, value);
@@ -176,16 +167,12 @@ void ServerState::leave(const ConnectionPtr& connection) {
 }
 
 void ServerState::look_for_silent(Connection::Clock::time_point now) {
-  std::vector<ConnectionPtr> silent;
   for (const ConnectionPtr& client : clients_) {
-    if (!client->lost && now - client->heard > options_.heartbeat_limit) {
-      silent.push_back(client);
+    if (client->lost || now - client->heard <= options_.heartbeat_limit) {
+      continue;
     }
-  }
-  for (const ConnectionPtr& client : silent) {
     if (client->hello.rank >= 0) {
-      lose(*client, LostRank::Sign::silent,
-           now);  // the connection stays open: if the rank wakes up, it hears the verdict
+      lose(*client, LostRank::Sign::silent, now);  // the connection stays open: a rank that wakes up hears the verdict
     } else {
       client->channel->close();
     }
@@ -200,7 +187,8 @@ void ServerState::forgive(Connection::Clock::time_point now) {
 
 void ServerState::lose(Connection& connection, LostRank::Sign sign, Connection::Clock::time_point now) {
   connection.lost = true;
-  const LostRank lost{process_of(connection.hello), sign, duration_cast<milliseconds>(now - connection.heard)};
+  const LostRank lost{process_of(connection.hello), sign,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(now - connection.heard)};
   if (options_.on_lost) {
     options_.on_lost(lost);
   } else {

@@ -13,8 +13,8 @@
 
 #include <tandem/parallel/rendezvous/channel.h>
 #include <tandem/parallel/rendezvous/frames.h>
+#include <tandem/parallel/rendezvous/memory_store.h>
 #include <tandem/parallel/rendezvous/store_server.h>
-#include <tandem/parallel/rendezvous/store_table.h>
 
 // Internal: the StoreServer's work for authenticated clients. All of it runs on the server's thread.
 
@@ -39,12 +39,12 @@ class ServerState {
  public:
   explicit ServerState(const StoreServerOptions& options) : options_(options) {}
 
-  /// Handles the connection's first frame. Throws Error with the reason if the client may not join.
-  void join(const ConnectionPtr& connection, const Frame& frame);
-  /// Whether the hello belongs to a rank that has said goodbye before. Throws the errors of join().
-  bool has_left(const Frame& hello) const;
+  /// Admits a client that introduced itself. Throws ConfigError with the reason if the client may not join.
+  void join(const ConnectionPtr& connection, const Hello& hello);
+  /// Whether this rank has said goodbye before.
+  bool has_left(int rank) const;
   /// Handles a later frame. Throws IoError for a frame that no client sends.
-  void handle(const ConnectionPtr& connection, Frame frame);
+  void handle(const ConnectionPtr& connection, const Frame& frame);
   /// The connection has closed. Called once for each connection that joined.
   void leave(const ConnectionPtr& connection);
   /// Finds ranks that have been silent for too long.
@@ -58,7 +58,7 @@ class ServerState {
   void close_all();
 
  private:
-  void answer(const ConnectionPtr& connection, Frame& frame);
+  void answer(const ConnectionPtr& connection, const Frame& frame);
   void wait(const ConnectionPtr& connection, const Frame& frame);
   void forget_wait(const ConnectionPtr& connection, std::uint32_t id);
   void wake(const std::string& key);
@@ -70,7 +70,7 @@ class ServerState {
   };
 
   const StoreServerOptions& options_;
-  StoreTable table_;
+  MemoryStore table_;
   std::unordered_map<std::string, std::vector<Waiter>> waiters_;
   std::set<ConnectionPtr> clients_;
   std::map<int, ConnectionPtr> ranks_;

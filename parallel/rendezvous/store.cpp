@@ -1,5 +1,6 @@
 #include <tandem/parallel/rendezvous/store.h>
 
+#include <charconv>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -27,10 +28,9 @@ std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds
 }
 
 [[noreturn]] void fail_wait(const char* what, std::string_view key, milliseconds timeout) {
-  throw StoreError(StoreError::Kind::timeout,
-                   fmt::format("store {}: the key '{}' did not appear within {} ms: who should set it has not come "
-                               "that far, or is gone",
-                               what, shown_key(key), timeout.count()));
+  fail_store(StoreError::Kind::timeout,
+             "store {}: the key '{}' did not appear within {} ms: who should set it has not come that far, or is gone",
+             what, shown_key(key), timeout.count());
 }
 
 }  // namespace
@@ -79,6 +79,27 @@ void Store::wait(std::span<const std::string> keys, milliseconds timeout) {
 bool Store::erase(std::string_view key, milliseconds timeout) {
   check_key("erase", key);
   return do_erase(key, deadline_of("erase", timeout));
+}
+
+void Store::check_room(std::string_view key, std::size_t used, std::size_t more) {
+  if (used + more > kMaxStoreBytes) {
+    fail_store(StoreError::Kind::refused,
+               "store set: '{}' needs {} bytes more, and {} of {} are in use: erase keys that are no longer needed",
+               shown_key(key), more, used, kMaxStoreBytes);
+  }
+}
+
+std::int64_t Store::add_to_counter(std::string_view key, std::string_view text, std::int64_t amount) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    fail_store(StoreError::Kind::refused, "store add: the value of '{}' is no counter: '{}'", shown_key(key),
+               shown_key(text));
+  }
+  if (__builtin_add_overflow(value, amount, &value)) {
+    fail_store(StoreError::Kind::refused, "store add: the counter '{}' would leave 64 bits", shown_key(key));
+  }
+  return value;
 }
 
 }  // namespace tandem::inline v0::parallel

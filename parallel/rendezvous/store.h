@@ -81,6 +81,14 @@ class TANDEM_API Store {
 
   Store() = default;
 
+  /// The share of kMaxStoreBytes that a key and a value of these lengths use.
+  static constexpr std::size_t stored_bytes(std::size_t key, std::size_t value) { return key + value + 128; }
+  /// Throws StoreError::Kind::refused if `used` plus `more` bytes exceed the capacity.
+  static void check_room(std::string_view key, std::size_t used, std::size_t more);
+  /// Returns the counter `text` plus `amount`. Throws StoreError::Kind::refused if `text` is not a counter or the sum
+  /// exceeds 64 bits.
+  static std::int64_t add_to_counter(std::string_view key, std::string_view text, std::int64_t amount);
+
  private:
   virtual void do_set(std::string_view key, std::string_view value, Deadline deadline) = 0;
   // Waits only if `wait`. Returns false if the key does not exist or the deadline passed. `value` may be null.

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/rendezvous/io_thread.h>
 #include <tandem/parallel/rendezvous/server_state.h>
 
 // The way of a connection from stranger to client:
@@ -27,11 +26,9 @@
 // 1. accept() takes the connection. A stranger is a connection that has not shown the token yet; if there are too many
 //    strangers, the oldest one is closed.
 // 2. shake_hands() reads a greeting in the clear, which proves that the client has the job's token. A stranger
-// therefore
-//    costs a socket and no TLS. Then TLS begins, with a key made from the token.
+//    therefore costs a socket and no TLS. Then TLS begins, with a key made from the token.
 // 3. admit() reads the hello: the client's rank, process, host and heartbeat interval. A client that may not join
-// learns
-//    the reason.
+//    learns the reason.
 // 4. talk() passes one frame after another to ServerState, which holds the keys, the waits and the verdict.
 // 5. A connection that closes without a goodbye is a lost rank at once. watch() finds ranks that are connected but
 //    silent.
@@ -75,7 +72,7 @@ struct StoreServer::Impl {
   bool stopping = false;
   bool readmits = true;
 
-  IoThread thread;  // last member: the thread uses all members above
+  IoThread thread{io};  // last member: the thread uses all members above
 
   explicit Impl(StoreServerOptions given)
       : options(std::move(given)),
@@ -86,182 +83,166 @@ struct StoreServer::Impl {
         sweep(io),
         state(options) {}
 
-  void start();
-  void stop();
-  asio::awaitable<void> accept();
-  asio::awaitable<bool> have_room();
-  asio::awaitable<void> serve(ConnectionPtr connection);
-  asio::awaitable<void> shake_hands(ConnectionPtr connection);
-  asio::awaitable<bool> admit(ConnectionPtr connection);
-  asio::awaitable<void> talk(ConnectionPtr connection);
-  asio::awaitable<void> watch();
-};
+  void start() {
+    asio::co_spawn(io, accept(), asio::detached);
+    asio::co_spawn(io, watch(), asio::detached);
+    thread.start();
+  }
 
-void StoreServer::Impl::start() {
-  asio::co_spawn(io, accept(), asio::detached);
-  asio::co_spawn(io, watch(), asio::detached);
-  thread.start(io);
-}
-
-// Every coroutine ends when its connection or timer is closed, and run() ends with the last coroutine.
-void StoreServer::Impl::stop() {
-  asio::post(io, [this] {
-    stopping = true;
-    asio::error_code ignored;
-    acceptor.close(ignored);
-    sweep.cancel();
-    for (const ConnectionPtr& stranger : strangers) {
-      stranger->channel->close();
-    }
-    state.close_all();
-  });
-  thread.join();
-}
-
-asio::awaitable<void> StoreServer::Impl::accept() {
-  asio::error_code error;
-  while (!stopping) {
-    co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
-    if (stopping) {
-      break;
-    }
-    const bool room = co_await have_room();
-    if (!room) {
-      continue;
-    }
-    const int descriptor = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor < 0) {
-      if (errno == EMFILE || errno == ENFILE) {
-        if (!strangers.empty()) {
-          strangers.front()->channel->close();
-        }
-        asio::steady_timer pause(io, milliseconds(10));
-        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  // Every coroutine ends when its connection or timer is closed, and run() ends with the last coroutine.
+  void stop() {
+    asio::post(io, [this] {
+      stopping = true;
+      asio::error_code ignored;
+      acceptor.close(ignored);
+      sweep.cancel();
+      for (const ConnectionPtr& stranger : strangers) {
+        stranger->channel->close();
       }
-      continue;  // the client is gone again
+      state.close_all();
+    });
+    thread.join();
+  }
+
+  asio::awaitable<void> accept() {
+    asio::error_code error;
+    while (!stopping) {
+      co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
+      if (stopping) {
+        break;
+      }
+      const bool room = co_await have_room();
+      if (!room) {
+        continue;
+      }
+      const int descriptor = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (descriptor < 0) {
+        if (errno == EMFILE || errno == ENFILE) {
+          if (!strangers.empty()) {
+            strangers.front()->channel->close();
+          }
+          co_await pause_for(milliseconds(10));
+        }
+        continue;  // the client is gone again
+      }
+      auto connection = std::make_shared<Connection>();
+      connection->channel = std::make_shared<Channel>(tcp::socket(io, endpoint.protocol(), descriptor));
+      connection->since = connection->heard = Clock::now();
+      asio::co_spawn(io, serve(std::move(connection)), asio::detached);
     }
-    auto connection = std::make_shared<Connection>();
-    connection->channel = std::make_shared<Channel>(tcp::socket(io, endpoint.protocol(), descriptor));
-    connection->since = connection->heard = Clock::now();
-    asio::co_spawn(io, serve(std::move(connection)), asio::detached);
   }
-}
 
-// Makes room for one more connection by closing the oldest stranger. Returns false if there is no room yet.
-asio::awaitable<bool> StoreServer::Impl::have_room() {
-  if (connections < kMaxConnections && strangers.size() < kMaxStrangers) {
-    co_return true;
+  // Makes room for one more connection by closing the oldest stranger. Returns false if there is no room yet.
+  asio::awaitable<bool> have_room() {
+    if (connections < kMaxConnections && strangers.size() < kMaxStrangers) {
+      co_return true;
+    }
+    if (!strangers.empty() && Clock::now() - strangers.front()->since > kStrangersTime) {
+      strangers.front()->channel->close();  // its coroutine removes it from the list
+    }
+    co_await pause_for(milliseconds(1));
+    co_return !stopping && connections < kMaxConnections && strangers.size() < kMaxStrangers;
   }
-  if (!strangers.empty() && Clock::now() - strangers.front()->since > kStrangersTime) {
-    strangers.front()->channel->close();  // its coroutine removes it from the list
-  }
-  asio::error_code ignored;
-  asio::steady_timer pause(io, milliseconds(1));
-  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-  co_return !stopping && connections < kMaxConnections && strangers.size() < kMaxStrangers;
-}
 
-asio::awaitable<void> StoreServer::Impl::serve(ConnectionPtr connection) {
-  ++connections;
-  const auto place = strangers.insert(strangers.end(), connection);
-  bool is_client = false;
-  try {
-    connection->channel->arm(connection->since + options.handshake_limit);
-    co_await shake_hands(connection);
-    is_client = co_await admit(connection);
-    connection->channel->disarm();
-  } catch (const std::exception&) {
-    // A stranger gets no answer.
-  }
-  strangers.erase(place);
-  if (is_client) {
+  asio::awaitable<void> serve(ConnectionPtr connection) {
+    ++connections;
+    const auto place = strangers.insert(strangers.end(), connection);
+    bool is_client = false;
     try {
-      co_await talk(connection);
+      connection->channel->arm(connection->since + options.handshake_limit);
+      co_await shake_hands(connection);
+      is_client = co_await admit(connection);
+      connection->channel->disarm();
     } catch (const std::exception&) {
-      // The connection failed or sent an invalid frame: leave() decides what this means.
+      // A stranger gets no answer.
     }
-    connection->channel->close();
-    state.leave(connection);
-  } else {
-    connection->channel->close();
-    refused.fetch_add(stopping ? 0 : 1, std::memory_order_relaxed);
-  }
-  --connections;
-}
-
-asio::awaitable<void> StoreServer::Impl::shake_hands(ConnectionPtr connection) {
-  Channel& channel = *connection->channel;
-  std::string greeting = co_await channel.read_clear(kGreetingBytes);
-  check<IoError>(tls.is_ours(greeting), "another token");
-  if (greetings.size() >= kMaxGreetings) {
-    greetings.clear();  // a reused greeting would not get past TLS anyway
-  }
-  check<IoError>(greetings.insert(std::move(greeting)).second, "a greeting is used once");
-  asio::steady_timer pause(io);
-  while (handshakes >= kMaxHandshakes && channel.is_open()) {
-    pause.expires_after(milliseconds(1));
-    co_await pause.async_wait(asio::use_awaitable);
-  }
-  ++handshakes;
-  const std::shared_ptr<void> counted(nullptr, [this](void*) { --handshakes; });
-  std::string answer(1, kGreetingAnswer);
-  co_await channel.write_clear(std::move(answer));
-  co_await channel.start_tls(tls, TlsContext::Side::server);
-}
-
-// Admits a client that has the token. Returns false if it may not join, after telling it the reason.
-asio::awaitable<bool> StoreServer::Impl::admit(ConnectionPtr connection) {
-  Channel& channel = *connection->channel;
-  const Frame hello = co_await channel.read(options.handshake_limit);
-  if (!readmits && state.has_left(hello)) {
-    co_return false;  // no answer: the client will try again
-  }
-  std::string refusal;
-  try {
-    state.join(connection, hello);
-  } catch (const Error& error) {
-    refusal = error.what();
-  }
-  if (!refusal.empty()) {
-    channel.arm(Clock::now() + options.handshake_limit);
-    channel.send(encode({FrameKind::refused, 0, {}, refusal}));
-    co_await channel.flush();
-  }
-  co_return refusal.empty();
-}
-
-asio::awaitable<void> StoreServer::Impl::talk(ConnectionPtr connection) {
-  Channel& channel = *connection->channel;
-  asio::steady_timer pause(io);
-  for (;;) {
-    Frame frame = co_await channel.read(options.heartbeat_limit);
-    connection->heard = Clock::now();
-    state.handle(connection, std::move(frame));
-    if (connection->said_goodbye) {
-      co_return;
+    strangers.erase(place);
+    if (is_client) {
+      try {
+        co_await talk(connection);
+      } catch (const std::exception&) {
+        // The connection failed or sent an invalid frame: leave() decides what this means.
+      }
+      connection->channel->close();
+      state.leave(connection);
+    } else {
+      connection->channel->close();
+      refused.fetch_add(stopping ? 0 : 1, std::memory_order_relaxed);
     }
-    while (channel.unsent() > kMaxUnsent && channel.is_open()) {
-      pause.expires_after(milliseconds(1));
-      co_await pause.async_wait(asio::use_awaitable);
-    }
+    --connections;
   }
-}
 
-asio::awaitable<void> StoreServer::Impl::watch() {
-  const milliseconds period = std::clamp(options.heartbeat_limit / 8, milliseconds(10), milliseconds(500));
-  asio::error_code ignored;
-  while (!stopping) {
-    const Clock::time_point due = Clock::now() + period;
-    sweep.expires_at(due);
-    co_await sweep.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    const Clock::time_point now = Clock::now();
-    if (now - due > options.heartbeat_limit / 4) {
-      state.forgive(now);  // this process was suspended
-    } else if (!stopping) {
-      state.look_for_silent(now);
+  asio::awaitable<void> shake_hands(ConnectionPtr connection) {
+    Channel& channel = *connection->channel;
+    std::string greeting = co_await channel.read_clear(kGreetingBytes);
+    check<IoError>(tls.is_ours(greeting), "another token");
+    if (greetings.size() >= kMaxGreetings) {
+      greetings.clear();  // a reused greeting would not get past TLS anyway
+    }
+    check<IoError>(greetings.insert(std::move(greeting)).second, "a greeting is used once");
+    while (handshakes >= kMaxHandshakes && channel.is_open()) {
+      co_await pause_for(milliseconds(1));
+    }
+    ++handshakes;
+    const std::shared_ptr<void> counted(nullptr, [this](void*) { --handshakes; });
+    std::string answer(1, kGreetingAnswer);
+    co_await channel.write_clear(std::move(answer));
+    co_await channel.start_tls(tls, TlsContext::Side::server);
+  }
+
+  // Admits a client that has the token. Returns false if it may not join, after telling it the reason.
+  asio::awaitable<bool> admit(ConnectionPtr connection) {
+    Channel& channel = *connection->channel;
+    const Frame frame = co_await channel.read(options.handshake_limit);
+    std::string refusal;
+    try {
+      const Hello hello = decode_hello(frame);
+      if (!readmits && state.has_left(hello.rank)) {
+        co_return false;  // no answer: the client will try again
+      }
+      state.join(connection, hello);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+    if (!refusal.empty()) {
+      channel.arm(Clock::now() + options.handshake_limit);
+      channel.send(encode({FrameKind::refused, 0, {}, refusal}));
+      co_await channel.flush();
+    }
+    co_return refusal.empty();
+  }
+
+  asio::awaitable<void> talk(ConnectionPtr connection) {
+    Channel& channel = *connection->channel;
+    for (;;) {
+      const Frame frame = co_await channel.read(options.heartbeat_limit);
+      connection->heard = Clock::now();
+      state.handle(connection, frame);
+      if (connection->said_goodbye) {
+        co_return;
+      }
+      while (channel.unsent() > kMaxUnsent && channel.is_open()) {
+        co_await pause_for(milliseconds(1));
+      }
     }
   }
-}
+
+  asio::awaitable<void> watch() {
+    const milliseconds period = std::clamp(options.heartbeat_limit / 8, milliseconds(10), milliseconds(500));
+    asio::error_code ignored;
+    while (!stopping) {
+      const Clock::time_point due = Clock::now() + period;
+      sweep.expires_at(due);
+      co_await sweep.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      const Clock::time_point now = Clock::now();
+      if (now - due > options.heartbeat_limit / 4) {
+        state.forgive(now);  // this process was suspended
+      } else if (!stopping) {
+        state.look_for_silent(now);
+      }
+    }
+  }
+};
 
 StoreServer::StoreServer(StoreServerOptions options) {
   check<ConfigError>(options.heartbeat_limit >= milliseconds(20) && options.handshake_limit >= milliseconds(1),
@@ -273,9 +254,6 @@ StoreServer::StoreServer(StoreServerOptions options) {
 }
 
 StoreServer::~StoreServer() {
-  if (impl_ == nullptr) {
-    return;
-  }
   if (impl_->thread.is_of_this_process()) {
     impl_->stop();
   } else {
@@ -287,34 +265,26 @@ const std::string& StoreServer::host() const noexcept { return impl_->host; }
 std::uint16_t StoreServer::port() const noexcept { return impl_->endpoint.port(); }
 
 void StoreServer::publish_verdict(const std::string& text) {
-  impl_->thread.call(impl_->io, [&] { impl_->state.publish(text); });
+  impl_->thread.call([&] { impl_->state.publish(text); });
 }
 
 std::string StoreServer::verdict() const {
-  std::string text;
-  impl_->thread.call(impl_->io, [&] { text = impl_->state.verdict(); });
-  return text;
+  return impl_->thread.call([&] { return impl_->state.verdict(); });
 }
 
 std::vector<RankProcess> StoreServer::ranks() const {
-  std::vector<RankProcess> ranks;
-  impl_->thread.call(impl_->io, [&] { ranks = impl_->state.ranks(); });
-  return ranks;
+  return impl_->thread.call([&] { return impl_->state.ranks(); });
 }
 
 void StoreServer::stop_readmitting() {
-  impl_->thread.call(impl_->io, [&] { impl_->readmits = false; });
+  impl_->thread.call([&] { impl_->readmits = false; });
 }
 
 bool StoreServer::wait_until_left(milliseconds timeout) const {
   const Clock::time_point deadline = Clock::now() + timeout;
   for (;;) {
-    bool over = false;
-    bool left = false;
-    impl_->thread.call(impl_->io, [&] {
-      over = !impl_->state.verdict().empty();
-      left = impl_->state.ranks().empty();
-    });
+    const bool left = ranks().empty();
+    const bool over = !verdict().empty();
     if (left || over || Clock::now() >= deadline) {
       return left;
     }

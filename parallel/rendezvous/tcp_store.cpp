@@ -15,7 +15,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/rendezvous/channel.h>
-#include <tandem/parallel/rendezvous/io_thread.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 // A call on any thread becomes a numbered frame, which the store's thread sends. The caller sleeps until one of three
 // events: the answer with that number arrives, the deadline passes, after which the caller cancels the request, or the
@@ -23,8 +23,8 @@
 //
 // The store's thread does three things. listen() reads answers and the verdict. send_heartbeats() shows the server that
 // this process is alive and checks that the server is. disconnect() says goodbye, so that the server does not take a
-// leaving rank for a dead one. Only end() closes the store, with the server's verdict or because the server is lost: it
-// wakes all callers, and every later call throws the same error.
+// leaving rank for a dead one. Only refuse_calls() closes the store, with the server's verdict, because the server is
+// lost, or because this rank leaves. It wakes all callers, and every later call throws the same error.
 
 namespace tandem::inline v0::parallel {
 
@@ -60,17 +60,161 @@ struct TcpStore::Impl {
   explicit Impl(TcpStoreOptions given)
       : options(std::move(given)), tls(TlsContext::Side::client, options.token), beat(io) {}
 
-  void connect();
-  void disconnect();
+  void connect() {
+    std::exception_ptr failure;
+    asio::co_spawn(
+        io, [this] { return connect_to_server(options, tls); },
+        [&](std::exception_ptr error, std::shared_ptr<Channel> connected) {
+          failure = std::move(error);
+          channel = std::move(connected);
+        });
+    io.run();
+    if (failure) {
+      std::rethrow_exception(failure);
+    }
+    io.restart();
+    heard = Clock::now();
+    asio::co_spawn(io, listen(), asio::detached);
+    asio::co_spawn(io, send_heartbeats(), asio::detached);
+    thread.start();
+  }
+
+  void disconnect() {
+    refuse_calls(StoreError::Kind::lost, "this rank has left its job");
+    asio::post(io, [this] {
+      leaving = true;
+      beat.cancel();
+      if (channel->is_open()) {
+        asio::co_spawn(io, say_goodbye(), asio::detached);
+      }
+    });
+    thread.join();
+  }
+
+  void post(const Frame& frame) {
+    asio::post(io, [this, bytes = encode(frame)]() mutable { channel->send(std::move(bytes)); });
+  }
+
   /// Sends a request and returns the answer, or nothing if the deadline passed.
-  std::optional<Frame> call(Frame request, Deadline deadline);
+  std::optional<Frame> call(Frame request, Deadline deadline) {
+    Call call;
+    std::unique_lock lock(mutex);
+    if (over) {
+      throw StoreError(*over);
+    }
+    do {
+      request.id = ++last_id;
+    } while (request.id == 0 || calls.contains(request.id));
+    const std::uint32_t id = request.id;
+    calls.emplace(id, &call);
+    post(request);
+    call.changed.wait_until(lock, deadline, [&] { return call.answer || over; });
+    if (!call.answer && over) {
+      throw StoreError(*over);
+    }
+    if (!call.answer) {
+      calls.erase(id);
+      post({FrameKind::cancel, id, {}, {}});
+    } else if (call.answer->kind == FrameKind::refused) {
+      throw StoreError(StoreError::Kind::refused, call.answer->value);
+    }
+    return std::move(call.answer);
+  }
+
   /// Like call(), but throws if the deadline passed.
-  Frame ask(Frame request, Deadline deadline);
-  asio::awaitable<void> listen();
-  asio::awaitable<void> send_heartbeats();
-  asio::awaitable<void> say_goodbye();
-  void receive(Frame frame);
-  void end(StoreError::Kind kind, const std::string& text);
+  Frame ask(Frame request, Deadline deadline) {
+    std::optional<Frame> answer = call(std::move(request), deadline);
+    if (!answer) {
+      fail_store(StoreError::Kind::timeout, "store: {} did not answer in time; it may still do what it was asked for",
+                 server());
+    }
+    return std::move(*answer);
+  }
+
+  asio::awaitable<void> listen() {
+    std::string reason;
+    try {
+      for (;;) {
+        Frame frame = co_await channel->read(options.heartbeat_limit);
+        heard = Clock::now();
+        receive(std::move(frame));
+      }
+    } catch (const asio::system_error& error) {
+      reason = is_closed(error.code()) && !channel->expired() ? "it closed the connection" : error.code().message();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    channel->close();
+    beat.cancel();
+    end(StoreError::Kind::lost, fmt::format("{} is gone ({}): the launcher, or rank 0, ended", server(), reason));
+  }
+
+  asio::awaitable<void> send_heartbeats() {
+    asio::error_code ignored;
+    while (channel->is_open() && !leaving) {
+      const Clock::time_point due = Clock::now() + options.heartbeat_interval;
+      beat.expires_at(due);
+      co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      const Clock::time_point now = Clock::now();
+      if (now - due > options.heartbeat_limit / 4) {
+        heard = now;  // this process was suspended
+      }
+      if (channel->is_open() && !leaving) {
+        if (now - heard > options.heartbeat_limit) {
+          end(StoreError::Kind::lost, fmt::format("{} has not answered for {} ms: it is stopped, or the network is cut",
+                                                  server(), options.heartbeat_limit.count()));
+          channel->close();
+        } else {
+          channel->send(encode({FrameKind::beat, 0, {}, {}}));
+        }
+      }
+    }
+  }
+
+  // The server closes the connection as its answer, which proves that the goodbye arrived. The pauses are short: one
+  // long pause could be over at once on a busy machine before the goodbye was sent.
+  asio::awaitable<void> say_goodbye() {
+    channel->send(encode({FrameKind::goodbye, 0, {}, {}}));
+    for (milliseconds waited{0}; waited < kGoodbyeTime && channel->is_open(); waited += kGoodbyePause) {
+      co_await pause_for(kGoodbyePause);
+    }
+    channel->close();
+  }
+
+  void receive(Frame frame) {
+    if (frame.kind == FrameKind::verdict) {
+      end(StoreError::Kind::verdict, frame.value);
+    }
+    const std::lock_guard lock(mutex);
+    if (const auto entry = calls.find(frame.id); entry != calls.end()) {
+      entry->second->answer = std::move(frame);
+      entry->second->changed.notify_one();
+      calls.erase(entry);
+    }
+  }
+
+  void end(StoreError::Kind kind, const std::string& text) {
+    const auto& told = kind == StoreError::Kind::verdict ? options.on_verdict : options.on_lost;
+    if (refuse_calls(kind, text) && told) {
+      told(text);
+    }
+  }
+
+  // Ends all pending and later calls with this reason. Returns false if there is a reason already, which then stays.
+  bool refuse_calls(StoreError::Kind kind, const std::string& text) {
+    const std::lock_guard lock(mutex);
+    if (over) {
+      return false;
+    }
+    over.emplace(kind, text);
+    for (const auto& [id, call] : calls) {
+      call->changed.notify_one();
+    }
+    calls.clear();
+    return true;
+  }
+
+  std::string server() const { return "the rendezvous server at " + at_port(options.host, options.port); }
 
   TcpStoreOptions options;
   asio::io_context io;
@@ -88,172 +232,8 @@ struct TcpStore::Impl {
   std::uint32_t last_id = 0;
   std::optional<StoreError> over;  // the reason why the store accepts no more calls
 
-  IoThread thread;  // last member: the thread uses all members above
+  IoThread thread{io};  // last member: the thread uses all members above
 };
-
-void TcpStore::Impl::connect() {
-  std::exception_ptr failure;
-  asio::co_spawn(
-      io, [this] { return connect_to_server(options, tls); },
-      [&](std::exception_ptr error, std::shared_ptr<Channel> connected) {
-        failure = std::move(error);
-        channel = std::move(connected);
-      });
-  io.run();
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  io.restart();
-  heard = Clock::now();
-  asio::co_spawn(io, listen(), asio::detached);
-  asio::co_spawn(io, send_heartbeats(), asio::detached);
-  thread.start(io);
-}
-
-void TcpStore::Impl::disconnect() {
-  {
-    const std::lock_guard lock(mutex);
-    if (!over) {
-      over.emplace(StoreError::Kind::lost, "this rank has left its job");
-    }
-    for (const auto& [id, call] : calls) {
-      call->changed.notify_one();
-    }
-    calls.clear();
-  }
-  asio::post(io, [this] {
-    leaving = true;
-    beat.cancel();
-    if (channel->is_open()) {
-      asio::co_spawn(io, say_goodbye(), asio::detached);
-    }
-  });
-  thread.join();
-}
-
-// The server closes the connection as its answer, which proves that the goodbye arrived. The pauses are short: one long
-// pause could be over at once on a busy machine before the goodbye was sent.
-asio::awaitable<void> TcpStore::Impl::say_goodbye() {
-  channel->send(encode({FrameKind::goodbye, 0, {}, {}}));
-  asio::error_code ignored;
-  for (milliseconds waited{0}; waited < kGoodbyeTime && channel->is_open(); waited += kGoodbyePause) {
-    beat.expires_after(kGoodbyePause);
-    co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-  }
-  channel->close();
-}
-
-asio::awaitable<void> TcpStore::Impl::listen() {
-  std::string reason;
-  try {
-    for (;;) {
-      Frame frame = co_await channel->read(options.heartbeat_limit);
-      heard = Clock::now();
-      receive(std::move(frame));
-    }
-  } catch (const asio::system_error& error) {
-    reason = is_closed(error.code()) && !channel->expired() ? "it closed the connection" : error.code().message();
-  } catch (const std::exception& error) {
-    reason = error.what();
-  }
-  channel->close();
-  beat.cancel();
-  end(StoreError::Kind::lost, fmt::format("the rendezvous server at {}:{} is gone ({}): the launcher, or rank 0, ended",
-                                          options.host, options.port, reason));
-}
-
-void TcpStore::Impl::receive(Frame frame) {
-  if (frame.kind == FrameKind::verdict) {
-    end(StoreError::Kind::verdict, frame.value);
-  }
-  const std::lock_guard lock(mutex);
-  if (const auto entry = calls.find(frame.id); entry != calls.end()) {
-    entry->second->answer = std::move(frame);
-    entry->second->changed.notify_one();
-    calls.erase(entry);
-  }
-}
-
-asio::awaitable<void> TcpStore::Impl::send_heartbeats() {
-  asio::error_code ignored;
-  while (channel->is_open() && !leaving) {
-    const Clock::time_point due = Clock::now() + options.heartbeat_interval;
-    beat.expires_at(due);
-    co_await beat.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    const Clock::time_point now = Clock::now();
-    if (now - due > options.heartbeat_limit / 4) {
-      heard = now;  // this process was suspended
-    }
-    if (channel->is_open() && !leaving) {
-      if (now - heard > options.heartbeat_limit) {
-        end(StoreError::Kind::lost,
-            fmt::format(
-                "the rendezvous server at {}:{} has not answered for {} ms: it is stopped, or the network is cut",
-                options.host, options.port, options.heartbeat_limit.count()));
-        channel->close();
-      } else {
-        channel->send(encode({FrameKind::beat, 0, {}, {}}));
-      }
-    }
-  }
-}
-
-// The first reason stays.
-void TcpStore::Impl::end(StoreError::Kind kind, const std::string& text) {
-  {
-    const std::lock_guard lock(mutex);
-    if (over || leaving) {
-      return;
-    }
-    over.emplace(kind, text);
-    for (const auto& [id, call] : calls) {
-      call->changed.notify_one();
-    }
-    calls.clear();
-  }
-  const auto& told = kind == StoreError::Kind::verdict ? options.on_verdict : options.on_lost;
-  if (told) {
-    told(text);
-  }
-}
-
-std::optional<Frame> TcpStore::Impl::call(Frame request, Deadline deadline) {
-  Call call;
-  std::unique_lock lock(mutex);
-  if (over) {
-    throw StoreError(*over);
-  }
-  do {
-    request.id = ++last_id;
-  } while (request.id == 0 || calls.contains(request.id));
-  const std::uint32_t id = request.id;
-  calls.emplace(id, &call);
-  asio::post(io, [this, bytes = encode(request)]() mutable { channel->send(std::move(bytes)); });
-  call.changed.wait_until(lock, deadline, [&] { return call.answer || over; });
-  if (call.answer) {
-    if (call.answer->kind == FrameKind::refused) {
-      throw StoreError(StoreError::Kind::refused, call.answer->value);
-    }
-    return std::move(call.answer);
-  }
-  if (over) {
-    throw StoreError(*over);
-  }
-  calls.erase(id);
-  asio::post(io, [this, id] { channel->send(encode({FrameKind::cancel, id, {}, {}})); });
-  return std::nullopt;
-}
-
-Frame TcpStore::Impl::ask(Frame request, Deadline deadline) {
-  std::optional<Frame> answer = call(std::move(request), deadline);
-  if (!answer) {
-    throw StoreError(StoreError::Kind::timeout,
-                     fmt::format("store: the rendezvous server at {}:{} did not answer in time; it may still do what "
-                                 "it was asked for",
-                                 options.host, options.port));
-  }
-  return std::move(*answer);
-}
 
 TcpStore::TcpStore(TcpStoreOptions options) {
   check_options(options);
@@ -262,9 +242,6 @@ TcpStore::TcpStore(TcpStoreOptions options) {
 }
 
 TcpStore::~TcpStore() {
-  if (impl_ == nullptr) {
-    return;
-  }
   if (impl_->thread.is_of_this_process()) {
     leave();
   } else {
@@ -283,9 +260,7 @@ void TcpStore::announce_verdict(const std::string& text) {
                      "TcpStore: expected a verdict of 1 to {} bytes, got {}", kMaxFrameText, text.size());
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->over) {
-    asio::post(impl_->io, [impl = impl_.get(), bytes = encode({FrameKind::verdict, 0, {}, text})]() mutable {
-      impl->channel->send(std::move(bytes));
-    });
+    impl_->post({FrameKind::verdict, 0, {}, text});
   }
 }
 

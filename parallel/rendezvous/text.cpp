@@ -6,19 +6,25 @@
 
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 namespace tandem::inline v0::parallel {
 
 namespace {
 
 constexpr std::int64_t kMost = 1 << 20;
 
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+}  // namespace
+
+bool is_host_name(std::string_view host, std::string_view more) {
+  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           c == '_' || more.find(c) != std::string_view::npos;
+  });
 }
 
-}  // namespace
+std::string at_port(const std::string& address, int port) {
+  const bool is_v6 = address.find(':') != std::string::npos;
+  return is_v6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
+}
 
 std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t least, std::int64_t most) {
   std::int64_t number = 0;
@@ -84,8 +90,7 @@ std::optional<std::string> slurm_first_host(std::string_view list) {
     const std::string_view rest = list.substr(close + 1);
     host.append(number).append(rest.substr(0, rest.find(',')));
   }
-  const bool is_name = !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), is_name_character);
-  return is_name ? std::optional(host) : std::nullopt;
+  return is_host_name(host) ? std::optional(host) : std::nullopt;
 }
 
 }  // namespace tandem::inline v0::parallel

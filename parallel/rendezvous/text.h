@@ -4,10 +4,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
 #include <tandem/core/export.h>
+#include <tandem/parallel/rendezvous/store.h>
 
-// Internal: untrusted text from the environment or from the wire, which may contain anything.
+// Internal: untrusted text from the environment or from the wire, which may contain anything, and messages that show
+// it.
 
 namespace tandem::inline v0::parallel {
 
@@ -16,6 +22,19 @@ std::optional<std::int64_t> parse_number(std::string_view text, std::int64_t lea
 
 /// `key` in printable form: at most 80 bytes, with a dot for each character that a terminal would interpret.
 std::string shown_key(std::string_view key);
+
+/// Throws a StoreError with the formatted message, as fail() throws the other errors.
+template <class... Args>
+[[noreturn]] void fail_store(StoreError::Kind kind, LocatedFormat<std::type_identity_t<Args>...> format,
+                             const Args&... args) {
+  throw StoreError(kind, fmt::vformat(format.text, fmt::make_format_args(args...)), format.where);
+}
+
+/// Whether `host` consists of 1 to 253 letters, digits and ".-_", or characters in `more`.
+bool is_host_name(std::string_view host, std::string_view more = {});
+
+/// "node7:29500", or "[::1]:29500" for an IPv6 address.
+std::string at_port(const std::string& address, int port);
 
 /// This host's own name.
 std::string own_host_name();

@@ -2,7 +2,6 @@
 #include <tandem/core/cuda.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/idle_gpus.h>
-#include <tandem/tensor/pinned.h>
 
 // The GPU memory functions of a build without CUDA: no GPU exists, so memory can be neither counted nor pinned.
 

@@ -1,4 +1,4 @@
-#include <tandem/tensor/pinned.h>
+#include <tandem/tensor/cuda_allocator.h>
 
 #include <algorithm>
 #include <bit>

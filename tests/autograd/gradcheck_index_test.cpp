@@ -14,6 +14,7 @@ namespace tandem {
 namespace {
 
 using test::expect_gradient;
+using test::indices;
 using test::leaf;
 using test::leaf_with_signs;
 using test::message_of;
@@ -21,8 +22,6 @@ using test::stepped_leaf;
 using test::transposed_leaf;
 using Tensors = std::vector<Tensor>;
 using Ints = std::vector<std::int64_t>;
-
-Tensor indices(const Ints& values, const Shape& sizes) { return from_data(values, sizes); }
 
 TEST(GradcheckGather, AlongEachDimension) {
   const Tensor rows = indices({2, 0, 1, 1, 0, 0}, {2, 3});

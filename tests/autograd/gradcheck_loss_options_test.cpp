@@ -17,6 +17,7 @@ namespace tandem {
 namespace {
 
 using test::expect_gradient;
+using test::kReductions;
 using test::leaf;
 using test::message_of;
 using test::stepped_leaf;
@@ -24,8 +25,6 @@ using test::transposed_leaf;
 using test::values;
 
 using Tensors = std::vector<Tensor>;
-
-const Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
 
 TEST(GradcheckMse, EveryReductionAndLayout) {
   for (const Shape& sizes : {Shape{}, {1}, {7}, {3, 5}, {2, 1, 3}}) {

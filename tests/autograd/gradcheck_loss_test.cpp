@@ -14,11 +14,10 @@ namespace tandem {
 namespace {
 
 using test::expect_gradient;
+using test::kReductions;
 using test::leaf;
 using test::stepped_leaf;
 using test::transposed_leaf;
-
-const Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
 
 TEST(GradcheckSoftmax, AlongEveryDimension) {
   for (const Shape& sizes : {Shape{1}, {5}, {2, 3}, {3, 1}, {2, 3, 4}, {0, 3}, {2, 0}}) {

@@ -18,6 +18,7 @@ namespace tandem {
 namespace {
 
 using test::expect_gradient;
+using test::indices;
 using test::leaf;
 using test::message_of;
 using test::stepped_leaf;
@@ -109,8 +110,6 @@ TEST(GradcheckBatchNorm, WithoutRunningStatistics) {
 }
 
 // ---- embedding ----
-
-Tensor indices(const std::vector<std::int64_t>& list, const Shape& sizes) { return from_data(list, sizes); }
 
 TEST(GradcheckEmbedding, RepeatedIndicesOfEveryShape) {
   for (const Tensor& index :

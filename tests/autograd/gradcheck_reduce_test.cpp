@@ -15,7 +15,7 @@ namespace {
 using test::expect_gradient;
 using test::leaf;
 
-void check(const Shape& sizes, const std::function<Tensor(const Tensor&)>& fn) {
+void check_reduction(const Shape& sizes, const std::function<Tensor(const Tensor&)>& fn) {
   SCOPED_TRACE(to_string(sizes));
   const auto plain = [&](const std::vector<Tensor>& in) { return fn(in[0]); };
   const Tensor x = leaf(sizes);
@@ -49,12 +49,12 @@ TEST(GradcheckReduce, SumAndMeanOverEverySetOfDimensions) {
     for (const Shape& dims : subsets(sizes.ndim())) {
       for (const bool keepdim : {false, true}) {
         SCOPED_TRACE(to_string(dims) + (keepdim ? " keepdim" : ""));
-        check(sizes, [&](const Tensor& x) { return x.sum(dims, keepdim); });
-        check(sizes, [&](const Tensor& x) { return x.mean(dims, keepdim); });
+        check_reduction(sizes, [&](const Tensor& x) { return x.sum(dims, keepdim); });
+        check_reduction(sizes, [&](const Tensor& x) { return x.mean(dims, keepdim); });
       }
     }
-    check(sizes, [](const Tensor& x) { return x.sum(); });
-    check(sizes, [](const Tensor& x) { return x.mean(); });
+    check_reduction(sizes, [](const Tensor& x) { return x.sum(); });
+    check_reduction(sizes, [](const Tensor& x) { return x.mean(); });
   }
 }
 
@@ -63,29 +63,29 @@ TEST(GradcheckReduce, MaxAndMinAlongEveryDimension) {
     for (int dim = -sizes.ndim(); dim < sizes.ndim(); ++dim) {
       for (const bool keepdim : {false, true}) {
         SCOPED_TRACE(std::to_string(dim) + (keepdim ? " keepdim" : ""));
-        check(sizes, [&](const Tensor& x) { return x.max(dim, keepdim); });
-        check(sizes, [&](const Tensor& x) { return x.min(dim, keepdim); });
+        check_reduction(sizes, [&](const Tensor& x) { return x.max(dim, keepdim); });
+        check_reduction(sizes, [&](const Tensor& x) { return x.min(dim, keepdim); });
       }
     }
-    check(sizes, [](const Tensor& x) { return x.max(); });
-    check(sizes, [](const Tensor& x) { return x.min(); });
+    check_reduction(sizes, [](const Tensor& x) { return x.max(); });
+    check_reduction(sizes, [](const Tensor& x) { return x.min(); });
   }
-  check({}, [](const Tensor& x) { return x.max(0); });
-  check({}, [](const Tensor& x) { return x.min(-1, true); });
+  check_reduction({}, [](const Tensor& x) { return x.max(0); });
+  check_reduction({}, [](const Tensor& x) { return x.min(-1, true); });
 }
 
 TEST(GradcheckReduce, AmaxAminAndCumsum) {
   for (const Shape& sizes : kShapes) {
     for (int dim = -sizes.ndim(); dim < sizes.ndim(); ++dim) {
-      check(sizes, [&](const Tensor& x) { return x.amax({dim}); });
-      check(sizes, [&](const Tensor& x) { return x.amin({dim}, true); });
-      check(sizes, [&](const Tensor& x) { return x.cumsum(dim); });
+      check_reduction(sizes, [&](const Tensor& x) { return x.amax({dim}); });
+      check_reduction(sizes, [&](const Tensor& x) { return x.amin({dim}, true); });
+      check_reduction(sizes, [&](const Tensor& x) { return x.cumsum(dim); });
     }
   }
-  check({2, 3, 2}, [](const Tensor& x) { return x.amax({0, 2}); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.norm(INFINITY, {0, 2}); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.logsumexp({0, 2}); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.cumsum(1).transpose(0, 2); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.amax({0, 2}); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.norm(INFINITY, {0, 2}); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.logsumexp({0, 2}); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.cumsum(1).transpose(0, 2); });
 }
 
 TEST(Cumsum, OfIntegersAndBoolsIsI64) {
@@ -96,20 +96,20 @@ TEST(Cumsum, OfIntegersAndBoolsIsI64) {
 }
 
 TEST(GradcheckReduce, OfEmptyTensors) {
-  check({0, 3}, [](const Tensor& x) { return x.sum(); });
-  check({0, 3}, [](const Tensor& x) { return x.sum({0}); });
-  check({0, 3}, [](const Tensor& x) { return x.sum({1}); });
-  check({0, 3}, [](const Tensor& x) { return x.mean({1}); });
-  check({0, 3}, [](const Tensor& x) { return x.max(1); });
+  check_reduction({0, 3}, [](const Tensor& x) { return x.sum(); });
+  check_reduction({0, 3}, [](const Tensor& x) { return x.sum({0}); });
+  check_reduction({0, 3}, [](const Tensor& x) { return x.sum({1}); });
+  check_reduction({0, 3}, [](const Tensor& x) { return x.mean({1}); });
+  check_reduction({0, 3}, [](const Tensor& x) { return x.max(1); });
   EXPECT_THROW(leaf({0, 3}).max(), ShapeError);
   EXPECT_THROW(leaf({0, 3}).min(0), ShapeError);
 }
 
 TEST(GradcheckReduce, WithAGradientThatIsNotDense) {
-  check({2, 3, 2}, [](const Tensor& x) { return x.sum({0}).t(); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.mean({0}).t(); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.max(0).t(); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.sum({1}).expand({2, 2, 2}); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.sum({0}).t(); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.mean({0}).t(); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.max(0).t(); });
+  check_reduction({2, 3, 2}, [](const Tensor& x) { return x.sum({1}).expand({2, 2, 2}); });
 }
 
 TEST(Reduce, EqualMaximaShareTheGradientOverEverything) {

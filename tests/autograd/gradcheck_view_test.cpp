@@ -20,7 +20,7 @@ using test::leaf;
 using Fn = std::function<Tensor(const Tensor&)>;
 
 // Checks `fn` on a dense tensor, on two that are not dense, and with its result used twice and transposed.
-void check(const Shape& sizes, const Fn& fn) {
+void check_view(const Shape& sizes, const Fn& fn) {
   SCOPED_TRACE(to_string(sizes));
   const Tensor x = leaf(sizes);
   const auto plain = [&](const std::vector<Tensor>& in) { return fn(in[0]); };
@@ -34,14 +34,14 @@ void check(const Shape& sizes, const Fn& fn) {
 }
 
 TEST(GradcheckView, Reshape) {
-  check({2, 6}, [](const Tensor& x) { return x.reshape({3, 4}); });
-  check({2, 6}, [](const Tensor& x) { return x.reshape({-1}); });
-  check({2, 6}, [](const Tensor& x) { return x.reshape({2, 6}); });
-  check({2, 6}, [](const Tensor& x) { return x.reshape({1, 2, 1, 6}); });
-  check({1}, [](const Tensor& x) { return x.reshape({}); });
-  check({}, [](const Tensor& x) { return x.reshape({1, 1}); });
-  check({0, 3}, [](const Tensor& x) { return x.reshape({3, 0, 2}); });
-  check({2, 6}, [](const Tensor& x) { return x.t().reshape({3, 4}); });
+  check_view({2, 6}, [](const Tensor& x) { return x.reshape({3, 4}); });
+  check_view({2, 6}, [](const Tensor& x) { return x.reshape({-1}); });
+  check_view({2, 6}, [](const Tensor& x) { return x.reshape({2, 6}); });
+  check_view({2, 6}, [](const Tensor& x) { return x.reshape({1, 2, 1, 6}); });
+  check_view({1}, [](const Tensor& x) { return x.reshape({}); });
+  check_view({}, [](const Tensor& x) { return x.reshape({1, 1}); });
+  check_view({0, 3}, [](const Tensor& x) { return x.reshape({3, 0, 2}); });
+  check_view({2, 6}, [](const Tensor& x) { return x.t().reshape({3, 4}); });
 }
 
 TEST(GradcheckView, View) {
@@ -51,77 +51,79 @@ TEST(GradcheckView, View) {
 }
 
 TEST(GradcheckView, Flatten) {
-  check({2, 3, 2}, [](const Tensor& x) { return x.flatten(); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.flatten(1); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.flatten(0, 1); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.flatten(-2, -1); });
-  check({2, 3, 2}, [](const Tensor& x) { return x.flatten(1, 1); });
-  check({}, [](const Tensor& x) { return x.flatten(); });
+  check_view({2, 3, 2}, [](const Tensor& x) { return x.flatten(); });
+  check_view({2, 3, 2}, [](const Tensor& x) { return x.flatten(1); });
+  check_view({2, 3, 2}, [](const Tensor& x) { return x.flatten(0, 1); });
+  check_view({2, 3, 2}, [](const Tensor& x) { return x.flatten(-2, -1); });
+  check_view({2, 3, 2}, [](const Tensor& x) { return x.flatten(1, 1); });
+  check_view({}, [](const Tensor& x) { return x.flatten(); });
 }
 
 TEST(GradcheckView, TransposeAndPermute) {
-  check({2, 3}, [](const Tensor& x) { return x.t(); });
-  check({3}, [](const Tensor& x) { return x.t(); });
-  check({}, [](const Tensor& x) { return x.t(); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.transpose(0, 2); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.transpose(-1, -2); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.transpose(1, 1); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.permute({2, 0, 1}); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.permute({-1, 1, -3}); });
-  check({0, 3}, [](const Tensor& x) { return x.permute({1, 0}); });
+  check_view({2, 3}, [](const Tensor& x) { return x.t(); });
+  check_view({3}, [](const Tensor& x) { return x.t(); });
+  check_view({}, [](const Tensor& x) { return x.t(); });
+  check_view({2, 3, 4}, [](const Tensor& x) { return x.transpose(0, 2); });
+  check_view({2, 3, 4}, [](const Tensor& x) { return x.transpose(-1, -2); });
+  check_view({2, 3, 4}, [](const Tensor& x) { return x.transpose(1, 1); });
+  check_view({2, 3, 4}, [](const Tensor& x) { return x.permute({2, 0, 1}); });
+  check_view({2, 3, 4}, [](const Tensor& x) { return x.permute({-1, 1, -3}); });
+  check_view({0, 3}, [](const Tensor& x) { return x.permute({1, 0}); });
 }
 
 TEST(GradcheckView, SliceNarrowSelect) {
-  check({5, 4}, [](const Tensor& x) { return x.slice(0, 1, 4); });
-  check({5, 4}, [](const Tensor& x) { return x.slice(0, 0, 5, 2); });
-  check({5, 4}, [](const Tensor& x) { return x.slice(1, -3, -1); });
-  check({5, 4}, [](const Tensor& x) { return x.slice(0, 1, 99, 3); });
-  check({5, 4}, [](const Tensor& x) { return x.slice(0, 2, 2); });
-  check({5, 4}, [](const Tensor& x) { return x.narrow(1, 1, 2); });
-  check({5, 4}, [](const Tensor& x) { return x.narrow(-2, 0, 5); });
-  check({5, 4}, [](const Tensor& x) { return x.narrow(0, 5, 0); });
-  check({5, 4}, [](const Tensor& x) { return x.select(0, 2); });
-  check({5, 4}, [](const Tensor& x) { return x.select(-1, -1); });
-  check({5, 4}, [](const Tensor& x) { return x[4]; });
-  check({5}, [](const Tensor& x) { return x[0]; });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(0, 1, 4); });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(0, 0, 5, 2); });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(1, -3, -1); });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(0, 1, 99, 3); });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(0, 2, 2); });
+  check_view({5, 4}, [](const Tensor& x) { return x.narrow(1, 1, 2); });
+  check_view({5, 4}, [](const Tensor& x) { return x.narrow(-2, 0, 5); });
+  check_view({5, 4}, [](const Tensor& x) { return x.narrow(0, 5, 0); });
+  check_view({5, 4}, [](const Tensor& x) { return x.select(0, 2); });
+  check_view({5, 4}, [](const Tensor& x) { return x.select(-1, -1); });
+  check_view({5, 4}, [](const Tensor& x) { return x[4]; });
+  check_view({5}, [](const Tensor& x) { return x[0]; });
 }
 
 TEST(GradcheckView, OverlappingPartsAreSummed) {
-  check({5, 4}, [](const Tensor& x) { return x.slice(0, 0, 4) * x.slice(0, 1, 5); });
-  check({4}, [](const Tensor& x) { return x[1] * x[1] + x[2] * x; });
+  check_view({5, 4}, [](const Tensor& x) { return x.slice(0, 0, 4) * x.slice(0, 1, 5); });
+  check_view({4}, [](const Tensor& x) { return x[1] * x[1] + x[2] * x; });
 }
 
 TEST(GradcheckView, ExpandSqueezeUnsqueeze) {
-  check({3}, [](const Tensor& x) { return x.expand({2, 3}); });
-  check({3, 1}, [](const Tensor& x) { return x.expand({2, 3, 4}); });
-  check({3, 1}, [](const Tensor& x) { return x.expand({-1, 2}); });
-  check({2, 3}, [](const Tensor& x) { return x.expand({2, 3}); });
-  check({}, [](const Tensor& x) { return x.expand({2, 2}); });
-  check({1, 3}, [](const Tensor& x) { return x.expand({0, 3}); });
-  check({1, 3, 1}, [](const Tensor& x) { return x.squeeze(); });
-  check({1, 3, 1}, [](const Tensor& x) { return x.squeeze(0); });
-  check({1, 3, 1}, [](const Tensor& x) { return x.squeeze(-1); });
-  check({1, 3, 1}, [](const Tensor& x) { return x.squeeze(1); });
-  check({2, 3}, [](const Tensor& x) { return x.unsqueeze(0); });
-  check({2, 3}, [](const Tensor& x) { return x.unsqueeze(-1); });
-  check({}, [](const Tensor& x) { return x.unsqueeze(0); });
+  check_view({3}, [](const Tensor& x) { return x.expand({2, 3}); });
+  check_view({3, 1}, [](const Tensor& x) { return x.expand({2, 3, 4}); });
+  check_view({3, 1}, [](const Tensor& x) { return x.expand({-1, 2}); });
+  check_view({2, 3}, [](const Tensor& x) { return x.expand({2, 3}); });
+  check_view({}, [](const Tensor& x) { return x.expand({2, 2}); });
+  check_view({1, 3}, [](const Tensor& x) { return x.expand({0, 3}); });
+  check_view({1, 3, 1}, [](const Tensor& x) { return x.squeeze(); });
+  check_view({1, 3, 1}, [](const Tensor& x) { return x.squeeze(0); });
+  check_view({1, 3, 1}, [](const Tensor& x) { return x.squeeze(-1); });
+  check_view({1, 3, 1}, [](const Tensor& x) { return x.squeeze(1); });
+  check_view({2, 3}, [](const Tensor& x) { return x.unsqueeze(0); });
+  check_view({2, 3}, [](const Tensor& x) { return x.unsqueeze(-1); });
+  check_view({}, [](const Tensor& x) { return x.unsqueeze(0); });
 }
 
 TEST(GradcheckView, ChainsOfViews) {
-  check({4, 6}, [](const Tensor& x) { return x.t().slice(0, 0, 6, 2).unsqueeze(1).expand({3, 2, 4}).select(1, 0); });
-  check({2, 3, 4}, [](const Tensor& x) { return x.permute({2, 0, 1}).flatten(1).t().narrow(0, 1, 3).reshape({-1}); });
+  check_view({4, 6},
+             [](const Tensor& x) { return x.t().slice(0, 0, 6, 2).unsqueeze(1).expand({3, 2, 4}).select(1, 0); });
+  check_view({2, 3, 4},
+             [](const Tensor& x) { return x.permute({2, 0, 1}).flatten(1).t().narrow(0, 1, 3).reshape({-1}); });
 }
 
 TEST(GradcheckIndex, IndexSelect) {
   const Tensor repeated = tensor({2, 0, 2, 2});
-  check({3, 4}, [&](const Tensor& x) { return x.index_select(0, repeated); });
-  check({2, 3}, [&](const Tensor& x) { return x.index_select(1, repeated); });
-  check({2, 3, 2}, [&](const Tensor& x) { return x.index_select(-2, repeated); });
-  check({3}, [&](const Tensor& x) { return x.index_select(0, repeated); });
-  check({3, 4}, [](const Tensor& x) { return x.index_select(0, from_data(std::vector<std::int64_t>{})); });
+  check_view({3, 4}, [&](const Tensor& x) { return x.index_select(0, repeated); });
+  check_view({2, 3}, [&](const Tensor& x) { return x.index_select(1, repeated); });
+  check_view({2, 3, 2}, [&](const Tensor& x) { return x.index_select(-2, repeated); });
+  check_view({3}, [&](const Tensor& x) { return x.index_select(0, repeated); });
+  check_view({3, 4}, [](const Tensor& x) { return x.index_select(0, from_data(std::vector<std::int64_t>{})); });
   // An index that is not dense itself.
   const Tensor stepped = tensor({0, 9, 2, 9, 1}).slice(0, 0, 5, 2);
-  check({3, 4}, [&](const Tensor& x) { return x.index_select(0, stepped); });
+  check_view({3, 4}, [&](const Tensor& x) { return x.index_select(0, stepped); });
 }
 
 TEST(GradcheckJoin, Cat) {

@@ -15,14 +15,11 @@
 namespace tandem {
 namespace {
 
+using test::f64;
 using test::message_of;
 using ::testing::ElementsAre;
 
 using Values = std::vector<double>;
-
-Tensor f64(const Values& values) {
-  return from_data(values, {static_cast<std::int64_t>(values.size())}, {.requires_grad = true});
-}
 
 TEST(PostAccumulateHook, RunsOnceWhenTheGradientIsInPlace) {
   const Tensor a = f64({1, 2});

@@ -73,4 +73,13 @@ inline void expect_gradient(const Function& fn, const std::vector<Tensor>& input
   }
 }
 
+/// A vector leaf of f64.
+inline Tensor f64(const std::vector<double>& values) {
+  return from_data(values, {static_cast<std::int64_t>(values.size())}, {.requires_grad = true});
+}
+
+inline Tensor indices(const std::vector<std::int64_t>& values, const Shape& sizes) { return from_data(values, sizes); }
+
+inline constexpr Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
+
 }  // namespace tandem::test

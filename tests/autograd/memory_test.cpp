@@ -5,8 +5,8 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/functional.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/sgd.h>

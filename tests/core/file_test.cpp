@@ -6,9 +6,11 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +31,21 @@ using test::TempDir;
 
 std::ptrdiff_t files_in(const TempDir& dir) {
   return std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator());
+}
+
+TEST(Pipe, EndsWhenItsWriteEndIsClosed) {
+  core::Pipe pipe("no pipe");
+  core::Descriptor writer = std::move(pipe.write_end);
+  EXPECT_LT(pipe.write_end.get(), 0);
+  EXPECT_TRUE(core::write_all(writer.get(), "x"));
+  writer.close();
+  char byte = 0;
+  EXPECT_EQ(::read(pipe.read_end.get(), &byte, 1), 1);
+  EXPECT_EQ(::read(pipe.read_end.get(), &byte, 1), 0);
+}
+
+TEST(Pipe, ThrowsWhatTheCallerSays) {
+  EXPECT_EQ(message_of<IoError>([] { core::Pipe("no pipe for a test", -1); }), "no pipe for a test: Invalid argument");
 }
 
 TEST(ReplaceFile, WritesAllPartsInOrder) {

@@ -43,7 +43,7 @@ class Busy {
   std::vector<std::jthread> threads_;
 };
 
-std::vector<int> visits(std::int64_t chunks) {
+std::vector<int> chunk_visits(std::int64_t chunks) {
   std::vector<std::atomic<int>> counts(static_cast<std::size_t>(chunks));
   ThreadPool::instance().for_each_chunk(chunks, [&](std::int64_t chunk) { ++counts[static_cast<std::size_t>(chunk)]; });
   return {counts.begin(), counts.end()};
@@ -92,11 +92,11 @@ TEST(Fork, AChildOfAPoolComputes) {
   TANDEM_NEEDS_THREADS_IN_A_CHILD();
   const ThreadCount count(4);
   for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(visits(16), std::vector<int>(16, 1));
+    ASSERT_EQ(chunk_visits(16), std::vector<int>(16, 1));
     ASSERT_TRUE(is_true_in_a_child([] {
-      const bool right = num_threads() == 1 && visits(16) == std::vector<int>(16, 1);
+      const bool right = num_threads() == 1 && chunk_visits(16) == std::vector<int>(16, 1);
       set_num_threads(2);
-      return right && visits(16) == std::vector<int>(16, 1);
+      return right && chunk_visits(16) == std::vector<int>(16, 1);
     })) << "child "
         << i;
     ASSERT_EQ(num_threads(), 4);
@@ -107,11 +107,11 @@ TEST(Fork, AChildOfAPoolComputes) {
 TEST(Fork, AChildForgetsTheCallsOfThreadsItDoesNotHave) {
   TANDEM_NEEDS_THREADS_IN_A_CHILD();
   const ThreadCount count(4);
-  const Busy busy(3, [] { visits(8); });
+  const Busy busy(3, [] { chunk_visits(8); });
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(is_true_in_a_child([] {
       set_num_threads(2);
-      return visits(16) == std::vector<int>(16, 1) && ThreadPool::instance().share() == 2;
+      return chunk_visits(16) == std::vector<int>(16, 1) && ThreadPool::instance().share() == 2;
     })) << "child "
         << i;
   }

@@ -20,11 +20,9 @@ namespace {
 using test::message_of;
 using test::ThreadCount;
 
-ThreadPool& pool() { return ThreadPool::instance(); }
-
-std::vector<int> visits(std::int64_t lanes) {
+std::vector<int> lane_visits(std::int64_t lanes) {
   std::vector<std::atomic<int>> counts(static_cast<std::size_t>(lanes));
-  pool().for_each_lane(lanes, [&](std::int64_t lane) { ++counts[static_cast<std::size_t>(lane)]; });
+  ThreadPool::instance().for_each_lane(lanes, [&](std::int64_t lane) { ++counts[static_cast<std::size_t>(lane)]; });
   return {counts.begin(), counts.end()};
 }
 
@@ -49,17 +47,17 @@ INSTANTIATE_TEST_SUITE_P(Threads, Lanes, ::testing::Values(1, 2, 3, 8), ::testin
 
 TEST_P(Lanes, RunOnceEach) {
   for (const std::int64_t lanes : {1, 2, 3, 7, 20}) {
-    EXPECT_EQ(visits(lanes), std::vector<int>(static_cast<std::size_t>(lanes), 1));
+    EXPECT_EQ(lane_visits(lanes), std::vector<int>(static_cast<std::size_t>(lanes), 1));
   }
-  pool().for_each_lane(0, [](std::int64_t) { FAIL(); });
+  ThreadPool::instance().for_each_lane(0, [](std::int64_t) { FAIL(); });
 }
 
 TEST_P(Lanes, ComputeWithThePool) {
   std::vector<std::int64_t> sums(3);
-  pool().for_each_lane(3, [&](std::int64_t lane) {
+  ThreadPool::instance().for_each_lane(3, [&](std::int64_t lane) {
     std::atomic<std::int64_t> sum{0};
     for (int repeat = 0; repeat < 50; ++repeat) {
-      pool().for_each_chunk(10, [&](std::int64_t chunk) { sum += chunk; });
+      ThreadPool::instance().for_each_chunk(10, [&](std::int64_t chunk) { sum += chunk; });
     }
     sums[static_cast<std::size_t>(lane)] = sum;
   });
@@ -68,9 +66,9 @@ TEST_P(Lanes, ComputeWithThePool) {
 
 TEST_P(Lanes, WithinALaneRunOneByOne) {
   std::atomic<int> ran{0};
-  pool().for_each_lane(2, [&](std::int64_t) {
+  ThreadPool::instance().for_each_lane(2, [&](std::int64_t) {
     const auto me = std::this_thread::get_id();
-    pool().for_each_lane(3, [&](std::int64_t) {
+    ThreadPool::instance().for_each_lane(3, [&](std::int64_t) {
       EXPECT_EQ(std::this_thread::get_id(), me);
       ++ran;
     });
@@ -80,9 +78,9 @@ TEST_P(Lanes, WithinALaneRunOneByOne) {
 
 TEST_P(Lanes, WithinAChunkRunOneByOne) {
   std::atomic<int> ran{0};
-  pool().for_each_chunk(4, [&](std::int64_t) {
+  ThreadPool::instance().for_each_chunk(4, [&](std::int64_t) {
     const auto me = std::this_thread::get_id();
-    pool().for_each_lane(3, [&](std::int64_t) {
+    ThreadPool::instance().for_each_lane(3, [&](std::int64_t) {
       EXPECT_EQ(std::this_thread::get_id(), me);
       ++ran;
     });
@@ -92,44 +90,46 @@ TEST_P(Lanes, WithinAChunkRunOneByOne) {
 
 TEST_P(Lanes, RethrowWhatTheLowestThrew) {
   EXPECT_EQ(message_of<ValueError>([] {
-              pool().for_each_lane(4, [](std::int64_t lane) {
+              ThreadPool::instance().for_each_lane(4, [](std::int64_t lane) {
                 if (lane == 1 || lane == 3) {
                   throw ValueError("lane " + std::to_string(lane));
                 }
               });
             }),
             "lane 1");
-  EXPECT_EQ(visits(4), std::vector<int>(4, 1));
+  EXPECT_EQ(lane_visits(4), std::vector<int>(4, 1));
 }
 
 TEST_P(Lanes, CarryTheCallersState) {
   const NoGradGuard no_grad;
   std::atomic<int> disabled{0};
-  pool().for_each_lane(4, [&](std::int64_t) { disabled += is_grad_enabled() ? 0 : 1; });
+  ThreadPool::instance().for_each_lane(4, [&](std::int64_t) { disabled += is_grad_enabled() ? 0 : 1; });
   EXPECT_EQ(disabled, 4);
 }
 
 TEST(LanesWithThreads, RunAtTheSameTime) {
   const ThreadCount threads(3);
   std::atomic<int> arrived{0};
-  pool().for_each_lane(3, [&](std::int64_t) { EXPECT_TRUE(meet(arrived, 3)); });
+  ThreadPool::instance().for_each_lane(3, [&](std::int64_t) { EXPECT_TRUE(meet(arrived, 3)); });
 }
 
 TEST(LanesWithThreads, SplitTheirOpsOverThreadsThatAreLeft) {
   const ThreadCount threads(4);
   std::vector<std::atomic<int>> arrived(2);
-  pool().for_each_lane(2, [&](std::int64_t lane) {
+  ThreadPool::instance().for_each_lane(2, [&](std::int64_t lane) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // both lanes run by now and are counted
-    pool().for_each_chunk(2, [&](std::int64_t) { EXPECT_TRUE(meet(arrived[static_cast<std::size_t>(lane)], 2)); });
+    ThreadPool::instance().for_each_chunk(
+        2, [&](std::int64_t) { EXPECT_TRUE(meet(arrived[static_cast<std::size_t>(lane)], 2)); });
   });
 }
 
 TEST(LanesWithThreads, LeaveAllThreadsToTheNextOp) {
   const ThreadCount threads(2);
-  pool().for_each_lane(2, [&](std::int64_t) { pool().for_each_chunk(2, [](std::int64_t) {}); });
-  EXPECT_EQ(pool().share(), 2);
+  ThreadPool::instance().for_each_lane(
+      2, [&](std::int64_t) { ThreadPool::instance().for_each_chunk(2, [](std::int64_t) {}); });
+  EXPECT_EQ(ThreadPool::instance().share(), 2);
   std::atomic<int> arrived{0};
-  pool().for_each_chunk(2, [&](std::int64_t) { EXPECT_TRUE(meet(arrived, 2)); });
+  ThreadPool::instance().for_each_chunk(2, [&](std::int64_t) { EXPECT_TRUE(meet(arrived, 2)); });
 }
 
 TEST(LanesWithThreads, ServeSeveralCallers) {
@@ -139,7 +139,8 @@ TEST(LanesWithThreads, ServeSeveralCallers) {
   for (int i = 0; i < 4; ++i) {
     callers.emplace_back([&] {
       for (int repeat = 0; repeat < 200; ++repeat) {
-        pool().for_each_lane(2, [&](std::int64_t) { pool().for_each_chunk(3, [&](std::int64_t) { ++ran; }); });
+        ThreadPool::instance().for_each_lane(
+            2, [&](std::int64_t) { ThreadPool::instance().for_each_chunk(3, [&](std::int64_t) { ++ran; }); });
       }
     });
   }
@@ -150,7 +151,7 @@ TEST(LanesWithThreads, ServeSeveralCallers) {
 TEST(LanesWithThreads, AreNotResizedMeanwhile) {
   const ThreadCount threads(2);
   std::atomic<int> refused{0};
-  pool().for_each_lane(2, [&](std::int64_t) {
+  ThreadPool::instance().for_each_lane(2, [&](std::int64_t) {
     try {
       set_num_threads(3);
     } catch (const ConfigError&) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 
 namespace tandem::core {
 namespace {

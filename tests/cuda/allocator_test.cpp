@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/core/memory_use.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/adam.h>
 #include <tandem/tensor/cuda_allocator.h>
 

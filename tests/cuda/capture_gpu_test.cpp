@@ -14,10 +14,10 @@
 #include <tandem/graph/capture.h>
 #include <tandem/graph/gpu_graph.h>
 #include <tandem/nn/batch_norm.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adagrad.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/check.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
-#include <tandem/core/format.h>
 #include <tandem/kernels/cuda/cudnn/library.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/launch/queue.h>

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/precision.h>
 #include <tandem/kernels/matmul.h>
+#include <tandem/kernels/matmul_tuning.h>
 
 #include "cuda/device_array.h"
 #include "cuda/matmul_case.h"

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/kernels/cuda/matmul/plan_file.h>
+#include <tandem/kernels/cuda/matmul/plan_store.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/matmul_tuning.h>

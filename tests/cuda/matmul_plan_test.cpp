@@ -12,8 +12,7 @@
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
-#include <tandem/core/precision.h>
-#include <tandem/kernels/cuda/matmul/plan_file.h>
+#include <tandem/kernels/cuda/matmul/plan_store.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/matmul_tuning.h>
 

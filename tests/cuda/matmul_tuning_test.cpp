@@ -11,7 +11,7 @@
 
 #include <tandem/core/cuda_stream.h>
 #include <tandem/graph/capture.h>
-#include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/cuda/matmul/tuner.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/tensor.h>

@@ -8,11 +8,11 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/nn/batch_norm.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/layer_norm.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 

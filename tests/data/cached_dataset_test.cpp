@@ -1,4 +1,4 @@
-#include <tandem/data/cached_dataset.h>
+#include <tandem/data/dataset.h>
 
 #include <atomic>
 #include <cstdint>

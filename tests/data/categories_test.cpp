@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/data/convert.h>
+#include <tandem/data/csv.h>
 
 #include "files.h"
 
@@ -23,12 +23,11 @@ using data::OneHot;
 using data::parse_csv;
 using data::Unseen;
 using test::message_of;
+using test::parse_csv_text;
 using testing::ElementsAre;
 
-CsvTable parse(std::string_view text, const CsvOptions& options = {}) { return parse_csv(text, "a.csv", options); }
-
 const CsvTable& sizes() {
-  static const CsvTable table = parse("size,n\nlarge,1\nsmall,2\nhuge,3\nsmall,4\n");
+  static const CsvTable table = parse_csv_text("size,n\nlarge,1\nsmall,2\nhuge,3\nsmall,4\n");
   return table;
 }
 
@@ -64,21 +63,21 @@ TEST(Categories, AreFittedOnTheRowsGiven) {
 }
 
 TEST(Categories, AMissingTextIsOneLikeOthers) {
-  const CsvTable table = parse("kind,n\nb,1\n,2\n", {.missing = Missing::keep_nan});
+  const CsvTable table = parse_csv_text("kind,n\nb,1\n,2\n", {.missing = Missing::keep_nan});
   EXPECT_THAT(Categories::of(table, "kind").names(), ElementsAre("", "b"));
   EXPECT_THAT(Categories({"b"}, Unseen::ignore).encode(table, "kind").indices, ElementsAre(0, -1));
 }
 
 TEST(Categories, NumbersCanBeTakenAsText) {
-  const CsvTable table = parse("zip,n\n01234,1\n1234,2\n", {.text_columns = {"zip"}});
+  const CsvTable table = parse_csv_text("zip,n\n01234,1\n1234,2\n", {.text_columns = {"zip"}});
   EXPECT_FALSE(table.is_numeric("zip"));
   EXPECT_TRUE(table.is_numeric("n"));
   EXPECT_THAT(Categories::of(table, "zip").names(), ElementsAre("01234", "1234"));
-  EXPECT_THAT(parse("1,2\n3,x\n", {.header = data::Header::no, .text_columns = {"column_0"}}).text(0),
+  EXPECT_THAT(parse_csv_text("1,2\n3,x\n", {.header = data::Header::no, .text_columns = {"column_0"}}).text(0),
               ElementsAre("1", "3"));
   EXPECT_EQ(message_of<IoError>([&] { table.numeric("zip"); }),
             "a.csv:2:1: column 'zip' holds text where numbers are due: '01234'");
-  EXPECT_EQ(message_of<ConfigError>([] { parse("a,b\n1,2\n", {.text_columns = {"c"}}); }),
+  EXPECT_EQ(message_of<ConfigError>([] { parse_csv_text("a,b\n1,2\n", {.text_columns = {"c"}}); }),
             "a.csv: CsvOptions::text_columns: there is no column 'c'");
 }
 

@@ -22,31 +22,30 @@ using test::TempDir;
 
 using namespace std::string_literals;
 
-std::string parse_error(std::string_view text, const CsvOptions& options = {}) {
+std::string csv_error(std::string_view text, const CsvOptions& options = {}) {
   return message_of<IoError>([&] { parse_csv(text, "a.csv", options); });
 }
 
 CsvTable small_table() { return parse_csv("size,price,kind\n1,2,red\n3,4,blue\n", "a.csv"); }
 
 TEST(CsvErrors, NoRows) {
-  EXPECT_EQ(parse_error(""), "a.csv: there are no rows");
-  EXPECT_EQ(parse_error("\n \r\n\n"), "a.csv: there are no rows");
-  EXPECT_EQ(parse_error("\xef\xbb\xbf"), "a.csv: there are no rows");
-  EXPECT_EQ(parse_error("a,b\n"), "a.csv: there is a header, but no rows follow");
-  EXPECT_EQ(parse_error("a,b\n1,\n,2\n", {.missing = Missing::drop_row}),
+  EXPECT_EQ(csv_error(""), "a.csv: there are no rows");
+  EXPECT_EQ(csv_error("\n \r\n\n"), "a.csv: there are no rows");
+  EXPECT_EQ(csv_error("\xef\xbb\xbf"), "a.csv: there are no rows");
+  EXPECT_EQ(csv_error("a,b\n"), "a.csv: there is a header, but no rows follow");
+  EXPECT_EQ(csv_error("a,b\n1,\n,2\n", {.missing = Missing::drop_row}),
             "a.csv: each of the 2 rows misses a value, and CsvOptions::missing is drop_row: nothing is left");
 }
 
 TEST(CsvErrors, RaggedRow) {
-  EXPECT_EQ(parse_error("a,b,c\n1,2,3\n4,5\n"), "a.csv:3:4: expected 3 fields as in line 1, found 2: '4,5'");
-  EXPECT_EQ(parse_error("a,b\n1,2,3,4\n"), "a.csv:2:5: expected 2 fields as in line 1, found 4: '1,2,3,4'");
-  EXPECT_EQ(parse_error("a,b\n1,2\n\n3,4\n"), "a.csv:3:1: expected 2 fields as in line 1, found 1: ''");
-  EXPECT_EQ(parse_error("a,b\n\"x\ny\",2,3\n"),
-            "a.csv:3:6: expected 2 fields as in line 1, found 3: '\"x\\x0ay\",2,3'");
+  EXPECT_EQ(csv_error("a,b,c\n1,2,3\n4,5\n"), "a.csv:3:4: expected 3 fields as in line 1, found 2: '4,5'");
+  EXPECT_EQ(csv_error("a,b\n1,2,3,4\n"), "a.csv:2:5: expected 2 fields as in line 1, found 4: '1,2,3,4'");
+  EXPECT_EQ(csv_error("a,b\n1,2\n\n3,4\n"), "a.csv:3:1: expected 2 fields as in line 1, found 1: ''");
+  EXPECT_EQ(csv_error("a,b\n\"x\ny\",2,3\n"), "a.csv:3:6: expected 2 fields as in line 1, found 3: '\"x\\x0ay\",2,3'");
 }
 
 TEST(CsvErrors, LongRowsAreShortenedBetweenCharacters) {
-  EXPECT_EQ(parse_error("a,b\n" + std::string(99, 'x') + "\xc3\xa4\n"),
+  EXPECT_EQ(csv_error("a,b\n" + std::string(99, 'x') + "\xc3\xa4\n"),
             "a.csv:2:102: expected 2 fields as in line 1, found 1: '" + std::string(99, 'x') + "...'");
 }
 
@@ -94,56 +93,55 @@ TEST(CsvErrors, UnknownRow) {
 }
 
 TEST(CsvErrors, MissingValue) {
-  EXPECT_EQ(parse_error("a,b\n1,2\n3,\n"),
+  EXPECT_EQ(csv_error("a,b\n1,2\n3,\n"),
             "a.csv:3:3: column 'b' has no value here (found ''); set CsvOptions::missing to drop_row or keep_nan");
-  EXPECT_EQ(parse_error("a,b\n?,2\n"),
+  EXPECT_EQ(csv_error("a,b\n?,2\n"),
             "a.csv:2:1: column 'a' has no value here (found '?'); set CsvOptions::missing to drop_row or keep_nan");
 }
 
 TEST(CsvErrors, UnclearHeader) {
-  EXPECT_EQ(parse_error("5.1,setosa\n7.0,versicolor\n"),
+  EXPECT_EQ(csv_error("5.1,setosa\n7.0,versicolor\n"),
             "a.csv:1:5: is this row a header? It has both text such as 'setosa' and numbers such as '5.1'; set "
             "CsvOptions::header to yes or no");
 }
 
 TEST(CsvErrors, DuplicateColumnNames) {
-  EXPECT_EQ(parse_error("a,b,a\n1,2,3\n"), "a.csv:1:5: column name 'a' is used twice, in fields 1 and 3");
+  EXPECT_EQ(csv_error("a,b,a\n1,2,3\n"), "a.csv:1:5: column name 'a' is used twice, in fields 1 and 3");
 }
 
 TEST(CsvErrors, NumbersBeyondDouble) {
-  EXPECT_EQ(parse_error("a,b\n1,2\n3,1e999\n"),
+  EXPECT_EQ(csv_error("a,b\n1,2\n3,1e999\n"),
             "a.csv:3:3: '1e999' in column 'b' is infinite or does not fit into a double");
-  EXPECT_EQ(parse_error("a\n1\n-Infinity\n"),
+  EXPECT_EQ(csv_error("a\n1\n-Infinity\n"),
             "a.csv:3:1: '-Infinity' in column 'a' is infinite or does not fit into a double");
-  EXPECT_EQ(parse_error("a\ninf\n1\n"), "a.csv:2:1: 'inf' in column 'a' is infinite or does not fit into a double");
+  EXPECT_EQ(csv_error("a\ninf\n1\n"), "a.csv:2:1: 'inf' in column 'a' is infinite or does not fit into a double");
 }
 
 TEST(CsvErrors, Quotes) {
-  EXPECT_EQ(parse_error("a,b\n1,x\"y\n"),
+  EXPECT_EQ(csv_error("a,b\n1,x\"y\n"),
             "a.csv:2:4: a quote inside the unquoted field 'x\"'; put the field in quotes and double the quotes inside "
             "it");
-  EXPECT_EQ(parse_error("a,b\n1,\"x\" y\n"),
+  EXPECT_EQ(csv_error("a,b\n1,\"x\" y\n"),
             "a.csv:2:7: text after the closing quote: '\"x\" y'; a quote inside a quoted field must be doubled");
-  EXPECT_EQ(parse_error("a,b\n1,2\n3,\"x\n4,5\n"),
-            "a.csv:3:3: the quote that opens here is never closed: '\"x\\x0a4,5'");
+  EXPECT_EQ(csv_error("a,b\n1,2\n3,\"x\n4,5\n"), "a.csv:3:3: the quote that opens here is never closed: '\"x\\x0a4,5'");
 }
 
 TEST(CsvErrors, NotText) {
-  EXPECT_EQ(parse_error("a,b\n1,\0\n"s), "a.csv:2:3: a NUL byte; is this a binary file, or UTF-16 text?");
-  EXPECT_EQ(parse_error("\xff\xfe"s + "a\0"s), "a.csv: not a CSV file; this looks like UTF-16 text");
-  EXPECT_EQ(parse_error("\0\0\x08\x01\0\0\0\1x"s), "a.csv: not a CSV file; this looks like an IDX file");
-  EXPECT_EQ(parse_error("<!DOCTYPE html>\n"),
+  EXPECT_EQ(csv_error("a,b\n1,\0\n"s), "a.csv:2:3: a NUL byte; is this a binary file, or UTF-16 text?");
+  EXPECT_EQ(csv_error("\xff\xfe"s + "a\0"s), "a.csv: not a CSV file; this looks like UTF-16 text");
+  EXPECT_EQ(csv_error("\0\0\x08\x01\0\0\0\1x"s), "a.csv: not a CSV file; this looks like an IDX file");
+  EXPECT_EQ(csv_error("<!DOCTYPE html>\n"),
             "a.csv: not a CSV file; this looks like an HTML page (a download that failed?)");
 }
 
 TEST(CsvErrors, Limits) {
-  EXPECT_EQ(parse_error("a\n12345\n", {.max_field_bytes = 4}),
+  EXPECT_EQ(csv_error("a\n12345\n", {.max_field_bytes = 4}),
             "a.csv:2:1: field of 5 bytes, the limit is 4 (CsvOptions::max_field_bytes)");
-  EXPECT_EQ(parse_error("a\n\"12345\n6\n", {.max_field_bytes = 4}),
+  EXPECT_EQ(csv_error("a\n\"12345\n6\n", {.max_field_bytes = 4}),
             "a.csv:2:1: the quote that opens here is not closed within 4 bytes (CsvOptions::max_field_bytes)");
-  EXPECT_EQ(parse_error("a\n\"123\"\"\"\n", {.max_field_bytes = 4}),
+  EXPECT_EQ(csv_error("a\n\"123\"\"\"\n", {.max_field_bytes = 4}),
             "a.csv:2:1: the quote that opens here is not closed within 4 bytes (CsvOptions::max_field_bytes)");
-  EXPECT_EQ(parse_error("1,2,3\n", {.max_columns = 2}),
+  EXPECT_EQ(csv_error("1,2,3\n", {.max_columns = 2}),
             "a.csv:1:5: row has more than 2 fields (CsvOptions::max_columns)");
   EXPECT_EQ(parse_csv("a\n\"1234\"\n", "a.csv", {.max_field_bytes = 4}).num_rows(), 1);
 }

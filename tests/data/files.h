@@ -7,6 +7,8 @@
 
 #include <zlib.h>
 
+#include <tandem/data/csv.h>
+
 #include "support/message.h"
 #include "support/temp_dir.h"
 
@@ -31,5 +33,9 @@ inline std::string gzip(std::string_view content) {
 }
 
 inline std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+
+inline data::CsvTable parse_csv_text(std::string_view text, const data::CsvOptions& options = {}) {
+  return data::parse_csv(text, "a.csv", options);
+}
 
 }  // namespace tandem::test

@@ -39,7 +39,7 @@ std::vector<T> values(const IdxArray& array) {
   return result;
 }
 
-std::string parse_error(const std::string& file) {
+std::string idx_error(const std::string& file) {
   return message_of<IoError>([&] { parse_idx(bytes_of(file), "a.idx"); });
 }
 
@@ -78,56 +78,53 @@ TEST(Idx, ReadsEightDimensions) {
 
 TEST(IdxErrors, NotAnIdxFile) {
   const std::string expected = "], expected [00 00], a type code and the number of dimensions";
-  EXPECT_EQ(parse_error("\x89PNG\r\n\x1a\n"),
+  EXPECT_EQ(idx_error("\x89PNG\r\n\x1a\n"),
             "a.idx: not an IDX file: its first bytes are [89 50 4e 47" + expected + "; this looks like a PNG picture");
-  EXPECT_EQ(parse_error("a,b,c\n1,2,3\n"), "a.idx: not an IDX file: its first bytes are [61 2c 62 2c" + expected +
-                                               "; this looks like a text file, perhaps CSV");
-  EXPECT_EQ(parse_error("<!DOCTYPE html><html>"), "a.idx: not an IDX file: its first bytes are [3c 21 44 4f" +
-                                                      expected +
-                                                      "; this looks like an HTML page (a download that failed?)");
-  EXPECT_EQ(parse_error(test::gzip("x")).substr(0, 62),
-            "a.idx: not an IDX file: its first bytes are [1f 8b 08 00], exp");
-  EXPECT_EQ(parse_error("\x07\x01\x02\x03\x04"), "a.idx: not an IDX file: its first bytes are [07 01 02 03" + expected);
-  EXPECT_EQ(parse_error("\0\0\x08"s), "a.idx: not an IDX file: its first bytes are [00 00 08" + expected);
+  EXPECT_EQ(idx_error("a,b,c\n1,2,3\n"), "a.idx: not an IDX file: its first bytes are [61 2c 62 2c" + expected +
+                                             "; this looks like a text file, perhaps CSV");
+  EXPECT_EQ(idx_error("<!DOCTYPE html><html>"), "a.idx: not an IDX file: its first bytes are [3c 21 44 4f" + expected +
+                                                    "; this looks like an HTML page (a download that failed?)");
+  EXPECT_EQ(idx_error(test::gzip("x")).substr(0, 62), "a.idx: not an IDX file: its first bytes are [1f 8b 08 00], exp");
+  EXPECT_EQ(idx_error("\x07\x01\x02\x03\x04"), "a.idx: not an IDX file: its first bytes are [07 01 02 03" + expected);
+  EXPECT_EQ(idx_error("\0\0\x08"s), "a.idx: not an IDX file: its first bytes are [00 00 08" + expected);
 }
 
 TEST(IdxErrors, UnknownElementType) {
-  EXPECT_EQ(parse_error(header(0x0A, {1}) + "x"),
+  EXPECT_EQ(idx_error(header(0x0A, {1}) + "x"),
             "a.idx: byte 2: unknown element type 0x0a; expected 08 (u8), 09 (i8), 0b (i16), 0c (i32), 0d (f32) or 0e "
             "(f64)");
 }
 
 TEST(IdxErrors, WrongNumberOfDimensions) {
-  EXPECT_EQ(parse_error(header(0x08, {})), "a.idx: byte 3: 0 dimensions, expected 1 to 8");
-  EXPECT_EQ(parse_error(header(0x08, {1, 1, 1, 1, 1, 1, 1, 1, 1}) + "x"),
-            "a.idx: byte 3: 9 dimensions, expected 1 to 8");
+  EXPECT_EQ(idx_error(header(0x08, {})), "a.idx: byte 3: 0 dimensions, expected 1 to 8");
+  EXPECT_EQ(idx_error(header(0x08, {1, 1, 1, 1, 1, 1, 1, 1, 1}) + "x"), "a.idx: byte 3: 9 dimensions, expected 1 to 8");
 }
 
 TEST(IdxErrors, EndsInsideTheHeader) {
-  EXPECT_EQ(parse_error(header(0x08, {2, 3}).substr(0, 9)),
+  EXPECT_EQ(idx_error(header(0x08, {2, 3}).substr(0, 9)),
             "a.idx: byte 9: the file ends inside its header; 2 dimensions need 12 header bytes");
 }
 
 TEST(IdxErrors, NoData) {
-  EXPECT_EQ(parse_error(header(0x08, {3, 0})), "a.idx: byte 8: size 0 in dimension 1: the file holds no data");
+  EXPECT_EQ(idx_error(header(0x08, {3, 0})), "a.idx: byte 8: size 0 in dimension 1: the file holds no data");
 }
 
 TEST(IdxErrors, Truncated) {
-  EXPECT_EQ(parse_error(header(0x0C, {2, 3}) + std::string(23, 'x')),
+  EXPECT_EQ(idx_error(header(0x0C, {2, 3}) + std::string(23, 'x')),
             "a.idx: byte 35: the file ends early: sizes [2, 3] of i32 need 24 bytes after the header, found 23");
 }
 
 TEST(IdxErrors, BytesTooMany) {
-  EXPECT_EQ(parse_error(header(0x08, {2, 3}) + "abcdefgh"),
+  EXPECT_EQ(idx_error(header(0x08, {2, 3}) + "abcdefgh"),
             "a.idx: byte 18: 2 bytes too many: sizes [2, 3] of u8 need 6 bytes after the header, found 8");
 }
 
 TEST(IdxErrors, SizesAreNotBelievedBeforeTheLengthIsChecked) {
   const std::string huge = "\xff\xff\xff\xff";
-  EXPECT_EQ(parse_error("\0\0\x0e\x01"s + huge),
+  EXPECT_EQ(idx_error("\0\0\x0e\x01"s + huge),
             "a.idx: byte 8: the file ends early: sizes [4294967295] of f64 need 34359738360 bytes after the header, "
             "found 0");
-  EXPECT_EQ(parse_error("\0\0\x08\x03"s + huge + huge + huge),
+  EXPECT_EQ(idx_error("\0\0\x08\x03"s + huge + huge + huge),
             "a.idx: byte 4: sizes [4294967295, 4294967295, 4294967295] are more than can be counted; the header is "
             "corrupt");
 }

@@ -1,4 +1,4 @@
-#include <tandem/data/imputer.h>
+#include <tandem/data/preprocessing.h>
 
 #include <cmath>
 #include <cstdint>

@@ -11,8 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/data/cached_dataset.h>
-#include <tandem/data/subset.h>
+#include <tandem/data/dataset.h>
 
 #include "numbers.h"
 #include "support/message.h"

@@ -154,7 +154,7 @@ std::string npy(std::string_view dictionary, std::string_view elements = "", cha
   return file.append(dictionary).append(elements);
 }
 
-std::string parse_error(std::string_view file) {
+std::string npy_error(std::string_view file) {
   return message_of<IoError>([&] { parse_npy(bytes_of(file), "a.npy"); });
 }
 
@@ -182,22 +182,22 @@ TEST(NpyErrors, RefusesElementTypesByName) {
   const json cases = golden("refused");
   ASSERT_EQ(cases.size(), texts.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(parse_error(unhex(cases[i].at("file"))), texts[i]);
+    EXPECT_EQ(npy_error(unhex(cases[i].at("file"))), texts[i]);
   }
-  EXPECT_EQ(parse_error(npy("{'descr': 'float', 'fortran_order': False, 'shape': ()}")),
+  EXPECT_EQ(npy_error(npy("{'descr': 'float', 'fortran_order': False, 'shape': ()}")),
             "a.npy: byte 20: the array holds floating point of more than 64 bits ('float'), which cannot be read; save "
             "array.astype(np.float64)");
-  EXPECT_EQ(parse_error(npy("{'descr': '<x4'}")),
+  EXPECT_EQ(npy_error(npy("{'descr': '<x4'}")),
             "a.npy: byte 20: unknown element type '<x4'; expected one like '<f4': f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1");
 }
 
 TEST(NpyErrors, SayWhatAFileIsInstead) {
-  EXPECT_EQ(parse_error(""), "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found ''");
-  EXPECT_EQ(parse_error("\x93NUM"), "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found '\x93NUM'");
-  EXPECT_EQ(parse_error("a,b\n1,2\n"),
+  EXPECT_EQ(npy_error(""), "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found ''");
+  EXPECT_EQ(npy_error("\x93NUM"), "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found '\x93NUM'");
+  EXPECT_EQ(npy_error("a,b\n1,2\n"),
             "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found 'a,b\\x0a1,'; this looks like a text "
             "file, perhaps CSV");
-  EXPECT_EQ(parse_error("PK\x03\x04zip"),
+  EXPECT_EQ(npy_error("PK\x03\x04zip"),
             "a.npy: byte 0: not a NumPy file: expected '\\x93NUMPY', found 'PK\\x03\\x04zi'; this looks like a zip "
             "archive: if it is an .npz file, save each of its arrays with np.save");
   const TempDir dir;
@@ -208,25 +208,25 @@ TEST(NpyErrors, SayWhatAFileIsInstead) {
 
 TEST(NpyErrors, VersionAndLength) {
   const std::string dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}";
-  EXPECT_EQ(parse_error(npy(dictionary, "12345678", 4)),
+  EXPECT_EQ(npy_error(npy(dictionary, "12345678", 4)),
             "a.npy: byte 6: version 4.0 of the format; expected 1.0, 2.0 or 3.0");
-  EXPECT_EQ(parse_error("\x93NUMPY\1\0\5"s),
+  EXPECT_EQ(npy_error("\x93NUMPY\1\0\5"s),
             "a.npy: byte 9: the file ends inside its header; expected a version and the header's length");
-  EXPECT_EQ(parse_error("\x93NUMPY\2\0\0\0\1\0"s),
+  EXPECT_EQ(npy_error("\x93NUMPY\2\0\0\0\1\0"s),
             "a.npy: byte 12: the file ends inside its header; expected 65536 "
             "header bytes after byte 12");
-  EXPECT_EQ(parse_error("\x93NUMPY\2\0\xff\xff\xff\xff"s),
+  EXPECT_EQ(npy_error("\x93NUMPY\2\0\xff\xff\xff\xff"s),
             "a.npy: byte 8: a header of 4294967295 bytes, the limit is 65536; the file is corrupt");
-  EXPECT_EQ(parse_error(npy(dictionary, "1234567")),
+  EXPECT_EQ(npy_error(npy(dictionary, "1234567")),
             "a.npy: byte 72: the file ends early: shape [2] of f4 needs 8 bytes after the header, found 7");
-  EXPECT_EQ(parse_error(npy(dictionary, "123456789")),
+  EXPECT_EQ(npy_error(npy(dictionary, "123456789")),
             "a.npy: byte 73: 1 bytes too many: shape [2] of f4 needs 8 bytes after the header, found 9; a file holds "
             "one array");
 }
 
 TEST(NpyErrors, ShapesThatCannotBeCounted) {
   const auto with_shape = [](const std::string& shape) {
-    return parse_error(npy("{'descr': '<f8', 'fortran_order': False, 'shape': " + shape + "}"));
+    return npy_error(npy("{'descr': '<f8', 'fortran_order': False, 'shape': " + shape + "}"));
   };
   EXPECT_EQ(with_shape("(4294967296, 4294967296)"),
             "a.npy: byte 60: shape [4294967296, 4294967296] is more than can be counted; the header is corrupt");
@@ -243,7 +243,7 @@ TEST(NpyErrors, ShapesThatCannotBeCounted) {
 
 TEST(NpyErrors, HeadersThatAreNoDictionaryOfThreeKeys) {
   const auto expected_found = [](std::string_view dictionary) {
-    const std::string text = parse_error(npy(dictionary));
+    const std::string text = npy_error(npy(dictionary));
     return text.substr(text.find("byte"));
   };
   EXPECT_EQ(expected_found(""), "byte 10: expected '{' in the header, found its end");

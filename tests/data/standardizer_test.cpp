@@ -1,4 +1,4 @@
-#include <tandem/data/standardizer.h>
+#include <tandem/data/preprocessing.h>
 
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ using test::message_of;
 
 using Values = std::vector<double>;
 
-Tensor table(const Values& values, std::int64_t rows) {
+Tensor table_of_rows(const Values& values, std::int64_t rows) {
   return from_data(values, {rows, static_cast<std::int64_t>(values.size()) / rows});
 }
 
@@ -34,14 +34,14 @@ void expect_near(const Tensor& got, const Values& expected, double tolerance) {
 }
 
 TEST(Standardizer, MeasuresEachColumn) {
-  const Standardizer scaler = Standardizer::per_column(table({1, 10, 2, 20, 3, 60}, 3));
+  const Standardizer scaler = Standardizer::per_column(table_of_rows({1, 10, 2, 20, 3, 60}, 3));
   EXPECT_EQ(scaler.mean().dtype(), DType::f64);
   expect_near(scaler.mean(), {2, 30}, 1e-6);
   expect_near(scaler.std(), {std::sqrt(2.0 / 3), std::sqrt((400.0 + 100 + 900) / 3)}, 1e-5);
 }
 
 TEST(Standardizer, TakesRowsFromAnyDeviceAndLeavesThemThere) {
-  const Tensor x = table({1, 10, 2, 20, 3, 60}, 3).to("cpu:1");
+  const Tensor x = table_of_rows({1, 10, 2, 20, 3, 60}, 3).to("cpu:1");
   const Standardizer scaler = Standardizer::per_column(x);
   EXPECT_EQ(scaler.mean().device(), Device("cpu"));
   const Tensor scaled = scaler.apply(x);
@@ -61,8 +61,8 @@ TEST(Standardizer, BringsTheFittedPartToMeanZeroAndDeviationOne) {
 }
 
 TEST(Standardizer, AppliesWhatWasFittedToOtherRows) {
-  const Standardizer scaler = Standardizer::per_column(table({0, 2}, 2));
-  expect_near(scaler.apply(table({5, 1, -3}, 3)), {4, 0, -4}, 1e-6);
+  const Standardizer scaler = Standardizer::per_column(table_of_rows({0, 2}, 2));
+  expect_near(scaler.apply(table_of_rows({5, 1, -3}, 3)), {4, 0, -4}, 1e-6);
 }
 
 TEST(Standardizer, InvertGoesBack) {
@@ -73,7 +73,7 @@ TEST(Standardizer, InvertGoesBack) {
 }
 
 TEST(Standardizer, LeavesItsInputAlone) {
-  const Tensor x = table({1, 10, 2, 20}, 2).to(DType::f32);
+  const Tensor x = table_of_rows({1, 10, 2, 20}, 2).to(DType::f32);
   const Values before = x.to_vector<double>();
   const Standardizer scaler = Standardizer::per_column(x);
   scaler.apply(x);
@@ -91,21 +91,21 @@ TEST(Standardizer, OnlyShiftsAConstantColumn) {
       expect_near(Standardizer::per_column(full({rows, 1}, value)).apply(full({1, 1}, value)), {0}, 0);
     }
   }
-  const Standardizer mixed = Standardizer::per_column(table({0.1, 1, 0.1, 2, 0.1, 3}, 3));
+  const Standardizer mixed = Standardizer::per_column(table_of_rows({0.1, 1, 0.1, 2, 0.1, 3}, 3));
   EXPECT_EQ(mixed.std().to_vector<double>()[0], 1);
   EXPECT_NE(mixed.std().to_vector<double>()[1], 1);
 }
 
 TEST(Standardizer, SmallSpreadsAreNoConstants) {
-  const Standardizer tiny = Standardizer::per_column(table({1e-20, 3e-20}, 2));
-  expect_near(tiny.apply(table({1e-20, 3e-20}, 2)), {-1, 1}, 1e-5);
-  const Standardizer offset = Standardizer::per_column(table({1000, 1000.5}, 2));
-  expect_near(offset.apply(table({1000, 1000.5}, 2)), {-1, 1}, 1e-3);
+  const Standardizer tiny = Standardizer::per_column(table_of_rows({1e-20, 3e-20}, 2));
+  expect_near(tiny.apply(table_of_rows({1e-20, 3e-20}, 2)), {-1, 1}, 1e-5);
+  const Standardizer offset = Standardizer::per_column(table_of_rows({1000, 1000.5}, 2));
+  expect_near(offset.apply(table_of_rows({1000, 1000.5}, 2)), {-1, 1}, 1e-3);
 }
 
 TEST(Standardizer, ASpreadThatF32CannotHoldIsNone) {
-  const Standardizer scaler = Standardizer::per_column(table({1e-60, 3e-60}, 2));
-  for (const double x : scaler.apply(table({1e-60, 3e-60}, 2)).to_vector<double>()) {
+  const Standardizer scaler = Standardizer::per_column(table_of_rows({1e-60, 3e-60}, 2));
+  for (const double x : scaler.apply(table_of_rows({1e-60, 3e-60}, 2)).to_vector<double>()) {
     EXPECT_TRUE(std::isfinite(x));
   }
 }
@@ -134,7 +134,7 @@ TEST(Standardizer, LargeOffsetsTakeNoDigitsWithThem) {
 }
 
 TEST(Standardizer, GradientsPass) {
-  const Standardizer scaler = Standardizer::per_column(table({0, 10, 4, 30}, 2));
+  const Standardizer scaler = Standardizer::per_column(table_of_rows({0, 10, 4, 30}, 2));
   const Tensor x = ones({1, 2}, {.requires_grad = true});
   scaler.apply(x).sum().backward();
   expect_near(x.grad(), {1 / 2.0, 1 / 10.0}, 1e-7);
@@ -145,9 +145,9 @@ TEST(Standardizer, GradientsPass) {
 
 TEST(Standardizer, ValuesThatAreNotFiniteAreNamed) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(message_of<ValueError>([] { Standardizer::per_column(table({1, 2, 3, 4, 5, std::nan("")}, 2)); }),
+  EXPECT_EQ(message_of<ValueError>([] { Standardizer::per_column(table_of_rows({1, 2, 3, 4, 5, std::nan("")}, 2)); }),
             "Standardizer: the value at row 1, column 2 is nan");
-  EXPECT_EQ(message_of<ValueError>([] { Standardizer::per_column(table({1, -kInf, 3, 4}, 2)); }),
+  EXPECT_EQ(message_of<ValueError>([] { Standardizer::per_column(table_of_rows({1, -kInf, 3, 4}, 2)); }),
             "Standardizer: the value at row 0, column 1 is -inf");
   EXPECT_EQ(message_of<ValueError>([] { Standardizer::of_all(from_data(Values{1, kInf})); }),
             "Standardizer: the value at row 1, column 0 is inf");

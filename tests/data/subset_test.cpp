@@ -1,4 +1,4 @@
-#include <tandem/data/subset.h>
+#include <tandem/data/dataset.h>
 
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <tandem/parallel/rendezvous/memory_store.h>
 #include <tandem/parallel/rendezvous/store.h>
-#include <tandem/parallel/rendezvous/store_table.h>
 
 #include "fuzz/promises.h"
 #include "fuzz/targets.h"
@@ -18,7 +18,7 @@ using parallel::Frame;
 using parallel::FrameKind;
 using parallel::kFrameHeader;
 
-void apply(parallel::StoreTable& table, const Frame& frame) {
+void apply(parallel::MemoryStore& table, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::hello: {
       const parallel::Hello hello = decode_hello(frame);
@@ -46,7 +46,7 @@ void apply(parallel::StoreTable& table, const Frame& frame) {
 
 void frames(Bytes input) {
   check_promises(input.size(), [&] {
-    parallel::StoreTable table;
+    parallel::MemoryStore table;
     while (input.size() >= kFrameHeader) {
       const parallel::FrameHeader header = parallel::decode_header(input.first<kFrameHeader>());
       promise(header.key <= parallel::kMaxStoreKey && header.value <= parallel::kMaxStoreValue,

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-const json& file() {
+const json& mixed_precision_file() {
   static const json read = read_family("mixed_precision");
   return read;
 }
@@ -35,7 +35,7 @@ const json& file() {
 struct Parameters {
   std::vector<Parameter> list;
   explicit Parameters(DType dtype) {
-    for (const json& initial : file().at("initial")) {
+    for (const json& initial : mixed_precision_file().at("initial")) {
       list.emplace_back(to_values(initial).to_tensor(dtype));
     }
   }
@@ -43,7 +43,7 @@ struct Parameters {
 };
 
 Tensor gradient(std::size_t step, std::size_t i, DType dtype) {
-  const json& all = file().at("gradients");
+  const json& all = mixed_precision_file().at("gradients");
   return to_values(all[step % all.size()][i]).to_tensor(dtype);
 }
 
@@ -59,7 +59,7 @@ class GoldenScaler : public ::testing::TestWithParam<std::tuple<std::size_t, boo
 
 TEST_P(GoldenScaler, EqualsPyTorch) {
   const auto& [index, captured] = GetParam();
-  const json& spec = file().at("scaled").at(index);
+  const json& spec = mixed_precision_file().at("scaled").at(index);
   Parameters parameters(DType::f32);
   const auto optimizer = make_optimizer(spec.at("optimizer"), parameters.handles());
   const json& given = spec.at("scaler");
@@ -84,7 +84,7 @@ TEST_P(GoldenScaler, EqualsPyTorch) {
     scaler.update();
   };
   auto step = graph::capture(train);
-  const std::size_t steps = file().at("steps");
+  const std::size_t steps = mixed_precision_file().at("steps");
   for (std::size_t i = 0; i < steps; ++i) {
     Tensor last = gradient(i, 1, DType::f32);
     if (std::find(infinite.begin(), infinite.end(), i) != infinite.end()) {
@@ -100,24 +100,24 @@ TEST_P(GoldenScaler, EqualsPyTorch) {
   EXPECT_EQ(step.stats().replayed > steps / 2, captured);
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, GoldenScaler,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, file().at("scaled").size()),
-                                            ::testing::Bool()),
-                         [](const auto& test) {
-                           return test_name(file().at("scaled").at(std::get<0>(test.param))) +
-                                  (std::get<1>(test.param) ? "_captured" : "_eager");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Runs, GoldenScaler,
+    ::testing::Combine(::testing::Range<std::size_t>(0, mixed_precision_file().at("scaled").size()), ::testing::Bool()),
+    [](const auto& test) {
+      return test_name(mixed_precision_file().at("scaled").at(std::get<0>(test.param))) +
+             (std::get<1>(test.param) ? "_captured" : "_eager");
+    });
 
 class GoldenMasters : public ::testing::TestWithParam<std::tuple<std::size_t, DType>> {};
 
 TEST_P(GoldenMasters, EqualPyTorchsF32Parameters) {
   const auto& [index, dtype] = GetParam();
-  const json& spec = file().at("masters").at(index);
+  const json& spec = mixed_precision_file().at("masters").at(index);
   Parameters parameters(dtype);
   json optimizer_spec = spec.at("optimizer");
   optimizer_spec["master_weights"] = true;
   const auto optimizer = make_optimizer(optimizer_spec, parameters.handles());
-  const std::size_t steps = file().at("steps");
+  const std::size_t steps = mixed_precision_file().at("steps");
   for (std::size_t step = 0; step < steps; ++step) {
     optimizer->zero_grad();
     for (std::size_t i = 0; i < parameters.list.size(); ++i) {
@@ -135,10 +135,11 @@ TEST_P(GoldenMasters, EqualPyTorchsF32Parameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, GoldenMasters,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, file().at("masters").size()),
+                         ::testing::Combine(::testing::Range<std::size_t>(0,
+                                                                          mixed_precision_file().at("masters").size()),
                                             ::testing::Values(DType::bf16, DType::f16)),
                          [](const auto& test) {
-                           return test_name(file().at("masters").at(std::get<0>(test.param))) +
+                           return test_name(mixed_precision_file().at("masters").at(std::get<0>(test.param))) +
                                   (std::get<1>(test.param) == DType::bf16 ? "_bf16" : "_f16");
                          });
 

@@ -9,7 +9,6 @@
 
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/one_cycle_lr.h>
-#include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
@@ -23,7 +22,7 @@ namespace {
 using nlohmann::json;
 using std::make_unique;
 
-const json& file() {
+const json& schedules_file() {
   static const json read = read_family("schedules");
   return read;
 }
@@ -113,11 +112,11 @@ class Schedule {
 class GoldenSchedule : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(GoldenSchedule, EqualsPyTorch) {
-  const json& spec = file().at("cases").at(GetParam());
+  const json& spec = schedules_file().at("cases").at(GetParam());
   SCOPED_TRACE(fmt::format("{} {}", spec.at("type").get<std::string>(), spec.at("options").dump()));
-  const auto metrics = file().at("metrics").get<std::vector<double>>();
+  const auto metrics = schedules_file().at("metrics").get<std::vector<double>>();
   std::vector<optim::ParamGroup> groups;
-  for (const double lr : file().at("base_lrs").get<std::vector<double>>()) {
+  for (const double lr : schedules_file().at("base_lrs").get<std::vector<double>>()) {
     groups.push_back({.params = {zeros({1}, {.requires_grad = true})}, .lr = lr});
   }
   optim::SGD sgd(groups, {.lr = 1, .momentum = 0.95});
@@ -133,9 +132,9 @@ TEST_P(GoldenSchedule, EqualsPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenSchedule, ::testing::Range<std::size_t>(0, file().at("cases").size()),
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenSchedule, ::testing::Range<std::size_t>(0, schedules_file().at("cases").size()),
                          [](const auto& test) {
-                           const std::string type = file().at("cases").at(test.param).at("type");
+                           const std::string type = schedules_file().at("cases").at(test.param).at("type");
                            return fmt::format("{}_{}", type, test.param);
                          });
 

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tandem/nn/container.h>
 #include <tandem/nn/functional.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/lr_scheduler.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-const json& file() {
+const json& training_file() {
   static const json read = read_family("training");
   return read;
 }
@@ -52,19 +52,19 @@ struct Outcome {
 };
 
 Outcome train(const json& spec, DType dtype) {
-  const auto sizes = file().at("sizes").get<std::vector<std::int64_t>>();
+  const auto sizes = training_file().at("sizes").get<std::vector<std::int64_t>>();
   nn::Sequential net(nn::Linear(sizes[0], sizes[1]), nn::ReLU(), nn::Linear(sizes[1], sizes[2]));
   net.to(dtype);
   nn::StateDict initial;
-  for (const auto& [name, values] : file().at("initial").items()) {
+  for (const auto& [name, values] : training_file().at("initial").items()) {
     initial.set(name, to_values(values).to_tensor(dtype));
   }
   net.load_state_dict(initial);
 
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(spec.at("optimizer"), net.parameters());
   const std::unique_ptr<optim::LRScheduler> scheduler = make_scheduler(spec.at("scheduler"), *optimizer);
-  const json& batches = file().at("batches");
-  const std::size_t steps = file().at("steps");
+  const json& batches = training_file().at("batches");
+  const std::size_t steps = training_file().at("steps");
   Outcome run;
   for (std::size_t step = 0; step < steps; ++step) {
     const json& batch = batches[step % batches.size()];
@@ -100,7 +100,7 @@ class GoldenTraining : public ::testing::TestWithParam<Param> {};
 
 TEST_P(GoldenTraining, EqualsPyTorch) {
   const auto& [index, dtype] = GetParam();
-  const json& spec = file().at("cases").at(index);
+  const json& spec = training_file().at("cases").at(index);
   const json& expected = spec.at(key(dtype));
   const double allowed = weights_tolerance(spec, dtype);
   SCOPED_TRACE(fmt::format("'{}' in {}", spec.at("name").get<std::string>(), key(dtype)));
@@ -117,9 +117,9 @@ TEST_P(GoldenTraining, EqualsPyTorch) {
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<Param>& info) {
+std::string training_name(const ::testing::TestParamInfo<Param>& info) {
   const auto& [index, dtype] = info.param;
-  std::string name = file().at("cases").at(index).at("name").get<std::string>() + "_" + key(dtype);
+  std::string name = training_file().at("cases").at(index).at("name").get<std::string>() + "_" + key(dtype);
   for (char& c : name) {
     c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   }
@@ -127,9 +127,9 @@ std::string test_name(const ::testing::TestParamInfo<Param>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, GoldenTraining,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, file().at("cases").size()),
+                         ::testing::Combine(::testing::Range<std::size_t>(0, training_file().at("cases").size()),
                                             ::testing::Values(DType::f32, DType::f64)),
-                         test_name);
+                         training_name);
 
 }  // namespace
 }  // namespace tandem::golden

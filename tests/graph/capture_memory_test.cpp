@@ -7,9 +7,9 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/graph/capture.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/lr_scheduler.h>

@@ -12,11 +12,11 @@
 #include <tandem/core/thread_state.h>
 #include <tandem/graph/capture.h>
 #include <tandem/nn/batch_norm.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/layer_norm.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/ema.h>

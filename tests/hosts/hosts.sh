@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE, with
-# RANKS_PER_HOST ranks of a job on each (1 if the variable is not set).
+# Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE (as tc says it: 1gbit; none: no
+# limit), with RANKS_PER_HOST ranks of a job on each (1 if the variable is not set). Host h has the address
+# 10.77.0.<h + 1> on its interface eth0.
 #
 #     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
 #
@@ -43,8 +44,10 @@ for ((i = 0; i < hosts; i++)); do
   ip -n "host$i" addr add "10.77.0.$((i + 1))/24" dev eth0
   ip -n "host$i" link set eth0 up
   ip -n "host$i" link set lo up
-  tc -n switch qdisc replace dev "port$i" root tbf rate "$rate" burst 256kb latency 100ms || cannot "this kernel has no tbf"
-  tc -n "host$i" qdisc replace dev eth0 root tbf rate "$rate" burst 256kb latency 100ms
+  if [[ $rate != none ]]; then
+    tc -n switch qdisc replace dev "port$i" root tbf rate "$rate" burst 256kb latency 100ms || cannot "this kernel has no tbf"
+    tc -n "host$i" qdisc replace dev eth0 root tbf rate "$rate" burst 256kb latency 100ms
+  fi
 done
 
 for ((r = 0; r < ranks; r++)); do

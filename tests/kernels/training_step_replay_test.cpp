@@ -10,9 +10,9 @@
 
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/kernels/optimizer.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
 #include <tandem/optim/sgd.h>

@@ -316,7 +316,7 @@ TEST(StructureRules, FoldersOfALayerHaveAnOrderToo) {
                                       {"parallel/comm/b.cpp", "#include <tandem/parallel/rendezvous/store.h>\n"},
                                       {"parallel/distributed/c.cpp",
                                        "#include <tandem/parallel/structure.h>\n"
-                                       "#include <tandem/parallel/data_parallel/gather.h>\n"},
+                                       "#include <tandem/parallel/data_parallel/scatter_gather.h>\n"},
                                       {"kernels/cpu/isa/d.cpp", "#include <tandem/kernels/cuda/launch/queue.h>\n"}});
   EXPECT_THAT(check(includes_point_downwards, tree),
               ElementsAre(HasSubstr("kernels/cpu/isa/d.cpp:1: "), HasSubstr("parallel/distributed/c.cpp:2: "),

@@ -1,4 +1,4 @@
-#include <tandem/nn/activation.h>
+#include <tandem/nn/stateless.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/nn/flatten.h>
-#include <tandem/nn/identity.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/tensor/factories.h>
 
 #include "support/message.h"

@@ -11,8 +11,8 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/functional.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/sgd.h>
 
 #include "models.h"

@@ -5,8 +5,8 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/activation.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/sgd.h>
 

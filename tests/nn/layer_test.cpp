@@ -9,10 +9,9 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/dropout.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/linear.h>
+#include <tandem/nn/stateless.h>
 
 #include "models.h"
 #include "support/message.h"

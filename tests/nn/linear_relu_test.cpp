@@ -11,8 +11,8 @@
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/graph/capture.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/tensor/frame.h>
 
 #include "kernels/recorder.h"

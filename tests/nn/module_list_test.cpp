@@ -1,4 +1,4 @@
-#include <tandem/nn/module_list.h>
+#include <tandem/nn/container.h>
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/nn/sequential.h>
 
 #include "models.h"
 #include "support/message.h"

@@ -8,10 +8,9 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/loss.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 
 #include "models.h"
 #include "support/message.h"

@@ -9,10 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/nn/activation.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/init.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/stateless.h>
 #include <tandem/nn/summary.h>
 #include <tandem/nn/utils.h>
 
@@ -45,10 +44,10 @@ std::vector<std::string> names_of_modules(const nn::NamedModules& named) {
   return names;
 }
 
-struct Tied : nn::Module<Tied> {
+struct TiedCoder : nn::Module<TiedCoder> {
   nn::Linear encode = child("encode", nn::Linear(3, 3));
   nn::Linear decode = child("decode", nn::Linear(3, 3));
-  Tied() { tie(decode.weight, encode.weight); }
+  TiedCoder() { tie(decode.weight, encode.weight); }
 };
 
 // Nests `levels` Sequentials around a Linear.
@@ -105,7 +104,7 @@ TEST(ModuleTree, FindsByName) {
 }
 
 TEST(ModuleTree, TiedParametersAreFoundUnderBothNames) {
-  const Tied model;
+  const TiedCoder model;
   EXPECT_EQ(model.get_parameter("decode.weight").unresolved(), model.get_parameter("encode.weight").unresolved());
 }
 
@@ -203,7 +202,7 @@ TEST(ModuleSize, CountsElementsAndBytesOfEachTensorOnce) {
   EXPECT_EQ(model.num_parameters(true), 10);
   model.to(DType::f16);
   EXPECT_EQ(model.num_bytes(), 27 * 2 + 8 + 2 * 2);
-  EXPECT_EQ(Tied().num_parameters(), 9 + 3 + 3);
+  EXPECT_EQ(TiedCoder().num_parameters(), 9 + 3 + 3);
   EXPECT_EQ(nn::ReLU().num_parameters(), 0);
   EXPECT_EQ(nn::Sequential().num_bytes(), 0);
 }
@@ -248,7 +247,7 @@ TEST(Summary, IsATable) {
 }
 
 TEST(Summary, CountsTiedParametersWhereTheyComeFirst) {
-  const nn::Summary s = nn::summary(Tied());
+  const nn::Summary s = nn::summary(TiedCoder());
   ASSERT_EQ(s.rows.size(), 3u);
   EXPECT_EQ(s.rows[0].name, "");
   EXPECT_EQ(s.rows[1].num_parameters, 12);

@@ -10,8 +10,8 @@
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/nn/batch_norm.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/layer_norm.h>
-#include <tandem/nn/sequential.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 

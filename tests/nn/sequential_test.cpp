@@ -1,4 +1,4 @@
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/launch.h>
-#include <tandem/nn/dropout.h>
+#include <tandem/nn/stateless.h>
 
 #include "models.h"
 #include "support/message.h"

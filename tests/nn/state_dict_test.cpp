@@ -1,4 +1,4 @@
-#include <tandem/nn/state_dict.h>
+#include <tandem/nn/module_ref.h>
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/optim/adam.h>
 
 #include "models.h"

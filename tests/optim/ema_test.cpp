@@ -7,7 +7,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 

@@ -26,8 +26,6 @@ namespace {
 using optim::GradScaler;
 using test::message_of;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
 // A loss whose gradients are test::gradient_at. The last element of the last gradient is increased by `more`.
 Tensor loss_of(const test::Training& training, int step, unsigned mask = ~0u, double more = 0) {
   Tensor loss = zeros({});
@@ -76,7 +74,7 @@ TEST_P(ScaledOptimizer, IsTheUnscaledOneWithoutTheStepsThatOverflow) {
         plain_optimizer->step();
       }
       optimizer->zero_grad();
-      scaler.scale(loss_of(scaled, step, mask, overflows ? (step % 2 == 0 ? kInf : std::nan("")) : 0)).backward();
+      scaler.scale(loss_of(scaled, step, mask, overflows ? (step % 2 == 0 ? HUGE_VAL : std::nan("")) : 0)).backward();
       if (unscale) {
         scaler.unscale_(*optimizer);
       }
@@ -95,7 +93,7 @@ TEST_P(ScaledOptimizer, StepsWithoutTheScalerCountFromWhereItLeftOff) {
   const auto optimizer = GetParam().make(scaled.handles());
   GradScaler scaler;
   optimizer->zero_grad();
-  scaler.scale(loss_of(scaled, 0, ~0u, kInf)).backward();
+  scaler.scale(loss_of(scaled, 0, ~0u, HUGE_VAL)).backward();
   scaler.step(*optimizer);
   scaler.update();
   EXPECT_EQ(values_of(scaled), values_of(plain));
@@ -160,7 +158,7 @@ TEST(GradScaler, BacksOffAndGrows) {
   One one;
   GradScaler scaler({.init_scale = 4, .growth_factor = 3, .backoff_factor = 0.5, .growth_interval = 2});
   std::vector<double> scales;
-  for (const double gradient : {1.0, kInf, 1.0, 1.0, 1.0, std::nan(""), 1.0, 1.0}) {
+  for (const double gradient : {1.0, HUGE_VAL, 1.0, 1.0, 1.0, std::nan(""), 1.0, 1.0}) {
     one.backward(scaler, gradient);
     scaler.step(one.sgd);
     scaler.update();
@@ -174,7 +172,7 @@ TEST(GradScaler, ASecondOptimizerIsSteppedThoughTheFirstIsNot) {
   One a;
   One b;
   GradScaler scaler({.init_scale = 16});
-  a.backward(scaler, kInf);
+  a.backward(scaler, HUGE_VAL);
   b.backward(scaler, 1);
   scaler.step(a.sgd);
   scaler.step(b.sgd);
@@ -187,7 +185,7 @@ TEST(GradScaler, ASecondOptimizerIsSteppedThoughTheFirstIsNot) {
 TEST(GradScaler, WhatUnscaleFoundCountsWithoutAStep) {
   One one;
   GradScaler scaler({.init_scale = 16});
-  one.backward(scaler, kInf);
+  one.backward(scaler, HUGE_VAL);
   scaler.unscale_(one.sgd);
   scaler.update();
   EXPECT_EQ(scaler.get_scale(), 8);
@@ -199,7 +197,7 @@ TEST(GradScaler, WhatUnscaleFoundHoldsForGradientsThatComeLater) {
   Parameter late(ones({2}));
   optim::Adam adam({one.p, late}, {});
   GradScaler scaler({.init_scale = 16});
-  scaler.scale((one.p * kInf).sum()).backward();
+  scaler.scale((one.p * HUGE_VAL).sum()).backward();
   scaler.unscale_(adam);
   late.sum().backward();  // makes the optimiser cut new slices
   scaler.step(adam);
@@ -222,8 +220,8 @@ TEST(GradScaler, ItsCountIsForgottenWithALoadedState) {
   };
   train(1);
   const StateDict state = adam.state_dict();
-  train(kInf);
-  train(kInf);
+  train(HUGE_VAL);
+  train(HUGE_VAL);
   EXPECT_EQ(adam.state_dict().at("state.0.step").item(), 1);
   adam.load_state_dict(state);
   EXPECT_EQ(adam.state_dict().at("state.0.step").item(), 1);
@@ -250,12 +248,12 @@ TEST(GradScaler, StepsOverAParameterWithoutElementsOrGradient) {
 TEST(GradScaler, TheScaleCanBeSet) {
   One one;
   GradScaler scaler;
-  one.backward(scaler, kInf);
+  one.backward(scaler, HUGE_VAL);
   scaler.step(one.sgd);
   scaler.update(128);
   EXPECT_EQ(scaler.get_scale(), 128);
   EXPECT_THROW(scaler.update(0), ConfigError);
-  EXPECT_THROW(scaler.update(kInf), ConfigError);
+  EXPECT_THROW(scaler.update(HUGE_VAL), ConfigError);
   one.backward(scaler);
   scaler.step(one.sgd);
   scaler.update();  // forgets earlier findings

@@ -1,4 +1,4 @@
-#include <tandem/optim/param_group.h>
+#include <tandem/optim/optimizer.h>
 
 #include <cmath>
 #include <string>

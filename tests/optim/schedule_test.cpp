@@ -9,7 +9,6 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/optim/one_cycle_lr.h>
-#include <tandem/optim/reduce_lr_on_plateau.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 

@@ -9,7 +9,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/nn/sequential.h>
+#include <tandem/nn/container.h>
 #include <tandem/optim/lr_scheduler.h>
 #include <tandem/optim/one_cycle_lr.h>
 

@@ -15,9 +15,9 @@
 
 #include <tandem/tandem.h>
 #include <tandem/telemetry/diagnosis.h>
-#include <tandem/telemetry/rank_steps.h>
 
 #include "parallel/models.h"
+#include "support/clock.h"
 #include "support/message.h"
 
 namespace tandem::parallel {
@@ -25,24 +25,23 @@ namespace {
 
 using telemetry::RankSteps;
 using test::Mlp;
+using test::sleep_ms;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-void spend(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
 void spend(Phase phase, int milliseconds) {
   const PhaseScope timed(phase);
-  spend(milliseconds);
+  sleep_ms(milliseconds);
 }
 
 TEST(Diagnose, WaitingForTheLoaderIsSaid) {
   struct Slow final : data::Dataset {
     std::int64_t size() const override { return 6; }
     data::Example get(std::int64_t) const override {
-      spend(20);
+      sleep_ms(20);
       return {.x = zeros({6}, {.dtype = DType::f64}), .y = {}};
     }
   };
@@ -185,7 +184,7 @@ TEST(Diagnose, IsAboutWholeStepsAfterTheFirst) {
   Mlp model = test::seeded<Mlp>();
   optim::SGD sgd(model.parameters(), {.lr = 0.1});
   const StepTimes times;
-  spend(50);
+  sleep_ms(50);
   for (int step = 0; step < 3; ++step) {
     spend(Phase::forward, step == 0 ? 50 : 1);
     sgd.step();
@@ -275,7 +274,7 @@ std::string text_of_ranks(int size, const Spend& before, const std::function<voi
 
 TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
   EXPECT_THAT(
-      text_of_ranks(3, [](int rank, int) { spend(rank == 1 ? 60 : 1); }),
+      text_of_ranks(3, [](int rank, int) { sleep_ms(rank == 1 ? 60 : 1); }),
       AllOf(StartsWith("5 steps on each of 3 ranks, "), HasSubstr("\n  reduce "),
             HasSubstr("save: all wait for rank 1, busy for "), HasSubstr("work that is done on one rank alone")));
 }
@@ -284,7 +283,7 @@ TEST(Diagnose, OfRanksNamesTheOneThatAllWaitFor) {
 TEST(Diagnose, OfRanksSeesWaitingInTheLoopsOwnCollectives) {
   const auto save = [](ProcessGroup& group) {
     if (group.rank() == 0) {
-      spend(40);
+      sleep_ms(40);
     }
     group.barrier();
   };
@@ -316,7 +315,7 @@ TEST(Diagnose, OfAJoinNamesTheRankThatAllWaitFor) {
     const StepTimes times;
     Join join(ddp);
     for (int step = 0; step < 5; ++step) {
-      spend(group.rank() == 0 ? 60 : 1);
+      sleep_ms(group.rank() == 0 ? 60 : 1);
       sgd.zero_grad();
       ddp(test::batch_of(4).x).mean().backward();
       sgd.step();
@@ -382,7 +381,7 @@ TEST(StepTimes, APhaseThatEndsBeforeOneWithinItEndsThat) {
   const StepTimes times;
   auto outer = std::make_unique<PhaseScope>(Phase::backward);
   auto inner = std::make_unique<PhaseScope>(Phase::reduce);
-  spend(2);
+  sleep_ms(2);
   outer.reset();
   inner.reset();
   EXPECT_GE(times.seconds(Phase::reduce), 2e-3);
@@ -394,9 +393,9 @@ TEST(StepTimes, APhaseThatIsOpenAlreadyCountsFromThenOn) {
   StepTimes outer;
   std::optional<PhaseScope> phase(Phase::backward);
   const PhaseScope within(Phase::reduce);
-  spend(20);
+  sleep_ms(20);
   const StepTimes times;
-  spend(1);
+  sleep_ms(1);
   phase.reset();
   EXPECT_LE(times.seconds(Phase::backward), times.elapsed());
   EXPECT_GE(times.seconds(Phase::reduce), 1e-3);

@@ -9,6 +9,7 @@
 #include <tandem/tandem.h>
 
 #include "parallel/models.h"
+#include "support/clock.h"
 #include "support/thread_count.h"
 
 namespace tandem::parallel {
@@ -16,6 +17,7 @@ namespace {
 
 using test::cpus;
 using test::Mlp;
+using test::sleep_ms;
 
 std::map<std::string, double> all(const StepTimes& times) {
   std::map<std::string, double> seconds;
@@ -32,8 +34,6 @@ double sum(const std::map<std::string, double>& seconds) {
   }
   return total;
 }
-
-void spend(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 // A data-parallel training step, counted like a user would count it. Returns its seconds.
 class TrainedStep {
@@ -100,13 +100,13 @@ TEST(StepTimes, EvaluationHasNoBackward) {
 TEST(StepTimes, CountsWhileItExists) {
   {
     const PhaseScope nobody_collects(Phase::forward);
-    spend(1);
+    sleep_ms(1);
   }
   StepTimes outer;
   EXPECT_EQ(sum(all(outer)), 0);
   {
     const PhaseScope timed(Phase::forward);
-    spend(2);
+    sleep_ms(2);
   }
   const double before = outer.seconds(Phase::forward);
   EXPECT_GE(before, 2e-3);
@@ -115,7 +115,7 @@ TEST(StepTimes, CountsWhileItExists) {
     EXPECT_EQ(inner.seconds(Phase::forward), 0);
     {
       const PhaseScope timed(Phase::forward);
-      spend(1);
+      sleep_ms(1);
     }
     EXPECT_GE(inner.seconds(Phase::forward), 1e-3);
     EXPECT_NEAR(outer.seconds(Phase::forward), before + inner.seconds(Phase::forward), 1e-12);
@@ -128,11 +128,11 @@ TEST(StepTimes, APhaseWithinAnotherIsNoPartOfIt) {
   const StepTimes times;
   {
     const PhaseScope backward(Phase::backward);
-    spend(1);
+    sleep_ms(1);
     const PhaseScope reduce(Phase::reduce);
-    spend(50);
+    sleep_ms(50);
     const PhaseScope within(Phase::backward);  // counts as part of `reduce`
-    spend(1);
+    sleep_ms(1);
   }
   EXPECT_GE(times.seconds(Phase::reduce), 51e-3);
   EXPECT_GE(times.seconds(Phase::backward), 1e-3);

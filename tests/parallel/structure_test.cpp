@@ -9,8 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/parallel/data_parallel/gather.h>
-#include <tandem/parallel/data_parallel/scatter.h>
+#include <tandem/parallel/data_parallel/scatter_gather.h>
 #include <tandem/tandem.h>
 
 #include "parallel/models.h"

@@ -20,6 +20,7 @@ using test::for_each_index;
 using test::Grid;
 using test::grid_of;
 using test::Index;
+using test::kAll;
 using test::once_in;
 using test::pick;
 using test::pick_dtype;
@@ -29,7 +30,6 @@ using test::require_equal;
 using test::Sample;
 using enum DType;
 
-const std::vector<DType> kAll{f64, f32, bf16, f16, i64, i32, u8, boolean};
 const std::vector<DType> kSummed{f64, f32, i64, i32};
 
 // A tensor with at least one dimension, and a selected dimension: `dim` as passed to an op, `along` counted from the

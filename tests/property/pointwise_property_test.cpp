@@ -19,6 +19,8 @@ using test::check_property;
 using test::Grid;
 using test::grid_of;
 using test::Index;
+using test::kAll;
+using test::kNumbers;
 using test::once_in;
 using test::one_of;
 using test::pick_broadcast;
@@ -29,9 +31,6 @@ using test::require_equal;
 using test::Sample;
 using test::Values;
 using enum DType;
-
-const std::vector<DType> kNumbers{f64, f32, bf16, f16, i64, i32, u8};
-const std::vector<DType> kAll{f64, f32, bf16, f16, i64, i32, u8, boolean};
 
 // Sums and products of small integers; u8 wraps around.
 double wrapped(double value, DType dtype) { return dtype == u8 ? value - 256 * std::floor(value / 256) : value; }

@@ -81,6 +81,11 @@ struct Sample {
   Grid grid;      // the values of the view
 };
 
+inline const std::vector<DType> kNumbers{DType::f64, DType::f32, DType::bf16, DType::f16,
+                                         DType::i64, DType::i32, DType::u8};
+inline const std::vector<DType> kAll{DType::f64, DType::f32, DType::bf16, DType::f16,
+                                     DType::i64, DType::i32, DType::u8,   DType::boolean};
+
 // ---- functions for use inside a property ----
 /// Up to max_dims sizes of 0 to 7, with an occasional longer one.
 Index pick_sizes(int max_dims = 5);

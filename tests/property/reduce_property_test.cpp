@@ -20,6 +20,7 @@ using test::for_each_index;
 using test::Grid;
 using test::grid_of;
 using test::Index;
+using test::kNumbers;
 using test::once_in;
 using test::one_of;
 using test::pick;
@@ -33,7 +34,6 @@ using test::Values;
 using enum DType;
 
 const std::vector<DType> kFloating{f64, f32, bf16, f16};
-const std::vector<DType> kNumbers{f64, f32, bf16, f16, i64, i32, u8};
 
 // Some dimensions in any order, some of them counted from the end. An empty list means all dimensions.
 std::vector<int> pick_dims(int ndim) {

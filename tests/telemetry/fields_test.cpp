@@ -1,4 +1,4 @@
-#include <tandem/telemetry/fields.h>
+#include <tandem/telemetry/run_folder.h>
 
 #include <limits>
 

@@ -15,17 +15,18 @@
 
 #include <tandem/core/error.h>
 
+#include "support/clock.h"
+
 namespace tandem {
 namespace {
 
+using test::sleep_ms;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
 using telemetry::Progress;
 using telemetry::ProgressOptions;
-
-void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 // The output of a Progress to a pipe while `body` uses it.
 template <class Body>

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/clock.h"
 #include "telemetry/terminal.h"
 
 namespace tandem {
@@ -25,9 +26,8 @@ using ::testing::Not;
 using telemetry::Progress;
 using test::Screen;
 using test::show;
+using test::sleep_ms;
 using test::Terminal;
-
-void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 class ProgressOnTerminal : public ::testing::Test {
  protected:

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 
 #include "command_line/program.h"
 

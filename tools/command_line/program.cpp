@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <iostream>
 
 #include <fcntl.h>
@@ -25,6 +26,17 @@ std::string shown(std::string_view text) {
 
 void print_result_json(const tandem::telemetry::Fields& result) {
   fmt::print("{}\n", tandem::telemetry::to_json(result));
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  constexpr std::string_view kName = "model name";
+  for (std::string line; std::getline(file, line);) {
+    if (const auto colon = line.find(": "); line.starts_with(kName) && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
 }
 
 namespace {

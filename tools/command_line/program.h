@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include <tandem/telemetry/fields.h>
+#include <tandem/telemetry/run_folder.h>
 
 // Conventions of every program: results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failure, 2
 // wrong command line.
@@ -18,6 +18,9 @@ std::string shown(std::string_view text);
 
 /// One JSON object on a line of its own on stdout; NaN and infinities become null.
 void print_result_json(const tandem::telemetry::Fields& result);
+
+/// The processor's name as the system reports it, or "unknown".
+std::string cpu_model();
 
 /// Runs `program` as the whole of main(). An exception becomes "error: <text>" on stderr and exit code 1. A failed
 /// write of the output does too: a full disk must not look like success. If the program was started without one of its

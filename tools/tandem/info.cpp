@@ -15,10 +15,9 @@
 #include <tandem/core/error.h>
 #include <tandem/core/isa.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/parallel/job/backends.h>
+#include <tandem/parallel/job/process_group_guard.h>
 
 #include "command_line/command_line.h"
-#include "command_line/machine.h"
 #include "command_line/program.h"
 #include "tandem/commands.h"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/suggest.h>
+#include <tandem/core/error.h>
 
 #include "command_line/program.h"
 #include "tandem/commands.h"

@@ -13,7 +13,6 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
 #include <tandem/parallel/rendezvous/environment.h>
-#include <tandem/parallel/rendezvous/init_method.h>
 
 #include "command_line/command_line.h"
 #include "command_line/program.h"

@@ -6,7 +6,7 @@
 
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
-#include <tandem/core/precision.h>
+#include <tandem/kernels/matmul_tuning.h>
 #include <tandem/tandem.h>
 
 #include "gpu/bench.h"

@@ -6,7 +6,7 @@
 
 #include <tandem/core/isa.h>
 
-#include "command_line/machine.h"
+#include "command_line/program.h"
 #include "step/measure.h"
 
 namespace bench::ddp {

@@ -1,7 +1,13 @@
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
 
+#include <tandem/core/cuda/per_gpu.h>
 #include <tandem/kernels/cuda/cudnn/activation_plan.h>
-#include <tandem/kernels/cuda/cudnn/session.h>
+#include <tandem/kernels/cuda/cudnn/library.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/pointwise_formulas.h>
@@ -79,13 +85,16 @@ bool start(const Queue& queue, const Pointwise& kernel) {
     return false;
   }
   const ActivationKey key = key_of(kernel);
+  using Plans = std::map<ActivationKey, std::optional<ActivationPlan>>;  // nullopt if cuDNN has no kernel
+  static constinit cuda::PerGpu<Plans> of_gpus;
+  Plans& plans = of_gpus.get(queue.gpu().index, [] { return std::make_unique<Plans>(); });
   const std::lock_guard lock(session->mutex);
-  auto found = session->plans.find(key);
-  if (found == session->plans.end()) {
+  auto found = plans.find(key);
+  if (found == plans.end()) {
     if (queue.is_capturing()) {
       return false;
     }
-    found = session->plans.emplace(key, make_plan(session->handle, key)).first;
+    found = plans.emplace(key, make_plan(session->handle, key)).first;
   }
   if (!found->second) {
     return false;

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdlib>
+#include <memory>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/per_gpu.h>
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
@@ -77,6 +79,21 @@ void throw_status(cudnnStatus_t status, const char* call) {
   api().cudnnGetLastErrorString(more.data(), more.size());
   fail<DeviceError>("cuDNN: {} from {}{}{}", api().cudnnGetErrorString(status), call, more[0] == '\0' ? "" : ": ",
                     more.data());
+}
+
+Session::Session(const cuda::Gpu& gpu) {
+  const cuda::GpuScope scope(gpu.index);
+  require(api().cudnnCreate(&handle), "cudnnCreate");
+  require(api().cudnnCreateTensorDescriptor(&tensor), "cudnnCreateTensorDescriptor");
+}
+
+Session* Session::of(const Queue& queue) {
+  static constinit cuda::PerGpu<Session> sessions;
+  const int gpu = queue.gpu().index;
+  if (Session* made = sessions.find(gpu); made != nullptr || queue.is_capturing()) {
+    return made;
+  }
+  return &sessions.get(gpu, [&] { return std::make_unique<Session>(queue.gpu()); });
 }
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

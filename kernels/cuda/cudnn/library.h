@@ -1,13 +1,15 @@
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include <cudnn.h>
 
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
+#include <tandem/kernels/cuda/launch/queue.h>
 
-// cuDNN's functions, looked up at first use, so that programs start without the library.
+// cuDNN's functions, looked up at first use, so that programs start without the library, and its sessions on GPUs.
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
@@ -55,5 +57,17 @@ inline cudnnDataType_t data_type(DType dtype) {
     default: return CUDNN_DATA_FLOAT;
   }
 }
+
+/// A handle and the objects made with it. Only one thread may use a handle at a time, so each call holds `mutex`.
+struct Session {
+  explicit Session(const cuda::Gpu& gpu);
+  /// Returns the session of the queue's GPU, made at first use and kept to the end of the process. Returns null if the
+  /// session does not exist yet and can't be made, because the queue's work is being captured.
+  static Session* of(const Queue& queue);
+
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+  cudnnTensorDescriptor_t tensor = nullptr;  // describes the tensors of the softmax being started
+};
 
 }  // namespace tandem::inline v0::kernels::gpu::cudnn

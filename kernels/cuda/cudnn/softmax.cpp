@@ -1,7 +1,7 @@
 #include <cstdint>
 
 #include <tandem/core/dtype.h>
-#include <tandem/kernels/cuda/cudnn/session.h>
+#include <tandem/kernels/cuda/cudnn/library.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/kernel_library.h>
 

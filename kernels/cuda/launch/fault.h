@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include <tandem/core/cuda/fault.h>
+#include <tandem/core/cuda/gpu.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 
 // Notes that a GPU kernel leaves about a value that it cannot use: an index out of range, a target that is no class, or

@@ -7,7 +7,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
-#include <tandem/core/cuda/wait.h>
+#include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/launch/step.h>

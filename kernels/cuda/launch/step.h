@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <tandem/core/cuda_stream.h>
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/step_state.h>
 

@@ -1,7 +1,7 @@
 #include <tandem/kernels/cuda/launch/dispatch.h>
-#include <tandem/kernels/cuda/matmul/epilogue.h>
+#include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/cuda/patterns/elementwise.h>
-#include <tandem/kernels/matmul_sums.h>
+#include <tandem/kernels/matmul.h>
 
 // Per element: the product is read and written, the mask read; the bias comes from the cache. Bits and sums, where
 // cuBLASLt does not write them, read the product once more each.

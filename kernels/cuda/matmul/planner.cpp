@@ -10,7 +10,6 @@
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/error.h>
-#include <tandem/kernels/cuda/matmul/epilogue.h>
 #include <tandem/kernels/cuda/matmul/plan_store.h>
 #include <tandem/kernels/cuda/matmul/tuner.h>
 #include <tandem/kernels/matmul.h>

@@ -36,6 +36,10 @@ inline const void* bits_of(const PlanKey& key, const Epilogue& after) noexcept {
 }
 /// The part of a product that remains after the key's kernel.
 Matmul rest_of(const Matmul& product, const PlanKey& key);
+/// Does in place the part of a product's end that cuBLASLt left out: + bias, max(., 0), the mask, and then bits and
+/// sums. `product` names the steps that are due. With `clear` there was no sum, so the result begins at 0, or at the
+/// old elements if `product` accumulates.
+void finish_product(const Queue& queue, const Matmul& product, bool clear);
 
 /// Plans of one GPU, made once for each key, and once more when tuning begins. May be used by several threads.
 class Planner {

@@ -8,7 +8,6 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
 #include <tandem/core/cuda/runtime.h>
-#include <tandem/core/cuda/wait.h>
 
 namespace tandem::inline v0::kernels::gpu {
 

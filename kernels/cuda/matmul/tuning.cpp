@@ -2,7 +2,9 @@
 #include <tandem/kernels/matmul_tuning.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -12,15 +14,34 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/file.h>
-#include <tandem/core/precision.h>
-#include <tandem/kernels/cuda/matmul/plan_file.h>
 #include <tandem/kernels/cuda/matmul/plan_store.h>
 
 #if TANDEM_WITH_CUDA
 #include <cublasLt.h>
 #endif
 
-namespace tandem::inline v0::cuda {
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames{"highest", "high", "medium"};
+constinit std::atomic<std::size_t> chosen{0};
+
+}  // namespace
+
+void set_float32_matmul_precision(std::string_view precision) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == precision) {
+      chosen.store(i, std::memory_order_relaxed);
+      return;
+    }
+  }
+  fail<ConfigError>("set_float32_matmul_precision: '{}' is not known; choose 'highest', 'high' or 'medium'", precision);
+}
+
+std::string_view get_float32_matmul_precision() noexcept { return kNames[chosen.load(std::memory_order_relaxed)]; }
+
+namespace cuda {
 
 namespace {
 
@@ -98,9 +119,9 @@ LoadedMatmulPlans load_matmul_plans(const std::string& path) {
   return {.loaded = loaded, .skipped = skipped};
 }
 
-}  // namespace tandem::inline v0::cuda
+}  // namespace cuda
 
-namespace tandem::inline v0::kernels {
+namespace kernels {
 
 bool fuses_backward(Device device, DType dtype) {
   if (device.type != DeviceType::cuda) {
@@ -111,4 +132,6 @@ bool fuses_backward(Device device, DType dtype) {
   return fast && cuda::fused_backward();
 }
 
-}  // namespace tandem::inline v0::kernels
+}  // namespace kernels
+
+}  // namespace tandem::inline v0

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/geometry.h>
 #include <tandem/kernels/cuda/patterns/pack.h>
 
-// Element-wise kernels over operands with any strides: pointwise, compare, copy, fill and gather. A functor defines the
-// work at one position. This header walks it over a loop, in 16-byte pieces if the innermost dimension is dense. (For
-// dense arrays of one length, use flat.h.)
+// Element-wise kernels over operands with any strides. compute_each() is for compare, copy and fill, which state only
+// how one element follows from those of the inputs. for_each() walks any functor over a loop, in 16-byte pieces if the
+// innermost dimension is dense: pointwise, gather, and the end of a matrix product. (For dense arrays of one length,
+// use flat.h.)
 //
 // A functor of N operands (operand 0 is written, the others are read) has
 //   static constexpr int kOperands, kBytes    N, and the size of its largest element
@@ -140,6 +143,96 @@ void for_each(const Queue& queue, const char* name, const F& f, const Loop& loop
   } else {
     elementwise::launch_walk<1>(queue, name, f, loop, strides);
   }
+}
+
+namespace elementwise {
+
+/// A pack of each operand.
+template <int V, class... T>
+struct Packs {};
+template <int V, class T, class... Rest>
+struct Packs<V, T, Rest...> {
+  Pack<T, V> first;
+  Packs<V, Rest...> rest;
+};
+
+/// The functor of compute_each().
+template <class Compute, class Out, class... In>
+struct Each {
+  static constexpr int kOperands = 1 + sizeof...(In);
+  static constexpr int kBytes = static_cast<int>(std::max({sizeof(Out), sizeof(In)...}));
+  static constexpr bool kAccumulates = requires(Compute c) { c.accumulate; };
+  template <int V>
+  using Values = Packs<V, Out, In...>;
+
+  Compute compute;
+  void* operands[kOperands];
+
+  const void* data(int i) const { return operands[i]; }
+  int size(int i) const {
+    constexpr int kSizes[] = {sizeof(Out), sizeof(In)...};
+    return kSizes[i];
+  }
+  Each advanced(const std::int64_t* offsets) const {
+    Each moved = *this;
+    for (int k = 0; k < kOperands; ++k) {
+      moved.operands[k] = static_cast<std::byte*>(operands[k]) + offsets[k] * size(k);
+    }
+    return moved;
+  }
+
+  template <int V>
+  __device__ void load(Values<V>& values, const std::int64_t* offsets, const bool* dense) const {
+    load_inputs<1>(values.rest, offsets, dense);
+    if constexpr (kAccumulates) {
+      if (compute.accumulate) {
+        values.first = load_pack<V>(static_cast<const Out*>(operands[0]) + offsets[0], true);
+      }
+    }
+  }
+  template <int V>
+  __device__ void store(const Values<V>& values, const std::int64_t* offsets) const {
+    Pack<Out, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if constexpr (kAccumulates) {
+        result.values[i] = at(i, values.rest, values.first.values[i]);
+      } else {
+        result.values[i] = at(i, values.rest);
+      }
+    }
+    *reinterpret_cast<Pack<Out, V>*>(static_cast<Out*>(operands[0]) + offsets[0]) = result;
+  }
+
+ private:
+  template <int k, int V, class T, class... Rest>
+  __device__ void load_inputs(Packs<V, T, Rest...>& inputs, const std::int64_t* offsets, const bool* dense) const {
+    inputs.first = load_pack<V>(static_cast<const T*>(operands[k]) + offsets[k], dense[k]);
+    load_inputs<k + 1>(inputs.rest, offsets, dense);
+  }
+  template <int k, int V>
+  __device__ void load_inputs(Packs<V>&, const std::int64_t*, const bool*) const {}
+
+  // The result for neighbour i.
+  template <int V, class T, class... Rest, class... Known>
+  __device__ Out at(int i, const Packs<V, T, Rest...>& inputs, const Known&... known) const {
+    return at(i, inputs.rest, known..., inputs.first.values[i]);
+  }
+  template <int V, class... Known>
+  __device__ Out at(int, const Packs<V>&, const Known&... known) const {
+    return compute(known...);
+  }
+};
+
+}  // namespace elementwise
+
+/// Writes compute(inputs...) to each element of `out`; `loop` is not empty. A Compute with a member `accumulate` gets
+/// the old element of `out` first, which is there only if `accumulate` is set.
+template <class Out, class... In, class Compute, class... Inputs>
+void compute_each(const Queue& queue, const char* name, const Compute& compute, const Loop& loop, const Operand& out,
+                  const Inputs&... inputs) {
+  for_each(queue, name, elementwise::Each<Compute, Out, In...>{compute, {out.data, inputs.data...}}, loop,
+           {out.strides, inputs.strides...});
 }
 
 }  // namespace tandem::inline v0::kernels

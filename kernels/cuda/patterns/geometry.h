@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/loop.h>
 
 // Offsets of an element in each operand, computed from its position, and the divisions that this takes. Used by the

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/pack.h>
 #include <tandem/kernels/cuda/patterns/reduction_plan.h>

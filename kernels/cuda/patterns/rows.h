@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tandem/core/host_device.h>
+#include <tandem/core/export.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/block.h>
 #include <tandem/kernels/cuda/patterns/pack.h>

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include <tandem/kernels/cuda/patterns/block.h>
-#include <tandem/kernels/cuda/patterns/sort.h>
+#include <tandem/kernels/cuda/patterns/sorted_sum.h>
 
 // A radix sort of positions, from the lowest digit of 8 bits up. Keys stay in place, within reach of the L2 cache. A
 // pass is three kernels: tiles count their digits, the counts become offsets, and tiles put their positions there in

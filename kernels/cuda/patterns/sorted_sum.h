@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include <tandem/kernels/cuda/launch/fault.h>
+#include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/elementwise.h>
-#include <tandem/kernels/cuda/patterns/sort.h>
 #include <tandem/kernels/math.h>
 
 // Sums over the entries of a sorted list that have the same key, in the order of the list, for index (IndexAdd) and
@@ -12,6 +12,28 @@
 //   int64_t out(int64_t outer, uint64_t key) const, in(int64_t outer, uint32_t position) const
 
 namespace tandem::inline v0::kernels {
+
+// ---- Sorting a list by its indices (sort.cu) ----
+
+/// Keys on a GPU and the memory to sort them in, which is all of a call's workspace.
+struct KeySort {
+  static constexpr std::int64_t kMost = std::int64_t{1} << 24;  // longer lists are cut: workspaces stay allocated
+
+  std::int64_t count;
+  std::uint64_t* keys;          // filled by the caller
+  std::uint32_t* positions;     // the result: ascending keys, equal ones in the order of the list
+  std::uint32_t* spare;         // as many as positions
+  std::uint32_t* digit_counts;  // per tile
+  std::uint32_t* totals;        // over all tiles
+};
+
+/// Allocates memory for `count` keys, at most KeySort::kMost.
+KeySort room_to_sort(const Queue& queue, std::int64_t count);
+
+/// Computes `positions`, for keys up to `largest`. The sort is stable, and its result does not depend on timing.
+void sort_positions(const Queue& queue, const char* name, KeySort& sort, std::uint64_t largest);
+
+// ---- Sums over a sorted list ----
 
 /// A sorted list. Keys from `end` on are left out.
 struct SortedList {

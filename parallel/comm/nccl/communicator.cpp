@@ -1,29 +1,22 @@
 #include <tandem/parallel/comm/nccl/communicator.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
+#include <cstddef>
 #include <future>
-#include <memory>
-#include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/warning.h>
-#include <tandem/parallel/comm/poll.h>
+#include <tandem/parallel/comm/waiting.h>
 
 namespace tandem::inline v0::parallel::nccl {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Kind = CollectiveKind;
 
 std::string describe(ncclResult_t result) {
   const char* more = api().ncclGetLastError(nullptr);
@@ -32,6 +25,13 @@ std::string describe(ncclResult_t result) {
 }
 
 bool is_failure(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
+// The state of the calls that NCCL has begun.
+ncclResult_t state_of(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = api().ncclCommGetAsyncError(comm, &state);
+  return is_failure(asked) ? asked : state;
+}
 
 // Runs `work` on a thread of its own, because it may block forever. After `patience` the thread is abandoned.
 template <class Work>
@@ -52,137 +52,149 @@ void do_patiently(const char* name, std::chrono::seconds patience, Work work) no
   }
 }
 
-// Which GPU of the world a rank has, and whether it can begin.
-struct Card {
-  std::array<char, 40> host;  // of one start of one machine
-  std::array<int, 3> place;   // on its PCI buses
-  int device;
-  std::array<char, 160> problem;
-  ncclUniqueId id;  // of rank 0
-};
-
-template <std::size_t kSize>
-void write(std::array<char, kSize>& to, std::string_view text) {
-  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
-}
-
-std::string boot_id() {
-  std::string name;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name);
-  return name;
-}
-
-// Ways of telling NCCL that ranks may share a GPU; whether they can, it decides itself.
-bool may_share() {
-  return std::getenv("NCCL_HOSTID") != nullptr || std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr;
-}
-
-Card own_card(int rank, Device gpu) {
-  Card card{};
-  write(card.problem, loaded().problem);
-  if (!loaded().problem.empty()) {
-    return card;
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return ncclFloat32;
+    case DType::f64: return ncclFloat64;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f16: return ncclFloat16;
+    case DType::i64: return ncclInt64;
+    case DType::i32: return ncclInt32;
+    case DType::u8:
+    case DType::boolean: break;
   }
-  write(card.host, boot_id());
-  card.device = gpu.index;
-  const cudaDeviceAttr attributes[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId, cudaDevAttrPciDeviceId};
-  for (std::size_t i = 0; i < card.place.size(); ++i) {
-    cuda::require(cudaDeviceGetAttribute(&card.place[i], attributes[i], gpu.index), "cudaDeviceGetAttribute");
+  return ncclUint8;
+}
+
+// A bool is a byte that holds 0 or 1.
+ncclRedOp_t op_of(ReduceOp op, DType dtype) {
+  const bool boolean = dtype == DType::boolean;
+  switch (op) {
+    case ReduceOp::sum: return boolean ? ncclMax : ncclSum;
+    case ReduceOp::avg: return ncclAvg;
+    case ReduceOp::min: return ncclMin;
+    case ReduceOp::max: return ncclMax;
+    case ReduceOp::product: break;
   }
-  if (rank == 0) {
-    if (const ncclResult_t result = api().ncclGetUniqueId(&card.id); result != ncclSuccess) {
-      write(card.problem, fmt::format("ncclGetUniqueId: {}", api().ncclGetErrorString(result)));
+  return boolean ? ncclMin : ncclProd;
+}
+
+// Sends and receives parts of `buffers.numel` elements. A rank also sends to and receives from itself: NCCL copies that
+// part.
+ncclResult_t issue_parts(ncclComm_t comm, CUstream_st* stream, int rank, int size, const Collective& call,
+                         const Buffers& buffers) {
+  const ncclDataType_t type = type_of(call.dtype);
+  const auto count = static_cast<std::size_t>(buffers.numel);
+  const std::size_t bytes = count * item_size(call.dtype);
+  ncclResult_t result = ncclSuccess;
+  const auto send = [&](int part, int to) {
+    if (!is_failure(result)) {
+      const auto* from = static_cast<const std::byte*>(buffers.in) + static_cast<std::size_t>(part) * bytes;
+      result = api().ncclSend(from, count, type, to, comm, stream);
+    }
+  };
+  const auto receive = [&](int part, int from) {
+    if (!is_failure(result)) {
+      auto* const to = static_cast<std::byte*>(buffers.out) + static_cast<std::size_t>(part) * bytes;
+      result = api().ncclRecv(to, count, type, from, comm, stream);
+    }
+  };
+  if (call.kind == Kind::gather) {
+    send(0, call.root);
+  } else if (call.kind == Kind::scatter) {
+    receive(0, call.root);
+  }
+  for (int r = 0; r < size; ++r) {
+    if (call.kind == Kind::all_to_all || (call.kind == Kind::scatter && rank == call.root)) {
+      send(r, r);
+    }
+    if (call.kind == Kind::all_to_all || (call.kind == Kind::gather && rank == call.root)) {
+      receive(r, r);
     }
   }
-  return card;
+  return result;
+}
+
+// Queues the NCCL calls of a rank. Returns the first failure.
+ncclResult_t issue(ncclComm_t comm, CUstream_st* stream, int rank, int size, const Collective& call,
+                   const Buffers& buffers) {
+  const Functions& nccl = api();
+  const auto count = static_cast<std::size_t>(buffers.numel);
+  const ncclDataType_t type = type_of(call.dtype);
+  const ncclRedOp_t op = op_of(call.op, call.dtype);
+  switch (call.kind) {
+    case Kind::all_reduce: return nccl.ncclAllReduce(buffers.in, buffers.out, count, type, op, comm, stream);
+    case Kind::reduce: return nccl.ncclReduce(buffers.in, buffers.out, count, type, op, call.root, comm, stream);
+    case Kind::broadcast: {
+      void* const memory = rank == call.root ? const_cast<void*>(buffers.in) : buffers.out;
+      return nccl.ncclBroadcast(memory, memory, count, type, call.root, comm, stream);
+    }
+    case Kind::all_gather: return nccl.ncclAllGather(buffers.in, buffers.out, count, type, comm, stream);
+    case Kind::reduce_scatter: return nccl.ncclReduceScatter(buffers.in, buffers.out, count, type, op, comm, stream);
+    case Kind::gather:
+    case Kind::scatter:
+    case Kind::all_to_all: return issue_parts(comm, stream, rank, size, call, buffers);
+    case Kind::send:
+    case Kind::recv:
+    case Kind::barrier:
+    case Kind::new_group: break;
+  }
+  return ncclInvalidUsage;  // this kind never goes to NCCL
 }
 
 }  // namespace
 
-ncclUniqueId agree_on_id(Backend& base, Device gpu, const CallTime& time) {
-  const Card own = own_card(base.rank(), gpu);
-  std::vector<Card> cards(static_cast<std::size_t>(base.size()), own);
-  if (base.size() > 1) {
-    constexpr std::int64_t kBytes = sizeof(Card);
-    const Collective call{.kind = CollectiveKind::all_gather, .dtype = DType::u8, .shape = {kBytes}};
-    base.run(call, {&own, cards.data(), kBytes}, time);
-  }
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    check<ConfigError>(cards[r].problem[0] == '\0',
-                       "nccl_backend: rank {} cannot use NCCL: {}; tensors of GPUs can go by Gloo, through page-locked "
-                       "memory",
-                       r, cards[r].problem.data());
-    for (std::size_t other = 0; other < r && !may_share(); ++other) {
-      check<ConfigError>(
-          cards[r].host != cards[other].host || cards[r].place != cards[other].place,
-          "nccl_backend: ranks {} and {} are both on cuda:{} of one machine, and NCCL takes one rank of a "
-          "group per GPU; give each rank a GPU of its own, or take Gloo, whose ranks may share one",
-          other, r, cards[r].device);
-    }
-  }
-  return cards.front().id;
-}
-
-void Communicator::join(const ncclUniqueId& id, int rank, int size, Check check) {
+void Communicator::join(const ncclUniqueId& id, Check check) {
   const cuda::GpuScope scope(gpu_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
-    result = api().ncclCommInitRankConfig(&comm_, size, id, rank, &config);
+    if (const auto result = api().ncclCommInitRankConfig(&comm_, size_, id, rank_, &config); is_failure(result)) {
+      throw NcclFailure(describe(result));
+    }
   }
-  settle(result, check);
+  settle(check);
 }
 
-void Communicator::run(Calls calls, Check check) {
+void Communicator::run(const Collective& call, const Buffers& buffers, CUstream_st* stream, Check check) {
   const cuda::GpuScope scope(gpu_);
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) {
-      throw NcclFailure("NCCL: the communicator has been ended");
+  inside([&](ncclComm_t comm) {
+    const ncclResult_t started = api().ncclGroupStart();
+    if (is_failure(started)) {
+      return started;
     }
-    result = api().ncclGroupStart();
-    if (!is_failure(result)) {
-      const ncclResult_t called = calls(api(), comm_);
-      const ncclResult_t ended = api().ncclGroupEnd();
-      result = is_failure(called) ? called : ended;
-    }
-  }
-  settle(result, check);
+    const ncclResult_t called = issue(comm, stream, rank_, size_, call, buffers);
+    const ncclResult_t ended = api().ncclGroupEnd();
+    return is_failure(called) ? called : ended;
+  });
+  settle(check);
 }
 
 // Waits until NCCL has finished on the host what it began.
-void Communicator::settle(ncclResult_t result, Check check) {
+void Communicator::settle(Check check) {
+  poll_until(Clock::time_point::max(), [&] {
+    check();
+    return inside([](ncclComm_t comm) { return state_of(comm); }) == ncclSuccess;
+  });
+}
+
+// Throws NcclFailure if `calls` fail, or if the communicator is gone.
+ncclResult_t Communicator::inside(Calls calls) {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) {
+    throw NcclFailure("NCCL: the communicator has been ended");
+  }
+  const ncclResult_t result = calls(comm_);
   if (is_failure(result)) {
     throw NcclFailure(describe(result));
   }
-  poll_until(Clock::time_point::max(), [&] {
-    check();
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) {
-      throw NcclFailure("NCCL: the communicator has been ended");
-    }
-    ncclResult_t state = ncclSuccess;
-    if (const ncclResult_t asked = api().ncclCommGetAsyncError(comm_, &state); is_failure(asked)) {
-      state = asked;
-    }
-    if (is_failure(state)) {
-      throw NcclFailure(describe(state));
-    }
-    return state == ncclSuccess;
-  });
+  return result;
 }
 
 std::optional<std::string> Communicator::trouble() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  ncclResult_t state = ncclSuccess;
-  if (lock.owns_lock() && comm_ != nullptr) {
-    if (const ncclResult_t asked = api().ncclCommGetAsyncError(comm_, &state); is_failure(asked)) {
-      state = asked;
-    }
-  }
+  const ncclResult_t state = lock.owns_lock() && comm_ != nullptr ? state_of(comm_) : ncclSuccess;
   return is_failure(state) ? std::optional(describe(state)) : std::nullopt;
 }
 
@@ -213,7 +225,7 @@ void Communicator::leave() noexcept {
       ncclResult_t state = api().ncclCommFinalize(comm);
       poll_until(Clock::now() + kPatience, [&] {
         if (!is_failure(state)) {
-          api().ncclCommGetAsyncError(comm, &state);
+          state = state_of(comm);
         }
         return state != ncclInProgress;
       });

@@ -1,19 +1,25 @@
+#include <algorithm>
+#include <array>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/faults.h>
-#include <tandem/parallel/comm/nccl/calls.h>
 #include <tandem/parallel/comm/nccl/communicator.h>
 #include <tandem/parallel/comm/nccl/nccl.h>
-#include <tandem/parallel/comm/staged.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -25,6 +31,78 @@ using Kind = CollectiveKind;
 // Intervals between checks of the GPU: normally, and while the destructor waits for it.
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLastLook = std::chrono::milliseconds(1);
+
+// Which GPU of the world a rank has, and whether it can begin.
+struct Card {
+  std::array<char, 40> host;  // of one start of one machine
+  std::array<int, 3> place;   // on its PCI buses
+  int device;
+  std::array<char, 160> problem;
+  ncclUniqueId id;  // of rank 0
+};
+
+template <std::size_t kSize>
+void write(std::array<char, kSize>& to, std::string_view text) {
+  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
+}
+
+std::string boot_id() {
+  std::string name;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name);
+  return name;
+}
+
+// Ways of telling NCCL that ranks may share a GPU; whether they can, it decides itself.
+bool may_share() {
+  return std::getenv("NCCL_HOSTID") != nullptr || std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr;
+}
+
+Card own_card(int rank, Device gpu) {
+  Card card{};
+  write(card.problem, nccl::loaded().problem);
+  if (!nccl::loaded().problem.empty()) {
+    return card;
+  }
+  write(card.host, boot_id());
+  card.device = gpu.index;
+  const cudaDeviceAttr attributes[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId, cudaDevAttrPciDeviceId};
+  for (std::size_t i = 0; i < card.place.size(); ++i) {
+    cuda::require(cudaDeviceGetAttribute(&card.place[i], attributes[i], gpu.index), "cudaDeviceGetAttribute");
+  }
+  if (rank == 0) {
+    if (const ncclResult_t result = nccl::api().ncclGetUniqueId(&card.id); result != ncclSuccess) {
+      write(card.problem, fmt::format("ncclGetUniqueId: {}", nccl::api().ncclGetErrorString(result)));
+    }
+  }
+  return card;
+}
+
+// Rank 0's id for a new communicator, on every rank of `base`. The ranks have met already, so they exchange the id by
+// an all-gather of `base`, with its deadline and its errors. Throws ConfigError on all ranks if one has no NCCL, or if
+// two share a GPU, which NCCL refuses.
+ncclUniqueId agree_on_id(Backend& base, Device gpu, const CallTime& time) {
+  const Card own = own_card(base.rank(), gpu);
+  std::vector<Card> cards(static_cast<std::size_t>(base.size()), own);
+  if (base.size() > 1) {
+    constexpr std::int64_t kBytes = sizeof(Card);
+    const Collective call{.kind = Kind::all_gather, .dtype = DType::u8, .shape = {kBytes}};
+    base.run(call, {&own, cards.data(), kBytes}, time);
+  }
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    check<ConfigError>(cards[r].problem[0] == '\0',
+                       "nccl_backend: rank {} cannot use NCCL: {}; tensors of GPUs can go by Gloo, through page-locked "
+                       "memory",
+                       r, cards[r].problem.data());
+    for (std::size_t other = 0; other < r && !may_share(); ++other) {
+      check<ConfigError>(
+          cards[r].host != cards[other].host || cards[r].place != cards[other].place,
+          "nccl_backend: ranks {} and {} are both on cuda:{} of one machine, and NCCL takes one rank of a "
+          "group per GPU; give each rank a GPU of its own, or take Gloo, whose ranks may share one",
+          other, r, cards[r].device);
+    }
+  }
+  return cards.front().id;
+}
 
 class NcclBackend final : public Backend {
  public:
@@ -81,7 +159,7 @@ class NcclBackend final : public Backend {
 };
 
 NcclBackend::NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOptions& options)
-    : base_(std::move(base)), gpu_(gpu), options_(options), communicator_(gpu.index) {
+    : base_(std::move(base)), gpu_(gpu), options_(options), communicator_(gpu.index, base_->rank(), base_->size()) {
   const Clock::time_point now = Clock::now();
   join({now, now + options.timeout});
   watchdog_ = std::thread([this] { watch(); });
@@ -89,9 +167,9 @@ NcclBackend::NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOp
 
 void NcclBackend::join(const CallTime& time) {
   const Collective call{.kind = Kind::new_group, .device = DeviceType::cuda, .shape = {}};
-  const ncclUniqueId id = nccl::agree_on_id(*base_, gpu_, time);
+  const ncclUniqueId id = agree_on_id(*base_, gpu_, time);
   try {
-    communicator_.join(id, rank(), size(), [&] { check_on(call, time); });
+    communicator_.join(id, [&] { check_on(call, time); });
   } catch (const CommError& error) {
     fail(error);
     throw;
@@ -126,11 +204,7 @@ void NcclBackend::run_by_nccl(const Collective& call, const Buffers& buffers, co
   const cuda::Stream stream = cuda::current_stream(gpu_);
   cuda::note_launch("nccl");
   try {
-    communicator_.run(
-        [&](const nccl::Functions& functions, ncclComm_t comm) {
-          return nccl::issue(functions, comm, stream.handle(), rank(), size(), call, buffers);
-        },
-        [&] { check_on(call, time); });
+    communicator_.run(call, buffers, stream.handle(), [&] { check_on(call, time); });
   } catch (const nccl::NcclFailure& failure) {
     check_on(call, time);  // throws first if another rank failed earlier
     throw failed_rank_error(rank(), failure.what(), call, time);

@@ -24,7 +24,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/combine.h>
-#include <tandem/parallel/comm/parking_lot.h>
+#include <tandem/parallel/comm/waiting.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 
 namespace tandem::inline v0::parallel {

@@ -1,14 +1,16 @@
 #include <tandem/parallel/comm/threads/local_backend.h>
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include <tandem/core/check.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/combine.h>
 #include <tandem/parallel/comm/faults.h>
-#include <tandem/parallel/comm/threads/local_memory.h>
+#include <tandem/parallel/comm/threads/local.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -88,7 +90,7 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
     group_->throw_failure();
   }
   if (lost >= 0) {
-    fail_lost(lost, call, time);
+    fail(peer_lost_error(lost, group_->why_lost(lost), call, time));
   }
   fail_late(missing, meeting - 1, call, time);
 }
@@ -108,11 +110,8 @@ void LocalBackend::run(const Collective& call, const Buffers& buffers, const Cal
   }
   try {
     run_together(call, buffers, time);
-  } catch (const CommError&) {
-    leave_memory_alone(buffers);
-    throw;
   } catch (const std::exception& error) {
-    group_->fail(failed_rank_error(rank_, error.what(), call, time));
+    group_->fail(failed_rank_error(rank_, error.what(), call, time));  // counts unless the group has failed already
     leave_memory_alone(buffers);
     group_->throw_failure();
   }
@@ -189,10 +188,6 @@ void LocalBackend::fail(const CommError& error) {
   group_->throw_failure();
 }
 
-void LocalBackend::fail_lost(int peer, const Collective& call, const CallTime& time) {
-  fail(peer_lost_error(peer, group_->why_lost(peer), call, time));
-}
-
 // `last` is the latest meeting of both ranks. The peer's note for the next meeting may be half written, so use this
 // one.
 void LocalBackend::fail_late(int peer, std::uint64_t last, const Collective& call, const CallTime& time) {
@@ -200,8 +195,21 @@ void LocalBackend::fail_late(int peer, std::uint64_t last, const Collective& cal
   fail(timeout_error(peer, last_call, call, time));
 }
 
-void LocalBackend::fail_pair(const Collective& call, const Collective& theirs, const CallTime& time) {
-  fail(pair_mismatch_error(rank_, call, theirs, time));
+std::vector<std::unique_ptr<ProcessGroup>> detail::local_groups(const std::shared_ptr<LocalWorld>& world,
+                                                                const ProcessGroupOptions& options) {
+  std::vector<int> members(static_cast<std::size_t>(world->size()));
+  std::iota(members.begin(), members.end(), 0);
+  const auto group = std::make_shared<LocalGroup>(world, members);
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (const int r : members) {
+    groups.push_back(std::make_unique<ProcessGroup>(std::make_unique<LocalBackend>(group, r), options));
+  }
+  return groups;
+}
+
+std::vector<std::unique_ptr<ProcessGroup>> local_groups(int ranks, const ProcessGroupOptions& options) {
+  check<ConfigError>(ranks >= 1, "local_groups: {} ranks; expected at least 1", ranks);
+  return detail::local_groups(std::make_shared<LocalWorld>(ranks), options);
 }
 
 }  // namespace tandem::inline v0::parallel

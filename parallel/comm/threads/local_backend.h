@@ -45,19 +45,14 @@ class LocalBackend final : public Backend {
   void run_together(const Collective& call, const Buffers& buffers, const CallTime& time);
   void move_data(const Collective& call, const Buffers& buffers);
   void reduce(const Collective& call, const Buffers& buffers);
-  void advance_lists(std::int64_t bytes);
   void combine_on_gpu(const Collective& call, Device gpu, std::int64_t count);
-  void copy(void* to, const void* from, std::int64_t bytes) const;
   void fetch(void* to, int rank, const void* from, std::int64_t bytes);
   void wait_for_streams(const Buffers& buffers, cuda::Event LocalSlot::Marks::* mark);
   void leave_memory_alone(const Buffers& buffers);
   void send(const Collective& call, const Buffers& buffers, const CallTime& time);
-  static void take(const LocalMessage& message, const Buffers& buffers, std::int64_t bytes);
   void receive(const Collective& call, const Buffers& buffers, const CallTime& time);
   [[noreturn]] void fail(const CommError& error);
-  [[noreturn]] void fail_lost(int peer, const Collective& call, const CallTime& time);
   [[noreturn]] void fail_late(int peer, std::uint64_t last, const Collective& call, const CallTime& time);
-  [[noreturn]] void fail_pair(const Collective& call, const Collective& theirs, const CallTime& time);
   LocalSlot& own() { return group_->slot(rank_); }
   const LocalSlot::Note& note(int rank) { return group_->slot(rank).note(meeting_); }
 

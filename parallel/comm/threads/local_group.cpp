@@ -8,17 +8,10 @@
 namespace tandem::inline v0::parallel {
 
 void LocalWorld::leave(int rank, std::string how) {
-  {
-    const std::lock_guard lock(mutex_);
-    how_.emplace(rank, std::move(how));
-  }
-  gone_[static_cast<std::size_t>(rank)].store(true);
+  const auto index = static_cast<std::size_t>(rank);
+  how_[index] = std::move(how);
+  gone_[index].store(true);
   lot_.wake();
-}
-
-std::string LocalWorld::how_it_left(int rank) const {
-  const std::lock_guard lock(mutex_);
-  return how_.at(rank);
 }
 
 LocalSlot::Marks LocalSlot::own_marks(Device gpu) {
@@ -36,11 +29,37 @@ std::optional<LocalSlot::Marks> LocalSlot::marks() {
   return marks_;
 }
 
+void LocalSlot::post(LocalMessage message) {
+  {
+    const std::lock_guard lock(lock_);
+    messages_.push_back(std::move(message));
+  }
+  posts.fetch_add(1);
+}
+
+std::deque<LocalMessage>::iterator LocalSlot::find(int from, int tag) {
+  return std::find_if(messages_.begin(), messages_.end(),
+                      [&](const LocalMessage& message) { return message.from == from && message.call.tag == tag; });
+}
+
+bool LocalSlot::has_message(int from, int tag) {
+  const std::lock_guard lock(lock_);
+  return find(from, tag) != messages_.end();
+}
+
+std::optional<LocalMessage> LocalSlot::fetch(int from, int tag) {
+  const std::lock_guard lock(lock_);
+  const auto found = find(from, tag);
+  if (found == messages_.end()) {
+    return std::nullopt;
+  }
+  LocalMessage message = std::move(*found);
+  messages_.erase(found);
+  return message;
+}
+
 LocalGroup::LocalGroup(std::shared_ptr<LocalWorld> world, std::vector<int> members)
-    : world_(std::move(world)),
-      members_(std::move(members)),
-      slots_(std::make_unique<LocalSlot[]>(members_.size())),
-      mailboxes_(std::make_unique<Mailbox[]>(members_.size())) {}
+    : world_(std::move(world)), members_(std::move(members)), slots_(members_.size()) {}
 
 std::string LocalGroup::why_lost(int rank) {
   return world_->has_left(world_rank(rank)) ? fmt::format("its function {}", world_->how_it_left(world_rank(rank)))
@@ -70,39 +89,6 @@ std::optional<CommError> LocalGroup::failure() const {
   }
   const std::lock_guard lock(mutex_);
   return failure_;
-}
-
-void LocalGroup::post(int to, LocalMessage message) {
-  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
-  {
-    const std::lock_guard lock(box.lock);
-    box.messages.push_back(std::move(message));
-  }
-  box.posts.fetch_add(1);
-  lot().wake();
-}
-
-std::deque<LocalMessage>::iterator LocalGroup::Mailbox::find(int from, int tag) {
-  return std::find_if(messages.begin(), messages.end(),
-                      [&](const LocalMessage& message) { return message.from == from && message.call.tag == tag; });
-}
-
-bool LocalGroup::has_message(int to, int from, int tag) {
-  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
-  const std::lock_guard lock(box.lock);
-  return box.find(from, tag) != box.messages.end();
-}
-
-std::optional<LocalMessage> LocalGroup::fetch(int to, int from, int tag) {
-  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
-  const std::lock_guard lock(box.lock);
-  const auto found = box.find(from, tag);
-  if (found == box.messages.end()) {
-    return std::nullopt;
-  }
-  LocalMessage message = std::move(*found);
-  box.messages.erase(found);
-  return message;
 }
 
 std::shared_ptr<LocalGroup> LocalGroup::subgroup(std::uint64_t meeting, std::span<const int> members) {

@@ -16,7 +16,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/spin.h>
 #include <tandem/parallel/comm/collective.h>
-#include <tandem/parallel/comm/parking_lot.h>
+#include <tandem/parallel/comm/waiting.h>
 #include <tandem/tensor/view.h>
 
 // Internal: state shared by the ranks of one process. Ranks read each other's memory, so no rank may leave a call, even
@@ -27,14 +27,14 @@ namespace tandem::inline v0::parallel {
 /// The threads that spawn() started together. Ranks of the world are the ranks of the first group.
 class LocalWorld {
  public:
-  explicit LocalWorld(int size) : gone_(static_cast<std::size_t>(size)) {}
+  explicit LocalWorld(int size) : gone_(static_cast<std::size_t>(size)), how_(gone_.size()) {}
 
-  /// Notes that the function of `rank` has ended; `how` is "ended" or "threw: ...". Wakes all ranks that wait for it,
+  /// Called once per rank: its function has ended; `how` is "ended" or "threw: ...". Wakes all ranks that wait for it,
   /// in any group.
   void leave(int rank, std::string how);
   /// Whether the rank has left; how_it_left() then tells how.
   bool has_left(int rank) const { return gone_[static_cast<std::size_t>(rank)].load(); }
-  std::string how_it_left(int rank) const;
+  const std::string& how_it_left(int rank) const { return how_[static_cast<std::size_t>(rank)]; }
   int size() const noexcept { return static_cast<int>(gone_.size()); }
   /// Threads of all the world's groups wait here.
   ParkingLot& lot() noexcept { return lot_; }
@@ -42,12 +42,22 @@ class LocalWorld {
  private:
   ParkingLot lot_;
   std::vector<std::atomic<bool>> gone_;
-  mutable std::mutex mutex_;
-  std::map<int, std::string> how_;
+  std::vector<std::string> how_;  // written before the rank is gone
 };
 
-/// The data that a rank publishes to the others.
-struct alignas(128) LocalSlot {
+inline bool on_gpu(const Buffers& buffers) { return buffers.device.type == DeviceType::cuda; }
+
+/// A message that send() leaves for a rank until it is received.
+struct LocalMessage {
+  Collective call;
+  int from = 0;
+  tandem::detail::View data{};
+  std::unique_ptr<cuda::Stream> stream{};  // made the copy on a GPU; receivers order it after their reads
+};
+
+/// The side of a rank that the other ranks see.
+class alignas(128) LocalSlot {
+ public:
   /// The rank's call at a meeting. Two notes alternate: a rank can be at most one meeting ahead of a rank that still
   /// reads the previous note.
   struct Note {
@@ -58,7 +68,10 @@ struct alignas(128) LocalSlot {
   std::atomic<std::uint64_t> arrived{0};  // number of meetings so far
   std::atomic<bool> looking{false};       // whether it uses other ranks' memory
   std::atomic<bool> left{false};          // whether its backend was destroyed
-  Note notes[2];
+  std::atomic<std::uint64_t> posts{0};    // number of messages to the rank so far
+
+  /// The note for that meeting.
+  Note& note(std::uint64_t meeting) { return notes_[meeting & 1]; }
 
   /// Positions in the stream of a rank on a GPU that other ranks' streams wait for. The rank records a mark after the
   /// meeting until which others may use the previous one, and before the meeting from which on they use the new one.
@@ -72,25 +85,20 @@ struct alignas(128) LocalSlot {
   /// Used by other ranks; empty if the rank has no marks.
   std::optional<Marks> marks();
 
-  /// The note for that meeting.
-  Note& note(std::uint64_t meeting) { return notes[meeting & 1]; }
+  /// Leaves a message for the rank.
+  void post(LocalMessage message);
+  /// Whether fetch() would return a message.
+  bool has_message(int from, int tag);
+  /// Removes the first message from `from` with that tag.
+  std::optional<LocalMessage> fetch(int from, int tag);
 
  private:
-  core::SpinLock lock_;
-  std::optional<Marks> marks_;
-};
+  std::deque<LocalMessage>::iterator find(int from, int tag);
 
-/// A message that send() leaves for a rank until it is received.
-struct LocalMessage {
-  Collective call;
-  int from = 0;
-  std::unique_ptr<std::byte[]> data{};
-  /// Data on a GPU and the stream that made the copy. Receivers order that stream after their reads.
-  struct OnGpu {
-    tandem::detail::View data;
-    cuda::Stream stream;
-  };
-  std::unique_ptr<OnGpu> on_gpu{};
+  Note notes_[2];
+  core::SpinLock lock_;  // guards the members below
+  std::optional<Marks> marks_;
+  std::deque<LocalMessage> messages_;
 };
 
 /// The part of a group that the backends of its ranks share.
@@ -116,24 +124,10 @@ class LocalGroup {
   [[noreturn]] void throw_failure() const;
   std::optional<CommError> failure() const;
 
-  void post(int to, LocalMessage message);
-  /// Number of messages posted to `to` so far.
-  std::uint64_t posts(int to) const { return mailboxes_[static_cast<std::size_t>(to)].posts.load(); }
-  /// Whether fetch() would return a message.
-  bool has_message(int to, int from, int tag);
-  /// Removes the first message from `from` with that tag.
-  std::optional<LocalMessage> fetch(int to, int from, int tag);
-
   /// Returns the same new group to each of the `members`, which all ask at the same meeting.
   std::shared_ptr<LocalGroup> subgroup(std::uint64_t meeting, std::span<const int> members);
 
  private:
-  struct Mailbox {
-    core::SpinLock lock;
-    std::deque<LocalMessage> messages;
-    std::deque<LocalMessage>::iterator find(int from, int tag);
-    std::atomic<std::uint64_t> posts{0};
-  };
   struct Subgroup {
     std::shared_ptr<LocalGroup> group;
     std::size_t taken = 0;
@@ -141,8 +135,7 @@ class LocalGroup {
 
   std::shared_ptr<LocalWorld> world_;
   std::vector<int> members_;
-  std::unique_ptr<LocalSlot[]> slots_;
-  std::unique_ptr<Mailbox[]> mailboxes_;
+  std::vector<LocalSlot> slots_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;  // guards the two members below
   std::optional<CommError> failure_;

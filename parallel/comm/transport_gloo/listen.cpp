@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/comm/short_slice.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
+#include <tandem/parallel/comm/waiting.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 
 namespace tandem::inline v0::parallel {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/parallel/comm/alarm.h>
-#include <tandem/parallel/comm/verdict.h>
+#include <tandem/parallel/comm/faults.h>
 
 using namespace tandem;
 using namespace std::chrono_literals;

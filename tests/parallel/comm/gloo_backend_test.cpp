@@ -13,6 +13,7 @@
 #include <tandem/tandem.h>
 
 #include "gloo_ranks.h"
+#include "support/clock.h"
 #include "support/count_down.h"
 
 // How ranks over Gloo learn of failures, and behaviour that only long data shows.
@@ -22,13 +23,12 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::in_group;
+using test::seconds_since;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 // Much longer than an error takes to arrive, much shorter than a deadline.
 constexpr double kSoon = 15;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The late rank is rank 0, so it is the first missing one, whenever the other rank comes.
 TEST(GlooFaults, ATimeoutIsToldToEveryRank) {

@@ -21,6 +21,7 @@
 #include <tandem/tandem.h>
 
 #include "gloo_ranks.h"
+#include "support/clock.h"
 #include "support/message.h"
 
 // How ranks over Gloo find each other.
@@ -31,14 +32,13 @@ namespace {
 using namespace std::chrono_literals;
 using test::message_of;
 using test::on_threads;
+using test::seconds_since;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 // Much shorter than the deadline of the set-up.
-constexpr double kSoon = 30;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+constexpr double kSetUpSoon = 30;
 
 TEST(GlooSetup, NamesTheRanksThatDoNotCome) {
   const auto store = std::make_shared<MemoryStore>();
@@ -66,7 +66,7 @@ TEST(GlooSetup, RefusesASecondProcessWithTheSameRank) {
     group.all_reduce(tensor);
     EXPECT_EQ(tensor[0].item(), 2);
   });
-  EXPECT_LT(seconds_since(begin), kSoon);
+  EXPECT_LT(seconds_since(begin), kSetUpSoon);
   EXPECT_FALSE(errors[0]);
   ASSERT_NE(errors[1].has_value(), errors[2].has_value());  // the later rank fails
   const CommError& error = errors[1] ? *errors[1] : *errors[2];
@@ -144,7 +144,7 @@ TEST(GlooSetup, ConnectsAgainWhenAStrangerSitsInTheWay) {
   EXPECT_FALSE(errors[0]) << errors[0]->what();
   EXPECT_FALSE(errors[1]) << errors[1]->what();
   EXPECT_GT(store->strangers(), 0U);
-  EXPECT_LT(seconds_since(begin), kSoon);
+  EXPECT_LT(seconds_since(begin), kSetUpSoon);
 }
 
 // A store that knows its keys.
@@ -228,7 +228,7 @@ TEST(GlooSetup, EndsWhenTheAlarmRings) {
   const auto errors =
       on_threads(2, [&](int rank) { gloo_backend({.store = store, .rank = rank, .size = 2, .alarm = alarm}); });
   EXPECT_STREQ(errors[0]->what(), "rank 1 was killed");
-  EXPECT_LT(seconds_since(begin), kSoon);
+  EXPECT_LT(seconds_since(begin), kSetUpSoon);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/core/error.h>
-#include <tandem/parallel/data_parallel/scatter.h>
+#include <tandem/parallel/data_parallel/scatter_gather.h>
 #include <tandem/tandem.h>
 
 #include "autograd/leaves.h"

@@ -40,7 +40,7 @@ TEST(DdpNoSync, LastsUntilTheLastOfScopesThatDoNotNestEnds) {
   });
 }
 
-struct TwoHeads : nn::Module<TwoHeads> {
+struct EitherLine : nn::Module<EitherLine> {
   nn::Linear a = child("a", nn::Linear(1, 1, {.bias = false}));
   nn::Linear b = child("b", nn::Linear(1, 1, {.bias = false}));
   Tensor forward(const Tensor& x, int head) const { return head == 0 ? a(x) : b(x); }
@@ -50,7 +50,7 @@ struct TwoHeads : nn::Module<TwoHeads> {
 TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
   for (const int ranks : {6, 7}) {
     as_ranks(ranks, [](ProcessGroup&) {
-      TwoHeads model;
+      EitherLine model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
       for (const double x : {0.1, 0.2, 0.3, 0.7, 1.1}) {
         model.zero_grad();
@@ -70,7 +70,7 @@ TEST(DdpKept, GradientsOfAParameterThatNobodyUsesKeepTheirBits) {
 // In that pass the gradients change while they are reduced with the rest of their bucket.
 TEST(DdpKept, GradientsAreNotForAGraphOfTheSamePass) {
   as_ranks(2, [](ProcessGroup&) {
-    TwoHeads model;
+    EitherLine model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     ddp(full({1, 1}, 3.0), 0).sum().backward();
     const Tensor w = full({1, 1}, 2.0, {.requires_grad = true});
@@ -85,7 +85,7 @@ TEST(DdpUnused, AWarningSaysThatNothingIs) {
     std::vector<std::string> warnings;
     set_warning_handler([&](const std::string& text) { warnings.push_back(text); });  // warnings of rank 0 only
     as_ranks(2, [&](ProcessGroup& group) {
-      TwoHeads model;
+      EitherLine model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
       if (now == one_was_local) {
         const auto local = ddp.no_sync();
@@ -111,7 +111,7 @@ TEST(DdpUnused, AWarningSaysThatNothingIs) {
 // The gradients are not written, so graphs that saved them stay valid.
 TEST(DdpKept, GradientsMayBeSavedByAGraph) {
   as_ranks(2, [](ProcessGroup&) {
-    TwoHeads model;
+    EitherLine model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     ddp(full({1, 1}, 3.0), 0).sum().backward();
     const Tensor w = full({1, 1}, 2.0, {.requires_grad = true});
@@ -125,7 +125,7 @@ TEST(DdpKept, GradientsMayBeSavedByAGraph) {
 // Otherwise the optimiser would change the parameter on this rank only.
 TEST(DdpKept, GradientsThatSomeRanksHaveAreTheMeanOnAll) {
   as_ranks(3, [](ProcessGroup& group) {
-    TwoHeads model;
+    EitherLine model;
     if (group.rank() == 0) {
       model(full({1, 1}, 3.0), 0).sum().backward();  // before the module is wrapped
     }
@@ -145,7 +145,7 @@ TEST(DdpKept, GradientsThatSomeRanksHaveAreTheMeanOnAll) {
 TEST(DdpKept, GradientsAreNotGivenToHooksAgain) {
   for (const int ranks : {1, 2}) {
     as_ranks(ranks, [ranks](ProcessGroup& group) {
-      TwoHeads model;
+      EitherLine model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
       ddp.register_comm_hook([](ProcessGroup& among, const parallel::GradBucket& bucket) -> std::function<void()> {
         among.all_reduce(bucket.gradients, parallel::ReduceOp::sum);
@@ -167,7 +167,7 @@ TEST(DdpKept, GradientsAreNotGivenToHooksAgain) {
 
 TEST(DdpKept, GradientsThatNoSyncLeftAreReducedThoughNobodyAddsToThem) {
   as_ranks(2, [](ProcessGroup& group) {
-    TwoHeads model;
+    EitherLine model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     int hooks = 0;
     const HookHandle hook = model.a.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++hooks; });
@@ -188,7 +188,7 @@ TEST(DdpKept, GradientsThatNoSyncLeftAreReducedThoughNobodyAddsToThem) {
 TEST(DdpKept, GradientsStayOnRanksWhoseInputHasEnded) {
   as_ranks(3, [](ProcessGroup& group) {
     for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
-      TwoHeads model;
+      EitherLine model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
       parallel::Join join(ddp, {.reduction = reduction});
       ddp(full({1, 1}, 0.1), 0).sum().backward();
@@ -204,7 +204,7 @@ TEST(DdpKept, GradientsStayOnRanksWhoseInputHasEnded) {
 
 TEST(DdpKept, GradientsAreForgottenByRanksWhoseInputHasEndedWhereTheOthersForgetThem) {
   as_ranks(2, [](ProcessGroup& group) {
-    TwoHeads model;
+    EitherLine model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     parallel::Join join(ddp);
     ddp(ones({1, 1}), 0).sum().backward();

@@ -207,7 +207,7 @@ TEST(DdpNoSync, IsAMatterOfTheForwardPass) {
   });
 }
 
-struct TwoHeads : nn::Module<TwoHeads> {
+struct TwoLines : nn::Module<TwoLines> {
   nn::Linear left = child("left", nn::Linear(1, 1));
   nn::Linear right = child("right", nn::Linear(1, 1));
   std::pair<Tensor, Tensor> forward(const Tensor& x) const { return {left(x), right(x)}; }
@@ -215,7 +215,7 @@ struct TwoHeads : nn::Module<TwoHeads> {
 
 TEST(DdpLoop, TakesABackwardOfEachOutput) {
   as_ranks(2, [](ProcessGroup& group) {
-    TwoHeads model;
+    TwoLines model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     const auto [left, right] = ddp(full({1, 1}, group.rank() + 1.0));
     left.sum().backward();
@@ -228,7 +228,7 @@ TEST(DdpLoop, TakesABackwardOfEachOutput) {
 
 TEST(DdpLoop, TakesAGraphThatChangesFromStepToStepAndFromRankToRank) {
   as_ranks(3, [](ProcessGroup& group) {
-    TwoHeads model;
+    TwoLines model;
     DistributedDataParallel ddp(model, {.bucket_cap_mb = 1e-6, .find_unused_parameters = true});
     for (int step = 0; step < 6; ++step) {
       model.zero_grad();

@@ -168,6 +168,61 @@ TEST(DdpErrors, AnUnusedParameterIsNamedInTheSameBackwardOnAllRanks) {
   }
 }
 
+// The replicas of a DataParallel make one node, with an edge to each parameter. So a backward pass reaches a parameter
+// that forward() does not use, and brings it no gradient.
+struct Choosier : nn::Module<Choosier> {
+  Choosy choosy = child("choosy", Choosy());
+  std::vector<Device> devices;
+  explicit Choosier(int rank) {
+    choosy.uses_both = false;
+    devices = {choosy.always.weight.device(), Device(DeviceType::cpu, 2 + rank)};
+  }
+  Tensor forward(const Tensor& x) const { return parallel::data_parallel(choosy, x, devices); }
+};
+
+TEST(DdpErrors, AParameterThatABackwardPassReachesInVainIsNamedOnAllRanks) {
+  if (core::thread_state().device.type == DeviceType::cuda) {
+    GTEST_SKIP() << "one GPU";
+  }
+  std::vector<std::string> texts(2);
+  as_ranks(2, [&](ProcessGroup& group) {
+    Choosier model(group.rank());
+    model.choosy.uses_both = group.rank() == 1;
+    DistributedDataParallel ddp(model, {.bucket_cap_mb = 1e-6});
+    std::string& text = texts[static_cast<std::size_t>(group.rank())];
+    const auto train = [&] { ddp(ones({2, 2})).sum().backward(); };
+    text = group.rank() == 0 ? message_of<AutogradError>(train) : message_of<CommError>(train);
+    EXPECT_FALSE(model.choosy.always.weight.grad().defined()) << "an optimiser must not step by it";
+  });
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("rank 0 of 2 has no gradient of 2 parameters in this backward pass: "
+                        "'choosy.sometimes.bias', 'choosy.sometimes.weight'. Each parameter must take part"),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST(DdpUnused, AParameterThatABackwardPassReachesInVainGetsNoGradientAndNoWarning) {
+  if (core::thread_state().device.type == DeviceType::cuda) {
+    GTEST_SKIP() << "one GPU";
+  }
+  std::vector<std::string> warnings;
+  set_warning_handler([&](const std::string& text) { warnings.push_back(text); });  // warnings of rank 0 only
+  as_ranks(2, [](ProcessGroup& group) {
+    Choosier model(group.rank());
+    DistributedDataParallel ddp(model, {.find_unused_parameters = true});
+    ddp(ones({2, 2})).sum().backward();
+    EXPECT_EQ(model.choosy.always.bias.grad().to("cpu:0").to_vector<float>(), std::vector<float>(2, 2.0F));
+    EXPECT_FALSE(model.choosy.sometimes.bias.grad().defined());
+    model.zero_grad();
+    model.choosy.uses_both = group.rank() == 1;
+    ddp(ones({2, 2})).sum().backward();
+    EXPECT_EQ(model.choosy.sometimes.bias.grad().to("cpu:0").to_vector<float>(), std::vector<float>(2, 1.0F));
+  });
+  set_warning_handler({});
+  EXPECT_TRUE(warnings.empty()) << warnings.front();
+}
+
 TEST(DdpErrors, BackwardThroughTheModuleItself) {
   as_ranks(2, [](ProcessGroup&) {
     nn::Linear layer(2, 1);

@@ -26,7 +26,7 @@ using parallel::DistributedDataParallel;
 using parallel::ProcessGroup;
 using ::testing::HasSubstr;
 
-struct Scaled : nn::Module<Scaled> {
+struct WithTemperature : nn::Module<WithTemperature> {
   nn::Linear layer = child("layer", nn::Linear(2, 2));
   Tensor temperature = parameter("temperature", ones({1}));
   Tensor forward(const Tensor& x) const { return layer(x); }
@@ -50,12 +50,12 @@ TEST(DdpPass, TakesAParameterThatTheLossUsesItself) {
     return output.pow(2).mean() * exp(-temperature).sum() + temperature.sum();
   };
   manual_seed(1);
-  Scaled alone;
+  WithTemperature alone;
   const Tensor x = randn({4, 2});
   loss_of(alone(x), alone.temperature).backward();
   const std::vector<float> expected = gradients_of(alone);
   as_ranks(2, [&](ProcessGroup& group) {
-    Scaled model;
+    WithTemperature model;
     model.load_state_dict(alone.state_dict());
     DistributedDataParallel ddp(model);
     const Tensor part = x.narrow(0, 2 * group.rank(), 2).to(model.temperature.device());
@@ -210,7 +210,7 @@ TEST(DdpPass, EndsTheGroupWhenACommHookThrowsSomethingElse) {
   EXPECT_THAT(text, HasSubstr("aborted by rank 1: what was thrown is not a std::exception"));
 }
 
-struct TwoHeads : nn::Module<TwoHeads> {
+struct EitherHead : nn::Module<EitherHead> {
   nn::Linear a = child("a", nn::Linear(2, 1, {.bias = false}));
   nn::Linear b = child("b", nn::Linear(2, 1, {.bias = false}));
   Tensor forward(const Tensor& x, int head) const { return head == 0 ? a(x) : b(x); }
@@ -219,7 +219,7 @@ struct TwoHeads : nn::Module<TwoHeads> {
 TEST(DdpPass, IsTheOnlyOneOfItsWrapper) {
   std::string text;
   as_ranks(2, [&](ProcessGroup& group) {
-    TwoHeads model;
+    EitherHead model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     const Tensor x = ones({1, 2});
     const Tensor inner = ddp(x, 1).sum();
@@ -243,7 +243,7 @@ TEST(DdpPass, IsTheOnlyOneOfItsWrapper) {
 
 TEST(DdpPass, RunsHooksOnlyOfWhatItGave) {
   as_ranks(2, [](ProcessGroup& group) {
-    TwoHeads model;
+    EitherHead model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     int calls[2] = {0, 0};
     const HookHandle hooks[] = {model.a.weight.register_post_accumulate_grad_hook([&](const Tensor&) { ++calls[0]; }),
@@ -284,7 +284,7 @@ TEST(DdpPass, ThatCannotBeginInOneWrapperIsToldToTheOther) {
   std::string text;
   as_ranks(2, [&](ProcessGroup& group) {
     const auto pair = group.new_group({0, 1});
-    TwoHeads whole;
+    EitherHead whole;
     nn::Linear layer(2, 1);
     DistributedDataParallel ddp(whole);
     DistributedDataParallel beside(layer, {.process_group = pair.get()});

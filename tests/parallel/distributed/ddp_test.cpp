@@ -183,7 +183,7 @@ TEST(Ddp, AddsASecondBackwardOfTheSameGraph) {
   });
 }
 
-struct TwoHeads : nn::Module<TwoHeads> {
+struct BodyAndTwoHeads : nn::Module<BodyAndTwoHeads> {
   nn::Linear body = child("body", nn::Linear(2, 2));
   nn::Linear left = child("left", nn::Linear(2, 1));
   nn::Linear right = child("right", nn::Linear(2, 1));
@@ -195,7 +195,7 @@ struct TwoHeads : nn::Module<TwoHeads> {
 
 TEST(Ddp, TakesAStructureOfOutputs) {
   as_ranks(2, [&](ProcessGroup& group) {
-    TwoHeads model;
+    BodyAndTwoHeads model;
     DistributedDataParallel ddp(model);
     const auto [left, right] = ddp(full({1, 2}, group.rank() + 1.0));
     (left + right).sum().backward();
@@ -210,7 +210,7 @@ TEST(Ddp, HandlesParametersThatAreUnusedOnSomeRanks) {
   for (int used = 1; used < 16; ++used) {
     as_ranks(2, [&](ProcessGroup& group) {
       manual_seed(3);
-      TwoHeads model;
+      BodyAndTwoHeads model;
       DistributedDataParallel ddp(model, {.find_unused_parameters = true});
       const int mine = used >> (2 * group.rank()) & 3;
       const auto [left, right] = ddp(full({1, 2}, 1.0));
@@ -235,7 +235,7 @@ TEST(Ddp, HandlesParametersThatAreUnusedOnSomeRanks) {
 
 TEST(Ddp, LeavesOldGradientsOfAParameterThatNobodyUses) {
   as_ranks(2, [&](ProcessGroup&) {
-    TwoHeads model;
+    BodyAndTwoHeads model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     const Tensor x = full({1, 2}, 1.0);
     const auto [left, right] = ddp(x);

@@ -406,7 +406,7 @@ TEST(Join, WorksOverASubGroup) {
   });
 }
 
-struct TwoHeads : nn::Module<TwoHeads> {
+struct TupleOfTwo : nn::Module<TupleOfTwo> {
   nn::Linear left = child("left", nn::Linear(1, 1));
   nn::Linear right = child("right", nn::Linear(1, 1));
   std::tuple<Tensor, Tensor> forward(const Tensor& x) const { return {left(x), right(x)}; }
@@ -414,7 +414,7 @@ struct TwoHeads : nn::Module<TwoHeads> {
 
 TEST(Join, LeavesParametersThatNobodyUsesAlone) {
   as_ranks(2, [](ProcessGroup& group) {
-    TwoHeads model;
+    TupleOfTwo model;
     DistributedDataParallel ddp(model, {.find_unused_parameters = true});
     Join join(ddp);
     {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/parallel/job/attempt.h>
 #include <tandem/parallel/job/rank_end.h>
 
 namespace tandem::parallel {
@@ -33,16 +34,15 @@ TEST(RankEnd, IsReadBackFromAVerdict) {
 }
 
 TEST(FailureReport, FitsOnAScreenAndEndsWithTheCause) {
-  std::vector<RankEnd> ends;
+  AttemptResult result{
+      .outcome = {.cause = "rank 3 (pid 103 on a) ended\nbadly", .rank = 3}, .after = 1.5, .log = "/l/rank3.err"};
   for (int rank = 0; rank < 64; ++rank) {
-    ends.push_back({rank, 100 + rank, (rank % 20) << 8, 1.0, ""});
+    result.ends.push_back({rank, 100 + rank, (rank % 20) << 8, 1.0, ""});
   }
-  std::deque<std::string> lines;
   for (int i = 0; i < 20; ++i) {
-    lines.push_back(std::string(300, 'x') + "\x1b[2J");
+    result.last_lines.push_back(std::string(300, 'x') + "\x1b[2J");
   }
-  const std::string report = failure_report("rank 3 (pid 103 on a) ended\nbadly", 1.5, 3, ends, lines, "/l/rank3.err",
-                                            "restart 1 of 2 follows in 1 s");
+  const std::string report = failure_report(result, "restart 1 of 2 follows in 1 s");
   EXPECT_LE(std::count(report.begin(), report.end(), '\n'), 24);
   EXPECT_EQ(report.find('\x1b'), std::string::npos);
   EXPECT_THAT(report, HasSubstr(", all in /l/rank3.err:\n    xxx"));

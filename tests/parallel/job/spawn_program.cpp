@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <tandem/parallel/comm/rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>

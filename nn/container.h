@@ -1,0 +1,188 @@
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <tandem/nn/linear.h>
+#include <tandem/nn/module.h>
+#include <tandem/nn/stateless.h>
+
+// Modules that hold other modules: ModuleList and Sequential.
+
+namespace tandem::inline v0::nn {
+
+namespace detail {
+/// Returns `index`. Throws ConfigError unless it is below `size`, the number of modules in `list`.
+TANDEM_API std::size_t checked_index(const ModuleRef& list, std::size_t index, std::size_t size);
+}  // namespace detail
+
+/// Modules of one type M, which the model calls as it likes. Their names are "0", "1", ... in the order of addition:
+/// `nn::ModuleList<nn::Linear> layers = child("layers", nn::ModuleList<nn::Linear>());`, then
+/// `layers.push_back(nn::Linear(3, 4))` and `for (const auto& layer : layers) { x = layer(x); }`. Elements keep their
+/// addresses when the list grows or is moved. For layers of different types see Sequential.
+template <std::derived_from<ModuleBase> M>
+class ModuleList : public Module<ModuleList<M>> {
+  using Held = std::vector<std::unique_ptr<M>>;
+
+  template <class Element>
+  class Iterator {
+   public:
+    using iterator_concept = std::random_access_iterator_tag;
+    using value_type = M;
+    using difference_type = std::ptrdiff_t;
+
+    Iterator() = default;
+    explicit Iterator(typename Held::const_iterator at) : at_(at) {}
+    Element& operator*() const { return **at_; }
+    Element* operator->() const { return at_->get(); }
+    Element& operator[](difference_type i) const { return *at_[i]; }
+    Iterator& operator++() { return *this += 1; }
+    Iterator& operator--() { return *this += -1; }
+    Iterator operator++(int) { return Iterator(at_++); }
+    Iterator operator--(int) { return Iterator(at_--); }
+    Iterator& operator+=(difference_type i) {
+      at_ += i;
+      return *this;
+    }
+    Iterator& operator-=(difference_type i) { return *this += -i; }
+    friend Iterator operator+(Iterator a, difference_type i) { return a += i; }
+    friend Iterator operator+(difference_type i, Iterator a) { return a += i; }
+    friend Iterator operator-(Iterator a, difference_type i) { return a -= i; }
+    friend difference_type operator-(const Iterator& a, const Iterator& b) { return a.at_ - b.at_; }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+    friend auto operator<=>(const Iterator&, const Iterator&) = default;
+
+   private:
+    typename Held::const_iterator at_;
+  };
+
+ public:
+  /// `nn::ModuleList<nn::Linear>(nn::Linear(2, 3), nn::Linear(3, 1))`; may be empty.
+  template <std::same_as<M>... Modules>
+  explicit ModuleList(Modules... modules) {
+    (push_back(std::move(modules)), ...);
+  }
+
+  /// Appends a module and returns the element.
+  M& push_back(M module) {
+    static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
+    auto held = std::make_unique<M>(std::move(module));
+    this->adopt(std::to_string(size()), *held);
+    modules_.push_back(std::move(held));
+    return *modules_.back();
+  }
+  /// push_back(M(args...)).
+  template <class... Args>
+  M& emplace_back(Args&&... args) {
+    return push_back(M(std::forward<Args>(args)...));
+  }
+
+  /// Number of modules.
+  std::size_t size() const noexcept { return modules_.size(); }
+  /// Whether the list is empty.
+  bool empty() const noexcept { return modules_.empty(); }
+  /// The module at `index`. Throws ConfigError when the list is too short.
+  M& operator[](std::size_t index) { return *modules_[detail::checked_index(*this, index, size())]; }
+  const M& operator[](std::size_t index) const { return *modules_[detail::checked_index(*this, index, size())]; }
+
+  /// The modules in order, as M&.
+  auto begin() noexcept { return Iterator<M>(modules_.cbegin()); }
+  /// One past the last module.
+  auto end() noexcept { return Iterator<M>(modules_.cend()); }
+  /// The modules in order, as const M&.
+  auto begin() const noexcept { return Iterator<const M>(modules_.cbegin()); }
+  /// One past the last module.
+  auto end() const noexcept { return Iterator<const M>(modules_.cend()); }
+
+ private:
+  Held modules_;
+};
+
+/// A module that makes one tensor of one tensor.
+template <class M>
+concept Layer = OwnModule<M> && requires(const M& module, const Tensor& x) {
+  { module(x) } -> std::convertible_to<Tensor>;
+};
+
+/// Layers one after the other, named "0", "1", ... A Linear followed by a ReLU runs as one fused op, with the same
+/// result to the bit.
+class TANDEM_API Sequential : public Module<Sequential> {
+ public:
+  template <Layer... Layers>
+  explicit Sequential(Layers... layers) {
+    (push_back(std::move(layers)), ...);
+  }
+
+  /// One more layer at the end.
+  template <Layer M>
+  void push_back(M layer) {
+    add(std::to_string(size()), std::move(layer));
+  }
+
+  /// One more layer with a name of its own: `nn::Sequential().add("fc1", nn::Linear(4, 8)).add("act", nn::ReLU())`.
+  template <Layer M>
+  Sequential& add(const std::string& name, M layer) & {
+    adopt(name, layer);
+    steps_.push_back(std::make_unique<Held<M>>(std::move(layer)));
+    return *this;
+  }
+  template <Layer M>
+  Sequential&& add(const std::string& name, M layer) && {
+    return std::move(add(name, std::move(layer)));
+  }
+
+  /// Layer number `index`, which is an M: `net.get<nn::Linear>(0).weight`. Throws ConfigError when there are not so
+  /// many, or when it is of another type.
+  template <Layer M>
+  M& get(std::size_t index) {
+    return held<M>(index).module;
+  }
+  template <Layer M>
+  const M& get(std::size_t index) const {
+    return held<M>(index).module;
+  }
+
+  /// Number of layers.
+  std::size_t size() const noexcept { return steps_.size(); }
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  struct Step {
+    virtual ~Step() = default;
+    virtual Tensor call(const Tensor& x) const = 0;
+    const Linear* linear = nullptr;  // this step, if it is a Linear
+    bool is_relu = false;
+  };
+  template <class M>
+  struct Held final : Step {
+    explicit Held(M m) : module(std::move(m)) {
+      if constexpr (std::same_as<M, Linear>) {
+        linear = &module;
+      }
+      is_relu = std::same_as<M, ReLU>;
+    }
+    Tensor call(const Tensor& x) const override { return module(x); }
+    M module;
+  };
+
+  template <class M>
+  Held<M>& held(std::size_t index) const {
+    auto* found = dynamic_cast<Held<M>*>(steps_[detail::checked_index(*this, index, size())].get());
+    if (found == nullptr) {
+      throw_other_type(index, typeid(M));
+    }
+    return *found;
+  }
+  [[noreturn]] void throw_other_type(std::size_t index, const std::type_info& expected) const;
+
+  std::vector<std::unique_ptr<Step>> steps_;
+};
+
+}  // namespace tandem::inline v0::nn
