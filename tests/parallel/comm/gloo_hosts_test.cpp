@@ -24,6 +24,7 @@ namespace tandem::parallel {
 namespace {
 
 using namespace std::chrono_literals;
+using test::expect_no_errors;
 using test::on_hosts;
 using ::testing::HasSubstr;
 
@@ -34,12 +35,6 @@ const std::vector<Hosts> kLayouts = {{0, 0, 1, 1}, {0, 1, 1, 1}, {0, 1, 2, 0}, {
 
 // Longer tensors do not travel in mails.
 constexpr std::int64_t kMailPayload = 64 << 10;  // bytes
-
-void expect_no_errors(const std::vector<std::optional<CommError>>& errors) {
-  for (const auto& error : errors) {
-    EXPECT_FALSE(error) << error->what();
-  }
-}
 
 /// The ranks of each host, hosts in the order of their lowest rank.
 std::vector<std::vector<int>> ranks_by_host(const Hosts& hosts) {

@@ -26,17 +26,12 @@ namespace tandem::parallel {
 namespace {
 
 using namespace std::chrono_literals;
+using test::expect_no_errors;
 using test::in_group;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 bool shares(const ProcessGroup& group) { return group.queue()->backend().shares_memory(); }
-
-void expect_no_errors(const std::vector<std::optional<CommError>>& errors) {
-  for (const auto& error : errors) {
-    EXPECT_FALSE(error) << error->what();
-  }
-}
 
 TEST(GlooMemory, IsSharedByGroupsAndSubGroupsOfOneHost) {
   expect_no_errors(in_group(3, [](ProcessGroup& group) {
