@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::chrono::milliseconds kGlance(1);  // time to find a mail that has arrived
+constexpr std::chrono::milliseconds kGlance(1);     // time to find a mail that has arrived
+constexpr std::chrono::milliseconds kPostTime(10);  // time to post a mail if the peer has read earlier ones
 // The steps of reduce_by_hosts() have different deadlines: first the ranks of a host give up a rank of theirs, then the
 // leaders give up a leader, and last the other ranks their leader. So nobody blames a rank that waits for another.
 constexpr std::chrono::milliseconds kStep(250);
@@ -173,7 +174,7 @@ void HostsBackend::look_after(const CallInProgress& now, const CallTime& of_lead
       }
       if (waited == Wire::Waited::late) {
         if (is_long) {  // the peer may wait for a mail of this rank
-          wire_->try_post(peer, {.kind = Mail::Kind::waiting, .call = now.call}, nullptr, 0, Clock::now());
+          wire_->try_post(peer, {.kind = Mail::Kind::waiting, .call = now.call}, nullptr, 0, Clock::now() + kPostTime);
         }
         break;
       }

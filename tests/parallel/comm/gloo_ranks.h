@@ -19,6 +19,12 @@
 
 namespace tandem::test {
 
+inline void expect_no_errors(const std::vector<std::optional<CommError>>& errors) {
+  for (const auto& error : errors) {
+    EXPECT_FALSE(error) << error->what();
+  }
+}
+
 /// Runs body(rank) on one thread for each rank. Returns the CommError of each rank.
 inline std::vector<std::optional<CommError>> on_threads(int ranks, const std::function<void(int)>& body) {
   std::vector<std::optional<CommError>> errors(static_cast<std::size_t>(ranks));
