@@ -70,10 +70,4 @@ inline std::vector<std::optional<CommError>> in_group(int ranks,
                   [&](parallel::GlooOptions& options) { options.alarm = alarm; });
 }
 
-inline void expect_no_errors(const std::vector<std::optional<CommError>>& errors) {
-  for (const auto& error : errors) {
-    EXPECT_FALSE(error) << error->what();
-  }
-}
-
 }  // namespace tandem::test
