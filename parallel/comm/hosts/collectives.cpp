@@ -142,7 +142,7 @@ void HostsBackend::reduce(const Buffers& buffers, const CallInProgress& now) {
   if (bytes == 0 && !now.call.planned) {
     return;
   }
-  if (reduces_by_hosts(now.call)) {
+  if (now.call.kind == Kind::all_reduce && leaders_.size() < ranks_.size()) {
     return reduce_by_hosts(buffers, now);
   }
   reduce_among(ranks_, now.call, buffers, now);

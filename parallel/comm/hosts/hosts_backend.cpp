@@ -99,8 +99,7 @@ std::string HostsBackend::refusal(const Collective& call) const {
                                         : "Gloo exchanges tensors on the CPU only; move them there with .to(\"cpu\")";
 }
 
-void HostsBackend::exchange(const Collective& mine, std::span<Collective> all, const CallTime& call_time) {
-  const CallTime time = time_to_compare(mine, call_time);
+void HostsBackend::exchange(const Collective& mine, std::span<Collective> all, const CallTime& time) {
   const CallInProgress now{mine, time};
   wire_->check();
   messages_.note_call(mine);

@@ -89,12 +89,7 @@ class HostsBackend final : public Backend {
   void share_memory(const CallTime& time);
   void exchange_in_memory(std::span<Collective> all, const CallInProgress& now);
   void reduce_in_memory(const Buffers& buffers, const CallInProgress& now);
-  /// Whether the call is an all-reduce of several hosts, of which one has several ranks.
-  bool reduces_by_hosts(const Collective& call) const {
-    return call.kind == CollectiveKind::all_reduce && leaders_.size() > 1 && leaders_.size() < ranks_.size();
-  }
   void reduce_by_hosts(const Buffers& buffers, const CallInProgress& now);
-  CallTime time_to_compare(const Collective& call, const CallTime& time) const;
   /// `of_leader` has the deadline for the host's lowest rank.
   void look_after(const CallInProgress& now, const CallTime& of_leader, bool is_long);
 

@@ -20,18 +20,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kGlance(1);     // time to find a mail that has arrived
 constexpr std::chrono::milliseconds kPostTime(10);  // time to post a mail if the peer has read earlier ones
-constexpr std::chrono::milliseconds kLongestStep(250);
-
-// The steps of an all-reduce by hosts end at different times. First the comparison of calls gives up a rank, then the
-// ranks of a host give up a rank of theirs, then the leaders a leader, and last the other ranks their leader. So nobody
-// blames a rank that waits for another.
-enum class Step { comparison, within_host, among_hosts, result };
-
-CallTime time_of(Step step, CallTime call) {
-  const auto length = std::clamp<Clock::duration>((call.deadline - call.start) / 10, Clock::duration(0), kLongestStep);
-  call.deadline -= length * (static_cast<int>(Step::result) - static_cast<int>(step));
-  return call;
-}
+// The steps of reduce_by_hosts() have different deadlines: first the ranks of a host give up a rank of theirs, then the
+// leaders give up a leader, and last the other ranks their leader. So nobody blames a rank that waits for another.
+constexpr std::chrono::milliseconds kStep(250);
 
 }  // namespace
 
@@ -99,10 +90,6 @@ void HostsBackend::share_memory(const CallTime& time) {
   }
 }
 
-CallTime HostsBackend::time_to_compare(const Collective& call, const CallTime& time) const {
-  return reduces_by_hosts(call) ? time_of(Step::comparison, time) : time;
-}
-
 void HostsBackend::exchange_in_memory(std::span<Collective> all, const CallInProgress& now) {
   shared_->exchange(now.call, all, now.time, [&](bool is_long) { look_after(now, now.time, is_long); });
   note_calls(all);
@@ -126,7 +113,7 @@ void HostsBackend::reduce_in_memory(const Buffers& buffers, const CallInProgress
 void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress& now) {
   const Collective& call = now.call;
   if (call.planned) {
-    tell_all(nullptr, 0, {call, time_of(Step::comparison, now.time)}, [](int, const Mail&) {});
+    tell_all(nullptr, 0, now, [](int, const Mail&) {});
   }
   const bool widens = is_reduced_floating_point(call.dtype);
   Collective between = call;
@@ -141,14 +128,17 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
     values.in = values.out;
     convert(call.dtype, buffers.in, DType::f32, values.out, buffers.numel);
   }
-  const CallTime within_host = time_of(Step::within_host, now.time);
-  const CallTime among_hosts = time_of(Step::among_hosts, now.time);
+  const auto left = now.time.deadline - Clock::now();
+  const auto step = std::clamp<Clock::duration>(left / 10, Clock::duration(0), kStep);
+  CallTime among_hosts = now.time;
+  among_hosts.deadline -= step;
+  CallTime time = among_hosts;  // among the ranks of this host
+  time.deadline -= step;
   const bool leads = shared_ == nullptr || neighbours_.front() == rank();
   if (shared_ != nullptr) {
     shared_->all_reduce(
-        within, {.in = values.in, .out = leads ? values.out : nullptr, .numel = values.numel}, within_host,
-        [&](bool is_long) { look_after({call, within_host}, within_host, is_long); },
-        [](std::span<const Collective>) {});
+        within, {.in = values.in, .out = leads ? values.out : nullptr, .numel = values.numel}, time,
+        [&](bool is_long) { look_after({call, time}, time, is_long); }, [](std::span<const Collective>) {});
     values.in = values.out;
   }
   if (leads) {
@@ -158,8 +148,8 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
     convert(DType::f32, values.out, call.dtype, buffers.out, buffers.numel);
   }
   if (shared_ != nullptr) {
-    shared_->broadcast(buffers.out, bytes_of(call, buffers), within_host,
-                       [&](bool is_long) { look_after({call, within_host}, now.time, is_long); });
+    shared_->broadcast(buffers.out, bytes_of(call, buffers), time,
+                       [&](bool is_long) { look_after({call, time}, now.time, is_long); });
   }
 }
 
