@@ -5,6 +5,7 @@
 // RANK NANOSECONDS TEXT".
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -42,10 +43,15 @@ int tell(const CommError& error) {
   return 0;
 }
 
-// Reduces until rank 0 decides to stop.
+std::sig_atomic_t volatile stops = 0;
+
+// Reduces until rank 0 decides to stop. After SIGUSR1 a rank stops before its next call.
 void reduce_for(parallel::ProcessGroup& group, std::int64_t numel, std::chrono::milliseconds time) {
   const auto end = Clock::now() + time;
   for (bool last = false; !last;) {
+    if (stops != 0) {
+      std::raise(SIGSTOP);
+    }
     const Tensor tensor = ones({numel});
     const Tensor flag = full({1}, group.rank() == 0 && Clock::now() >= end ? 1.0 : 0.0);
     group.all_reduce(tensor);
@@ -114,6 +120,7 @@ void be_rank(int port, int rank, int size, std::string_view mode, const std::sha
 }  // namespace
 
 int main(int, char** arguments) {
+  std::signal(SIGUSR1, [](int) { stops = 1; });
   const auto alarm = std::make_shared<parallel::Alarm>();
   try {
     be_rank(std::atoi(arguments[1]), std::atoi(arguments[2]), std::atoi(arguments[3]), arguments[4], alarm);
