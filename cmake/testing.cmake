@@ -8,7 +8,8 @@ include(GoogleTest)
 # ON_GPU: a build with CUDA runs its tests once more as gpu/<test>, with their tensors on cuda:0.
 # ON_GLOO: a build with Gloo runs it once more as gloo/<name>, with ranks connected by Gloo, and as gloo-tcp/<name>, where
 # ranks share no memory.
-# LOCK: no other program with the same lock runs beside this one. Such programs mostly wait, and start first.
+# LOCK: no other program with the same lock runs beside this one. Such programs mostly wait, and start first. `processes`
+# is the lock of tests that start a launcher, `hosts` that of other tests whose ranks are processes or hosts.
 # Labels are the folders (`ctest -L core`) and LABELS; `threads` marks what the thread sanitizer should see. For each
 # label there is a target that builds its programs: tests_core, tests_threads.
 # Sources are compiled in batches of five: most of a test's compile time is templates that other tests use, too. So names
