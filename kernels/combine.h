@@ -28,7 +28,7 @@ struct Combine {
   void* const* out;
   int outs;
   std::int64_t count;
-  int divisor;  // of avg: `ins`, or more if an array is a sum itself
+  int divisor = 1;  // of avg: `ins`, or more if an array is a sum itself
 };
 void run(OnCpu, Context& context, const Combine& kernel);
 void run(OnCuda, Context& context, const Combine& kernel);

@@ -114,7 +114,6 @@ void GradScaler::step(Optimizer& optimizer) {
     return;
   }
   check_scaled("GradScaler::step");
-  const PhaseScope timed(Phase::optimizer, &optimizer);
   optimizer.prepare();
   optimizer.check_gradients("GradScaler::step", scale_.device());
   const bool unscaled = enter("GradScaler::step", optimizer, Stage::stepped) == Stage::unscaled;
@@ -122,6 +121,7 @@ void GradScaler::step(Optimizer& optimizer) {
     optimizer.find_inf(scale_, found_inf_, false);
   }
   optimizer.finish_grad_scale(unscaled);
+  const PhaseScope timed(Phase::optimizer, &optimizer);  // a step that was refused above is no step
   optimizer.update_all();
 }
 

@@ -29,7 +29,7 @@ const Binary kBinary[] = {
     {"div", [](const Tensor& a, const Tensor& b) { return a / b; }},
 };
 
-const std::pair<Shape, Shape> kShapes[] = {
+const std::pair<Shape, Shape> kShapePairs[] = {
     {{}, {}},      {{1}, {1}},          {{5}, {5}},          {{}, {3}},
     {{3}, {}},     {{1}, {4}},          {{4}, {1}},          {{2, 3}, {3}},
     {{3}, {2, 3}}, {{2, 3}, {1, 3}},    {{2, 1}, {2, 3}},    {{2, 1}, {1, 3}},
@@ -53,13 +53,13 @@ class GradcheckBroadcast : public ::testing::TestWithParam<Binary> {
 };
 
 TEST_P(GradcheckBroadcast, OfBoth) {
-  for (const auto& [left, right] : kShapes) {
+  for (const auto& [left, right] : kShapePairs) {
     check(leaf(left), leaf(right, 0.5, 2, 8));
   }
 }
 
 TEST_P(GradcheckBroadcast, OfOneAlone) {
-  for (const auto& [left, right] : kShapes) {
+  for (const auto& [left, right] : kShapePairs) {
     check(leaf(left), test::values(right, 0.5, 2, 8));
     check(test::values(left), leaf(right, 0.5, 2, 8));
   }

@@ -27,7 +27,7 @@ std::vector<Values> values_of(const std::vector<Tensor>& tensors) {
   return all;
 }
 
-struct Training {
+struct AveragedTraining {
   nn::Sequential model{nn::Linear(3, 4), nn::Linear(4, 2)};
   optim::SGD sgd{model.parameters(), {.lr = 0.1}};
 
@@ -41,7 +41,7 @@ struct Training {
 
 TEST(EMA, IsTheMovingAverageOfTheParameters) {
   manual_seed(3);
-  Training run;
+  AveragedTraining run;
   run.model.to(DType::f64);
   EMA ema(run.model.parameters(), {.decay = 0.75});
   EXPECT_EQ(values_of(ema.averages()), values_of(run.model.parameters()));
@@ -65,7 +65,7 @@ TEST(EMA, IsTheMovingAverageOfTheParameters) {
 }
 
 TEST(EMA, ScopeGivesTheModelTheAveragesAndTakesThemBack) {
-  Training run;
+  AveragedTraining run;
   EMA ema(run.model.parameters(), {.decay = 0.5});
   for (int step = 0; step < 3; ++step) {
     run.step();
@@ -90,7 +90,7 @@ TEST(EMA, ScopeGivesTheModelTheAveragesAndTakesThemBack) {
 }
 
 TEST(EMA, FollowsTheModelToAnotherDeviceAndDType) {
-  Training run;
+  AveragedTraining run;
   EMA ema(run.model.parameters(), {.decay = 0.5});
   ema.update();
   const auto before = values_of(ema.averages());
@@ -106,7 +106,7 @@ TEST(EMA, FollowsTheModelToAnotherDeviceAndDType) {
 
 TEST(EMA, StateGoesOnToTheBit) {
   manual_seed(4);
-  Training run;
+  AveragedTraining run;
   EMA ema(run.model.parameters(), {.decay = 0.9});
   for (int step = 0; step < 4; ++step) {
     run.step();

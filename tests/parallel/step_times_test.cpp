@@ -124,6 +124,18 @@ TEST(StepTimes, CountsWhileItExists) {
   EXPECT_EQ(sum(all(outer)), 0);
 }
 
+TEST(StepTimes, AStepThatAScalerRefusesIsNotCounted) {
+  const nn::Linear model(2, 2);
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  optim::GradScaler scaler;
+  const StepTimes times;
+  scaler.scale(model(ones({4, 2})).sum()).backward();
+  scaler.step(sgd);
+  EXPECT_EQ(times.steps(), 1);
+  EXPECT_THROW(scaler.step(sgd), ConfigError) << "there was no update()";
+  EXPECT_EQ(times.steps(), 1);
+}
+
 TEST(StepTimes, APhaseWithinAnotherIsNoPartOfIt) {
   const StepTimes times;
   {

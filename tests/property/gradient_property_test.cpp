@@ -29,16 +29,15 @@ using test::pick_sizes;
 using test::places_of;
 using test::require_equal;
 using test::Sample;
+using test::to_shape;
 using test::Values;
 using test::view_of;
 using enum DType;
 
-using Step = std::function<Tensor(const Tensor& x, const Tensor& y)>;
-
-Shape to_shape(const std::vector<int>& dims) { return Shape(std::vector<std::int64_t>(dims.begin(), dims.end())); }
+using SmoothStep = std::function<Tensor(const Tensor& x, const Tensor& y)>;
 
 // Smooth functions of the previous result and a second input, with results of about 1. Their parameters are drawn here.
-Step pick_step(int ndim) {
+SmoothStep pick_step(int ndim) {
   const auto dim = static_cast<int>(ndim > 0 ? pick(0, ndim - 1) : 0);
   const std::int64_t which = pick(0, ndim > 0 ? 15 : 7);
   switch (which) {
@@ -83,14 +82,14 @@ TEST(GradientProperty, CompositionsEqualCentralDifferences) {
     const Index sizes = pick_small_sizes();
     const Sample x = pick_sample(sizes, f64, Values::any, false);
     const Sample y = pick_sample(pick_broadcast(sizes), f64, Values::any, false);
-    std::vector<Step> steps;
+    std::vector<SmoothStep> steps;
     for (std::int64_t count = pick(1, 4); count > 0; --count) {
       steps.push_back(pick_step(static_cast<int>(sizes.size())));
     }
     const auto composed = [x_layout = x.layout, y_layout = y.layout, steps](const std::vector<Tensor>& leaves) {
       Tensor value = view_of(leaves[0], x_layout);
       const Tensor other = view_of(leaves[1], y_layout).expand(value.shape());
-      for (const Step& step : steps) {
+      for (const SmoothStep& step : steps) {
         value = step(value, other);
       }
       return value;

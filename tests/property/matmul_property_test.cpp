@@ -18,6 +18,7 @@ using test::check_property;
 using test::Grid;
 using test::grid_of;
 using test::Index;
+using test::kFloating;
 using test::once_in;
 using test::pick;
 using test::pick_broadcast;
@@ -27,8 +28,6 @@ using test::require_equal;
 using test::Sample;
 using test::Values;
 using enum DType;
-
-const std::vector<DType> kFloating{f64, f32, bf16, f16};
 
 std::int64_t pick_size() { return once_in(12) ? pick(8, 40) : once_in(20) ? 0 : pick(1, 7); }
 

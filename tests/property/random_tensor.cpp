@@ -175,6 +175,7 @@ Sample pick_sample(const Index& sizes, DType dtype, Values values, bool may_expa
 DType pick_dtype(const std::vector<DType>& dtypes) { return one_of(dtypes); }
 
 Shape to_shape(const Index& sizes) { return Shape(sizes); }
+Shape to_shape(const std::vector<int>& dims) { return Shape(Index(dims.begin(), dims.end())); }
 
 Index broadcast(const Index& a, const Index& b) {
   Index result = a.size() >= b.size() ? a : b;

@@ -81,6 +81,7 @@ struct Sample {
   Grid grid;      // the values of the view
 };
 
+inline const std::vector<DType> kFloating{DType::f64, DType::f32, DType::bf16, DType::f16};
 inline const std::vector<DType> kNumbers{DType::f64, DType::f32, DType::bf16, DType::f16,
                                          DType::i64, DType::i32, DType::u8};
 inline const std::vector<DType> kAll{DType::f64, DType::f32, DType::bf16, DType::f16,
@@ -103,6 +104,7 @@ Sample pick_sample(const Index& sizes, DType dtype, Values values = Values::any,
 DType pick_dtype(const std::vector<DType>& dtypes);
 
 Shape to_shape(const Index& sizes);
+Shape to_shape(const std::vector<int>& dims);
 Index broadcast(const Index& a, const Index& b);
 
 /// Fails the property unless `got` has the grid's sizes and values: max|a-b| <= tolerance * max|b|, or equality for

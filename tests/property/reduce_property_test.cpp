@@ -20,6 +20,7 @@ using test::for_each_index;
 using test::Grid;
 using test::grid_of;
 using test::Index;
+using test::kFloating;
 using test::kNumbers;
 using test::once_in;
 using test::one_of;
@@ -30,10 +31,9 @@ using test::pick_sample;
 using test::pick_sizes;
 using test::require_equal;
 using test::Sample;
+using test::to_shape;
 using test::Values;
 using enum DType;
-
-const std::vector<DType> kFloating{f64, f32, bf16, f16};
 
 // Some dimensions in any order, some of them counted from the end. An empty list means all dimensions.
 std::vector<int> pick_dims(int ndim) {
@@ -44,8 +44,6 @@ std::vector<int> pick_dims(int ndim) {
   }
   return dims;
 }
-
-Shape to_shape(const std::vector<int>& dims) { return Shape(std::vector<std::int64_t>(dims.begin(), dims.end())); }
 
 // The input of the naive reductions: for each result, its elements in row-major order.
 struct Groups {
