@@ -34,6 +34,7 @@ class OutputNode final : public autograd::Node {
       }
       return;
     }
+    reducer->check_pass(*this, synced_);
     try {
       reducer->begin_pass(*this, synced_, samples_);
     } catch (const std::exception& error) {

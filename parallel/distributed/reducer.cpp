@@ -87,12 +87,15 @@ void Reducer::refuse_pass(const std::exception& failure, bool synced) const {
   }
 }
 
-void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
+void Reducer::check_pass(const autograd::Node& node, bool synced) const {
   if (synced) {
     link_.check_open();
   }
+  exchange_.refuse_within_hook(node.pass.load(std::memory_order_relaxed));
+}
+
+void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
   const void* id = node.pass.load(std::memory_order_relaxed);
-  exchange_.refuse_within_hook(id);
   check<CaptureError>(tandem::detail::step_recorder() == nullptr,
                       "DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring "
                       "gradients unseen");

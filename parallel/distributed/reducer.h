@@ -66,7 +66,9 @@ class Reducer final : public autograd::LeafObserver,
   /// samples whose gradients no_sync() left here.
   void shadow();
 
-  /// A pass begins, and `node`, an output of the module, is part of it.
+  /// Throws if no pass with `node`, an output of the module, may begin now. The group stays as it is.
+  void check_pass(const autograd::Node& node, bool synced) const;
+  /// A pass begins, and `node` is part of it. Call check_pass() first.
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
   /// A pass cannot begin on this rank, or has failed. The others would wait for its gradients, or take the next pass
   /// for this one: ends the group if the pass is one of all ranks (`synced`).

@@ -116,6 +116,23 @@ TEST(DdpErrors, ACommHookThatRunsABackwardPass) {
   }
 }
 
+TEST(DdpErrors, ACommHookThatCatchesTheRefusalOfABackwardPassKeepsItsGroup) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    TwoHeads model;
+    DistributedDataParallel<TwoHeads> ddp(model, {.find_unused_parameters = true});
+    ddp.register_comm_hook([&](ProcessGroup& own, const parallel::GradBucket& bucket) -> std::function<void()> {
+      const GradModeScope recording(true);
+      const Tensor inner = ddp(ones({1, 2})).second.sum();
+      EXPECT_THROW(inner.backward(), AutogradError);
+      own.all_reduce(bucket.gradients, parallel::ReduceOp::avg);
+      return {};
+    });
+    ddp(ones({3, 2})).first.sum().backward();
+    group.barrier();
+    EXPECT_TRUE(model.left.weight.grad().defined());
+  });
+}
+
 // The gradients of the captured step would stay local to this rank.
 TEST(DdpErrors, AStepThatWasCapturedBeforeItsModuleWasWrapped) {
   as_ranks(2, [](ProcessGroup&) {
