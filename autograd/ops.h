@@ -124,7 +124,6 @@ TANDEM_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return a.matmul(b); }
 inline Tensor cumsum(const Tensor& x, std::int64_t dim) { return x.cumsum(dim); }
-inline Tensor tril(const Tensor& x, std::int64_t diagonal = 0) { return x.tril(diagonal); }
 inline Tensor softmax(const Tensor& x, int dim) { return x.softmax(dim); }
 inline Tensor log_softmax(const Tensor& x, int dim) { return x.log_softmax(dim); }
 

@@ -5,7 +5,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/nn/module.h>
 
-// Layers without parameters: activations, Dropout, CausalMask, Flatten, Identity.
+// Layers without parameters: activations, Dropout, Flatten, Identity.
 
 namespace tandem::inline v0::nn {
 
@@ -106,12 +106,6 @@ class TANDEM_API Dropout : public Module<Dropout> {
 
  private:
   double p_;
-};
-
-/// Scores [..., queries, keys], with 0 in place of those of keys that come after the query: tril().
-class CausalMask : public Module<CausalMask> {
- public:
-  Tensor forward(const Tensor& scores) const { return tril(scores); }
 };
 
 /// Merges dimensions start_dim to end_dim (inclusive) into one: [batch, 1, 28, 28] becomes [batch, 784].

@@ -345,9 +345,6 @@ class TANDEM_API Tensor {
   }
   /// Cumulative sums along a dimension; i64 for integers and bool.
   Tensor cumsum(std::int64_t dim) const;
-  /// The lower triangle of the last two dimensions: elements [..., i, j] with j - i <= diagonal, 0 elsewhere. Throws
-  /// ShapeError for fewer than 2 dimensions.
-  Tensor tril(std::int64_t diagonal = 0) const;
   /// i64 position of the first maximum or minimum, over everything or along a dimension.
   Tensor argmax(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
   Tensor argmin(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;

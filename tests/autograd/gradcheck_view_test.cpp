@@ -8,7 +8,6 @@
 
 #include "leaves.h"
 #include "support/gpu.h"
-#include "support/message.h"
 
 // Views, selections and joins.
 
@@ -70,16 +69,6 @@ TEST(GradcheckView, TransposeAndPermute) {
   check_view({2, 3, 4}, [](const Tensor& x) { return x.permute({2, 0, 1}); });
   check_view({2, 3, 4}, [](const Tensor& x) { return x.permute({-1, 1, -3}); });
   check_view({0, 3}, [](const Tensor& x) { return x.permute({1, 0}); });
-}
-
-TEST(GradcheckView, Tril) {
-  for (const std::int64_t diagonal : {-9, -1, 0, 1, 9}) {
-    check_view({3, 4}, [&](const Tensor& x) { return x.tril(diagonal); });
-    check_view({2, 4, 3}, [&](const Tensor& x) { return x.tril(diagonal); });
-  }
-  check_view({1, 1}, [](const Tensor& x) { return tril(x); });
-  check_view({0, 3}, [](const Tensor& x) { return tril(x); });
-  EXPECT_EQ(test::message_of<ShapeError>([] { tril(leaf({2})); }), "tril: needs at least 2 dimensions, got [2]");
 }
 
 TEST(GradcheckView, SliceNarrowSelect) {

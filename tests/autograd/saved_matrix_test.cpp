@@ -99,7 +99,6 @@ const Op kOps[] = {
     {"bmm", {{2, 2, 3}, {2, 3, 1}}, [](const auto& in) { return matmul(in[0], in[1]); }},
     // These ops save nothing, so no change may cause an error in backward.
     {"cumsum", {{3, 3}}, [](const auto& in) { return in[0].cumsum(1); }, false},
-    {"tril", {{3, 3}}, [](const auto& in) { return tril(in[0]); }, false},
     {"mean", {{3, 3}}, [](const auto& in) { return in[0].mean({0}); }, false},
     {"select", {{3, 3}}, [](const auto& in) { return in[0].select(1, 2).clone(); }, false},
     {"scalar_sub", {{3, 3}}, [](const auto& in) { return 3 - in[0]; }, false},

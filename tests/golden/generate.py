@@ -234,9 +234,6 @@ def view():
         ("flatten", [2, 3, 4], {"start_dim": 0, "end_dim": -1}),
         ("flatten", [2, 3, 4], {"start_dim": 1, "end_dim": -1}),
         ("flatten", [2, 3, 2, 2], {"start_dim": 1, "end_dim": 2}), ("flatten", [], {"start_dim": 0, "end_dim": -1}),
-        ("tril", [3, 4], {"diagonal": 0}), ("tril", [4, 3], {"diagonal": 1}), ("tril", [2, 3, 3], {"diagonal": -1}),
-        ("tril", [3, 3], {"diagonal": -9}), ("tril", [3, 3], {"diagonal": 9}), ("tril", [1, 1], {"diagonal": 0}),
-        ("tril", [0, 3], {"diagonal": 0}),
     ]
     for op, shape, attrs in one:
         name = f"{op} {label(shape)} {' '.join(f'{k}={v}' for k, v in attrs.items())}"
@@ -244,7 +241,7 @@ def view():
     for op, attrs in [("reshape", {"shape": [4, 6]}), ("flatten", {"start_dim": 0, "end_dim": 1}),
                       ("transpose", {"dim0": 0, "dim1": 2}), ("permute", {"order": [1, 2, 0]}),
                       ("slice", {"dim": 1, "start": 0, "end": 4, "step": 3}),
-                      ("select", {"dim": 0, "index": 1}), ("tril", {"diagonal": 1})]:
+                      ("select", {"dim": 0, "index": 1})]:
         name = f"{op} of permuted"
         family.add(name, op, [family.draw(name).normal([3, 4, 2], permute=[2, 1, 0])], **attrs)
 

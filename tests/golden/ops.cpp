@@ -194,7 +194,6 @@ const std::map<std::string, Op>& ops() {
       {"log_softmax", along_dim(&Tensor::log_softmax)},
       {"sum", over_dims(&Tensor::sum, &Tensor::sum)},
       {"cumsum", [](const json& attrs, const Tensors& x) { return x[0].cumsum(attrs.at("dim")); }},
-      {"tril", [](const json& attrs, const Tensors& x) { return x[0].tril(attrs.at("diagonal")); }},
       {"mean", over_dims(&Tensor::mean, &Tensor::mean)},
       {"max", extreme(&Tensor::max, &Tensor::max<int>)},
       {"min", extreme(&Tensor::min, &Tensor::min<int>)},

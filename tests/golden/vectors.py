@@ -228,7 +228,7 @@ for two in "logical_and logical_or logical_xor".split():
     OPS[two] = lambda attrs, a, b, fn=getattr(torch, two): fn(a, b)
 for plain in ("neg exp log sqrt abs pow relu softmax log_softmax reshape transpose permute narrow select expand "
               "unsqueeze flatten expm1 log1p cumsum rsqrt sin cos sign floor ceil round tanh sigmoid clamp "
-              "logical_not isnan any all nonzero clone tril").split():
+              "logical_not isnan any all nonzero clone").split():
     OPS[plain] = method(plain)
 
 

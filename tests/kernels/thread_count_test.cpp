@@ -24,7 +24,6 @@
 #include <tandem/kernels/reduce.h>
 #include <tandem/kernels/scan.h>
 #include <tandem/kernels/softmax.h>
-#include <tandem/kernels/tril.h>
 
 #include "kernels/arrays.h"
 #include "support/thread_count.h"
@@ -417,13 +416,6 @@ void add_cases(std::vector<Case>& cases, const std::string& type) {
     std::vector<T> out(in.size());
     launch(test::cpu(),
            CumSum{.dtype = dtype_of<T>, .outer = 500, .size = 10, .inner = 100, .in = in.data(), .out = out.data()});
-    return bytes_of(out);
-  });
-  add("tril", [] {
-    const auto in = values<T>(500'000, 1);
-    std::vector<T> out(in.size());
-    launch(test::cpu(),
-           Tril{.dtype = dtype_of<T>, .outer = 5, .rows = 1000, .columns = 100, .in = in.data(), .out = out.data()});
     return bytes_of(out);
   });
   add("softmax", [] { return softmax<T>(false); });

@@ -66,7 +66,6 @@ TEST(Activations, ReadAsPyTorchs) {
   EXPECT_EQ(text(nn::LogSoftmax(1)), "LogSoftmax(dim=1)");
   EXPECT_EQ(text(nn::Flatten()), "Flatten(start_dim=1, end_dim=-1)");
   EXPECT_EQ(text(nn::Identity()), "Identity()");
-  EXPECT_EQ(text(nn::CausalMask()), "CausalMask()");
 }
 
 TEST(Activations, RefuseWhatTheyCannotDo) {
@@ -85,12 +84,6 @@ TEST(Softmax, SumsToOneAlongItsDimension) {
     EXPECT_EQ(nn::LogSoftmax(dim)(x).to_vector<double>(), log_softmax(x, dim).to_vector<double>());
   }
   EXPECT_THROW(nn::Softmax(3)(x), ShapeError);
-}
-
-TEST(CausalMask, HidesWhatComesLater) {
-  EXPECT_EQ(nn::CausalMask()(ones({2, 2, 3})).to_vector<double>(), (Values{1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0}));
-  EXPECT_EQ(message_of<ShapeError>([] { nn::CausalMask()(ones({3})); }),
-            "CausalMask: tril: needs at least 2 dimensions, got [3]");
 }
 
 TEST(Flatten, MakesOneDimensionOfSeveral) {
