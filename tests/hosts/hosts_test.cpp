@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -74,28 +75,32 @@ class Hosts : public testing::Test {
   int ranks_ = 0;
 };
 
-// A ring sends and receives 2 (n - 1) / n of the bytes on every link.
-void expect_line_rate(int hosts, const std::string& said, const std::string& story) {
-  ASSERT_TRUE(said.starts_with("seconds ")) << story;
-  const double seconds = std::stod(said.substr(8));
-  const double share = kBytes * 2 * (hosts - 1) / hosts / kLineRate / seconds;
-  fmt::print("{} hosts: {:.1f} ms, {:.1f} % of the line rate\n", hosts, 1e3 * seconds, 100 * share);
-  EXPECT_GT(share, 0.5) << story;  // the parts travel at the same time; a busy machine cannot show the exact speed
-  EXPECT_LT(share, 1.02) << "faster than the link: it does not limit\n" << story;
+// A ring sends and receives 2 (n - 1) / n of the bytes on every link. The time is only printed: it depends on what else
+// the machine does.
+void expect_bytes_of_a_ring(int hosts, const std::string& said, const std::string& story) {
+  double seconds = 0;
+  double sent = 0;
+  ASSERT_EQ(std::sscanf(said.c_str(), "seconds %lf sent %lf", &seconds, &sent), 2) << story;
+  const double bytes = kBytes * 2 * (hosts - 1) / hosts;
+  fmt::print("{} hosts: {:.1f} ms, {:.1f} % of the line rate\n", hosts, 1e3 * seconds,
+             100 * bytes / kLineRate / seconds);
+  EXPECT_LT(bytes / kLineRate / seconds, 1.02) << "faster than the link: it does not limit\n" << story;
+  EXPECT_GT(sent, 0.98 * bytes) << story;
+  EXPECT_LT(sent, 1.15 * bytes) << story;  // with headers and what is sent twice
 }
 
 TEST_F(Hosts, TwoUseTheLink) {
   if (!run(2, "none", {"rate", "7"})) {
     GTEST_SKIP() << outcome_.err;
   }
-  expect_line_rate(2, of_rank(0), story());
+  expect_bytes_of_a_ring(2, of_rank(0), story());
 }
 
 TEST_F(Hosts, ThreeUseTheLinks) {
   if (!run(3, "none", {"rate", "7"})) {
     GTEST_SKIP() << outcome_.err;
   }
-  expect_line_rate(3, of_rank(0), story());
+  expect_bytes_of_a_ring(3, of_rank(0), story());
 }
 
 // The ranks of a host reduce in shared memory, so the link carries what it carries for one rank on each host.
@@ -103,7 +108,7 @@ TEST_F(Hosts, TwoOfTwoRanksUseTheLinkAsTwoOfOneRank) {
   if (!run(2, "none", {"rate", "7"}, 2)) {
     GTEST_SKIP() << outcome_.err;
   }
-  expect_line_rate(2, of_rank(0), story());
+  expect_bytes_of_a_ring(2, of_rank(0), story());
 }
 
 TEST_F(Hosts, AllRanksBehindACutLinkEndInTheLimit) {

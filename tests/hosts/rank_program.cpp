@@ -2,13 +2,16 @@
 //
 // The rank prints "joined" on stderr once it is in the group.
 //
-//     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 prints "seconds <median>"
+//     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 prints "seconds <median> sent <bytes>", what its
+//     host
+//                                    sent in an all-reduce
 //     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for SECONDS; a rank silent for LIMIT seconds is lost. Prints
 //                                    "done <rounds>", or "error <ns since the epoch> <fault> <rank> <text>"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -23,20 +26,32 @@ namespace {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// The bytes that this host has sent so far.
+double bytes_sent() {
+  double bytes = 0;
+  std::ifstream("/sys/class/net/eth0/statistics/tx_bytes") >> bytes;
+  return bytes;
+}
+
 void measure(parallel::ProcessGroup& group, int rounds) {
   const Tensor x = ones({25 << 18});
   std::vector<double> seconds;
+  double sent_before = 0;
   for (int round = -1; round < rounds; ++round) {
     group.barrier();
+    if (round == 0) {
+      sent_before = bytes_sent();
+    }
     const Clock::time_point start = Clock::now();
     group.all_reduce(x, parallel::ReduceOp::avg);
     if (round >= 0) {
       seconds.push_back(seconds_since(start));
     }
   }
+  const double sent = (bytes_sent() - sent_before) / rounds;
   std::sort(seconds.begin(), seconds.end());
   if (group.rank() == 0) {
-    fmt::print("seconds {:.6f}\n", seconds[seconds.size() / 2]);
+    fmt::print("seconds {:.6f} sent {:.0f}\n", seconds[seconds.size() / 2], sent);
   }
 }
 
