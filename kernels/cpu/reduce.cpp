@@ -146,7 +146,7 @@ void sum(Context& context, const Reduce& kernel) {
     const auto total = cpu::join_chunks(
         context.scratch, length, kSumChunk, typename S::Total(0),
         [&](std::int64_t begin, std::int64_t end) { return sum_range<S>(kernel, kernel.in.as<const T>(), begin, end); },
-        wrapping_add<typename S::Total>);
+        [](typename S::Total a, typename S::Total b) { return wrapping_add(a, b); });
     return store<S>(kernel, kernel.out.as<typename S::Out>(), total);
   }
   const std::int64_t grain = 1 + kSumChunk / (length + 16);
