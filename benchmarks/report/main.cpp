@@ -209,7 +209,8 @@ std::vector<tandem::telemetry::Panel> panels(const Results& results) {
     panel.y_label = "times the floor";
     panel.log_y = true;
     const auto group = static_cast<double>(panel.categories.size());
-    panel.categories.push_back(row.name);
+    std::string name = row.name;
+    panel.categories.push_back(name.replace(name.find(' '), 1, ", "));  // the widths of the model on their own line
     for (const Column& column : row.columns) {
       if (column.ratios.empty()) continue;
       auto curve = std::ranges::find(panel.curves, column.name, &tandem::telemetry::Curve::name);
