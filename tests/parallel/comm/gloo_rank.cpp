@@ -105,7 +105,7 @@ void be_rank(int port, int rank, int size, std::string_view mode, const std::sha
            .alarm = alarm,
            .setup_timeout = 60s,
            .greeting_timeout = 10s}),
-      {.timeout = mode == "hosts-late" ? 1s : 20s});
+      {.timeout = mode == "hosts-late" ? 5s : 20s});
   std::printf("connected\n");
   std::fflush(stdout);
   if (mode.starts_with("train ")) {
