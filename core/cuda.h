@@ -30,6 +30,10 @@ struct DeviceProperties {
 /// The properties of GPU `index`. Throws DeviceError unless 0 <= index < device_count().
 TANDEM_API DeviceProperties device_properties(int index);
 
+/// Whether GPU `index` can reach the memory of GPU `peer`, as by NVLink. Tensors then move between the two directly;
+/// otherwise their copies go through the host's memory. Throws DeviceError unless both are less than device_count().
+TANDEM_API bool can_device_access_peer(int index, int peer);
+
 /// Says why device_count() is 0: the build has no CUDA, CUDA sees no GPU, or the process was forked after its first use
 /// of CUDA.
 TANDEM_API const char* why_unavailable() noexcept;

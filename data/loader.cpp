@@ -45,7 +45,7 @@ std::uint64_t draw_seed() {
 
 // One stream for all loaders, because GPU memory is cached per stream.
 cuda::Stream copy_stream_of(Device device) {
-  static constinit cuda::PerGpu<cuda::Stream> streams;
+  static constinit cuda::PerGpu<cuda::Stream, cuda::LockPlace::library_made> streams;
   return streams.get(device.index, [&] { return std::make_unique<cuda::Stream>(device); });
 }
 

@@ -93,7 +93,7 @@ void transfer(const View& out, const View& in, bool wait = true) {
                                  .out = out.data(),
                                  .in = in.data(),
                                  .bytes = out.numel() * static_cast<std::int64_t>(item_size(out.dtype)),
-                                 .wait = wait && (on_gpu(in) || is_pinned(in.data()))};
+                                 .wait = wait};
   if (kernel.bytes > 0) {
     kernels::launch(context_of(on_gpu(out) ? out : in), kernel);
   }

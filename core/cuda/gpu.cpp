@@ -34,11 +34,15 @@ int count_devices() {
   return std::min(count, kMostGpus);
 }
 
-cudaDeviceProp properties_of(int index, const char* asked) {
+void require_index(int index, const char* asked) {
   const int count = device_count();
   check<DeviceError>(count > 0, "cuda::{}({}): {}", asked, index, why_unavailable());
   check<DeviceError>(index >= 0 && index < count, "cuda::{}({}): there are {} GPUs, cuda:0 to cuda:{}", asked, index,
                      count, count - 1);
+}
+
+cudaDeviceProp properties_of(int index, const char* asked) {
+  require_index(index, asked);
   cudaDeviceProp properties;
   require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
   return properties;
@@ -60,6 +64,14 @@ DeviceProperties device_properties(int index) {
           .multi_processor_count = properties.multiProcessorCount};
 }
 
+bool can_device_access_peer(int index, int peer) {
+  require_index(index, "can_device_access_peer");
+  require_index(peer, "can_device_access_peer");
+  int can = 0;
+  require(cudaDeviceCanAccessPeer(&can, index, peer), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
 const char* why_unavailable() noexcept {
   return is_child
              ? "CUDA was initialised before fork(), and does not work in the child: fork before the first use of a "
@@ -69,7 +81,7 @@ const char* why_unavailable() noexcept {
 
 namespace {
 
-constinit PerGpu<const Gpu> gpus;
+constinit PerGpu<const Gpu, LockPlace::gpu_made> gpus;
 
 int attribute(cudaDeviceAttr which, int index) {
   int value = 0;
@@ -105,8 +117,8 @@ const Stream& current_stream_of(const Gpu& gpu) noexcept {
   return gpu.stream;
 }
 
-std::mutex& capture_mutex() noexcept {
-  static constinit std::mutex mutex;
+CaptureMutex& capture_mutex() noexcept {
+  static constinit CaptureMutex mutex;
   return mutex;
 }
 
@@ -128,7 +140,7 @@ const char* name_in_notes(const char* op) {
   }
   std::string name = core::message_prefix(op);
   name.resize(name.size() - 2);  // removes the trailing ": "
-  static auto& mutex = *new core::ForkSafeMutex;
+  static auto& mutex = *new OrderedMutex<LockPlace::memory, core::ForkSafeMutex>;
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
   return names.insert(std::move(name)).first->c_str();
@@ -142,7 +154,7 @@ void throw_fault(Fault& fault, int device) {
   }
   core::BadValue found;
   {
-    static std::mutex mutex;
+    static constinit OrderedMutex<LockPlace::memory> mutex;
     const std::lock_guard lock(mutex);
     if (std::atomic_ref(fault.ready).load(std::memory_order_acquire) == 0) {
       return;  // another thread has taken the note and throws it

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include <tandem/core/bad_value.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda_stream.h>
 
 // Internal: the process-wide state of each GPU, and how its kernels report a value that no op can use. An op on a CPU
@@ -50,7 +50,8 @@ inline CUstream_st* current_handle(const Gpu& gpu) noexcept { return current_str
 
 /// Held by a thread that captures a stream and by a thread that queries all streams of a GPU: the query would break off
 /// the capture.
-TANDEM_API std::mutex& capture_mutex() noexcept;
+using CaptureMutex = OrderedMutex<LockPlace::capture>;
+TANDEM_API CaptureMutex& capture_mutex() noexcept;
 
 /// Releases cached memory of a GPU when a kernel needs scratch memory. The layer that caches memory sets the function.
 using ReleaseCache = void (*)(int gpu);

@@ -16,6 +16,9 @@ std::string device_name(int index) { fail<DeviceError>("cuda::device_name({}): {
 DeviceProperties device_properties(int index) {
   fail<DeviceError>("cuda::device_properties({}): {}", index, why_unavailable());
 }
+bool can_device_access_peer(int index, int peer) {
+  fail<DeviceError>("cuda::can_device_access_peer({}, {}): {}", index, peer, why_unavailable());
+}
 const char* why_unavailable() noexcept {
   return "this build of tandem has no CUDA (it was configured with TANDEM_CUDA=OFF, or found no toolkit)";
 }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include <tandem/core/cuda/ordered_mutex.h>
+
 // Internal: one object per GPU.
 
 namespace tandem::inline v0::cuda {
@@ -14,8 +16,8 @@ namespace tandem::inline v0::cuda {
 inline constexpr int kMostGpus = 64;
 
 /// A T for each GPU, made at first use and kept until the process ends, because threads and static tensors may need it
-/// until then. For static storage.
-template <class T>
+/// until then. For static storage. kPlace is that of the mutex under which a T is made.
+template <class T, LockPlace kPlace>
 class PerGpu {
  public:
   /// The object of a GPU, or null before get() has made it.
@@ -38,7 +40,7 @@ class PerGpu {
   }
 
  private:
-  std::mutex mutex_;
+  OrderedMutex<kPlace> mutex_;
   std::array<std::atomic<T*>, kMostGpus> all_{};
 };
 

@@ -13,6 +13,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda/gpu.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -39,12 +40,30 @@ bool is_sticky(cudaError_t status) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorNvlinkUncorrectable:
     case cudaErrorECCUncorrectable: return true;
-    default: return false;
+    default: break;
   }
+  // Toolkits before 12.8 do not name these.
+  constexpr int kContained = 226;
+  constexpr int kTensorMemoryLeak = 721;
+  return status == kContained || status == kTensorMemoryLeak;
 }
 
 }  // namespace
+
+OutsideOfCapture::OutsideOfCapture() {
+  require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+}
+OutsideOfCapture::~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+void make_room(int gpu) {
+  cudaGetLastError();  // the failure is being dealt with
+  const OutsideOfCapture outside;
+  release_cache(gpu);
+}
 
 void note_launch(const char* name) noexcept {
   launches.names[launches.count % kRemembered] = name;
@@ -60,6 +79,13 @@ std::string last_launches() {
   return text.empty() ? "none" : text;
 }
 
+void fail_without_room(std::string_view failure) {
+  fail<OutOfMemory>(
+      "{}, for memory that is not a tensor's: the code of kernels, a graph, a library or page-locked memory. Take a "
+      "smaller batch; other programs on this GPU are listed by nvidia-smi",
+      failure);
+}
+
 void throw_status(cudaError_t status, const char* call) {
   cudaGetLastError();  // clears the error; otherwise a later, unrelated check would report it
   check<DeviceError>(device_count() > 0, "CUDA: {} ({}), from {}: {}", cudaGetErrorString(status),
@@ -70,6 +96,10 @@ void throw_status(cudaError_t status, const char* call) {
         "can use the GPU no more: end it, and run it again with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer to "
         "see which",
         cudaGetErrorString(status), cudaGetErrorName(status), call, last_launches());
+  }
+  if (status == cudaErrorMemoryAllocation) {
+    fail_without_room(
+        fmt::format("CUDA: {} ({}), from {}", cudaGetErrorString(status), cudaGetErrorName(status), call));
   }
   if (status == cudaErrorNoKernelImageForDevice) {
     fail<DeviceError>(

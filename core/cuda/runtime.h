@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -15,8 +16,8 @@
 
 namespace tandem::inline v0::cuda {
 
-/// Throws DeviceError with CUDA's name and text for `status`, and with `call`. For an error caused by a kernel, the
-/// text also lists the last launches of this thread.
+/// Throws DeviceError with CUDA's name and text for `status`, and with `call`; OutOfMemory if CUDA found no memory. For
+/// an error caused by a kernel, the text also lists the last launches of this thread.
 [[noreturn]] TANDEM_API void throw_status(cudaError_t status, const char* call);
 
 /// Throws unless `status` is success: require(cudaEventRecord(...), "cudaEventRecord").
@@ -25,6 +26,41 @@ inline void require(cudaError_t status, const char* call) {
     throw_status(status, call);
   }
 }
+
+/// While this lives, its thread may make calls that would otherwise break off a capture of its own, such as allocations
+/// on streams that are not captured.
+class TANDEM_API OutsideOfCapture {
+ public:
+  [[nodiscard]] OutsideOfCapture();
+  ~OutsideOfCapture();
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Releases the cached memory of a GPU for a call that found none. CUDA takes memory of its own when it loads a
+/// kernel's code, makes a graph or opens a library, and does not know of our cache.
+TANDEM_API void make_room(int gpu);
+
+/// Returns the status of `call()`. A call that found no memory on the GPU is made once more after make_room().
+template <class Call, class FoundNone>
+auto with_room(int gpu, Call&& call, FoundNone&& found_none) {
+  const auto status = call();
+  if (!found_none(status)) [[likely]] {
+    return status;
+  }
+  make_room(gpu);
+  return call();
+}
+/// Throws unless `call()` returns success, like require(), with_room().
+template <class Call>
+void require_room(int gpu, const char* name, Call&& call) {
+  require(with_room(gpu, call, [](cudaError_t status) { return status == cudaErrorMemoryAllocation; }), name);
+}
+/// Throws OutOfMemory for a call of CUDA, or of a library, that found no memory in spite of make_room().
+[[noreturn]] TANDEM_API void fail_without_room(std::string_view failure);
 
 /// Remembers a launch of this thread for throw_status(). `name` must be a literal.
 TANDEM_API void note_launch(const char* name) noexcept;

@@ -5,6 +5,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/thread_state.h>
@@ -107,12 +108,12 @@ class LiveStreams {
   }
 
   static LiveStreams& of(int gpu) {
-    static constinit PerGpu<LiveStreams> streams;
+    static constinit PerGpu<LiveStreams, LockPlace::streams_made> streams;
     return streams.get(gpu, [] { return std::make_unique<LiveStreams>(); });
   }
 
  private:
-  std::mutex mutex_;
+  OrderedMutex<LockPlace::streams> mutex_;
   std::vector<std::weak_ptr<CUstream_st>> all_;
 };
 

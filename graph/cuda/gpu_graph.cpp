@@ -30,9 +30,11 @@ class CapturedGraph final : public GpuGraph {
     slots_.device = reinterpret_cast<kernels::StepState*>(states_->data());
     record(context, launches);
     workspace_ = context.gpu_state;
-    cuda::require(cudaGraphInstantiate(&executable_, graph_, cudaGraphInstantiateFlagUseNodePriority),
-                  "cudaGraphInstantiate");
-    cuda::require(cudaGraphUpload(executable_, stream_.handle()), "cudaGraphUpload");
+    cuda::require_room(device_.index, "cudaGraphInstantiate", [&] {
+      return cudaGraphInstantiate(&executable_, graph_, cudaGraphInstantiateFlagUseNodePriority);
+    });
+    cuda::require_room(device_.index, "cudaGraphUpload",
+                       [&] { return cudaGraphUpload(executable_, stream_.handle()); });
     values_.resize(slots_.slots.size());
   }
 
@@ -60,7 +62,8 @@ class CapturedGraph final : public GpuGraph {
       kernels::write_states(queue, slots_.device, values_);
     }
     cuda::note_launch("captured step");
-    cuda::require(cudaGraphLaunch(executable_, stream_.handle()), "cudaGraphLaunch");
+    cuda::require_room(device_.index, "cudaGraphLaunch",
+                       [&] { return cudaGraphLaunch(executable_, stream_.handle()); });
   }
 
   bool on_current_stream() const override { return cuda::current_stream(device_) == stream_; }

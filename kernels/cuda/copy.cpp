@@ -50,12 +50,28 @@ void to_host_and_wait(const Queue& queue, const Transfer& kernel) {
   if (!staged) {
     queue.wait(Transfer::kName);
   }
-  void* const to = staged ? queue.staging() : kernel.out;
+  void* const to = staged ? queue.staging().memory : kernel.out;
   start_copy(queue, to, kernel.in, kernel.bytes, cudaMemcpyDeviceToHost);
   queue.wait(Transfer::kName);
   if (staged) {
     std::memcpy(kernel.out, to, static_cast<std::size_t>(kernel.bytes));
   }
+}
+
+// A copy from memory that is not page-locked may wait inside CUDA like one into it, or may go on reading after
+// cudaMemcpyAsync has returned. A short copy therefore goes through page-locked memory, and the host goes on. A long
+// one waits for its turn, and for its end.
+void to_gpu_and_wait(const Queue& queue, const Transfer& kernel) {
+  if (kernel.bytes > Queue::kStaged) {
+    queue.wait(Transfer::kName);
+    start_copy(queue, kernel.out, kernel.in, kernel.bytes, cudaMemcpyHostToDevice);
+    queue.wait(Transfer::kName);
+    return;
+  }
+  Queue::Staging& staging = queue.staging();
+  std::memcpy(staging.memory, kernel.in, static_cast<std::size_t>(kernel.bytes));
+  start_copy(queue, kernel.out, staging.memory, kernel.bytes, cudaMemcpyHostToDevice);
+  queue.keep(staging);
 }
 
 }  // namespace
@@ -75,13 +91,10 @@ void run(OnCuda, Context& context, const Transfer& kernel) {
     return;
   }
   const bool to_host = kernel.out_device.type == DeviceType::cpu;
-  if (to_host && kernel.wait) {
-    return to_host_and_wait(queue, kernel);
+  if (kernel.wait) {
+    return to_host ? to_host_and_wait(queue, kernel) : to_gpu_and_wait(queue, kernel);
   }
   start_copy(queue, kernel.out, kernel.in, kernel.bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice);
-  if (kernel.wait) {  // a copy from page-locked memory returns before anything was read
-    queue.wait(Transfer::kName);
-  }
 }
 
 }  // namespace tandem::inline v0::kernels

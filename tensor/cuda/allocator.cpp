@@ -12,7 +12,9 @@
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda.h>
 #include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/thread_state.h>
@@ -32,7 +34,8 @@ struct CudaBlock {
   core::MemoryUse use;
   cuda::Stream stream;                        // the block is reused in the order of this stream
   std::vector<cuda::Stream> other_streams{};  // other streams that use the block
-  std::mutex mutex{};                         // guards other_streams: several threads may use one tensor
+  // Guards other_streams: several threads may use one tensor.
+  cuda::OrderedMutex<cuda::LockPlace::memory> mutex{};
 };
 
 }  // namespace detail
@@ -133,6 +136,8 @@ class GpuAllocator {
  public:
   explicit GpuAllocator(const Gpu& gpu) : gpu_(gpu) {
     const GpuScope scope(gpu.index);
+    std::size_t free = 0;
+    require(cudaMemGetInfo(&free, &total_), "cudaMemGetInfo");
     cudaMemPoolProps properties{};
     properties.allocType = cudaMemAllocationTypePinned;
     properties.location = {cudaMemLocationTypeDevice, {gpu.index}};
@@ -142,6 +147,17 @@ class GpuAllocator {
     // Otherwise the driver would silently make unrelated streams wait for each other.
     int off = 0;
     require(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &off), "cudaMemPoolSetAttribute");
+  }
+
+  /// Lets another GPU that this process uses reach the memory, if the two can. Otherwise copies between them would go
+  /// through the host, although the GPUs are connected.
+  void open_to(int other) {
+    if (can_device_access_peer(other, gpu_.index)) {
+      cudaMemAccessDesc access{};
+      access.location = {cudaMemLocationTypeDevice, {other}};
+      access.flags = cudaMemAccessFlagsProtReadWrite;
+      require(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
+    }
   }
 
   CudaBlock* allocate(std::size_t asked, const Stream& stream) {
@@ -212,18 +228,26 @@ class GpuAllocator {
   }
 
   std::unique_ptr<CudaBlock> from_driver(std::size_t asked, std::size_t bytes, const Stream& stream) {
+    if (bytes > total_) {  // for which the driver may have another word
+      fail(asked);
+    }
     std::unique_ptr<CudaBlock> block(new CudaBlock{nullptr, bytes, gpu_.index, {}, stream});
     if (!try_driver(*block)) {
       release_cached();
       if (!try_driver(*block)) {
-        std::size_t free = 0;
-        std::size_t total = 0;
-        require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-        account_.fail(gpu_.index, asked, free, total);
+        fail(asked);
       }
     }
     ++account_.allocations;
     return block;
+  }
+
+  [[noreturn]] void fail(std::size_t asked) const {
+    const GpuScope scope(gpu_.index);
+    std::size_t free = 0;
+    std::size_t total = 0;
+    require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    account_.fail(gpu_.index, asked, free, total);
   }
 
   bool try_driver(CudaBlock& block) {
@@ -259,18 +283,30 @@ class GpuAllocator {
 
   const Gpu& gpu_;
   cudaMemPool_t pool_ = nullptr;
-  std::mutex mutex_;
+  std::size_t total_ = 0;  // bytes of the GPU
+  OrderedMutex<LockPlace::allocator> mutex_;
   Account account_;
   std::unordered_map<CUstream_st*, StreamCache> caches_;
 };
 
-constinit PerGpu<GpuAllocator> allocators;
+constinit PerGpu<GpuAllocator, LockPlace::allocator_made> allocators;
 
 GpuAllocator& allocator(int index) {
   const Gpu& owner = gpu(index);
   return allocators.get(index, [&] {
-    set_release_cache([](int gpu) { allocator(gpu).empty_cache(); });
-    return std::make_unique<GpuAllocator>(owner);
+    set_release_cache([](int gpu) {
+      if (GpuAllocator* const there = allocators.find(gpu); there != nullptr) {
+        there->empty_cache();
+      }
+    });
+    auto made = std::make_unique<GpuAllocator>(owner);
+    for (int other = 0; other < device_count(); ++other) {  // no other thread makes one meanwhile
+      if (GpuAllocator* const there = allocators.find(other); there != nullptr) {
+        made->open_to(other);
+        there->open_to(owner.index);
+      }
+    }
+    return made;
   });
 }
 

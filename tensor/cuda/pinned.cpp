@@ -10,6 +10,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/fork.h>
 
@@ -76,7 +77,8 @@ class PinnedCache {
   }
 
  private:
-  core::ForkSafeMutex mutex_;  // fork-safe, because a child releases page-locked tensors too
+  // Fork-safe, because a child releases page-locked tensors too.
+  cuda::OrderedMutex<cuda::LockPlace::memory, core::ForkSafeMutex> mutex_;
   std::map<const std::byte*, std::unique_ptr<PinnedBlock>> all_;
   std::vector<PinnedBlock*> free_;
 };

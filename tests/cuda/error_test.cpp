@@ -1,9 +1,15 @@
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/error.h>
+#include <tandem/graph/capture.h>
+#include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/nn/linear.h>
 #include <tandem/tensor/cuda_allocator.h>
@@ -94,6 +100,88 @@ TEST_F(CudaSickGpu, EveryLaterCallSaysSo) {
   x = Tensor();  // must not throw
   const Tensor host = ones({3}) + 1;
   EXPECT_TRUE(all_are(host, 2));  // the CPU still works
+}
+
+TEST(CudaLockOrderDeathTest, ALockAgainstTheOrderEndsTheProgram) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  cuda::OrderedMutex<cuda::LockPlace::capture> capture;
+  cuda::OrderedMutex<cuda::LockPlace::allocator> allocator;
+  {
+    const std::scoped_lock first(capture);
+    const std::scoped_lock second(allocator);
+  }
+  const auto lock_both = [](auto& first, auto& second) {
+    const std::scoped_lock outer(first);
+    const std::scoped_lock inner(second);
+  };
+  EXPECT_DEATH(lock_both(allocator, capture), "locks the mutex 'capture' while it holds 'allocator'");
+  cuda::OrderedMutex<cuda::LockPlace::allocator> beside;
+  EXPECT_DEATH(lock_both(allocator, beside), "locks the mutex 'allocator' while it holds 'allocator'");
+}
+
+class CudaFullGpu : public CudaSickGpu {
+ protected:
+  // Three quarters of the GPU's memory.
+  static std::vector<Tensor> three_quarters() {
+    const auto piece = static_cast<std::int64_t>(cuda::memory_stats().total / 16);
+    std::vector<Tensor> pieces;
+    for (int i = 0; i < 12; ++i) {
+      pieces.push_back(empty({piece}, {.dtype = DType::u8, .device = "cuda:0"}));
+    }
+    return pieces;
+  }
+  // The call needs half of the GPU, and tandem's cache holds three quarters.
+  void fill_for(const char* call) {
+    const std::size_t total = cuda::memory_stats().total;
+    three_quarters();
+    EXPECT_GE(cuda::memory_stats().cached, total / 4 * 3);
+    emulated_gpu::need_memory(call, total / 2);
+  }
+};
+
+TEST_F(CudaFullGpu, CachedMemoryIsUsedForTheCodeOfAKernel) {
+  const Tensor x = filled(100, 1);
+  fill_for("cudaLaunchKernel");
+  EXPECT_TRUE(all_are(x + 1, 2));
+  EXPECT_LT(cuda::memory_stats().cached, std::size_t{1} << 20);
+}
+
+TEST_F(CudaFullGpu, CachedMemoryIsUsedForAGraph) {
+  auto step = graph::capture([](Tensor x) { return x + 1; });
+  const Tensor x = filled(100, 1);
+  fill_for("cudaGraphInstantiate");
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(all_are(step(x), 2));
+  }
+  EXPECT_TRUE(step.stats().gpu_graph);
+}
+
+TEST_F(CudaFullGpu, CachedMemoryIsUsedForALibrary) {
+  fill_for("cublasLtCreate");
+  kernels::gpu::Planner planner(cuda::gpu(0));
+  EXPECT_EQ(cuda::memory_stats().cached, 0u);
+}
+
+TEST_F(CudaFullGpu, OtherwiseItIsOutOfMemory) {
+  const Tensor x = filled(100, 1);
+  const std::vector<Tensor> held = three_quarters();
+  emulated_gpu::need_memory("cudaLaunchKernel", cuda::memory_stats().total / 2);
+  EXPECT_EQ(message_of<OutOfMemory>([&] { x + 1; }),
+            "CUDA: out of memory (cudaErrorMemoryAllocation), from pointwise, for memory that is not a tensor's: the "
+            "code of kernels, a graph, a library or page-locked memory. Take a smaller batch; other programs on this "
+            "GPU are listed by nvidia-smi");
+}
+
+TEST(CudaError, ErrorsThatLoseTheGpuSaySo) {
+  TANDEM_NEEDS_GPUS(1);
+  constexpr int kContained = 226;
+  constexpr int kTensorMemoryLeak = 721;
+  for (const int error : {int{cudaErrorIllegalAddress}, int{cudaErrorNvlinkUncorrectable}, int{cudaErrorExternalDevice},
+                          int{cudaErrorMpsClientTerminated}, kContained, kTensorMemoryLeak}) {
+    const std::string text =
+        message_of<DeviceError>([&] { cuda::throw_status(static_cast<cudaError_t>(error), "fill"); });
+    EXPECT_NE(text.find("This process can use the GPU no more"), std::string::npos) << text;
+  }
 }
 
 TEST_F(CudaSickGpu, DuringAGraph) {

@@ -71,6 +71,10 @@ TEST_F(CudaWaitDeathTest, CopiesToTheHostAreGivenUp) {
   expect([](const Tensor& x) { x.to("cpu"); }, "transfer", "stream");
 }
 
+TEST_F(CudaWaitDeathTest, LongCopiesToTheGpuAreGivenUp) {
+  expect([](const Tensor&) { ones({100000}).to("cuda:0"); }, "transfer", "stream");
+}
+
 TEST_F(CudaWaitDeathTest, EmptyingTheCacheIsGivenUp) {
   expect([](const Tensor&) { cuda::empty_cache(); }, "cuda::empty_cache", "stream");
 }

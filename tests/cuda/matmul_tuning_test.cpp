@@ -2,17 +2,23 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
+#include <tandem/core/cuda/gpu.h>
+#include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/error.h>
 #include <tandem/graph/capture.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/cuda/matmul/tuner.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/tensor.h>
 
@@ -130,7 +136,7 @@ TEST_F(MatmulTuning, GivesItsMemoryBack) {
   Case two(Product(20, 22, 25));
   two.run();
   cuda::synchronize();
-  EXPECT_EQ(used(), before);
+  EXPECT_LT(used(), before + (std::uint64_t{1} << 20));  // measuring takes more than 128 MiB
 }
 
 TEST_F(MatmulTuning, AlsoTriesWhatFollowsByItself) {
@@ -173,18 +179,23 @@ TEST_F(MatmulTuning, BeginsWithWhatWasNotMeasured) {
 }
 
 TEST_F(MatmulTuning, DoesWithoutMemory) {
-  Product product(2, 8, 4);
-  product.gap = std::int64_t{1} << 42;
-  const DeviceArray<float> small(numbers(64, 1));
+  Case one(Product(1024, 4096, 4));  // a result of 16 MiB
   const Queue queue(test::gpu());
-  const PlanKey key = product.key(Fused::nothing);
-  const gpu::ProductArguments arguments{small.data(), small.data(), small.data()};
-  const Plan* plan = Planner::of(queue).find(queue, key, arguments);
+  const PlanKey key = one.product.key(Fused::nothing);
+  std::vector<Tensor> held;  // all but less than 4 MiB
+  for (auto piece = static_cast<std::int64_t>(cuda::memory_stats().free); piece >= 1 << 21; piece /= 2) {
+    try {
+      held.push_back(empty({piece}, {.dtype = DType::u8, .device = "cuda:0"}));
+    } catch (const OutOfMemory&) {
+    }
+  }
+  const Plan* plan = Planner::of(queue).find(queue, key, one.arguments());
+  held.clear();
   ASSERT_NE(plan, nullptr);
   EXPECT_EQ(plan->kernels, 0);
-  EXPECT_EQ(Planner::of(queue).find(queue, key, arguments), plan);  // not tried again
+  EXPECT_EQ(Planner::of(queue).find(queue, key, one.arguments()), plan);  // not tried again
   EXPECT_FALSE(record_of(key));
-  EXPECT_EQ(small.download(), numbers(64, 1));
+  EXPECT_EQ(one.out.download(), one.before);
 }
 
 TEST_F(MatmulTuning, WaitsForTheCaptureToEnd) {
@@ -242,6 +253,37 @@ TEST_F(MatmulTuning, ACapturedStepHasMeasuredProducts) {
   EXPECT_GT(step.stats().replayed, 0u);
   const std::vector<PlanRecord> all = records();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const PlanRecord& r) { return r.key.m == 45 && r.key.n == 53; }));
+}
+
+// One thread measures, for which it captures graphs; the other holds the mutex of captures and needs a plan.
+TEST_F(MatmulTuning, GoesOnBesideAnotherThreadsCapture) {
+  Case measured(Product(39, 41, 43));
+  Case captured(Product(40, 41, 43));
+  const cuda::Stream stream;
+  const cuda::StreamScope scope(stream);
+  {
+    const Queue queue(test::gpu());
+    queue.workspace(std::size_t{1} << 20);  // no allocation during a capture
+  }
+  cudaGraph_t graph = nullptr;
+  std::thread other;
+  {
+    const std::lock_guard lock(cuda::capture_mutex());
+    cuda::require(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    other = std::thread([&] {
+      const cuda::Stream own;
+      const cuda::StreamScope on_own(own);
+      measured.run();
+      EXPECT_EQ(measured.out.download(), measured.expected());
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other one waits for the mutex by now
+    captured.run();
+    cuda::require(cudaStreamEndCapture(stream.handle(), &graph), "cudaStreamEndCapture");
+  }
+  other.join();
+  EXPECT_TRUE(record_of(measured.product.key(Fused::nothing)));
+  EXPECT_FALSE(record_of(captured.product.key(Fused::nothing)));
+  cudaGraphDestroy(graph);
 }
 
 TEST_F(MatmulTuning, ManyThreadsMayAskAtOnce) {

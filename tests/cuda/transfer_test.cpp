@@ -5,6 +5,8 @@
 
 #include <tandem/core/error.h>
 #include <tandem/data/loader.h>
+#include <tandem/kernels/copy.h>
+#include <tandem/tensor/raw.h>
 
 #include "cuda/gpu_test.h"
 
@@ -99,12 +101,14 @@ TEST(CudaTransfer, GradientsFlowBack) {
 TEST(CudaTransfer, TheSourceMayChangeOrGoBehindACopy) {
   TANDEM_NEEDS_GPUS(1);
   for (const bool pinned : {false, true}) {
-    Tensor host = full({5000}, 3.0);
-    if (pinned) host = host.pin_memory();
-    const Tensor there = host.to("cuda:0");
-    host.fill_(9);
-    host = Tensor();
-    EXPECT_TRUE(all_are(there, 3));
+    for (const std::int64_t size : {1, 5000, 16384, 16385, 1 << 24}) {  // up to 64 MB
+      Tensor host = full({size}, 3.0);
+      if (pinned) host = host.pin_memory();
+      const Tensor there = host.to("cuda:0");
+      host.fill_(9);
+      host = Tensor();
+      EXPECT_TRUE(all_are(there, 3)) << size;
+    }
   }
   for (const Device to : devices()) {
     Tensor x = filled(5000, 3);
@@ -113,6 +117,41 @@ TEST(CudaTransfer, TheSourceMayChangeOrGoBehindACopy) {
     const Tensor other = filled(5000, 100);
     EXPECT_TRUE(all_are(copy, 3)) << to;
     EXPECT_TRUE(all_are(other, 100));
+  }
+}
+
+// Short copies are in flight together, more of them than there are places for.
+TEST(CudaTransfer, ManyShortCopiesKeepTheirValues) {
+  TANDEM_NEEDS_GPUS(1);
+  std::vector<Tensor> there;
+  Tensor host = zeros({100});
+  for (int i = 0; i < 50; ++i) {
+    host.fill_(i);
+    there.push_back(host.to(Device(i % cuda::device_count())));
+  }
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(all_are(there[static_cast<std::size_t>(i)], i)) << i;
+  }
+}
+
+// A kernel of one GPU reads the memory of another, allocated before and after both were in use.
+TEST(CudaTransfer, AGpuReachesThePeersMemory) {
+  TANDEM_NEEDS_GPUS(2);
+  if (!cuda::can_device_access_peer(1, 0) || !cuda::can_device_access_peer(0, 1)) {
+    GTEST_SKIP() << "the GPUs cannot access each other's memory";
+  }
+  for (const int reader : {0, 1}) {
+    const Tensor x = filled(100, 7, Device(1 - reader));
+    const Tensor y = filled(100, 0, Device(reader));
+    cuda::synchronize(Device(0));
+    cuda::synchronize(Device(1));
+    kernels::Copy kernel{.in_dtype = DType::f32,
+                         .out_dtype = DType::f32,
+                         .loop = detail::loop_over(x.shape()),
+                         .out = detail::operand(y.raw(), x.shape()),
+                         .in = detail::operand(x.raw(), x.shape())};
+    kernels::launch(kernels::context_for(Device(reader)), kernel);
+    EXPECT_TRUE(all_are(y, 7));
   }
 }
 

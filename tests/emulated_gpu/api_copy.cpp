@@ -94,20 +94,11 @@ cudaError_t copy_async(Rows rows, cudaMemcpyKind kind, cudaStream_t stream) {
     task.name = "a copy";
     task.devices = to.devices | from.devices;
     const bool captured = stream->capture != nullptr;
-    if (from.where == Side::Where::kPageable && to.where == Side::Where::kDevice && !captured) {
-      // The caller may change the memory from now on.
-      auto staged = std::make_shared<std::vector<char>>(rows.from, rows.from + rows.from_size());
-      rows.from = staged->data();
-      task.run = [rows, staged] {
-        rows.copy();
-        return cudaSuccess;
-      };
-    } else {
-      task.run = [rows] {
-        rows.copy();
-        return cudaSuccess;
-      };
-    }
+    // CUDA promises nothing about the moment at which it reads pageable memory: here it is the last possible one.
+    task.run = [rows] {
+      rows.copy();
+      return cudaSuccess;
+    };
     if (const cudaError_t error = runtime.submit(lock, *stream, std::move(task)); error != cudaSuccess) {
       return error;
     }

@@ -33,6 +33,13 @@ std::size_t pending_tasks();
 /// error.
 void fail_next(cudaError_t error, const char* kernel_name);
 
+/// From now on, the calls named `call` ("cudaLaunchKernel", "cudaGraphInstantiate", "cublasLtCreate" ...) fail for want
+/// of memory unless the current device has `bytes` free, like calls of CUDA that allocate memory of their own. Zero
+/// bytes end this.
+void need_memory(const char* call, std::size_t bytes);
+/// Whether the call named `call` fails so now. For emulated libraries.
+bool lacks_memory(const char* call);
+
 /// Clears errors, planned ones too, and everything queued. Memory, streams and events remain.
 void reset();
 

@@ -44,9 +44,12 @@ std::vector<std::size_t> order_of(Runtime& runtime, const Nodes& nodes) {
 }  // namespace
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  return call([&](Runtime&, Lock&) {
+  return call([&](Runtime& runtime, Lock&) {
     if (exec == nullptr || graph == nullptr) {
       return cudaErrorInvalidValue;
+    }
+    if (runtime.lacks_memory("cudaGraphInstantiate")) {
+      return cudaErrorMemoryAllocation;
     }
     *exec = new CUgraphExec_st{std::make_shared<const Nodes>(graph->nodes), nullptr};
     return cudaSuccess;

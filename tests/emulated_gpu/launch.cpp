@@ -47,6 +47,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
     if (config.stream->device != &runtime.current()) {
       return cudaErrorInvalidResourceHandle;
     }
+    if (runtime.lacks_memory("cudaLaunchKernel")) {
+      return cudaErrorMemoryAllocation;
+    }
     Launch launch{symbol_name(kernel), grid, block, config.dynamicSmemBytes, std::move(body)};
     Task task;
     task.type = cudaGraphNodeTypeKernel;
@@ -126,10 +129,24 @@ void fail_next(cudaError_t error, const char* kernel_name) {
   runtime.planned_kernel = kernel_name;
 }
 
+void need_memory(const char* call, std::size_t bytes) {
+  detail::Runtime& runtime = detail::Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.hungry_call = call;
+  runtime.hungry_bytes = bytes;
+}
+
+bool lacks_memory(const char* call) {
+  detail::Runtime& runtime = detail::Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  return runtime.lacks_memory(call);
+}
+
 void reset() {
   detail::Runtime& runtime = detail::Runtime::get();
   const std::lock_guard lock(runtime.mutex);
   runtime.planned_error = cudaSuccess;
+  runtime.hungry_bytes = 0;
   runtime.sticky = cudaSuccess;
   runtime.drop_tasks();
   detail::last_error = cudaSuccess;

@@ -120,6 +120,11 @@ Runtime::Runtime() : random_(static_cast<std::minstd_rand::result_type>(seed() +
 
 Device& Runtime::current() { return *devices.at(static_cast<std::size_t>(current_device)); }
 
+bool Runtime::lacks_memory(const char* call) {
+  const Arena& arena = current().arena;
+  return hungry_bytes > 0 && hungry_call == call && arena.size() - arena.reserved() < hungry_bytes;
+}
+
 Device* Runtime::device_of(const void* address) {
   for (const auto& device : devices) {
     if (device->arena.contains(address)) {

@@ -109,8 +109,12 @@ class Runtime {
   cudaError_t sticky = cudaSuccess;
   cudaError_t planned_error = cudaSuccess;
   std::string planned_kernel;
+  std::string hungry_call;  // it needs that many free bytes
+  std::size_t hungry_bytes = 0;
 
   Device& current();
+  // Whether the call cannot have the memory that a test lets it need.
+  bool lacks_memory(const char* call);
   // The device whose memory contains the address, or nullptr for host memory.
   Device* device_of(const void* address);
   // Returns cudaSuccess if `stream` is one of ours. The default stream is refused.

@@ -68,6 +68,19 @@ std::vector<std::string> cuda_devices() {
   return names;
 }
 
+// The pairs of GPUs whose tensors move from one to the other directly.
+std::vector<std::string> cuda_peers() {
+  std::vector<std::string> pairs;
+  for (int i = 0; i < cuda::device_count(); ++i) {
+    for (int j = i + 1; j < cuda::device_count(); ++j) {
+      if (cuda::can_device_access_peer(i, j) && cuda::can_device_access_peer(j, i)) {
+        pairs.push_back(fmt::format("cuda:{}-cuda:{}", i, j));
+      }
+    }
+  }
+  return pairs;
+}
+
 // The options of this build.
 std::vector<std::string> build_options() {
   std::vector<std::string> options{TANDEM_BUILD_KIND};
@@ -120,6 +133,7 @@ void print_json() {
                           {"isas", available_isas()},
                           {"cpu_devices", std::int64_t{cpu_device_count()}},
                           {"cuda_devices", cuda_devices()},
+                          {"cuda_peers", cuda_peers()},
                           {"why_no_cuda", why_no_cuda()},
                           {"backends", usable_backends()},
                           {"matmul_f32", product.f32},
@@ -143,6 +157,11 @@ void print_table() {
   print_line("devices", fmt::format("cpu:0 to cpu:{}, logical (TANDEM_CPU_DEVICES)", cpu_device_count() - 1));
   for (const std::string& gpu : cuda_devices()) {
     print_line("", gpu);
+  }
+  if (cuda::device_count() > 1) {
+    const std::vector<std::string> pairs = cuda_peers();
+    print_line("peers", pairs.empty() ? "none: copies between GPUs go through the host's memory"
+                                      : fmt::format("{} copy directly", fmt::join(pairs, ", ")));
   }
   if (const std::string why = why_no_cuda(); !why.empty()) {
     print_line("cuda", fmt::format("{}{}", cuda::is_available() ? "" : "none: ", why));

@@ -86,7 +86,7 @@ bool start(const Queue& queue, const Pointwise& kernel) {
   }
   const ActivationKey key = key_of(kernel);
   using Plans = std::map<ActivationKey, std::optional<ActivationPlan>>;  // nullopt if cuDNN has no kernel
-  static constinit cuda::PerGpu<Plans> of_gpus;
+  static constinit cuda::PerGpu<Plans, cuda::LockPlace::library_made> of_gpus;
   Plans& plans = of_gpus.get(queue.gpu().index, [] { return std::make_unique<Plans>(); });
   const std::lock_guard lock(session->mutex);
   auto found = plans.find(key);

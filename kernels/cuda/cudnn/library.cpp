@@ -8,10 +8,16 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/per_gpu.h>
+#include <tandem/core/cuda/runtime.h>
 
 namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
+
+bool found_no_memory(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
 
 // All layouts that tandem uses are fixed within one major version.
 void judge_version(Library& library) {
@@ -77,18 +83,22 @@ const Library& loaded() {
 void throw_status(cudnnStatus_t status, const char* call) {
   std::array<char, 256> more{};
   api().cudnnGetLastErrorString(more.data(), more.size());
-  fail<DeviceError>("cuDNN: {} from {}{}{}", api().cudnnGetErrorString(status), call, more[0] == '\0' ? "" : ": ",
-                    more.data());
+  const std::string failure = fmt::format("cuDNN: {} from {}{}{}", api().cudnnGetErrorString(status), call,
+                                          more[0] == '\0' ? "" : ": ", more.data());
+  if (found_no_memory(status)) {
+    cuda::fail_without_room(failure);
+  }
+  fail<DeviceError>("{}", failure);
 }
 
 Session::Session(const cuda::Gpu& gpu) {
   const cuda::GpuScope scope(gpu.index);
-  require(api().cudnnCreate(&handle), "cudnnCreate");
+  require(cuda::with_room(gpu.index, [&] { return api().cudnnCreate(&handle); }, found_no_memory), "cudnnCreate");
   require(api().cudnnCreateTensorDescriptor(&tensor), "cudnnCreateTensorDescriptor");
 }
 
 Session* Session::of(const Queue& queue) {
-  static constinit cuda::PerGpu<Session> sessions;
+  static constinit cuda::PerGpu<Session, cuda::LockPlace::library_made> sessions;
   const int gpu = queue.gpu().index;
   if (Session* made = sessions.find(gpu); made != nullptr || queue.is_capturing()) {
     return made;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <mutex>
 #include <string>
 
 #include <cudnn.h>
 
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
 #include <tandem/kernels/cuda/launch/queue.h>
@@ -65,7 +65,7 @@ struct Session {
   /// session does not exist yet and can't be made, because the queue's work is being captured.
   static Session* of(const Queue& queue);
 
-  std::mutex mutex;
+  cuda::OrderedMutex<cuda::LockPlace::library> mutex;
   cudnnHandle_t handle = nullptr;
   cudnnTensorDescriptor_t tensor = nullptr;  // describes the tensors of the softmax being started
 };

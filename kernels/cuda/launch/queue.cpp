@@ -1,12 +1,16 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/kernels/cuda/launch/queue.h>
@@ -18,31 +22,43 @@ namespace {
 
 constexpr std::size_t kSmallest = std::size_t{1} << 20;
 
-// Page-locked host memory that ended threads have left for new ones. Freeing it would wait for all GPUs.
+// Page-locked host memory for short copies. Places are used in turn, so that the host can be some copies ahead.
+struct StagingRing {
+  static constexpr std::size_t kPlaces = 8;
+  std::array<Queue::Staging, kPlaces> places{};
+  std::size_t next = 0;
+};
+
+// Rings that ended threads have left for new ones. Freeing page-locked memory would wait for all GPUs.
 struct Stagings {
-  std::mutex mutex;
-  std::vector<void*> left;
+  cuda::OrderedMutex<cuda::LockPlace::memory> mutex;
+  std::vector<StagingRing> left;
 
   static Stagings& instance() {
     static auto* all = new Stagings;  // outlives every thread
     return *all;
   }
-  void give(void* memory) {
+  void give(StagingRing ring) {
     const std::lock_guard lock(mutex);
-    left.push_back(memory);
+    left.push_back(std::move(ring));
   }
-  void* take() {
+  StagingRing take() {
     {
       const std::lock_guard lock(mutex);
       if (!left.empty()) {
-        void* memory = left.back();
+        StagingRing ring = std::move(left.back());
         left.pop_back();
-        return memory;
+        return ring;
       }
     }
     void* memory = nullptr;
-    cuda::require(cudaHostAlloc(&memory, Queue::kStaged, cudaHostAllocPortable), "cudaHostAlloc");
-    return memory;
+    cuda::require(cudaHostAlloc(&memory, StagingRing::kPlaces * Queue::kStaged, cudaHostAllocPortable),
+                  "cudaHostAlloc");
+    StagingRing ring;
+    for (std::size_t i = 0; i < StagingRing::kPlaces; ++i) {
+      ring.places[i].memory = static_cast<std::byte*>(memory) + i * Queue::kStaged;
+    }
+    return ring;
   }
 };
 
@@ -55,7 +71,7 @@ struct Workspace final : GpuState {
     std::size_t bytes;
   };
   std::vector<Block> blocks;
-  void* staging = nullptr;  // memory of the host
+  std::optional<StagingRing> staging;
 
   static Workspace& of(Context& context) {
     if (!context.gpu_state) {
@@ -70,24 +86,10 @@ struct Workspace final : GpuState {
     for (const Block& block : blocks) {
       cudaFreeAsync(block.memory, block.stream.handle());
     }
-    if (staging != nullptr && cuda::device_count() > 0) {  // not in a forked child
-      Stagings::instance().give(staging);
+    if (staging && cuda::device_count() > 0) {  // not in a forked child
+      Stagings::instance().give(std::move(*staging));
     }
   }
-};
-
-// While its step is captured, a thread allocates outside the capture, on the stream that the step will run on.
-class OutsideOfCapture {
- public:
-  OutsideOfCapture() {
-    cuda::require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-  }
-  ~OutsideOfCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  OutsideOfCapture(const OutsideOfCapture&) = delete;
-  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 void* try_allocate(std::size_t bytes, const cuda::Stream& stream) {
@@ -112,7 +114,8 @@ void* Queue::workspace(std::size_t bytes) const {
     }
   }
   const std::size_t rounded = std::bit_ceil(std::max(bytes, kSmallest));
-  const OutsideOfCapture outside;
+  // While its step is captured, a thread allocates on the stream that the step will run on.
+  const cuda::OutsideOfCapture outside;
   const cuda::Stream stream =
       context_.step_slots != nullptr ? *context_.step_slots->stream : cuda::current_stream(context_.device);
   void* memory = try_allocate(rounded, stream);
@@ -127,12 +130,24 @@ void* Queue::workspace(std::size_t bytes) const {
   return memory;
 }
 
-void* Queue::staging() const {
-  void*& memory = Workspace::of(context_).staging;
-  if (memory == nullptr) {
-    memory = Stagings::instance().take();
+Queue::Staging& Queue::staging() const {
+  std::optional<StagingRing>& ring = Workspace::of(context_).staging;
+  if (!ring) {
+    ring = Stagings::instance().take();
   }
-  return memory;
+  Staging& place = ring->places[ring->next++ % StagingRing::kPlaces];
+  if (place.end && !place.end->query()) {
+    cuda::wait_for(gpu_.index, place.end->handle(), "copy");
+  }
+  return place;
+}
+
+void Queue::keep(Staging& staging) const {
+  const cuda::Stream stream = cuda::current_stream(context_.device);
+  if (!staging.end || staging.end->device() != context_.device) {
+    staging.end.emplace(context_.device);
+  }
+  staging.end->record(stream);
 }
 
 bool Queue::is_capturing() const {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
+#include <optional>
 
 #include <cuda_runtime.h>
 
@@ -43,23 +43,29 @@ class Queue {
 
   /// True while the stream's work is being captured into a graph. Nothing may then be compiled, timed or waited for.
   bool is_capturing() const;
-  /// Returns kStaged bytes of page-locked host memory for this call alone.
-  void* staging() const;
+  /// Page-locked host memory for one copy of at most kStaged bytes. Waits if all of this thread's places are in use.
+  struct Staging {
+    void* memory;
+    std::optional<cuda::Event> end;  // of the last copy from or to it
+  };
+  Staging& staging() const;
   static constexpr std::int64_t kStaged = 64 << 10;
+  /// Keeps a place until the stream has done all its present work.
+  void keep(Staging& staging) const;
   /// Blocks until the stream has done all its work, and throws any error of that work. `call` is for messages.
   void wait(const char* call) const;
 
   /// Launches `kernel` on `blocks` x `threads`, with `shared` bytes of dynamic shared memory. `name` is for messages.
   template <class... Parameters, class... Arguments>
   void launch(const char* name, dim3 blocks, dim3 threads, std::size_t shared, void (*kernel)(Parameters...),
-              Arguments&&... arguments) const {
+              const Arguments&... arguments) const {
     cudaLaunchConfig_t config{};
     config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = stream_;
     cuda::note_launch(name);
-    cuda::require(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+    cuda::require_room(gpu_.index, name, [&] { return cudaLaunchKernelEx(&config, kernel, arguments...); });
   }
 
  private:

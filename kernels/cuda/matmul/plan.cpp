@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/runtime.h>
 #include <tandem/kernels/matmul.h>
 
 namespace tandem::inline v0::kernels::gpu {
@@ -74,7 +75,12 @@ cublasComputeType_t compute_type(const PlanKey& key) {
 }  // namespace
 
 void throw_status(cublasStatus_t status, const char* call) {
-  fail<DeviceError>("cuBLASLt: {} ({}), from {}", cublasLtGetStatusString(status), cublasLtGetStatusName(status), call);
+  const std::string failure =
+      fmt::format("cuBLASLt: {} ({}), from {}", cublasLtGetStatusString(status), cublasLtGetStatusName(status), call);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    cuda::fail_without_room(failure);
+  }
+  fail<DeviceError>("{}", failure);
 }
 
 void set_addresses(cublasLtMatmulDescOpaque_t& operation, const PlanKey& key, const void* bias_or_sums,

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/export.h>
 #include <tandem/kernels/cuda/matmul/plan_key.h>
 
@@ -51,7 +52,7 @@ class PlanStore {
  private:
   void keep(PlanRecord record, bool replace);
 
-  mutable std::mutex mutex_;
+  mutable cuda::OrderedMutex<cuda::LockPlace::plan_store> mutex_;
   std::unordered_map<PlanKey, std::vector<PlanRecord>, PlanKeyHash> records_;  // one for each model of GPU
   std::atomic<std::uint64_t> loads_{0};
 };

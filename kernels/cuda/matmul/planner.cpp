@@ -27,6 +27,11 @@ bool is_refusal(cublasStatus_t status) {
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
+// On a full GPU the library says one of these.
+bool found_no_memory(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_ALLOC_FAILED || status == CUBLAS_STATUS_NOT_INITIALIZED;
+}
+
 // The part of an epilogue that the key's kernel does, or the part that it leaves.
 Epilogue part_of(const Epilogue& whole, const PlanKey& key, bool done) {
   Epilogue part;
@@ -64,43 +69,58 @@ Matmul rest_of(const Matmul& product, const PlanKey& key) {
 
 Planner::Planner(const cuda::Gpu& gpu) : gpu_name_(cuda::device_name(gpu.index)) {
   const cuda::GpuScope scope(gpu.index);
-  require(cublasLtCreate(&handle_), "cublasLtCreate");
+  require(cuda::with_room(gpu.index, [&] { return cublasLtCreate(&handle_); }, found_no_memory), "cublasLtCreate");
 }
 
 Planner::~Planner() { cublasLtDestroy(handle_); }
 
 Planner& Planner::of(const Queue& queue) {
-  static constinit cuda::PerGpu<Planner> planners;
+  static constinit cuda::PerGpu<Planner, cuda::LockPlace::library_made> planners;
   return planners.get(queue.gpu().index, [&] { return std::make_unique<Planner>(queue.gpu()); });
 }
 
 const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
-  const bool tune = cuda::matmul_tuning();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = plans_.find(key);
+    const Entry* known = found != plans_.end() ? &found->second : nullptr;
+    if (known != nullptr && known->settled) [[likely]] {
+      return known->plan.get();
+    }
+    if (!cuda::matmul_tuning() || queue.is_capturing()) {
+      if (known != nullptr && known->loads == PlanStore::instance().loads()) {
+        return known->plan.get();
+      }
+      Entry made = make(queue, key, arguments, false, known != nullptr && known->refused);
+      return replace(plans_[key], std::move(made));
+    }
+  }
+  const std::lock_guard one_at_a_time(tuning_);
+  return tune(queue, key, arguments);
+}
+
+const Plan* Planner::tune(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
+  bool refused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = plans_.find(key); found != plans_.end()) {
+      if (found->second.settled) {
+        return found->second.plan.get();
+      }
+      refused = found->second.refused;
+    }
+  }
+  Entry made = make(queue, key, arguments, true, refused);
   const std::lock_guard lock(mutex_);
-  return find_locked(queue, key, arguments, tune);
+  return replace(plans_[key], std::move(made));
 }
 
-const Plan* Planner::find_locked(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune) {
-  const auto found = plans_.find(key);
-  if (found != plans_.end() && found->second.settled) [[likely]] {
-    return found->second.plan.get();
-  }
-  tune = tune && !queue.is_capturing();
-  if (found != plans_.end() && !tune && found->second.loads == PlanStore::instance().loads()) {
-    return found->second.plan.get();
-  }
-  const bool refused = found != plans_.end() && found->second.refused;
-  Entry made = make(queue, key, arguments, tune, refused);  // which may add other keys
-  Entry& entry = plans_[key];
-  replace(entry, std::move(made));
-  return entry.plan.get();
-}
-
-void Planner::replace(Entry& entry, Entry by) {
+const Plan* Planner::replace(Entry& entry, Entry by) {
   if (entry.plan != nullptr) {
     replaced_.push_back(std::move(entry.plan));
   }
   entry = std::move(by);
+  return entry.plan.get();
 }
 
 void Planner::forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan) {
@@ -150,7 +170,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
   const Plan* alone = nullptr;
   while (alone == nullptr && fused_of(less) != Fused::nothing) {
     less = simpler(less);
-    alone = find_locked(queue, less, arguments, true);
+    alone = tune(queue, less, arguments);
   }
   std::size_t workspace = alone != nullptr ? alone->workspace : 0;
   for (const Candidate& candidate : candidates) {
@@ -224,9 +244,14 @@ cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const 
   const void* none = wide ? static_cast<const void*>(&zero) : &zero_f32;
   void* workspace = plan.workspace > 0 ? queue.workspace(plan.workspace) : nullptr;
   cuda::note_launch(Matmul::kName);
-  return cublasLtMatmul(handle_, &own.operation, alpha, arguments.b, &own.first, arguments.a, &own.second,
-                        key.accumulate != 0 ? alpha : none, arguments.out, &own.result, arguments.out, &own.result,
-                        &own.algorithm, workspace, plan.workspace, queue.stream());
+  return cuda::with_room(
+      queue.gpu().index,
+      [&] {
+        return cublasLtMatmul(handle_, &own.operation, alpha, arguments.b, &own.first, arguments.a, &own.second,
+                              key.accumulate != 0 ? alpha : none, arguments.out, &own.result, arguments.out,
+                              &own.result, &own.algorithm, workspace, plan.workspace, queue.stream());
+      },
+      found_no_memory);
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

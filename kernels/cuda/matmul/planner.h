@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/plan.h>
 #include <tandem/kernels/matmul.h>
@@ -67,9 +67,11 @@ class Planner {
     bool refused;         // what is in the store, by the library
   };
 
-  const Plan* find_locked(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune);
+  // The caller holds tuning_. Measuring captures graphs, and another thread's captured step may hold the mutex of
+  // captures while it asks for plans, so mutex_ is free meanwhile.
+  const Plan* tune(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
   Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune, bool refused);
-  void replace(Entry& entry, Entry by);
+  const Plan* replace(Entry& entry, Entry by);
   void forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan);
   // Measures all that can compute the product; what was best, in the store, too.
   std::unique_ptr<const Plan> fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
@@ -79,7 +81,8 @@ class Planner {
 
   std::string gpu_name_;
   cublasLtHandle_t handle_ = nullptr;
-  std::mutex mutex_;
+  cuda::OrderedMutex<cuda::LockPlace::tuning> tuning_;
+  cuda::OrderedMutex<cuda::LockPlace::library> mutex_;  // guards the members below
   std::unordered_map<PlanKey, Entry, PlanKeyHash> plans_;
   std::vector<std::unique_ptr<const Plan>> replaced_;  // another thread may still start one
 };

@@ -47,18 +47,13 @@ class Capturing {
   }
 
  private:
-  std::lock_guard<std::mutex> lock_;
+  std::lock_guard<cuda::CaptureMutex> lock_;
   cudaStream_t stream_;
   cudaGraph_t graph_ = nullptr;
   bool ended_ = false;
 };
 
 }  // namespace
-
-Tuner::RelaxedCapture::RelaxedCapture() {
-  require(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
-}
-Tuner::RelaxedCapture::~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
 
 Tuner::Tuner(const Queue& queue, const PlanKey& key, std::size_t workspace)
     : stream_(Device(DeviceType::cuda, queue.gpu().index)),

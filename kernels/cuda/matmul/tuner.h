@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/function_ref.h>
 #include <tandem/kernels/cuda/launch/queue.h>
@@ -37,21 +38,11 @@ class Tuner {
   std::optional<Measured> measure(Run run);
 
  private:
-  // Lets this thread wait and allocate while other streams are being captured.
-  class RelaxedCapture {
-   public:
-    RelaxedCapture();
-    ~RelaxedCapture();
-
-   private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  };
-
   // Captures a run; how many kernels it has.
   std::optional<int> count_kernels(Run run);
   void* allocate(std::size_t bytes) const;  // null if there is no memory
 
-  RelaxedCapture relaxed_;
+  cuda::OutsideOfCapture outside_;  // this thread waits and allocates while other streams are being captured
   cuda::Stream stream_;
   Context context_;
   cuda::StreamScope scope_;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/function_ref.h>
 #include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/nccl/cuda/library.h>
@@ -55,7 +56,8 @@ class Communicator {
   void settle(Check check);
   ncclComm_t take() noexcept;
 
-  std::timed_mutex mutex_;  // held while inside NCCL
+  // Held while inside NCCL.
+  cuda::OrderedMutex<cuda::LockPlace::nccl_communicator, std::timed_mutex> mutex_;
   ncclComm_t comm_ = nullptr;
   int gpu_;
   int rank_;

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/parallel/comm/backend.h>
@@ -149,8 +150,8 @@ class NcclBackend final : public Backend {
   const Device gpu_;
   const NcclOptions options_;
   nccl::Communicator communicator_;
-  mutable std::mutex mutex_;  // guards the members below
-  std::condition_variable changed_;
+  mutable cuda::OrderedMutex<cuda::LockPlace::nccl_backend> mutex_;  // guards the members below
+  std::condition_variable_any changed_;
   std::deque<Flight> flights_;
   std::vector<cuda::Event> events_;  // of finished flights, to be reused
   std::optional<CommError> failure_;

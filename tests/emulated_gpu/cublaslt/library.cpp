@@ -4,6 +4,8 @@
 
 #include <new>
 
+#include "emulated_gpu.h"
+
 // The handle, versions and names.
 
 struct cublasLtContext {
@@ -73,6 +75,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   int device = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0 || cudaGetDevice(&device) != cudaSuccess) {
     return CUBLAS_STATUS_NOT_INITIALIZED;
+  }
+  if (emulated_gpu::lacks_memory("cublasLtCreate")) {
+    return CUBLAS_STATUS_ALLOC_FAILED;
   }
   *handle = new (std::nothrow) cublasLtContext{device};
   return *handle == nullptr ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
