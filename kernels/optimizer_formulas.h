@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include <tandem/core/export.h>
@@ -55,6 +56,20 @@ template <class T, class C>
   param = T(param - by.lr * step);
 }
 
+/// base^exponent. A GPU multiplies: its pow() takes hundreds of instructions.
+TANDEM_HD inline double power(double base, std::int64_t exponent) {
+#if defined(__CUDA_ARCH__)
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    result = (exponent & 1) != 0 ? result * base : result;
+    base *= base;
+  }
+  return result;
+#else
+  return std::pow(base, static_cast<double>(exponent));
+#endif
+}
+
 template <class C>
 struct AdamFactors {
   C step_size, root2, beta1, beta2, rest1, rest2, eps, shrink, decay;
@@ -62,9 +77,11 @@ struct AdamFactors {
 template <class C>
 TANDEM_HD AdamFactors<C> factors(const Adam& kernel, const StepState& state) {
   const double lr = state.learning_rate;
-  const auto step = static_cast<double>(state.step);
-  return {.step_size = static_cast<C>(lr / (1 - std::pow(state.momentum, step))),
-          .root2 = static_cast<C>(1 / std::sqrt(1 - std::pow(kernel.beta2, step))),
+  const bool known = state.powers_step == state.step;
+  const double first = known ? state.first_power : power(state.momentum, state.step);
+  const double second = known ? state.second_power : power(kernel.beta2, state.step);
+  return {.step_size = static_cast<C>(lr / (1 - first)),
+          .root2 = static_cast<C>(1 / std::sqrt(1 - second)),
           .beta1 = static_cast<C>(state.momentum),
           .beta2 = static_cast<C>(kernel.beta2),
           .rest1 = static_cast<C>(1 - state.momentum),

@@ -20,6 +20,10 @@ struct StepState {
   std::uint64_t random_offset = 0;  // added to the offset of every draw
   double momentum = 0;              // for an optimiser with momentum; Adam's first beta
   double weight_decay = 0;
+  // For Adam: both betas to the power of `powers_step`. If that is `step`, no thread of a GPU has to compute them.
+  double first_power = 1;
+  double second_power = 1;
+  std::int64_t powers_step = 0;
   const GradScale* scale = nullptr;  // null: gradients are not scaled, and no step was left out
 };
 

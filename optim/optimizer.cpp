@@ -255,6 +255,12 @@ void Optimizer::update_all() {
       slice->state.learning_rate = slice->group->lr();
       slice->state.momentum = slice->group->momentum().value_or(0);
       slice->state.weight_decay = slice->group->weight_decay();
+      if (second_momentum_) {
+        const auto step = static_cast<double>(slice->state.step);
+        slice->state.first_power = std::pow(slice->state.momentum, step);
+        slice->state.second_power = std::pow(*second_momentum_, step);
+        slice->state.powers_step = slice->state.step;
+      }
     }
     if (!slices_.empty()) {
       detail::note_step(slices_.front()->run.device);

@@ -151,6 +151,8 @@ class TANDEM_API Optimizer {
   /// Updates one slice from its gradients.
   virtual void update(const Slice& slice) = 0;
 
+  std::optional<double> second_momentum_;  // of Adam: its second beta
+
  private:
   friend class GradScaler;
   struct Member;

@@ -3,6 +3,7 @@
 #include <tandem/kernels/cross_entropy_formulas.h>
 #include <tandem/kernels/cuda/class_losses.h>
 #include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/patterns/exponentials.h>
 #include <tandem/kernels/cuda/patterns/rows.h>
 
 // In f32 the gradients move 8 bytes per logit, 4 more to accumulate, and 4 for probabilities, which are read twice: the
@@ -54,21 +55,21 @@ __device__ __forceinline__ void write_row(const rows::Group<kBlock>& group, cons
   const T* x = by.logits + row * by.classes;
   T* to = by.result + row * by.classes;
   if (by.accumulate) {
-    rows::visit<true, 2, T>(group, classes, {x, to}, to,
-                            [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t c) {
+    rows::visit<rows::To::memory, 2, T>(group, classes, {x, to}, to,
+                                        [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t c) {
 #pragma unroll
-                              for (int v = 0; v < V; ++v) {
-                                result.values[v] = T(z[1].values[v] + value(C(z[0].values[v]), c + v));
-                              }
-                            });
+                                          for (int v = 0; v < V; ++v) {
+                                            result.values[v] = T(z[1].values[v] + value(C(z[0].values[v]), c + v));
+                                          }
+                                        });
   } else {
-    rows::visit<true, 1, T>(group, classes, {x}, to,
-                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
+    rows::visit<rows::To::memory, 1, T>(group, classes, {x}, to,
+                                        [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
 #pragma unroll
-                              for (int v = 0; v < V; ++v) {
-                                result.values[v] = T(value(C(z[0].values[v]), c + v));
-                              }
-                            });
+                                          for (int v = 0; v < V; ++v) {
+                                            result.values[v] = T(value(C(z[0].values[v]), c + v));
+                                          }
+                                        });
   }
 }
 
@@ -79,24 +80,31 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
   const rows::Group<kBlock> group(plan.lanes);
   const C scale = *by.scale;
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
-    const std::int64_t classes = there ? by.classes : 0;
     const bool counts = there && !by.target.ignored(row) && !by.target.outside(row);
-    const auto normalizer = there ? by.normalizer[row] : RowNormalizer<C>{};
-    const C g = there ? by.grad[by.loss_per_row ? row : 0] * scale : C(0);
-    const auto power = [&](C x) { return std::exp(x - normalizer.highest - normalizer.log_sum); };
+    const auto normalizer = counts ? by.normalizer[row] : RowNormalizer<C>{};
+    const C g = counts ? by.grad[by.loss_per_row ? row : 0] * scale : C(0);
+    const std::int64_t classes = counts ? by.classes : 0;
+    const Powers<C> powers(normalizer.highest);
+    const C inverse = std::exp(-normalizer.log_sum);  // softmax(x) = powers.of(x) * inverse
     if constexpr (kShares) {
       double sum = 0;
-      for (std::int64_t c = group.rank; counts && c < classes; c += group.size) {
+      for (std::int64_t c = group.rank; c < classes; c += group.size) {
         sum += static_cast<double>(by.target.share(row, c));
       }
-      const C all = static_cast<C>(group.sum(sum));
+      const C all = static_cast<C>(group.sum(sum)) * inverse;
       write_row(group, by, row, classes,
-                [&](C x, std::int64_t c) { return counts ? (all * power(x) - by.target.share(row, c)) * g : C(0); });
+                [&](C x, std::int64_t c) { return (all * powers.of(x) - by.target.share(row, c)) * g; });
     } else {
       const std::int64_t own = counts ? by.target.index(row) : -1;
       const C weighted = counts ? g * by.target.weight(own) : C(0);
       write_row(group, by, row, classes,
-                [&](C x, std::int64_t c) { return counts ? (power(x) - (c == own ? C(1) : C(0))) * weighted : C(0); });
+                [&](C x, std::int64_t c) { return (powers.of(x) * inverse - (c == own ? C(1) : C(0))) * weighted; });
+    }
+    if (there && !counts && !by.accumulate) {
+#pragma unroll 1
+      for (std::int64_t c = group.rank; c < by.classes; c += group.size) {
+        by.result[row * by.classes + c] = T(C(0));
+      }
     }
   });
 }

@@ -38,6 +38,7 @@ struct CrossEntropyArguments {
 template <int kThreads, class T>
 __device__ double rows_that_count(const CrossEntropyArguments<T>& by) {
   int mine = 0;
+#pragma unroll 1
   for (std::int64_t row = threadIdx.x; row < by.rows; row += kThreads) {
     mine += by.counts(row) ? 1 : 0;
   }
@@ -52,8 +53,16 @@ __global__ void __launch_bounds__(rows::kLargeBlock) count_rows(CrossEntropyArgu
   }
 }
 
+// Blocks that a multiprocessor must have registers for. Two rows of 50,000 classes fit into its shared memory in 16
+// bits, and one in f32.
 template <bool kShares, int kBlock, class T>
-__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
+inline constexpr int kAtOnce = (kShares                         ? 512
+                                : kBlock != 0 && sizeof(T) == 2 ? 1536
+                                                                : 768) /
+                               rows::Group<kBlock>::kThreads;
+
+template <bool kShares, int kBlock, bool kStaged, class T>
+__global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, kAtOnce<kShares, kBlock, T>)
     cross_entropy(CrossEntropyArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
   constexpr int kThreads = rows::Group<kBlock>::kThreads;
@@ -62,36 +71,65 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
   if (!kShares && by.gradient != nullptr && by.finish.mean) {
     factor = by.count_here ? static_cast<C>(by.finish.scale_of(rows_that_count<kThreads>(by))) : *by.finish.scale;
   }
-  CountedSum total;
+  // Each group's first thread counts. Registers would be taken from the logits.
+  __shared__ CountedSum totals[kBlock == 0 ? kThreads : 1];
+  CountedSum& total = totals[kBlock == 0 ? threadIdx.x : 0];
+  if (group.rank == 0) {
+    total = {};
+  }
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
     const bool counts = there && by.counts(row);
-    const std::int64_t own = counts && by.target.one_class() ? by.target.index(row) : -1;
     const std::int64_t classes = counts ? by.classes : 0;
     const T* x = by.logits + row * by.classes;
-    T* copy = plan.staged ? rows::stage(x, by.classes, 0) : nullptr;
-    const auto all = exponentials(group, x, classes, copy);
-    const C log_sum = static_cast<C>(std::log(all.sum));
-    const T* again = plan.staged ? copy : x;
-    C loss = 0;
-    if constexpr (kShares) {
-      double sum = 0;
-      rows::visit<false, 1, T>(group, classes, {again}, static_cast<T*>(nullptr),
-                               [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>&, std::int64_t c) {
+    T* copy = kStaged ? rows::stage(x, by.classes, 0) : nullptr;
+    const auto all = exponentials<kStaged>(group, x, classes, copy);
+    const T* again = kStaged ? copy : x;
+    if constexpr (!kShares) {
+      if (by.gradient != nullptr) {
+        const C scale = factor / all.sum;
+        rows::visit<rows::To::memory, 1, T>(group, classes, {again}, by.gradient + row * by.classes,
+                                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
-                                 for (int v = 0; v < V; ++v) {
-                                   const C share = by.target.share(row, c + v);
-                                   const C minus_log = log_sum - (z[0].values[v] - all.highest);
-                                   // A class without a share adds nothing, even if its logit is -inf.
-                                   sum += share == C(0) ? 0.0 : static_cast<double>(share * minus_log);
-                                 }
-                               });
-      loss = static_cast<C>(group.sum(sum));
-    } else if (counts) {
-      const C weight = by.target.weight(own);
-      loss = weight == C(0) ? C(0) : weight * (log_sum - (x[own] - all.highest));
+                                              for (int v = 0; v < V; ++v) {
+                                                result.values[v] = T(all.powers.of(z[0].values[v]) * scale);
+                                              }
+                                            });
+        group.meet();  // the row's own class gets another value, after this one
+        if (there && !counts) {
+#pragma unroll 1
+          for (std::int64_t c = group.rank; c < by.classes; c += group.size) {
+            by.gradient[row * by.classes + c] = T(C(0));
+          }
+        }
+      }
+    }
+    double weighted = 0;
+    if constexpr (kShares) {
+      const C log_sum = std::log(all.sum);
+      rows::visit<rows::To::nothing, 1, T>(group, classes, {again}, static_cast<T*>(nullptr),
+                                           [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>&, std::int64_t c) {
+#pragma unroll
+                                             for (int v = 0; v < V; ++v) {
+                                               const C share = by.target.share(row, c + v);
+                                               const C minus_log = log_sum - (z[0].values[v] - all.powers.highest);
+                                               // A class without a share adds nothing, even if its logit is -inf.
+                                               weighted += share == C(0) ? 0.0 : static_cast<double>(share * minus_log);
+                                             }
+                                           });
+      weighted = group.sum(weighted);
     }
     if (there && group.rank == 0) {
-      by.normalizer[row] = counts ? RowNormalizer<C>{all.highest, log_sum} : RowNormalizer<C>{};
+      const RowNormalizer<C> normalizer{all.powers.highest, std::log(all.sum)};
+      by.normalizer[row] = counts ? normalizer : RowNormalizer<C>{};
+      C loss = static_cast<C>(weighted);
+      if (!kShares && counts) {
+        const std::int64_t own = by.target.index(row);
+        const C weight = by.target.weight(own);
+        loss = weight == C(0) ? C(0) : weight * (normalizer.log_sum - (x[own] - normalizer.highest));
+        if (by.gradient != nullptr) {
+          by.gradient[row * by.classes + own] = T((all.powers.of(x[own]) / all.sum - 1) * factor);
+        }
+      }
       if (by.finish.loss_per_row) {
         by.finish.loss[row] = T(loss);
       }
@@ -101,21 +139,8 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
         report_target(by.fault, by.bad, row, by.target.index(row));
       }
     }
-    if constexpr (!kShares) {
-      if (by.gradient != nullptr) {
-        const C inverse = static_cast<C>(1 / all.sum);
-        rows::visit<true, 1, T>(group, there ? by.classes : 0, {again}, by.gradient + row * by.classes,
-                                [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t c) {
-#pragma unroll
-                                  for (int v = 0; v < V; ++v) {
-                                    const C p = std::exp(z[0].values[v] - all.highest) * inverse;
-                                    result.values[v] = T(counts ? (p - (c + v == own ? C(1) : C(0))) * factor : C(0));
-                                  }
-                                });
-      }
-    }
   });
-  sums::end<kThreads>(total, Plus(), by.parts, by.finish);
+  sums::end<kThreads>(group.rank == 0 ? total : CountedSum{}, Plus(), by.parts, by.finish);
 }
 
 /// kShares: a row may have shares in all classes; else all of its share is in one class.
@@ -136,8 +161,8 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;
-    rows::Plan plan =
-        rows::plan<kBlock, cross_entropy<kShares, kBlock, T>, T>(queue, by.rows, by.classes, twice ? 1 : 0);
+    rows::Plan plan = rows::plan<kBlock, cross_entropy<kShares, kBlock, kBlock != 0, T>, T>(queue, by.rows, by.classes,
+                                                                                            twice ? 1 : 0);
     if (plan.blocks == 2) {
       plan.blocks = 1;  // one block is done sooner than a second launch
     }
@@ -148,7 +173,8 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
         queue.launch(CrossEntropy::kName, 1, rows::kLargeBlock, 0, count_rows<T>, by);
       }
     }
-    queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared, cross_entropy<kShares, kBlock, T>, by, plan);
+    queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared, plan.staged ? cross_entropy < kShares, kBlock,
+                 kBlock != 0, T > : cross_entropy<kShares, kBlock, false, T>, by, plan);
     sums::join<Plus>(queue, CrossEntropy::kName, by.parts, plan.blocks, by.finish);
   });
 }

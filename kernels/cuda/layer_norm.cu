@@ -1,6 +1,7 @@
 #include <tandem/kernels/layer_norm.h>
 
-#include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/block.h>
@@ -8,76 +9,105 @@
 #include <tandem/kernels/norm_formulas.h>
 
 // Layer norm. Floor: each element is read and written once, 2 * sizeof(T) bytes. Each row has a group of threads. Up to
-// 4096 elements (f32; 8192 for 16-bit types) it stays in their registers, so that sums can take two passes, like on the
-// CPU.
+// 4096 elements (f32; 8192 for 16-bit types) it stays in their registers. Each thread finds the mean and the squares of
+// its elements in two passes over its registers; one reduction joins them. All of that is done in the type that T
+// computes in, on distances from the row's first element, so close values around a large mean keep their digits.
 
 namespace tandem::inline v0::kernels {
 
 namespace {
 
+/// a / b of counts, right to two units in the last place.
+template <class C>
+__device__ __forceinline__ C quotient(C a, C b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<C, float>) {
+    return __fdividef(a, b);
+  }
+#endif
+  return a / b;
+}
+
+using Rows = RegisterRows<256, 4>;
+
+/// Some values: how many, their mean, and the sum of their squared distances from it.
+template <class C>
+struct Spread {
+  C count = 0;
+  C mean = 0;
+  C squares = 0;
+
+  // Chan, Golub and LeVeque, 1979.
+  friend __device__ __forceinline__ Spread operator+(const Spread& a, const Spread& b) {
+    const C count = a.count + b.count;
+    const C share = count > C(0) ? quotient(b.count, count) : C(0);
+    const C apart = b.mean - a.mean;
+    return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share};
+  }
+};
+
 template <class T, int V, bool kKept>
-__global__ void __launch_bounds__(RegisterRows::kThreads) normalise(LayerNorm kernel, RegisterRows rows) {
+__global__ void __launch_bounds__(Rows::kThreads, sizeof(T) == 8 ? 2 : 4) normalise(LayerNorm kernel, Rows rows) {
   using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const T* bias = static_cast<const T*>(kernel.bias);
-  const auto sum_up = [&](TwoSums sums) { return group_reduce<RegisterRows::kThreads>(sums, rows.group, Plus()); };
-  const auto count = static_cast<double>(rows.size);
   const int units = rows.units();
   for (std::int64_t first_row = std::int64_t{blockIdx.x} * units; first_row < rows.rows;
        first_row += std::int64_t{gridDim.x} * units) {
     const std::int64_t row = first_row + static_cast<int>(threadIdx.x) / rows.group;
     const bool valid = row < rows.rows && rows.size > 0;
     // Groups without a row read the first one and write nothing, because all threads of a block must take part in the
-    // sums.
+    // reduction.
     const T* in = static_cast<const T*>(kernel.in) + (valid ? row * rows.size : 0);
     const C first = rows.size > 0 ? C(in[0]) : C(0);
-    const RowPacks<T, V, kKept> x(rows, in);
+    const RowPacks<Rows, T, V, kKept> x(rows, in);
 
-    // Distances from the first value keep their digits around a large mean, and make the variance of equal values 0.
-    TwoSums apart;
-    C sum = 0;
-    for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
-      const Pack<T, V> pack = x.at(i, k);
+    Spread<C> mine;
+    if constexpr (kKept) {
+      for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
+        const Pack<T, V> pack = x.at(i, k);
+        mine.count += V;
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        sum += C(pack.values[v]) - first;
-      }
-      if constexpr (!kKept) {
-        apart.a += static_cast<double>(sum);
-        sum = 0;
-      }
-    });
-    apart.a += static_cast<double>(sum);
-    const C near = first + static_cast<C>(sum_up(apart).a / count);
-    TwoSums rest;
-    C distances = 0;
-    C squares = 0;
-    for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
-      const Pack<T, V> pack = x.at(i, k);
+        for (int v = 0; v < V; ++v) {
+          mine.mean += C(pack.values[v]) - first;
+        }
+      });
+      mine.mean = mine.count > C(0) ? quotient(mine.mean, mine.count) : C(0);
+      for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
+        const Pack<T, V> pack = x.at(i, k);
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        const C distance = C(pack.values[v]) - near;
-        distances += distance;
-        squares += distance * distance;
-      }
-      if constexpr (!kKept) {
-        rest = rest + TwoSums{static_cast<double>(distances), static_cast<double>(squares)};
-        distances = squares = 0;
-      }
-    });
-    rest = sum_up(rest + TwoSums{static_cast<double>(distances), static_cast<double>(squares)});
-    Moments moments;
-    if (rows.size > 0) {
-      moments = {count, static_cast<double>(near) + rest.a / count, std::max(rest.b - rest.a * rest.a / count, 0.0)};
+        for (int v = 0; v < V; ++v) {
+          const C distance = C(pack.values[v]) - first - mine.mean;
+          mine.squares += distance * distance;
+        }
+      });
+    } else {
+      for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
+        const Pack<T, V> pack = x.at(i, k);
+        Spread<C> some{.count = V};
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          some.mean += (C(pack.values[v]) - first) / V;
+        }
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const C distance = C(pack.values[v]) - first - some.mean;
+          some.squares += distance * distance;
+        }
+        mine = mine + some;
+      });
     }
-    const NormStatistics statistics = moments.statistics(kernel.eps);
+    mine = group_reduce<Rows::kThreads>(mine, rows.group, Plus());
+    const C rstd = 1 / std::sqrt(mine.squares / static_cast<C>(rows.size) + static_cast<C>(kernel.eps));
+    const C mean = first + mine.mean;
+    const C rest = (first - (mean - (mean - first))) + (mine.mean - (mean - first));  // that `mean` has lost (Knuth)
     if (row < rows.rows && rows.lane() == 0) {
-      kernel.statistics[row] = statistics;
+      kernel.statistics[row] = {static_cast<double>(first) + static_cast<double>(mine.mean), static_cast<double>(rstd)};
     }
     if (!valid) {
       continue;
     }
-    const Normaliser<C> n(statistics);
+    const C shift = -rest * rstd;
     T* out = static_cast<T*>(kernel.out) + row * rows.size;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
       const Pack<T, V> pack = x.at(i, k);
@@ -90,7 +120,7 @@ __global__ void __launch_bounds__(RegisterRows::kThreads) normalise(LayerNorm ke
       }
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        C value = (C(pack.values[v]) - n.mean) * n.rstd + n.shift;
+        C value = (C(pack.values[v]) - mean) * rstd + shift;
         value = weight != nullptr ? value * C(factors.values[v]) : value;
         value = bias != nullptr ? value + C(shifts.values[v]) : value;
         result.values[v] = T(value);
@@ -102,8 +132,8 @@ __global__ void __launch_bounds__(RegisterRows::kThreads) normalise(LayerNorm ke
 
 template <class T, int V>
 void forward(const Queue& queue, const LayerNorm& kernel) {
-  const RegisterRows rows(queue, kernel.rows, kernel.size, V);
-  queue.launch(LayerNorm::kName, queue.blocks_for(rows.rows, rows.units()), RegisterRows::kThreads, 0,
+  const Rows rows(queue, kernel.rows, kernel.size, V);
+  queue.launch(LayerNorm::kName, queue.blocks_for(rows.rows, rows.units()), Rows::kThreads, 0,
                rows.kept ? normalise<T, V, true> : normalise<T, V, false>, kernel, rows);
 }
 

@@ -1,6 +1,7 @@
 #include <tandem/kernels/layer_norm.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/block.h>
@@ -17,6 +18,8 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
+// One pack of a row in each thread leaves registers for two sums of each of its columns.
+using Rows = RegisterRows<1024, 1>;
 constexpr int kMostRows = 64;  // sums of more rows would lose digits
 
 template <class C>
@@ -27,28 +30,31 @@ struct Affine {
 };
 
 template <class T, int V, bool kKept, bool kAffine>
-__global__ void __launch_bounds__(RegisterRows::kThreads)
-    row_gradients(LayerNormGrad kernel, RegisterRows rows, Affine<ComputeType<T>> affine) {
+__global__ void __launch_bounds__(Rows::kThreads)
+    row_gradients(LayerNormGrad kernel, Rows rows, Affine<ComputeType<T>> affine) {
   using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const bool accumulate = kernel.accumulate_in == Accumulate::yes;
-  const auto count = static_cast<double>(rows.size);
+  const auto count = static_cast<std::conditional_t<kKept, C, double>>(rows.size);
   const std::int64_t unit = std::int64_t{blockIdx.x} * rows.units() + static_cast<int>(threadIdx.x) / rows.group;
-  constexpr int kSums = kAffine ? RegisterRows::kPacks : 1;
+  constexpr int kSums = kAffine ? Rows::kPacks : 1;
   C grad_sums[kSums][V] = {};
   C product_sums[kSums][V] = {};
   for (std::int64_t r = 0; r < affine.rows; ++r) {
     const std::int64_t row = unit * affine.rows + r;
     const bool valid = row < rows.rows;
     const std::int64_t begin = valid ? row * rows.size : 0;  // all threads of a block must take part in the sums
-    const RowPacks<T, V, kKept> grad(rows, static_cast<const T*>(kernel.grad) + begin);
-    const RowPacks<T, V, kKept> in(rows, static_cast<const T*>(kernel.in) + begin);
+    const RowPacks<Rows, T, V, kKept> grad(rows, static_cast<const T*>(kernel.grad) + begin);
+    const RowPacks<Rows, T, V, kKept> in(rows, static_cast<const T*>(kernel.in) + begin);
     const Normaliser<C> x(kernel.statistics[valid ? row : 0]);
     const auto factors_at = [&](std::int64_t i) {
       return weight != nullptr ? load_pack<V>(weight + i * V, true) : Pack<T, V>{};
     };
     const auto times = [&](C g, T factor) { return weight != nullptr ? g * C(factor) : g; };
-    TwoSums sums;
+    // A kept row has few elements per thread, which are summed in their own arithmetic. Those of a longer row are
+    // folded in after each pack.
+    using S = std::conditional_t<kKept, C, double>;
+    TwoSums<S> sums;
     C sum = 0;
     C product = 0;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
@@ -67,17 +73,17 @@ __global__ void __launch_bounds__(RegisterRows::kThreads)
         }
       }
       if constexpr (!kKept) {
-        sums = sums + TwoSums{static_cast<double>(sum), static_cast<double>(product)};
+        sums = sums + TwoSums<S>{static_cast<S>(sum), static_cast<S>(product)};
         sum = product = 0;
       }
     });
-    sums = sums + TwoSums{static_cast<double>(sum), static_cast<double>(product)};
-    sums = group_reduce<RegisterRows::kThreads>(sums, rows.group, Plus());
+    sums = sums + TwoSums<S>{static_cast<S>(sum), static_cast<S>(product)};
+    sums = group_reduce<Rows::kThreads>(sums, rows.group, Plus());
     if (!valid) {
       continue;
     }
     const C slope = static_cast<C>(sums.b / count) * x.rstd;
-    const C mean = static_cast<C>(sums.a / count + static_cast<double>(x.shift) * sums.b / count);
+    const C mean = static_cast<C>(sums.a / count + static_cast<S>(x.shift) * sums.b / count);
     T* out = static_cast<T*>(kernel.in_grad) + begin;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
       const Pack<T, V> g = grad.at(i, k);
@@ -117,7 +123,7 @@ struct AffineSource {
   struct Lane {
     C grad = 0, product = 0;
   };
-  using Total = TwoSums;
+  using Total = TwoSums<double>;
   struct Column {};
   template <int V>
   struct Values {
@@ -193,9 +199,10 @@ void backward(const Queue& queue, const LayerNormGrad& kernel) {
   using C = ComputeType<T>;
   bool affine_wanted = kernel.weight_grad != nullptr || kernel.bias_grad != nullptr;
   if (kernel.in_grad != nullptr && kernel.rows > 0 && kernel.size > 0) {
-    const RegisterRows rows(queue, kernel.rows, kernel.size, V);
+    const Rows rows(queue, kernel.rows, kernel.size, V);
     const bool fused = affine_wanted && rows.kept;
-    const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * 4 * rows.units();
+    // One block on each multiprocessor: the fewer units there are, the fewer sums go through memory.
+    const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * rows.units();
     Affine<C> affine{nullptr, nullptr, std::clamp<std::int64_t>((rows.rows + fill - 1) / fill, 1, kMostRows)};
     const std::int64_t units = (rows.rows + affine.rows - 1) / affine.rows;
     const auto bytes = static_cast<std::size_t>(units * rows.size) * sizeof(C);
@@ -205,7 +212,7 @@ void backward(const Queue& queue, const LayerNormGrad& kernel) {
       affine.product = reinterpret_cast<C*>(reinterpret_cast<char*>(affine.grad) + second);
     }
     const auto blocks = static_cast<unsigned int>((units + rows.units() - 1) / rows.units());
-    queue.launch(LayerNormGrad::kName, blocks, RegisterRows::kThreads, 0,
+    queue.launch(LayerNormGrad::kName, blocks, Rows::kThreads, 0,
                  fused       ? row_gradients<T, V, true, true>
                  : rows.kept ? row_gradients<T, V, true, false>
                              : row_gradients<T, V, false, false>,

@@ -67,14 +67,19 @@ struct SgdStep : Step<Sgd, T, 3, 0b101> {
 };
 
 template <class T>
-struct AdamStep : Step<Adam, T, 5, 0b11101> {
+struct AdamStep : Step<Adam, T, 4, 0b1101> {
+  template <class By>
+  __device__ void update(By& by, T (&x)[4], std::int64_t) const {
+    T none;
+    formula::adam<false>(by.by, by.gradient * x[1], x[0], x[2], x[3], none);
+  }
+};
+
+template <class T>
+struct AmsGradStep : Step<Adam, T, 5, 0b11101> {
   template <class By>
   __device__ void update(By& by, T (&x)[5], std::int64_t) const {
-    if (this->arrays[4] == nullptr) {
-      formula::adam<false>(by.by, by.gradient * x[1], x[0], x[2], x[3], x[4]);
-    } else {
-      formula::adam<true>(by.by, by.gradient * x[1], x[0], x[2], x[3], x[4]);
-    }
+    formula::adam<true>(by.by, by.gradient * x[1], x[0], x[2], x[3], x[4]);
   }
 };
 
@@ -149,7 +154,11 @@ void launch_step(Context& context, const Kernel& kernel, Kept... kept) {
 void run(OnCuda, Context& context, const Sgd& kernel) { launch_step<SgdStep>(context, kernel, kernel.momentum_buffer); }
 
 void run(OnCuda, Context& context, const Adam& kernel) {
-  launch_step<AdamStep>(context, kernel, kernel.exp_avg, kernel.exp_avg_sq, kernel.max_exp_avg_sq);
+  if (kernel.max_exp_avg_sq == nullptr) {
+    launch_step<AdamStep>(context, kernel, kernel.exp_avg, kernel.exp_avg_sq);
+  } else {
+    launch_step<AmsGradStep>(context, kernel, kernel.exp_avg, kernel.exp_avg_sq, kernel.max_exp_avg_sq);
+  }
 }
 
 void run(OnCuda, Context& context, const RmsProp& kernel) {

@@ -114,7 +114,7 @@ struct SoftmaxArguments {
   bool log;
 };
 
-template <int kBlock, class T>
+template <int kBlock, bool kStaged, class T>
 __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
     softmax_rows(SoftmaxArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
@@ -122,18 +122,19 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
     const std::int64_t size = there ? by.size : 0;
     const T* x = by.in + row * by.size;
-    T* copy = plan.staged ? rows::stage(x, by.size, 0) : nullptr;
-    const auto all = exponentials(group, x, size, copy);
-    const C log_sum = by.log ? static_cast<C>(std::log(all.sum)) : C(0);
-    const C factor = static_cast<C>(1 / all.sum);
-    rows::visit<true, 1, T>(group, size, {plan.staged ? copy : x}, by.out + row * by.size,
-                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
+    T* copy = kStaged ? rows::stage(x, by.size, 0) : nullptr;
+    const auto all = exponentials<kStaged>(group, x, size, copy);
+    const C log_sum = by.log ? std::log(all.sum) : C(0);
+    const C factor = 1 / all.sum;
+    rows::visit<rows::To::memory, 1, T>(
+        group, size, {kStaged ? copy : x}, by.out + row * by.size,
+        [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
-                              for (int v = 0; v < V; ++v) {
-                                const C shifted = z[0].values[v] - all.highest;
-                                result.values[v] = T(by.log ? shifted - log_sum : std::exp(shifted) * factor);
-                              }
-                            });
+          for (int v = 0; v < V; ++v) {
+            const C value = z[0].values[v];
+            result.values[v] = T(by.log ? value - all.powers.highest - log_sum : all.powers.of(value) * factor);
+          }
+        });
   });
 }
 
@@ -152,14 +153,23 @@ __global__ void __launch_bounds__(columns::kThreads)
         const std::int64_t k = i + u * group.size;
         x[u] = k < size ? C(in[at + k * tiles.inner]) : -std::numeric_limits<C>::infinity();
       }
-      found.add(x);
+      C top = x[0];
+#pragma unroll
+      for (int u = 1; u < kUnroll; ++u) {
+        top = std::fmax(top, x[u]);
+      }
+      found.expect(top);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        found.add(x[u]);
+      }
     }
     const auto all = found.joined(group);
-    const C shift = log ? static_cast<C>(std::log(all.sum)) : C(0);
-    const C factor = log ? C(1) : static_cast<C>(1 / all.sum);
+    const C log_sum = log ? std::log(all.sum) : C(0);
+    const C factor = 1 / all.sum;
     for (std::int64_t i = group.rank; i < size; i += group.size) {
-      const C x = C(in[at + i * tiles.inner]) - all.highest;
-      out[at + i * tiles.inner] = T(log ? x - shift : std::exp(x) * factor);
+      const C x = in[at + i * tiles.inner];
+      out[at + i * tiles.inner] = T(log ? x - all.powers.highest - log_sum : all.powers.of(x) * factor);
     }
   });
 }
@@ -190,36 +200,38 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     T* g_copy = plan.staged ? rows::stage(g, by.size, 0) : nullptr;
     T* y_copy = plan.staged ? rows::stage(y, by.size, 1) : nullptr;
     double mine = 0;
-    rows::visit<false, 2, T>(group, size, {g, y}, to, [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>&, std::int64_t c) {
-      C part = 0;
+    rows::visit<rows::To::nothing, 2, T>(group, size, {g, y}, to,
+                                         [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>&, std::int64_t c) {
+                                           C part = 0;
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        part += by.log ? C(z[0].values[v]) : z[0].values[v] * z[1].values[v];
-      }
-      mine += static_cast<double>(part);
-      if (plan.staged) {
-        *reinterpret_cast<Pack<T, V>*>(g_copy + c) = z[0];
-        *reinterpret_cast<Pack<T, V>*>(y_copy + c) = z[1];
-      }
-    });
+                                           for (int v = 0; v < V; ++v) {
+                                             part += by.log ? C(z[0].values[v]) : z[0].values[v] * z[1].values[v];
+                                           }
+                                           mine += static_cast<double>(part);
+                                           if (plan.staged) {
+                                             *reinterpret_cast<Pack<T, V>*>(g_copy + c) = z[0];
+                                             *reinterpret_cast<Pack<T, V>*>(y_copy + c) = z[1];
+                                           }
+                                         });
     const C sum = static_cast<C>(group.sum(mine));
     const auto value = [&](C dy, C out) { return by.log ? dy - std::exp(out) * sum : out * (dy - sum); };
     if (by.accumulate) {
-      rows::visit<true, 3, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y, to}, to,
-                              [&]<int V>(const Pack<T, V>(&z)[3], Pack<T, V>& result, std::int64_t) {
+      rows::visit<rows::To::memory, 3, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y, to}, to,
+                                          [&]<int V>(const Pack<T, V>(&z)[3], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
-                                for (int v = 0; v < V; ++v) {
-                                  result.values[v] = T(z[2].values[v] + value(z[0].values[v], z[1].values[v]));
-                                }
-                              });
+                                            for (int v = 0; v < V; ++v) {
+                                              result.values[v] =
+                                                  T(z[2].values[v] + value(z[0].values[v], z[1].values[v]));
+                                            }
+                                          });
     } else {
-      rows::visit<true, 2, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y}, to,
-                              [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t) {
+      rows::visit<rows::To::memory, 2, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y}, to,
+                                          [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
-                                for (int v = 0; v < V; ++v) {
-                                  result.values[v] = T(value(z[0].values[v], z[1].values[v]));
-                                }
-                              });
+                                            for (int v = 0; v < V; ++v) {
+                                              result.values[v] = T(value(z[0].values[v], z[1].values[v]));
+                                            }
+                                          });
     }
   });
 }
@@ -254,7 +266,8 @@ void run(OnCuda, Context& context, const Softmax& kernel) {
         const SoftmaxArguments<T> by{static_cast<const T*>(kernel.in), static_cast<T*>(kernel.out), kernel.outer,
                                      kernel.size, kernel.log};
         rows::for_row_size(by.size, [&]<int kBlock>() {
-          rows::launch<kBlock, softmax_rows<kBlock, T>, T>(queue, Softmax::kName, by, 1);
+          rows::launch<kBlock, softmax_rows<kBlock, kBlock != 0, T>, softmax_rows<kBlock, false, T>, T>(
+              queue, Softmax::kName, by, 1);
         });
       },
       [&]<class T>(const Queue& queue) {
@@ -275,7 +288,8 @@ void run(OnCuda, Context& context, const SoftmaxGrad& kernel) {
                                          .log = kernel.log,
                                          .accumulate = kernel.accumulate == Accumulate::yes};
         rows::for_row_size(by.size, [&]<int kBlock>() {
-          rows::launch<kBlock, softmax_grad_rows<kBlock, T>, T>(queue, SoftmaxGrad::kName, by, 2);
+          constexpr auto kKernel = softmax_grad_rows<kBlock, T>;
+          rows::launch<kBlock, kKernel, kKernel, T>(queue, SoftmaxGrad::kName, by, 2);
         });
       },
       [&]<class T>(const Queue& queue) {

@@ -27,7 +27,7 @@ struct StepArgument {
 
 /// The places of a captured step's states in its GPU's memory, during the capture. Each parameter group or generator
 /// needs one place. A state that the host changes within the step has a place for each of its values. kMost states are
-/// 6 KiB of a kernel's arguments, which CUDA 12.1 and newer allow.
+/// 9 KiB of a kernel's arguments, which CUDA 12.1 and newer allow.
 struct StepSlots {
   static constexpr std::size_t kMost = 128;
   struct Slot {
@@ -47,7 +47,7 @@ struct StepSlots {
 StepArgument step_argument(const Queue& queue, const StepState* state);
 
 /// Writes device[i] = values[i] before the stream's next launch. One kernel takes the states as arguments: room for 1,
-/// 8, 32 or kMost of them, as few as suffice (a state is 48 bytes, and all of the room travels with each launch). There
+/// 8, 32 or kMost of them, as few as suffice (a state is 72 bytes, and all of the room travels with each launch). There
 /// may be at most kMost.
 void write_states(const Queue& queue, StepState* device, std::span<const StepState> values);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -27,6 +28,38 @@ __device__ __forceinline__ Pack<T, V> load_pack(const T* from, bool dense) {
     pack.values[i] = value;
   }
   return pack;
+}
+
+// Where inline assembly computes the elements of a pack, the compiler stores them one by one. These functions store 16
+// bytes by one instruction.
+
+/// Stores a pack in the GPU's memory.
+template <int V, class T>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, V>& pack) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    __stwb(reinterpret_cast<uint4*>(to), std::bit_cast<uint4>(pack));
+    return;
+  }
+#endif
+  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+}
+
+/// Stores a pack in the block's shared memory.
+template <int V, class T>
+__device__ __forceinline__ void store_pack_shared(T* to, const Pack<T, V>& pack) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    const uint4 words = std::bit_cast<uint4>(pack);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "r"(words.x), "r"(words.y), "r"(words.z),
+                   "r"(words.w)
+                 : "memory");
+    return;
+  }
+#endif
+  *reinterpret_cast<Pack<T, V>*>(to) = pack;
 }
 
 /// True if packs of V elements may begin at `memory`.

@@ -13,9 +13,10 @@
 
 namespace tandem::inline v0::kernels {
 
+template <int kBlock, int kPacksOfThread>
 struct RegisterRows {
-  static constexpr int kThreads = 256;
-  static constexpr int kPacks = 4;
+  static constexpr int kThreads = kBlock;
+  static constexpr int kPacks = kPacksOfThread;
 
   std::int64_t rows, size;
   std::int64_t packs;  // packs in a row
@@ -38,15 +39,15 @@ struct RegisterRows {
 };
 
 /// One thread's packs of a row.
-template <class T, int V, bool kKept>
+template <class Rows, class T, int V, bool kKept>
 struct RowPacks {
   const T* row;
-  Pack<T, V> kept[kKept ? RegisterRows::kPacks : 1];
+  Pack<T, V> kept[kKept ? Rows::kPacks : 1];
 
-  __device__ __forceinline__ RowPacks(const RegisterRows& rows, const T* begin) : row(begin) {
+  __device__ __forceinline__ RowPacks(const Rows& rows, const T* begin) : row(begin) {
     if constexpr (kKept) {
 #pragma unroll
-      for (int k = 0; k < RegisterRows::kPacks; ++k) {
+      for (int k = 0; k < Rows::kPacks; ++k) {
         const int i = rows.lane() + k * rows.group;
         if (i < rows.packs) {
           kept[k] = load_pack<V>(row + i * V, true);
@@ -65,11 +66,11 @@ struct RowPacks {
 };
 
 /// Calls body(i, k) for each pack i of the thread, its k-th (k is 0 if rows are not kept).
-template <bool kKept, class Body>
-__device__ __forceinline__ void for_each_pack(const RegisterRows& rows, Body&& body) {
+template <bool kKept, class Rows, class Body>
+__device__ __forceinline__ void for_each_pack(const Rows& rows, Body&& body) {
   if constexpr (kKept) {
 #pragma unroll
-    for (int k = 0; k < RegisterRows::kPacks; ++k) {
+    for (int k = 0; k < Rows::kPacks; ++k) {
       const int i = rows.lane() + k * rows.group;
       if (i < rows.packs) {
         body(i, k);
@@ -82,11 +83,11 @@ __device__ __forceinline__ void for_each_pack(const RegisterRows& rows, Body&& b
   }
 }
 
-/// Two sums of a row. A kept row has few elements per thread: they are summed in their own arithmetic and folded in at
-/// the end. The elements of a longer row are folded in after each pack.
+/// Two sums.
+template <class C>
 struct TwoSums {
-  double a = 0;
-  double b = 0;
+  C a = 0;
+  C b = 0;
   friend __device__ TwoSums operator+(TwoSums x, TwoSums y) { return {x.a + y.a, x.b + y.b}; }
 };
 

@@ -47,6 +47,14 @@ struct Group {
     return group_reduce < kBlock == 0 ? kWarpThreads : kBlock > (value, kBlock == 0 ? size : kBlock, op);
   }
   __device__ double sum(double value) const { return all(value, Plus()); }
+  /// Afterwards each thread sees what the group's others have written.
+  __device__ void meet() const {
+    if constexpr (kBlock == 0) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
 
   /// Calls body(row, true if the row exists) for the group's share of `rows`. Each group of a warp makes the same
   /// number of calls.
@@ -65,68 +73,103 @@ struct Group {
   }
 };
 
-/// Calls f.operator()<V>(const Pack<T, V> (&x)[N], result, c) for the elements of a row of `size`: V of them, from c
-/// on. x[k] holds the elements of in[k]. `result` is stored to `out` if kStore is set. V fills 16 bytes if all pointers
-/// have the same alignment, except for the elements before the first and after the last aligned pack.
-template <bool kStore, int N, class T, class F, int kBlock>
-__device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t size, const T* const (&in)[N], T* out,
-                                      F&& f) {
+/// Where the results of visit() go.
+enum class To { nothing, memory, shared };
+
+template <class F, class Packs>
+__device__ __forceinline__ void look_ahead(F& f, const Packs& packs) {
+  if constexpr (requires { f.ahead(packs); }) {
+    f.ahead(packs);
+  }
+}
+
+/// visit() of one part of a row, which begins at element `begin`.
+template <To kTo, int N, class T, class F, int kBlock>
+__device__ __forceinline__ void visit_part(const Group<kBlock>& group, int size, const T* const (&in)[N], T* out,
+                                           std::int64_t begin, F& f) {
   constexpr int V = 16 / static_cast<int>(sizeof(T));
-  constexpr int kUnroll = (N == 1 ? 4 : 2) / (V == 4   ? 1
-                                              : V == 8 ? 2
-                                              : N == 1 ? 4
-                                                       : 2);  // as many as registers have room for
+  // As many packs are read together as registers have room for.
+  constexpr int kTogether = (N == 1 ? 4 : 2) / (V == 4 ? 1 : V == 8 ? 2 : N == 1 ? 4 : 2);
   const auto place = [](const T* p) { return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(p) % 16); };
   const unsigned at = place(in[0]);
-  bool agree = !kStore || place(out) == at;
+  bool agree = kTo == To::nothing || place(out) == at;
 #pragma unroll
   for (int k = 1; k < N; ++k) {
     agree = agree && place(in[k]) == at;
   }
-  std::int64_t head = size;
-  if (const std::int64_t wanted = (16 - at) % 16 / static_cast<int>(sizeof(T)); agree && wanted < size) {
-    head = wanted;
-  }
-  const std::int64_t packs = (size - head) / V;
-  const auto one = [&](std::int64_t c) {
-    Pack<T, 1> x[N];
-#pragma unroll
-    for (int k = 0; k < N; ++k) {
-      x[k].values[0] = in[k][c];
-    }
-    Pack<T, 1> result;
-    f.template operator()<1>(x, result, c);
-    if constexpr (kStore) {
-      out[c] = result.values[0];
+  const int wanted = static_cast<int>((16 - at) % 16) / static_cast<int>(sizeof(T));
+  const int head = agree && wanted < size ? wanted : size;
+  const int packs = (size - head) / V;
+  const auto use = [&]<int W>(const Pack<T, W>(&x)[N], int first) {
+    Pack<T, W> result;
+    f.template operator()<W>(x, result, begin + first);
+    if constexpr (kTo == To::memory) {
+      store_pack(out + first, result);
+    } else if constexpr (kTo == To::shared) {
+      store_pack_shared(out + first, result);
     }
   };
-  for (std::int64_t c = group.rank; c < head; c += group.size) {
-    one(c);
-  }
-  for (std::int64_t first = group.rank; first < packs; first += kUnroll * group.size) {
-    Pack<T, V> x[kUnroll][N];
+  const auto go = [&]<bool kAll>(int first) {
+    Pack<T, V> x[kTogether][N];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {  // all reads come first, so that they are in flight together
-      if (const std::int64_t pack = first + u * group.size; pack < packs) {
+    for (int u = 0; u < kTogether; ++u) {  // all reads come first, so that they are in flight together
+      const int pack = first + u * group.size;
 #pragma unroll
-        for (int k = 0; k < N; ++k) {
-          x[u][k] = reinterpret_cast<const Pack<T, V>*>(in[k] + head)[pack];
-        }
+      for (int k = 0; k < N; ++k) {
+        x[u][k] = reinterpret_cast<const Pack<T, V>*>(in[k] + head)[kAll || pack < packs ? pack : first];
       }
     }
+    look_ahead(f, x);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (const std::int64_t pack = first + u * group.size; pack < packs) {
-        Pack<T, V> result;
-        f.template operator()<V>(x[u], result, head + pack * V);
-        if constexpr (kStore) {
-          reinterpret_cast<Pack<T, V>*>(out + head)[pack] = result;
-        }
+    for (int u = 0; u < kTogether; ++u) {
+      const int pack = first + u * group.size;
+      if (kAll || pack < packs) {
+        use(x[u], head + pack * V);
       }
     }
+  };
+  int pack = group.rank;
+#pragma unroll 1
+  for (; pack + (kTogether - 1) * group.size < packs; pack += kTogether * group.size) {
+    go.template operator()<true>(pack);
   }
-  for (std::int64_t c = head + packs * V + group.rank; c < size; c += group.size) {
-    one(c);
+  if (pack < packs) {
+    go.template operator()<false>(pack);
+  }
+  const int odd = size - packs * V;  // elements outside of packs
+#pragma unroll 1
+  for (int i = group.rank; i < odd; i += group.size) {
+    const int c = i < head ? i : packs * V + i;
+    Pack<T, 1> x[1][N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      x[0][k].values[0] = in[k][c];
+    }
+    look_ahead(f, x);
+    use(x[0], c);
+  }
+}
+
+/// Calls f.operator()<V>(const Pack<T, V> (&x)[N], result, c) for the elements of a row of `size`: V of them, from c
+/// on. x[k] holds the elements of in[k]. `result` is stored to `out`, unless kTo is `nothing`. V fills 16 bytes if all
+/// pointers have the same alignment, except for the elements before the first and after the last aligned pack. If f has
+/// a function ahead(x), it is first called with each group of packs that are read together.
+template <To kTo, int N, class T, class F, int kBlock>
+__device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t size, const T* const (&in)[N], T* out,
+                                      F&& f) {
+  // In parts of so many elements, counts fit into 32 bits, which saves registers.
+  constexpr int kPartBits = 30;
+  const int last = static_cast<int>(size >> kPartBits);
+#pragma unroll 1
+  for (int p = 0; p <= last; ++p) {
+    const std::int64_t from = static_cast<std::int64_t>(p) << kPartBits;
+    const T* part[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      part[k] = in[k] + from;
+    }
+    visit_part<kTo>(group, p < last ? 1 << kPartBits : static_cast<int>(size & ((1 << kPartBits) - 1)), part,
+                    kTo == To::nothing ? nullptr : out + from, from, f);
   }
 }
 
@@ -222,11 +265,11 @@ Plan plan(const Queue& queue, std::int64_t rows, std::int64_t size, int arrays) 
   return plan;
 }
 
-/// Launches kKernel(by, plan) for the rows of `by`.
-template <int kBlock, auto kKernel, class T, class Arguments>
+/// Launches kStaged(by, plan) for the rows of `by`, or kOther if they do not fit into shared memory.
+template <int kBlock, auto kStaged, auto kOther, class T, class Arguments>
 void launch(const Queue& queue, const char* name, const Arguments& by, int arrays) {
-  const Plan made = plan<kBlock, kKernel, T>(queue, by.rows, by.size, arrays);
-  queue.launch(name, made.blocks, Group<kBlock>::kThreads, made.shared, kKernel, by, made);
+  const Plan made = plan<kBlock, kStaged, T>(queue, by.rows, by.size, arrays);
+  queue.launch(name, made.blocks, Group<kBlock>::kThreads, made.shared, made.staged ? kStaged : kOther, by, made);
 }
 
 }  // namespace tandem::inline v0::kernels::rows
