@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -39,9 +40,13 @@ void unpoison([[maybe_unused]] const char* begin, [[maybe_unused]] std::size_t s
 #endif
 }
 
+// How often the calling thread has opened the range with that key; there are 16.
+thread_local std::array<int, 16> opened_here{};
+
 }  // namespace
 
-Arena::Arena(int device, std::size_t size) : device_(device), size_(round_up(size, kPage)) {
+Arena::Arena(int device, std::size_t size)
+    : device_(device), size_(round_up(size, kPage)), key_(pkey_alloc(0, PKEY_DISABLE_ACCESS)) {
   void* memory = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw std::bad_alloc();
@@ -119,25 +124,41 @@ void Arena::use(std::size_t end) {
   const std::size_t used = std::min(round_up(end, kPage), size_);
   if (used > used_) {
     poison(base_ + used_, used - used_);
-    if (opened_ > 0) {
-      mprotect(base_ + used_, used - used_, PROT_READ | PROT_WRITE);
+    if (opened_ > 0 || key_ >= 0) {
+      protect(base_ + used_, used - used_, PROT_READ | PROT_WRITE);
     }
   } else if (used < used_) {
-    mprotect(base_ + used, used_ - used, PROT_NONE);
+    protect(base_ + used, used_ - used, PROT_NONE);
     madvise(base_ + used, used_ - used, MADV_DONTNEED);
   }
   used_ = used;
 }
 
+void Arena::protect(char* begin, std::size_t size, int access) const {
+  if (key_ >= 0) {
+    pkey_mprotect(begin, size, access, key_);
+  } else {
+    mprotect(begin, size, access);
+  }
+}
+
 void Arena::open() {
-  if (opened_++ == 0 && used_ > 0) {
-    mprotect(base_, used_, PROT_READ | PROT_WRITE);
+  if (key_ >= 0) {
+    if (opened_here[static_cast<std::size_t>(key_)]++ == 0) {
+      pkey_set(key_, 0);
+    }
+  } else if (opened_++ == 0 && used_ > 0) {
+    protect(base_, used_, PROT_READ | PROT_WRITE);
   }
 }
 
 void Arena::close() {
-  if (--opened_ == 0 && used_ > 0) {
-    mprotect(base_, used_, PROT_NONE);
+  if (key_ >= 0) {
+    if (--opened_here[static_cast<std::size_t>(key_)] == 0) {
+      pkey_set(key_, PKEY_DISABLE_ACCESS);
+    }
+  } else if (--opened_ == 0 && used_ > 0) {
+    protect(base_, used_, PROT_NONE);
   }
 }
 

@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
-// The memory of one emulated GPU: an address range of its own that is inaccessible unless it is open.
+// The memory of one emulated GPU: an address range of its own that is inaccessible unless it is open. Where the
+// processor has protection keys, a range is open to the thread that opened it; changing the protection of its pages for
+// each kernel would take most of the time of the tests.
 
 namespace emulated_gpu::detail {
 
@@ -19,6 +21,8 @@ struct Allocation {
 class Arena {
  public:
   Arena(int device, std::size_t size);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
 
   // First fit; nullptr if nothing fits. The content is undefined until spoil().
   void* allocate(std::size_t size, void* pool);
@@ -27,7 +31,7 @@ class Arena {
   // Fills an allocation with garbage. Called when the stream reaches the allocation.
   void spoil(void* address);
 
-  // Calls nest, counted over all OS threads.
+  // Calls nest. Without protection keys they are counted over all OS threads.
   void open();
   void close();
 
@@ -51,9 +55,11 @@ class Arena {
   std::size_t reserved_ = 0;
   std::size_t allocated_ = 0;
   int opened_ = 0;
+  const int key_;  // that protects the range; -1 without protection keys
   std::map<char*, Allocation> allocations_;
 
   void use(std::size_t end);
+  void protect(char* begin, std::size_t size, int access) const;
   void check_red_zone(const char* begin, const Allocation& allocation) const;
 };
 

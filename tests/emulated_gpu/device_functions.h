@@ -45,6 +45,10 @@ T atomicAdd(T* address, emulated_gpu::detail::Same<T> value) {
     }
   });
 }
+// Counts up to `last`, then starts again at 0.
+inline unsigned int atomicInc(unsigned int* address, unsigned int last) {
+  return emulated_gpu::detail::atomic_update(address, [last](unsigned int old) { return old >= last ? 0 : old + 1; });
+}
 template <emulated_gpu::detail::AtomicInteger T>
 T atomicMax(T* address, emulated_gpu::detail::Same<T> value) {
   return emulated_gpu::detail::atomic_update(address, [value](T old) { return std::max(old, value); });

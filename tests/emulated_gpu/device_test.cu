@@ -233,6 +233,7 @@ struct Sums {
   int largest;
   int smallest;
   unsigned bits;
+  unsigned rounds;
 };
 
 __global__ void atomics(Sums* sums) {
@@ -244,6 +245,7 @@ __global__ void atomics(Sums* sums) {
   atomicMax(&sums->largest, static_cast<int>(threadIdx.x));
   atomicMin(&sums->smallest, -static_cast<int>(threadIdx.x));
   atomicOr(&sums->bits, 1U << (threadIdx.x % 32));
+  atomicInc(&sums->rounds, 99);
   // A lock whose waiters yield, so that other threads of the block can continue.
   __shared__ unsigned lock;
   if (threadIdx.x == 0) {
@@ -271,6 +273,7 @@ TEST(Atomics, Add) {
   EXPECT_EQ(s.largest, 63);
   EXPECT_EQ(s.smallest, -63);
   EXPECT_EQ(s.bits, 0xFFFFFFFFU);
+  EXPECT_EQ(s.rounds, 28U) << "atomicInc starts again after 99";
 }
 
 TEST(Functions, Compute) {

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -25,6 +27,17 @@ namespace emulated_gpu {
 
 /// Bytes of `device` that are allocated now, counted as requested.
 std::size_t allocated_bytes(int device);
+
+/// Notes the names of the kernels that run while it lives, those of graphs and of emulated libraries too. Only one may
+/// live at a time.
+class KernelLog {
+ public:
+  KernelLog();
+  ~KernelLog();
+  KernelLog(const KernelLog&) = delete;
+  KernelLog& operator=(const KernelLog&) = delete;
+  std::vector<std::string> names() const;
+};
 
 /// Number of queued tasks in all streams that have not run.
 std::size_t pending_tasks();

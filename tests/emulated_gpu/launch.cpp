@@ -122,6 +122,24 @@ std::size_t pending_tasks() {
   return count;
 }
 
+KernelLog::KernelLog() {
+  detail::Runtime& runtime = detail::Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.kernel_log.emplace();
+}
+
+KernelLog::~KernelLog() {
+  detail::Runtime& runtime = detail::Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  runtime.kernel_log.reset();
+}
+
+std::vector<std::string> KernelLog::names() const {
+  detail::Runtime& runtime = detail::Runtime::get();
+  const std::lock_guard lock(runtime.mutex);
+  return *runtime.kernel_log;
+}
+
 void fail_next(cudaError_t error, const char* kernel_name) {
   detail::Runtime& runtime = detail::Runtime::get();
   const std::lock_guard lock(runtime.mutex);

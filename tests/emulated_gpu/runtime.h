@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -111,6 +112,7 @@ class Runtime {
   std::string planned_kernel;
   std::string hungry_call;  // it needs that many free bytes
   std::size_t hungry_bytes = 0;
+  std::optional<std::vector<std::string>> kernel_log;
 
   Device& current();
   // Whether the call cannot have the memory that a test lets it need.

@@ -101,6 +101,9 @@ cudaError_t Runtime::execute(Lock& lock, Task& task) {
   if (!task.run) {
     return cudaSuccess;
   }
+  if (task.type == cudaGraphNodeTypeKernel && kernel_log) {
+    kernel_log->push_back(task.name);
+  }
   if (task.type == cudaGraphNodeTypeKernel && planned_error != cudaSuccess &&
       task.name.find(planned_kernel) != std::string::npos) {
     return std::exchange(planned_error, cudaSuccess);
