@@ -51,7 +51,7 @@ class Pass {
     }
     try {
       begin();
-      root_->output(output).grad = {gradient, false};
+      root_->output(output).grad = {.view = gradient, .is_one = !gradient.defined()};
       walk();
       listeners_.end();
     } catch (const std::exception& failure) {
@@ -175,7 +175,7 @@ class Pass {
     bool any = false;
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
       Output& out = node.output(i);
-      if (out.grad.view.defined()) {
+      if (out.has_gradient()) {
         any = true;
         apply_hooks(out);
       }
@@ -210,7 +210,8 @@ class Pass {
     if (out.hooks) {
       const auto hooks = *out.hooks;  // a hook may remove itself
       for (const auto& [id, hook] : hooks) {
-        const Tensor replaced = hook(Tensor(out.grad.view));
+        const Tensor replaced = hook(Tensor(out.gradient()));
+        out.grad.is_one = false;  // a hook may change it in place
         if (replaced.defined()) {
           check<ShapeError>(
               replaced.shape() == out.sizes && replaced.dtype() == out.dtype && replaced.device() == out.device,
@@ -223,7 +224,7 @@ class Pass {
     if (out.retained) {
       // Makes a copy, since the engine may continue to add into its buffers.
       const detail::View kept = detail::empty_view(out.sizes, out.dtype, out.device);
-      detail::copy(kept, out.grad.view);
+      detail::copy(kept, out.gradient());
       if (out.retained->defined()) {
         detail::copy(kept, out.retained->raw(), kernels::Accumulate::yes);
       }
@@ -232,9 +233,9 @@ class Pass {
   }
 
   static void finish(Leaf& leaf) {
-    if (Output& out = leaf.output(0); out.grad.view.defined()) {
+    if (Output& out = leaf.output(0); out.has_gradient()) {
       apply_hooks(out);
-      leaf.deliver(out.grad.view, out.grad.owned);
+      leaf.deliver(out.gradient(), out.grad.owned);
       out.grad = {};
     }
     leaf.complete();

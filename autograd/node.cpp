@@ -224,6 +224,14 @@ void Leaf::run_post_hooks() {
   }
 }
 
+const detail::View& Output::gradient() {
+  if (grad.is_one && !grad.view.defined()) {
+    grad.view = detail::empty_view(sizes, dtype, device);
+    detail::fill(grad.view, 1);
+  }
+  return grad.view;
+}
+
 // ---- the interface for closures ----
 
 Destination Gradients::destination(std::uint32_t i) {

@@ -58,6 +58,8 @@ struct GradBuffer {
   detail::View view;
   bool owned = false;
   bool as_noted = false;  // all of the gradient was written as the output's note asks
+  bool is_one = false;    // every element is 1: `view` is undefined until somebody reads it
+  bool answered = false;  // the output's note holds an answer of this pass
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -76,6 +78,11 @@ struct Output {
   GradBuffer grad;               // only during a backward pass
   std::shared_ptr<HookList<TensorHook>> hooks;
   std::shared_ptr<Tensor> retained;  // set by retain_grad: where a copy of the gradient goes
+
+  bool has_gradient() const noexcept { return grad.is_one || grad.view.defined(); }
+  /// The elements of the gradient, which are written now if the gradient was only known to be 1. Undefined without a
+  /// gradient.
+  const detail::View& gradient();
 };
 
 class Node : public detail::History {
@@ -241,7 +248,9 @@ class Gradients {
 
   const char* op() const noexcept { return node_.op(); }
   /// The gradient of result `i`; undefined when nothing depended on it (only possible with several results).
-  const detail::View& output(std::uint32_t i = 0) const noexcept { return node_.output(i).grad.view; }
+  const detail::View& output(std::uint32_t i = 0) const { return node_.output(i).gradient(); }
+  /// True if the gradient of the result is known to be 1. Ops that need not read it then save two kernels.
+  bool is_one() const noexcept { return node_.output(0).grad.is_one; }
   /// Whether the gradient of input `i` is asked for.
   bool wants(std::uint32_t i) const noexcept { return static_cast<bool>(node_.edge(i).node); }
   const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
@@ -260,6 +269,11 @@ class Gradients {
   void set_as_noted(std::uint32_t i) noexcept { target(i).grad.as_noted = true; }
   /// Whether the gradient of the result was written the way the result's note asks.
   bool is_as_noted() const noexcept { return node_.output(0).grad.as_noted; }
+  /// Marks that the note on input i holds an answer, and asks for that mark on the result's own note. The mark ends
+  /// with the pass, even one that fails.
+  void set_answered(std::uint32_t i) noexcept { target(i).grad.answered = true; }
+  bool is_input_answered(std::uint32_t i) const noexcept { return target(i).grad.answered; }
+  bool is_answered() const noexcept { return node_.output(0).grad.answered; }
   /// Hands over a gradient that exists already: the result's own, or a view of it (not owned), or a new one (owned).
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 
@@ -274,7 +288,7 @@ Leaf* leaf_of(const detail::TensorImpl& impl) noexcept;
 /// describe. Null when it needs no gradient.
 Node* history_of(const detail::TensorImpl& impl, const char* op);
 
-/// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`.
+/// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`, or 1 if that is undefined.
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph);
 
 }  // namespace tandem::inline v0::autograd

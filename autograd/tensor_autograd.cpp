@@ -27,22 +27,21 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
   return *node;
 }
 
-// The gradient with which the backward pass begins; `gradient` may be undefined.
+// The gradient with which the backward pass begins; undefined for 1, where the user gives none.
 detail::View seed_of(const Tensor& tensor, const Tensor& gradient) {
-  const detail::View& view = tensor.raw();
-  detail::View seed = detail::empty_view(view.sizes, view.dtype, view.device());
-  if (gradient.defined()) {
-    check<ShapeError>(gradient.shape() == tensor.shape() && gradient.dtype() == tensor.dtype() &&
-                          gradient.device() == tensor.device(),
-                      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(),
-                      gradient.dtype(), gradient.device(), tensor.shape(), tensor.dtype(), tensor.device());
-    detail::copy(seed, gradient.raw());  // copied, because it may be the gradient of a leaf, which this pass changes
-  } else {
+  if (!gradient.defined()) {
     check<AutogradError>(tensor.numel() == 1,
                          "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
                          tensor.shape());
-    detail::fill(seed, 1);
+    return {};
   }
+  check<ShapeError>(
+      gradient.shape() == tensor.shape() && gradient.dtype() == tensor.dtype() && gradient.device() == tensor.device(),
+      "backward: the gradient is {} {} on {}, the tensor {} {} on {}", gradient.shape(), gradient.dtype(),
+      gradient.device(), tensor.shape(), tensor.dtype(), tensor.device());
+  const detail::View& view = tensor.raw();
+  detail::View seed = detail::empty_view(view.sizes, view.dtype, view.device());
+  detail::copy(seed, gradient.raw());  // copied, because it may be the gradient of a leaf, which this pass changes
   return seed;
 }
 

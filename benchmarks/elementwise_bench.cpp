@@ -129,7 +129,8 @@ void cross_entropy_and_gradient(benchmark::State& state) {
                              .scale = &scale,
                              .loss = &loss,
                              .logits_grad = gradient.data()};
-  const RescaleGradient backward{.count = rows * classes, .grad = &one, .gradient = gradient.data()};
+  const RescaleGradient backward{
+      .dtype = DType::f32, .count = rows * classes, .grad = &one, .gradient = gradient.data()};
   compare(
       state, "Gelem/s", static_cast<double>(rows * classes),
       [&] {

@@ -40,9 +40,11 @@ struct CrossEntropy {
   void* logits_grad = nullptr;  // [rows, classes], or null
 
   /// True if the forward pass can write the gradient cheaply. This is the usual case, and saves the backward pass all
-  /// its exponentials.
-  static bool can_prepare(DType dtype, bool loss_per_row, const ClassTarget& target) {
-    return dtype == DType::f32 && !loss_per_row && target.indices != nullptr && target.weight == nullptr &&
+  /// its exponentials. Not in f16: there the gradient of a loss that a GradScaler will scale underflows before it is
+  /// scaled. On a CPU, other types than f32 gain nothing.
+  static bool can_prepare(Device device, DType dtype, bool loss_per_row, const ClassTarget& target) {
+    const bool type = device.type == DeviceType::cuda ? dtype != DType::f16 : dtype == DType::f32;
+    return type && !loss_per_row && target.indices != nullptr && target.weight == nullptr &&
            target.label_smoothing == 0;
   }
 };

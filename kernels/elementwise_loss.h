@@ -68,12 +68,13 @@ struct ElementwiseLossGrad {
 void run(OnCpu, Context& context, const ElementwiseLossGrad& kernel);
 void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel);
 
-/// gradient *= g, for an f32 gradient that a loss's forward pass wrote for g = 1. Does nothing if g is 1.
+/// gradient *= g, for a gradient that a loss's forward pass wrote for g = 1. Does nothing if g is 1.
 struct RescaleGradient {
   static constexpr const char* kName = "rescale_gradient";
+  DType dtype;
   std::int64_t count;
-  const float* grad;  // [1]
-  float* gradient;    // [count], dense
+  const void* grad;  // [1]
+  void* gradient;    // [count], dense
 };
 void run(OnCpu, Context& context, const RescaleGradient& kernel);
 void run(OnCuda, Context& context, const RescaleGradient& kernel);

@@ -77,7 +77,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   const kernels::ClassTarget shares = class_target(probabilities, y, data_of(weight), options, bad);
   // Softmax, loss and gradient in one pass.
   PreparedGradient prepared;
-  if (kernels::CrossEntropy::can_prepare(x.dtype, per_row, shares) && records({&logits})) {
+  if (kernels::CrossEntropy::can_prepare(x.device(), x.dtype, per_row, shares) && records({&logits})) {
     prepared = PreparedGradient(x);
   }
   kernels::launch(detail::context_of(x), kernels::CrossEntropy{.dtype = x.dtype,
@@ -96,15 +96,15 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
             prepared = std::move(prepared), ignore_index = options.ignore_index,
             label_smoothing = options.label_smoothing, probabilities, per_row, rows, classes,
             scale_in](Gradients& g) mutable {
-      const View grad = detail::contiguous(g.output());
       const View& z = logits.get(g);
-      if (prepared.deliver(g, grad)) {
+      const View& y = target.get(g);
+      if (prepared.deliver(g)) {
         return;
       }
+      const View grad = detail::contiguous(g.output());
       const View& n = normalizer.get(g);
-      const kernels::ClassTarget wanted =
-          class_target(probabilities, target.get(g), weight.data(g),
-                       {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
+      const kernels::ClassTarget wanted = class_target(
+          probabilities, y, weight.data(g), {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
       if (g.wants(0)) {
         const Destination to = g.destination(0);
         kernels::launch(detail::context_of(z), kernels::CrossEntropyGrad{.dtype = z.dtype,

@@ -100,11 +100,11 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
     return [x = Saved(x), t = Saved(t), weight = SavedWeight(weight), pos_weight = SavedWeight(pos_weight),
             prepared = std::move(prepared), op, per_element, scale, threshold = how.threshold,
             count](Gradients& g) mutable {
-      const View grad = detail::contiguous(g.output());
       static_cast<void>(x.get(g)), static_cast<void>(t.get(g));
-      if (prepared.deliver(g, grad)) {
+      if (prepared.deliver(g)) {
         return;
       }
+      const View grad = detail::contiguous(g.output());
       for (const std::uint32_t i : {0u, 1u}) {
         if (!g.wants(i)) {
           continue;

@@ -9,15 +9,18 @@ namespace tandem::inline v0::autograd {
 
 using core::MessagePrefix;
 
-bool PreparedGradient::deliver(Gradients& gradients, const View& grad) {
+bool PreparedGradient::deliver(Gradients& gradients) {
   if (!view_.defined()) {
     return false;
   }
   const View gradient = std::exchange(view_, View());
-  kernels::launch(detail::context_of(gradient),
-                  kernels::RescaleGradient{.count = gradient.numel(),
-                                           .grad = static_cast<const float*>(grad.data()),
-                                           .gradient = static_cast<float*>(gradient.data())});
+  if (!gradients.is_one()) {
+    const View grad = detail::contiguous(gradients.output());
+    kernels::launch(
+        detail::context_of(gradient),
+        kernels::RescaleGradient{
+            .dtype = gradient.dtype, .count = gradient.numel(), .grad = grad.data(), .gradient = gradient.data()});
+  }
   gradients.deliver(0, gradient, true);
   return true;
 }

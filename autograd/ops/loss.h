@@ -49,7 +49,7 @@ class PreparedGradient {
   void* data() const { return data_of(view_); }
   /// Delivers the gradient to input 0, once: a second pass over a retained graph must compute it. Returns false if no
   /// prepared gradient is left.
-  bool deliver(Gradients& gradients, const View& grad);
+  bool deliver(Gradients& gradients);
 
  private:
   View view_;

@@ -137,14 +137,17 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
 }
 
 void run(OnCpu, Context&, const RescaleGradient& kernel) {
-  const float g = *kernel.grad;
-  if (g == 1) {
-    return;
-  }
-  core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      kernel.gradient[i] *= g;
+  core::dispatch_floating(kernel.dtype, RescaleGradient::kName, [&]<class T>() {
+    const ComputeType<T> g = *static_cast<const T*>(kernel.grad);
+    if (g == 1) {
+      return;
     }
+    T* const gradient = static_cast<T*>(kernel.gradient);
+    core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        gradient[i] = T(gradient[i] * g);
+      }
+    });
   });
 }
 

@@ -134,13 +134,15 @@ struct LossGradient : LossArrays<op, T> {
   }
 };
 
-// Moves 8 bytes per element. In the usual case of a loss whose gradient is 1 it moves nothing: the launch ends at once.
-struct Rescale : flat::Arrays<float, 1, 0b1> {
-  const float* grad;
+// Moves 8 bytes per element in f32, and nothing for a loss whose gradient is 1.
+template <class T>
+struct Rescale : flat::Arrays<T, 1, 0b1> {
+  using C = ComputeType<T>;
+  const T* grad;
 
-  __device__ float factors() const { return *grad; }
-  __device__ bool idle(float g) const { return g == 1; }
-  __device__ void update(float& g, float (&x)[1], std::int64_t) const { x[0] *= g; }
+  __device__ C factors() const { return *grad; }
+  __device__ bool idle(C g) const { return g == 1; }
+  __device__ void update(C& g, T (&x)[1], std::int64_t) const { x[0] = T(x[0] * g); }
 };
 
 }  // namespace
@@ -175,7 +177,10 @@ void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel) {
 
 void run(OnCuda, Context& context, const RescaleGradient& kernel) {
   const Queue queue(context);
-  flat::for_each(queue, RescaleGradient::kName, Rescale{{{kernel.gradient}}, kernel.grad}, kernel.count);
+  for_floating(kernel.dtype, [&]<class T>() {
+    flat::for_each(queue, RescaleGradient::kName,
+                   Rescale<T>{{{static_cast<T*>(kernel.gradient)}}, static_cast<const T*>(kernel.grad)}, kernel.count);
+  });
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -89,8 +89,7 @@ TEST(LossGradient, IsTheSameForAnyNumberOfThreads) {
 TEST(LossGradient, DoesNotReadTheInputsAgain) {
   const Tensor x = randn({20'000}).requires_grad_();
   const Tensor loss = nn::mse_loss(x, randn({20'000}));
-  const std::vector<std::string> names = test::launches_of([&] { loss.backward(); });
-  EXPECT_EQ(names, (std::vector<std::string>{"fill", "rescale_gradient"}));
+  EXPECT_EQ(test::launches_of([&] { loss.backward(); }), std::vector<std::string>());
 }
 
 }  // namespace

@@ -110,6 +110,11 @@ TEST(SavedValue, RefillingADataBufferIsNoticed) {
   const Tensor two = cross_entropy(linear(batch, weight), target);
   target.fill_(1);
   EXPECT_THAT(message_of<AutogradError>([&] { two.backward(); }), HasSubstr("backward of 'cross_entropy'"));
+  // Also where the forward pass has computed the gradient already.
+  const Tensor logits = full({4, 3}, 0.5).requires_grad_();
+  const Tensor three = cross_entropy(logits, target);
+  target.fill_(2);
+  EXPECT_THAT(message_of<AutogradError>([&] { three.backward(); }), HasSubstr("backward of 'cross_entropy'"));
 }
 
 // A value that no gradient needs is not saved: its memory can be released, and it may be changed.

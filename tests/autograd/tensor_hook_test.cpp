@@ -75,6 +75,33 @@ TEST(TensorHook, MayReplaceTheGradientOfTheRoot) {
   EXPECT_EQ(a.grad().to_vector<double>(), (Values{20}));
 }
 
+// The gradient of the root is only known to be 1 until a hook, retain_grad() or an op reads it.
+TEST(TensorHook, OfTheRootSeesOne) {
+  const Tensor x = f64({1, 2, 3});
+  const Tensor loss = mse_loss(x, zeros({3}, {.dtype = DType::f64}), Reduction::sum);
+  Values seen;
+  loss.register_hook([&](const Tensor& g) {
+    seen = g.to_vector<double>();
+    return Tensor();
+  });
+  loss.retain_grad();
+  loss.backward();
+  EXPECT_EQ(seen, Values{1});
+  EXPECT_EQ(loss.grad().to_vector<double>(), Values{1});
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 4, 6}));
+}
+
+TEST(TensorHook, OfTheRootMayChangeTheGradientInPlace) {
+  const Tensor logits = zeros({2, 4}).requires_grad_();
+  const Tensor loss = cross_entropy(logits, zeros({2}, {.dtype = DType::i64}));
+  loss.register_hook([](const Tensor& g) {
+    Tensor(g).mul_(8);
+    return Tensor();
+  });
+  loss.backward();
+  EXPECT_EQ(logits.grad().to_vector<double>(), (Values{-3, 1, 1, 1, -3, 1, 1, 1}));
+}
+
 TEST(TensorHook, AReplacementNeedNotBeDense) {
   const Tensor a = test::leaf({2, 2});
   const Tensor y = a * 1;

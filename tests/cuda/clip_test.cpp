@@ -114,16 +114,18 @@ TEST(CudaClip, ValuesAreClippedAsOnTheCpu) {
 TEST(CudaClip, APreparedGradientIsMultiplied) {
   TANDEM_NEEDS_GPU();
   Rng rng(7);
-  for (const float g : {1.F, 0.5F, -3.F}) {
-    Both<float> gradient(values_between<float>(rng, 10001));
-    Both<float> factor({g});
-    RescaleGradient kernel{.count = 10001, .grad = factor.host(), .gradient = gradient.host()};
-    launch(test::cpu(), kernel);
-    kernel.grad = factor.device();
-    kernel.gradient = gradient.device();
-    launch(test::gpu(), kernel);
-    EXPECT_EQ(gradient.distance(), 0);
-  }
+  test::for_floating_types([&]<class T>() {
+    for (const double g : {1.0, 0.5, -3.0}) {
+      Both<T> gradient(values_between<T>(rng, 10001));
+      Both<T> factor({T(static_cast<ComputeType<T>>(g))});
+      RescaleGradient kernel{.dtype = dtype_of<T>, .count = 10001, .grad = factor.host(), .gradient = gradient.host()};
+      launch(test::cpu(), kernel);
+      kernel.grad = factor.device();
+      kernel.gradient = gradient.device();
+      launch(test::gpu(), kernel);
+      EXPECT_EQ(gradient.distance(), 0);
+    }
+  });
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ void expect_replay_is_the_step(Model& model, Optimizer& optimizer) {
   Tensor loss;
   const auto step = [&] {
     optimizer.zero_grad();
-    loss = nn::cross_entropy(model.net(batch.x), batch.y);
+    loss = nn::cross_entropy(model.net(batch.x), batch.y) * 2;
     loss.backward();
     optim::clip_grad_norm_(parameters, 0.5);
     optimizer.step();
