@@ -12,8 +12,8 @@
 // highest logit and the sum of exponentials. If a second pass follows (gradient, or shares in all classes), the row
 // stays in shared memory (up to some 50,000 classes in f32) or, if lanes share it, in the L1 cache. Longer rows are
 // read twice.
-// Blocks walk over rows, and each block leaves one partial sum. A small input takes one launch, a larger one two. The
-// gradient of a mean over many rows takes a third, which first counts the rows that are not ignored.
+// Blocks walk over rows, and each block leaves one partial sum, which the last block joins. The gradient of a mean over
+// many rows takes another launch, which first counts the rows that are not ignored.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -27,7 +27,7 @@ struct CrossEntropyArguments {
   T* gradient;  // may be null
   std::int64_t rows, classes;
   bool count_here;  // each block counts the rows itself; else *scale has the result
-  CountedSum* parts;
+  sums::Parts<CountedSum> parts;
   cuda::Fault* fault;
   BadValue bad;
 
@@ -155,27 +155,21 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .rows = kernel.rows,
                               .classes = kernel.classes,
                               .count_here = true,
-                              .parts = nullptr,
+                              .parts = {},
                               .fault = queue.fault(),
                               .bad = cuda::for_notes(kernel.target.bad)};
   rows::for_row_size(kernel.classes, [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
     const bool twice = kShares || by.gradient != nullptr;
-    rows::Plan plan = rows::plan<kBlock, cross_entropy<kShares, kBlock, kBlock != 0, T>, T>(queue, by.rows, by.classes,
-                                                                                            twice ? 1 : 0);
-    if (plan.blocks == 2) {
-      plan.blocks = 1;  // one block is done sooner than a second launch
-    }
-    if (plan.blocks > 1) {
-      by.parts = queue.workspace_array<CountedSum>(plan.blocks);
-      by.count_here = by.rows <= kCountedByAll;
-      if (!by.count_here && by.gradient != nullptr && kernel.mean) {
-        queue.launch(CrossEntropy::kName, 1, rows::kLargeBlock, 0, count_rows<T>, by);
-      }
+    const rows::Plan plan = rows::plan<kBlock, cross_entropy<kShares, kBlock, kBlock != 0, T>, T>(
+        queue, by.rows, by.classes, twice ? 1 : 0);
+    by.parts = sums::Parts<CountedSum>(queue, plan.blocks);
+    by.count_here = plan.blocks == 1 || by.rows <= kCountedByAll;
+    if (!by.count_here && by.gradient != nullptr && kernel.mean) {
+      queue.launch(CrossEntropy::kName, 1, rows::kLargeBlock, 0, count_rows<T>, by);
     }
     queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared, plan.staged ? cross_entropy < kShares, kBlock,
                  kBlock != 0, T > : cross_entropy<kShares, kBlock, false, T>, by, plan);
-    sums::join<Plus>(queue, CrossEntropy::kName, by.parts, plan.blocks, by.finish);
   });
 }
 

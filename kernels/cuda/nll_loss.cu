@@ -37,7 +37,7 @@ struct Rows {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    nll_loss(Rows<T> rows, std::int64_t count, const T* log_probs, FinishLoss<T> finish, CountedSum* parts,
+    nll_loss(Rows<T> rows, std::int64_t count, const T* log_probs, FinishLoss<T> finish, sums::Parts<CountedSum> parts,
              cuda::Fault* fault, BadValue bad) {
   using C = ComputeType<T>;
   CountedSum total;
@@ -84,10 +84,9 @@ void run(OnCuda, Context& context, const NegativeLogLikelihood& kernel) {
     const FinishLoss<T> finish(kernel);
     const unsigned int blocks =
         sums::blocks_for(rows.count() * 8, kThreads * 8);  // a row costs as much as 8 neighbours
-    CountedSum* parts = blocks > 1 ? queue.workspace_array<CountedSum>(blocks) : nullptr;
     queue.launch(NegativeLogLikelihood::kName, blocks, kThreads, 0, nll_loss<T>, rows, rows.count(),
-                 static_cast<const T*>(kernel.log_probs), finish, parts, queue.fault(), cuda::for_notes(kernel.bad));
-    sums::join<Plus>(queue, NegativeLogLikelihood::kName, parts, blocks, finish);
+                 static_cast<const T*>(kernel.log_probs), finish, sums::Parts<CountedSum>(queue, blocks), queue.fault(),
+                 cuda::for_notes(kernel.bad));
   });
 }
 

@@ -67,7 +67,8 @@ struct Stagings {
 struct Workspace final : GpuState {
   struct Block {
     cuda::Stream stream;  // keeps the stream alive, in whose order the memory is freed
-    void* memory;
+    unsigned int* tickets;
+    void* memory;  // behind the tickets
     std::size_t bytes;
   };
   std::vector<Block> blocks;
@@ -84,7 +85,7 @@ struct Workspace final : GpuState {
   // memory is freed in the order of the stream.
   ~Workspace() override {
     for (const Block& block : blocks) {
-      cudaFreeAsync(block.memory, block.stream.handle());
+      cudaFreeAsync(block.tickets, block.stream.handle());
     }
     if (staging && cuda::device_count() > 0) {  // not in a forked child
       Stagings::instance().give(std::move(*staging));
@@ -105,30 +106,44 @@ void* try_allocate(std::size_t bytes, const cuda::Stream& stream) {
 
 }  // namespace
 
-void* Queue::workspace(std::size_t bytes) const {
-  auto& blocks = Workspace::of(context_).blocks;
-  CUstream_st* const order = context_.step_slots != nullptr ? context_.step_slots->stream->handle() : stream_;
+namespace {
+
+// A block of the stream's that has at least so many bytes. While its step is captured, a thread allocates on the stream
+// that the step will run on.
+const Workspace::Block& block_of(const Queue& queue, std::size_t bytes) {
+  const Context& context = queue.context();
+  auto& blocks = Workspace::of(queue.context()).blocks;
+  CUstream_st* const order = context.step_slots != nullptr ? context.step_slots->stream->handle() : queue.stream();
   for (const Workspace::Block& block : blocks) {
     if (block.stream.handle() == order && block.bytes >= bytes) {
-      return block.memory;
+      return block;
     }
   }
-  const std::size_t rounded = std::bit_ceil(std::max(bytes, kSmallest));
-  // While its step is captured, a thread allocates on the stream that the step will run on.
+  const auto of_tickets = static_cast<std::size_t>(queue.most_blocks()) * sizeof(unsigned int);
+  const std::size_t before = (of_tickets + 255) / 256 * 256;
+  const std::size_t all = std::bit_ceil(std::max(before + bytes, kSmallest));
   const cuda::OutsideOfCapture outside;
   const cuda::Stream stream =
-      context_.step_slots != nullptr ? *context_.step_slots->stream : cuda::current_stream(context_.device);
-  void* memory = try_allocate(rounded, stream);
+      context.step_slots != nullptr ? *context.step_slots->stream : cuda::current_stream(context.device);
+  void* memory = try_allocate(all, stream);
   if (memory == nullptr) {
-    cuda::release_cache(gpu_.index);
-    memory = try_allocate(rounded, stream);
+    cuda::release_cache(context.device.index);
+    memory = try_allocate(all, stream);
   }
   check<OutOfMemory>(memory != nullptr,
                      "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
-                     gpu_.index, rounded);
-  blocks.push_back({stream, memory, rounded});
-  return memory;
+                     context.device.index, all);
+  auto* const tickets = static_cast<unsigned int*>(memory);
+  blocks.push_back({stream, tickets, static_cast<std::byte*>(memory) + before, all - before});
+  cuda::require(cudaMemsetAsync(tickets, 0, of_tickets, stream.handle()), "cudaMemsetAsync");
+  return blocks.back();
 }
+
+}  // namespace
+
+void* Queue::workspace(std::size_t bytes) const { return block_of(*this, bytes).memory; }
+
+unsigned int* Queue::tickets() const { return block_of(*this, 0).tickets; }
 
 Queue::Staging& Queue::staging() const {
   std::optional<StagingRing>& ring = Workspace::of(context_).staging;

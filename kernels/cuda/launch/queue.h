@@ -31,15 +31,18 @@ class Queue {
   /// Blocks of a grid whose threads walk over all items: enough to fill the GPU, but no more than there is work for.
   unsigned int blocks_for(std::int64_t items, int items_per_block) const noexcept {
     const std::int64_t wanted = (items + items_per_block - 1) / items_per_block;
-    const std::int64_t most = std::int64_t{gpu_.multiprocessors} * kBlocksPerMultiprocessor;
-    return static_cast<unsigned int>(wanted < 1 ? 1 : wanted < most ? wanted : most);
+    return static_cast<unsigned int>(wanted < 1 ? 1 : wanted < most_blocks() ? wanted : most_blocks());
   }
+  std::int64_t most_blocks() const noexcept { return std::int64_t{gpu_.multiprocessors} * kBlocksPerMultiprocessor; }
   /// Returns GPU memory for this call alone; the stream's next kernel may overwrite it.
   void* workspace(std::size_t bytes) const;
   template <class T>
   T* workspace_array(std::int64_t count) const {
     return static_cast<T*>(workspace(static_cast<std::size_t>(count) * sizeof(T)));
   }
+  /// Returns counters in GPU memory that are 0 between the stream's kernels: most_blocks() of them. A kernel that uses
+  /// them leaves them 0.
+  unsigned int* tickets() const;
 
   /// True while the stream's work is being captured into a graph. Nothing may then be compiled, timed or waited for.
   bool is_capturing() const;

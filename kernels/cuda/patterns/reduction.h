@@ -4,6 +4,7 @@
 
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/block.h>
+#include <tandem/kernels/cuda/patterns/last_block.h>
 #include <tandem/kernels/cuda/patterns/pack.h>
 #include <tandem/kernels/cuda/patterns/reduction_plan.h>
 
@@ -15,8 +16,9 @@
 // to each other.
 // Columns, if neighbours are kept (a bias gradient): a thread has a pack of columns and walks down the rows. 32 threads
 // side by side read 512 bytes of a row; the group's other threads read other rows.
-// If outputs are too few to fill the GPU, the reduced loop is cut into parts, and a second kernel combines their
-// totals. Orders depend only on sizes and on the number of multiprocessors, and so do results.
+// If outputs are too few to fill the GPU, the reduced loop is cut into parts, each for a block of its own. The last of
+// an output's blocks to end combines the parts' totals. Orders depend only on sizes and on the number of
+// multiprocessors, and so do results.
 //
 // A source has
 //   Lane, Total         results of a few elements (kLaneElements) in their arithmetic, and of many
@@ -44,16 +46,35 @@ struct Combine {
   }
 };
 
-// Stores a part's total, or the result if there is only one part.
+/// Where a block leaves the totals of its part of the reduced loop.
 template <class Source>
-__device__ __forceinline__ void finish(const Source& source, const ReductionPlan& plan, typename Source::Total* partial,
-                                       std::int64_t output, const typename Source::Total& total) {
-  if (plan.parts > 1) {
-    partial[blockIdx.y * plan.outputs + output] = total;
-  } else {
-    source.store(output, total);
+struct Partial {
+  typename Source::Total* totals = nullptr;  // [parts, outputs]
+  unsigned int* tickets = nullptr;           // [blocks of a part]
+
+  // Stores a part's total, or the result if there is only one part.
+  __device__ __forceinline__ void finish(const Source& source, const ReductionPlan& plan, std::int64_t output,
+                                         const typename Source::Total& total) const {
+    if (plan.parts > 1) {
+      totals[blockIdx.y * plan.outputs + output] = total;
+    } else {
+      source.store(output, total);
+    }
   }
-}
+  // True if all parts of this block's outputs are there, and this block has to combine them.
+  __device__ __forceinline__ bool is_last(const ReductionPlan& plan) const {
+    return plan.parts > 1 && is_last_block(tickets + blockIdx.x, gridDim.y);
+  }
+  // Every `step`-th part's total of an output, from `first` on.
+  __device__ __forceinline__ typename Source::Total combined(const ReductionPlan& plan, std::int64_t output, int first,
+                                                             int step) const {
+    typename Source::Total total{};
+    for (int part = first; part < plan.parts; part += step) {
+      total = Source::combine(total, totals[part * plan.outputs + output]);
+    }
+    return total;
+  }
+};
 
 // Takes in a thread's packs from `first` to `end`, `step` apart. Calls add(lane, values, v, at) for each element v of
 // the pack at `at`, and join(lane, v) after kLaneElements of them.
@@ -90,8 +111,7 @@ __device__ __forceinline__ void take_in(const Source& source, const ReductionPla
 }
 
 template <class Source, int V>
-__global__ void __launch_bounds__(kThreads, 2)
-    rows(Source source, ReductionPlan plan, typename Source::Total* partial) {
+__global__ void __launch_bounds__(kThreads, 2) rows(Source source, ReductionPlan plan, Partial<Source> partial) {
   using Lane = typename Source::Lane;
   using Total = typename Source::Total;
   const int group = plan.across;
@@ -121,7 +141,19 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     total = group_reduce<kThreads>(total, group, Combine<Source>());
     if (lane == 0 && output < plan.outputs) {
-      finish(source, plan, partial, output, total);
+      partial.finish(source, plan, output, total);
+    }
+  }
+  if (!partial.is_last(plan)) {
+    return;
+  }
+  for (std::int64_t first = std::int64_t{blockIdx.x} * units; first < plan.outputs;
+       first += std::int64_t{gridDim.x} * units) {
+    const std::int64_t output = first + static_cast<int>(threadIdx.x) / group;
+    const Total mine = output < plan.outputs ? partial.combined(plan, output, lane, group) : Total{};
+    const Total total = group_reduce<kThreads>(mine, group, Combine<Source>());
+    if (lane == 0 && output < plan.outputs) {
+      source.store(output, total);
     }
   }
 }
@@ -156,23 +188,26 @@ __device__ __forceinline__ void combine_down(typename Source::Total (&totals)[V]
 }
 
 template <class Source, int V>
-__global__ void __launch_bounds__(kThreads, 2)
-    columns(Source source, ReductionPlan plan, typename Source::Total* partial) {
+__global__ void __launch_bounds__(kThreads, 2) columns(Source source, ReductionPlan plan, Partial<Source> partial) {
   using Lane = typename Source::Lane;
   using Total = typename Source::Total;
   const int group = plan.across * plan.down;
   const int across = static_cast<int>(threadIdx.x) % plan.across;
   const int down = static_cast<int>(threadIdx.x) % group / plan.across;
   const int units = kThreads / group;
+  // Calls body(outer, pack, its first output, true if it exists) for this thread's packs of columns.
+  const auto for_each_pack = [&](auto&& body) {
+    for (std::int64_t first = std::int64_t{blockIdx.x} * units; first < plan.units;
+         first += std::int64_t{gridDim.x} * units) {
+      const std::int64_t unit = first + static_cast<int>(threadIdx.x) / group;
+      const std::int64_t outer = plan.tiles.quotient(unit);
+      const std::int64_t pack = (unit - outer * plan.tiles.divisor()) * plan.across + across;
+      body(outer, pack, (outer * plan.columns + pack) * V, unit < plan.units && pack < plan.columns);
+    }
+  };
   const std::int64_t begin = blockIdx.y * plan.chunk;
   const std::int64_t end = begin + plan.chunk < plan.length ? begin + plan.chunk : plan.length;
-  for (std::int64_t first = std::int64_t{blockIdx.x} * units; first < plan.units;
-       first += std::int64_t{gridDim.x} * units) {
-    const std::int64_t unit = first + static_cast<int>(threadIdx.x) / group;
-    const std::int64_t outer = plan.tiles.quotient(unit);
-    const std::int64_t pack = (unit - outer * plan.tiles.divisor()) * plan.across + across;
-    const std::int64_t output = (outer * plan.columns + pack) * V;
-    const bool valid = unit < plan.units && pack < plan.columns;
+  for_each_pack([&](std::int64_t outer, std::int64_t pack, std::int64_t output, bool valid) {
     Total totals[V] = {};
     if (valid) {
       typename Source::Column column[V];
@@ -190,32 +225,29 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (down == 0 && valid) {
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        finish(source, plan, partial, output + v, totals[v]);
+        partial.finish(source, plan, output + v, totals[v]);
       }
     }
+  });
+  if (!partial.is_last(plan)) {
+    return;
   }
-}
-
-// The second kernel. partial is [parts, outputs].
-template <class Source>
-__global__ void __launch_bounds__(kThreads)
-    combine_parts(Source source, const typename Source::Total* partial, std::int64_t outputs, int parts, int across) {
-  const int column = static_cast<int>(threadIdx.x) % across;
-  const int down = kThreads / across;
-  for (std::int64_t first = std::int64_t{blockIdx.x} * across; first < outputs;
-       first += std::int64_t{gridDim.x} * across) {
-    const std::int64_t output = first + column;
-    typename Source::Total totals[1] = {};
-    if (output < outputs) {
-      for (int part = static_cast<int>(threadIdx.x) / across; part < parts; part += down) {
-        totals[0] = Source::combine(totals[0], partial[part * outputs + output]);
+  for_each_pack([&](std::int64_t, std::int64_t, std::int64_t output, bool valid) {
+    Total totals[V] = {};
+    if (valid) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        totals[v] = partial.combined(plan, output + v, down, plan.down);
       }
     }
-    combine_down<Source>(totals, across, down);
-    if (static_cast<int>(threadIdx.x) < across && output < outputs) {
-      source.store(output, totals[0]);
+    combine_down<Source>(totals, plan.across, plan.down);
+    if (down == 0 && valid) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        source.store(output + v, totals[v]);
+      }
     }
-  }
+  });
 }
 
 }  // namespace reduction
@@ -230,11 +262,13 @@ void reduce(const Queue& queue, const char* name, const Source& source, const Re
   if (plan.outputs == 0) {
     return;
   }
-  Total* partial = nullptr;
+  reduction::Partial<Source> partial;
   if (plan.parts > 1) {
     const std::size_t skipped = (reserved + 255) / 256 * 256;
     const auto totals = static_cast<std::size_t>(plan.parts) * static_cast<std::size_t>(plan.outputs);
-    partial = reinterpret_cast<Total*>(static_cast<char*>(queue.workspace(skipped + totals * sizeof(Total))) + skipped);
+    partial.totals =
+        reinterpret_cast<Total*>(static_cast<char*>(queue.workspace(skipped + totals * sizeof(Total))) + skipped);
+    partial.tickets = queue.tickets();
   }
   const dim3 blocks(plan.blocks, static_cast<unsigned>(plan.parts));
   const auto launch = [&](auto* kernel) {
@@ -245,11 +279,6 @@ void reduce(const Queue& queue, const char* name, const Source& source, const Re
     launch(wide ? reduction::columns<Source, kWide> : reduction::columns<Source, 1>);
   } else {
     launch(wide ? reduction::rows<Source, kWide> : reduction::rows<Source, 1>);
-  }
-  if (plan.parts > 1) {
-    const int across = ReductionPlan::power_of_2(plan.outputs, kWarpThreads);
-    queue.launch(name, queue.blocks_for(plan.outputs, across), reduction::kThreads, 0, reduction::combine_parts<Source>,
-                 source, partial, plan.outputs, plan.parts, across);
   }
 }
 

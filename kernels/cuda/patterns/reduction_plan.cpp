@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kLine = 128;        // bytes in a line of memory, the best unit to read
 constexpr int kReads = 4;         // packs that a thread reads at once
-constexpr int kReadsOfPart = 8;   // fewer are not worth a second kernel
+constexpr int kReadsOfPart = 8;   // fewer are not worth joining
 constexpr int kBlocksToFill = 8;  // blocks per multiprocessor
 constexpr std::int64_t kMostParts = 4096;
 

@@ -5,10 +5,11 @@
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/patterns/block.h>
 #include <tandem/kernels/cuda/patterns/flat.h>
+#include <tandem/kernels/cuda/patterns/last_block.h>
 
-// One total over all elements, for clip, elementwise_loss, cross_entropy and nll_loss. A small input takes one block
-// and one launch. With several blocks, each leaves its part in the workspace, and a second kernel of one block joins
-// the parts in a fixed order. The number of blocks depends on the input alone, so that all GPUs agree on the result.
+// One total over all elements, for clip, elementwise_loss, cross_entropy and nll_loss. With several blocks, each leaves
+// its part in the workspace, and the last block to end joins the parts in a fixed order. The number of blocks depends
+// on the input alone, so that all GPUs agree on the result.
 
 namespace tandem::inline v0::kernels::sums {
 
@@ -25,41 +26,46 @@ inline unsigned int blocks_for(std::int64_t elements, std::int64_t per_block) no
   return static_cast<unsigned int>(wanted < 1 ? 1 : wanted < kMostBlocks ? wanted : kMostBlocks);
 }
 
-/// Ends a kernel whose blocks have `kBlockThreads` threads. One thread calls finish(total), here or in join().
-template <int kBlockThreads, class Part, class Op, class Finish>
-__device__ __forceinline__ void end(Part part, Op op, Part* parts, const Finish& finish) {
-  part = block_reduce<kBlockThreads>(part, op);
-  if (threadIdx.x == 0) {
-    if (gridDim.x == 1) {
-      finish(part);
-    } else {
-      parts[blockIdx.x] = part;
+/// Where the blocks of a launch leave their parts.
+template <class Part>
+struct Parts {
+  Part* parts = nullptr;
+  unsigned int* ticket = nullptr;
+
+  Parts() = default;
+  Parts(const Queue& queue, unsigned int blocks) {
+    if (blocks > 1) {
+      parts = queue.workspace_array<Part>(blocks);
+      ticket = queue.tickets();
     }
   }
-}
+};
 
-template <class Part, class Op, class Finish>
-__global__ void __launch_bounds__(kThreads) join_kernel(const Part* parts, int count, Op op, Finish finish) {
-  Part part{};
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    part = op(part, parts[i]);
+/// Ends a kernel whose blocks have `kBlockThreads` threads: one thread calls finish(total). Part() must add nothing.
+template <int kBlockThreads, class Part, class Op, class Finish>
+__device__ __forceinline__ void end(Part part, Op op, const Parts<Part>& left, const Finish& finish) {
+  part = block_reduce<kBlockThreads>(part, op);
+  if (gridDim.x > 1) {
+    if (threadIdx.x == 0) {
+      left.parts[blockIdx.x] = part;
+    }
+    if (!is_last_block(left.ticket, gridDim.x)) {
+      return;
+    }
+    part = Part{};
+#pragma unroll 1
+    for (unsigned int i = threadIdx.x; i < gridDim.x; i += kBlockThreads) {
+      part = op(part, left.parts[i]);
+    }
+    part = block_reduce<kBlockThreads>(part, op);
   }
-  part = block_reduce<kThreads>(part, op);
   if (threadIdx.x == 0) {
     finish(part);
   }
 }
 
-/// Launches the second kernel if there is more than one part. Part() must add nothing.
-template <class Op, class Part, class Finish>
-void join(const Queue& queue, const char* name, const Part* parts, unsigned int count, const Finish& finish) {
-  if (count > 1) {
-    queue.launch(name, 1, kThreads, 0, join_kernel<Part, Op, Finish>, parts, static_cast<int>(count), Op(), finish);
-  }
-}
-
 template <int V, class Op, class F, class Finish>
-__global__ void __launch_bounds__(kThreads) walk(F f, std::int64_t count, double* parts, Finish finish) {
+__global__ void __launch_bounds__(kThreads) walk(F f, std::int64_t count, Parts<double> parts, Finish finish) {
   auto by = f.factors();
   flat::visit<V>(f, by, count);
   end<kThreads>(by.total, Op(), parts, finish);
@@ -72,10 +78,8 @@ void of_elements(const Queue& queue, const char* name, const F& f, std::int64_t 
   constexpr int V = flat::kWide<F>;
   const bool wide = flat::aligned(f);
   const unsigned int blocks = blocks_for(count, kThreads * 2 * (wide ? V : 1));
-  double* parts = blocks > 1 ? queue.workspace_array<double>(blocks) : nullptr;
-  queue.launch(name, blocks, kThreads, 0, wide ? walk<V, Op, F, Finish> : walk<1, Op, F, Finish>, f, count, parts,
-               finish);
-  join<Op>(queue, name, parts, blocks, finish);
+  queue.launch(name, blocks, kThreads, 0, wide ? walk<V, Op, F, Finish> : walk<1, Op, F, Finish>, f, count,
+               Parts<double>(queue, blocks), finish);
 }
 
 }  // namespace tandem::inline v0::kernels::sums
