@@ -20,8 +20,9 @@ struct Matrix {
 /// Work on a product out[m, n] in the same pass: + bias, then max(., 0) if `relu`, then 0 wherever
 /// relu_is_off(relu_mask), which is the gradient of a ReLU with the result relu_mask.
 ///
-/// `relu_bits` and the sums serve a backward pass; each is written unless null. A GPU writes them within the product if
-/// cuBLASLt can and the planner finds the fusion worthwhile; otherwise each takes its own pass.
+/// `relu_bits` and the sums serve a backward pass; each is written unless null. A GPU writes them within a small f32
+/// product of its own, or within cuBLASLt's if that can and the planner finds the fusion worthwhile. Otherwise each
+/// takes its own pass, except that a mask and the column sums share one.
 struct Epilogue {
   const void* bias = nullptr;  // [n]
   bool relu = false;
@@ -78,9 +79,11 @@ TANDEM_HD constexpr bool relu_is_off(C result) noexcept {
 }
 /// Bytes of a row of bits: those of 128 columns at a time.
 constexpr std::int64_t relu_bits_stride(std::int64_t columns) noexcept { return (columns + 127) / 128 * 16; }
-/// Whether matrix products of that type on that device write bits and sums along the way: on a GPU, in 16 bits and
-/// TF32, unless cuda::set_fused_backward() forbids it. Elsewhere they are allowed, but cost passes of their own.
-TANDEM_API bool fuses_backward(Device device, DType dtype);
+/// Whether matrix products on that device should write the sums of an Epilogue along the way: on a GPU, unless
+/// cuda::set_fused_backward() forbids it. Elsewhere they are allowed, but cost passes of their own.
+TANDEM_API bool fuses_backward(Device device);
+/// Whether they should also write and read relu_bits: in 16 bits and TF32.
+TANDEM_API bool writes_relu_bits(Device device, DType dtype);
 void run(OnCpu, Context& context, const Matmul& kernel);
 void run(OnCuda, Context& context, const Matmul& kernel);
 

@@ -42,10 +42,11 @@ TANDEM_API void set_matmul_tuning(bool on) noexcept;
 /// nor 1.
 TANDEM_API bool matmul_tuning();
 
-/// Switches on or off that cuBLASLt also does the work that follows a product in the backward pass of layers on a GPU,
-/// in 16 bits or TF32: ReLU's mask, kept as bits, and the gradients of biases. On by default, unless the environment
-/// has TANDEM_CUDA_FUSED_BACKWARD=0. When it is off, tandem's own kernels do that work, with the same results up to
-/// rounding. With set_matmul_tuning() each product measures which is faster.
+/// Switches on or off that products on a GPU also do the work that follows them in the backward pass of layers: ReLU's
+/// mask and the gradients of biases. cuBLASLt does so in 16 bits and TF32, where the mask is kept as bits, and tandem's
+/// kernel for small products in f32. On by default, unless the environment has TANDEM_CUDA_FUSED_BACKWARD=0. When it is
+/// off, other kernels do that work, with the same results up to rounding. With set_matmul_tuning() each product
+/// measures which is faster.
 ///
 /// The setting holds for the whole process. Graphs that are already recorded and captured steps keep the setting they
 /// started with.
@@ -53,6 +54,18 @@ TANDEM_API void set_fused_backward(bool on) noexcept;
 /// Returns the setting: the last value set, or the environment's. Throws ConfigError if TANDEM_CUDA_FUSED_BACKWARD is
 /// neither 0 nor 1.
 TANDEM_API bool fused_backward();
+
+/// Switches on or off that small f32 products on a GPU are computed by a kernel of tandem's own, which also adds the
+/// bias, applies the ReLU or its mask, and sums the gradient of a bias: those of at most 128 rows, or weight gradients
+/// over at most 128 rows, with up to 2^26 multiplications. Only with the precision "highest". On by default, unless the
+/// environment has TANDEM_CUDA_SMALL_PRODUCTS=0; then cuBLASLt computes all products. With set_matmul_tuning() each
+/// product measures which is faster.
+///
+/// The setting holds for the whole process. Captured steps keep the setting they started with.
+TANDEM_API void set_small_products(bool on) noexcept;
+/// Returns the setting: the last value set, or the environment's. Throws ConfigError if TANDEM_CUDA_SMALL_PRODUCTS is
+/// neither 0 nor 1.
+TANDEM_API bool small_products();
 
 /// Writes the choices that this process has measured or loaded to a text file, one line each, and returns their number.
 /// An existing file is replaced as a whole or not at all. Throws IoError.

@@ -15,8 +15,14 @@ using namespace autograd;
 /// A note on the result of a ReLU: its gradient may be written as 0 wherever the result is not positive.
 struct autograd::GradientNote {
   core::Ref<detail::Storage> bits{};  // kernels::Matmul::relu_bits of the result, if they were written
-  bool wants_sums = false;            // the bias of the ReLU's layer needs the sums over the gradient's columns
-  core::Ref<detail::Storage> sums{};  // the answer: these sums, if the writer of the gradient computed them
+  Node* wants_sums = nullptr;         // the ReLU's layer, if its bias needs the sums over the gradient's columns
+  // The answer, if the writer of the gradient computed these sums: either sums of their own, or the place of the bias's
+  // gradient, where they are.
+  core::Ref<detail::Storage> sums{};
+  std::optional<Destination> bias{};
+
+  /// Where a product writes the sums.
+  void* place_for_sums(std::int64_t count, DType dtype, Device device);
 };
 
 namespace {
@@ -70,6 +76,25 @@ View flat(core::Ref<detail::Storage> storage, std::int64_t count, DType dtype) {
   return {.storage = std::move(storage), .dtype = dtype, .sizes = {count}, .strides = {1}};
 }
 
+}  // namespace
+
+// The bias's gradient itself takes the sums if nobody else adds to it between now and the turn of the ReLU's layer.
+void* autograd::GradientNote::place_for_sums(std::int64_t count, DType dtype, Device device) {
+  bias.reset();
+  if (wants_sums->edge(2).node->pending.load(std::memory_order_relaxed) == 1) {
+    const Destination to = Gradients(*wants_sums).destination(2);
+    if (to.accumulate == Accumulate::no) {
+      bias = to;
+      return to.view.data();
+    }
+  }
+  const View own = detail::empty_view({count}, dtype, device);
+  sums = own.storage;
+  return own.data();
+}
+
+namespace {
+
 class LinearNode final : public Node {
  public:
   LinearNode(const char* op, const Tensor& x, const Tensor& weight, const Shape& matrix, bool fuses)
@@ -87,6 +112,8 @@ class LinearNode final : public Node {
   void release() noexcept override {
     kept_.reset();
     note_.bits = nullptr;
+    note_.sums = nullptr;
+    note_.bias.reset();
   }
   bool released() const noexcept override { return !kept_.has_value(); }
 
@@ -113,14 +140,19 @@ void LinearNode::join_relu(const View& result, const View& bits) {
   is_relu_ = true;
   kept_->relu = Saved(result);
   note_.bits = bits.storage;
-  note_.wants_sums = bits.defined() && edge(2).node;
+  note_.wants_sums = fuses_ && edge(2).node ? this : nullptr;
   output(0).note = &note_;
 }
 
 void LinearNode::apply(Gradients& g) {
   const View grad = output_gradient(g);
   std::optional<Destination> bias;  // until the gradient of the bias is written
-  if (core::Ref<detail::Storage> sums = std::move(note_.sums); sums && g.is_as_noted()) {
+  std::optional<Destination> early = std::exchange(note_.bias, std::nullopt);
+  core::Ref<detail::Storage> sums = std::move(note_.sums);
+  const bool has_sums = g.is_answered() && g.is_as_noted();
+  if (g.is_answered() && early) {
+    bias = has_sums ? std::nullopt : std::move(early);
+  } else if (has_sums && sums) {
     g.deliver(2, flat(std::move(sums), matrix_[1], grad.dtype), true);
   } else if (g.wants(2)) {
     bias = g.destination(2);
@@ -172,12 +204,15 @@ void LinearNode::input_gradient(Gradients& g, const View& grad) const {
   Epilogue after;
   if (note != nullptr && g.wants(1) && kept_->x.get(g).is_contiguous()) {
     after.relu_mask = kept_->x.get(g).data();
-    const bool by_bits = note->bits && to.view.numel() > 0;
-    after.relu_mask_bits = by_bits ? flat(note->bits, 0, DType::u8).data() : nullptr;
-    if (note->wants_sums) {
-      const View sums = by_bits ? detail::empty_view({matrix[1]}, grad.dtype, grad.device()) : View();
-      after.column_sums = by_bits ? sums.data() : nullptr;
-      note->sums = sums.storage;
+    if (to.view.numel() > 0) {
+      after.relu_mask_bits = note->bits ? flat(note->bits, 0, DType::u8).data() : nullptr;
+      if (note->wants_sums != nullptr) {
+        // A second layer that reads the same x sums up the gradients of both.
+        after.column_sums = g.is_input_answered(0) && note->bias
+                                ? note->bias->view.data()
+                                : note->place_for_sums(matrix[1], grad.dtype, grad.device());
+        g.set_answered(0);
+      }
     }
   }
   multiply(*detail::try_reshape(to.view, matrix), grad, weight, to.accumulate, after);
@@ -197,9 +232,9 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   const View& out = result.raw();
   const Shape matrix{in.sizes[0], w.sizes[0]};
   const bool recorded = records({&x, &weight, &bias});
-  const bool fuses = recorded && kernels::fuses_backward(out.device(), out.dtype);
+  const bool fuses = recorded && kernels::fuses_backward(out.device());
   View bits;
-  if (relu && fuses) {
+  if (relu && recorded && kernels::writes_relu_bits(out.device(), out.dtype)) {
     bits = detail::empty_view({matrix[0], kernels::relu_bits_stride(matrix[1])}, DType::u8, out.device());
   }
   multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include <tandem/core/check.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
+#include <tandem/kernels/cuda/matmul/small_product.h>
 #include <tandem/kernels/matmul_tuning.h>
 
 namespace tandem::inline v0::kernels {
@@ -32,14 +34,15 @@ Fused wanted(const Matmul& product, bool tf32) {
     return Fused::nothing;
   }
   const Epilogue& after = product.after;
+  const bool fast = tf32 || is_16_bit_type(product.dtype);
   const bool only_backward = after.bias == nullptr && !after.relu;
-  if (only_backward && after.a_sums != nullptr && after.relu_mask == nullptr) {
+  if (fast && only_backward && after.a_sums != nullptr && after.relu_mask == nullptr) {
     return Fused::a_sums;
   }
   if (only_backward && after.relu_mask_bits != nullptr && after.a_sums == nullptr) {
     return after.column_sums != nullptr ? Fused::mask_sums : Fused::mask;
   }
-  const bool relu = after.relu && (tf32 || is_16_bit_type(product.dtype));
+  const bool relu = after.relu && fast;
   if (relu && after.relu_bits != nullptr && after.relu_mask == nullptr) {
     return after.bias != nullptr ? Fused::relu_bits_bias : Fused::relu_bits;
   }
@@ -84,9 +87,8 @@ PlanKey key_of(const Matmul& product, const Batch& batch, bool deterministic) {
   return gpu::with_fused(key, gpu::fused_of(key));
 }
 
-// The product, and whatever of its end the library does not do.
-void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
-  PlanKey key = key_of(product, batch, deterministic);
+// The product by cuBLASLt, and whatever of its end the library does not do by kernels of ours.
+void multiply_by_library(const Queue& queue, const Matmul& product, PlanKey key) {
   const ProductArguments arguments = arguments_of(product);
   Planner& planner = Planner::of(queue);
   bool started = planner.start(queue, key, arguments);
@@ -97,6 +99,50 @@ void multiply(const Queue& queue, const Matmul& product, const Batch& batch, boo
   check<DeviceError>(started, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
                      product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
   gpu::finish_product(queue, gpu::rest_of(product, key), false);
+}
+
+// Measures a small product by our own kernel and by the library. Their results go to scratch memory, but their sums to
+// the product's own.
+void compare(const Queue& queue, const Matmul& product, const PlanKey& by_library, const PlanKey& by_own) {
+  Planner& planner = Planner::of(queue);
+  const ProductArguments arguments = arguments_of(product);
+  for (PlanKey key = by_library; planner.find(queue, key, arguments) == nullptr && gpu::fused_of(key) != Fused::nothing;
+       key = gpu::simpler(key)) {
+  }
+  const auto to = [&](void* out) {
+    Matmul there = product;
+    there.out = out;
+    return there;
+  };
+  planner.compare_own(
+      queue, by_own,
+      [&](const Queue& on, void* out) {
+        gpu::start_small_product(on, to(out));
+        return true;
+      },
+      [&](const Queue& on, void* out) {
+        multiply_by_library(on, to(out), by_library);
+        return true;
+      });
+}
+
+void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
+  const PlanKey key = key_of(product, batch, deterministic);
+  if (batch.count > 1 || !gpu::is_small_product(product)) {
+    return multiply_by_library(queue, product, key);
+  }
+  Planner& planner = Planner::of(queue);
+  const PlanKey own = gpu::with_fused(key, Fused::own);
+  std::optional<bool> prefers_own = planner.prefers_own(queue, own);
+  if (!prefers_own) {
+    compare(queue, product, key, own);
+    prefers_own = planner.prefers_own(queue, own);
+  }
+  if (prefers_own.value_or(true)) {
+    gpu::start_small_product(queue, product);
+  } else {
+    multiply_by_library(queue, product, key);
+  }
 }
 
 void multiply_or_clear(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {

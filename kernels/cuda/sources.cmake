@@ -6,7 +6,8 @@ if(TANDEM_CUDA_ENABLED)
     cuda/matmul/plan.cpp cuda/matmul/planner.cpp cuda/matmul/tuner.cpp
     cuda/launch/queue.cpp cuda/launch/step.cpp cuda/patterns/reduction_plan.cpp)
   set(cuda_kernels
-    cuda/batch_norm_grad.cu cuda/layer_norm_grad.cu cuda/launch/step.cu cuda/matmul/epilogue.cu cuda/patterns/sort.cu)
+    cuda/batch_norm_grad.cu cuda/layer_norm_grad.cu cuda/launch/step.cu cuda/matmul/epilogue.cu
+    cuda/matmul/small_product.cu cuda/patterns/sort.cu)
   # Types are divided so that no source takes longer than 20 s to compile for one GPU.
   tandem_for_types(cuda_kernels copy kernels/cuda/copy_kernels.h
     "void copy_to<{}>(const Queue&, const Copy&)" f32_f64 bf16_f16 i64_i32 u8_bool)

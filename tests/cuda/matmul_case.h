@@ -122,8 +122,12 @@ class MatmulTuning : public ::testing::Test {
   void SetUp() override {
     TANDEM_NEEDS_GPU();
     cuda::set_matmul_tuning(true);
+    cuda::set_small_products(false);  // the library computes all
   }
-  void TearDown() override { cuda::set_matmul_tuning(false); }
+  void TearDown() override {
+    cuda::set_matmul_tuning(false);
+    cuda::set_small_products(true);
+  }
 };
 
 }  // namespace tandem::kernels

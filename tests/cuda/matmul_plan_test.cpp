@@ -64,7 +64,7 @@ PlanRecord example() {
 }
 
 constexpr std::string_view kHeader =
-    "tandem matmul plans 2\n"
+    "tandem matmul plans 3\n"
     "m n k lda ldb ldd batch a_step b_step d_step type a_transposed b_transposed fused accumulate tf32 a_align b_align "
     "d_align bias_align bits_align deterministic cublaslt workspace kernels time_us algorithm gpu\n";
 constexpr std::string_view kLine =
@@ -260,10 +260,10 @@ TEST(PlanFile, HeadersAndEndsAreChecked) {
   const auto message = [](std::string_view text) { return message_of<IoError>([&] { parse_plans(text, "p"); }); };
   const std::string good = text_of(kLine);
   EXPECT_THAT(message(""), StartsWith("p:1: the file ends"));
-  EXPECT_THAT(message("\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
-  EXPECT_THAT(message("tandem matmul plans 1\n"), StartsWith("p:1: expected 'tandem matmul plans 2'"));
-  EXPECT_THAT(message("tandem matmul plans 2\n"), StartsWith("p:2: the file ends"));
-  EXPECT_THAT(message("tandem matmul plans 2\nm n\n"), StartsWith("p:2: expected 'm n k"));
+  EXPECT_THAT(message("\n"), StartsWith("p:1: expected 'tandem matmul plans 3'"));
+  EXPECT_THAT(message("tandem matmul plans 2\n"), StartsWith("p:1: expected 'tandem matmul plans 3'"));
+  EXPECT_THAT(message("tandem matmul plans 3\n"), StartsWith("p:2: the file ends"));
+  EXPECT_THAT(message("tandem matmul plans 3\nm n\n"), StartsWith("p:2: expected 'm n k"));
   EXPECT_THAT(message(good.substr(0, good.size() - 1)), StartsWith("p:3: the line has no end"));
   EXPECT_THAT(message(good + std::string(kLine)), StartsWith("p:4: an earlier line is about the same"));
   EXPECT_THAT(message(std::string(kHeader) + std::string(1025, '1') + "\n"), StartsWith("p:3: more than 1024"));
@@ -342,9 +342,10 @@ void expect_answer(const char* variable, bool (*answer)(), const char* value, in
 TEST(MatmulTuningDeathTest, SwitchesFollowTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::pair<const char*, bool (*)()> switches[] = {{"TANDEM_CUDA_TUNING", &cuda::matmul_tuning},
-                                                         {"TANDEM_CUDA_FUSED_BACKWARD", &cuda::fused_backward}};
+                                                         {"TANDEM_CUDA_FUSED_BACKWARD", &cuda::fused_backward},
+                                                         {"TANDEM_CUDA_SMALL_PRODUCTS", &cuda::small_products}};
   for (const auto& [variable, answer] : switches) {
-    expect_answer(variable, answer, nullptr, answer == &cuda::fused_backward ? 1 : 0);
+    expect_answer(variable, answer, nullptr, answer == &cuda::matmul_tuning ? 0 : 1);
     expect_answer(variable, answer, "0", 0);
     expect_answer(variable, answer, "1", 1);
     expect_answer(variable, answer, "yes", 2);
@@ -359,19 +360,29 @@ TEST(MatmulTuning, IsWhatWasSetLast) {
   EXPECT_FALSE(cuda::matmul_tuning());
 }
 
-TEST(FusedBackward, IsForFastProductsOfAGpu) {
+TEST(FusedBackward, IsForGpus) {
   const Device gpu(DeviceType::cuda, 0);
   cuda::set_fused_backward(true);
-  EXPECT_TRUE(fuses_backward(gpu, DType::bf16));
-  EXPECT_TRUE(fuses_backward(gpu, DType::f16));
-  EXPECT_FALSE(fuses_backward(gpu, DType::f32));
-  EXPECT_FALSE(fuses_backward(gpu, DType::f64));
-  EXPECT_FALSE(fuses_backward(Device("cpu"), DType::bf16));
+  EXPECT_TRUE(fuses_backward(gpu));
+  EXPECT_FALSE(fuses_backward(Device("cpu")));
+  cuda::set_fused_backward(false);
+  EXPECT_FALSE(fuses_backward(gpu));
+  cuda::set_fused_backward(true);
+}
+
+TEST(FusedBackward, KeepsBitsForFastProducts) {
+  const Device gpu(DeviceType::cuda, 0);
+  cuda::set_fused_backward(true);
+  EXPECT_TRUE(writes_relu_bits(gpu, DType::bf16));
+  EXPECT_TRUE(writes_relu_bits(gpu, DType::f16));
+  EXPECT_FALSE(writes_relu_bits(gpu, DType::f32));
+  EXPECT_FALSE(writes_relu_bits(gpu, DType::f64));
+  EXPECT_FALSE(writes_relu_bits(Device("cpu"), DType::bf16));
   set_float32_matmul_precision("high");
-  EXPECT_TRUE(fuses_backward(gpu, DType::f32));
+  EXPECT_TRUE(writes_relu_bits(gpu, DType::f32));
   set_float32_matmul_precision("highest");
   cuda::set_fused_backward(false);
-  EXPECT_FALSE(fuses_backward(gpu, DType::bf16));
+  EXPECT_FALSE(writes_relu_bits(gpu, DType::bf16));
   cuda::set_fused_backward(true);
 }
 

@@ -1,6 +1,7 @@
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/matmul/planner.h>
 #include <tandem/kernels/cuda/patterns/elementwise.h>
+#include <tandem/kernels/cuda/patterns/reduction.h>
 #include <tandem/kernels/matmul.h>
 
 // Per element: the product is read and written, the mask read; the bias comes from the cache. Bits and sums, where
@@ -60,6 +61,60 @@ struct EpilogueFunctor {
   }
 };
 
+// Applies the mask to a product and sums its columns: the gradients of a ReLU's input and of the bias before it. Both
+// read the product, and the first writes it, in one pass.
+template <class T>
+struct MaskedSums {
+  using C = ComputeType<T>;
+  using Lane = C;
+  using Total = double;
+  struct Column {};
+  template <int V>
+  using Values = Pack<T, V>;
+
+  T* out;
+  const T* mask;
+  T* sums;
+
+  __device__ Column column(std::int64_t) const { return {}; }
+  template <int V>
+  __device__ __forceinline__ Values<V> load(std::int64_t offset, std::int64_t) const {
+    Values<V> values = load_pack<V>(out + offset, true);
+    const Values<V> results = load_pack<V>(mask + offset, true);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      values.values[i] = relu_is_off(C(results.values[i])) ? T(C(0)) : values.values[i];
+    }
+    *reinterpret_cast<Values<V>*>(out + offset) = values;
+    return values;
+  }
+  template <int V>
+  __device__ __forceinline__ void add(Lane& sum, const Values<V>& values, int i, std::int64_t, Column) const {
+    sum += C(values.values[i]);
+  }
+  static __device__ Total join(Total total, Lane lane) { return total + static_cast<double>(lane); }
+  static __device__ Total combine(Total a, Total b) { return a + b; }
+  __device__ void store(std::int64_t column, Total total) const { sums[column] = T(static_cast<C>(total)); }
+};
+
+void mask_and_sum(const Queue& queue, const Matmul& product) {
+  const std::int64_t across[] = {1};
+  const std::int64_t down[] = {product.out_stride};
+  for_floating(product.dtype, [&]<class T>() {
+    T* out = static_cast<T*>(product.out);
+    const T* mask = static_cast<const T*>(product.after.relu_mask);
+    reduce<16 / static_cast<int>(sizeof(T))>(
+        queue, Matmul::kName, MaskedSums<T>{out, mask, static_cast<T*>(product.after.column_sums)},
+        ReductionProblem{.kept = {1, {product.n}},
+                         .reduced = {1, {product.m}},
+                         .kept_strides = across,
+                         .reduced_strides = down,
+                         // A single column is a dense row too, and elements of a row must not share a pack.
+                         .alignment = product.n == 1 ? std::uintptr_t{1} : kernels::alignment_of(out, mask),
+                         .item = sizeof(T)});
+  });
+}
+
 constexpr int kThreads = 256;
 
 // Byte i of all rows' bytes: eight neighbours.
@@ -97,6 +152,14 @@ void apply(const Queue& queue, const Matmul& product, bool clear) {
 }  // namespace
 
 void finish_product(const Queue& queue, const Matmul& product, bool clear) {
+  if (product.m > 0 && product.n > 0 && product.after.relu_mask != nullptr && product.after.column_sums != nullptr &&
+      product.after.bias == nullptr && !product.after.relu && !clear) {
+    mask_and_sum(queue, product);
+    Matmul rest = product;
+    rest.after.relu_mask = nullptr;
+    rest.after.column_sums = nullptr;
+    return finish_product(queue, rest, false);
+  }
   if (product.m > 0 && product.n > 0) {
     if (clear || product.after.bias != nullptr || product.after.relu || product.after.relu_mask != nullptr) {
       apply(queue, product, clear);

@@ -22,6 +22,7 @@ enum class Fused : std::int32_t {
   mask,            // relu_mask_bits are read
   mask_sums,       // and column_sums are written
   a_sums,          // a_sums are written
+  own,             // all of them, by our own kernel for small products
 };
 
 /// All that decides which algorithm can compute a product, and which is fastest. Plain words, compared as such.

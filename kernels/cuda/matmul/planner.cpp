@@ -11,7 +11,6 @@
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/error.h>
 #include <tandem/kernels/cuda/matmul/plan_store.h>
-#include <tandem/kernels/cuda/matmul/tuner.h>
 #include <tandem/kernels/matmul.h>
 #include <tandem/kernels/matmul_tuning.h>
 
@@ -229,6 +228,45 @@ bool Planner::start(const Queue& queue, const PlanKey& key, const ProductArgumen
     forget(queue, key, arguments, *plan);
   }
   return false;
+}
+
+std::optional<bool> Planner::prefers_own(const Queue& queue, const PlanKey& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = own_choices_.find(key);
+  const std::uint64_t loads = PlanStore::instance().loads();
+  if (found != own_choices_.end() && (found->second.settled || found->second.loads == loads)) [[likely]] {
+    if (found->second.settled || !cuda::matmul_tuning() || queue.is_capturing()) {
+      return found->second.own;
+    }
+    return std::nullopt;
+  }
+  const auto record = PlanStore::instance().find(gpu_name_, key);
+  const OwnChoice choice{.own = !record || !record->separate, .settled = record.has_value(), .loads = loads};
+  own_choices_.insert_or_assign(key, choice);
+  return choice.settled || !cuda::matmul_tuning() || queue.is_capturing() ? std::optional(choice.own) : std::nullopt;
+}
+
+void Planner::compare_own(const Queue& queue, const PlanKey& key, Tuner::Run own, Tuner::Run library) {
+  const std::lock_guard one_at_a_time(tuning_);
+  OwnChoice choice{.own = true, .settled = true, .loads = 0};
+  try {
+    Tuner tuner(queue, key, kMostWorkspace);
+    const std::optional<Measured> ours = tuner.measure(own);
+    const std::optional<Measured> theirs = tuner.measure(library);
+    if (ours && theirs) {
+      choice.own = ours->time_us <= theirs->time_us;
+      const Measured& best = choice.own ? *ours : *theirs;
+      PlanStore::instance().add({.key = key,
+                                 .version = cublasLtGetVersion(),
+                                 .separate = !choice.own,
+                                 .kernels = best.kernels,
+                                 .time_us = best.time_us,
+                                 .gpu = gpu_name_});
+    }
+  } catch (const OutOfMemory&) {  // the GPU is full: our own kernel needs no memory
+  }
+  const std::lock_guard lock(mutex_);
+  own_choices_.insert_or_assign(key, choice);
 }
 
 cublasStatus_t Planner::try_start(const Queue& queue, const PlanKey& key, const Plan& plan,

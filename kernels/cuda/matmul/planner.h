@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 #include <tandem/kernels/cuda/matmul/plan.h>
+#include <tandem/kernels/cuda/matmul/tuner.h>
 #include <tandem/kernels/matmul.h>
 
 // Internal: which algorithm computes which product on one GPU.
@@ -59,6 +61,12 @@ class Planner {
   /// forgotten, and its own choice made as if there had been no file.
   bool start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
 
+  /// Whether our own kernel should compute a small product, whose key is Fused::own. Nothing if that has to be measured
+  /// first: with tuning on.
+  std::optional<bool> prefers_own(const Queue& queue, const PlanKey& key);
+  /// Measures our own kernel and the library, whose plans for the product have been found. Keeps and stores the choice.
+  void compare_own(const Queue& queue, const PlanKey& key, Tuner::Run own, Tuner::Run library);
+
  private:
   struct Entry {
     std::unique_ptr<const Plan> plan;
@@ -84,6 +92,12 @@ class Planner {
   cuda::OrderedMutex<cuda::LockPlace::tuning> tuning_;
   cuda::OrderedMutex<cuda::LockPlace::library> mutex_;  // guards the members below
   std::unordered_map<PlanKey, Entry, PlanKeyHash> plans_;
+  struct OwnChoice {
+    bool own;
+    bool settled;
+    std::uint64_t loads;
+  };
+  std::unordered_map<PlanKey, OwnChoice, PlanKeyHash> own_choices_;
   std::vector<std::unique_ptr<const Plan>> replaced_;  // another thread may still start one
 };
 

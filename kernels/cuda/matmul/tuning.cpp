@@ -80,6 +80,7 @@ class Switch {
 
 constinit Switch tuning("TANDEM_CUDA_TUNING", "0");
 constinit Switch backward("TANDEM_CUDA_FUSED_BACKWARD", "1");
+constinit Switch small("TANDEM_CUDA_SMALL_PRODUCTS", "1");
 
 // In a build without CUDA there is no GPU whose plans this could let in.
 std::size_t library_version() {
@@ -97,6 +98,9 @@ bool matmul_tuning() { return tuning.get(); }
 
 void set_fused_backward(bool on) noexcept { backward.set(on); }
 bool fused_backward() { return backward.get(); }
+
+void set_small_products(bool on) noexcept { small.set(on); }
+bool small_products() { return small.get(); }
 
 std::size_t save_matmul_plans(const std::string& path) {
   const std::vector<PlanRecord> records = PlanStore::instance().all();
@@ -123,13 +127,12 @@ LoadedMatmulPlans load_matmul_plans(const std::string& path) {
 
 namespace kernels {
 
-bool fuses_backward(Device device, DType dtype) {
-  if (device.type != DeviceType::cuda) {
-    return false;
-  }
+bool fuses_backward(Device device) { return device.type == DeviceType::cuda && cuda::fused_backward(); }
+
+bool writes_relu_bits(Device device, DType dtype) {
   const bool fast = dtype == DType::bf16 || dtype == DType::f16 ||
                     (dtype == DType::f32 && get_float32_matmul_precision() != "highest");
-  return fast && cuda::fused_backward();
+  return fast && fuses_backward(device);
 }
 
 }  // namespace kernels
