@@ -10,8 +10,8 @@
 // Cross-entropy's forward pass, compiled with and without shares in all classes (kShares) in sources that CMake
 // generates (sources.cmake). In f32 it moves 4 bytes per logit, 8 with the gradient: one read of a row gives both its
 // highest logit and the sum of exponentials. If a second pass follows (gradient, or shares in all classes), the row
-// stays in shared memory (up to some 50,000 classes in f32) or, if lanes share it, in the L1 cache. Longer rows are
-// read twice.
+// stays in shared memory (up to some 50,000 classes in f32, twice as many in 16 bits) or, if lanes share it, in the L1
+// cache. Longer rows are read twice.
 // Blocks walk over rows, and each block leaves one partial sum. A small input takes one launch, a larger one two. The
 // gradient of a mean over many rows takes a third, which first counts the rows that are not ignored.
 
@@ -96,10 +96,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, kAtOnce<kShares
                                             });
         group.meet();  // the row's own class gets another value, after this one
         if (there && !counts) {
-#pragma unroll 1
-          for (std::int64_t c = group.rank; c < by.classes; c += group.size) {
-            by.gradient[row * by.classes + c] = T(C(0));
-          }
+          rows::clear(group, by.gradient + row * by.classes, by.classes);
         }
       }
     }

@@ -173,6 +173,15 @@ __device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t s
   }
 }
 
+/// Sets the elements of a row to 0.
+template <int kBlock, class T>
+__device__ __forceinline__ void clear(const Group<kBlock>& group, T* row, std::int64_t size) {
+#pragma unroll 1
+  for (std::int64_t c = group.rank; c < size; c += group.size) {
+    row[c] = T(0);
+  }
+}
+
 /// Launch parameters of a kernel over rows.
 struct Plan {
   unsigned int blocks;
