@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/core/export.h>
 
@@ -16,22 +17,35 @@ struct NormStatistics {
   double rstd;  // 1 / sqrt(variance + eps)
 };
 
+/// a / b of counts. A GPU's f32 result may be off by two units in the last place.
+template <class C>
+TANDEM_HD C quotient(C a, C b) noexcept {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<C, float>) {
+    return __fdividef(a, b);
+  }
+#endif
+  return a / b;
+}
+
 /// Mean of some values and the sum of their squared distances from it.
+template <class C = double>
 struct Moments {
-  double count = 0;
-  double mean = 0;
-  double squares = 0;
+  C count = 0;
+  C mean = 0;
+  C squares = 0;
 
   /// Takes in the values of `other` (Chan, Golub and LeVeque, 1979).
   TANDEM_HD void add(const Moments& other) noexcept {
-    if (other.count == 0) {
-      return;
-    }
-    const double share = other.count / (count + other.count);
-    const double apart = other.mean - mean;
+    const C share = other.count > C(0) ? quotient(other.count, count + other.count) : C(0);
+    const C apart = other.mean - mean;
     mean += apart * share;
     squares += other.squares + apart * apart * count * share;
     count += other.count;
+  }
+  friend TANDEM_HD Moments operator+(Moments a, const Moments& b) noexcept {
+    a.add(b);
+    return a;
   }
   TANDEM_HD NormStatistics statistics(double eps) const noexcept {
     return {mean, 1 / std::sqrt(squares / count + eps)};

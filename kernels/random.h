@@ -37,6 +37,15 @@ struct RandomFill {
 void run(OnCpu, Context& context, const RandomFill& kernel);
 void run(OnCuda, Context& context, const RandomFill& kernel);
 
+/// The cosine of an angle in turns. A GPU's std::cos would reduce huge angles, which takes memory for each thread.
+TANDEM_HD inline double cos_of_turns(double turns) noexcept {
+#if defined(__CUDA_ARCH__)
+  return cospi(2.0 * turns);
+#else
+  return std::cos(2.0 * std::numbers::pi * turns);
+#endif
+}
+
 /// The element of a RandomFill from its two numbers. The last bits of a GPU's logarithm and cosine may differ;
 /// everything else agrees.
 template <Distribution distribution, class T>
@@ -56,8 +65,7 @@ template <Distribution distribution, class T>
   } else if constexpr (distribution == Distribution::normal) {
     // Box and Muller, 1958. The added half keeps the logarithm finite.
     const double radius = std::sqrt(-2.0 * std::log((static_cast<double>(first) + 0.5) * 0x1p-32));
-    const double angle = 2.0 * std::numbers::pi * (static_cast<double>(second) * 0x1p-32);
-    return convert<T>(low + rounded_mul(high * radius, std::cos(angle)));
+    return convert<T>(low + rounded_mul(high * radius, cos_of_turns(static_cast<double>(second) * 0x1p-32)));
   } else {
     const auto low_bound = static_cast<std::int64_t>(low);
     const auto span = static_cast<std::uint64_t>(static_cast<std::int64_t>(high) - low_bound);

@@ -20,9 +20,9 @@ Adam::Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOp
   check<ConfigError>(
       options.betas.first >= 0 && options.betas.first < 1 && options.betas.second >= 0 && options.betas.second < 1,
       "{}: betas must be in [0, 1), got {} and {}", name, options.betas.first, options.betas.second);
-  second_momentum_ = options.betas.second;
   check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0,
                      "{}: eps and weight_decay must be >= 0, got {} and {}", name, options.eps, options.weight_decay);
+  second_momentum_ = options.betas.second;
 }
 
 AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)

@@ -13,7 +13,7 @@
 
 namespace tandem::inline v0::kernels::cpu {
 
-using kernels::Moments;
+using Moments = kernels::Moments<>;
 using kernels::Normaliser;
 
 inline constexpr int kSumLanes = 32;                  // independent sums inside a block; fewer do not vectorise

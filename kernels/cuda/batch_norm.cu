@@ -24,7 +24,7 @@ struct MomentsSource {
     C near = 0, sum = 0, squares = 0;  // near is the first value; the sums are of distances from it
     int count = 0;
   };
-  using Total = Moments;
+  using Total = Moments<>;
   struct Column {};
   template <int V>
   using Values = Pack<T, V>;
@@ -59,10 +59,7 @@ struct MomentsSource {
     }
     return total;
   }
-  static __device__ Total combine(Total a, const Total& b) {
-    a.add(b);
-    return a;
-  }
+  static __device__ Total combine(const Total& a, const Total& b) { return a + b; }
   __device__ void store(std::int64_t channel, const Total& all) const {
     statistics[channel] = all.statistics(eps);
     if (running_mean != nullptr && all.count > 0) {

@@ -69,11 +69,13 @@ void combine(const Queue& queue, const Combine& kernel) {
 void run(OnCuda, Context& context, const Combine& kernel) {
   const Queue queue(context);
   for_any(kernel.dtype, [&]<class T>() {
+    // The sum of truth values is the largest, and their product the least.
+    constexpr bool kTruth = std::is_same_v<T, bool>;
     switch (kernel.op) {
-      case CombineOp::sum: return combine<T, CombineOp::sum>(queue, kernel);
+      case CombineOp::sum: return combine<T, kTruth ? CombineOp::max : CombineOp::sum>(queue, kernel);
       case CombineOp::min: return combine<T, CombineOp::min>(queue, kernel);
       case CombineOp::max: return combine<T, CombineOp::max>(queue, kernel);
-      case CombineOp::product: return combine<T, CombineOp::product>(queue, kernel);
+      case CombineOp::product: return combine<T, kTruth ? CombineOp::min : CombineOp::product>(queue, kernel);
       case CombineOp::avg: break;
     }
     if constexpr (std::is_floating_point_v<ComputeType<T>>) {

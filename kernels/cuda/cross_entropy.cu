@@ -101,10 +101,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
                 [&](C x, std::int64_t c) { return (powers.of(x) * inverse - (c == own ? C(1) : C(0))) * weighted; });
     }
     if (there && !counts && !by.accumulate) {
-#pragma unroll 1
-      for (std::int64_t c = group.rank; c < by.classes; c += group.size) {
-        by.result[row * by.classes + c] = T(C(0));
-      }
+      rows::clear(group, by.result + row * by.classes, by.classes);
     }
   });
 }

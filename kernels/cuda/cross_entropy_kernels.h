@@ -9,9 +9,9 @@
 
 // Cross-entropy's forward pass, compiled with and without shares in all classes (kShares) in sources that CMake
 // generates (sources.cmake). In f32 it moves 4 bytes per logit, 8 with the gradient: one read of a row gives both its
-// highest logit and the sum of exponentials. If a second pass follows (gradient, or shares in all classes), the row
-// stays in shared memory (up to some 50,000 classes in f32) or, if lanes share it, in the L1 cache. Longer rows are
-// read twice.
+// highest logit and the sum of exponentials. If a second pass follows (gradient, or shares in all classes), a row of up
+// to 1024 classes stays in registers or in the L1 cache, and a longer one in shared memory (up to some 50,000 classes
+// in f32, twice as many in 16 bits). Still longer rows are read twice.
 // Blocks walk over rows, and each block leaves one partial sum, which the last block joins. The gradient of a mean over
 // many rows takes another launch, which first counts the rows that are not ignored.
 
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(rows::kLargeBlock) count_rows(CrossEntropyArgu
 // Blocks that a multiprocessor must have registers for. Two rows of 50,000 classes fit into its shared memory in 16
 // bits, and one in f32.
 template <bool kShares, int kBlock, class T>
-inline constexpr int kAtOnce = (kShares                         ? 512
-                                : kBlock != 0 && sizeof(T) == 2 ? 1536
-                                                                : 768) /
+inline constexpr int kAtOnce = (kShares                                   ? 512
+                                : kBlock > kWarpThreads && sizeof(T) == 2 ? 1536
+                                                                          : 768) /
                                rows::Group<kBlock>::kThreads;
 
 template <bool kShares, int kBlock, bool kStaged, class T>
@@ -72,41 +72,35 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, kAtOnce<kShares
     factor = by.count_here ? static_cast<C>(by.finish.scale_of(rows_that_count<kThreads>(by))) : *by.finish.scale;
   }
   // Each group's first thread counts. Registers would be taken from the logits.
-  __shared__ CountedSum totals[kBlock == 0 ? kThreads : 1];
-  CountedSum& total = totals[kBlock == 0 ? threadIdx.x : 0];
+  __shared__ CountedSum totals[rows::Group<kBlock>::kInWarp ? kThreads : 1];
+  CountedSum& total = totals[rows::Group<kBlock>::kInWarp ? threadIdx.x : 0];
   if (group.rank == 0) {
     total = {};
   }
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
     const bool counts = there && by.counts(row);
-    const std::int64_t classes = counts ? by.classes : 0;
-    const T* x = by.logits + row * by.classes;
-    T* copy = kStaged ? rows::stage(x, by.classes, 0) : nullptr;
-    const auto all = exponentials<kStaged>(group, x, classes, copy);
-    const T* again = kStaged ? copy : x;
+    // Logits for registers are read while it is not known yet whether the row counts.
+    using Row = PowersOfRow<kBlock, kStaged, T>;
+    const std::int64_t classes = Row::kInRegisters || counts ? by.classes : 0;
+    const T* x = by.logits + (Row::kInRegisters && !there ? 0 : row) * by.classes;
+    const Row powers(group, x, classes);
+    const auto& all = powers.all;
     if constexpr (!kShares) {
       if (by.gradient != nullptr) {
-        const C scale = factor / all.sum;
-        rows::visit<rows::To::memory, 1, T>(group, classes, {again}, by.gradient + row * by.classes,
-                                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
-#pragma unroll
-                                              for (int v = 0; v < V; ++v) {
-                                                result.values[v] = T(all.powers.of(z[0].values[v]) * scale);
-                                              }
-                                            });
+        T* gradient = by.gradient + row * by.classes;
+        if (counts) {
+          powers.write(group, gradient, factor / all.sum);
+        }
         group.meet();  // the row's own class gets another value, after this one
         if (there && !counts) {
-#pragma unroll 1
-          for (std::int64_t c = group.rank; c < by.classes; c += group.size) {
-            by.gradient[row * by.classes + c] = T(C(0));
-          }
+          rows::clear(group, gradient, by.classes);
         }
       }
     }
     double weighted = 0;
     if constexpr (kShares) {
       const C log_sum = std::log(all.sum);
-      rows::visit<rows::To::nothing, 1, T>(group, classes, {again}, static_cast<T*>(nullptr),
+      rows::visit<rows::To::nothing, 1, T>(group, classes, {powers.row}, static_cast<T*>(nullptr),
                                            [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>&, std::int64_t c) {
 #pragma unroll
                                              for (int v = 0; v < V; ++v) {
@@ -158,19 +152,26 @@ void launch_cross_entropy(const Queue& queue, const CrossEntropy& kernel) {
                               .parts = {},
                               .fault = queue.fault(),
                               .bad = cuda::for_notes(kernel.target.bad)};
-  rows::for_row_size(kernel.classes, [&]<int kBlock>() {
+  const auto launch = [&]<int kBlock>() {
     constexpr int kThreads = rows::Group<kBlock>::kThreads;
+    constexpr bool kStaged = !rows::Group<kBlock>::kInWarp;
     const bool twice = kShares || by.gradient != nullptr;
-    const rows::Plan plan = rows::plan<kBlock, cross_entropy<kShares, kBlock, kBlock != 0, T>, T>(
-        queue, by.rows, by.classes, twice ? 1 : 0);
+    const rows::Plan plan =
+        rows::plan<kBlock, cross_entropy<kShares, kBlock, kStaged, T>, T>(queue, by.rows, by.classes, twice ? 1 : 0);
     by.parts = sums::Parts<CountedSum>(queue, plan.blocks);
     by.count_here = plan.blocks == 1 || by.rows <= kCountedByAll;
     if (!by.count_here && by.gradient != nullptr && kernel.mean) {
       queue.launch(CrossEntropy::kName, 1, rows::kLargeBlock, 0, count_rows<T>, by);
     }
-    queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared, plan.staged ? cross_entropy < kShares, kBlock,
-                 kBlock != 0, T > : cross_entropy<kShares, kBlock, false, T>, by, plan);
-  });
+    queue.launch(CrossEntropy::kName, plan.blocks, kThreads, plan.shared,
+                 plan.staged ? cross_entropy<kShares, kBlock, kStaged, T> : cross_entropy<kShares, kBlock, false, T>,
+                 by, plan);
+  };
+  if constexpr (kShares) {  // they are multiplied by logits, of which registers would hold only the powers
+    rows::for_row_size(kernel.classes, launch);
+  } else {
+    for_row_size<T>(kernel.classes, launch, by.logits, by.gradient);
+  }
 }
 
 }  // namespace tandem::inline v0::kernels::gpu

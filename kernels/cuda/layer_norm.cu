@@ -1,7 +1,6 @@
 #include <tandem/kernels/layer_norm.h>
 
 #include <cmath>
-#include <type_traits>
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/block.h>
@@ -17,34 +16,7 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-/// a / b of counts, right to two units in the last place.
-template <class C>
-__device__ __forceinline__ C quotient(C a, C b) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<C, float>) {
-    return __fdividef(a, b);
-  }
-#endif
-  return a / b;
-}
-
 using Rows = RegisterRows<256, 4>;
-
-/// Some values: how many, their mean, and the sum of their squared distances from it.
-template <class C>
-struct Spread {
-  C count = 0;
-  C mean = 0;
-  C squares = 0;
-
-  // Chan, Golub and LeVeque, 1979.
-  friend __device__ __forceinline__ Spread operator+(const Spread& a, const Spread& b) {
-    const C count = a.count + b.count;
-    const C share = count > C(0) ? quotient(b.count, count) : C(0);
-    const C apart = b.mean - a.mean;
-    return {count, a.mean + apart * share, a.squares + b.squares + apart * apart * a.count * share};
-  }
-};
 
 template <class T, int V, bool kKept>
 __global__ void __launch_bounds__(Rows::kThreads, sizeof(T) == 8 ? 2 : 4) normalise(LayerNorm kernel, Rows rows) {
@@ -62,7 +34,7 @@ __global__ void __launch_bounds__(Rows::kThreads, sizeof(T) == 8 ? 2 : 4) normal
     const C first = rows.size > 0 ? C(in[0]) : C(0);
     const RowPacks<Rows, T, V, kKept> x(rows, in);
 
-    Spread<C> mine;
+    Moments<C> mine;
     if constexpr (kKept) {
       for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
         const Pack<T, V> pack = x.at(i, k);
@@ -84,7 +56,7 @@ __global__ void __launch_bounds__(Rows::kThreads, sizeof(T) == 8 ? 2 : 4) normal
     } else {
       for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
         const Pack<T, V> pack = x.at(i, k);
-        Spread<C> some{.count = V};
+        Moments<C> some{.count = V};
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           some.mean += (C(pack.values[v]) - first) / V;
@@ -94,7 +66,7 @@ __global__ void __launch_bounds__(Rows::kThreads, sizeof(T) == 8 ? 2 : 4) normal
           const C distance = C(pack.values[v]) - first - some.mean;
           some.squares += distance * distance;
         }
-        mine = mine + some;
+        mine.add(some);
       });
     }
     mine = group_reduce<Rows::kThreads>(mine, rows.group, Plus());

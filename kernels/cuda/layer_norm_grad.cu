@@ -1,7 +1,6 @@
 #include <tandem/kernels/layer_norm.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/patterns/block.h>
@@ -30,12 +29,12 @@ struct Affine {
 };
 
 template <class T, int V, bool kKept, bool kAffine>
-__global__ void __launch_bounds__(Rows::kThreads)
+__global__ void __launch_bounds__(Rows::kThreads, 1)
     row_gradients(LayerNormGrad kernel, Rows rows, Affine<ComputeType<T>> affine) {
   using C = ComputeType<T>;
   const T* weight = static_cast<const T*>(kernel.weight);
   const bool accumulate = kernel.accumulate_in == Accumulate::yes;
-  const auto count = static_cast<std::conditional_t<kKept, C, double>>(rows.size);
+  const auto count = static_cast<C>(rows.size);
   const std::int64_t unit = std::int64_t{blockIdx.x} * rows.units() + static_cast<int>(threadIdx.x) / rows.group;
   constexpr int kSums = kAffine ? Rows::kPacks : 1;
   C grad_sums[kSums][V] = {};
@@ -51,39 +50,31 @@ __global__ void __launch_bounds__(Rows::kThreads)
       return weight != nullptr ? load_pack<V>(weight + i * V, true) : Pack<T, V>{};
     };
     const auto times = [&](C g, T factor) { return weight != nullptr ? g * C(factor) : g; };
-    // A kept row has few elements per thread, which are summed in their own arithmetic. Those of a longer row are
-    // folded in after each pack.
-    using S = std::conditional_t<kKept, C, double>;
-    TwoSums<S> sums;
-    C sum = 0;
-    C product = 0;
+    TwoSums<C> sums;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
       const Pack<T, V> g = grad.at(i, k);
       const Pack<T, V> values = in.at(i, k);
       const Pack<T, V> factors = factors_at(i);
+      TwoSums<C> of_pack;
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         const C normalised = (C(values.values[v]) - x.mean) * x.rstd + x.shift;
         const C h = times(g.values[v], factors.values[v]);
-        sum += h;
-        product += h * normalised;
+        of_pack.a += h;
+        of_pack.b += h * normalised;
         if constexpr (kAffine) {
           grad_sums[k][v] += valid ? C(g.values[v]) : C(0);
           product_sums[k][v] += valid ? C(g.values[v]) * normalised : C(0);
         }
       }
-      if constexpr (!kKept) {
-        sums = sums + TwoSums<S>{static_cast<S>(sum), static_cast<S>(product)};
-        sum = product = 0;
-      }
+      sums = sums + of_pack;
     });
-    sums = sums + TwoSums<S>{static_cast<S>(sum), static_cast<S>(product)};
     sums = group_reduce<Rows::kThreads>(sums, rows.group, Plus());
     if (!valid) {
       continue;
     }
-    const C slope = static_cast<C>(sums.b / count) * x.rstd;
-    const C mean = static_cast<C>(sums.a / count + static_cast<S>(x.shift) * sums.b / count);
+    const C slope = sums.b / count * x.rstd;
+    const C mean = (sums.a + x.shift * sums.b) / count;
     T* out = static_cast<T*>(kernel.in_grad) + begin;
     for_each_pack<kKept>(rows, [&](std::int64_t i, int k) {
       const Pack<T, V> g = grad.at(i, k);

@@ -118,53 +118,54 @@ template <int kBlock, bool kStaged, class T>
 __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
     softmax_rows(SoftmaxArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
+  using Row = PowersOfRow<kBlock, kStaged, T>;
   const rows::Group<kBlock> group(plan.lanes);
   group.for_each(by.rows, [&](std::int64_t row, bool there) {
-    const std::int64_t size = there ? by.size : 0;
-    const T* x = by.in + row * by.size;
-    T* copy = kStaged ? rows::stage(x, by.size, 0) : nullptr;
-    const auto all = exponentials<kStaged>(group, x, size, copy);
-    const C log_sum = by.log ? std::log(all.sum) : C(0);
-    const C factor = 1 / all.sum;
-    rows::visit<rows::To::memory, 1, T>(
-        group, size, {kStaged ? copy : x}, by.out + row * by.size,
-        [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
+    const std::int64_t size = Row::kInRegisters || there ? by.size : 0;
+    const Row powers(group, by.in + (Row::kInRegisters && !there ? 0 : row) * by.size, size);
+    T* out = by.out + row * by.size;
+    const C factor = 1 / powers.all.sum;
+    if constexpr (Row::kInRegisters) {
+      if (there) {
+        powers.write(group, out, factor);
+      }
+    } else {
+      const C log_sum = by.log ? std::log(powers.all.sum) : C(0);
+      const Powers<C> power = powers.all.powers;
+      rows::visit<rows::To::memory, 1, T>(
+          group, size, {powers.row}, out, [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
-          for (int v = 0; v < V; ++v) {
-            const C value = z[0].values[v];
-            result.values[v] = T(by.log ? value - all.powers.highest - log_sum : all.powers.of(value) * factor);
-          }
-        });
+            for (int v = 0; v < V; ++v) {
+              const C value = z[0].values[v];
+              result.values[v] = T(by.log ? value - power.highest - log_sum : power.of(value) * factor);
+            }
+          });
+    }
   });
 }
 
 template <class T>
-__global__ void __launch_bounds__(columns::kThreads)
+__global__ void __launch_bounds__(columns::kThreads, 2)
     softmax_columns(columns::Tiles tiles, const T* in, T* out, bool log) {
   using C = ComputeType<T>;
   constexpr int kUnroll = 4;
   const columns::Group group(tiles);
   columns::for_each_tile(tiles, group, [&](std::int64_t at, std::int64_t size) {
-    Exponentials<C> found;
+    Exponentials<C> all;
     for (std::int64_t i = group.rank; i < size; i += kUnroll * group.size) {
-      C x[kUnroll];
+      Pack<T, 1> x[kUnroll][1];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t k = i + u * group.size;
-        x[u] = k < size ? C(in[at + k * tiles.inner]) : -std::numeric_limits<C>::infinity();
+        x[u][0].values[0] = k < size ? in[at + k * tiles.inner] : T(-std::numeric_limits<C>::infinity());
       }
-      C top = x[0];
-#pragma unroll
-      for (int u = 1; u < kUnroll; ++u) {
-        top = std::fmax(top, x[u]);
-      }
-      found.expect(top);
+      all.expect(highest_of(x));
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        found.add(x[u]);
+        all.add(x[u][0].values[0]);
       }
     }
-    const auto all = found.joined(group);
+    all.share(group);
     const C log_sum = log ? std::log(all.sum) : C(0);
     const C factor = 1 / all.sum;
     for (std::int64_t i = group.rank; i < size; i += group.size) {
@@ -187,7 +188,7 @@ struct SoftmaxGradArguments {
   bool log, accumulate;
 };
 
-template <int kBlock, class T>
+template <int kBlock, bool kStaged, class T>
 __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBlock>::kBlocks)
     softmax_grad_rows(SoftmaxGradArguments<T> by, rows::Plan plan) {
   using C = ComputeType<T>;
@@ -197,8 +198,8 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     const T* g = by.grad + row * by.size;
     const T* y = by.out + row * by.size;
     T* to = by.in_grad + row * by.size;
-    T* g_copy = plan.staged ? rows::stage(g, by.size, 0) : nullptr;
-    T* y_copy = plan.staged ? rows::stage(y, by.size, 1) : nullptr;
+    T* g_copy = kStaged ? rows::stage(g, by.size, 0) : nullptr;
+    T* y_copy = kStaged ? rows::stage(y, by.size, 1) : nullptr;
     double mine = 0;
     rows::visit<rows::To::nothing, 2, T>(group, size, {g, y}, to,
                                          [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>&, std::int64_t c) {
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
                                              part += by.log ? C(z[0].values[v]) : z[0].values[v] * z[1].values[v];
                                            }
                                            mine += static_cast<double>(part);
-                                           if (plan.staged) {
+                                           if constexpr (kStaged) {
                                              *reinterpret_cast<Pack<T, V>*>(g_copy + c) = z[0];
                                              *reinterpret_cast<Pack<T, V>*>(y_copy + c) = z[1];
                                            }
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
     const C sum = static_cast<C>(group.sum(mine));
     const auto value = [&](C dy, C out) { return by.log ? dy - std::exp(out) * sum : out * (dy - sum); };
     if (by.accumulate) {
-      rows::visit<rows::To::memory, 3, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y, to}, to,
+      rows::visit<rows::To::memory, 3, T>(group, size, {kStaged ? g_copy : g, kStaged ? y_copy : y, to}, to,
                                           [&]<int V>(const Pack<T, V>(&z)[3], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
                                             for (int v = 0; v < V; ++v) {
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(rows::Group<kBlock>::kThreads, rows::Group<kBl
                                             }
                                           });
     } else {
-      rows::visit<rows::To::memory, 2, T>(group, size, {plan.staged ? g_copy : g, plan.staged ? y_copy : y}, to,
+      rows::visit<rows::To::memory, 2, T>(group, size, {kStaged ? g_copy : g, kStaged ? y_copy : y}, to,
                                           [&]<int V>(const Pack<T, V>(&z)[2], Pack<T, V>& result, std::int64_t) {
 #pragma unroll
                                             for (int v = 0; v < V; ++v) {
@@ -265,10 +266,16 @@ void run(OnCuda, Context& context, const Softmax& kernel) {
       [&]<class T>(const Queue& queue) {
         const SoftmaxArguments<T> by{static_cast<const T*>(kernel.in), static_cast<T*>(kernel.out), kernel.outer,
                                      kernel.size, kernel.log};
-        rows::for_row_size(by.size, [&]<int kBlock>() {
-          rows::launch<kBlock, softmax_rows<kBlock, kBlock != 0, T>, softmax_rows<kBlock, false, T>, T>(
+        const auto launch = [&]<int kBlock>() {
+          constexpr bool kStaged = !rows::Group<kBlock>::kInWarp;
+          rows::launch<kBlock, softmax_rows<kBlock, kStaged, T>, softmax_rows<kBlock, false, T>, T>(
               queue, Softmax::kName, by, 1);
-        });
+        };
+        if (by.log) {  // made of the elements, of which registers would hold only the powers
+          rows::for_row_size(by.size, launch);
+        } else {
+          for_row_size<T>(by.size, launch, by.in, by.out);
+        }
       },
       [&]<class T>(const Queue& queue) {
         columns::launch(queue, kernel, softmax_columns<T>, static_cast<const T*>(kernel.in),
@@ -288,8 +295,9 @@ void run(OnCuda, Context& context, const SoftmaxGrad& kernel) {
                                          .log = kernel.log,
                                          .accumulate = kernel.accumulate == Accumulate::yes};
         rows::for_row_size(by.size, [&]<int kBlock>() {
-          constexpr auto kKernel = softmax_grad_rows<kBlock, T>;
-          rows::launch<kBlock, kKernel, kKernel, T>(queue, SoftmaxGrad::kName, by, 2);
+          constexpr bool kStaged = !rows::Group<kBlock>::kInWarp;
+          rows::launch<kBlock, softmax_grad_rows<kBlock, kStaged, T>, softmax_grad_rows<kBlock, false, T>, T>(
+              queue, SoftmaxGrad::kName, by, 2);
         });
       },
       [&]<class T>(const Queue& queue) {

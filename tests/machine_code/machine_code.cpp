@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -104,9 +105,12 @@ Figures hot_loops(const Kernel& kernel) {
     Figures figures;
   };
   static const std::regex target(R"(\bBRA\S*\s.*?0x([0-9a-f]+))");
+  // Code after the last exit is executed rarely. Its jumps back into the kernel make no loops.
+  const auto is_exit = [](const Instruction& one) { return one.text.find("EXIT") != std::string::npos; };
+  const auto end = std::find_if(kernel.code.rbegin(), kernel.code.rend(), is_exit).base();
   std::vector<Loop> loops;
   std::smatch found;
-  for (const Instruction& jump : kernel.code) {
+  for (const Instruction& jump : std::span(kernel.code.begin(), end)) {
     if (jump.text.find("BRA") == std::string::npos || !std::regex_search(jump.text, found, target)) {
       continue;
     }

@@ -22,8 +22,11 @@ namespace tandem::inline v0::kernels {
 namespace batch {
 
 inline constexpr int kThreads = 256;
-inline constexpr int kUnroll = 4;    // packs that a thread reads at once
 inline constexpr int kMostSums = 4;  // most columns of a thread that makes sums; more would not fit its registers
+
+/// Packs that a thread reads at once. Coefficients of many columns leave registers for fewer.
+template <int V, bool kOneChannel>
+inline constexpr int kTogether = kOneChannel || V <= kMostSums ? 4 : 2;
 
 template <int V, bool kOneChannel, class F>
 __global__ void __launch_bounds__(kThreads)
@@ -34,6 +37,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   constexpr int kChannels = kOneChannel ? 1 : V;
+  constexpr int kUnroll = kTogether<V, kOneChannel>;
   typename F::Coefficients coefficients[kChannels];
 #pragma unroll
   for (int i = 0; i < kChannels; ++i) {
@@ -72,7 +76,7 @@ void launch_apply(const Queue& queue, const char* name, const F& f, std::int64_t
   const std::int64_t packs = columns / V;
   const int across = ReductionPlan::power_of_2(packs, 32);
   const std::int64_t blocks = (packs + across - 1) / across;
-  const std::int64_t rows_at_once = std::int64_t{kThreads / across} * kUnroll;
+  const std::int64_t rows_at_once = std::int64_t{kThreads / across} * kTogether<V, kOneChannel>;
   const std::int64_t wanted = (rows + rows_at_once - 1) / rows_at_once;
   const std::int64_t fill = std::int64_t{queue.gpu().multiprocessors} * 16 / blocks;
   const std::int64_t down = std::max<std::int64_t>(1, std::min(wanted, fill));

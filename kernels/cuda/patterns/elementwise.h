@@ -98,7 +98,7 @@ bool fits(const F& f, const Loop& loop, const std::int64_t* const (&strides)[F::
 template <int V, class F>
 void launch_walk(const Queue& queue, const char* name, const F& f, const Loop& loop,
                  const std::int64_t* const (&strides)[F::kOperands]) {
-  constexpr int kUnroll = F::kOperands <= 2 ? 4 : 2;
+  constexpr int kUnroll = F::kOperands <= 2 && V <= 8 ? 4 : 2;  // as many as registers have room for
   Dense<F::kOperands> dense{};
   Loop rows = loop;
   const int inner = loop.ndim - 1;

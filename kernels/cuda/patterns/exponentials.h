@@ -52,14 +52,22 @@ struct Exponentials {
   }
   __device__ __forceinline__ void add(C x) { sum += powers.of(x); }
 
-  /// Joins the results of all threads of a group. A row whose highest value is -inf has NaN as its sum.
+  /// Makes `powers` those of the group's highest value. All threads of the group must call.
   template <class AnyGroup>
-  __device__ Exponentials joined(const AnyGroup& group) const {
-    Exponentials all = *this;
-    all.move_to(group.all(powers.highest, [](C a, C b) { return a > b ? a : b; }));
-    const bool none = all.powers.highest == -std::numeric_limits<C>::infinity();
-    all.sum = group.all(none ? std::numeric_limits<C>::quiet_NaN() : all.sum, Plus());
-    return all;
+  __device__ void share_highest(const AnyGroup& group) {
+    move_to(group.all(powers.highest, [](C a, C b) { return a > b ? a : b; }));
+  }
+  /// Joins the sums of the group's threads, after share_highest(). A row whose highest value is -inf has NaN as its
+  /// sum.
+  template <class AnyGroup>
+  __device__ void share_sum(const AnyGroup& group) {
+    const bool none = powers.highest == -std::numeric_limits<C>::infinity();
+    sum = group.all(none ? std::numeric_limits<C>::quiet_NaN() : sum, Plus());
+  }
+  template <class AnyGroup>
+  __device__ void share(const AnyGroup& group) {
+    share_highest(group);
+    share_sum(group);
   }
 
  private:
@@ -124,13 +132,116 @@ struct FindExponentials {
   }
 };
 
-/// Computes the Exponentials of a row, which with kCopy is also copied to `copy`.
-template <bool kCopy, class T, int kBlock>
-__device__ __forceinline__ auto exponentials(const rows::Group<kBlock>& group, const T* row, std::int64_t size,
-                                             T* copy) {
-  FindExponentials<T> find;
-  rows::visit<kCopy ? rows::To::shared : rows::To::nothing, 1, T>(group, size, {row}, copy, find);
-  return find.found.joined(group);
+/// A row's Exponentials, and the row for a second pass over its powers. With kStaged it stays in shared memory, and in
+/// registers if a warp shares it. All threads of the group must call every function.
+template <int kBlock, bool kStaged, class T>
+struct PowersOfRow {
+  using C = ComputeType<T>;
+  static constexpr bool kInRegisters = false;
+  const T* row;  // where the second pass finds it
+  std::int64_t size;
+  Exponentials<C> all;
+
+  __device__ __forceinline__ PowersOfRow(const rows::Group<kBlock>& group, const T* from, std::int64_t count)
+      : row(from), size(count) {
+    T* const copy = kStaged ? rows::stage(from, size, 0) : nullptr;
+    FindExponentials<T> find;
+    rows::visit<kStaged ? rows::To::shared : rows::To::nothing, 1, T>(group, size, {from}, copy, find);
+    all = find.found;
+    all.share(group);
+    if constexpr (kStaged) {
+      row = copy;
+    }
+  }
+
+  /// Writes the powers times `factor` to a row in memory.
+  __device__ __forceinline__ void write(const rows::Group<kBlock>& group, T* to, C factor) const {
+    rows::visit<rows::To::memory, 1, T>(group, size, {row}, to,
+                                        [&]<int V>(const Pack<T, V>(&z)[1], Pack<T, V>& result, std::int64_t) {
+#pragma unroll
+                                          for (int v = 0; v < V; ++v) {
+                                            result.values[v] = T(all.powers.of(z[0].values[v]) * factor);
+                                          }
+                                        });
+  }
+};
+
+/// Such a row must be one of for_row_size()'s.
+template <class T>
+struct PowersOfRow<kWarpThreads, false, T> {
+  using C = ComputeType<T>;
+  static constexpr bool kInRegisters = true;
+  static constexpr int V = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kPacks = static_cast<int>(rows::kLongestOfLanes) / (kWarpThreads * V);  // of a thread, at most
+
+  int packs;  // in the row
+  Exponentials<C> all;
+  C powers[kPacks][V];
+
+  __device__ __forceinline__ PowersOfRow(const rows::Group<kWarpThreads>& group, const T* from, std::int64_t size)
+      : packs(static_cast<int>(size) / V) {
+    const T* mine = from + group.rank * V;
+    Pack<T, V> x[kPacks];
+    for_each_pack(group, [&](int k) { x[k] = load_pack<V>(mine + k * kWarpThreads * V, true); });
+    C top = -std::numeric_limits<C>::infinity();
+    for_each_pack(group, [&](int k) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        powers[k][v] = x[k].values[v];
+        top = std::fmax(top, powers[k][v]);
+      }
+    });
+    all.expect(top);
+    all.share_highest(group);
+    for_each_pack(group, [&](int k) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        powers[k][v] = all.powers.of(powers[k][v]);
+        all.sum += powers[k][v];
+      }
+    });
+    all.share_sum(group);
+  }
+
+  __device__ __forceinline__ void write(const rows::Group<kWarpThreads>& group, T* to, C factor) const {
+    T* mine = to + group.rank * V;
+#if defined(__CUDA_ARCH__)
+    asm("" : "+l"(mine));  // else the compiler computes the address again for each pack
+#endif
+    for_each_pack(group, [&](int k) {
+      Pack<T, V> result;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        result.values[v] = T(powers[k][v] * factor);
+      }
+      store_pack(mine + k * kWarpThreads * V, result);
+    });
+  }
+
+ private:
+  // Calls body(k) for the thread's packs.
+  template <class Body>
+  __device__ __forceinline__ void for_each_pack(const rows::Group<kWarpThreads>& group, Body&& body) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (group.rank + k * kWarpThreads < packs) {
+        body(k);
+      }
+    }
+  }
+};
+
+/// Like rows::for_row_size(), but body.operator()<kWarpThreads>() is called for rows of T that fit into registers:
+/// neither short nor long rows that are made of packs in all of the arrays.
+template <class T, class Body, class... Arrays>
+void for_row_size(std::int64_t size, Body&& body, const Arrays*... arrays) {
+  if constexpr (sizeof(ComputeType<T>) == sizeof(float)) {
+    const bool packs = size % (16 / static_cast<std::int64_t>(sizeof(T))) == 0 && alignment_of(arrays...) % 16 == 0;
+    if (packs && rows::lanes_for(size) == kWarpThreads && size <= rows::kLongestOfLanes) {
+      return body.template operator()<kWarpThreads>();
+    }
+  }
+  rows::for_row_size(size, body);
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -10,12 +10,12 @@
 #include <tandem/kernels/cuda/patterns/pack.h>
 
 // Kernels over the rows of a dense matrix, for softmax and cross_entropy. A group of threads shares a row: some lanes
-// of a warp, so that short rows fill it, or a block. Rows may have any length and begin anywhere. A row that is read
-// twice is kept in shared memory. (For rows that stay in registers, use register_rows.h.)
+// of a warp, so that short rows fill it, a warp, or a block. Rows may have any length and begin anywhere. A row that is
+// read twice is kept in shared memory. (For rows that stay in registers, use register_rows.h.)
 
 namespace tandem::inline v0::kernels::rows {
 
-inline constexpr int kLaneThreads = 256;               // threads of a block that is divided into groups of lanes
+inline constexpr int kLaneThreads = 256;               // threads of a block that is divided into smaller groups
 inline constexpr std::int64_t kLongestOfLanes = 1024;  // longer rows have a block
 inline constexpr std::int64_t kLong = 8192;            // longer rows have a large block
 inline constexpr int kSmallBlock = 256;
@@ -30,11 +30,12 @@ inline int lanes_for(std::int64_t size) noexcept {
   return lanes;
 }
 
-/// The threads that share a row: all threads of a block of kBlock, or `lanes` lanes of a warp if kBlock is 0. All
-/// threads of a block must call every function.
+/// The threads that share a row: all threads of a block of kBlock, a warp if kBlock is kWarpThreads, or `lanes` lanes
+/// of one if kBlock is 0. All threads of a block must call every function.
 template <int kBlock>
 struct Group {
-  static constexpr int kThreads = kBlock == 0 ? kLaneThreads : kBlock;
+  static constexpr bool kInWarp = kBlock <= kWarpThreads;
+  static constexpr int kThreads = kInWarp ? kLaneThreads : kBlock;
   static constexpr int kBlocks = 512 / kThreads;  // must fit at once, so that registers are not spilt for more
   int size, rank;
 
@@ -49,7 +50,7 @@ struct Group {
   __device__ double sum(double value) const { return all(value, Plus()); }
   /// Afterwards each thread sees what the group's others have written.
   __device__ void meet() const {
-    if constexpr (kBlock == 0) {
+    if constexpr (kInWarp) {
       __syncwarp();
     } else {
       __syncthreads();
@@ -62,11 +63,11 @@ struct Group {
   __device__ void for_each(std::int64_t rows, Body&& body) const {
     const int groups = kThreads / size;
     const int in_block = static_cast<int>(threadIdx.x) / size;
-    const int first = kBlock == 0 ? static_cast<int>(threadIdx.x) / kWarpThreads * (kWarpThreads / size) : 0;
+    const int first = kInWarp ? static_cast<int>(threadIdx.x) / kWarpThreads * (kWarpThreads / size) : 0;
     for (std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * groups; base + first < rows;
          base += static_cast<std::int64_t>(gridDim.x) * groups) {
       body(base + in_block, base + in_block < rows);
-      if constexpr (kBlock != 0) {
+      if constexpr (!kInWarp) {
         __syncthreads();  // shared memory is free for the next row
       }
     }
@@ -173,6 +174,15 @@ __device__ __forceinline__ void visit(const Group<kBlock>& group, std::int64_t s
   }
 }
 
+/// Sets the elements of a row to 0.
+template <int kBlock, class T>
+__device__ __forceinline__ void clear(const Group<kBlock>& group, T* row, std::int64_t size) {
+#pragma unroll 1
+  for (std::int64_t c = group.rank; c < size; c += group.size) {
+    row[c] = T(0);
+  }
+}
+
 /// Launch parameters of a kernel over rows.
 struct Plan {
   unsigned int blocks;
@@ -181,7 +191,7 @@ struct Plan {
   std::size_t shared;  // bytes of shared memory for that
 };
 
-/// Calls body.operator()<kBlock>(); kBlock is 0 for groups of lanes.
+/// Calls body.operator()<kBlock>(), where Group<kBlock> suits rows of `size`. kBlock is not kWarpThreads.
 template <class Body>
 void for_row_size(std::int64_t size, Body&& body) {
   if (size <= kLongestOfLanes) {
@@ -247,7 +257,7 @@ template <int kBlock, auto kKernel, class T>
 Plan plan(const Queue& queue, std::int64_t rows, std::int64_t size, int arrays) {
   Plan plan{.blocks = 1, .lanes = lanes_for(size), .staged = false, .shared = 0};
   std::int64_t at_once = 2048 / Group<kBlock>::kThreads;
-  if constexpr (kBlock == 0) {
+  if constexpr (Group<kBlock>::kInWarp) {
     const int groups = kLaneThreads / plan.lanes;
     rows = (rows + groups - 1) / groups;
   } else if (arrays > 0) {
