@@ -13,6 +13,8 @@
 //   EMULATED_GPU_SEED     selects orders that programs must not rely on: of blocks, of threads, of streams, of
 //                         a graph's nodes. 0 is the ascending order; default 1. Equal seeds give equal orders.
 //   EMULATED_GPU_PEERS=0  no device can access another's memory
+//   EMULATED_GPU_ULPS     units in the last place by which a kernel's exp(), log(), sin() and so on may differ from the
+//                         C library's; default 0
 //
 // Stricter than a GPU: streams run only when a thread waits for them or queries them, the default stream is refused,
 // threads must meet at the same barrier, masks must name lanes that are present, and device memory cannot be touched
@@ -39,6 +41,9 @@ void fail_next(cudaError_t error, const char* kernel_name);
 void need_memory(const char* call, std::size_t bytes);
 /// Whether the call named `call` fails so now. For emulated libraries.
 bool lacks_memory(const char* call);
+
+/// Sets EMULATED_GPU_ULPS.
+void move_results(int most);
 
 /// Clears errors, planned ones too, and everything queued. Memory, streams and events remain.
 void reset();
