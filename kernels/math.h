@@ -78,17 +78,17 @@ constexpr T saturated(double value) noexcept {
 
 // Products that are rounded on their own. A GPU's compiler would otherwise turn a*b + c into one operation with one
 // rounding, and numbers that must be the same on every device would differ. (CPU sources are compiled without that
-// contraction.)
+// contraction. The emulated GPU's functions are macros.)
 
 TANDEM_HD inline float rounded_mul(float a, float b) noexcept {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || defined(__fmul_rn)
   return __fmul_rn(a, b);
 #else
   return a * b;
 #endif
 }
 TANDEM_HD inline double rounded_mul(double a, double b) noexcept {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || defined(__dmul_rn)
   return __dmul_rn(a, b);
 #else
   return a * b;

@@ -96,6 +96,10 @@ void multiply_by_library(const Queue& queue, const Matmul& product, PlanKey key)
     key = gpu::simpler(key);
     started = planner.start(queue, key, arguments);
   }
+  if (!started && key.tf32 != 0) {  // TF32 is an allowance, and f32 may be had where TF32 is not
+    key.tf32 = 0;
+    started = planner.start(queue, key, arguments);
+  }
   check<DeviceError>(started, "matmul: cuBLASLt has no way to multiply [{}, {}] by [{}, {}] of {} on cuda:{}",
                      product.m, product.k, product.k, product.n, product.dtype, queue.gpu().index);
   gpu::finish_product(queue, gpu::rest_of(product, key), false);

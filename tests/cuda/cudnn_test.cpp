@@ -16,6 +16,10 @@
 #include "cuda/both.h"
 #include "cuda/near.h"
 
+#if __has_include("emulated_gpu.h")
+#include "emulated_gpu.h"
+#endif
+
 namespace tandem::kernels {
 namespace {
 
@@ -178,6 +182,43 @@ TEST(Cudnn, ActivationsAgreeWithTheCpu) {
     }
   });
 }
+
+#if __has_include("emulated_gpu.h")
+// It refuses searches, plans and functions, and leaves garbage in the workspace, which holds intermediate results.
+TEST(Cudnn, AHostileLibraryDoesNotChangeResults) {
+  NEEDS_CUDNN();
+  const Chosen chosen(KernelLibrary::cudnn);
+  Rng rng(6);
+  int done = 0;
+  int refused = 0;
+  const auto count = [&](bool by_library) { (by_library ? done : refused) += 1; };
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    emulated_gpu::be_hostile(seed);
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const auto numel = static_cast<std::int64_t>(1200 + seed);  // a size for which there is no plan yet
+    Both<float> first(values_between<float>(rng, numel, -6, 6));
+    Both<float> second(values_between<float>(rng, numel, -6, 6));
+    Both<float> out(std::vector<float>(static_cast<std::size_t>(numel), 7.0F));
+    for (const Activation& activation : kActivations) {
+      launch(test::cpu(), pointwise_of(activation, numel, out.host(), first.host(), second.host()));
+      const Pointwise kernel = pointwise_of(activation, numel, out.device(), first.device(), second.device());
+      launch(test::gpu(), kernel);
+      test::expect_near(out.download(), out.values(), "out", 1000);
+      count(tried(kernel));
+    }
+    const Sizes sizes{numel / 10, 10, 1};
+    for (const bool log : {false, true}) {
+      launch(test::cpu(), softmax(sizes, log, first.host(), out.host()));
+      launch(test::gpu(), softmax(sizes, log, first.device(), out.device()));
+      EXPECT_LE(out.distance(), test::rounding<float>());
+      count(tried(softmax(sizes, log, first.device(), out.device())));
+    }
+  }
+  emulated_gpu::be_hostile(0);
+  EXPECT_GT(done, 40);
+  EXPECT_GT(refused, 20);
+}
+#endif
 
 TEST(Cudnn, LeavesTheRestToUs) {
   NEEDS_CUDNN();

@@ -131,7 +131,7 @@ struct Arrays {
       : param(values_between<T>(rng, count), offset),
         grad(values_between<T>(rng, count)),
         master(masters(param.values(), offset)),
-        a(values_between<float>(rng, count)),
+        a(values_between<float>(rng, count, -0.2, 0.2)),  // squares below b: a centred variance must not vanish
         b(values_between<float>(rng, count, 0.1, 1)),
         c(values_between<float>(rng, count, 0.1, 1)),
         record({0.125, found, 2}) {}

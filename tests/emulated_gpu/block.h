@@ -28,6 +28,9 @@ cudaError_t run_kernel(const Launch& launch);
 // outside of kernels.
 std::string place_in_kernel();
 
+// Whether this OS thread runs a kernel now.
+bool in_kernel();
+
 // EMULATED_GPU_SEED: 0 keeps everything in ascending order. Other values shuffle, always in the same way.
 std::uint64_t seed();
 

@@ -7,6 +7,8 @@
 // that wait take the source location of their call, so that threads of a block which wait at different barriers are
 // reported.
 
+#include "device_math.h"
+
 #include <cassert>
 #include <cmath>
 #include <cstdint>

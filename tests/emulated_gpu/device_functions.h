@@ -135,20 +135,24 @@ inline unsigned __brev(unsigned value) {
   return result;
 }
 
-// C's own mathematical functions come from <cmath>. The fast variants are exact here. Names that a C library may define
-// in future are macros.
-inline float emulated_gpu_rsqrtf(float x) { return 1.0F / std::sqrt(x); }
-inline double emulated_gpu_rsqrt(double x) { return 1.0 / std::sqrt(x); }
-inline float emulated_gpu_rsqrt(float x) { return 1.0F / std::sqrt(x); }
+// C's own mathematical functions come from <cmath>, by the names of device_math.h. Names that a C library may define in
+// future are macros.
+inline float emulated_gpu_rsqrtf(float x) { return emulated_gpu::detail::reciprocal_root(x); }
+inline double emulated_gpu_rsqrt(double x) { return emulated_gpu::detail::reciprocal_root(x); }
+inline float emulated_gpu_rsqrt(float x) { return emulated_gpu::detail::reciprocal_root(x); }
 #define rsqrtf emulated_gpu_rsqrtf
 #define rsqrt emulated_gpu_rsqrt
-inline float __fdividef(float x, float y) { return x / y; }
+inline float __fdividef(float x, float y) { return emulated_gpu::detail::fast_quotient(x, y); }
 inline float __fdiv_rn(float x, float y) { return x / y; }
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fsub_rn(float x, float y) { return x - y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
-inline double __dadd_rn(double x, double y) { return x + y; }
-inline double __dmul_rn(double x, double y) { return x * y; }
+// Operations that the compiler must not join to one with a single rounding.
+inline float __fadd_rn(float x, float y) { return __builtin_assoc_barrier(x) + __builtin_assoc_barrier(y); }
+inline float __fsub_rn(float x, float y) { return __builtin_assoc_barrier(x) - __builtin_assoc_barrier(y); }
+inline float emulated_gpu_fmul_rn(float x, float y) { return __builtin_assoc_barrier(x * y); }
+inline double __dadd_rn(double x, double y) { return __builtin_assoc_barrier(x) + __builtin_assoc_barrier(y); }
+inline double emulated_gpu_dmul_rn(double x, double y) { return __builtin_assoc_barrier(x * y); }
+// Macros, by which code for both sides recognises device code.
+#define __fmul_rn emulated_gpu_fmul_rn
+#define __dmul_rn emulated_gpu_dmul_rn
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline float __frcp_rn(float x) { return 1.0F / x; }
@@ -156,7 +160,7 @@ inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline float __frsqrt_rn(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
 inline float __saturatef(float x) { return x > 0.0F ? std::min(x, 1.0F) : 0.0F; }
 // The C library uses some of these names itself.
-inline float emulated_gpu_expf(float x) { return std::exp(x); }
+inline float emulated_gpu_expf(float x) { return emulated_gpu::detail::fast_exp(x); }
 inline float emulated_gpu_exp10f(float x) { return std::pow(10.0F, x); }
 inline float emulated_gpu_logf(float x) { return std::log(x); }
 inline float emulated_gpu_log2f(float x) { return std::log2(x); }

@@ -31,6 +31,12 @@ void yield();
 [[noreturn]] void fail_kernel(cudaError_t error, const char* why);
 [[noreturn]] void assertion_failed(const char* condition, const char* file, unsigned line, const char* function);
 
+// __fdividef(), __expf(), rsqrt().
+float fast_quotient(float x, float y);
+float fast_exp(float x);
+float reciprocal_root(float x);
+double reciprocal_root(double x);
+
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
 
 }  // namespace detail

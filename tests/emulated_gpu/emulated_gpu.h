@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@
 //   EMULATED_GPU_SEED     selects orders that programs must not rely on: of blocks, of threads, of streams, of
 //                         a graph's nodes. 0 is the ascending order; default 1. Equal seeds give equal orders.
 //   EMULATED_GPU_PEERS=0  no device can access another's memory
+//   EMULATED_GPU_ULPS     units in the last place by which a kernel's exp(), log(), sin() and so on may differ from the
+//                         C library's; default 0
+//   EMULATED_LIBRARIES_HOSTILE  a seed: cuBLASLt and cuDNN behave as badly as their documentation allows. They refuse
+//                         or offer less, by problem, use several kernels, and leave garbage in the workspace, before
+//                         the last kernel also in the results. Default 0: they are friendly
 //
 // Stricter than a GPU: streams run only when a thread waits for them or queries them, the default stream is refused,
 // threads must meet at the same barrier, masks must name lanes that are present, and device memory cannot be touched
@@ -52,6 +58,16 @@ void fail_next(cudaError_t error, const char* kernel_name);
 void need_memory(const char* call, std::size_t bytes);
 /// Whether the call named `call` fails so now. For emulated libraries.
 bool lacks_memory(const char* call);
+
+/// Sets EMULATED_GPU_ULPS.
+void move_results(int most);
+/// Sets EMULATED_LIBRARIES_HOSTILE. Plans made before are not asked about again.
+void be_hostile(std::uint64_t seed);
+/// From now on, the emulated libraries say that they don't support the call of this name ("cublasLtMatmul"). An empty
+/// name ends this.
+void refuse_calls(const char* call);
+/// Whether that is so now. For emulated libraries.
+bool refuses_call(const char* call);
 
 /// Clears errors, planned ones too, and everything queued. Memory, streams and events remain.
 void reset();

@@ -190,6 +190,7 @@ cudaError_t run_kernel(const Launch& launch) {
   return runner->run(launch);
 }
 
+bool in_kernel() { return runner != nullptr && runner->active(); }
 std::string place_in_kernel() { return runner != nullptr && runner->active() ? runner->place() : std::string(); }
 
 int barrier(Barrier kind, int predicate, const Location& where) { return running().barrier(kind, predicate, where); }

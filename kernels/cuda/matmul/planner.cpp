@@ -19,11 +19,18 @@ namespace tandem::inline v0::kernels::gpu {
 namespace {
 
 constexpr int kMostCandidates = 32;
+// The first candidate is wanted, and others in case that the library refuses to run it.
+constexpr int kFewCandidates = 8;
 
-// The library will not do it; any other error is the GPU's.
-bool is_refusal(cublasStatus_t status) {
-  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
-         status == CUBLAS_STATUS_ARCH_MISMATCH;
+// The library will not run the plan; any other error is the GPU's. A plan of a file may also be invalid.
+bool is_refusal(cublasStatus_t status, const Plan& plan) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH ||
+         (plan.adopted && status == CUBLAS_STATUS_INVALID_VALUE);
+}
+
+template <class Words>
+bool contains(const std::vector<Words>& algorithms, const cublasLtMatmulAlgo_t& algorithm) {
+  return std::find(algorithms.begin(), algorithms.end(), std::bit_cast<Words>(algorithm)) != algorithms.end();
 }
 
 // On a full GPU the library says one of these.
@@ -90,7 +97,7 @@ const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductA
       if (known != nullptr && known->loads == PlanStore::instance().loads()) {
         return known->plan.get();
       }
-      Entry made = make(queue, key, arguments, false, known != nullptr && known->refused);
+      Entry made = make(queue, key, arguments, false, known != nullptr ? known->refused : Refused());
       return replace(plans_[key], std::move(made));
     }
   }
@@ -99,7 +106,7 @@ const Plan* Planner::find(const Queue& queue, const PlanKey& key, const ProductA
 }
 
 const Plan* Planner::tune(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
-  bool refused = false;
+  Refused refused;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = plans_.find(key); found != plans_.end()) {
@@ -109,7 +116,7 @@ const Plan* Planner::tune(const Queue& queue, const PlanKey& key, const ProductA
       refused = found->second.refused;
     }
   }
-  Entry made = make(queue, key, arguments, true, refused);
+  Entry made = make(queue, key, arguments, true, std::move(refused));
   const std::lock_guard lock(mutex_);
   return replace(plans_[key], std::move(made));
 }
@@ -125,27 +132,30 @@ const Plan* Planner::replace(Entry& entry, Entry by) {
 void Planner::forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan) {
   const std::lock_guard lock(mutex_);
   if (Entry& entry = plans_.at(key); entry.plan.get() == &plan) {  // or another thread was first
-    replace(entry, make(queue, key, arguments, false, true));
+    Refused refused = entry.refused;
+    refused.push_back(std::bit_cast<AlgorithmWords>(plan.algorithm));
+    replace(entry, make(queue, key, arguments, false, std::move(refused)));
   }
 }
 
 Planner::Entry Planner::make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune,
-                             bool refused) {
-  Entry entry{.plan = nullptr, .settled = true, .loads = PlanStore::instance().loads(), .refused = refused};
+                             Refused refused) {
+  Entry entry{.plan = nullptr, .settled = true, .loads = PlanStore::instance().loads(), .refused = std::move(refused)};
   Plan plan = describe(key);
-  const auto record = refused ? std::optional<PlanRecord>() : PlanStore::instance().find(gpu_name_, key);
-  if (record) {
+  if (const auto record = PlanStore::instance().find(gpu_name_, key)) {
     if (record->separate) {
       return entry;
     }
-    if (adopt(handle_, key, plan, std::bit_cast<cublasLtMatmulAlgo_t>(record->algorithm))) {
+    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(record->algorithm);
+    if (!contains(entry.refused, algorithm) && adopt(handle_, key, plan, algorithm)) {
       plan.kernels = record->kernels;
       plan.time_us = record->time_us;
       entry.plan = std::make_unique<const Plan>(plan);
       return entry;
     }
   }
-  const std::vector<Candidate> candidates = candidates_for(handle_, key, plan, tune ? kMostCandidates : 1);
+  std::vector<Candidate> candidates = candidates_for(handle_, key, plan, tune ? kMostCandidates : kFewCandidates);
+  std::erase_if(candidates, [&](const Candidate& candidate) { return contains(entry.refused, candidate.algorithm); });
   if (candidates.empty()) {
     return entry;
   }
@@ -221,7 +231,7 @@ std::unique_ptr<const Plan> Planner::fastest(const Queue& queue, const PlanKey& 
 bool Planner::start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments) {
   while (const Plan* plan = find(queue, key, arguments)) {
     const cublasStatus_t status = try_start(queue, key, *plan, arguments);
-    if (!plan->adopted || !is_refusal(status)) {
+    if (!is_refusal(status, *plan)) {
       require(status, "cublasLtMatmul");
       return true;
     }

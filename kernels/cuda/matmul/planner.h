@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,8 +58,8 @@ class Planner {
   /// tuning on, the first call for a key that is not within a capture measures candidates behind what `queue` has been
   /// given, and waits for them; the result's memory is not touched, that of bits and sums is.
   const Plan* find(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
-  /// Starts the product by the plan for its key; false if there is none. A plan of a file that the library refuses is
-  /// forgotten, and its own choice made as if there had been no file.
+  /// Starts the product by the plan for its key; false if there is none. A plan that the library refuses to run, its
+  /// own choice or that of a file, is forgotten for its next choice.
   bool start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
 
   /// Whether our own kernel should compute a small product, whose key is Fused::own. Nothing if that has to be measured
@@ -68,17 +69,20 @@ class Planner {
   void compare_own(const Queue& queue, const PlanKey& key, Tuner::Run own, Tuner::Run library);
 
  private:
+  using AlgorithmWords = std::array<std::uint64_t, sizeof(cublasLtMatmulAlgo_t) / 8>;
+  using Refused = std::vector<AlgorithmWords>;  // algorithms that the library refused to run
+
   struct Entry {
     std::unique_ptr<const Plan> plan;
     bool settled;         // chosen by measurement, or there is no choice
     std::uint64_t loads;  // PlanStore::loads() when it was made
-    bool refused;         // what is in the store, by the library
+    Refused refused;
   };
 
   // The caller holds tuning_. Measuring captures graphs, and another thread's captured step may hold the mutex of
   // captures while it asks for plans, so mutex_ is free meanwhile.
   const Plan* tune(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
-  Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune, bool refused);
+  Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune, Refused refused);
   const Plan* replace(Entry& entry, Entry by);
   void forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan);
   // Measures all that can compute the product; what was best, in the store, too.

@@ -1,9 +1,12 @@
 #include "algo.h"
 
-#include "product.h"
+#include "hostile.h"
+
+#include "emulated_gpu.h"
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 namespace emulated_gpu::cublaslt {
 
@@ -54,7 +57,7 @@ cublasStatus_t check_algo(const Algo& algo, const Problem& problem, std::size_t&
       algo.epilogue != problem.epilogue) {
     return refuse(CUBLAS_STATUS_INVALID_VALUE, "the algo was chosen for other types or another epilogue");
   }
-  if (algo.split_k != (is_split(algo) ? 2 : 1) ||
+  if (algo.split_k != parts_of(algo, problem) ||
       algo.reduction != (is_split(algo) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE) ||
       (is_split(algo) && problem.k < 2)) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "the algo does not split k like this");
@@ -64,7 +67,7 @@ cublasStatus_t check_algo(const Algo& algo, const Problem& problem, std::size_t&
   if (needs_slow && !slow) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "TF32 needs leading dimensions and strides of multiples of 16 bytes");
   }
-  workspace = is_split(algo) ? split_workspace(problem) : 0;
+  workspace = workspace_of(algo, problem);
   waves = waves_of(algo, problem);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -86,11 +89,11 @@ int candidates(const Problem& problem, const Preference& preference, cublasLtMat
   algo.alignment[4] = has_bias(problem.epilogue) ? alignment_of(problem.bias, 16) : std::uint16_t{1};
   algo.alignment[5] = has_mask(problem.epilogue) ? alignment_of(problem.aux, 16) : std::uint16_t{1};
   const bool slow = can_round_to_tf32(problem) && !aligned_for_tf32(problem, algo.alignment[0], algo.alignment[1]);
-  int found = 0;
+  std::vector<cublasLtMatmulHeuristicResult_t> found;
   for (const AlgoId kind : {kSplitK, kLongBlocks, kShortBlocks}) {
     algo.id = kind + (slow ? kSlow : 0);
     const bool split = kind == kSplitK;
-    algo.split_k = split ? 2 : 1;
+    algo.split_k = parts_of(algo, problem);
     algo.reduction = split ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     if (split && (problem.k < 2 || (preference.reduction_mask & algo.reduction) == 0)) {
       continue;
@@ -102,18 +105,19 @@ int candidates(const Problem& problem, const Preference& preference, cublasLtMat
     if (result.state != CUBLAS_STATUS_SUCCESS || !allowed || result.workspaceSize > preference.max_workspace) {
       continue;
     }
-    if (found == room) {
-      break;
-    }
     put(result.algo, algo);
-    algos[found++] = result;
+    found.push_back(result);
   }
-  return found;
+  spoil(problem, found, static_cast<std::size_t>(room));
+  const auto count = std::min(found.size(), static_cast<std::size_t>(room));
+  std::copy_n(found.begin(), count, algos);
+  return static_cast<int>(count);
 }
 
 }  // namespace emulated_gpu::cublaslt
 
 using namespace emulated_gpu::cublaslt;
+using emulated_gpu::refuses_call;
 
 extern "C" {
 
@@ -140,6 +144,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (const auto status = read_problem(desc, a, b, c, d, problem); status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
+  if (refuses_call("cublasLtMatmulAlgoGetHeuristic")) {
+    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "told to refuse");
+  }
   *returned = candidates(problem, preference, results, requested);
   return *returned > 0 ? CUBLAS_STATUS_SUCCESS : refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no algo fits the preference");
 }
@@ -157,7 +164,11 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
   if (const auto status = read_problem(desc, a, b, c, d, problem); status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
-  const auto status = check_algo(content_of<Algo>(*algo), problem, result->workspaceSize, result->wavesCount);
+  const auto proposed = content_of<Algo>(*algo);
+  auto status = check_algo(proposed, problem, result->workspaceSize, result->wavesCount);
+  if (status == CUBLAS_STATUS_SUCCESS && refuses_foreign(problem, proposed)) {
+    status = refuse(CUBLAS_STATUS_NOT_SUPPORTED, "hostile: not this algo");
+  }
   result->state = status;
   return status;
 }

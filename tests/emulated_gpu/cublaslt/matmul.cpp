@@ -1,5 +1,4 @@
-#include "algo.h"
-#include "product.h"
+#include "hostile.h"
 
 #include "emulated_gpu.h"
 
@@ -29,12 +28,15 @@ cublasStatus_t choose(const Product& product, std::size_t workspace, Algo& algo)
   for (int i = 0; i < 4; ++i) {
     preference.alignment[i] = alignment_of(addresses[i], 256);
   }
-  cublasLtMatmulHeuristicResult_t result;
-  if (candidates(product.problem, preference, &result, 1) == 0) {
-    return refuse(kUnsupported, "no algo for these operands");
+  cublasLtMatmulHeuristicResult_t results[8];
+  const int count = candidates(product.problem, preference, results, static_cast<int>(std::size(results)));
+  for (int i = 0; i < count; ++i) {
+    if (results[i].state == kSuccess) {
+      algo = content_of<Algo>(results[i].algo);
+      return kSuccess;
+    }
   }
-  algo = content_of<Algo>(result.algo);
-  return kSuccess;
+  return refuse(kUnsupported, "no algo for these operands");
 }
 
 cublasStatus_t check_addresses(const Product& product, const Algo& algo) {
@@ -75,12 +77,22 @@ cublasStatus_t check_addresses(const Product& product, const Algo& algo) {
   return kSuccess;
 }
 
-cublasStatus_t launch(const Product& product, const Algo& algo, cudaStream_t stream) {
+cublasStatus_t launch(Product product, const Algo& algo, std::size_t workspace_size, cudaStream_t stream) {
   cudaError_t error = cudaSuccess;
-  if (is_split(algo)) {
-    error = enqueue(stream, "cublaslt_split_k", [product] { multiply_halves(product); });
+  if (mood_of(product.problem, algo.alignment).on()) {
+    error = launch_hostile(product, algo, workspace_size, stream);
+  } else if (is_split(algo)) {
+    product.parts = parts_of(algo, product.problem);
+    error = enqueue(stream, "cublaslt_split_k", [product] {
+      for (int part = 0; part < product.parts; ++part) {
+        multiply_part(product, part);
+      }
+    });
     if (error == cudaSuccess) {
-      error = enqueue(stream, "cublaslt_split_k_reduce", [product] { reduce_halves(product); });
+      error = enqueue(stream, "cublaslt_split_k_reduce", [product] {
+        add_parts(product);
+        finish_part(product);
+      });
     }
   } else {
     error = enqueue(stream, "cublaslt_matmul", [product] { multiply(product); });
@@ -130,6 +142,9 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmul
   if (const auto status = check_algo(algo, problem, needed, waves); status != kSuccess) {
     return status;
   }
+  if ((algo_ != nullptr && refuses_product(problem, algo)) || emulated_gpu::refuses_call("cublasLtMatmul")) {
+    return refuse(kUnsupported, "hostile: not this product");
+  }
   if (needed > 0 && (workspace == nullptr || workspace_size < needed)) {
     return refuse(kInvalid, "less workspace than the algo needs");
   }
@@ -144,5 +159,5 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmul
   }
   product.tf32 = problem.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && algo.id < kSlow;
   product.block = algo.id % kSlow == kShortBlocks ? 32 : 128;
-  return launch(product, algo, stream);
+  return launch(product, algo, workspace_size, stream);
 }

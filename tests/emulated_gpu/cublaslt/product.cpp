@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -72,7 +73,9 @@ class Sums {
         sums_(static_cast<std::size_t>(rows_ * columns_), Sum{0}) {
     const Operand a = operand_a(product, index);
     const Operand b = operand_b(product, index);
-    for (std::int64_t l = first; l < last; l += product.block) {
+    const std::int64_t blocks = (last - first + product.block - 1) / product.block;
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      const std::int64_t l = first + (product.backwards ? blocks - 1 - i : i) * product.block;
       const std::int64_t end = std::min(last, l + product.block);
       pack(a, product.tf32, l, end, kTall, packed_a_);
       pack(b, product.tf32, l, end, kWide, packed_b_);
@@ -179,13 +182,11 @@ class Epilogue {
       mask = problem_.aux + (index_ * problem_.aux_stride + j * problem_.aux_ld) / 8;
     }
     if ((problem_.epilogue & CUBLASLT_EPILOGUE_RELU) != 0) {
-      if (mask != nullptr) {
-        std::fill_n(mask, (m + 7) / 8, static_cast<unsigned char>(0));
-      }
       for (std::int64_t i = 0; i < m; ++i) {
         const bool positive = sums[i] > 0;  // false for NaN, which becomes 0 as in the library
-        if (mask != nullptr && positive) {
-          mask[i / 8] = static_cast<unsigned char>(mask[i / 8] | 1 << i % 8);
+        if (mask != nullptr) {              // the last byte's other bits stay as they are
+          const int bit = 1 << i % 8;
+          mask[i / 8] = static_cast<unsigned char>(positive ? mask[i / 8] | bit : mask[i / 8] & ~bit);
         }
         sums[i] = positive ? sums[i] : Sum{0};
       }
@@ -233,39 +234,45 @@ void multiply_as(const Product& product) {
   }
 }
 
-// The workspace holds the matrices of the first half, followed by those of the second, without gaps.
+// The workspace holds the matrices of the first part, followed by those of the next, without gaps.
 template <class Sum>
-Sum* half(const Product& product, int which, std::int64_t index) {
+Sum* place_of(const Product& product, int part, std::int64_t index) {
   const Problem& problem = product.problem;
-  return static_cast<Sum*>(product.workspace) + (which * problem.batch + index) * problem.m * problem.n;
+  return static_cast<Sum*>(product.workspace) + (part * problem.batch + index) * problem.m * problem.n;
 }
 
 template <class Sum>
-void multiply_halves_as(const Product& product) {
+void multiply_part_as(const Product& product, int part) {
   const Problem& problem = product.problem;
-  const std::int64_t middle = problem.k / 2;
-  for (int which = 0; which < 2; ++which) {
-    for (std::int64_t index = 0; index < problem.batch; ++index) {
-      Sums<Sum> sums(product, index, which == 0 ? 0 : middle, which == 0 ? middle : problem.k);
-      for (std::int64_t j = 0; j < problem.n; ++j) {
-        std::copy_n(sums.column(j), problem.m, half<Sum>(product, which, index) + j * problem.m);
-      }
+  const std::int64_t first = problem.k * part / product.parts;
+  const std::int64_t last = problem.k * (part + 1) / product.parts;
+  for (std::int64_t index = 0; index < problem.batch; ++index) {
+    Sums<Sum> sums(product, index, first, last);
+    for (std::int64_t j = 0; j < problem.n; ++j) {
+      std::copy_n(sums.column(j), problem.m, place_of<Sum>(product, part, index) + j * problem.m);
     }
   }
 }
 
 template <class Sum>
-void reduce_halves_as(const Product& product) {
+void add_parts_as(const Product& product) {
+  const Problem& problem = product.problem;
+  const std::int64_t count = problem.batch * problem.m * problem.n;
+  Sum* first = place_of<Sum>(product, 0, 0);
+  for (int i = 1; i < product.parts; ++i) {
+    const Sum* other = place_of<Sum>(product, product.backwards ? product.parts - i : i, 0);
+    std::transform(first, first + count, other, first, std::plus<Sum>());
+  }
+}
+
+template <class Sum>
+void finish_part_as(const Product& product) {
   const Problem& problem = product.problem;
   std::vector<Sum> column(static_cast<std::size_t>(problem.m));
   for (std::int64_t index = 0; index < problem.batch; ++index) {
     Epilogue<Sum> epilogue(product, index);
     for (std::int64_t j = 0; j < problem.n; ++j) {
-      const Sum* first = half<Sum>(product, 0, index) + j * problem.m;
-      const Sum* second = half<Sum>(product, 1, index) + j * problem.m;
-      for (std::int64_t i = 0; i < problem.m; ++i) {
-        column[static_cast<std::size_t>(i)] = first[i] + second[i];
-      }
+      std::copy_n(place_of<Sum>(product, 0, index) + j * problem.m, problem.m, column.data());
       epilogue.column(j, column.data());
     }
     epilogue.finish();
@@ -277,16 +284,19 @@ bool in_f64(const Product& product) { return product.problem.compute == CUBLAS_C
 }  // namespace
 
 void multiply(const Product& product) { in_f64(product) ? multiply_as<double>(product) : multiply_as<float>(product); }
-void multiply_halves(const Product& product) {
-  in_f64(product) ? multiply_halves_as<double>(product) : multiply_halves_as<float>(product);
+void multiply_part(const Product& product, int part) {
+  in_f64(product) ? multiply_part_as<double>(product, part) : multiply_part_as<float>(product, part);
 }
-void reduce_halves(const Product& product) {
-  in_f64(product) ? reduce_halves_as<double>(product) : reduce_halves_as<float>(product);
+void add_parts(const Product& product) {
+  in_f64(product) ? add_parts_as<double>(product) : add_parts_as<float>(product);
+}
+void finish_part(const Product& product) {
+  in_f64(product) ? finish_part_as<double>(product) : finish_part_as<float>(product);
 }
 
-std::size_t split_workspace(const Problem& problem) {
+std::size_t bytes_of_part(const Problem& problem) {
   const std::size_t sum = problem.compute == CUBLAS_COMPUTE_64F ? sizeof(double) : sizeof(float);
-  return 2 * sum * static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.m) *
+  return sum * static_cast<std::size_t>(problem.batch) * static_cast<std::size_t>(problem.m) *
          static_cast<std::size_t>(problem.n);
 }
 

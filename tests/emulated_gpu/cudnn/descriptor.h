@@ -7,6 +7,8 @@
 
 #include <cudnn.h>
 
+#include "../hostility.h"
+
 // The objects that describe cuDNN's graphs.
 
 struct cudnnContext {
@@ -54,6 +56,8 @@ cudnnStatus_t set_attribute(Object& object, cudnnBackendAttributeName_t name, cu
 
 /// Whether these attributes make a complete object of that kind.
 cudnnStatus_t check_finished(const Object& object);
+/// The mood towards a graph: its modes, sizes, types and alignments.
+Hostility mood_of(const Object& graph);
 /// The results of a search for engines.
 std::vector<Held> proposals(const Object& search);
 /// Bytes of workspace that a plan needs.

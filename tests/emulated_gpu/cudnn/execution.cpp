@@ -18,6 +18,7 @@ struct Binding {
   std::map<std::int64_t, void*> addresses;
   std::map<std::int64_t, double> by_value;  // read when the plan is queued
   void* workspace = nullptr;
+  std::size_t workspace_size = 0;
 };
 
 cudnnStatus_t bind(const Object& tensor, Binding& binding) {
@@ -72,40 +73,95 @@ cudnnStatus_t bind_all(const Object& graph, Binding& binding) {
              : kSuccess;
 }
 
-// Runs operations one after another. Intermediate results, which a GPU keeps in registers, are in memory here.
-void run(const Object& graph, const Binding& binding) {
-  std::map<std::int64_t, std::vector<float>> between;
-  if (binding.workspace != nullptr) {
-    std::memset(binding.workspace, 0xCB, kWorkspace);
+// The results that operations hand on, by unique id. A GPU keeps them in registers; a hostile library uses the
+// workspace.
+using Between = std::map<std::int64_t, float*>;
+
+// Computes every element of an operation.
+void run(const Object& operation, const Binding& binding, const Between& between) {
+  Operands operands;
+  read_operation(operation, operands);
+  const auto value = [&](const Held& tensor, std::int64_t i) {
+    if (!tensor) {
+      return 0.0F;
+    }
+    const std::int64_t number = number_of(*tensor);
+    if (const auto found = binding.by_value.find(number); found != binding.by_value.end()) {
+      return static_cast<float>(found->second);
+    }
+    const std::int64_t at = numel_of(*tensor) == 1 ? 0 : i;
+    return is_virtual(*tensor) ? between.at(number)[at]
+                               : static_cast<float>(load(type_of(*tensor), binding.addresses.at(number), at));
+  };
+  const Object& result = *operands.result;
+  const std::int64_t number = number_of(result);
+  for (std::int64_t i = 0; i < numel_of(result); ++i) {
+    const float computed = compute(pointwise_of(operation), value(operands.first, i), value(operands.second, i));
+    if (is_virtual(result)) {
+      between.at(number)[i] = computed;
+    } else {
+      store(type_of(result), binding.addresses.at(number), i, static_cast<double>(computed));
+    }
   }
+}
+
+// Calls `body` with every result of the graph.
+template <class Body>
+void for_each_result(const Object& graph, Body&& body) {
   for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     Operands operands;
     read_operation(*operation, operands);
-    const auto value = [&](const Held& tensor, std::int64_t i) {
-      if (!tensor) {
-        return 0.0F;
-      }
-      const std::int64_t number = number_of(*tensor);
-      if (const auto found = binding.by_value.find(number); found != binding.by_value.end()) {
-        return static_cast<float>(found->second);
-      }
-      const std::int64_t at = numel_of(*tensor) == 1 ? 0 : i;
-      return is_virtual(*tensor) ? between.at(number)[static_cast<std::size_t>(at)]
-                                 : static_cast<float>(load(type_of(*tensor), binding.addresses.at(number), at));
-    };
-    const Object& result = *operands.result;
-    const std::int64_t numel = numel_of(result);
-    std::vector<float> values(static_cast<std::size_t>(numel));
-    for (std::int64_t i = 0; i < numel; ++i) {
-      values[static_cast<std::size_t>(i)] =
-          compute(pointwise_of(*operation), value(operands.first, i), value(operands.second, i));
-    }
-    for (std::int64_t i = 0; i < numel && !is_virtual(result); ++i) {
-      store(type_of(result), binding.addresses.at(number_of(result)), i,
-            static_cast<double>(values[static_cast<std::size_t>(i)]));
-    }
-    between[number_of(result)] = std::move(values);
+    body(*operands.result);
   }
+}
+
+// The friendly library: one kernel.
+void run(const Object& graph, const Binding& binding) {
+  Between between;
+  std::vector<std::vector<float>> memory;
+  for_each_result(graph, [&](const Object& result) {
+    if (is_virtual(result)) {
+      between[number_of(result)] = memory.emplace_back(static_cast<std::size_t>(numel_of(result))).data();
+    }
+  });
+  if (binding.workspace != nullptr) {
+    std::memset(binding.workspace, 0xCB, binding.workspace_size);
+  }
+  for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
+    run(*operation, binding, between);
+  }
+}
+
+// The hostile library: a kernel for every operation, between two that fill workspace and results with garbage.
+cudaError_t enqueue_hostile(cudaStream_t stream, const Held& graph, const Binding& binding) {
+  Between between;
+  auto* next = static_cast<float*>(binding.workspace);
+  for_each_result(*graph, [&](const Object& result) {
+    if (is_virtual(result)) {
+      between[number_of(result)] = next;
+      next += numel_of(result);
+    }
+  });
+  const auto scribble = [binding] {
+    if (binding.workspace != nullptr) {
+      std::memset(binding.workspace, 0xFF, binding.workspace_size);
+    }
+  };
+  cudaError_t error = emulated_gpu::enqueue(stream, "cudnn_prepare", [=] {
+    scribble();
+    for_each_result(*graph, [&](const Object& result) {
+      if (!is_virtual(result)) {
+        std::memset(binding.addresses.at(number_of(result)), 0xFF,
+                    static_cast<std::size_t>(numel_of(result) * bytes_of(type_of(result))));
+      }
+    });
+  });
+  for (const Held& operation : graph->at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
+    if (error == cudaSuccess) {
+      error = emulated_gpu::enqueue(stream, "cudnn_pointwise", [=] { run(*operation, binding, between); });
+    }
+  }
+  return error == cudaSuccess ? emulated_gpu::enqueue(stream, "cudnn_finish", scribble) : error;
 }
 
 }  // namespace
@@ -123,14 +179,17 @@ cudnnStatus_t execute(const cudnnContext& handle, const Held& plan, const Object
   if (const auto status = bind_all(*graph, binding); status != kSuccess) {
     return status;
   }
-  if (workspace_of(*plan) > 0) {
+  if (const std::int64_t bytes = workspace_of(*plan); bytes > 0) {
+    binding.workspace_size = static_cast<std::size_t>(bytes);
     binding.workspace =
         pack.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE) ? pack.at(CUDNN_ATTR_VARIANT_PACK_WORKSPACE).addresses[0] : nullptr;
     if (binding.workspace == nullptr || !on_device(binding.workspace)) {
       return refuse(kBad, "the plan needs workspace");
     }
   }
-  const cudaError_t error = emulated_gpu::enqueue(handle.stream, "cudnn_pointwise", [=] { run(*graph, binding); });
+  const cudaError_t error =
+      mood_of(*graph).on() ? enqueue_hostile(handle.stream, graph, binding)
+                           : emulated_gpu::enqueue(handle.stream, "cudnn_pointwise", [=] { run(*graph, binding); });
   return error == cudaSuccess ? kSuccess : refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, cudaGetErrorString(error));
 }
 

@@ -47,6 +47,19 @@ namespace {
 constexpr std::int64_t kEngineWithWorkspace = 1;
 constexpr std::int64_t kPlainEngine = 2;
 
+enum Decision : std::uint64_t { kPropose, kDrop, kOrder, kFinish, kDemand };
+
+// Bytes of the results that operations hand on: a hostile library keeps them in the workspace.
+std::int64_t bytes_between(const Object& graph) {
+  std::int64_t bytes = 0;
+  for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
+    Operands operands;
+    read_operation(*operation, operands);
+    bytes += is_virtual(*operands.result) ? 4 * numel_of(*operands.result) : 0;
+  }
+  return bytes;
+}
+
 cudnnStatus_t check_tensor(const Object& tensor) {
   for (const auto name : {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES,
                           CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT}) {
@@ -121,6 +134,9 @@ cudnnStatus_t check_plan(const Object& plan) {
   if (configuration.engine == kEngineWithWorkspace && numel_of(*operands.result) % 2 != 0) {
     return refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "an odd number of elements");
   }
+  if (mood_of(graph).once_in(4, kFinish + 8 * static_cast<std::uint64_t>(configuration.engine))) {
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "hostile: not this plan");
+  }
   return kSuccess;
 }
 
@@ -172,11 +188,45 @@ std::vector<Held> proposals(const Object& search) {
     one->values[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH].objects = {graph};
     found.push_back(one);
   }
+  if (const Hostility mood(mood_of(*graph), static_cast<std::uint64_t>(search.number(CUDNN_ATTR_ENGINEHEUR_MODE)));
+      mood.on()) {
+    if (mood.once_in(4, kPropose)) {
+      return {};
+    }
+    if (mood.once_in(2, kOrder)) {
+      std::swap(found.front(), found.back());
+    }
+    found.resize(1 + mood.pick(kDrop, 2));
+  }
   return found;
 }
 
+Hostility mood_of(const Object& graph) {
+  std::uint64_t hash = 0;
+  const auto add = [&](std::int64_t word) { hash = hash * 0x100000001B3U + static_cast<std::uint64_t>(word); };
+  for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
+    Operands operands;
+    read_operation(*operation, operands);
+    add(pointwise_of(*operation).number(CUDNN_ATTR_POINTWISE_MODE));
+    for (const Held& tensor : {operands.first, operands.second, operands.result}) {
+      if (tensor) {
+        add(numel_of(*tensor));
+        add(type_of(*tensor));
+        add(tensor->number(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT));
+      }
+    }
+  }
+  return Hostility({hash});
+}
+
 std::int64_t workspace_of(const Object& plan) {
-  return plan.object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine == kEngineWithWorkspace ? kWorkspace : 0;
+  const Object& configuration = *plan.object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+  const Object& graph = *configuration.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  if (const Hostility mood = mood_of(graph); mood.on()) {
+    constexpr std::int64_t kMore[] = {0, 1, kWorkspace, std::int64_t{1} << 20};
+    return bytes_between(graph) + kMore[mood.pick(kDemand, 4)];
+  }
+  return configuration.engine == kEngineWithWorkspace ? kWorkspace : 0;
 }
 
 }  // namespace emulated_gpu::cudnn

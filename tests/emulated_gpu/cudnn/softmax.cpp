@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <initializer_list>
 #include <limits>
 
 #include <cuda_runtime.h>
@@ -104,6 +106,21 @@ cudnnStatus_t started(cudaError_t error) {
                               : refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, cudaGetErrorString(error));
 }
 
+// A hostile library refuses some of the problems. Otherwise it first fills the result with garbage, unless it is still
+// to be read.
+cudnnStatus_t prepare(cudnnHandle_t handle, const Rows& rows, void* result, std::initializer_list<const void*> read) {
+  const auto word = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const Hostility mood({word(rows.outer), word(rows.size), word(rows.inner), word(rows.type), word(rows.log)});
+  if (mood.once_in(4, read.size())) {
+    return refuse(CUDNN_STATUS_NOT_SUPPORTED, "hostile: not this softmax");
+  }
+  if (!mood.on() || rows.beta != 0 || std::find(read.begin(), read.end(), result) != read.end()) {
+    return CUDNN_STATUS_SUCCESS;
+  }
+  const auto bytes = static_cast<std::size_t>(rows.outer * rows.size * rows.inner * bytes_of(rows.type));
+  return started(emulated_gpu::enqueue(handle->stream, "cudnn_prepare", [=] { std::memset(result, 0xFF, bytes); }));
+}
+
 }  // namespace
 
 }  // namespace emulated_gpu::cudnn
@@ -146,6 +163,9 @@ cudnnStatus_t cudnnSoftmaxForward(cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t 
   if (!on_device(x) || !on_device(y)) {
     return refuse(CUDNN_STATUS_EXECUTION_FAILED, "an address is not memory of the device");
   }
+  if (const auto status = prepare(handle, rows, y, {x}); status != CUDNN_STATUS_SUCCESS) {
+    return status;
+  }
   return started(emulated_gpu::enqueue(handle->stream, "cudnn_softmax_forward", [=] { forward(rows, x, y); }));
 }
 
@@ -163,6 +183,9 @@ cudnnStatus_t cudnnSoftmaxBackward(cudnnHandle_t handle, cudnnSoftmaxAlgorithm_t
   }
   if (dx == y) {
     return refuse(CUDNN_STATUS_BAD_PARAM, "dx is also y");
+  }
+  if (const auto status = prepare(handle, rows, dx, {y, dy}); status != CUDNN_STATUS_SUCCESS) {
+    return status;
   }
   return started(emulated_gpu::enqueue(handle->stream, "cudnn_softmax_backward", [=] { backward(rows, y, dy, dx); }));
 }
