@@ -39,6 +39,7 @@ class Arena {
   // Describes an address of the arena.
   std::string describe(const void* address) const;
 
+  const void* base() const { return base_; }
   std::size_t size() const { return size_; }
   std::size_t reserved() const { return reserved_; }
   std::size_t allocated() const { return allocated_; }

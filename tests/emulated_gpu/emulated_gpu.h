@@ -13,12 +13,12 @@
 //   EMULATED_GPU_SEED     selects orders that programs must not rely on: of blocks, of threads, of streams, of
 //                         a graph's nodes. 0 is the ascending order; default 1. Equal seeds give equal orders.
 //   EMULATED_GPU_PEERS=0  no device can access another's memory
+//   EMULATED_GPU_RACES=1  data races in kernels are reported
 //
 // Stricter than a GPU: streams run only when a thread waits for them or queries them, the default stream is refused,
 // threads must meet at the same barrier, masks must name lanes that are present, and device memory cannot be touched
 // outside of kernels.
-// Unchecked: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel, data races that
-// appear in no order of whole threads.
+// Unchecked: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel.
 // Unsupported: cooperative launches, clusters, managed memory, textures, symbols.
 
 namespace emulated_gpu {
@@ -39,6 +39,9 @@ void fail_next(cudaError_t error, const char* kernel_name);
 void need_memory(const char* call, std::size_t bytes);
 /// Whether the call named `call` fails so now. For emulated libraries.
 bool lacks_memory(const char* call);
+
+/// Whether kernels that run from now on report data races. Initially EMULATED_GPU_RACES.
+void find_races(bool on);
 
 /// Clears errors, planned ones too, and everything queued. Memory, streams and events remain.
 void reset();
