@@ -159,7 +159,7 @@ function(tandem_cuda_sources target)
     # Built without -Wconversion: computing in 32 bits on purpose, as kernels do, would need casts everywhere. Variables
     # that one loop sets and the next reads under the same condition look uninitialised to GCC.
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;-Wno-conversion;-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas;${TANDEM_EMULATED_GPU_ROUNDING}")
+      "-x;c++;-include;${PROJECT_SOURCE_DIR}/tests/emulated_gpu/device.h;${TANDEM_EMULATED_GPU_DEVICE_OPTIONS};-Wno-conversion;-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-pedantic;-Wno-unknown-pragmas")
   endif()
 endfunction()
 

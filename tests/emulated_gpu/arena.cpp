@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -40,10 +39,20 @@ void unpoison([[maybe_unused]] const char* begin, [[maybe_unused]] std::size_t s
 #endif
 }
 
-// How often the calling thread has opened the range with that key; there are 16.
-thread_local std::array<int, 16> opened_here{};
+thread_local OpenRanges opened_here{};
 
 }  // namespace
+
+const OpenRanges& open_ranges() { return opened_here; }
+
+void set_open_ranges(const OpenRanges& ranges) {
+  for (std::size_t key = 0; key < ranges.size(); ++key) {
+    if ((ranges[key] > 0) != (opened_here[key] > 0)) {
+      pkey_set(static_cast<int>(key), ranges[key] > 0 ? 0 : PKEY_DISABLE_ACCESS);
+    }
+  }
+  opened_here = ranges;
+}
 
 Arena::Arena(int device, std::size_t size)
     : device_(device), size_(round_up(size, kPage)), key_(pkey_alloc(0, PKEY_DISABLE_ACCESS)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -17,6 +18,13 @@ struct Allocation {
   void* pool = nullptr;      // the memory pool that it came from, if any
   bool freeing = false;      // its free is queued on a stream
 };
+
+// How often a thread has opened the range of each protection key.
+using OpenRanges = std::array<int, 16>;
+// Those of the calling thread; none without protection keys, where ranges are open to all threads.
+const OpenRanges& open_ranges();
+// Opens the same ranges to the calling thread, which works for another one, and closes all others.
+void set_open_ranges(const OpenRanges& ranges);
 
 class Arena {
  public:
@@ -43,6 +51,7 @@ class Arena {
   // Describes an address of the arena.
   std::string describe(const void* address) const;
 
+  const void* base() const { return base_; }
   std::size_t size() const { return size_; }
   std::size_t reserved() const { return reserved_; }
   std::size_t allocated() const { return allocated_; }

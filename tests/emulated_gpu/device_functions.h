@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void __threadfence_block() { __threadfence(); }
+inline void __threadfence() { ::emulated_gpu::detail::fence(false); }
+inline void __threadfence_block() { ::emulated_gpu::detail::fence(true); }
 inline void __threadfence_system() { __threadfence(); }
 
 namespace emulated_gpu::detail {
@@ -19,7 +19,7 @@ namespace emulated_gpu::detail {
 template <class T, class Change>
 T atomic_update(T* address, const Change& change) {
   std::atomic_ref<T> cell(*address);
-  T old = cell.load(std::memory_order_relaxed);
+  T old{};  // a guess, so that all accesses to the cell change it, like on a GPU
   while (!cell.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
   }
   return old;

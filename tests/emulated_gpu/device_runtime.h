@@ -27,6 +27,9 @@ std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int 
 
 // Lets other threads of the block run first.
 void yield();
+// What a thread did before an atomic access comes before what another does after the fence that follows its atomic
+// access to the same cell; for threads of one block, through cells of shared memory, if `only_block`.
+void fence(bool only_block);
 // Ends the kernel with this error.
 [[noreturn]] void fail_kernel(cudaError_t error, const char* why);
 [[noreturn]] void assertion_failed(const char* condition, const char* file, unsigned line, const char* function);

@@ -21,12 +21,12 @@
 //   EMULATED_LIBRARIES_HOSTILE  a seed: cuBLASLt and cuDNN behave as badly as their documentation allows. They refuse
 //                         or offer less, by problem, use several kernels, and leave garbage in the workspace, before
 //                         the last kernel also in the results. Default 0: they are friendly
+//   EMULATED_GPU_RACES=1  data races in kernels are reported
 //
 // Stricter than a GPU: streams run only when a thread waits for them or queries them, the default stream is refused,
 // threads must meet at the same barrier, masks must name lanes that are present, and device memory cannot be touched
 // outside of kernels.
-// Unchecked: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel, data races that
-// appear in no order of whole threads.
+// Unchecked: the size of static shared memory, __launch_bounds__, pageable host memory in a kernel.
 // Unsupported: cooperative launches, clusters, managed memory, textures, symbols.
 
 namespace emulated_gpu {
@@ -68,6 +68,9 @@ void be_hostile(std::uint64_t seed);
 void refuse_calls(const char* call);
 /// Whether that is so now. For emulated libraries.
 bool refuses_call(const char* call);
+
+/// Whether kernels that run from now on report data races. Initially EMULATED_GPU_RACES.
+void find_races(bool on);
 
 /// Clears errors, planned ones too, and everything queued. Memory, streams and events remain.
 void reset();

@@ -88,6 +88,9 @@ int Runner::barrier(Barrier kind, int predicate, const Location& where) {
   barrier_result_ = kind == Barrier::kCount ? barrier_sum_
                     : kind == Barrier::kAnd ? static_cast<int>(barrier_sum_ == all)
                                             : static_cast<int>(barrier_sum_ != 0);
+  if (races_ != nullptr) {
+    races_->clock.barrier();
+  }
   if (seed() != 0) {
     std::shuffle(at_barrier_.begin(), at_barrier_.end(), random_);
   }
@@ -182,6 +185,9 @@ void Runner::conclude_meeting(unsigned first, unsigned mask) {
   }
   if (seed() != 0) {
     std::shuffle(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(other_count), random_);
+  }
+  if (races_ != nullptr) {
+    races_->clock.meet(first, mask);
   }
   meeting_[first / kWarp] &= ~mask;
   threads_[self_].state = Thread::State::kReady;

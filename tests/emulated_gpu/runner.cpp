@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "emulated_gpu.h"
+#include "races/team.h"
 #include "report.h"
 #include "runner.h"
 
@@ -57,10 +58,15 @@ void fiber_main() {
 
 }  // namespace
 
-cudaError_t Runner::run(const Launch& launch) {
+Blocks::Blocks(const Launch& launch)
+    : count_(static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z)),
+      order_(count_, seed() == 0 ? 0 : std::mt19937_64(seed())()) {}
+
+void Runner::run(const Launch& launch, Blocks& blocks, unsigned member, BlockRaces* races) {
   launch_ = &launch;
-  error_ = cudaSuccess;
-  random_.seed(static_cast<std::minstd_rand::result_type>(seed() + 1));
+  blocks_ = &blocks;
+  races_ = races;
+  random_.seed(static_cast<std::minstd_rand::result_type>(seed() + 1 + member));
   gridDim = launch.grid;
   blockDim = launch.block;
   count_ = launch.block.x * launch.block.y * launch.block.z;
@@ -70,20 +76,24 @@ cudaError_t Runner::run(const Launch& launch) {
     throw std::bad_alloc();
   }
   dynamic_.reset(dynamic);
-  const std::uint64_t blocks =
-      static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z);
-  const Order order(blocks, random());
-  for (std::uint64_t i = 0; i < blocks && error_ == cudaSuccess; ++i) {
-    const std::uint64_t block = order(i);
-    blockIdx.x = static_cast<unsigned>(block % launch.grid.x);
-    blockIdx.y = static_cast<unsigned>(block / launch.grid.x % launch.grid.y);
-    blockIdx.z = static_cast<unsigned>(block / launch.grid.x / launch.grid.y);
+  if (races_ != nullptr) {
+    races_->begin(dynamic);
+  }
+  while (const auto block = blocks.take()) {
+    blockIdx.x = static_cast<unsigned>(*block % launch.grid.x);
+    blockIdx.y = static_cast<unsigned>(*block / launch.grid.x % launch.grid.y);
+    blockIdx.z = static_cast<unsigned>(*block / launch.grid.x / launch.grid.y);
     std::memset(dynamic, 0xFB, launch.dynamic_shared);
+    if (races_ != nullptr) {
+      races_->begin_block(*block, count_);
+    }
     run_block();
+  }
+  if (races_ != nullptr) {
+    races_->end();
   }
   launch_ = nullptr;
   dynamic_.reset();
-  return error_;
 }
 
 void Runner::run_block() {
@@ -93,7 +103,7 @@ void Runner::run_block() {
   order_ = Order(count_, random());
   next_ = 0;
   ended_ = 0;
-  while (error_ == cudaSuccess) {
+  while (blocks_->error == cudaSuccess) {
     Fiber* fiber = nullptr;
     if (next_ < count_) {
       if (idle_.empty()) {
@@ -115,7 +125,7 @@ void Runner::run_block() {
       idle_.push_back(fiber);
     }
   }
-  if (error_ != cudaSuccess) {
+  if (blocks_->error != cudaSuccess) {
     for (const auto& fiber : fibers_) {
       if (std::find(idle_.begin(), idle_.end(), fiber.get()) == idle_.end()) {
         fiber->restart();
@@ -141,6 +151,9 @@ void Runner::work() {
 
 void Runner::enter(unsigned thread) {
   self_ = thread;
+  if (races_ != nullptr) {
+    races_->self = thread;
+  }
   threadIdx.x = thread % blockDim.x;
   threadIdx.y = thread / blockDim.x % blockDim.y;
   threadIdx.z = thread / blockDim.x / blockDim.y;
@@ -156,9 +169,26 @@ void Runner::yield() {
   wait();
 }
 
+// In the middle of a thread: lets other threads of the block go on, or other blocks.
+void Runner::interrupt() {
+  constexpr unsigned kOthers = 4;  // one interrupt in this many is for other blocks
+  if (random_() % kOthers != 0) {
+    yield();
+    return;
+  }
+  Team::get().pass();
+  if (blocks_->error != cudaSuccess) {
+    abandon();
+  }
+}
+
 void Runner::fail(cudaError_t error, const char* why) {
   fmt::print(stderr, "emulated GPU: {}: {}\n", place(), why);
-  error_ = error;
+  blocks_->error = error;
+  abandon();
+}
+
+void Runner::abandon() {
   Fiber::suspend();  // never resumed
   std::abort();
 }
@@ -182,12 +212,21 @@ std::uint64_t seed() {
   return value;
 }
 
-cudaError_t run_kernel(const Launch& launch) {
+void run_blocks(const Launch& launch, Blocks& blocks, unsigned member, BlockRaces* races) {
   if (runner == nullptr) {
     runner = make_runner();
     provide_signal_stack();
   }
-  return runner->run(launch);
+  runner->run(launch, blocks, member, races);
+}
+
+cudaError_t run_kernel(const Launch& launch) {
+  if (finds_races()) {
+    return Team::get().run(launch);
+  }
+  Blocks blocks(launch);
+  run_blocks(launch, blocks, 0, nullptr);
+  return blocks.error;
 }
 
 bool in_kernel() { return runner != nullptr && runner->active(); }
@@ -198,6 +237,7 @@ std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int 
   return running().warp(kind, mask, value, lane, width, where);
 }
 void yield() { running().yield(); }
+void interrupt() { running().interrupt(); }
 void fail_kernel(cudaError_t error, const char* why) { running().fail(error, why); }
 void assertion_failed(const char* condition, const char* file, unsigned line, const char*) {
   fmt::print(stderr, "emulated GPU: {}:{}: assertion failed: {}\n", file, line, condition);

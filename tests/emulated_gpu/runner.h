@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "block.h"
 #include "device_runtime.h"
 #include "fiber.h"
+#include "races/oracle.h"
 
 // Runs the threads of a block on one OS thread. runner.cpp switches between threads, meeting.cpp lets them wait for
 // each other.
@@ -22,29 +22,6 @@
 namespace emulated_gpu::detail {
 
 inline constexpr unsigned kWarp = 32;
-
-// The permutation i -> (factor * i + start) mod count.
-class Order {
- public:
-  Order(std::uint64_t count, std::uint64_t random) : count_(count) {
-    if (random != 0 && count > 1) {
-      start_ = random % count;
-      factor_ = 1 + (random >> 32) % (count - 1);
-      while (std::gcd(factor_, count) != 1) {
-        ++factor_;
-      }
-    }
-  }
-  std::uint64_t operator()(std::uint64_t i) const {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>((static_cast<Wide>(factor_) * i + start_) % count_);
-  }
-
- private:
-  std::uint64_t count_;
-  std::uint64_t start_ = 0;
-  std::uint64_t factor_ = 1;
-};
 
 struct Thread {
   enum class State { kReady, kAtBarrier, kInWarp, kEnded };
@@ -63,11 +40,12 @@ struct Thread {
 // Runs blocks, and keeps its fibers from one block to the next.
 class Runner {
  public:
-  cudaError_t run(const Launch& launch);
+  void run(const Launch& launch, Blocks& blocks, unsigned member, BlockRaces* races);
 
   int barrier(Barrier kind, int predicate, const Location& where);
   std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int width, const Location& where);
   void yield();
+  void interrupt();
   [[noreturn]] void fail(cudaError_t error, const char* why);
   void* dynamic_shared() { return dynamic_.get(); }
   std::string place() const;
@@ -76,6 +54,8 @@ class Runner {
 
  private:
   const Launch* launch_ = nullptr;
+  Blocks* blocks_ = nullptr;
+  BlockRaces* races_ = nullptr;  // nullptr: accesses are not checked
   std::vector<Thread> threads_;
   // Per warp, with lanes as bits: the values that are read most often.
   std::array<unsigned, kWarp> meeting_{};  // lanes that wait for others of their warp
@@ -91,7 +71,6 @@ class Runner {
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
   bool finished_work_ = false;  // the fiber that returned last has nothing more to do
-  cudaError_t error_ = cudaSuccess;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   struct Free {
@@ -104,6 +83,7 @@ class Runner {
   void enter(unsigned thread);
   void wait();
   void end();
+  [[noreturn]] void abandon();
   std::uint64_t random() { return seed() == 0 ? 0 : (static_cast<std::uint64_t>(random_()) << 32) | random_(); }
   bool meeting_complete(unsigned first, unsigned mask);
   void conclude_meeting(unsigned first, unsigned mask);

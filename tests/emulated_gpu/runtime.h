@@ -192,4 +192,8 @@ void install_fault_handler();
 // The readable name of a function of this process. Needs the mutex held.
 const std::string& symbol_name(const void* function);
 
+// File and line of a return address, also of functions inlined there; without debug information, the place in the file
+// of the program.
+std::string source_of(const void* code);
+
 }  // namespace emulated_gpu::detail

@@ -6,15 +6,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
 #include "runtime.h"
 
-// Names of kernels. dladdr() does not find names of an executable or of an unnamed namespace, so read the file.
+// Names of kernels, and lines of code. dladdr() does not find names of an executable or of an unnamed namespace, so
+// read the file.
 
 namespace emulated_gpu::detail {
 
@@ -81,7 +87,48 @@ std::string find_symbol(const void* function) {
   return name;
 }
 
+// The lines of code that addr2line of binutils finds for an offset into a program, from the innermost inlined function
+// outwards, or empty.
+std::string look_up_lines(const std::string& path, ElfW(Addr) offset) {
+  constexpr int kLines = 10;
+  const std::string command = fmt::format("addr2line -i -e '{}' {:#x} 2>/dev/null", path, offset);
+  FILE* output = popen(command.c_str(), "r");
+  if (output == nullptr) {
+    return {};
+  }
+  std::string text;
+  std::array<char, 4096> line{};
+  for (int i = 0; i < kLines && std::fgets(line.data(), line.size(), output) != nullptr; ++i) {
+    const std::string_view found(line.data(), std::strcspn(line.data(), "\n"));
+    if (found.starts_with("??")) {
+      break;
+    }
+    if (found.find("/c++/") != std::string_view::npos) {  // the standard library
+      continue;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ", inlined at ",
+                        std::filesystem::path(found).lexically_normal().string());
+  }
+  pclose(output);
+  return text;
+}
+
 }  // namespace
+
+std::string source_of(const void* code) {
+  Object object{code, {}};
+  if (dl_iterate_phdr(&find_object, &object) == 0) {
+    return fmt::format("{}", code);
+  }
+  std::array<char, 4096> path{};
+  if (readlink(object.path.c_str(), path.data(), path.size() - 1) > 0) {
+    object.path = path.data();
+  }
+  // A return address belongs to the instruction before it.
+  const ElfW(Addr) offset = reinterpret_cast<ElfW(Addr)>(code) - object.base - 1;
+  const std::string lines = look_up_lines(object.path, offset);
+  return lines.empty() ? fmt::format("{}+{:#x}", object.path, offset) : lines;
+}
 
 const std::string& symbol_name(const void* function) {
   static std::map<const void*, std::string> known;  // guarded by the runtime's mutex, too
