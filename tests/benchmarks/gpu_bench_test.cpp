@@ -124,7 +124,7 @@ TEST_F(GpuBench, ComparesWithPeersOfTheSameRound) {
   file.close();
   const Outcome outcome = run({"--report", "lines.jsonl", "--out", "table"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("| W5 | loss | pytorch eager | 40.00 (20.00 to 60.00) | | 2.00 |"));
+  EXPECT_THAT(outcome.err, HasSubstr("| W5 | loss | pytorch eager | 40.00 (20.00 to 60.00) |  | 2.00 |"));
 }
 
 TEST_F(GpuBench, CallsEachCaseOnceForAProfiler) {

@@ -56,9 +56,9 @@ fi
 exec "${0%/*}/real" "$@"
 E2
 expect 1 bundle/run tests --out hang --limit 2 --filter 'GpuCumSum.*:ClipGradNorm.*'
-expect_text output 'GpuCumSum: hung: ended after 2 s'
+expect_text output 'GpuCumSum: hung: ended after '
 expect_text hang/tests.md 'ClipGradNorm'
-expect_text hang/tests.xml '<error message="hung: ended after 2 s"/>'
+expect_text hang/tests.xml '<error message="hung: ended after '
 grep -q '1 of 2 suites failed' output || fail "the other suite did not run"
 tar -xzOf hang/logs.tar.gz logs/GpuCumSum.log | grep -qx 'limit 1' || fail "the library has no limit"
 mv bundle/bin/real bundle/bin/tandem_gpu
