@@ -45,21 +45,24 @@ expect_text output 'suites failed'
 expect 1 bundle/run tests --out tests --filter 'GpuCumSum.*' --budget 0
 expect_text tests/tests.xml '<error message="no time left"/>'
 
-# A program whose suite GpuCumSum hangs.
+# A program whose suite GpuCumSum hangs, and whose other suites end at once.
 mv bundle/bin/tandem_gpu bundle/bin/real
 script bundle/bin/tandem_gpu <<'E2'
 #!/usr/bin/env bash
-if [[ " $* " == *" --gtest_filter=GpuCumSum.* "* ]]; then
-  echo "limit $TANDEM_GPU_TIMEOUT"
-  exec sleep 60
-fi
-exec "${0%/*}/real" "$@"
+case " $* " in
+  *" --gtest_filter=GpuCumSum.* "*)
+    echo "limit $TANDEM_GPU_TIMEOUT"
+    exec sleep 60
+    ;;
+  *" --gtest_output="*) echo '<testsuites/>' >"${3#--gtest_output=xml:}" ;;
+  *) exec "${0%/*}/real" "$@" ;;
+esac
 E2
-expect 1 bundle/run tests --out hang --limit 2 --filter 'GpuCumSum.*:ClipGradNorm.*'
+expect 1 bundle/run tests --out hang --limit 3 --filter 'GpuCumSum.*:ClipGradNorm.*'
 expect_text output 'GpuCumSum: hung: ended after '
-expect_text hang/tests.md 'ClipGradNorm'
+grep -q '^| ClipGradNorm .* passed |' hang/tests.md || fail "the other suite did not run"
 expect_text hang/tests.xml '<error message="hung: ended after '
-grep -q '1 of 2 suites failed' output || fail "the other suite did not run"
+grep -q '1 of 2 suites failed' output || fail "no such summary"
 tar -xzOf hang/logs.tar.gz logs/GpuCumSum.log | grep -qx 'limit 1' || fail "the library has no limit"
 mv bundle/bin/real bundle/bin/tandem_gpu
 
