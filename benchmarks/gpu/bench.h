@@ -46,6 +46,10 @@ void run_cross_entropy(const Options& options, Ceilings& ceilings);             
 void run_passes(const Options& options, Ceilings& ceilings);                                 // W7
 void run_host(const Options& options);                                                       // host
 
+/// The program: reads the command line, measures, and returns the exit code: 77 without a GPU. Call it by
+/// cli::run_main().
+int gpu_bench(int argc, char** argv);
+
 /// Adds a case to <folder>/cases.jsonl.
 void export_case(const Options& options, const tandem::telemetry::Fields& fields);
 

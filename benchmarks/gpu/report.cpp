@@ -29,6 +29,7 @@ struct Column {
   std::string name;  // "tandem captured", "pytorch compile"
   bool ours = false;
   std::vector<double> us, low, high, host_us, floor_us;
+  std::vector<int> rounds;  // of each element of `us`
   double loss = std::nan("");
   std::string failed;  // the peer's error message
 };
@@ -79,6 +80,7 @@ void add(std::vector<Row>& rows, const ordered_json& line) {
     return;
   }
   column.us.push_back(line.at("us"));
+  column.rounds.push_back(line.value("round", 0));
   column.low.push_back(line.at("quartiles").at(0));
   column.high.push_back(line.at("quartiles").at(1));
   column.host_us.push_back(line.at("host_us"));
@@ -106,15 +108,26 @@ std::vector<ordered_json> read(const std::string& path) {
   return lines;
 }
 
-// Time as a multiple of our fastest way: "0.98".
-std::string ratio(const Row& row, const Column& column) {
-  double ours = std::numeric_limits<double>::infinity();
-  for (const Column& other : row.columns) {
-    if (other.ours && !other.us.empty()) {
-      ours = std::min(ours, median(other.us));
+// Our shortest time in a round, or infinity.
+double our_time(const Row& row, int round) {
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const Column& column : row.columns) {
+    for (std::size_t i = 0; column.ours && i < column.us.size(); ++i) {
+      shortest = column.rounds[i] == round ? std::min(shortest, column.us[i]) : shortest;
     }
   }
-  return std::isinf(ours) ? "" : fmt::format("{:.2f}", median(column.us) / ours);
+  return shortest;
+}
+
+// The median over the rounds of the time as a multiple of our fastest way in the same round: "0.98".
+std::string ratio(const Row& row, const Column& column) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < column.us.size(); ++i) {
+    if (const double ours = our_time(row, column.rounds[i]); !std::isinf(ours)) {
+      ratios.push_back(column.us[i] / ours);
+    }
+  }
+  return ratios.empty() ? "" : fmt::format("{:.2f}", median(ratios));
 }
 
 // The loss with a note if it differs from the loss of our first way.
@@ -161,7 +174,7 @@ int write_report(const std::string& path, const std::string& stem) {
   std::string text = fmt::format(
       "{}{}\n\nMicroseconds per call by the GPU's events: median, and lowest to highest quartile of the rounds. Floor: "
       "what the bytes and products take at the rates of a copy and of a product of 8192 x 8192 in the same process. "
-      "Beside ours: how many times as long as our fastest way. Host: until the call returns.\n\n"
+      "Beside ours: how many times as long as our fastest way in the same round. Host: until the call returns.\n\n"
       "| | case | | us | floor | beside ours | host us | loss |\n|---|---|---|---:|---:|---:|---:|---|\n",
       gpu, versions.empty() ? "" : ", PyTorch " + versions);
   for (const Row& row : rows) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -218,6 +219,11 @@ WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& 
 }
 
 }  // namespace
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
 
 InitMethod parse_init_method(std::string_view text) {
   const std::size_t end = std::min(text.find("://"), text.size());

@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -45,11 +44,6 @@ std::string read_token_file(const std::string& path) {
 }
 
 }  // namespace
-
-std::optional<std::string> process_environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
 
 JobToken JobToken::generate() {
   JobToken token;

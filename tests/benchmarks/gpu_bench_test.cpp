@@ -108,6 +108,33 @@ TEST_F(GpuBench, ReportsRoundsPeersAndTheirFailures) {
   EXPECT_THAT(outcome.err, HasSubstr("1 losses are not ours"));
 }
 
+// The GPU is three times as slow in the second round, and the first round has no peer.
+TEST_F(GpuBench, ComparesWithPeersOfTheSameRound) {
+  std::ofstream file(dir_.file("lines.jsonl"));
+  const auto add = [&](int round, const char* engine, double us) {
+    file << nlohmann::json{{"round", round}, {"workload", "W5"},   {"case", "loss"},        {"engine", engine},
+                           {"us", us},       {"variant", "eager"}, {"quartiles", {us, us}}, {"host_us", 1}}
+         << "\n";
+  };
+  add(0, "tandem", 10);
+  add(1, "tandem", 10);
+  add(1, "pytorch", 20);
+  add(2, "tandem", 30);
+  add(2, "pytorch", 60);
+  file.close();
+  const Outcome outcome = run({"--report", "lines.jsonl", "--out", "table"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("| W5 | loss | pytorch eager | 40.00 (20.00 to 60.00) |  | 2.00 |"));
+}
+
+TEST_F(GpuBench, CallsEachCaseOnceForAProfiler) {
+  const Outcome outcome = run({"--once", "--smoke", "--workloads", "W5"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const std::string& line : lines_of(outcome.out)) {
+    EXPECT_EQ(nlohmann::json::parse(line).at("calls_per_block"), 1);
+  }
+}
+
 TEST_F(GpuBench, RefusesWhatItDoesNotKnow) {
   const Outcome outcome = run({"--workloads", "W1,W9"});
   EXPECT_EQ(outcome.exit_code, 2);
