@@ -97,14 +97,14 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
             label_smoothing = options.label_smoothing, probabilities, per_row, rows, classes,
             scale_in](Gradients& g) mutable {
       const View& z = logits.get(g);
-      const View& y = target.get(g);
+      const View& targets = target.get(g);
       if (prepared.deliver(g)) {
         return;
       }
       const View grad = detail::contiguous(g.output());
       const View& n = normalizer.get(g);
       const kernels::ClassTarget wanted = class_target(
-          probabilities, y, weight.data(g), {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
+          probabilities, targets, weight.data(g), {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
       if (g.wants(0)) {
         const Destination to = g.destination(0);
         kernels::launch(detail::context_of(z), kernels::CrossEntropyGrad{.dtype = z.dtype,
