@@ -21,8 +21,8 @@ enum class Kind { indices, weighted, smooth, probabilities };
 struct Case {
   std::int64_t rows, classes;
 };
-constexpr Case kCases[] = {{0, 4},    {1, 1},    {7, 2},    {128, 10},  {700, 10}, {33, 100},
-                           {5000, 3}, {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
+constexpr Case kCases[] = {{0, 4},    {1, 1},    {7, 2},    {128, 10}, {700, 10},  {33, 100}, {65, 72},
+                           {9, 1000}, {5000, 3}, {3, 1024}, {2, 1025}, {17, 1025}, {3, 8197}, {2, 60001}};
 
 // The arrays of a test. Kernels are made for one side or the other.
 template <class T>

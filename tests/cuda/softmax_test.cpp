@@ -18,10 +18,10 @@ struct Sizes {
 };
 // Rows for one lane, for some lanes, for a warp, a block and a large block, and rows too long for shared memory;
 // columns of several widths.
-constexpr Sizes kSizes[] = {{0, 3, 1},    {3, 0, 1},    {1, 1, 1},     {5, 1, 1},    {300, 3, 1},
-                            {37, 10, 1},  {9, 33, 1},   {5, 257, 1},   {3, 1024, 1}, {3, 1031, 1},
-                            {2, 8192, 1}, {2, 8195, 1}, {2, 60001, 1}, {2, 3, 2},    {3, 10, 5},
-                            {2, 100, 33}, {2, 3, 1000}, {1, 3000, 3},  {2, 5, 0}};
+constexpr Sizes kSizes[] = {{0, 3, 1},    {3, 0, 1},    {1, 1, 1},     {5, 1, 1},   {300, 3, 1},  {37, 10, 1},
+                            {9, 33, 1},   {65, 72, 1},  {9, 1000, 1},  {5, 257, 1}, {3, 1024, 1}, {3, 1031, 1},
+                            {2, 8192, 1}, {2, 8195, 1}, {2, 60001, 1}, {2, 3, 2},   {3, 10, 5},   {2, 100, 33},
+                            {2, 3, 1000}, {1, 3000, 3}, {2, 5, 0}};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 template <class T>
@@ -106,15 +106,17 @@ TEST(CudaSoftmax, ARowWithoutAHighestValueIsNoNumber) {
       for (std::int64_t i = 0; i < size; ++i)
         values[static_cast<std::size_t>(i)] = 1.F;  // the first row has finite values only
       values[static_cast<std::size_t>(size)] = static_cast<float>(value);
-      Both<float> in(values);
-      Both<float> out(values);
-      Softmax kernel{
-          .dtype = DType::f32, .log = true, .outer = 3, .size = size, .inner = 1, .in = in.host(), .out = out.host()};
-      launch(test::cpu(), kernel);
-      kernel.in = in.device();
-      kernel.out = out.device();
-      launch(test::gpu(), kernel);
-      EXPECT_LE(out.distance(), 1e-6) << value << " " << size;
+      for (const bool log : {false, true}) {
+        Both<float> in(values);
+        Both<float> out(values);
+        Softmax kernel{
+            .dtype = DType::f32, .log = log, .outer = 3, .size = size, .inner = 1, .in = in.host(), .out = out.host()};
+        launch(test::cpu(), kernel);
+        kernel.in = in.device();
+        kernel.out = out.device();
+        launch(test::gpu(), kernel);
+        EXPECT_LE(out.distance(), 1e-6) << value << " " << size << " " << log;
+      }
     }
   }
 }
