@@ -211,13 +211,14 @@ class Pass {
       const auto hooks = *out.hooks;  // a hook may remove itself
       for (const auto& [id, hook] : hooks) {
         const Tensor replaced = hook(Tensor(out.gradient()));
-        out.grad.is_one = false;  // a hook may change it in place
+        out.grad.is_one = out.grad.as_noted = false;  // a hook may change it in place
         if (replaced.defined()) {
           check<ShapeError>(
               replaced.shape() == out.sizes && replaced.dtype() == out.dtype && replaced.device() == out.device,
               "gradient hook: returned {} {} on {}, the gradient is {} {} on {}", replaced.shape(), replaced.dtype(),
               replaced.device(), out.sizes, out.dtype, out.device);
-          out.grad = {replaced.raw(), false};
+          out.grad.view = replaced.raw();
+          out.grad.owned = false;
         }
       }
     }

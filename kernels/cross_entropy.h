@@ -40,8 +40,8 @@ struct CrossEntropy {
   void* logits_grad = nullptr;  // [rows, classes], or null
 
   /// True if the forward pass can write the gradient cheaply. This is the usual case, and saves the backward pass all
-  /// its exponentials. Not in f16: there the gradient of a loss that a GradScaler will scale underflows before it is
-  /// scaled. On a CPU, other types than f32 gain nothing.
+  /// its exponentials. f16 is an exception: the gradient of a loss that a GradScaler will scale would underflow before
+  /// it is scaled. bf16 has the range for that; its gradient is rounded once more. On a CPU, only f32 gains.
   static bool can_prepare(Device device, DType dtype, bool loss_per_row, const ClassTarget& target) {
     const bool type = device.type == DeviceType::cuda ? dtype != DType::f16 : dtype == DType::f32;
     return type && !loss_per_row && target.indices != nullptr && target.weight == nullptr &&

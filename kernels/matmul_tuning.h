@@ -56,10 +56,10 @@ TANDEM_API void set_fused_backward(bool on) noexcept;
 TANDEM_API bool fused_backward();
 
 /// Switches on or off that small f32 products on a GPU are computed by a kernel of tandem's own, which also adds the
-/// bias, applies the ReLU or its mask, and sums the gradient of a bias: those of at most 128 rows, or weight gradients
-/// over at most 128 rows, with up to 2^26 multiplications. Only with the precision "highest". On by default, unless the
-/// environment has TANDEM_CUDA_SMALL_PRODUCTS=0; then cuBLASLt computes all products. With set_matmul_tuning() each
-/// product measures which is faster.
+/// bias, applies the ReLU or its mask, and sums the gradient of a bias. Small are products of at most 128 rows, or
+/// weight gradients over at most 128 rows, with sums of at most 2,048 products, 2^20 results and 2^26 multiplications,
+/// in the precision "highest". On by default, unless the environment has TANDEM_CUDA_SMALL_PRODUCTS=0; then cuBLASLt
+/// computes all products. With set_matmul_tuning() each product measures which is faster.
 ///
 /// The setting holds for the whole process. Captured steps keep the setting they started with.
 TANDEM_API void set_small_products(bool on) noexcept;

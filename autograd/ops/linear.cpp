@@ -78,7 +78,8 @@ View flat(core::Ref<detail::Storage> storage, std::int64_t count, DType dtype) {
 
 }  // namespace
 
-// The bias's gradient itself takes the sums if nobody else adds to it between now and the turn of the ReLU's layer.
+// The bias's gradient itself takes the sums if nobody else adds to it between now and the turn of the ReLU's layer. All
+// who may add are on one device and run one after another, so a relaxed load will do.
 void* autograd::GradientNote::place_for_sums(std::int64_t count, DType dtype, Device device) {
   bias.reset();
   if (wants_sums->edge(2).node->pending.load(std::memory_order_relaxed) == 1) {
@@ -152,8 +153,11 @@ void LinearNode::apply(Gradients& g) {
   const bool has_sums = g.is_answered() && g.is_as_noted();
   if (g.is_answered() && early) {
     bias = has_sums ? std::nullopt : std::move(early);
-  } else if (has_sums && sums) {
+  } else if (has_sums && sums && edge(2).node->is_leaf()) {
     g.deliver(2, flat(std::move(sums), matrix_[1], grad.dtype), true);
+  } else if (has_sums && sums) {  // a replica's gradients have a place, so that they can be joined by one copy
+    const Destination to = g.destination(2);
+    detail::copy(to.view, flat(std::move(sums), matrix_[1], grad.dtype), to.accumulate);
   } else if (g.wants(2)) {
     bias = g.destination(2);
   }

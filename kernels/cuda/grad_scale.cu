@@ -31,8 +31,9 @@ struct Search : flat::Arrays<T, 1, kUnscale ? 0b1 : 0b0> {
   __device__ void update(C& inverse, T (&x)[1], std::int64_t) const {
     const C product = C(x[0]) * inverse;
     if (!std::isfinite(product)) {
-      record->found_inf = 1;
-      *found_inf = 1;
+      // Several threads may find such a value at once. Volatile, their writes may meet.
+      *static_cast<volatile double*>(&record->found_inf) = 1;
+      *static_cast<volatile float*>(found_inf) = 1;
     }
     if constexpr (kUnscale) {
       x[0] = C(x[0]) == C(0) ? x[0] : T(product);

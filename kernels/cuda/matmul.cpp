@@ -105,29 +105,30 @@ void multiply_by_library(const Queue& queue, const Matmul& product, PlanKey key)
   gpu::finish_product(queue, gpu::rest_of(product, key), false);
 }
 
+Fused own_form(const Epilogue& after) {
+  return after.relu_mask != nullptr            ? Fused::own_mask
+         : after.bias != nullptr || after.relu ? Fused::own_forward
+         : after.a_sums != nullptr             ? Fused::own_a_sums
+                                               : Fused::own;
+}
+
 // Measures a small product by our own kernel and by the library. Their results go to scratch memory, but their sums to
 // the product's own.
-void compare(const Queue& queue, const Matmul& product, const PlanKey& by_library, const PlanKey& by_own) {
+void compare(const Queue& queue, const Matmul& product, PlanKey by_library, const PlanKey& by_own) {
   Planner& planner = Planner::of(queue);
   const ProductArguments arguments = arguments_of(product);
-  for (PlanKey key = by_library; planner.find(queue, key, arguments) == nullptr && gpu::fused_of(key) != Fused::nothing;
-       key = gpu::simpler(key)) {
+  const gpu::Plan* plan = planner.find(queue, by_library, arguments);
+  while (plan == nullptr && gpu::fused_of(by_library) != Fused::nothing) {
+    by_library = gpu::simpler(by_library);
+    plan = planner.find(queue, by_library, arguments);
   }
-  const auto to = [&](void* out) {
+  const auto own = [&](const Queue& on, void* out) {
     Matmul there = product;
     there.out = out;
-    return there;
+    gpu::start_small_product(on, there);
+    return true;
   };
-  planner.compare_own(
-      queue, by_own,
-      [&](const Queue& on, void* out) {
-        gpu::start_small_product(on, to(out));
-        return true;
-      },
-      [&](const Queue& on, void* out) {
-        multiply_by_library(on, to(out), by_library);
-        return true;
-      });
+  planner.compare_own(queue, by_own, product, own, by_library, plan);
 }
 
 void multiply(const Queue& queue, const Matmul& product, const Batch& batch, bool deterministic) {
@@ -136,7 +137,7 @@ void multiply(const Queue& queue, const Matmul& product, const Batch& batch, boo
     return multiply_by_library(queue, product, key);
   }
   Planner& planner = Planner::of(queue);
-  const PlanKey own = gpu::with_fused(key, Fused::own);
+  const PlanKey own = gpu::with_fused(key, own_form(product.after));
   std::optional<bool> prefers_own = planner.prefers_own(queue, own);
   if (!prefers_own) {
     compare(queue, product, key, own);

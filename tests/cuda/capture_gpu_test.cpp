@@ -441,7 +441,7 @@ TEST(CudaCapture, FaultsInAReplayNameTheModule) {
     auto loss = graph::capture([&](const Tensor& x) { return maybe_copied(model.loss(x, x.detach() * 0)); });
     expect(loss, filled(4, 0.5), filled(4, -1), "BCELoss 'loss': binary_cross_entropy: element 0 of the input is -1");
     auto bare = graph::capture([&](const Tensor& x) { return maybe_copied(embedding(x, model.words.weight).sum()); });
-    expect(bare, tensor<std::int64_t>({0, 4}), tensor<std::int64_t>({6, 5}), "embedding: index 6 at position 0");
+    expect(bare, tensor<std::int64_t>({0, 4}), tensor<std::int64_t>({6, 1}), "embedding: index 6 at position 0");
   }
 }
 

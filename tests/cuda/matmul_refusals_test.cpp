@@ -17,8 +17,12 @@ namespace {
 
 class HostileLibrary : public ::testing::Test {
  protected:
-  void SetUp() override { TANDEM_NEEDS_GPU(); }
+  void SetUp() override {
+    TANDEM_NEEDS_GPU();
+    cuda::set_small_products(false);
+  }
   void TearDown() override {
+    cuda::set_small_products(true);
     emulated_gpu::be_hostile(0);
     emulated_gpu::refuse_calls("");
     set_float32_matmul_precision("highest");
@@ -64,6 +68,19 @@ TEST_F(HostileLibrary, ThatRefusesAPlainProductIsNamedWithTheSizes) {
       EXPECT_EQ(
           error.what(),
           fmt::format("matmul: cuBLASLt has no way to multiply [5, 33] by [33, {}] of f32 on cuda:0", one.product.n));
+    }
+  }
+}
+
+TEST_F(HostileLibrary, IsNotNeededForSmallProducts) {
+  cuda::set_small_products(true);
+  for (const char* call : {"cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul"}) {
+    for (const bool tuning : {false, true}) {
+      emulated_gpu::refuse_calls(call);
+      cuda::set_matmul_tuning(tuning);
+      Case one = next_case();
+      one.run();
+      EXPECT_EQ(one.out.download(), one.expected()) << call << ", tuning " << tuning;
     }
   }
 }

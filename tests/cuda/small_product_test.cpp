@@ -26,8 +26,9 @@ constexpr ProductKind kKinds[] = {ProductKind::forward, ProductKind::input_gradi
 struct ProductSizes {
   std::int64_t m, n, k;
 };
-constexpr ProductSizes kProductSizes[] = {{1, 1, 1},    {1, 33, 17},    {16, 32, 16},    {17, 31, 15}, {33, 65, 129},
-                                          {128, 10, 8}, {128, 96, 784}, {100, 128, 128}, {5, 300, 2}};
+constexpr ProductSizes kProductSizes[] = {{1, 1, 1},     {1, 33, 17},   {16, 32, 16},   {17, 31, 15},
+                                          {33, 65, 129}, {128, 10, 8},  {128, 96, 784}, {100, 128, 128},
+                                          {5, 300, 2},   {17, 2100, 8}, {64, 4096, 3}};
 
 // A layer's product. Lines of the operands are `gap` elements longer than they need be.
 struct Operands {
@@ -207,9 +208,24 @@ TEST_F(MatmulTuning, ComparesOurOwnKernelWithTheLibrary) {
   const auto record = record_of(one.product.key(Fused::own));
   ASSERT_TRUE(record);
   EXPECT_GT(record->time_us, 0);
+  EXPECT_FALSE(record_of(one.product.key(Fused::own_forward))) << "a product with a bias is measured for itself";
   EXPECT_TRUE(record_of(one.product.key(Fused::nothing)));
   one.run();
   EXPECT_EQ(one.out.download(), one.expected());
+}
+
+// The measured runs write to other memory, but the sums are the product's own.
+TEST_F(MatmulTuning, LeavesTheRightSumsBehind) {
+  cuda::set_small_products(true);
+  Rng rng(5);
+  Operands by(rng, ProductKind::input_gradient, {40, 52, 21}, 0, 0);
+  run_on_both(by, [&](Matmul& product, bool on_gpu) {
+    product.accumulate = Accumulate::yes;
+    product.after = {.relu_mask = on_gpu ? by.mask.device() : by.mask.host(),
+                     .column_sums = on_gpu ? by.column_sums.device() : by.column_sums.host()};
+  });
+  EXPECT_LE(by.out.distance(), test::rounding<float>());
+  EXPECT_LE(by.column_sums.distance(1), 2 * test::rounding<float>());
 }
 
 TEST_F(MatmulTuning, TakesTheLibraryWhereAFileSaysThatItIsFaster) {

@@ -1,8 +1,10 @@
 #pragma once
 
 // CUDA's device language on a CPU. Force-include it (-include) where a .cu file is compiled as C++. A block runs on one
-// OS thread, so `__shared__` is a thread_local. As on a GPU, a block finds garbage in it: here the values of the
-// previous block. An alignment goes before it (`alignas(16) __shared__ float x[4]`), or is written as
+// OS thread, so `__shared__` is a thread_local, and constinit, because a GPU runs no constructor for it either. As on a
+// GPU, a block finds garbage in it: here the values of the previous block.
+//
+// An alignment goes before it (`alignas(16) __shared__ float x[4]`), or is written as
 // `__shared__ __align__(16) float x[4]`. Dynamic shared memory comes from emulated_gpu::dynamic_shared(). Functions
 // that wait take the source location of their call, so that threads of a block which wait at different barriers are
 // reported.
@@ -32,7 +34,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static thread_local
+#define __shared__ constinit static thread_local
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)

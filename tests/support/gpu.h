@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/cuda_stream.h>
@@ -16,6 +18,17 @@
   static_assert(true)
 
 namespace tandem::test {
+
+/// Expects equal numbers, to the bit on a CPU. If the test runs on a GPU, one side may come from the CPU, and a GPU
+/// rounds a product and a sum together.
+template <class T>
+void expect_same_up_to_gpu(const std::vector<T>& a, const std::vector<T>& b, double tolerance = 1e-6) {
+  ASSERT_EQ(a.size(), b.size());
+  const bool gpu = core::thread_state().device.type == DeviceType::cuda;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i], b[i], gpu ? tolerance : 0) << i;
+  }
+}
 
 /// If the test runs on a GPU, waits for the GPU; errors about wrong values that the GPU found are thrown here.
 inline void wait_for_gpu() {

@@ -119,7 +119,8 @@ const Workspace::Block& block_of(const Queue& queue, std::size_t bytes) {
       return block;
     }
   }
-  const auto of_tickets = static_cast<std::size_t>(queue.most_blocks()) * sizeof(unsigned int);
+  const auto of_tickets =
+      static_cast<std::size_t>(std::max(queue.most_blocks(), Queue::kLeastTickets)) * sizeof(unsigned int);
   const std::size_t before = (of_tickets + 255) / 256 * 256;
   const std::size_t all = std::bit_ceil(std::max(before + bytes, kSmallest));
   const cuda::OutsideOfCapture outside;
@@ -133,9 +134,9 @@ const Workspace::Block& block_of(const Queue& queue, std::size_t bytes) {
   check<OutOfMemory>(memory != nullptr,
                      "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
                      context.device.index, all);
-  auto* const tickets = static_cast<unsigned int*>(memory);
-  blocks.push_back({stream, tickets, static_cast<std::byte*>(memory) + before, all - before});
-  cuda::require(cudaMemsetAsync(tickets, 0, of_tickets, stream.handle()), "cudaMemsetAsync");
+  cuda::require(cudaMemsetAsync(memory, 0, of_tickets, stream.handle()), "cudaMemsetAsync");
+  blocks.push_back(
+      {stream, static_cast<unsigned int*>(memory), static_cast<std::byte*>(memory) + before, all - before});
   return blocks.back();
 }
 

@@ -40,9 +40,10 @@ class Queue {
   T* workspace_array(std::int64_t count) const {
     return static_cast<T*>(workspace(static_cast<std::size_t>(count) * sizeof(T)));
   }
-  /// Returns counters in GPU memory that are 0 between the stream's kernels: most_blocks() of them. A kernel that uses
-  /// them leaves them 0.
+  /// Returns counters in GPU memory that are 0 between the stream's kernels: most_blocks() of them, and at least
+  /// kLeastTickets. A kernel that uses them leaves them 0.
   unsigned int* tickets() const;
+  static constexpr std::int64_t kLeastTickets = 2048;
 
   /// True while the stream's work is being captured into a graph. Nothing may then be compiled, timed or waited for.
   bool is_capturing() const;

@@ -103,15 +103,14 @@ void mask_and_sum(const Queue& queue, const Matmul& product) {
   for_floating(product.dtype, [&]<class T>() {
     T* out = static_cast<T*>(product.out);
     const T* mask = static_cast<const T*>(product.after.relu_mask);
-    reduce<16 / static_cast<int>(sizeof(T))>(
-        queue, Matmul::kName, MaskedSums<T>{out, mask, static_cast<T*>(product.after.column_sums)},
-        ReductionProblem{.kept = {1, {product.n}},
-                         .reduced = {1, {product.m}},
-                         .kept_strides = across,
-                         .reduced_strides = down,
-                         // A single column is a dense row too, and elements of a row must not share a pack.
-                         .alignment = product.n == 1 ? std::uintptr_t{1} : kernels::alignment_of(out, mask),
-                         .item = sizeof(T)});
+    reduce<16 / static_cast<int>(sizeof(T))>(queue, Matmul::kName,
+                                             MaskedSums<T>{out, mask, static_cast<T*>(product.after.column_sums)},
+                                             ReductionProblem{.kept = {1, {product.n}},
+                                                              .reduced = {1, {product.m}},
+                                                              .kept_strides = across,
+                                                              .reduced_strides = down,
+                                                              .alignment = kernels::alignment_of(out, mask),
+                                                              .item = sizeof(T)});
   });
 }
 

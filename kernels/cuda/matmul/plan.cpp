@@ -59,8 +59,7 @@ cublasLtEpilogue_t epilogue_of(Fused fused) {
     case Fused::mask: return CUBLASLT_EPILOGUE_DRELU;
     case Fused::mask_sums: return CUBLASLT_EPILOGUE_DRELU_BGRAD;
     case Fused::a_sums: return CUBLASLT_EPILOGUE_BGRADB;
-    case Fused::nothing:
-    case Fused::own: break;
+    default: break;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }

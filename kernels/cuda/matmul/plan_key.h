@@ -11,7 +11,7 @@
 
 namespace tandem::inline v0::kernels::gpu {
 
-/// The steps after the sum that the library's kernel does itself.
+/// The steps after the sum that a product's kernel does itself. The kernel is the library's, except for the last four.
 enum class Fused : std::int32_t {
   nothing,
   bias,
@@ -22,7 +22,11 @@ enum class Fused : std::int32_t {
   mask,            // relu_mask_bits are read
   mask_sums,       // and column_sums are written
   a_sums,          // a_sums are written
-  own,             // all of them, by our own kernel for small products
+  // All of them by our own kernel for small products, instead of the library's:
+  own,          // there are none
+  own_forward,  // bias, relu
+  own_mask,     // relu_mask is read; column_sums may be written
+  own_a_sums,   // a_sums are written
 };
 
 /// All that decides which algorithm can compute a product, and which is fastest. Plain words, compared as such.

@@ -74,8 +74,9 @@ constexpr std::string_view kColumns =
     "m n k lda ldb ldd batch a_step b_step d_step type a_transposed b_transposed fused accumulate tf32 a_align b_align "
     "d_align bias_align bits_align deterministic cublaslt workspace kernels time_us algorithm gpu";
 constexpr std::string_view kSeparate = "separate";
-constexpr std::array<std::string_view, 10> kFusedNames{"nothing",        "bias", "relu",      "relu_bias", "relu_bits",
-                                                       "relu_bits_bias", "mask", "mask_sums", "a_sums",    "own"};
+constexpr std::array<std::string_view, 13> kFusedNames{
+    "nothing",   "bias",   "relu", "relu_bias",   "relu_bits", "relu_bits_bias", "mask",
+    "mask_sums", "a_sums", "own",  "own_forward", "own_mask",  "own_a_sums"};
 constexpr std::array kTypes{DType::f32, DType::f64, DType::bf16, DType::f16};
 
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file

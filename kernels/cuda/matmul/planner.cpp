@@ -256,13 +256,24 @@ std::optional<bool> Planner::prefers_own(const Queue& queue, const PlanKey& key)
   return choice.settled || !cuda::matmul_tuning() || queue.is_capturing() ? std::optional(choice.own) : std::nullopt;
 }
 
-void Planner::compare_own(const Queue& queue, const PlanKey& key, Tuner::Run own, Tuner::Run library) {
+void Planner::compare_own(const Queue& queue, const PlanKey& key, const Matmul& product, Tuner::Run own,
+                          const PlanKey& library_key, const Plan* plan) {
   const std::lock_guard one_at_a_time(tuning_);
   OwnChoice choice{.own = true, .settled = true, .loads = 0};
+  // Asks for no plan, which would need this thread's mutex.
+  const auto by_library = [&](const Queue& on, void* out) {
+    Matmul there = product;
+    there.out = out;
+    if (try_start(on, library_key, *plan, {there.a.data, there.b.data, out, there.after}) != CUBLAS_STATUS_SUCCESS) {
+      return false;
+    }
+    finish_product(on, rest_of(there, library_key), false);
+    return true;
+  };
   try {
-    Tuner tuner(queue, key, kMostWorkspace);
+    Tuner tuner(queue, key, plan != nullptr ? plan->workspace : 0);
     const std::optional<Measured> ours = tuner.measure(own);
-    const std::optional<Measured> theirs = tuner.measure(library);
+    const std::optional<Measured> theirs = plan != nullptr ? tuner.measure(by_library) : std::optional<Measured>();
     if (ours && theirs) {
       choice.own = ours->time_us <= theirs->time_us;
       const Measured& best = choice.own ? *ours : *theirs;

@@ -62,11 +62,13 @@ class Planner {
   /// own choice or that of a file, is forgotten for its next choice.
   bool start(const Queue& queue, const PlanKey& key, const ProductArguments& arguments);
 
-  /// Whether our own kernel should compute a small product, whose key is Fused::own. Nothing if that has to be measured
-  /// first: with tuning on.
+  /// Whether our own kernel should compute a small product, whose key is one of Fused::own. Returns nothing with tuning
+  /// on, if that has not been measured.
   std::optional<bool> prefers_own(const Queue& queue, const PlanKey& key);
-  /// Measures our own kernel and the library, whose plans for the product have been found. Keeps and stores the choice.
-  void compare_own(const Queue& queue, const PlanKey& key, Tuner::Run own, Tuner::Run library);
+  /// Measures our own kernel (`own` runs it) and the library's for the same product: `plan`, which belongs to
+  /// `library_key` and may be null, and the kernels that finish its work. Keeps and stores the choice.
+  void compare_own(const Queue& queue, const PlanKey& key, const Matmul& product, Tuner::Run own,
+                   const PlanKey& library_key, const Plan* plan);
 
  private:
   using AlgorithmWords = std::array<std::uint64_t, sizeof(cublasLtMatmulAlgo_t) / 8>;

@@ -8,10 +8,11 @@
 #include <tandem/kernels/cuda/patterns/pack.h>
 #include <tandem/kernels/matmul_tuning.h>
 
-// A block computes a tile of the result. Each of its warps takes every eighth slice of k, by itself: it fetches the
-// slice into registers, one ahead of the one it multiplies, and turns it in shared memory. So many independent warps
-// hide the latency that dominates products of this size. At the end the block adds its warps' sums in a fixed order.
-// Floor: 2 m n k operations at the GPU's rate for f32. A block reads (kRows + 32) k elements, mostly from the L2 cache.
+// A block computes a tile of the result. Each of its warps takes every eighth slice of k by itself: the warp fetches a
+// slice into registers, one ahead of the slice that it multiplies, and transposes it in shared memory. These
+// independent warps hide the latency that dominates products of this size. At the end the block adds its warps' sums in
+// a fixed order. Floor: 2 m n k operations at the GPU's rate for f32. A block reads (kRows + 32) k elements, mostly
+// from the L2 cache.
 
 namespace tandem::inline v0::kernels::gpu {
 
@@ -274,8 +275,8 @@ Side side_of(const void* data, std::int64_t stride) {
 }
 
 std::int64_t stride_of(const Matrix& matrix) { return std::max(matrix.row_stride, matrix.col_stride); }
-// True if the offsets of so many lines fit into 32 bits.
-bool fits(std::int64_t lines, std::int64_t stride) { return stride <= INT32_MAX / (lines + 1); }
+// True if the offsets of so many lines, and of those that fill a tile, fit into 32 bits.
+bool fits(std::int64_t lines, std::int64_t stride) { return stride <= INT32_MAX / (lines + kColumns); }
 bool along_k_of_a(const Matmul& product) { return product.a.col_stride == 1; }
 bool along_k_of_b(const Matmul& product) { return product.b.col_stride != 1; }
 
@@ -314,6 +315,8 @@ void start_small_product(const Queue& queue, const Matmul& product) {
   const auto launch = [&]<Along kA, Along kB, int kRows>() {
     const dim3 blocks(static_cast<unsigned>((by.n + kColumns - 1) / kColumns),
                       static_cast<unsigned>((by.m + kRows - 1) / kRows));
+    // Column sums of several blocks take a ticket for each block along n.
+    static_assert(kMostOutputs / (kRows + 1) / kColumns < Queue::kLeastTickets);
     if (by.column_sums != nullptr && blocks.y > 1) {
       by.partial_sums = queue.workspace_array<float>(std::int64_t{blocks.y} * by.n);
       by.tickets = queue.tickets();

@@ -12,15 +12,13 @@ namespace tandem::inline v0::kernels {
 /// is 0 before and after the kernel.
 __device__ __forceinline__ bool is_last_block(unsigned int* ticket, unsigned int blocks) {
   __shared__ bool last;
-  __threadfence();  // this block's parts come before its ticket
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // the parts of this block come before its ticket
     last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __threadfence();  // the parts of the others come after their tickets
   }
   __syncthreads();
-  if (last) {
-    __threadfence();  // the others' parts come after their tickets
-  }
   return last;
 }
 
