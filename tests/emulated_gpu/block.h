@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <string>
 
 #include <cuda_runtime.h>
@@ -58,6 +59,7 @@ class Blocks {
   }
 
   cudaError_t error = cudaSuccess;  // of a trap or a failed assertion
+  std::minstd_rand random;          // whoever runs blocks goes on from here
 
  private:
   std::uint64_t count_;

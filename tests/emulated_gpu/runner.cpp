@@ -58,15 +58,25 @@ void fiber_main() {
 
 }  // namespace
 
+namespace {
+
+std::uint64_t draw(std::minstd_rand& random) {
+  return seed() == 0 ? 0 : (static_cast<std::uint64_t>(random()) << 32) | random();
+}
+
+}  // namespace
+
 Blocks::Blocks(const Launch& launch)
-    : count_(static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z)),
-      order_(count_, seed() == 0 ? 0 : std::mt19937_64(seed())()) {}
+    : random(static_cast<std::minstd_rand::result_type>(seed() + 1)),
+      count_(static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * static_cast<std::uint64_t>(launch.grid.z)),
+      order_(count_, draw(random)) {}
 
 void Runner::run(const Launch& launch, Blocks& blocks, unsigned member, BlockRaces* races) {
   launch_ = &launch;
   blocks_ = &blocks;
   races_ = races;
-  random_.seed(static_cast<std::minstd_rand::result_type>(seed() + 1 + member));
+  random_ = blocks.random;
+  random_.discard(member);
   gridDim = launch.grid;
   blockDim = launch.block;
   count_ = launch.block.x * launch.block.y * launch.block.z;
@@ -100,7 +110,7 @@ void Runner::run_block() {
   threads_.assign(count_, Thread());
   meeting_.fill(0);
   left_.fill(0);
-  order_ = Order(count_, random());
+  order_ = Order(count_, draw(random_));
   next_ = 0;
   ended_ = 0;
   while (blocks_->error == cudaSuccess) {

@@ -84,7 +84,6 @@ class Runner {
   void wait();
   void end();
   [[noreturn]] void abandon();
-  std::uint64_t random() { return seed() == 0 ? 0 : (static_cast<std::uint64_t>(random_()) << 32) | random_(); }
   bool meeting_complete(unsigned first, unsigned mask);
   void conclude_meeting(unsigned first, unsigned mask);
   std::string name(unsigned thread) const;

@@ -132,15 +132,11 @@ void BlockClock::store(unsigned thread, View& view, Scope scope, bool keeps) con
   }
 }
 
-bool BlockClock::before(Who who, Time time, unsigned thread) const {
-  if (who.block() == block_) {
-    if (who.thread() == thread || time < barrier_) {
-      return true;
-    }
-    const unsigned warp = thread / kWarp;
-    if (who.thread() / kWarp == warp && time < std::max(full_[warp], met_[thread][who.thread() % kWarp])) {
-      return true;
-    }
+bool BlockClock::before_by_fences_or_warp(Who who, Time time, unsigned thread) const {
+  const unsigned warp = thread / kWarp;
+  if (who.block() == block_ && who.thread() / kWarp == warp &&
+      time < std::max(full_[warp], met_[thread][who.thread() % kWarp])) {
+    return true;
   }
   return !known_.empty() && known_[thread] != nullptr && known_[thread]->knows(who, time);
 }

@@ -68,7 +68,10 @@ class BlockClock {
   void store(unsigned thread, View& view, Scope scope, bool keeps) const;
 
   // Whether the access of `who` at `time` is ordered before what `thread` does now.
-  bool before(Who who, Time time, unsigned thread) const;
+  bool before(Who who, Time time, unsigned thread) const {
+    const bool by_barrier = who.block() == block_ && (who.thread() == thread || time < barrier_);
+    return by_barrier || before_by_fences_or_warp(who, time, thread);
+  }
 
  private:
   static constexpr unsigned kWarp = 32;
@@ -87,6 +90,7 @@ class BlockClock {
   std::map<unsigned, Fences> fences_;
   std::vector<std::shared_ptr<const View>> known_;  // empty until a thread has learnt something
 
+  bool before_by_fences_or_warp(Who who, Time time, unsigned thread) const;
   unsigned lanes(unsigned first) const;
   void share(unsigned first, unsigned end, std::uint64_t mask);
 };

@@ -56,7 +56,6 @@ ThreadLocals thread_locals() {
   return found;
 }
 
-// The shadows of all devices' memory, which stays where it is.
 std::vector<std::unique_ptr<Shadow>>& device_shadows() {
   static auto& shadows = *[] {
     auto* made = new std::vector<std::unique_ptr<Shadow>>;
@@ -93,7 +92,7 @@ void LaunchRaces::begin(const Launch& of) {
 }
 
 BlockRaces::BlockRaces(LaunchRaces& launch)
-    : launch_(launch), static_(thread_locals().size), dynamic_(limits::kSharedOptIn) {
+    : launch_(launch), devices_(device_shadows()), static_(thread_locals().size), dynamic_(limits::kSharedOptIn) {
   static_.cover(thread_locals().begin, thread_locals().size);
 }
 
@@ -112,7 +111,7 @@ void BlockRaces::begin_block(std::uint64_t block, unsigned threads) {
 void BlockRaces::end() { block_races = nullptr; }
 
 BlockRaces::Place BlockRaces::find(const void* address) {
-  for (const auto& shadow : device_shadows()) {
+  for (const auto& shadow : devices_) {
     if (shadow->contains(address)) {
       return {shadow.get(), false};
     }
@@ -130,7 +129,7 @@ void BlockRaces::maybe_interrupt() {
     return;
   }
   random_ = random_ * 1664525 + 1013904223;
-  until_interrupt_ = 1 + (random_ >> 16) % 128;
+  until_interrupt_ = 1 + (random_ >> 16) % 256;
   interrupt();
 }
 

@@ -52,8 +52,9 @@ class BlockRaces {
  private:
   LaunchRaces& launch_;
   std::uint64_t block_ = 0;
-  std::uint32_t stamp_ = 0;            // of this block's shared memory
-  std::map<const void*, View> views_;  // as in LaunchRaces, for shared memory
+  std::uint32_t stamp_ = 0;                              // of this block's shared memory
+  std::map<const void*, View> views_;                    // as in LaunchRaces, for shared memory
+  const std::vector<std::unique_ptr<Shadow>>& devices_;  // whose memory stays where it is
   Shadow static_;
   Shadow dynamic_;
   std::uint32_t random_ = 1;
