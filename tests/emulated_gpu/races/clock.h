@@ -27,7 +27,7 @@ class Who {
   std::uint32_t number_ = 0;
 };
 
-// What a thread knows about threads that it did not meet: which of their accesses came before.
+// A thread's knowledge about threads that it did not meet: which of their accesses came before.
 class View {
  public:
   bool empty() const { return before_.empty(); }

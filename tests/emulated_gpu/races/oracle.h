@@ -22,7 +22,7 @@ bool finds_races();
 // The code that made an access.
 const char* code_of(const Record& record);
 
-// What the blocks of one launch share. Blocks take turns, so only one thread uses it at a time.
+// State that the blocks of one launch share. Blocks take turns, so only one thread uses it at a time.
 struct LaunchRaces {
   void begin(const Launch& of);
 
@@ -36,7 +36,7 @@ struct LaunchRaces {
 class BlockRaces {
  public:
   explicit BlockRaces(LaunchRaces& launch);  // called on that thread
-  // Of a launch. `dynamic` is the shared memory that blocks of the launch get.
+  // `dynamic` is the shared memory that blocks of the launch get.
   void begin(const void* dynamic);
   void begin_block(std::uint64_t block, unsigned threads);
   void end();
@@ -70,7 +70,7 @@ class BlockRaces {
                            const Conflict& conflict) const;
 };
 
-// That of the calling OS thread while it runs a kernel that is checked, else nullptr.
+// Belongs to the calling OS thread while that runs a kernel that is checked; else nullptr.
 extern constinit thread_local BlockRaces* block_races;
 
 }  // namespace emulated_gpu::detail

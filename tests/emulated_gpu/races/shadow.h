@@ -6,7 +6,7 @@
 
 #include "clock.h"
 
-// Who touched each byte of a range of memory last.
+// The shadow remembers which threads touched each byte of a range of memory last.
 
 namespace emulated_gpu::detail {
 
