@@ -65,6 +65,9 @@
 #include <tandem/parallel/rendezvous/rendezvous.h>
 #include <tandem/parallel/rendezvous/store_server.h>
 #include <tandem/parallel/rendezvous/tcp_store.h>
+#include <tandem/telemetry/curves.h>
+#include <tandem/telemetry/progress.h>
+#include <tandem/telemetry/run_folder.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

@@ -1,15 +1,25 @@
 #include <tandem/autograd/node.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <tandem/core/check.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::autograd {
 
 using kernels::Accumulate;
+
+namespace {
+
+std::atomic<std::uint64_t> optimizer_steps{0};
+
+}  // namespace
+
+void note_optimizer_step() noexcept { optimizer_steps.fetch_add(1, std::memory_order_relaxed); }
 
 Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
   if (num_outputs > 1) {
@@ -110,7 +120,7 @@ void Leaf::tensor_gone() noexcept {
 void Leaf::freeze() noexcept {
   detail::note_step_change(*tensor->view.storage);
   frozen_ = true;
-  fresh_ = false;
+  set_fresh(false);
   tensor->view.storage->remove_leaf();
 }
 
@@ -132,12 +142,12 @@ void Leaf::move_elements(detail::View to) noexcept {
 // By value, including the view: `grad` may be this leaf's own gradient, whose memory changes here.
 void Leaf::set_grad(Tensor grad) {  // NOLINT(performance-unnecessary-value-param)
   if (!grad.defined()) {
-    fresh_ = false;
+    set_fresh(false);
     return;
   }
   const detail::View given = grad.raw();  // NOLINT(performance-unnecessary-copy-initialization)
   const bool touched = touched_;
-  fresh_ = false;
+  set_fresh(false);
   detail::copy(destination().view, given);
   touched_ = touched;  // set_grad() is not a contribution of a backward pass
 }
@@ -149,6 +159,7 @@ void Leaf::set_home(detail::View home) {
   }
   grad_ = Tensor();
   home_ = std::move(home);
+  prepared_by_ = nullptr;
   if (fresh_) {
     grad_ = Tensor(home_);
   }
@@ -161,16 +172,44 @@ void Leaf::reset() {
   grad_ = Tensor();
   home_ = detail::View();
   place = {};
-  fresh_ = false;
+  set_fresh(false);
+  prepared_by_ = nullptr;
+}
+
+bool Leaf::is_permuted() const noexcept {
+  if (tensor == nullptr || home_.defined() || tensor->view.is_contiguous() || tensor->view.numel() == 0) {
+    return false;
+  }
+  const Shape& sizes = tensor->view.sizes;
+  const Shape& strides = tensor->view.strides;
+  std::int64_t expected = 1;  // the next stride, from the innermost dimension on
+  int left = static_cast<int>(std::count_if(sizes.begin(), sizes.end(), [](std::int64_t size) { return size != 1; }));
+  for (int dim = 0; dim < sizes.ndim(); ++dim) {
+    if (sizes[dim] != 1 && strides[dim] == expected) {
+      expected *= sizes[dim];
+      --left;
+      dim = -1;  // look again from the first dimension
+    }
+  }
+  return left == 0;
+}
+
+void Leaf::make_memory() {
+  const Output& out = output(0);
+  const core::MemoryUseScope counted(core::MemoryUse::gradients);
+  detail::View memory = home_.defined() ? home_ : detail::empty_view(out.sizes, out.dtype, out.device);
+  if (is_permuted()) {
+    memory.strides = tensor->view.strides;
+  }
+  grad_ = Tensor(std::move(memory));
 }
 
 Destination Leaf::destination() {
   note_use(false);
-  const Output& out = output(0);
   touched_ = true;
+  prepared_by_ = nullptr;
   if (!grad_.defined()) {
-    const core::MemoryUseScope counted(core::MemoryUse::gradients);
-    grad_ = Tensor(home_.defined() ? home_ : detail::empty_view(out.sizes, out.dtype, out.device));
+    make_memory();
     fresh_ = true;
     return {grad_.raw(), Accumulate::no};
   }
@@ -178,6 +217,20 @@ Destination Leaf::destination() {
   const Accumulate accumulate = fresh_ ? Accumulate::yes : Accumulate::no;
   fresh_ = true;
   return {grad_.raw(), accumulate};
+}
+
+detail::View Leaf::prepare(const Node& node) {
+  note_use(false);
+  if (fresh_ || prepared_by_ != nullptr) {
+    return {};
+  }
+  if (grad_.defined()) {
+    grad_.raw().storage->bump_version();
+  } else {
+    make_memory();
+  }
+  prepared_by_ = &node;
+  return grad_.raw();
 }
 
 void Leaf::adopt_home() {
@@ -190,7 +243,8 @@ void Leaf::adopt_home() {
 
 void Leaf::deliver(const detail::View& gradient, bool owned) {
   // If a hook has kept a handle to the gradient, this leaf must not take the memory over and accumulate into it.
-  if (!grad_.defined() && !home_.defined() && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
+  const bool has_place = grad_.defined() || home_.defined() || is_permuted();
+  if (!has_place && owned && gradient.is_contiguous() && gradient.storage->is_unique()) {
     gradient.storage->count_as(core::MemoryUse::gradients);
     grad_ = Tensor(gradient);
     fresh_ = touched_ = true;
@@ -200,13 +254,34 @@ void Leaf::deliver(const detail::View& gradient, bool owned) {
   detail::copy(to.view, gradient, to.accumulate);
 }
 
+// A gradient in each of two steps, and the same values: a weight that nobody trains. Data would be new in each step.
+void Leaf::note_reached() {
+  const std::uint64_t step = optimizer_steps.load(std::memory_order_relaxed);
+  if (step == 0 || tensor == nullptr) {
+    return;
+  }
+  const std::uint32_t version = tensor->view.storage->version();
+  if (reached_in_ != 0 && step == reached_in_ + 1 && version == reached_as_) {
+    core::warn_once(fmt::format(
+        "backward: a tensor {} gets a gradient in each step, and no optimiser has it: it is never trained. If it is a "
+        "weight, register it, Parameter weight = parameter(\"weight\", ...), or hand it to the optimiser; if it is "
+        "data, requires_grad_(false) saves its gradient",
+        tensor->view.sizes));
+  }
+  reached_in_ = step;
+  reached_as_ = version;
+}
+
 void Leaf::complete() {
   if (!touched_) {
     return;
   }
   touched_ = false;
+  if (name.empty() && !place.store && !frozen_) {
+    note_reached();
+  }
   if (frozen_) {
-    fresh_ = false;
+    set_fresh(false);
     return;
   }
   if (observer == nullptr || !observer->on_gradient(*this)) {
@@ -234,11 +309,19 @@ const detail::View& Output::gradient() {
 
 // ---- the interface for closures ----
 
-Destination Gradients::destination(std::uint32_t i) {
+// The leaf behind input `i`, if gradients go straight into its memory: kernels write only dense memory, row by row, and
+// hooks see the whole gradient first.
+Leaf* Gradients::leaf_that_takes(std::uint32_t i) const noexcept {
   Node& node = *node_.edge(i).node;
-  if (node.is_leaf() && !static_cast<Leaf&>(node).has_tensor_hooks()) {
-    return static_cast<Leaf&>(node).destination();
+  Leaf* leaf = node.is_leaf() ? static_cast<Leaf*>(&node) : nullptr;
+  return leaf != nullptr && !leaf->has_tensor_hooks() && !leaf->is_permuted() ? leaf : nullptr;
+}
+
+Destination Gradients::destination(std::uint32_t i) {
+  if (Leaf* leaf = leaf_that_takes(i)) {
+    return leaf->destination();
   }
+  Node& node = *node_.edge(i).node;
   Output& out = target(i);
   GradBuffer& buffer = out.grad;
   if (!buffer.view.defined()) {
@@ -254,6 +337,34 @@ Destination Gradients::destination(std::uint32_t i) {
   return {buffer.view, Accumulate::yes};
 }
 
+detail::View Gradients::prepare(std::uint32_t i) {
+  if (Leaf* leaf = leaf_that_takes(i)) {
+    return leaf->prepare(node_);
+  }
+  GradBuffer& buffer = target(i).grad;
+  if (buffer.view.defined() || buffer.prepared_by != nullptr) {
+    return {};
+  }
+  buffer.prepared_by = &node_;
+  return node_.edge(i).node->gradient_memory(node_.edge(i).output);
+}
+
+bool Gradients::is_prepared(std::uint32_t i) const noexcept {
+  if (const Leaf* leaf = leaf_that_takes(i)) {
+    return leaf->is_prepared(node_);
+  }
+  const GradBuffer& buffer = target(i).grad;
+  return buffer.prepared_by == &node_ && !buffer.view.defined();
+}
+
+void Gradients::accept(std::uint32_t i, detail::View prepared) {
+  if (Leaf* leaf = leaf_that_takes(i)) {
+    leaf->destination();
+  } else {
+    target(i).grad = {std::move(prepared), true};
+  }
+}
+
 detail::View Gradients::sum(std::uint32_t i) {
   Destination to = destination(i);
   if (to.accumulate == Accumulate::no) {
@@ -263,9 +374,8 @@ detail::View Gradients::sum(std::uint32_t i) {
 }
 
 void Gradients::deliver(std::uint32_t i, const detail::View& gradient, bool owned) {
-  Node& node = *node_.edge(i).node;
-  if (node.is_leaf() && !static_cast<Leaf&>(node).has_tensor_hooks()) {
-    static_cast<Leaf&>(node).deliver(gradient, owned);
+  if (Leaf* leaf = leaf_that_takes(i)) {
+    leaf->deliver(gradient, owned);
     return;
   }
   if (GradBuffer& buffer = target(i).grad; !buffer.view.defined()) {

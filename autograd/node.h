@@ -57,9 +57,10 @@ struct GradientNote;
 struct GradBuffer {
   detail::View view;
   bool owned = false;
-  bool as_noted = false;  // all of the gradient was written as the output's note asks
-  bool is_one = false;    // every element is 1: `view` is undefined until somebody reads it
-  bool answered = false;  // the output's note holds an answer of this pass
+  bool as_noted = false;              // all of the gradient was written as the output's note asks
+  bool is_one = false;                // every element is 1: `view` is undefined until somebody reads it
+  bool answered = false;              // the output's note holds an answer of this pass
+  const Node* prepared_by = nullptr;  // has the memory before its turn, see Gradients::prepare()
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;
@@ -165,10 +166,13 @@ class Leaf final : public Node {
     return fresh_ ? grad_ : Tensor();
   }
   const detail::View& raw_grad() const { return grad_.raw(); }
+  /// Whether the tensor's elements are dense in another order than row by row. Its gradient has the same strides then,
+  /// unless it has a home.
+  bool is_permuted() const noexcept;
   bool fresh() const noexcept { return fresh_; }
   void set_stale() {
     note_use(true);
-    fresh_ = false;
+    set_fresh(false);
   }
   /// The step that is being recorded depends on whether there is a gradient, or forgets it.
   void note_use(bool forget) const {
@@ -186,7 +190,13 @@ class Leaf final : public Node {
     }
   }
   /// Tells whether a captured step has left a gradient.
-  void set_fresh(bool fresh) noexcept { fresh_ = fresh; }
+  void set_fresh(bool fresh) noexcept {
+    fresh_ = fresh;
+    used_ = used_ && fresh;
+  }
+  /// Whether an optimiser has used the gradient, to which later passes may have added since.
+  bool is_used() const noexcept { return used_; }
+  void set_used() noexcept { used_ = true; }
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
   void set_home(detail::View home);
@@ -202,6 +212,11 @@ class Leaf final : public Node {
 
   /// Where the next contribution goes.
   Destination destination();
+  /// Gives `node` that memory before its turn. Hooks find no gradient here until then. The result is undefined if there
+  /// is a gradient already, to which the contribution would be added, or if another node has the memory.
+  detail::View prepare(const Node& node);
+  /// Whether destination() will return the memory that prepare() gave `node`, without a gradient that is there.
+  bool is_prepared(const Node& node) const noexcept { return prepared_by_ == &node && !fresh_; }
   /// Adds a finished gradient; takes it over without a copy when it is owned and there is no home.
   void deliver(const detail::View& gradient, bool owned);
   /// All contributions of this pass have arrived.
@@ -212,6 +227,7 @@ class Leaf final : public Node {
   void abandon() noexcept {
     fresh_ = fresh_ && !touched_;
     touched_ = false;
+    prepared_by_ = nullptr;
   }
   /// Hooks that may replace the gradient need this pass's part apart from what was accumulated before.
   bool has_tensor_hooks() const noexcept { return first_hooks() != nullptr && !first_hooks()->empty(); }
@@ -233,11 +249,17 @@ class Leaf final : public Node {
 
  private:
   const HookList<TensorHook>* first_hooks() const noexcept { return const_cast<Leaf*>(this)->output(0).hooks.get(); }
+  void make_memory();
+  void note_reached();
 
   Tensor grad_;
   detail::View home_;
   bool fresh_ = false;
-  bool touched_ = false;  // got something in this pass
+  bool used_ = false;
+  bool touched_ = false;          // got something in this pass
+  std::uint64_t reached_in_ = 0;  // for a tensor that no optimiser has: the step of its latest gradient
+  std::uint32_t reached_as_ = 0;  // and the tensor's version then
+  const Node* prepared_by_ = nullptr;
   bool frozen_ = false;
 };
 
@@ -257,6 +279,14 @@ class Gradients {
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
   Destination destination(std::uint32_t i);
+  /// Gives the memory away before this op's turn, to another op that can compute the gradient on its way. The result is
+  /// undefined if there is a gradient already, to which this one would be added, or if another op has the memory.
+  detail::View prepare(std::uint32_t i);
+  /// Whether this op may still accept what was written to that memory. No longer so if another op has written a
+  /// gradient or a hook has intervened.
+  bool is_prepared(std::uint32_t i) const noexcept;
+  /// In this op's turn: makes the memory, which is still prepared, the gradient of input `i`.
+  void accept(std::uint32_t i, detail::View prepared);
   /// Memory for a gradient that is only added to, piece by piece. It is 0 wherever nothing was added yet.
   detail::View sum(std::uint32_t i);
   /// The note on input i. Null if no op left one, or if hooks or retain_grad() read the gradient, which must be the
@@ -278,9 +308,13 @@ class Gradients {
   void deliver(std::uint32_t i, const detail::View& gradient, bool owned);
 
  private:
+  Leaf* leaf_that_takes(std::uint32_t i) const noexcept;
   Output& target(std::uint32_t i) const noexcept { return node_.edge(i).node->output(node_.edge(i).output); }
   Node& node_;
 };
+
+/// An optimiser makes a step. Leaves find by this that they get gradients which no optimiser uses.
+void note_optimizer_step() noexcept;
 
 /// The leaf behind a tensor that requires grad; null for others.
 Leaf* leaf_of(const detail::TensorImpl& impl) noexcept;

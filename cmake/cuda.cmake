@@ -6,8 +6,7 @@
 
 set(TANDEM_CUDA "AUTO" CACHE STRING "CUDA support: AUTO (when a toolkit is found), ON (required), OFF, or EMULATED")
 set_property(CACHE TANDEM_CUDA PROPERTY STRINGS AUTO ON OFF EMULATED)
-set(TANDEM_CUDA_ARCHITECTURES "75-real;80-real;86-real;89-real;90-real;100-real;120" CACHE STRING
-  "GPUs to compile for: compute capabilities as of CMAKE_CUDA_ARCHITECTURES; one without -real also stays as PTX")
+include(cmake/cuda_architectures.cmake)
 set(TANDEM_CUDA_MINIMUM 12.6)
 set(TANDEM_CUDA_EMULATED OFF)
 
@@ -97,7 +96,7 @@ elseif(TANDEM_CUDA_ENABLED)
   if(NOT CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES "${TANDEM_CUDA_ARCHITECTURES}")
+  tandem_choose_gpus(CMAKE_CUDA_ARCHITECTURES "${TANDEM_CUDA_ARCHITECTURES}")
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # linked explicitly, like every other library
   if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
@@ -170,7 +169,7 @@ endfunction()
 function(tandem_for_types list stem header declaration)
   set(type_of_f32 float)
   set(type_of_f64 double)
-  set(type_of_f16 Half)
+  set(type_of_f16 Float16)
   set(type_of_bf16 BFloat16)
   set(type_of_i64 std::int64_t)
   set(type_of_i32 std::int32_t)

@@ -2,6 +2,9 @@
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "tandem needs GCC 12 or newer; ${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_VERSION}. "
     "Install a newer one and choose it with CXX=g++-12 in a fresh build folder.")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
+  message(FATAL_ERROR "tandem needs clang 15 or newer (std::source_location); ${CMAKE_CXX_COMPILER} is "
+    "${CMAKE_CXX_COMPILER_VERSION}. Choose another with CXX=clang++-16 in a fresh build folder.")
 endif()
 
 # If ccache is installed, it serves repeated builds. -DCMAKE_CXX_COMPILER_LAUNCHER= turns that off.

@@ -1,5 +1,6 @@
 # Defines the files that `cmake --install` installs: the library, its public headers as <tandem/layer/file.h>, a CMake
-# package (find_package(tandem) gives tandem::tandem) and tandem.pc. The prefix can be moved afterwards.
+# package (find_package(tandem) gives tandem::tandem), tandem.pc, and the texts of docs/, with the reference if it was
+# built. tools/ and examples/ add the programs that were built. The prefix can be moved afterwards.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -14,7 +15,11 @@ foreach(header ${headers})
   install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
 endforeach()
 install(FILES "${TANDEM_INCLUDE_DIR}/tandem/build.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tandem")
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png")
+install(DIRECTORY "${PROJECT_BINARY_DIR}/docs/html" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" OPTIONAL)
 
 # The libraries that a program must link besides ours. A shared libtandem contains or names them itself.
 set(TANDEM_FIND_DEPENDENCIES "")

@@ -14,6 +14,9 @@ function(tandem_compile_options target)
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
     # GCC 12 and 13 wrongly report overlapping copies in std::string concatenation (GCC bug 105651).
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+    # In a batch of sources, names of one source's anonymous namespace meet the local names of the next.
+    $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<COMPILE_LANGUAGE:CXX>>:-Wno-shadow>
+    $<$<AND:$<BOOL:${CMAKE_UNITY_BUILD}>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-Wno-subobject-linkage>
     # No fast-math. sqrt must not set errno, or loops with it do not vectorise. Contraction is off so that the same
     # source gives the same bits with and without FMA on the target; kernels that want FMA write it.
     $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -ffp-contract=off>

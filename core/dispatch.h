@@ -18,7 +18,7 @@ decltype(auto) dispatch_floating(DType dtype, const char* op, Body&& body) {
     case DType::f32: return std::forward<Body>(body).template operator()<float>();
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
     case DType::bf16: return std::forward<Body>(body).template operator()<BFloat16>();
-    case DType::f16: return std::forward<Body>(body).template operator()<Half>();
+    case DType::f16: return std::forward<Body>(body).template operator()<Float16>();
     default: break;
   }
   fail<DTypeError>("{}: needs floating point, got {}; convert with .to(DType::f32)", op, dtype);
@@ -31,7 +31,7 @@ decltype(auto) dispatch_any(DType dtype, Body&& body) {
     case DType::f32: return std::forward<Body>(body).template operator()<float>();
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
     case DType::bf16: return std::forward<Body>(body).template operator()<BFloat16>();
-    case DType::f16: return std::forward<Body>(body).template operator()<Half>();
+    case DType::f16: return std::forward<Body>(body).template operator()<Float16>();
     case DType::i64: return std::forward<Body>(body).template operator()<std::int64_t>();
     case DType::i32: return std::forward<Body>(body).template operator()<std::int32_t>();
     case DType::u8: return std::forward<Body>(body).template operator()<std::uint8_t>();

@@ -43,7 +43,7 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, DType dtype);
 /// The DType that stores the C++ type T; only the eight stored types compile.
 template <class T>
 inline constexpr DType dtype_of = [] {
-  static_assert(sizeof(T) == 0, "tandem stores float, double, BFloat16, Half, int64_t, int32_t, uint8_t and bool");
+  static_assert(sizeof(T) == 0, "tandem stores float, double, BFloat16, Float16, int64_t, int32_t, uint8_t and bool");
   return DType::f32;
 }();
 template <>
@@ -53,7 +53,7 @@ inline constexpr DType dtype_of<double> = DType::f64;
 template <>
 inline constexpr DType dtype_of<BFloat16> = DType::bf16;
 template <>
-inline constexpr DType dtype_of<Half> = DType::f16;
+inline constexpr DType dtype_of<Float16> = DType::f16;
 template <>
 inline constexpr DType dtype_of<std::int64_t> = DType::i64;
 template <>

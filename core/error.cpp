@@ -1,14 +1,44 @@
 #include <tandem/core/error.h>
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 namespace tandem::inline v0 {
 
+namespace {
+
+// The text of the thread's newest Error. A destructor that runs because of an exception cannot ask the language for it.
+class NewestText {
+ public:
+  ~NewestText() { is_gone_ = true; }
+  // Errors may still be made when the thread's variables are gone: by destructors of static objects.
+  static void set(const std::shared_ptr<const std::string>& text) {
+    if (!is_gone_) {
+      of_thread().text_ = text;
+    }
+  }
+  static std::shared_ptr<const std::string> get() { return is_gone_ ? nullptr : of_thread().text_.lock(); }
+
+ private:
+  static NewestText& of_thread() {
+    thread_local NewestText one;
+    return one;
+  }
+
+  static inline thread_local bool is_gone_ = false;
+  std::weak_ptr<const std::string> text_;
+};
+
+}  // namespace
+
 Error::Error(std::string message, std::source_location where)
-    : message_(std::make_shared<std::string>(std::move(message))), where_(where) {}
+    : message_(std::make_shared<std::string>(std::move(message))), where_(where) {
+  NewestText::set(message_);
+}
 
 const char* Error::what() const noexcept { return message_->c_str(); }
 
@@ -17,6 +47,7 @@ Error& Error::add_context(std::string_view context) {
   auto extended = std::make_shared<std::string>(*message_);
   extended->append("\n  ").append(context);
   message_ = std::move(extended);
+  NewestText::set(message_);
   return *this;
 }
 
@@ -54,6 +85,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::string error_in_flight() {
+  const std::shared_ptr<const std::string> text = NewestText::get();
+  return text != nullptr && std::uncaught_exceptions() > 0 ? *text : std::string();
+}
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;

@@ -116,6 +116,10 @@ class TANDEM_API ValueError : public Error {
 
 namespace core {
 
+/// For a destructor: the text of the exception that leaves its scope, if that is one of tandem's; empty if it is not,
+/// or if there is none. It is the newest Error of this thread that still lives.
+TANDEM_API std::string error_in_flight();
+
 /// The candidate closest to `word` (edit distance, at most a third of its length), for "did you mean ...?". Returns an
 /// empty string if no candidate is close.
 TANDEM_API std::string nearest(std::string_view word, std::span<const std::string> candidates);

@@ -4,19 +4,39 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::core {
 
-void fail_io(std::string_view operation, const std::string& path, int error_number) {
-  fail<IoError>("cannot {} '{}': {}", operation, path, std::generic_category().message(error_number));
+namespace {
+
+// "; 12 bytes were to be written, and 0 are free there"
+std::string space_for(const std::string& path, std::size_t bytes) {
+  const std::size_t slash = path.rfind('/');
+  struct statvfs file_system{};
+  if (::statvfs(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &file_system) != 0) {
+    return {};
+  }
+  return fmt::format("; {} bytes were to be written, and {} are free there", bytes,
+                     std::uint64_t{file_system.f_bavail} * file_system.f_frsize);
+}
+
+}  // namespace
+
+void fail_io(std::string_view operation, const std::string& path, int error_number, std::size_t bytes) {
+  const bool is_full = error_number == ENOSPC || error_number == EDQUOT;
+  fail<IoError>("cannot {} '{}': {}{}", operation, path, system_message(error_number),
+                is_full && bytes > 0 ? space_for(path, bytes) : "");
 }
 
 void Descriptor::close() noexcept {
@@ -28,10 +48,32 @@ void Descriptor::close() noexcept {
 Pipe::Pipe(std::string_view failure, int flags) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC | flags) != 0) {
-    fail<IoError>("{}: {}", failure, std::generic_category().message(errno));
+    fail<IoError>("{}: {}", failure, system_message(errno));
   }
   read_end = Descriptor(ends[0]);
   write_end = Descriptor(ends[1]);
+}
+
+Descriptor open_regular(std::string_view operation, const std::string& path, int flags, unsigned mode) {
+  Descriptor file(::open(path.c_str(), (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode));
+  if (file.get() < 0) {
+    check<IoError>(errno != ELOOP, "cannot {} '{}': this is a symbolic link; remove it, or name another folder",
+                   operation, path);
+    check<IoError>(errno != ENXIO, "cannot {} '{}': this is a pipe, expected a file", operation, path);
+    fail_io(operation, path, errno);
+  }
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) {
+    fail_io(operation, path, errno);
+  }
+  check<IoError>(S_ISREG(status.st_mode), "cannot {} '{}': this is a device, a pipe or a folder, expected a file",
+                 operation, path);
+  check<IoError>(status.st_nlink <= 1, "cannot {} '{}': the file has another name elsewhere (a hard link); remove it",
+                 operation, path);
+  if ((flags & O_TRUNC) != 0 && ::ftruncate(file.get(), 0) != 0) {
+    fail_io(operation, path, errno);
+  }
+  return file;
 }
 
 bool write_all(int descriptor, std::string_view bytes) noexcept {
@@ -52,6 +94,15 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxLinks = 40;  // Linux has the same limit; longer chains are treated as circular
 
+// Whether nobody else can have made this symbolic link to trick us: it is ours, root's, or of the folder's owner.
+bool is_trusted(const fs::path& link) {
+  struct stat status{};
+  struct stat folder{};
+  const fs::path parent = link.has_parent_path() ? link.parent_path() : fs::path(".");
+  return ::lstat(link.c_str(), &status) == 0 && ::stat(parent.c_str(), &folder) == 0 &&
+         (status.st_uid == ::geteuid() || status.st_uid == 0 || status.st_uid == folder.st_uid);
+}
+
 // The file that finally receives the bytes: a link stays in place, and its target is replaced.
 std::string target_of(const std::string& path) {
   std::error_code error;
@@ -61,6 +112,8 @@ std::string target_of(const std::string& path) {
                  fs::is_directory(status) ? "a directory" : "a device or a pipe");
   fs::path target = path;
   for (int links = 0; links < kMaxLinks && fs::is_symlink(fs::symlink_status(target, error)); ++links) {
+    check<IoError>(is_trusted(target), "cannot write '{}': the symbolic link '{}' belongs to another user; remove it",
+                   path, target.string());
     target = target.parent_path() / fs::read_symlink(target, error);
   }
   return target.string();
@@ -74,7 +127,8 @@ std::string temporary_name(const std::string& target) {
 
 // Returns 0, or the first error that the system reported.
 int write_file(const std::string& path, std::initializer_list<std::string_view> parts) noexcept {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  ::unlink(path.c_str());  // of a process with this number that was killed
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return errno;
   }
@@ -113,7 +167,11 @@ void replace_file(const std::string& path, std::initializer_list<std::string_vie
   }
   if (error != 0) {
     ::unlink(temporary.c_str());
-    fail_io("write", path, error);
+    std::size_t bytes = 0;
+    for (const std::string_view part : parts) {
+      bytes += part.size();
+    }
+    fail_io("write", path, error, bytes);
   }
   sync_directory_of(target);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -11,8 +12,10 @@
 
 namespace tandem::inline v0::core {
 
-/// Throws IoError "cannot <operation> '<path>': <text of error_number>".
-[[noreturn]] TANDEM_API void fail_io(std::string_view operation, const std::string& path, int error_number);
+/// Throws IoError "cannot <operation> '<path>': <text of error_number>". If the disk or a quota is full, the text gives
+/// `bytes`, what was to be written, and what is free there.
+[[noreturn]] TANDEM_API void fail_io(std::string_view operation, const std::string& path, int error_number,
+                                     std::size_t bytes = 0);
 
 /// Owns a file descriptor.
 class TANDEM_API Descriptor {
@@ -43,6 +46,11 @@ struct TANDEM_API Pipe {
   Descriptor read_end;
   Descriptor write_end;
 };
+
+/// Opens a regular file for writing, also in a folder where others may create names: refuses a symbolic link, a name
+/// with a second hard link, and everything that is not a regular file, and never blocks. `flags` are those of open();
+/// the content goes (O_TRUNC) only once the file is known to be one. Throws IoError "cannot <operation> '<path>': ...".
+TANDEM_API Descriptor open_regular(std::string_view operation, const std::string& path, int flags, unsigned mode);
 
 /// Writes all bytes; continues after signals and short writes. Returns false, with errno set, if the system refuses.
 TANDEM_API bool write_all(int descriptor, std::string_view bytes) noexcept;

@@ -43,10 +43,10 @@ class BFloat16 {
 };
 
 /// IEEE 754 binary16: 5 bits of exponent, 11 significant bits; the largest value is 65504.
-class Half {
+class Float16 {
  public:
-  Half() = default;
-  TANDEM_HD constexpr explicit Half(float value) noexcept {
+  Float16() = default;
+  TANDEM_HD constexpr explicit Float16(float value) noexcept {
 #if defined(__CUDA_ARCH__)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits_) : "f"(value));
 #else
@@ -80,8 +80,8 @@ class Half {
   }
 
   /// The number with these bits.
-  static constexpr Half from_bits(std::uint16_t bits) noexcept {
-    Half made{};
+  static constexpr Float16 from_bits(std::uint16_t bits) noexcept {
+    Float16 made{};
     made.bits_ = bits;
     return made;
   }
@@ -104,14 +104,14 @@ struct ComputeTypeOf<BFloat16> {
   using type = float;
 };
 template <>
-struct ComputeTypeOf<Half> {
+struct ComputeTypeOf<Float16> {
   using type = float;
 };
 /// The type in which arithmetic on T happens.
 template <class T>
 using ComputeType = typename ComputeTypeOf<T>::type;
 
-/// Whether T is BFloat16 or Half.
+/// Whether T is BFloat16 or Float16.
 template <class T>
 inline constexpr bool is_16_bit = !std::is_same_v<T, ComputeType<T>>;
 

@@ -20,6 +20,7 @@
 #include <tandem/core/fork.h>
 #include <tandem/core/pool_places.h>
 #include <tandem/core/spin.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
@@ -200,7 +201,7 @@ struct ThreadPool::Impl {
       fail<ConfigError>(
           "{} compute threads: the system refuses more than {} ({}); ask for fewer by set_num_threads() or "
           "TANDEM_NUM_THREADS",
-          count, started, error.what());
+          count, started, system_message(error.code().value()));
     }
     threads = count;
   }

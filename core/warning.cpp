@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <tandem/core/fork.h>
@@ -40,6 +41,18 @@ void warn(const std::string& text) {
   } else {
     std::fprintf(stderr, "tandem: warning: %s\n", text.c_str());
   }
+}
+
+void warn_once(const std::string& text) {
+  static ForkSafeMutex mutex;
+  static auto& said = *new std::set<std::string>;  // never destroyed, like the handler
+  {
+    const std::lock_guard lock(mutex);
+    if (!said.insert(text).second) {
+      return;
+    }
+  }
+  warn(text);
 }
 
 }  // namespace core

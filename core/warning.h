@@ -15,6 +15,8 @@ namespace core {
 
 /// Reports a condition that works but is probably not intended. Warn once per place; the caller keeps count.
 TANDEM_API void warn(const std::string& text);
+/// Warns, unless this process has warned with the same text before.
+TANDEM_API void warn_once(const std::string& text);
 
 }  // namespace core
 }  // namespace tandem::inline v0

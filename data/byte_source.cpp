@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -13,14 +12,13 @@
 #include <zlib.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::data {
 
 namespace {
 
 constexpr std::size_t kChunkBytes = 256 * 1024;
-
-std::string system_message(int code) { return std::generic_category().message(code); }
 
 // A note about the current directory, the usual reason why a relative path is not found.
 std::string current_directory_note(const std::string& path) {
@@ -33,7 +31,7 @@ class File {
  public:
   explicit File(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (descriptor_ < 0) {
-      fail<IoError>("cannot open '{}': {}{}", path, system_message(errno), current_directory_note(path));
+      fail<IoError>("cannot open '{}': {}{}", path, core::system_message(errno), current_directory_note(path));
     }
   }
   ~File() { ::close(descriptor_); }
@@ -44,7 +42,7 @@ class File {
   std::int64_t size_hint() const {
     struct stat status{};
     const bool status_known = ::fstat(descriptor_, &status) == 0;  // keeps errno intact for the check
-    check<IoError>(status_known, "{}: cannot be read: {}", path_, system_message(errno));
+    check<IoError>(status_known, "{}: cannot be read: {}", path_, core::system_message(errno));
     check<IoError>(!S_ISDIR(status.st_mode), "{}: this is a directory, expected a file", path_);
     return S_ISREG(status.st_mode) ? std::int64_t{status.st_size} : 0;
   }
@@ -60,7 +58,7 @@ class File {
       if (count > 0) {
         total += static_cast<std::size_t>(count);
       } else if (errno != EINTR) {
-        fail<IoError>("{}: cannot be read: {}", path_, system_message(errno));
+        fail<IoError>("{}: cannot be read: {}", path_, core::system_message(errno));
       }
     }
     return total;
@@ -71,31 +69,48 @@ class File {
   int descriptor_;
 };
 
-// A buffer for bytes of unknown number. The buffer grows by half, and at most to one byte beyond the limit.
+// A buffer for bytes of unknown number, in pieces, so that memory grows with what was read and nothing is copied before
+// the end. A file's content is one piece.
 class Sink {
  public:
-  Sink(const std::string& path, std::int64_t max_bytes, std::int64_t expected)
-      : path_(path), limit_(static_cast<std::size_t>(std::max<std::int64_t>(max_bytes, 0))) {
+  Sink(const std::string& path, std::int64_t max_bytes, std::int64_t expected, const Inspect& inspect)
+      : path_(path), inspect_(inspect), limit_(static_cast<std::size_t>(std::max<std::int64_t>(max_bytes, 0))) {
     check_limit(static_cast<std::size_t>(expected));
     // One extra byte lets the read that fetches the content also see the end of the file.
-    bytes_.resize(static_cast<std::size_t>(expected) + 1);
+    pieces_.emplace_back(static_cast<std::size_t>(expected) + 1);
   }
 
-  // The free part of the buffer, never empty.
+  // The free part of the last piece, never empty.
   std::span<std::uint8_t> room() {
-    if (used_ == bytes_.size()) {
-      check_limit(used_);
-      bytes_.resize(std::min(limit_ + 1, std::max(kChunkBytes, used_ + used_ / 2)));
+    if (used_ == pieces_.back().size()) {
+      check_limit(before_ + used_);
+      before_ += used_;
+      used_ = 0;
+      pieces_.emplace_back(std::min(limit_ + 1 - before_, kChunkBytes));
     }
-    return std::span(bytes_).subspan(used_);
+    return std::span(pieces_.back()).subspan(used_);
   }
-  void filled(std::size_t count) { used_ += count; }
+  // Returns false if the rest need not be read.
+  bool filled(std::size_t count) {
+    const std::span<const std::uint8_t> fresh = std::span(pieces_.back()).subspan(used_, count);
+    used_ += count;
+    return count == 0 || !inspect_ || inspect_(fresh, before_ + used_);
+  }
 
   std::vector<std::uint8_t> take() {
-    check_limit(used_);
-    check<IoError>(used_ > 0, "{}: the file is empty", path_);
-    bytes_.resize(used_);
-    return std::move(bytes_);
+    check_limit(before_ + used_);
+    check<IoError>(before_ + used_ > 0, "{}: the file is empty", path_);
+    pieces_.back().resize(used_);
+    if (before_ == 0) {
+      return std::move(pieces_.back());
+    }
+    std::vector<std::uint8_t> whole;
+    whole.reserve(before_ + used_);
+    for (std::vector<std::uint8_t>& piece : pieces_) {
+      whole.insert(whole.end(), piece.begin(), piece.end());
+      piece = {};
+    }
+    return whole;
   }
 
  private:
@@ -104,9 +119,11 @@ class Sink {
   }
 
   const std::string& path_;
+  const Inspect& inspect_;
   std::size_t limit_;
-  std::vector<std::uint8_t> bytes_;
-  std::size_t used_ = 0;
+  std::vector<std::vector<std::uint8_t>> pieces_;
+  std::size_t before_ = 0;  // bytes in all pieces but the last
+  std::size_t used_ = 0;    // bytes in the last
 };
 
 class GzipReader {
@@ -127,13 +144,16 @@ class GzipReader {
       check<IoError>(*stream_.next_in == 0x1f,
                      "{}: byte {}: the gzip data ends here, but other bytes follow; the file is damaged", path_,
                      offset());
-      unpack_member(sink);
+      if (!unpack_member(sink)) {
+        return;
+      }
       inflateReset(&stream_);
     } while (stream_.avail_in > 0 || refill());
   }
 
  private:
-  void unpack_member(Sink& sink) {
+  // Returns false if the rest need not be read.
+  bool unpack_member(Sink& sink) {
     int result = Z_OK;
     while (result != Z_STREAM_END) {
       const auto room = sink.room();
@@ -141,7 +161,9 @@ class GzipReader {
       stream_.next_out = room.data();
       stream_.avail_out = offered;
       result = inflate(&stream_, Z_NO_FLUSH);
-      sink.filled(offered - stream_.avail_out);
+      if (!sink.filled(offered - stream_.avail_out)) {
+        return false;
+      }
       check<OutOfMemory>(result != Z_MEM_ERROR, "{}: no memory to unpack gzip data", path_);
       check<IoError>(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR,
                      "{}: byte {}: corrupt gzip data: {}", path_, offset(),
@@ -151,6 +173,7 @@ class GzipReader {
         check<IoError>(refill(), "{}: byte {}: the gzip data ends early; the file is truncated", path_, offset());
       }
     }
+    return true;
   }
 
   bool refill() {
@@ -178,20 +201,21 @@ class GzipReader {
 
 }  // namespace
 
-std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_bytes, Gzip gzip) {
+std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_bytes, const Inspect& inspect,
+                                    Gzip gzip) {
   File file(path);
   const std::int64_t size_hint = file.size_hint();
   std::vector<std::uint8_t> head(kChunkBytes);
   head.resize(file.read(head));
   if (gzip == Gzip::unpack && head.size() >= 2 && head[0] == 0x1f && head[1] == 0x8b) {
-    Sink sink(path, max_bytes, 0);
+    Sink sink(path, max_bytes, 0, inspect);
     GzipReader(path, file, std::move(head)).unpack(sink);
     return sink.take();
   }
-  Sink sink(path, max_bytes, std::max(size_hint, static_cast<std::int64_t>(head.size())));
+  Sink sink(path, max_bytes, std::max(size_hint, static_cast<std::int64_t>(head.size())), inspect);
   std::copy(head.begin(), head.end(), sink.room().begin());
-  sink.filled(head.size());
-  for (std::size_t count = head.size(); count > 0; sink.filled(count)) {
+  std::size_t count = head.size();
+  while (sink.filled(count) && count > 0) {
     count = file.read(sink.room());
   }
   return sink.take();

@@ -12,27 +12,14 @@
 
 namespace tandem::inline v0::data {
 
-namespace {
-
-constexpr std::size_t kExcerpt = 40;
-
-std::string list(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxListed = 20;
-  std::string result;
-  for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
-    result += (i == 0 ? "" : ", ") + excerpt(names[i], kExcerpt);
-  }
-  return names.size() > kMaxListed ? fmt::format("{} and {} more", result, names.size() - kMaxListed) : result;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Categories::Categories(std::vector<std::string> names, Unseen unseen)
     : names_(std::move(names)), num_named_(static_cast<std::int64_t>(names_.size())), unseen_(unseen) {
   check<ConfigError>(!names_.empty(), "Categories: expected at least one name");
   std::unordered_set<std::string_view> different;
   for (const std::string& name : names_) {
-    check<ConfigError>(different.insert(name).second, "Categories: the name {} is used twice", excerpt(name, kExcerpt));
+    check<ConfigError>(different.insert(name).second, "Categories: the name {} is used twice", excerpt(name));
   }
   if (unseen_ == Unseen::other) {
     check<ConfigError>(!different.contains("(other)"),
@@ -59,7 +46,7 @@ Categories Categories::of(const CsvTable& table, std::string_view column, std::s
       fail<IoError>(
           "{}: column {} has more than {} different texts, too many for one-hot; the first text is {} in line {}, "
           "column {}",
-          table.source(), excerpt(described.name, kExcerpt), options.max_categories, described.first_text_excerpt,
+          table.source(), excerpt(described.name), options.max_categories, described.first_text_excerpt,
           described.first_text.line, described.first_text.column);
     }
   }
@@ -81,8 +68,7 @@ OneHot Categories::encode(const CsvTable& table, std::string_view column) const 
     if (found == position.end() && unseen_ == Unseen::error) [[unlikely]] {
       const auto row = static_cast<std::int64_t>(result.indices.size());
       fail<IoError>("{}:{}: column {}: {} is none of the categories {}; add it, or set Unseen::ignore or Unseen::other",
-                    table.source(), table.line_of_row(row), excerpt(column, kExcerpt), excerpt(text, kExcerpt),
-                    list(names_));
+                    table.source(), table.line_of_row(row), excerpt(column), excerpt(text), list_of(names_));
     }
     result.indices.push_back(found != position.end() ? found->second : unseen_ == Unseen::ignore ? -1 : num_named_);
   }

@@ -13,18 +13,6 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-constexpr std::size_t kNameExcerpt = 40;
-
-// 'a', 'b', 'c', shortened.
-std::string list(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxListed = 20;
-  std::string result;
-  for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
-    result += (i == 0 ? "" : ", ") + excerpt(names[i], kNameExcerpt);
-  }
-  return names.size() > kMaxListed ? fmt::format("{} and {} more", result, names.size() - kMaxListed) : result;
-}
-
 // A table with a single column may have another delimiter, found in the column's name.
 std::string delimiter_hint(const std::vector<std::string>& names) {
   if (names.size() == 1) {
@@ -57,9 +45,9 @@ std::size_t CsvTable::column_index(std::string_view name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
     const std::string nearest = core::nearest(name, names_);
-    fail<ConfigError>("{}: there is no column {}{}; the columns are {}{}", source_, excerpt(name, kNameExcerpt),
-                      nearest.empty() ? "" : fmt::format(" (did you mean {}?)", excerpt(nearest, kNameExcerpt)),
-                      list(names_), delimiter_hint(names_));
+    fail<ConfigError>("{}: there is no column {}{}; the columns are {}{}", source_, excerpt(name),
+                      nearest.empty() ? "" : fmt::format(" (did you mean {}?)", excerpt(nearest)), list_of(names_),
+                      delimiter_hint(names_));
   }
   return static_cast<std::size_t>(found - names_.begin());
 }
@@ -67,7 +55,7 @@ std::size_t CsvTable::column_index(std::string_view name) const {
 const CsvColumn& CsvTable::column(std::size_t index) const {
   if (index >= columns_.size()) [[unlikely]] {
     fail<ConfigError>("{}: there is no column {}; the columns are 0 to {}: {}", source_, index, num_columns() - 1,
-                      list(names_));
+                      list_of(names_));
   }
   return columns_[index];
 }
@@ -76,7 +64,7 @@ std::span<const double> CsvTable::numeric(std::size_t index) const {
   const CsvColumn& c = column(index);
   if (!c.numeric) [[unlikely]] {
     fail<IoError>("{}:{}:{}: column {} holds text where numbers are due: {}", source_, c.first_text.line,
-                  c.first_text.column, excerpt(c.name, kNameExcerpt), c.first_text_excerpt);
+                  c.first_text.column, excerpt(c.name), c.first_text_excerpt);
   }
   return c.numbers;
 }
@@ -86,7 +74,7 @@ std::span<const std::string> CsvTable::text(std::size_t index) const {
   if (c.numeric) [[unlikely]] {
     fail<ConfigError>(
         "{}: column {} holds numbers, not text; read it with numeric(), or name it in CsvOptions::text_columns",
-        source_, excerpt(c.name, kNameExcerpt));
+        source_, excerpt(c.name));
   }
   return c.texts;
 }

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <tandem/core/check.h>
@@ -14,7 +16,6 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-constexpr std::size_t kFieldExcerpt = 40;
 constexpr std::size_t kRowExcerpt = 100;
 
 enum class FieldKind : std::uint8_t { number, not_finite, text };
@@ -130,7 +131,7 @@ class TableReader {
       fail<IoError>(
           "{}:{}:{}: is this row a header? It has both text such as {} and numbers such as {}; set CsvOptions::header "
           "to yes or no",
-          source_, at.line, at.column, excerpt(text->text, kFieldExcerpt), excerpt(number->text, kFieldExcerpt));
+          source_, at.line, at.column, excerpt(text->text), excerpt(number->text));
     }
     return text != nullptr;
   }
@@ -151,13 +152,13 @@ class TableReader {
       const std::size_t second = twin[1].second;
       const CsvPlace at = scanner.place(fields_[second]);
       fail<IoError>("{}:{}:{}: column name {} is used twice, in fields {} and {}", source_, at.line, at.column,
-                    excerpt(twin->first, kFieldExcerpt), twin->second + 1, second + 1);
+                    excerpt(twin->first), twin->second + 1, second + 1);
     }
     for (const std::string& name : options_.text_columns) {
       const auto found =
           std::lower_bound(sorted.begin(), sorted.end(), std::pair(std::string_view(name), std::size_t{0}));
       check<ConfigError>(found != sorted.end() && found->first == name,
-                         "{}: CsvOptions::text_columns: there is no column {}", source_, excerpt(name, kFieldExcerpt));
+                         "{}: CsvOptions::text_columns: there is no column {}", source_, excerpt(name));
       columns_[found->second].numeric = false;
     }
   }
@@ -192,7 +193,7 @@ class TableReader {
       column.texts.push_back(missing ? std::string() : field.value());
       if (column.first_text.line == 0) {
         column.first_text = scanner.place(field);
-        column.first_text_excerpt = excerpt(field.value(), kFieldExcerpt);
+        column.first_text_excerpt = excerpt(field.value());
       }
       return;
     }
@@ -203,12 +204,12 @@ class TableReader {
     } else if (kind == FieldKind::not_finite) {
       column.numbers.push_back(kNaN);
       if (!not_finite_[i]) {
-        not_finite_[i] = {scanner.place(field), excerpt(field.value(), kFieldExcerpt)};
+        not_finite_[i] = {scanner.place(field), excerpt(field.value())};
       }
     } else {
       column.numeric = false;
       column.first_text = scanner.place(field);
-      column.first_text_excerpt = excerpt(field.value(), kFieldExcerpt);
+      column.first_text_excerpt = excerpt(field.value());
       column.numbers = {};
       column.texts.push_back(field.value());
       again_ = again_ || !lines_.empty();
@@ -245,7 +246,7 @@ class TableReader {
       if (const std::optional<Finding>& found = not_finite_[i]; found && columns_[i].numeric) {
         const auto& [at, text] = *found;
         fail<IoError>("{}:{}:{}: {} in column {} is infinite or does not fit into a double", source_, at.line,
-                      at.column, text, excerpt(columns_[i].name, kFieldExcerpt));
+                      at.column, text, excerpt(columns_[i].name));
       }
     }
   }
@@ -261,8 +262,7 @@ class TableReader {
     const CsvPlace at = scanner.place(field);
     const auto i = static_cast<std::size_t>(&field - fields_.data());
     fail<IoError>("{}:{}:{}: column {} has no value here (found {}); set CsvOptions::missing to drop_row or keep_nan",
-                  source_, at.line, at.column, excerpt(columns_[i].name, kFieldExcerpt),
-                  excerpt(field.text, kFieldExcerpt));
+                  source_, at.line, at.column, excerpt(columns_[i].name), excerpt(field.text));
   }
 
   static constexpr double kNaN = __builtin_nan("");
@@ -288,7 +288,11 @@ CsvTable parse_csv(std::string_view text, const std::string& name, const CsvOpti
 }
 
 CsvTable read_csv(const std::string& path, const CsvOptions& options) {
-  const std::vector<std::uint8_t> bytes = read_file(path, options.max_bytes);
+  // The parser refuses NUL bytes. Files full of them are packed well.
+  const auto is_text = [](std::span<const std::uint8_t> fresh, std::size_t) {
+    return std::memchr(fresh.data(), 0, fresh.size()) == nullptr;
+  };
+  const std::vector<std::uint8_t> bytes = read_file(path, options.max_bytes, is_text);
   return parse_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options);
 }
 

@@ -10,8 +10,6 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-constexpr std::size_t kFieldExcerpt = 40;
-
 std::size_t index_of(char c) { return static_cast<unsigned char>(c); }
 
 // The place of `position` in a text that starts on `line`. LF, CRLF and CR end lines.
@@ -136,7 +134,7 @@ CsvField CsvScanner::read_field() {
     const CsvPlace at = place(stop);
     fail<IoError>(
         "{}:{}:{}: a quote inside the unquoted field {}; put the field in quotes and double the quotes inside it",
-        source_, at.line, at.column, excerpt({begin, length + 1}, kFieldExcerpt));
+        source_, at.line, at.column, excerpt({begin, length + 1}));
   }
   cursor_ = stop;
   while (stop > begin && is_blank(stop[-1])) {
@@ -156,7 +154,7 @@ CsvField CsvScanner::read_quoted(const char* quote) {
     if (close == limit) {
       const CsvPlace at = place(quote);
       check<IoError>(limit != end_, "{}:{}:{}: the quote that opens here is never closed: {}", source_, at.line,
-                     at.column, excerpt({quote, static_cast<std::size_t>(end_ - quote)}, kFieldExcerpt));
+                     at.column, excerpt({quote, static_cast<std::size_t>(end_ - quote)}));
       fail<IoError>("{}:{}:{}: the quote that opens here is not closed within {} bytes (CsvOptions::max_field_bytes)",
                     source_, at.line, at.column, max_field_bytes_);
     }
@@ -168,7 +166,7 @@ CsvField CsvScanner::read_quoted(const char* quote) {
   if (cursor_ < end_ && *cursor_ != delimiter_ && *cursor_ != '\n' && *cursor_ != '\r') {
     const CsvPlace at = place(cursor_);
     fail<IoError>("{}:{}:{}: text after the closing quote: {}; a quote inside a quoted field must be doubled", source_,
-                  at.line, at.column, excerpt({quote, static_cast<std::size_t>(cursor_ - quote) + 1}, kFieldExcerpt));
+                  at.line, at.column, excerpt({quote, static_cast<std::size_t>(cursor_ - quote) + 1}));
   }
   return {.text = {begin, static_cast<std::size_t>(close - begin)}, .has_doubled_quotes = doubled};
 }

@@ -61,6 +61,15 @@ std::string excerpt(std::string_view text, std::size_t limit) {
   return result + (length < text.size() ? "...'" : "'");
 }
 
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxListed = 20;
+  std::string result;
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
+    result += (i == 0 ? "" : ", ") + excerpt(names[i]);
+  }
+  return names.size() > kMaxListed ? fmt::format("{} and {} more", result, names.size() - kMaxListed) : result;
+}
+
 std::string_view recognise(std::string_view head) {
   for (const Signature& signature : kSignatures) {
     if (head.starts_with(signature.head)) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // Internal: excerpts that readers quote in errors, and the rethrowing of data set errors.
 
@@ -10,7 +11,10 @@ namespace tandem::inline v0::data {
 
 /// A part of a file in a form fit for an error message: in single quotes, control bytes written as \xNN, at most
 /// `limit` bytes of the original (cut between UTF-8 characters, with "..." added).
-std::string excerpt(std::string_view text, std::size_t limit);
+std::string excerpt(std::string_view text, std::size_t limit = 40);
+
+/// The first 20 names as excerpts, and the number of the others: "'a', 'b' and 3 more".
+std::string list_of(const std::vector<std::string>& names);
 
 /// The kind of a file judged by its first bytes, with article ("a PNG picture"), for "this looks like ...". Empty if
 /// the bytes are inconclusive, which includes every CSV file. An IDX file is recognised.

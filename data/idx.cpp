@@ -21,6 +21,7 @@ namespace tandem::inline v0::data {
 namespace {
 
 constexpr std::size_t kMagicBytes = 4;
+constexpr std::size_t kLongestHeader = kMagicBytes + 255 * sizeof(std::uint32_t);
 
 struct ElementType {
   std::string_view name;
@@ -120,9 +121,27 @@ void check_length(const std::vector<std::int64_t>& sizes, const ElementType& typ
                  "{}: byte {}: the file ends early: sizes [{}] of {} need {} bytes after the header, found {}", name,
                  header_bytes + data_bytes, fmt::join(sizes, ", "), type.name, expected, data_bytes);
   check<IoError>(data_bytes == expected,
-                 "{}: byte {}: {} bytes too many: sizes [{}] of {} need {} bytes after the header, found {}", name,
-                 header_bytes + expected, data_bytes - expected, fmt::join(sizes, ", "), type.name, expected,
-                 data_bytes);
+                 "{}: byte {}: too many bytes: sizes [{}] of {} need {} bytes after the header, and more follow", name,
+                 header_bytes + expected, fmt::join(sizes, ", "), type.name, expected);
+}
+
+// The number of bytes that a file with this beginning should have; 0 if parse_idx() refuses any such file.
+std::size_t announced_bytes(std::span<const std::uint8_t> file) {
+  const std::size_t dims = file.size() > 3 ? file[3] : 0;
+  const std::size_t header_bytes = kMagicBytes + dims * sizeof(std::uint32_t);
+  const auto* const type =
+      std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
+                   [&](const ElementType& known) { return file.size() > 2 && known.code == file[2]; });
+  if (dims == 0 || file.size() < header_bytes || type == std::end(kElementTypes) || file[0] != 0 || file[1] != 0) {
+    return 0;
+  }
+  std::size_t bytes = type->bytes;
+  for (std::size_t offset = kMagicBytes; offset < header_bytes; offset += sizeof(std::uint32_t)) {
+    if (__builtin_mul_overflow(bytes, std::size_t{big_endian<std::uint32_t>(&file[offset])}, &bytes)) {
+      return 0;
+    }
+  }
+  return __builtin_add_overflow(bytes, header_bytes, &bytes) ? 0 : bytes;
 }
 
 }  // namespace
@@ -150,7 +169,17 @@ IdxArray parse_idx(std::vector<std::uint8_t> file, const std::string& name) {
 }
 
 IdxArray read_idx(const std::string& path, const IdxOptions& options) {
-  return parse_idx(read_file(path, options.max_bytes), path);
+  std::vector<std::uint8_t> head;
+  std::size_t most = kLongestHeader;  // bytes, as the header announces
+  const auto fits = [&](std::span<const std::uint8_t> fresh, std::size_t total) {
+    if (head.size() < kLongestHeader) {
+      const auto more = fresh.first(std::min(fresh.size(), kLongestHeader - head.size()));
+      head.insert(head.end(), more.begin(), more.end());
+      most = head.size() < kLongestHeader ? kLongestHeader : announced_bytes(head);
+    }
+    return total <= most;
+  };
+  return parse_idx(read_file(path, options.max_bytes, fits), path);
 }
 
 Tensor to_tensor(const IdxArray& array) {

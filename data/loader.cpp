@@ -16,6 +16,7 @@
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/step_times.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
 #include <tandem/tensor/factories.h>
@@ -141,10 +142,10 @@ struct DataLoader::Pass {
     const core::ThreadState& caller = core::thread_state();
     const core::ThreadState carried{.device = caller.device, .grad_enabled = caller.grad_enabled, .rank = caller.rank};
     for (int i = 0; i < options.num_workers; ++i) {
-      workers.emplace_back([this, state = carried] {
+      workers.push_back(core::start_thread<std::jthread>("a worker of the data loader", [this, state = carried] {
         const core::ThreadStateScope scope(state);
         work();
-      });
+      }));
     }
   }
 
@@ -240,7 +241,7 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
   if (!options_.sampler) {
     return options_.shuffle ? RandomSampler(*dataset_).indices() : SequentialSampler(*dataset_).indices();
   }
-  std::vector<std::int64_t> order = options_.sampler->indices();
+  std::vector<std::int64_t> order = options_.sampler->indices_of(epoch);
   check<ConfigError>(static_cast<std::int64_t>(order.size()) == options_.sampler->size(),
                      "DataLoader: the sampler gave {} indices, expected {} as its size() says", order.size(),
                      options_.sampler->size());
@@ -254,6 +255,7 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
 
 DataLoader::Iterator DataLoader::begin() {
   const PhaseScope timed(Phase::input);
+  epoch_ = options_.sampler ? options_.sampler->next_epoch(epoch_) : epoch_;
   auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch_, size(), order_of(epoch_));
   ++epoch_;
   pass->start();

@@ -86,7 +86,7 @@ Tensor parse_npy(std::span<const std::uint8_t> file, const std::string& name) {
   Tensor result = empty(header.shape, {.dtype = header.type->stored, .device = "cpu"});
   const std::uint8_t* bytes = file.data() + header.data_offset;
   switch (header.type->element) {
-    case NpyElement::f2: read_elements<Half>(header, bytes, result); break;
+    case NpyElement::f2: read_elements<Float16>(header, bytes, result); break;
     case NpyElement::f4: read_elements<float>(header, bytes, result); break;
     case NpyElement::f8: read_elements<double>(header, bytes, result); break;
     case NpyElement::i8: read_elements<std::int64_t>(header, bytes, result); break;
@@ -102,7 +102,10 @@ Tensor parse_npy(std::span<const std::uint8_t> file, const std::string& name) {
 }
 
 Tensor load_npy(const std::string& path, const NpyOptions& options) {
-  return parse_npy(read_file(path, options.max_bytes, Gzip::keep), path);
+  const auto has_magic = [](std::span<const std::uint8_t> fresh, std::size_t total) {
+    return total > fresh.size() || fresh.front() == 0x93;
+  };
+  return parse_npy(read_file(path, options.max_bytes, has_magic, Gzip::keep), path);
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {

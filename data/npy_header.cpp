@@ -19,7 +19,6 @@ constexpr std::string_view kMagic = "\x93NUMPY"sv;
 constexpr std::size_t kVersionBytes = 2;
 constexpr std::size_t kMaxHeaderBytes = 64 * 1024;
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kExcerpt = 40;
 constexpr char kNativeOrder = std::endian::native == std::endian::little ? '<' : '>';
 
 constexpr NpyType kTypes[] = {
@@ -97,7 +96,7 @@ class Dictionary {
       read_shape();
     } else {
       fail<IoError>("{}: byte {}: unknown key {} in the header; expected 'descr', 'fortran_order' and 'shape'", name_,
-                    offset_ + begin, excerpt(key, kExcerpt));
+                    offset_ + begin, excerpt(key));
     }
   }
 
@@ -125,11 +124,11 @@ class Dictionary {
     for (const Refused& refused : kRefused) {
       if (code.starts_with(refused.code)) {
         fail<IoError>("{}: byte {}: the array holds {} ({}), which cannot be read; {}", name_, offset_ + begin,
-                      refused.name, excerpt(descr, kExcerpt), refused.advice);
+                      refused.name, excerpt(descr), refused.advice);
       }
     }
     fail<IoError>("{}: byte {}: unknown element type {}; expected one like '<f4': f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 or b1",
-                  name_, offset_ + begin, excerpt(descr, kExcerpt));
+                  name_, offset_ + begin, excerpt(descr));
   }
 
   void read_shape() {
@@ -230,7 +229,7 @@ class Dictionary {
     fail<IoError>("{}: byte {}: expected {} in the header, found {}", name_, offset_ + at_, what, found());
   }
 
-  std::string found() const { return at_ < text_.size() ? excerpt(text_.substr(at_), kExcerpt) : "its end"; }
+  std::string found() const { return at_ < text_.size() ? excerpt(text_.substr(at_)) : "its end"; }
 
   std::string_view text_;
   std::size_t offset_;

@@ -19,6 +19,11 @@ class TANDEM_API Sampler {
   /// The size() indices of one epoch. Random choices must draw only from current_generator(): the loader seeds it per
   /// epoch, so the order depends only on the loader's seed and the epoch.
   virtual std::vector<std::int64_t> indices() const = 0;
+  /// Like indices(), for a sampler whose order depends on the epoch.
+  virtual std::vector<std::int64_t> indices_of(std::int64_t /*epoch*/) const { return indices(); }
+  /// The epoch that a loader begins which counts `epoch`: another one if the sampler was told where to go on. The
+  /// loader counts from there.
+  virtual std::int64_t next_epoch(std::int64_t epoch) const { return epoch; }
   /// If ranks share the data, the size() of the rank with the most samples: drop_last then is an error on all ranks or
   /// none.
   virtual std::int64_t largest_size() const { return size(); }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -68,7 +69,8 @@ void* ScratchArena::allocate(std::size_t bytes) {
     const std::size_t wanted = std::max({bytes, kFirstBlock, blocks_.empty() ? 0 : 2 * blocks_.back().bytes});
     const std::size_t size = std::min(wanted, kCeiling - total_);
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
-    check<OutOfMemory>(memory != nullptr, "kernel workspace: the system has no {} bytes", size);
+    check<OutOfMemory>(memory != nullptr, "kernel workspace: the system has no {} bytes; {} are free", size,
+                       core::free_memory());
     blocks_.push_back({std::unique_ptr<std::byte, Free>(memory), size});
     forbid(memory, size);
     total_ += size;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -65,14 +66,18 @@ class ModuleList : public Module<ModuleList<M>> {
 
  public:
   /// `nn::ModuleList<nn::Linear>(nn::Linear(2, 3), nn::Linear(3, 1))`; may be empty.
-  template <std::same_as<M>... Modules>
-  explicit ModuleList(Modules... modules) {
-    (push_back(std::move(modules)), ...);
+  template <class... Modules>
+    requires(std::same_as<std::remove_cvref_t<Modules>, M> && ...)
+  explicit ModuleList(Modules&&... modules) {
+    (push_back(std::forward<Modules>(modules)), ...);
   }
 
   /// Appends a module and returns the element.
-  M& push_back(M module) {
+  template <class Module = M>
+    requires std::same_as<std::remove_cvref_t<Module>, M>
+  M& push_back(Module&& module) {
     static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
+    static_assert(std::same_as<Module, M>, "a module is moved in, not copied: layers.push_back(std::move(layer))");
     auto held = std::make_unique<M>(std::move(module));
     this->adopt(std::to_string(size()), *held);
     modules_.push_back(std::move(held));
@@ -115,27 +120,33 @@ concept Layer = OwnModule<M> && requires(const M& module, const Tensor& x) {
 /// result to the bit.
 class TANDEM_API Sequential : public Module<Sequential> {
  public:
-  template <Layer... Layers>
-  explicit Sequential(Layers... layers) {
-    (push_back(std::move(layers)), ...);
+  template <class... Layers>
+    requires(Layer<std::remove_cvref_t<Layers>> && ...)
+  explicit Sequential(Layers&&... layers) {
+    (push_back(std::forward<Layers>(layers)), ...);
   }
 
   /// One more layer at the end.
-  template <Layer M>
-  void push_back(M layer) {
-    add(std::to_string(size()), std::move(layer));
+  template <class M>
+    requires Layer<std::remove_cvref_t<M>>
+  void push_back(M&& layer) {
+    add(std::to_string(size()), std::forward<M>(layer));
   }
 
   /// One more layer with a name of its own: `nn::Sequential().add("fc1", nn::Linear(4, 8)).add("act", nn::ReLU())`.
-  template <Layer M>
-  Sequential& add(const std::string& name, M layer) & {
+  template <class M>
+    requires Layer<std::remove_cvref_t<M>>
+  Sequential& add(const std::string& name, M&& layer) & {
+    static_assert(std::same_as<M, std::remove_cvref_t<M>>,
+                  "a layer is moved in, not copied: nn::Sequential(std::move(fc1), nn::ReLU())");
     adopt(name, layer);
-    steps_.push_back(std::make_unique<Held<M>>(std::move(layer)));
+    steps_.push_back(std::make_unique<Held<std::remove_cvref_t<M>>>(std::move(layer)));
     return *this;
   }
-  template <Layer M>
-  Sequential&& add(const std::string& name, M layer) && {
-    return std::move(add(name, std::move(layer)));
+  template <class M>
+    requires Layer<std::remove_cvref_t<M>>
+  Sequential&& add(const std::string& name, M&& layer) && {
+    return std::move(add(name, std::forward<M>(layer)));
   }
 
   /// Layer number `index`, which is an M: `net.get<nn::Linear>(0).weight`. Throws ConfigError when there are not so

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
@@ -39,7 +40,7 @@ class TANDEM_API ModuleBase : public ModuleRef {
   /// assignment keep the old parameters. Throws ConfigError when `other` is itself a child, or the root of this
   /// module's tree.
   ModuleBase& operator=(ModuleBase&& other);
-  ModuleBase(const ModuleBase&) = delete;
+  ModuleBase(const ModuleBase&) = delete;  // a module is not copied: std::move() it, or load_state_dict() into another
   ModuleBase& operator=(const ModuleBase&) = delete;
 
   /// Whether the module is in training mode; a new module is. Throws ConfigError when the module is called within
@@ -57,10 +58,14 @@ class TANDEM_API ModuleBase : public ModuleRef {
   Buffer buffer(const std::string& name, Tensor value);
   /// Registers a child and returns it, for members: `nn::Linear fc1 = child("fc1", nn::Linear(64, 256));`.
   template <class M>
-  M child(const std::string& name, M module) {
-    static_assert(OwnModule<M>, "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
+  std::remove_cvref_t<M> child(const std::string& name, M&& module) {
+    static_assert(OwnModule<std::remove_cvref_t<M>>,
+                  "a module derives from nn::Module of itself: struct Net : nn::Module<Net>");
+    static_assert(
+        std::same_as<M, std::remove_cvref_t<M>>,
+        "a module is moved in, not copied: child(\"fc1\", std::move(fc1)), or child(\"fc1\", nn::Linear(64, 256))");
     adopt(name, module);
-    return module;
+    return std::move(module);
   }
   /// Registers a child that lives elsewhere, in the same way as child().
   void adopt(const std::string& name, ModuleBase& module);
@@ -101,6 +106,10 @@ class Module : public ModuleBase {
   /// forward(args...) within this module's scope.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
+    constexpr bool takes = requires { std::declval<const Derived&>().forward(std::declval<Args>()...); };
+    constexpr bool takes_if_changeable = requires { std::declval<Derived&>().forward(std::declval<Args>()...); };
+    static_assert(takes || !takes_if_changeable, "forward() must be const: Tensor forward(const Tensor& x) const");
+    static_assert(takes || takes_if_changeable, "the module has no forward() that takes these arguments");
     const CallScope scope(*this);
     const PhaseScope timed(Phase::forward);
     return static_cast<const Derived&>(*this).forward(std::forward<Args>(args)...);

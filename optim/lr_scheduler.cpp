@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/warning.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/recorder.h>
@@ -24,6 +25,12 @@ LRScheduler::LRScheduler(Optimizer& optimizer, const char* name)
 void LRScheduler::step() {
   watched_->watch();
   detail::host_work("LRScheduler::step", [this] {
+    if (count_ == 0 && optimizer_.calls_ == 0) {
+      core::warn_once(
+          fmt::format("{}: step() before the first step() of its optimiser {}: the first rate of the schedule "
+                      "is never used. Call it after the optimiser's",
+                      name_, optimizer_.name()));
+    }
     apply(count_ + 1);
     ++count_;
   });

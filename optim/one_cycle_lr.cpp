@@ -12,13 +12,13 @@ namespace {
 
 // The rate at which a phase starts or ends. Momentum moves between its two values or stays.
 enum class Rate : unsigned char { initial, max, min };
-struct Phase {
+struct CyclePhase {
   double end;  // step at which `to` is reached
   Rate from;
   Rate to;
 };
 
-std::vector<Phase> phases(const OneCycleLROptions& options) {
+std::vector<CyclePhase> phases(const OneCycleLROptions& options) {
   const auto steps = static_cast<double>(options.total_steps);
   const double up = options.pct_start * steps - 1;
   if (!options.three_phase) {
@@ -84,7 +84,7 @@ void OneCycleLR::apply(std::int64_t count) {
                      "OneCycleLR: step() was called {} times, but the cycle has {} steps; set total_steps to the "
                      "number of batches in the whole training",
                      count, options_.total_steps);
-  const std::vector<Phase> all = phases(options_);
+  const std::vector<CyclePhase> all = phases(options_);
   const auto step = static_cast<double>(count);
   std::size_t i = 0;
   while (i + 1 < all.size() && step > all[i].end) {

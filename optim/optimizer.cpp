@@ -244,11 +244,13 @@ void Optimizer::step() {
 }
 
 void Optimizer::update_all() {
+  look_for_mistakes();
   // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
     const PhaseScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
+    ++calls_;
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;

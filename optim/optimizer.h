@@ -155,10 +155,14 @@ class TANDEM_API Optimizer {
 
  private:
   friend class GradScaler;
+  friend class LRScheduler;
   struct Member;
   void cut();
   void prepare();
   void update_all();
+  /// Warns of what works and is hardly meant: steps without new gradients, without zero_grad(), without some parameter.
+  void look_for_mistakes();
+  void warn_of_idle_parameters() const;
   void note_streams() const;
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
   std::int64_t steps_of(const Member& member, std::int64_t skipped) const;
@@ -177,8 +181,10 @@ class TANDEM_API Optimizer {
   const char* name_;
   std::vector<BufferKind> buffers_;  // masters, if any, come last
   bool master_weights_;
-  Tensor grad_scale_;          // holds a kernels::GradScale once a GradScaler uses this optimiser
-  std::vector<Group> groups_;  // never resized: slices refer to its elements
+  Tensor grad_scale_;                   // holds a kernels::GradScale once a GradScaler uses this optimiser
+  std::int64_t calls_ = 0;              // of step(), by replays of a captured step as well
+  std::uint32_t gradient_version_ = 0;  // of the first gradient in the latest step
+  std::vector<Group> groups_;           // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;
   std::vector<Member> members_;                 // in memory order from the first step on
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state, which must not move

@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <ranges>
 #include <tuple>
@@ -137,6 +138,41 @@ void for_each_tensor(T& value, const Visit& visit) {
       visit(leaf);
     }
   });
+}
+
+// Stand for a member of a struct in an initialiser: one of any type, and a tensor.
+struct AnyMember {
+  template <class T>
+  operator T() const;
+};
+struct TensorMember {
+  operator Tensor() const;
+};
+
+template <class T, std::size_t... kBefore>
+consteval bool has_tensor_at(std::index_sequence<kBefore...>) {
+  return requires { T{(static_cast<void>(kBefore), AnyMember())..., TensorMember()}; };
+}
+
+/// Whether one of the first 8 members of an aggregate is a tensor, though the aggregate has no members() by which
+/// it could be cut up. Other structs and members do not show.
+template <class T>
+consteval bool lacks_members() {
+  if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && !holds_tensors<T>() && !Range<T> && !TupleLike<T>) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return (has_tensor_at<T>(std::make_index_sequence<I>()) || ...);
+    }(std::make_index_sequence<8>());
+  } else {
+    return false;
+  }
+}
+
+/// Whether lacks_members() holds for an element of a tuple, or for what such an element refers to.
+template <class Tuple>
+consteval bool any_lacks_members() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return (lacks_members<std::remove_cvref_t<std::unwrap_reference_t<std::tuple_element_t<I, Tuple>>>>() || ...);
+  }(std::make_index_sequence<std::tuple_size_v<Tuple>>());
 }
 
 }  // namespace detail

@@ -93,16 +93,13 @@ std::string to_json(const Fields& fields, int indent) {
 struct RunFolder::Impl {
   std::string path;
   int lock = -1;
-  int metrics = -1;
+  core::Descriptor metrics{};
   off_t metrics_bytes = 0;
 
   explicit Impl(std::string p) : path(std::move(p)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (metrics >= 0) {
-      ::close(metrics);
-    }
     if (lock >= 0) {
       ::flock(lock, LOCK_UN);  // explicit, because a child process may have the descriptor too
       ::close(lock);
@@ -135,17 +132,14 @@ void RunFolder::write_config(const Fields& fields) { write_file("config.json", t
 void RunFolder::append_metrics(const Fields& fields) {
   const std::string line = to_json(fields) + "\n";
   const std::string path = file("metrics.jsonl");
-  if (impl_->metrics < 0) {
-    impl_->metrics = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (impl_->metrics < 0) {
-      core::fail_io("open", path, errno);
-    }
+  if (impl_->metrics.get() < 0) {
+    impl_->metrics = core::open_regular("open", path, O_WRONLY | O_CREAT | O_APPEND, 0666);
   }
-  if (!core::write_all(impl_->metrics, line)) {
+  if (!core::write_all(impl_->metrics.get(), line)) {
     const int error = errno;
     // A full disk may take half a line. Truncating needs no space. If it fails too, report the first error.
-    [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics, impl_->metrics_bytes);
-    core::fail_io("write", path, error);
+    [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics.get(), impl_->metrics_bytes);
+    core::fail_io("write", path, error, line.size());
   }
   impl_->metrics_bytes += static_cast<off_t>(line.size());
 }

@@ -12,6 +12,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
+#include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0 {
 
@@ -180,10 +181,6 @@ ThreadCache::~ThreadCache() {
 
 ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : make_thread_cache(); }
 
-std::size_t free_bytes() {
-  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, int size_class) {
   if (void* block = shared_cache().take(size_class); block != nullptr) {
     return block;
@@ -200,7 +197,7 @@ std::size_t free_bytes() {
   check<OutOfMemory>(memory != nullptr,
                      "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
                      "smaller batch or model, or free tensors first",
-                     bytes, free_bytes(), system_bytes.load());
+                     bytes, core::free_memory(), system_bytes.load());
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;

@@ -59,6 +59,12 @@ TANDEM_API Tensor from_bools(const std::vector<bool>& values, const Shape& sizes
 
 /// A tensor with uninitialised elements.
 TANDEM_API Tensor empty(const Shape& sizes, const TensorOptions& options = {});
+/// This overload takes sizes in a std::vector. Without it, `empty(sizes)` would call std::empty().
+template <class Sizes>
+  requires std::convertible_to<const Sizes&, Shape>
+Tensor empty(const Sizes& sizes) {
+  return empty(static_cast<Shape>(sizes), TensorOptions());
+}
 /// A tensor of zeros; f32 by default.
 TANDEM_API Tensor zeros(const Shape& sizes, const TensorOptions& options = {});
 /// A tensor of ones; f32 by default.

@@ -125,7 +125,7 @@ std::vector<T> Tensor::to_vector() const {
 template TANDEM_API std::vector<float> Tensor::to_vector<float>() const;
 template TANDEM_API std::vector<double> Tensor::to_vector<double>() const;
 template TANDEM_API std::vector<BFloat16> Tensor::to_vector<BFloat16>() const;
-template TANDEM_API std::vector<Half> Tensor::to_vector<Half>() const;
+template TANDEM_API std::vector<Float16> Tensor::to_vector<Float16>() const;
 template TANDEM_API std::vector<std::int64_t> Tensor::to_vector<std::int64_t>() const;
 template TANDEM_API std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() const;
 template TANDEM_API std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;

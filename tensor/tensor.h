@@ -204,10 +204,13 @@ class TANDEM_API Tensor {
   Tensor reshape(const Shape& sizes) const;
   /// Like reshape(), but never copies: throws ShapeError instead.
   Tensor view(const Shape& sizes) const;
+  /// Joins the dimensions from `start_dim` to `end_dim` into one; a view where possible.
   Tensor flatten(int start_dim = 0, int end_dim = -1) const;
+  /// A view with two dimensions exchanged.
   Tensor transpose(int dim0, int dim1) const;
   /// The transpose of a matrix.
   Tensor t() const;
+  /// A view whose dimension i is dimension order[i] of this tensor.
   Tensor permute(const Shape& order) const;
   /// Elements start, start + step, ... below `end`. Negative bounds count from the end; bounds out of range are
   /// clipped.
@@ -218,15 +221,22 @@ class TANDEM_API Tensor {
   Tensor select(int dim, std::int64_t index) const;
   /// select(0, index).
   Tensor operator[](std::int64_t index) const { return select(0, index); }
+  /// A view in which dimensions of size 1 have other sizes, without a copy; -1 keeps a size.
   Tensor expand(const Shape& sizes) const;
+  /// Without dimension `dim`, if its size is 1; else the same geometry.
   Tensor squeeze(int dim) const;
+  /// Without all dimensions of size 1.
   Tensor squeeze() const;
+  /// With a new dimension of size 1 at `dim`.
   Tensor unsqueeze(int dim) const;
   /// Parts along a dimension, as views. The parts have `length` elements each (the last may be shorter), or the given
   /// `lengths`, or are `chunks` equal parts (fewer, with a shorter last one, if the size is not divisible; an empty
   /// dimension gives `chunks` empty parts).
   std::vector<Tensor> split(std::int64_t length, int dim = 0) const;
+  /// Parts of the given lengths along a dimension, as views; together they are the whole.
   std::vector<Tensor> split(const std::vector<std::int64_t>& lengths, int dim = 0) const;
+  /// `chunks` equal parts, as views; fewer, with a shorter last one, if the size is not divisible. An empty dimension
+  /// gives `chunks` empty parts.
   std::vector<Tensor> chunk(std::int64_t chunks, int dim = 0) const;
 
   // ---- indexing: copies. Differentiable ----
@@ -244,69 +254,99 @@ class TANDEM_API Tensor {
   Tensor nonzero() const;
 
   // ---- arithmetic, with broadcasting. Differentiable ----
+  /// -x.
   Tensor neg() const;
+  /// e^x.
   Tensor exp() const;
   /// exp(x) - 1, exact near 0.
   Tensor expm1() const;
+  /// The natural logarithm; NaN below 0.
   Tensor log() const;
+  /// log(1 + x), exact near 0.
   Tensor log1p() const;
+  /// The square root; NaN below 0.
   Tensor sqrt() const;
+  /// 1 / sqrt(x).
   Tensor rsqrt() const;
+  /// The sine, of radians.
   Tensor sin() const;
+  /// The cosine, of radians.
   Tensor cos() const;
+  /// |x|; the gradient at 0 is 0.
   Tensor abs() const;
+  /// -1, 0 or 1; the gradient is 0.
   Tensor sign() const;
+  /// The largest whole number that is not above x.
   Tensor floor() const;
+  /// The smallest whole number that is not below x.
   Tensor ceil() const;
   /// Rounds to the nearest whole number, ties to even.
   Tensor round() const;
   /// min(max(x, min), max); an infinite bound has no effect. A bound with a fraction turns integers into f32.
   Tensor clamp(double min, double max) const;
+  /// x to the power of a number.
   Tensor pow(Scalar exponent) const;
+  /// x to the power of another tensor, element by element, with broadcasting.
   Tensor pow(const Tensor& exponent) const;
+  /// max(x, 0); NaN stays NaN, and the gradient at 0 is 0.
   Tensor relu() const;
+  /// The hyperbolic tangent.
   Tensor tanh() const;
+  /// 1 / (1 + e^-x).
   Tensor sigmoid() const;
   /// `value` wherever the bool `mask`, which broadcasts, is true. A bool tensor accepts the values 1 and 0.
   Tensor masked_fill(const Tensor& mask, Scalar value) const;
   /// [m, k] x [k, n], [k] x [k, n], [m, k] x [k] or [k] x [k].
   Tensor matmul(const Tensor& other) const;
+  /// e^x divided by its sum along `dim`, without overflow.
   Tensor softmax(int dim) const;
+  /// The logarithm of softmax(dim), exact where that is close to 0.
   Tensor log_softmax(int dim) const;
 
   // ---- reductions: over everything without dims (or with an empty list). Differentiable except argmax, any, all ----
+  /// The sum of all elements; i64 for integers and bool.
   Tensor sum() const;
+  /// Sums over `dims`, which remain with size 1 under `keepdim`.
   Tensor sum(const Shape& dims, bool keepdim = false) const;
   // Templates make {} an empty list of dims, never dim 0.
+  /// The sums along one dimension.
   template <std::integral Dim>
   Tensor sum(Dim dim, bool keepdim = false) const {
     return sum(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
+  /// The mean of all elements; floating point only.
   Tensor mean() const;
+  /// Means over `dims`.
   Tensor mean(const Shape& dims, bool keepdim = false) const;
+  /// The means along one dimension.
   template <std::integral Dim>
   Tensor mean(Dim dim, bool keepdim = false) const {
     return mean(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
-  /// The largest or smallest of all elements. Equal elements share the gradient.
+  /// The largest of all elements; equal ones share the gradient. NaN wins.
   Tensor max() const { return amax(); }
+  /// The smallest of all elements; equal ones share the gradient. NaN wins.
   Tensor min() const { return amin(); }
+  /// The largest elements over `dims`; equal ones share the gradient.
   Tensor amax(const Shape& dims = {}, bool keepdim = false) const;
+  /// The smallest elements over `dims`; equal ones share the gradient.
   Tensor amin(const Shape& dims = {}, bool keepdim = false) const;
+  /// The largest elements along one dimension; equal ones share the gradient.
   template <std::integral Dim>
   Tensor amax(Dim dim, bool keepdim = false) const {
     return amax(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
+  /// The smallest elements along one dimension; equal ones share the gradient.
   template <std::integral Dim>
   Tensor amin(Dim dim, bool keepdim = false) const {
     return amin(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
-  /// Extreme values along one dimension; the first of equal elements gets the gradient. argmax(dim) gives the
-  /// positions.
+  /// The largest elements along one dimension; the first of equal ones gets the gradient. argmax(dim) gives positions.
   template <std::integral Dim>
   Tensor max(Dim dim, bool keepdim = false) const {
     return max_along(static_cast<std::int64_t>(dim), keepdim);
   }
+  /// The smallest elements along one dimension; the first of equal ones gets the gradient. argmin(dim) gives positions.
   template <std::integral Dim>
   Tensor min(Dim dim, bool keepdim = false) const {
     return min_along(static_cast<std::int64_t>(dim), keepdim);
@@ -314,11 +354,14 @@ class TANDEM_API Tensor {
   /// Sum of squared distances from the mean, divided by (count - correction). Correction 1 estimates from a sample;
   /// correction 0 is the variance of the data itself.
   Tensor var(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  /// The square root of var().
   Tensor std(const Shape& dims = {}, std::int64_t correction = 1, bool keepdim = false) const;
+  /// The variances along one dimension.
   template <std::integral Dim>
   Tensor var(Dim dim, std::int64_t correction = 1, bool keepdim = false) const {
     return var(Shape{static_cast<std::int64_t>(dim)}, correction, keepdim);
   }
+  /// The standard deviations along one dimension.
   template <std::integral Dim>
   Tensor std(Dim dim, std::int64_t correction = 1, bool keepdim = false) const {
     return std(Shape{static_cast<std::int64_t>(dim)}, correction, keepdim);
@@ -328,64 +371,101 @@ class TANDEM_API Tensor {
   Tensor norm(double p = 2, const Shape& dims = {}, bool keepdim = false) const;
   /// log(sum(exp(x))), computed without overflow.
   Tensor logsumexp(const Shape& dims, bool keepdim = false) const;
+  /// log(sum(exp(x))) along one dimension.
   template <std::integral Dim>
   Tensor logsumexp(Dim dim, bool keepdim = false) const {
     return logsumexp(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
-  /// bool: whether any element, or every element, is nonzero.
+  /// bool: whether any element over `dims` is nonzero.
   Tensor any(const Shape& dims = {}, bool keepdim = false) const;
+  /// bool: whether every element over `dims` is nonzero; true for none.
   Tensor all(const Shape& dims = {}, bool keepdim = false) const;
+  /// bool: whether any element along one dimension is nonzero.
   template <std::integral Dim>
   Tensor any(Dim dim, bool keepdim = false) const {
     return any(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
+  /// bool: whether every element along one dimension is nonzero.
   template <std::integral Dim>
   Tensor all(Dim dim, bool keepdim = false) const {
     return all(Shape{static_cast<std::int64_t>(dim)}, keepdim);
   }
   /// Cumulative sums along a dimension; i64 for integers and bool.
   Tensor cumsum(std::int64_t dim) const;
-  /// i64 position of the first maximum or minimum, over everything or along a dimension.
+  /// i64 position of the first largest element, over everything or along a dimension.
   Tensor argmax(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
+  /// i64 position of the first smallest element, over everything or along a dimension.
   Tensor argmin(std::optional<std::int64_t> dim = std::nullopt, bool keepdim = false) const;
 
   // ---- in place: under grad mode, recorded like the op of the same name ----
+  /// Adds `other`, with broadcasting.
   Tensor& add_(const Tensor& other);
+  /// Adds a number.
   Tensor& add_(Scalar value);
+  /// Subtracts `other`, with broadcasting.
   Tensor& sub_(const Tensor& other);
+  /// Subtracts a number.
   Tensor& sub_(Scalar value);
+  /// Multiplies by `other`, with broadcasting.
   Tensor& mul_(const Tensor& other);
+  /// Multiplies by a number.
   Tensor& mul_(Scalar value);
+  /// Divides by `other`, with broadcasting.
   Tensor& div_(const Tensor& other);
+  /// Divides by a number.
   Tensor& div_(Scalar value);
   /// Copies `source` with broadcasting and type conversion.
   Tensor& copy_(const Tensor& source);
+  /// Sets all elements to a number.
   Tensor& fill_(Scalar value);
+  /// Sets all elements to 0.
   Tensor& zero_();
+  /// neg() in place.
   Tensor& neg_();
+  /// exp() in place.
   Tensor& exp_();
+  /// expm1() in place.
   Tensor& expm1_();
+  /// log() in place.
   Tensor& log_();
+  /// log1p() in place.
   Tensor& log1p_();
+  /// sqrt() in place.
   Tensor& sqrt_();
+  /// rsqrt() in place.
   Tensor& rsqrt_();
+  /// sin() in place.
   Tensor& sin_();
+  /// cos() in place.
   Tensor& cos_();
+  /// abs() in place.
   Tensor& abs_();
+  /// sign() in place.
   Tensor& sign_();
+  /// floor() in place.
   Tensor& floor_();
+  /// ceil() in place.
   Tensor& ceil_();
+  /// round() in place.
   Tensor& round_();
+  /// clamp() in place.
   Tensor& clamp_(double min, double max);
+  /// pow() in place.
   Tensor& pow_(Scalar exponent);
+  /// relu() in place.
   Tensor& relu_();
+  /// tanh() in place.
   Tensor& tanh_();
+  /// sigmoid() in place.
   Tensor& sigmoid_();
+  /// masked_fill() in place.
   Tensor& masked_fill_(const Tensor& mask, Scalar value);
+  /// scatter_add() in place.
   Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
-  /// Overwrites the elements with draws from [low, high), or with normal draws. Values that require a gradient are
-  /// rejected, except leaves under NoGradGuard.
+  /// Draws all elements from [low, high). Throws AutogradError for values that require a gradient, except leaves under
+  /// NoGradGuard.
   Tensor& uniform_(double low = 0, double high = 1);
+  /// Draws all elements from a normal distribution. Throws like uniform_().
   Tensor& normal_(double mean = 0, double std = 1);
 
   // ---- for higher layers ----

@@ -7,28 +7,28 @@ using namespace autograd;
 
 namespace {
 
-constexpr LossNames kNames{"cross_entropy", "logits"};
+constexpr LossNames kCrossEntropy{"cross_entropy", "logits"};
 
 // Checks the targets. Returns true for probabilities, false for class indices.
 bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
-  check_floating(kNames.op, logits);
+  check_floating(kCrossEntropy.op, logits);
   const Shape& sizes = logits.shape();
   const bool floating = is_floating_point(target.dtype());
   if (!floating || target.dim() + 1 == sizes.ndim()) {
-    check_index_target(kNames, logits, target);
+    check_index_target(kCrossEntropy, logits, target);
     return false;
   }
   if (!(target.shape() == sizes) || sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1) [[unlikely]] {
     fail<ShapeError>(
         "{}targets of type {} are probabilities: expected the shape of the logits, {} with a class or more, got {}. "
         "Class indices are of type i64",
-        core::MessagePrefix{kNames.op}, target.dtype(), sizes, target.shape());
+        core::MessagePrefix{kCrossEntropy.op}, target.dtype(), sizes, target.shape());
   }
-  check_target_device(kNames, logits, target);
-  check_same_kind(kNames.op, logits, target);
+  check_target_device(kCrossEntropy, logits, target);
+  check_same_kind(kCrossEntropy.op, logits, target);
   if (options.ignore_index >= 0) [[unlikely]] {
     fail<ConfigError>("{}ignore_index is {}, but the targets are probabilities {}: no class index is there to ignore",
-                      core::MessagePrefix{kNames.op}, options.ignore_index, target.shape());
+                      core::MessagePrefix{kCrossEntropy.op}, options.ignore_index, target.shape());
   }
   return true;
 }
@@ -62,7 +62,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   const std::int64_t classes = losses.back();
   losses.erase(losses.ndim() - 1);
   const std::int64_t rows = x.numel() / classes;
-  const core::BadValue bad = bad_target(kNames, y.sizes, classes, options.ignore_index);
+  const core::BadValue bad = bad_target(kCrossEntropy, y.sizes, classes, options.ignore_index);
   if (!probabilities) {
     check_indices(y, bad);
   }
@@ -141,10 +141,11 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   const bool probabilities = check_target(logits, target, options);
+  warn_if_result_of("softmax", kCrossEntropy, logits, "it applies softmax() itself: give it what comes before");
   check<ConfigError>(options.label_smoothing >= 0 && options.label_smoothing <= 1,
-                     "{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kNames.op},
+                     "{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kCrossEntropy.op},
                      options.label_smoothing);
-  const View weight = class_weight(kNames, logits, options.weight);
+  const View weight = class_weight(kCrossEntropy, logits, options.weight);
   if (logits.dim() <= 2) {
     return of_rows(logits, target, probabilities, weight, options);
   }

@@ -196,8 +196,10 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const BCE
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         const BCEWithLogitsLossOptions& options) {
+  constexpr LossNames kNames{"binary_cross_entropy_with_logits", "logits"};
+  warn_if_result_of("sigmoid", kNames, logits, "it applies sigmoid() itself: give it what comes before");
   return elementwise_loss(
-      {"binary_cross_entropy_with_logits", "logits"}, LossOp::binary_logits, logits, target,
+      kNames, LossOp::binary_logits, logits, target,
       {.reduction = options.reduction, .weight = &options.weight, .pos_weight = &options.pos_weight});
 }
 

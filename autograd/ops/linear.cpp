@@ -16,11 +16,13 @@ using namespace autograd;
 struct autograd::GradientNote {
   core::Ref<detail::Storage> bits{};  // kernels::Matmul::relu_bits of the result, if they were written
   Node* wants_sums = nullptr;         // the ReLU's layer, if its bias needs the sums over the gradient's columns
-  // The answer, if the writer of the gradient computed these sums: either sums of their own, or the place of the bias's
-  // gradient, where they are.
+  // The answer, if the writer of the gradient computed these sums: either sums of their own, or the memory of the
+  // bias's gradient, where they are.
   core::Ref<detail::Storage> sums{};
-  std::optional<Destination> bias{};
+  View bias{};
 
+  /// Whether `bias` still is that memory.
+  bool has_prepared_bias() const { return bias.defined() && Gradients(*wants_sums).is_prepared(2); }
   /// Where a product writes the sums.
   void* place_for_sums(std::int64_t count, DType dtype, Device device);
 };
@@ -78,16 +80,12 @@ View flat(core::Ref<detail::Storage> storage, std::int64_t count, DType dtype) {
 
 }  // namespace
 
-// The bias's gradient itself takes the sums if nobody else adds to it between now and the turn of the ReLU's layer. All
-// who may add are on one device and run one after another, so a relaxed load will do.
+// If nothing has been added to the bias's gradient yet, its memory takes the sums.
 void* autograd::GradientNote::place_for_sums(std::int64_t count, DType dtype, Device device) {
-  bias.reset();
-  if (wants_sums->edge(2).node->pending.load(std::memory_order_relaxed) == 1) {
-    const Destination to = Gradients(*wants_sums).destination(2);
-    if (to.accumulate == Accumulate::no) {
-      bias = to;
-      return to.view.data();
-    }
+  sums = nullptr;
+  bias = Gradients(*wants_sums).prepare(2);
+  if (bias.defined()) {
+    return bias.data();
   }
   const View own = detail::empty_view({count}, dtype, device);
   sums = own.storage;
@@ -114,7 +112,7 @@ class LinearNode final : public Node {
     kept_.reset();
     note_.bits = nullptr;
     note_.sums = nullptr;
-    note_.bias.reset();
+    note_.bias = {};
   }
   bool released() const noexcept override { return !kept_.has_value(); }
 
@@ -148,11 +146,11 @@ void LinearNode::join_relu(const View& result, const View& bits) {
 void LinearNode::apply(Gradients& g) {
   const View grad = output_gradient(g);
   std::optional<Destination> bias;  // until the gradient of the bias is written
-  std::optional<Destination> early = std::exchange(note_.bias, std::nullopt);
+  View early = std::exchange(note_.bias, View());
   core::Ref<detail::Storage> sums = std::move(note_.sums);
   const bool has_sums = g.is_answered() && g.is_as_noted();
-  if (g.is_answered() && early) {
-    bias = has_sums ? std::nullopt : std::move(early);
+  if (has_sums && early.defined() && g.is_prepared(2)) {
+    g.accept(2, std::move(early));
   } else if (has_sums && sums && edge(2).node->is_leaf()) {
     g.deliver(2, flat(std::move(sums), matrix_[1], grad.dtype), true);
   } else if (has_sums && sums) {  // a replica's gradients have a place, so that they can be joined by one copy
@@ -212,8 +210,8 @@ void LinearNode::input_gradient(Gradients& g, const View& grad) const {
       after.relu_mask_bits = note->bits ? flat(note->bits, 0, DType::u8).data() : nullptr;
       if (note->wants_sums != nullptr) {
         // A second layer that reads the same x sums up the gradients of both.
-        after.column_sums = g.is_input_answered(0) && note->bias
-                                ? note->bias->view.data()
+        after.column_sums = note->has_prepared_bias() && g.is_input_answered(0)
+                                ? note->bias.data()
                                 : note->place_for_sums(matrix[1], grad.dtype, grad.device());
         g.set_answered(0);
       }

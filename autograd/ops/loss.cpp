@@ -1,8 +1,10 @@
 #include <tandem/autograd/ops/loss.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
+#include <tandem/core/warning.h>
 #include <tandem/kernels/elementwise_loss.h>
 
 namespace tandem::inline v0::autograd {
@@ -38,6 +40,13 @@ void check_loss_weight(LossNames names, const char* what, const Tensor& input, c
   if (records({&weight})) [[unlikely]] {
     fail<AutogradError>("{}{} requires a gradient, but has none here; hand in {}.detach()", MessagePrefix{names.op},
                         what, what);
+  }
+}
+
+void warn_if_result_of(const char* of, LossNames names, const Tensor& input, const char* advice) {
+  const detail::History* history = input.get()->history.get();
+  if (history != nullptr && std::strcmp(static_cast<const Node*>(history)->op(), of) == 0) [[unlikely]] {
+    core::warn_once(fmt::format("{}: the {} are the result of {}(); {}", names.op, names.input, of, advice));
   }
 }
 

@@ -21,6 +21,10 @@ void check_target_device(LossNames names, const Tensor& input, const Tensor& tar
 /// weights.
 void check_loss_weight(LossNames names, const char* what, const Tensor& input, const Tensor& weight);
 
+/// Warns, once, if `input` is the direct result of the op `of`: the loss applies that itself, or wants another.
+/// `advice` ends the text.
+void warn_if_result_of(const char* of, LossNames names, const Tensor& input, const char* advice);
+
 // Helpers of losses over classes, whose inputs are [classes], [rows, classes] or [rows, classes, ...].
 
 /// The index of the class dimension.

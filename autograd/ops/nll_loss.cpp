@@ -7,18 +7,19 @@ using namespace autograd;
 
 namespace {
 
-constexpr LossNames kNames{"nll_loss", "log_probs"};
+constexpr LossNames kNllLoss{"nll_loss", "log_probs"};
 
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
-  check_floating(kNames.op, log_probs);
-  check_index_target(kNames, log_probs, target);
-  const View weight = class_weight(kNames, log_probs, options.weight);
+  check_floating(kNllLoss.op, log_probs);
+  check_index_target(kNllLoss, log_probs, target);
+  warn_if_result_of("softmax", kNllLoss, log_probs, "it takes log_softmax(), or use cross_entropy on the logits");
+  const View weight = class_weight(kNllLoss, log_probs, options.weight);
   const View in = detail::contiguous(log_probs.raw());
   const View indices = detail::contiguous(target.raw());
   const AroundDim around(in.sizes, class_dim(in.sizes));
-  const core::BadValue bad = bad_target(kNames, indices.sizes, around.size, options.ignore_index);
+  const core::BadValue bad = bad_target(kNllLoss, indices.sizes, around.size, options.ignore_index);
   check_indices(indices, bad);
   const bool per_row = options.reduction == Reduction::none;
   View loss = detail::empty_view(per_row ? target.shape() : Shape{}, in.dtype, in.device());

@@ -67,7 +67,12 @@ std::int64_t rows_of_a_rank(const data::TensorDataset& train, const Rank& rank) 
   return (train.size() + rank.size - 1) / rank.size;
 }
 
-std::string divergence_cure(const CommonOptions& options) {
+std::string divergence_cure(const CommonOptions& options, double weight_decay) {
+  if (weight_decay > 1 && options.lr * weight_decay > 1) {  // each step takes more from a weight than is there
+    return fmt::format(
+        "The weight decay of {:g} is too strong for a learning rate of {}: keep their product well below 1",
+        weight_decay, options.lr);
+  }
   return fmt::format("A smaller --lr ({} now) is the usual cure; check the data for extreme values too", options.lr);
 }
 
@@ -180,7 +185,7 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
       if (!std::isfinite(value)) {
         fail<ValueError>("the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
                          std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
-                         divergence_cure(options_));
+                         divergence_cure(options_, optimizer_->param_groups()[0].weight_decay()));
       }
       advance_schedule();
       const std::int64_t rows = x.size(0);
@@ -205,7 +210,7 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     if (!all_finite(output)) {
       fail<ValueError>(
           "the model's output for the test data is not finite after epoch {}, batch {} of {}: training stopped. {}",
-          epoch, batch, loader.size(), divergence_cure(options_));
+          epoch, batch, loader.size(), divergence_cure(options_, optimizer_->param_groups()[0].weight_decay()));
     }
     const std::vector<double> sums = sum_over_ranks(
         {loss_sum, static_cast<double>(seen), score.sum(output, my_test.y()), static_cast<double>(my_test.size())});

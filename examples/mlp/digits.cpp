@@ -13,6 +13,8 @@
 #include <tandem/data/csv.h>
 #include <tandem/data/idx.h>
 
+#include "common/data_file.h"
+
 namespace example {
 
 using namespace tandem;
@@ -96,10 +98,9 @@ Digits load_mnist(const fs::path& folder) {
 Digits load_digits(const std::string& folder) {
   Digits digits;
   if (folder.empty()) {
-    const fs::path bundled(TANDEM_EXAMPLE_DATA);
     digits.name = "handwritten digits, 8x8 (UCI optdigits)";
-    std::tie(digits.train_x, digits.train_y) = read_optdigits((bundled / "optdigits.tra.gz").string());
-    std::tie(digits.test_x, digits.test_y) = read_optdigits((bundled / "optdigits.tes.gz").string());
+    std::tie(digits.train_x, digits.train_y) = read_optdigits(data_file("optdigits.tra.gz"));
+    std::tie(digits.test_x, digits.test_y) = read_optdigits(data_file("optdigits.tes.gz"));
   } else {
     digits = load_mnist(folder);
   }

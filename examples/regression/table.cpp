@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +15,8 @@
 #include <tandem/data/dataset.h>
 #include <tandem/data/preprocessing.h>
 #include <tandem/tensor/factories.h>
+
+#include "common/data_file.h"
 
 namespace example {
 
@@ -101,7 +102,7 @@ void check_numbers(const data::CsvTable& table, const std::string& target) {
 
 RegressionData load_table(const std::string& path, const std::string& target, std::uint64_t seed) {
   const bool bundled = path.empty();
-  const std::string file = bundled ? (std::filesystem::path(TANDEM_EXAMPLE_DATA) / "housing.csv.gz").string() : path;
+  const std::string file = bundled ? data_file("housing.csv.gz") : path;
   const data::CsvTable table = data::read_csv(file, {.header = data::Header::yes, .missing = data::Missing::keep_nan});
   table.numeric(target);  // throws unless the column exists and holds numbers
   check_numbers(table, target);

@@ -11,12 +11,12 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 // Number of elements in a block. A block read from one array stays in L1 until it is combined.
-constexpr std::int64_t kBlock = 2048;
+constexpr std::int64_t kCombineBlock = 2048;
 
 template <class T, CombineOp kOp>
 void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count) {
   using C = ComputeType<T>;
-  C sums[kBlock];
+  C sums[kCombineBlock];
   const T* lowest = static_cast<const T*>(kernel.in[0]) + first;
   for (std::int64_t i = 0; i < count; ++i) {
     sums[i] = static_cast<C>(lowest[i]);
@@ -59,8 +59,8 @@ auto block_function(CombineOp op) {
 void run(OnCpu, Context&, const Combine& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
     const auto combine = block_function<T>(kernel.op);
-    for (std::int64_t done = 0; done < kernel.count; done += kBlock) {
-      combine(kernel, done, std::min(kBlock, kernel.count - done));
+    for (std::int64_t done = 0; done < kernel.count; done += kCombineBlock) {
+      combine(kernel, done, std::min(kCombineBlock, kernel.count - done));
     }
   });
 }

@@ -11,7 +11,8 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;  // elements that stay in cache; a multiple of 4, so that chunks share no block
+constexpr std::int64_t kDropoutChunk =
+    8192;  // elements that stay in cache; a multiple of 4, so that chunks share no block
 
 // uniform_f32(number) >= p if and only if the upper 24 bits of the number are at least this threshold.
 std::uint32_t threshold_of(double p) {
@@ -44,7 +45,7 @@ void run(OnCpu, Context&, const Dropout& kernel) {
   core::dispatch_floating(kernel.dtype, "dropout", [&]<class T>() {
     const T* in = static_cast<const T*>(kernel.in);
     T* out = static_cast<T*>(kernel.out);
-    core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
+    core::parallel_for(kernel.count, kDropoutChunk, [&](std::int64_t begin, std::int64_t end) {
       std::uint8_t* mask = kernel.mask + begin;
       TANDEM_BY_ISA(keep_mask)
       ({.mask = mask,

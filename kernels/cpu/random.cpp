@@ -7,13 +7,13 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 8192;  // elements; even, so that no two chunks share a block
+constexpr std::int64_t kRandomChunk = 8192;  // elements; even, so that no two chunks share a block
 
 template <Distribution distribution, class T>
 void fill_random(const RandomFill& kernel) {
   T* out = static_cast<T*>(kernel.out);
   const std::uint64_t base = kernel.state->random_offset + kernel.offset;
-  core::parallel_for(kernel.count, kChunk, [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(kernel.count, kRandomChunk, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; i += 2) {
       const auto block = philox(kernel.seed, base + static_cast<std::uint64_t>(i / 2));
       out[i] = draw<distribution, T>(kernel.low, kernel.high, block[0], block[1]);

@@ -14,11 +14,11 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kBlock = 512;          // elements summed before their sum joins the others
-constexpr int kLanes = 8;                     // independent sums inside a block, one for each lane of a vector
-using cpu::kRowBlock;                         // rows summed before their sum joins the others
-static_assert(kRowBlock == kBlock / kLanes);  // each lane does as many additions as a row block
-constexpr std::int64_t kSumChunk = 65536;     // elements of one long sum per chunk
+constexpr std::int64_t kSumBlock = 512;          // elements summed before their sum joins the others
+constexpr int kLanes = 8;                        // independent sums inside a block, one for each lane of a vector
+using cpu::kRowBlock;                            // rows summed before their sum joins the others
+static_assert(kRowBlock == kSumBlock / kLanes);  // each lane does as many additions as a row block
+constexpr std::int64_t kSumChunk = 65536;        // elements of one long sum per chunk
 
 // Adds up elements of type T, or counts those that are not 0. Blocks are summed in lanes, where narrow integers don't
 // overflow; the blocks are summed in a total, which becomes the result.
@@ -42,8 +42,8 @@ struct Sum {
 template <class S, class T>
 typename S::Total sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
   typename S::Total total = 0;
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, count);
+  for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const std::int64_t end = std::min(begin + kSumBlock, count);
     typename S::Lane lanes[kLanes] = {};
     std::int64_t i = begin;
     if (stride == 1) {

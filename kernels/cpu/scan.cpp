@@ -11,8 +11,8 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-constexpr std::int64_t kChunk = 32768;  // elements per chunk
-constexpr std::int64_t kColumns = 64;   // sums that run side by side, so that memory is read in order
+constexpr std::int64_t kScanChunk = 32768;  // elements per chunk
+constexpr std::int64_t kColumns = 64;       // sums that run side by side, so that memory is read in order
 
 template <class T>
 void cumsum(const CumSum& kernel) {
@@ -20,7 +20,7 @@ void cumsum(const CumSum& kernel) {
   using Out = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
   const std::int64_t blocks = (kernel.inner + kColumns - 1) / kColumns;
   const std::int64_t work = kernel.size * std::min(kernel.inner, kColumns);
-  core::parallel_for(kernel.outer * blocks, 1 + kChunk / (work + 1), [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(kernel.outer * blocks, 1 + kScanChunk / (work + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t column = block % blocks * kColumns;
       const std::int64_t width = std::min(kColumns, kernel.inner - column);

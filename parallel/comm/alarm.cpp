@@ -1,36 +1,8 @@
 #include <tandem/parallel/comm/alarm.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 namespace tandem::inline v0::parallel {
-
-namespace {
-
-CommError with_rank(const CommError& error, int rank, std::string text) {
-  CommError::Details details = error.details();
-  details.rank = rank;
-  return CommError(std::move(text), details);
-}
-
-// The error as seen by all ranks, of which these members saw it.
-CommError in_whole(const CommError& error, const std::vector<int>& members) {
-  const auto index = static_cast<std::size_t>(error.details().rank);
-  return with_rank(error, index < members.size() ? members[index] : -1,
-                   fmt::format("in the group of ranks {}: {}", fmt::join(members, ", "), error.what()));
-}
-
-// The error as seen by these members.
-CommError in_part(const CommError& error, const std::vector<int>& members) {
-  const auto member = std::find(members.begin(), members.end(), error.details().rank);
-  return with_rank(error, member == members.end() ? -1 : static_cast<int>(member - members.begin()), error.what());
-}
-
-}  // namespace
 
 struct Alarm::State {
   std::mutex mutex;
@@ -43,21 +15,6 @@ struct Alarm::State {
 
 Alarm::Alarm() : state_(std::make_shared<State>()) {}
 
-Alarm::Alarm(std::shared_ptr<Alarm> whole, std::vector<int> members)
-    : state_(std::make_shared<State>()),
-      whole_(std::move(whole)),
-      members_(std::move(members)),
-      from_whole_(whole_->listen([this](const CommError& cause) { ring_here(in_part(cause, members_)); })) {}
-
-void Alarm::ring(const CommError& cause) noexcept {
-  if (whole_) {
-    whole_->ring(in_whole(cause, members_));
-    ring_here(in_part(*whole_->cause(), members_));  // another cause may have rung `whole_` first
-  } else {
-    ring_here(cause);
-  }
-}
-
 Alarm::Subscription::~Subscription() {
   if (!state_) {
     return;
@@ -67,7 +24,7 @@ Alarm::Subscription::~Subscription() {
   state_->changed.wait(lock, [&] { return !state_->calling; });
 }
 
-void Alarm::ring_here(const CommError& cause) noexcept {
+void Alarm::ring(const CommError& cause) noexcept {
   std::map<std::uint64_t, Listener> listeners;
   std::unique_lock lock(state_->mutex);
   if (state_->cause) {

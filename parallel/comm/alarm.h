@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include <tandem/core/error.h>
 
@@ -42,10 +41,11 @@ class Alarm {
     std::uint64_t number_ = 0;
   };
 
+  /// The time in which the alarm may tell why the store or a connection broke: all connections of a process that dies
+  /// close at about the same time.
+  static constexpr std::chrono::milliseconds kExplanationTime{700};
+
   Alarm();
-  /// An alarm for some ranks of `whole`, which are numbered differently among themselves. The two alarms ring each
-  /// other with the same cause, whichever heard of it first.
-  Alarm(std::shared_ptr<Alarm> whole, std::vector<int> members);
 
   /// Rings and tells the listeners on this thread. Only the first call counts. May be called from any thread.
   void ring(const CommError& cause) noexcept;
@@ -57,12 +57,7 @@ class Alarm {
   [[nodiscard]] Subscription listen(Listener listener) const;
 
  private:
-  void ring_here(const CommError& cause) noexcept;
-
   std::shared_ptr<State> state_;
-  std::shared_ptr<Alarm> whole_;  // null: this alarm covers all ranks
-  std::vector<int> members_;
-  Subscription from_whole_;
 };
 
 }  // namespace tandem::inline v0::parallel

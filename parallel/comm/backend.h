@@ -5,11 +5,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
 #include <tandem/core/export.h>
 #include <tandem/parallel/comm/collective.h>
+#include <tandem/parallel/comm/group_names.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -26,11 +28,13 @@ namespace tandem::inline v0::parallel {
 /// GPU. A call that throws no longer uses the memory in the same sense: for work queued later.
 class TANDEM_API Backend {
  public:
+  explicit Backend(std::shared_ptr<GroupNames> names = std::make_shared<GroupNames>()) : names_(std::move(names)) {}
   virtual ~Backend() = default;
-  Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
+  /// How texts name the group's ranks and calls.
+  const std::shared_ptr<GroupNames>& names() const noexcept { return names_; }
   /// The name of the backend: "local", ...
   virtual std::string_view name() const noexcept = 0;
   /// The rank of the calling process or thread in this group, from 0.
@@ -66,6 +70,9 @@ class TANDEM_API Backend {
   /// The error that ended the group, on whatever rank, as far as this rank knows. Code that waits for something else,
   /// such as a GPU, polls it. May be called from any thread at any time; never waits.
   virtual std::optional<CommError> failure() const { return std::nullopt; }
+
+ private:
+  std::shared_ptr<GroupNames> names_;
 };
 
 /// Makes `host`, which carries CPU tensors, carry GPU tensors as well. These are copied to page-locked memory, sent

@@ -1,9 +1,5 @@
 #include <tandem/parallel/comm/collective.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <vector>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -68,35 +64,6 @@ std::string to_string(const Collective& call) {
     text += fmt::format(" (#{})", call.sequence);
   }
   return text;
-}
-
-std::string calls_side_by_side(std::span<const Collective> calls) {
-  std::string text;
-  for (std::size_t first = 0; first < calls.size(); ++first) {
-    const std::span<const Collective> earlier = calls.first(first);
-    if (std::find(earlier.begin(), earlier.end(), calls[first]) != earlier.end()) {
-      continue;  // listed with the earlier rank
-    }
-    std::vector<std::size_t> ranks;
-    for (std::size_t r = first; r < calls.size(); ++r) {
-      if (calls[r] == calls[first]) {
-        ranks.push_back(r);
-      }
-    }
-    text += fmt::format("{}rank{} {}: {}", first == 0 ? "" : "; ", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "),
-                        to_string(calls[first]));
-  }
-  return text;
-}
-
-int odd_one_out(std::span<const Collective> calls) {
-  for (const Collective& candidate : calls) {
-    if (2 * std::count(calls.begin(), calls.end(), candidate) > static_cast<std::ptrdiff_t>(calls.size())) {
-      const auto odd = std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call != candidate; });
-      return odd == calls.end() ? -1 : static_cast<int>(odd - calls.begin());
-    }
-  }
-  return -1;
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <type_traits>
 
@@ -35,6 +34,8 @@ enum class CollectiveKind : std::uint8_t {
   barrier,
   new_group
 };
+/// The number of kinds.
+inline constexpr int kCollectiveKinds = static_cast<int>(CollectiveKind::new_group) + 1;
 /// The name in lower case: "broadcast", ...
 TANDEM_API const char* to_string(CollectiveKind kind) noexcept;
 
@@ -59,11 +60,6 @@ static_assert(std::is_trivially_copyable_v<Collective>);
 /// A short text: "all_reduce f32 [4] sum (#7)", "send i64 [2] to 1, tag 3".
 TANDEM_API std::string to_string(const Collective& call);
 
-/// All ranks' calls side by side: "rank 0: ...; rank 1: ...". Ranks with equal calls are listed together.
-TANDEM_API std::string calls_side_by_side(std::span<const Collective> calls);
-/// The lowest rank whose call differs from the majority's; -1 if all are equal or no call has a majority.
-TANDEM_API int odd_one_out(std::span<const Collective> calls);
-
 /// Dense memory of one rank, on the call's device. `numel` is the number of elements that one rank gives or gets. `in`
 /// of reduce_scatter, scatter (at the root) and all_to_all holds size() times as many, and so does `out` of all_gather,
 /// gather (at the root) and all_to_all. `in` and `out` are the same memory or do not overlap, with one exception: the
@@ -75,13 +71,23 @@ struct Buffers {
   Device device = {};        // device of the memory
 };
 
-/// Start and deadline of a call.
+class GroupNames;
+
+/// Start and deadline of a call, and what its errors need to know of its group.
 struct CallTime {
   std::chrono::steady_clock::time_point start;     // start of the call
   std::chrono::steady_clock::time_point deadline;  // latest end of the call
   /// Whether the caller does nothing else meanwhile. Then active waiting takes no core from a computation of this rank.
   bool caller_waits = false;
+  /// A wait for other ranks that lasts until then gets a line on stderr: tell_long_wait().
+  mutable std::chrono::steady_clock::time_point line_due = std::chrono::steady_clock::time_point::max();
+  /// The usual time of such a call; 0: unknown.
+  std::chrono::steady_clock::duration usual = {};
+  /// Names the group's ranks and calls in texts. Null: a group of all ranks, whose plans have no names.
+  const GroupNames* names = nullptr;
 
+  /// The next line is due when the call has lasted twice as long.
+  void put_off_line(std::chrono::steady_clock::time_point now) const { line_due = now + (now - start); }
   /// Seconds since the start of the call.
   double elapsed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
 };

@@ -9,6 +9,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/faults.h>
@@ -23,6 +24,10 @@ namespace {
 
 // Time for a backend to end calls that have passed their deadline.
 constexpr auto kGrace = std::chrono::seconds(2);
+
+// A wait gets a line after this time, and no sooner than after this many usual times.
+constexpr auto kQuiet = std::chrono::seconds(5);
+constexpr int kQuietTimes = 10;
 
 // The GPU prefers this stream over computation, which usually has more work than fits on the GPU.
 constexpr int kPriority = -1;
@@ -59,31 +64,49 @@ class OnGroupStream {
 }  // namespace
 
 CommQueue::CommQueue(std::unique_ptr<Backend> backend)
-    : backend_(std::move(backend)), calls_(static_cast<std::size_t>(backend_->size())) {}
+    : backend_(std::move(backend)),
+      names_(backend_->names()),
+      rank_in_job_(names_->rank(backend_->rank())),
+      calls_(static_cast<std::size_t>(backend_->size())) {}
 
 CommQueue::~CommQueue() { close(false); }
 
 void CommQueue::append(const std::shared_ptr<Operation>& operation) {
   Operation& added = *operation;
   if (added.pending) {
-    fail<ConfigError>("{}: started again before it was waited for", to_string(added.call));
+    fail<ConfigError>("{}: started again before it was waited for", names_->call(added.call));
   }
   added.call.sequence = is_counted(added.call.kind) ? sequence_ : -1;
   if (cause_) {
     told_ = true;
-    throw dead_group_error(*cause_, added.call);
+    throw dead_group_error(*cause_, added.call, *names_);
   }
   if (added.gpu) {
     added.gpu->called.record(cuda::current_stream(added.buffers.device));
   }
   queue_.push_back(operation);
   sequence_ += is_counted(added.call.kind) ? 1 : 0;
-  added.time = {Clock::now(), {}, false};
-  added.time.deadline = added.time.start + timeout();
+  const Clock::time_point now = Clock::now();
+  added.time = {.start = now, .deadline = now + timeout(), .names = names_.get()};
+  note_silence(added, now);
   added.pending = true;
   added.error.reset();
   if (receiving_ && added.call.kind == CollectiveKind::send) {
     backend_->interrupt();
+  }
+}
+
+// From `begin` on the operation may wait for other ranks.
+void CommQueue::note_silence(Operation& operation, Clock::time_point begin) const {
+  operation.time.usual = usual_[static_cast<std::size_t>(operation.call.kind)];
+  operation.time.line_due = begin + std::max<Clock::duration>(kQuiet, kQuietTimes * operation.time.usual);
+}
+
+// Counts a call that took `time`; recent calls count most.
+void CommQueue::note_time(const Operation& operation, Clock::duration time) {
+  if (!(operation.gpu && backend_->gpu())) {
+    Clock::duration& usual = usual_[static_cast<std::size_t>(operation.call.kind)];
+    usual = usual.count() == 0 ? time : (7 * usual + time) / 8;
   }
 }
 
@@ -95,7 +118,7 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
       // Do not carry over scope, frame and observer, which are on the caller's stack.
       const core::ThreadState& caller = core::thread_state();
       const core::ThreadState carried{.device = caller.device, .grad_enabled = false, .rank = caller.rank};
-      thread_ = std::thread([this, carried] {
+      thread_ = core::start_thread("collectives", [this, carried] {
         const core::ThreadStateScope scope(carried);
         const ShortSlice while_others_compute;
         serve();
@@ -168,12 +191,15 @@ void CommQueue::work(Lock& lock, const Operation* until) {
       continue;
     }
     if (cause_) {
-      operation->error = dead_group_error(*cause_, operation->call);
+      operation->error = dead_group_error(*cause_, operation->call, *names_);
     } else {
       operation->time.caller_waits = until != nullptr;
+      const Clock::time_point begin = Clock::now();
+      note_silence(*operation, begin);
       lock.unlock();
       perform(*operation);
       lock.lock();
+      note_time(*operation, Clock::now() - begin);
     }
     operation->pending = false;
     done_.notify_all();
@@ -221,7 +247,7 @@ void CommQueue::perform(Operation& operation) {
   } catch (const CommError& error) {
     operation.error = error;
   } catch (const std::exception& error) {
-    operation.error = failed_rank_error(backend_->rank(), error.what(), operation.call, operation.time);
+    operation.error = failed_rank_error(backend_->rank(), core::explain(error), operation.call, operation.time);
   }
   if (operation.error) {
     die(*operation.error, false);
@@ -236,7 +262,7 @@ void CommQueue::carry_out(Operation& operation) {
   if (operation.compared && backend_->size() > 1 && is_counted(call.kind)) {
     backend_->exchange(call, calls_, operation.time);
     if (std::any_of(calls_.begin(), calls_.end(), [&](const auto& other) { return other != call; })) {
-      throw mismatch_error(calls_side_by_side(calls_), odd_one_out(calls_), call, operation.time);
+      throw mismatch_error(calls_, call, operation.time);
     }
   }
   if (call.kind == CollectiveKind::new_group) {
@@ -269,7 +295,7 @@ void CommQueue::die(const CommError& cause, bool told) {
 
 void CommQueue::abort(std::string_view reason) {
   if (!is_closed()) {
-    die(aborted_error(backend_->rank(), reason), true);
+    die(aborted_error(backend_->rank(), reason, *names_), true);
   }
 }
 
@@ -290,8 +316,8 @@ void CommQueue::finish_streams(Lock& lock) {
     }
     error = backend_->failure();
   } catch (const Error& late) {
-    error = CommError(fmt::format("process group: failed on rank {}: {}", backend_->rank(), late.what()),
-                      {.fault = CommFault::timeout, .rank = backend_->rank()});
+    error = CommError(fmt::format("process group: failed on rank {}: {}", rank_in_job_, late.what()),
+                      {.fault = CommFault::timeout, .rank = rank_in_job_});
   }
   lock.lock();
   cause_ = cause_ ? cause_ : error;
@@ -314,8 +340,10 @@ void CommQueue::close(bool unwinding) noexcept {
   }
   if (unwinding && !cause_) {
     lock.unlock();
-    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception", backend_->rank()),
-                  {.fault = CommFault::peer_lost, .rank = backend_->rank()}),
+    const std::string text = core::error_in_flight();
+    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception{}{}", rank_in_job_,
+                              text.empty() ? "" : ": ", text),
+                  {.fault = CommFault::peer_lost, .rank = rank_in_job_}),
         true);
     lock.lock();
   }
@@ -324,7 +352,7 @@ void CommQueue::close(bool unwinding) noexcept {
   closed_ = true;
   const std::string untold = cause_ && !told_ ? cause_->what() : "";
   if (!cause_) {
-    cause_ = CommError("it was destroyed", {.fault = CommFault::aborted, .rank = backend_->rank()});
+    cause_ = CommError("it was destroyed", {.fault = CommFault::aborted, .rank = rank_in_job_});
   }
   lock.unlock();
   due_.notify_one();
@@ -334,7 +362,7 @@ void CommQueue::close(bool unwinding) noexcept {
   if (!untold.empty()) {
     core::warn(
         fmt::format("a process group of rank {} was destroyed, and nobody had waited for the call that failed: {}",
-                    backend_->rank(), untold));
+                    rank_in_job_, untold));
   }
   // A remaining Work or plan keeps the queue alive, but must not keep its connections open.
   backend_.reset();

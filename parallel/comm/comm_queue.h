@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -71,6 +72,7 @@ class CommQueue {
   CommQueue& operator=(const CommQueue&) = delete;
 
   const Backend& backend() const noexcept { return *backend_; }
+  const std::shared_ptr<GroupNames>& names() const noexcept { return names_; }
   /// Time from a call to its deadline.
   std::chrono::milliseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
@@ -89,6 +91,8 @@ class CommQueue {
 
   /// Number of reducers that are in a backward pass, on this thread or another.
   std::atomic<int> open_passes{0};
+  /// Number of reducers so far.
+  std::atomic<int> wrappers{0};
   /// Whether an error has ended the group. Every call then fails.
   bool is_dead();
   /// Whether the group was destroyed.
@@ -104,6 +108,8 @@ class CommQueue {
  private:
   using Lock = std::unique_lock<std::mutex>;
   void append(const std::shared_ptr<Operation>& operation);
+  void note_silence(Operation& operation, std::chrono::steady_clock::time_point begin) const;
+  void note_time(const Operation& operation, std::chrono::steady_clock::duration time);
   void finish(Lock& lock, Operation& operation);
   void help(Lock& lock, const Operation* until);
   void work(Lock& lock, const Operation* until);
@@ -114,8 +120,12 @@ class CommQueue {
   void die(const CommError& cause, bool told);
   void serve();
 
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> backend_;  // null once the queue is closed
+  std::shared_ptr<GroupNames> names_;
+  int rank_in_job_;
   std::vector<Collective> calls_;  // all ranks' calls while they are compared
+  // By kind; a call's time with all waits. Host time, so unknown where the backend only queues work on a GPU.
+  std::array<std::chrono::steady_clock::duration, kCollectiveKinds> usual_{};
   std::atomic<std::chrono::milliseconds> timeout_{};
   std::mutex mutex_;                               // guards the members below
   std::condition_variable due_;                    // signals work for the communication thread

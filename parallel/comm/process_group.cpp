@@ -217,7 +217,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::new_group(std::vector<int> ranks) {
              : nullptr;
 }
 
-PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memory, ReduceOp op) {
+PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memory, ReduceOp op, PlanName name) {
   check<ShapeError>(memory.is_contiguous(), "plan_all_reduce: the memory {} is not dense", memory.sizes);
   const Tensor tensor(memory);
   CallBuilder call(queue_->backend(), Kind::all_reduce, "plan_all_reduce", tensor);
@@ -229,6 +229,7 @@ PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memor
   operation->runs = false;
   queue_->run(operation);
   operation->call.tag = static_cast<std::int32_t>(operation->call.sequence);  // the plan's number
+  queue_->names()->note_plan(operation->call.tag, std::move(name));
   operation->compared = false;
   operation->runs = true;
   return {queue_, std::move(operation)};

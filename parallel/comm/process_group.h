@@ -9,6 +9,7 @@
 #include <tandem/core/export.h>
 #include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/collective.h>
+#include <tandem/parallel/comm/group_names.h>
 #include <tandem/parallel/comm/work.h>
 #include <tandem/tensor/tensor.h>
 
@@ -34,6 +35,8 @@ struct ProcessGroupOptions {
 /// Tensors may be of any dtype, empty, and not dense (they are packed then), on a device that the backend takes. Calls
 /// are not differentiable. Written tensors count as changed in place, so that backward() notices. Leaves that require a
 /// gradient may be written, as under NoGradGuard; results of recorded ops only under NoGradGuard.
+///
+/// Errors give ranks the numbers that they have in the whole job, also in a group of some ranks.
 ///
 /// After any CommError the group is dead: every later call on every rank throws at once and names the first error.
 /// Errors in a rank's own arguments (ShapeError, DTypeError, ConfigError, AutogradError) are thrown before other ranks
@@ -102,8 +105,9 @@ class TANDEM_API ProcessGroup {
   std::unique_ptr<ProcessGroup> new_group(std::vector<int> ranks);
 
   /// Makes an all-reduce that can be repeated. Ranks compare the call once, now, and not again; starting it allocates
-  /// nothing. `memory` is dense. The gradient reducer uses it on ranges of a ParameterStore. A collective.
-  PlannedAllReduce plan_all_reduce(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum);
+  /// nothing. `memory` is dense. The gradient reducer uses it on ranges of a ParameterStore. Errors call it by `name`,
+  /// which is the same on all ranks. A collective.
+  PlannedAllReduce plan_all_reduce(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum, PlanName name = {});
 
   /// Blocks the host until all started calls are done, on GPUs as well. Throws the CommError of a call that was never
   /// waited for.

@@ -80,7 +80,7 @@ class Staging {
 
 class StagedBackend final : public Backend {
  public:
-  explicit StagedBackend(std::unique_ptr<Backend> host) : host_(std::move(host)) {}
+  explicit StagedBackend(std::unique_ptr<Backend> host) : Backend(host->names()), host_(std::move(host)) {}
 
   std::string_view name() const noexcept override { return host_->name(); }
   int rank() const noexcept override { return host_->rank(); }

@@ -16,6 +16,14 @@ std::vector<Device> devices_or_all_gpus(std::vector<Device> devices) {
   return devices;
 }
 
+void check_unwritten(bool unwritten) {
+  check<ConfigError>(
+      unwritten,
+      "DataParallel: the module has changed an input in place. Each replica has a part of the batch, some "
+      "parts are copies, and so only some rows of the caller's tensor have changed: let forward() make a "
+      "new tensor, x = relu(x) instead of x.relu_()");
+}
+
 Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                    Reduction reduction) {
   check<ConfigError>(

@@ -35,6 +35,22 @@ TANDEM_API std::vector<Device> devices_or_all_gpus(std::vector<Device> devices);
 TANDEM_API Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                               Reduction reduction);
 
+/// Throws ConfigError unless `unwritten`: the module has written to its inputs.
+TANDEM_API void check_unwritten(bool unwritten);
+
+/// Grows when a tensor of a part is written.
+template <class Arguments>
+std::uint64_t versions_of(const std::vector<Arguments>& parts) {
+  std::uint64_t sum = 0;
+  if constexpr (HoldsTensors<Arguments>) {
+    for (const Arguments& part : parts) {
+      for_each_tensor(const_cast<Arguments&>(part),
+                      [&](const Tensor& tensor) { sum += tensor.defined() ? tensor.version() : 0; });
+    }
+  }
+  return sum;
+}
+
 /// Size along `dim` of the tensors that are cut up, which is the same for all; 0 if there are none.
 template <class T>
 std::int64_t rows_of(T& part, int dim) {
@@ -53,7 +69,7 @@ std::int64_t rows_of(T& part, int dim) {
 ///     parallel::DataParallel dp(model, {"cuda:0", "cuda:1"});
 ///     Tensor loss = nn::cross_entropy(dp(x), y);
 ///
-/// The module lives on the first device; use its own parameters, state_dict(), train() and eval(). Without devices all
+/// The module lives on the first device; use its own state_dict(). Without devices all
 /// GPUs are used. Without GPUs a call is a plain call of the module. Buffers that replica 0 writes (running statistics)
 /// are kept; those of other replicas are lost. With a loss on the gathered outputs, or by loss(), results equal those
 /// of one device up to rounding. Random draws (dropout) differ between replicas.
@@ -72,6 +88,12 @@ class DataParallel {
     }
   }
 
+  /// See ModuleRef::parameters().
+  std::vector<Tensor> parameters() const { return module_->parameters(); }
+  /// See ModuleRef::train().
+  void train(bool on = true) { module_->train(on); }
+  /// See ModuleRef::eval().
+  void eval() { module_->eval(); }
   /// The wrapped module with its own type: dp.module().fc1.
   M& module() const noexcept { return *module_; }
   /// The devices; empty if calls are plain calls.
@@ -80,9 +102,12 @@ class DataParallel {
   std::int64_t bytes_copied() const noexcept { return replicas_ ? replicas_->bytes_copied() : 0; }
 
   /// Calls module(args...) on the whole batch. Arguments that hold tensors (structure.h) are cut up, other values go to
-  /// all replicas. With fewer rows than devices, only as many replicas compute as there are parts; if no argument holds
-  /// tensors, all compute; without arguments, only replica 0. Throws the errors of scatter(), gather() and the module,
-  /// and DeviceError when the module is not on the first device.
+  /// all replicas. A struct of tensors must have members() for that. With fewer rows than devices, only as many
+  /// replicas compute as there are parts; if no argument holds tensors, all compute; without arguments, only replica 0.
+  /// Throws the errors of scatter(), gather() and the module, DeviceError when the module is not on the first device,
+  /// CaptureError while this thread records a step, and ConfigError when a buffer requires a gradient, or when the
+  /// module has changed an input in place: a part on another device is a copy, so only some of the caller's rows would
+  /// change.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -136,6 +161,9 @@ class DataParallel {
 
   template <class Arguments>
   std::vector<Arguments> cut(const Arguments& arguments) {
+    static_assert(!detail::any_lacks_members<Arguments>(),
+                  "DataParallel: an argument is a struct with tensors that has no members(), so every replica would "
+                  "compute all of its rows. Declare beside it: auto members(Batch& b) { return std::tie(b.x, b.y); }");
     const PhaseScope timed(Phase::scatter);
     detail::failed_replica().reset();
     if constexpr (HoldsTensors<Arguments>) {
@@ -154,7 +182,10 @@ class DataParallel {
       replicas_->update(parts.size());
     }
     const PhaseScope timed(Phase::forward);
-    return parallel_apply(fn, parts, *replicas_);
+    const std::uint64_t before = detail::versions_of(parts);
+    auto results = parallel_apply(fn, parts, *replicas_);
+    detail::check_unwritten(parts.size() == 1 || detail::versions_of(parts) == before);
+    return results;
   }
 
   M* module_;

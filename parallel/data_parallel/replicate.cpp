@@ -150,6 +150,18 @@ struct Replicas::Impl {
     }
   }
 
+  void check_buffers() const {
+    if (std::ranges::none_of(buffers, &Tensor::requires_grad)) {
+      return;
+    }
+    for (const auto& [name, buffer] : module.named_buffers()) {
+      check<ConfigError>(!buffer.requires_grad(),
+                         "DataParallel: buffer '{}' requires a gradient, which would be that of replica 0 alone: "
+                         "register it as a parameter, or keep it out of the graph (requires_grad_(false), detach())",
+                         name);
+    }
+  }
+
   core::Ref<autograd::Node> make_node(std::size_t count) {
     std::vector<Tensor> trained;
     if (core::thread_state().grad_enabled && count > 1) {
@@ -167,6 +179,9 @@ struct Replicas::Impl {
   void update(std::size_t count) {
     find_slots();
     check_placement();
+    if (count > 1) {
+      check_buffers();
+    }
     const core::Ref<autograd::Node> node = make_node(count);
     for (std::size_t k = 1; k < count; ++k) {
       bind_parameters(replicas[k], node, node ? static_cast<std::uint32_t>((k - 1) * layout->parameters().size()) : 0);
@@ -203,7 +218,7 @@ std::unique_lock<std::mutex> Replicas::lock() {
 
 void Replicas::update(std::size_t count) {
   check_outermost();
-  check<ConfigError>(
+  check<CaptureError>(
       tandem::detail::step_recorder() == nullptr,
       "DataParallel: its call cannot be part of a captured step yet; call it without graph::capture, or the module "
       "itself where there is one device");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
 #include <tandem/tensor/factories.h>
@@ -43,15 +45,23 @@ void BucketSchedule::mark_ready(std::size_t member) {
 
 BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
   if (link.size() > 1) {
-    for (const BucketRange& range : buckets.ranges()) {
-      plans_.push_back(link.group().plan_all_reduce(range.gradients, ReduceOp::avg));
+    for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
+      plans_.push_back(
+          link.group().plan_all_reduce(buckets.ranges()[b].gradients, ReduceOp::avg,
+                                       {.purpose = fmt::format("{} of {}", buckets.name(b), link.wrapper_name()),
+                                        .advice = "All ranks call backward() through the same wrappers in the same "
+                                                  "order; with unequal numbers of batches they need a Join"}));
     }
     turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
-    compare_.emplace(link.group().plan_all_reduce(turn_.raw(), ReduceOp::max));
+    compare_.emplace(
+        link.group().plan_all_reduce(turn_.raw(), ReduceOp::max,
+                                     {.purpose = fmt::format("before the comm hook of {}", link.wrapper_name()),
+                                      .advice = "A hook is registered on all ranks or on none"}));
   }
 }
 
 void BucketExchange::set_hook(CommHook hook) {
+  check<ConfigError>(static_cast<bool>(hook), "register_comm_hook: the hook is an empty function");
   check<ConfigError>(!hook_, "register_comm_hook: there is a hook already");
   hook_ = std::move(hook);
 }

@@ -51,9 +51,10 @@ double measured_mb(ProcessGroup& group) {
 BucketLimits bucket_limits(ProcessGroup& group, std::optional<double> bucket_cap_mb) {
   const auto bytes = [](double mb) { return static_cast<std::int64_t>(std::min(mb, kMostMeant) * kMiB); };
   if (bucket_cap_mb) {
-    check<ConfigError>(*bucket_cap_mb > 0, "DistributedDataParallel: bucket_cap_mb is {}; it must be more than 0",
+    check<ConfigError>(*bucket_cap_mb >= 0, "DistributedDataParallel: bucket_cap_mb is {}; expected 0 or more",
                        *bucket_cap_mb);
-    return {bytes(*bucket_cap_mb), bytes(*bucket_cap_mb)};
+    const std::int64_t limit = std::max<std::int64_t>(bytes(*bucket_cap_mb), 1);
+    return {limit, limit};
   }
   if (group.size() == 1 || group.queue()->backend().shares_memory()) {
     return {bytes(kMostMb), bytes(kMostMb)};
@@ -100,6 +101,14 @@ tandem::detail::View Buckets::memory_of(std::size_t member) const {
   const ParameterStore::Place& place = members_[member].place;
   const ParameterStore::Segment& segment = place.store->segments()[place.segment];
   return tandem::detail::narrow(place.store->gradients(), 0, segment.offset, segment.padded);
+}
+
+std::string Buckets::name(std::size_t bucket) const {
+  const BucketRange& range = ranges_[bucket];
+  const std::string& first = members_[range.first].name;
+  const std::string& last = members_[range.last - 1].name;
+  return fmt::format("bucket {} of {}, '{}'{}", bucket, ranges_.size(), first,
+                     range.first + 1 == range.last ? "" : fmt::format(" to '{}'", last));
 }
 
 std::vector<std::string> Buckets::describe() const {

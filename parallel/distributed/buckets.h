@@ -56,6 +56,8 @@ class Buckets {
 
   const std::vector<BucketMember>& members() const noexcept { return members_; }
   const std::vector<BucketRange>& ranges() const noexcept { return ranges_; }
+  /// "bucket 0 of 2, 'fc3.bias' to 'fc2.weight'".
+  std::string name(std::size_t bucket) const;
   /// A member's gradient with the gap after it, whether the gradient counts or not.
   tandem::detail::View memory_of(std::size_t member) const;
   /// "bucket 0 of gradients: f32 262144, from 'fc3.bias' to 'fc1.weight'", and one line for each member. Ranks compare

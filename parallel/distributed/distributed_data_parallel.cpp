@@ -1,5 +1,6 @@
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -42,7 +43,12 @@ class OutputNode final : public autograd::Node {
       throw;
     }
   }
-  void apply(autograd::Gradients& gradients) override { gradients.deliver(0, gradients.output(), false); }
+  void apply(autograd::Gradients& gradients) override {
+    if (synced_) {
+      reducer_->look_for_nan(gradients.output());
+    }
+    gradients.deliver(0, gradients.output(), false);
+  }
   // A loss that the user keeps must not prevent the module from being wrapped again.
   void release() noexcept override { reducer_.reset(); }
   bool released() const noexcept override { return reducer_ == nullptr; }
@@ -53,6 +59,19 @@ class OutputNode final : public autograd::Node {
   std::int64_t samples_;
   bool synced_;
 };
+
+// The gradient of a batch without samples is 0, and counts as much as that of any other rank.
+void check_has_samples(const GroupLink& link, const std::vector<Shape>& inputs) {
+  const auto is_empty = [](const Shape& shape) { return shape.ndim() > 0 && shape.numel() == 0; };
+  const auto empty = std::ranges::find_if(inputs, is_empty);
+  const bool all =
+      std::ranges::all_of(inputs, [&](const Shape& shape) { return shape.ndim() == 0 || is_empty(shape); });
+  check<ConfigError>(link.size() == 1 || empty == inputs.end() || !all,
+                     "DistributedDataParallel: the batch {} of rank {} has no samples, and would make the gradients of "
+                     "all other ranks count for less. Leave it out and use a Join, in which ranks may have unequal "
+                     "numbers of batches",
+                     *empty, link.names().rank(link.rank()));
+}
 
 }  // namespace
 
@@ -77,8 +96,11 @@ std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shap
     return kUncounted;
   }
   reducer.check_parameters();
-  JoinState* join = reducer.join();
-  return join != nullptr ? join->samples_of(inputs()) : kUncounted;
+  if (JoinState* join = reducer.join(); join != nullptr) {
+    return join->samples_of(inputs());
+  }
+  check_has_samples(reducer.link(), inputs());
+  return kUncounted;
 }
 
 Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples) {

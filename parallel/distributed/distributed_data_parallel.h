@@ -30,8 +30,9 @@ struct DistributedOptions {
   bool broadcast_buffers = true;
   /// All ranks begin with the parameters and buffers of rank 0.
   bool init_sync = true;
-  /// MiB of gradients after which a bucket leaves. The default is 25 where ranks share memory (threads, and processes
-  /// of one host); over Gloo's network 1 to 25, as measured at construction; elsewhere 1 first, then 25.
+  /// MiB of gradients after which a bucket leaves; 0 gives each gradient a bucket of its own. The default is 25 where
+  /// ranks share memory (threads, and processes of one host); over Gloo's network 1 to 25, as measured at construction;
+  /// elsewhere 1 first, then 25.
   std::optional<double> bucket_cap_mb = std::nullopt;
   /// Parameters may be without a gradient, on some ranks or on all. Costs a small all-reduce in each step.
   bool find_unused_parameters = false;
@@ -84,11 +85,17 @@ template <class M>
 class DistributedDataParallel {
  public:
   /// A collective. Refers to `module`, which must outlive the wrapper. Throws ConfigError, on every rank, when the
-  /// ranks' models differ (names, shapes, dtypes, strides, trained or frozen), when nothing is trained, or when a
-  /// parameter is in another wrapper already; and where no group exists.
+  /// ranks' models differ (names, shapes, dtypes, strides, trained or frozen), when nothing is trained, when a
+  /// parameter is in another wrapper already, or when a buffer requires a gradient; and where no group exists.
   explicit DistributedDataParallel(M& module, const DistributedOptions& options = {})
       : module_(&module), reducer_(detail::make_reducer(module, options)) {}
 
+  /// See ModuleRef::parameters().
+  std::vector<Tensor> parameters() const { return module_->parameters(); }
+  /// See ModuleRef::train().
+  void train(bool on = true) { module_->train(on); }
+  /// See ModuleRef::eval().
+  void eval() { module_->eval(); }
   /// The wrapped module with its own type: ddp.module().fc1. Calling it directly is for evaluation: backward() through
   /// such a call is an error.
   M& module() const noexcept { return *module_; }

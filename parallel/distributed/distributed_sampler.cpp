@@ -39,12 +39,13 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
   check<ConfigError>(replicas_ >= 1, "DistributedSampler: num_replicas is {}; expected at least 1", replicas_);
   check<ConfigError>(rank_ >= 0 && rank_ < replicas_, "Invalid rank {}, rank should be in the interval [0, {}]", rank_,
                      replicas_ - 1);
-  if (group != nullptr && replicas_ != group->size()) {
-    core::warn(fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {}", replicas_,
-                           options.process_group ? "process group" : "default group", group->size(),
-                           replicas_ < group->size() ? "samples are used more than once" : "samples are left out"));
+  if (group != nullptr && replicas_ != group->size()) {  // once: a program may make a sampler for each epoch
+    core::warn_once(
+        fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {}", replicas_,
+                    options.process_group ? "process group" : "default group", group->size(),
+                    replicas_ < group->size() ? "samples are used more than once" : "samples are left out"));
   } else if (group == nullptr && replicas_ > 1) {
-    core::warn(
+    core::warn_once(
         fmt::format("DistributedSampler: part {} of {} of the data, and there is no process group: a program that "
                     "trains alone never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks "
                     "make a ProcessGroupGuard first",
@@ -64,12 +65,15 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
       data_size_, replicas_);
 }
 
-std::vector<std::int64_t> DistributedSampler::indices() const {
-  const std::uint64_t epoch = epoch_.fetch_add(1);
+std::int64_t DistributedSampler::next_epoch(std::int64_t epoch) const {
+  return is_set_.exchange(false) ? static_cast<std::int64_t>(epoch_.load()) : epoch;
+}
+
+std::vector<std::int64_t> DistributedSampler::indices_of(std::int64_t epoch) const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(data_size_));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   if (options_.shuffle) {
-    Generator generator(options_.seed + epoch);
+    Generator generator(options_.seed + static_cast<std::uint64_t>(epoch));
     core::ThreadState state = core::thread_state();
     state.generator = &generator;
     state.device = Device();

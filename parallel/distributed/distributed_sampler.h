@@ -30,27 +30,33 @@ struct DistributedSamplerOptions {
 /// on. All ranks have equally many; missing samples are repeated from the head of the order. The arithmetic is that of
 /// torch.utils.data.DistributedSampler.
 ///
-/// The order is a function of `seed` and the epoch. The epoch grows by one with each pass through the loader, so no
-/// call can be forgotten. set_epoch() is for a run that is resumed, for programs that call it before each epoch as in
-/// PyTorch, and for a rank that makes passes of its own (evaluates on its training data, looks at a batch), since these
-/// count.
+/// The order is a function of `seed` and the epoch, which is that of the loader: it grows by one with each pass, so no
+/// call can be forgotten. A run resumes with set_epoch() of the loader or of the sampler; either is enough. The
+/// sampler's is also for programs that call it before each epoch as in PyTorch, and for a rank that makes passes of its
+/// own (evaluates on its training data, looks at a batch), since these count.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
   /// Throws ConfigError for an empty data set, an invalid rank, exact with drop_last, or too few samples for drop_last
   /// to leave each rank one; also if neither the options nor a group provide the rank. Warns when the group has another
-  /// number of ranks, or when num_replicas is above 1 and no group exists: the other parts may never be used.
+  /// number of ranks, or when num_replicas is above 1 and no group exists: the other parts may never be used. Says
+  /// each such thing once.
   explicit DistributedSampler(const data::Dataset& dataset, const DistributedSamplerOptions& options = {});
 
   /// Samples of this rank in an epoch.
   std::int64_t size() const override { return size_; }
-  /// Returns this rank's indices in the next epoch.
-  std::vector<std::int64_t> indices() const override;
+  /// Returns this rank's indices in the epoch of set_epoch(), and then in those after it: for use without a loader.
+  std::vector<std::int64_t> indices() const override { return indices_of(static_cast<std::int64_t>(epoch_++)); }
+  std::vector<std::int64_t> indices_of(std::int64_t epoch) const override;
+  std::int64_t next_epoch(std::int64_t epoch) const override;
   std::int64_t largest_size() const override {
     return options_.exact ? (data_size_ + replicas_ - 1) / replicas_ : size_;
   }
   std::optional<std::int64_t> data_size() const override { return data_size_; }
   /// Makes the next pass through the loader that of `epoch`.
-  void set_epoch(std::uint64_t epoch) { epoch_ = epoch; }
+  void set_epoch(std::uint64_t epoch) {
+    epoch_ = epoch;
+    is_set_ = true;
+  }
 
  private:
   std::int64_t data_size_;
@@ -59,6 +65,7 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   std::int64_t rank_ = 0;
   std::int64_t size_ = 0;
   mutable std::atomic<std::uint64_t> epoch_{0};
+  mutable std::atomic<bool> is_set_{false};  // and no loader has asked since
 };
 
 }  // namespace tandem::inline v0::parallel

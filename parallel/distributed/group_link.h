@@ -34,10 +34,18 @@ inline std::string text_of_exception() {
 class GroupLink {
  public:
   explicit GroupLink(ProcessGroup& group)
-      : group_(&group), queue_(group.queue()), rank_(group.rank()), size_(group.size()) {}
+      : group_(&group),
+        queue_(group.queue()),
+        wrapper_(queue_->wrappers.fetch_add(1)),
+        rank_(group.rank()),
+        size_(group.size()) {}
 
   int rank() const noexcept { return rank_; }
+  /// The numbers of ranks in the job, for texts.
+  const GroupNames& names() const noexcept { return *queue_->names(); }
   int size() const noexcept { return size_; }
+  /// "DistributedDataParallel #1": the second wrapper of this group, on all ranks alike.
+  std::string wrapper_name() const { return "DistributedDataParallel #" + std::to_string(wrapper_); }
   std::atomic<int>& open_passes() const noexcept { return queue_->open_passes; }
 
   /// Throws ConfigError if the group is gone.
@@ -65,6 +73,7 @@ class GroupLink {
  private:
   ProcessGroup* group_;
   std::shared_ptr<detail::CommQueue> queue_;
+  int wrapper_;
   int rank_;
   int size_;
 };

@@ -34,7 +34,8 @@ Join::~Join() {
     return;
   }
   if (std::uncaught_exceptions() > exceptions_) {
-    state_->link().abort("an exception left the scope of its Join");
+    const std::string text = core::error_in_flight();
+    state_->link().abort(fmt::format("an exception left the scope of its Join{}{}", text.empty() ? "" : ": ", text));
     return;
   }
   constexpr const char* kText =

@@ -16,19 +16,14 @@ namespace {
 
 // The ranks for which `fits` holds.
 template <class Fits>
-std::vector<std::size_t> ranks_where(std::size_t count, const Fits& fits) {
-  std::vector<std::size_t> ranks;
+std::vector<int> ranks_where(std::size_t count, const Fits& fits) {
+  std::vector<int> ranks;
   for (std::size_t r = 0; r < count; ++r) {
     if (fits(r)) {
-      ranks.push_back(r);
+      ranks.push_back(static_cast<int>(r));
     }
   }
   return ranks;
-}
-
-// "rank 1", "ranks 0, 2".
-std::string name(const std::vector<std::size_t>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 // The groups of the Joins that this thread has made, while these live.
@@ -44,7 +39,11 @@ bool another_group_in_a_join(const ProcessGroup& group) {
   return false;
 }
 
-// Makes one of the Join's own calls, which a rank without a Join would not match.
+constexpr const char* kRule =
+    "Join: all ranks must be in one, with the same wrappers, and in its scope their group is for those alone, since "
+    "ranks whose input has ended take part in nothing else";
+
+// Makes the Join's first call, which a rank without a Join does not match. Later calls have a plan's name.
 template <class Call>
 auto explained(const Call& call) {
   try {
@@ -53,10 +52,7 @@ auto explained(const Call& call) {
     if (error.details().fault != CommFault::mismatch) {
       throw;
     }
-    throw CommError(fmt::format("Join: all ranks must be in one, with the same wrappers, and in its scope their group "
-                                "is for those alone, since ranks whose input has ended take part in nothing else: {}",
-                                error.what()),
-                    error.details());
+    throw CommError(fmt::format("{}: {}", kRule, error.what()), error.details());
   }
 }
 
@@ -81,7 +77,8 @@ JoinState::JoinState(std::vector<Buckets*> buckets, const GroupLink& link, const
     fail<ConfigError>("Join: {}", kText);
   }
   if (ranks_ > 1) {
-    plan_ = explained([&] { return group.plan_all_reduce(record_.raw()); });
+    const PlanName name{.purpose = "a Join's record of who has input", .advice = kRule};
+    plan_ = explained([&] { return group.plan_all_reduce(record_.raw(), ReduceOp::sum, name); });
     token_ = std::make_shared<const ProcessGroup*>(&group);
     groups_in_joins.emplace_back(token_);
   }
@@ -112,12 +109,12 @@ void JoinState::check_nothing_left() {
   }
 }
 
-void JoinState::check_none_early(const std::vector<Entry>& said) {
+void JoinState::check_none_early(const std::vector<Entry>& said) const {
   const auto ranks = ranks_where(said.size(), [&](std::size_t r) { return said[r].early != 0; });
   check<ConfigError>(ranks.empty(),
                      "Join: on {} there are gradients that were not reduced, from no_sync() or from before wrapping, "
                      "and it is not known how many samples they are of; call zero_grad() before, or reduce them",
-                     name(ranks));
+                     link_.names().list(ranks));
 }
 
 std::int64_t JoinState::samples_of(std::span<const Shape> inputs) {
@@ -208,20 +205,20 @@ PassWeights JoinState::weights_of(std::size_t wrapper) {
   const std::vector<Entry> said = said_of(wrapper);
   check_none_early(said);
   const auto giving = ranks_where(ranks_, [&](std::size_t r) { return said[r].samples != 0; });
-  const auto onto = [&](std::size_t r) { return said[r].onto != 0; };
-  for (const std::size_t r : giving) {
-    const std::size_t first = giving.front();
+  const auto onto = [&](int r) { return said[static_cast<std::size_t>(r)].onto != 0; };
+  for (const int r : giving) {
+    const int first = giving.front();
     check<ConfigError>(onto(r) == onto(first),
                        "Join: on rank {} this pass adds to gradients that were reduced before, and on rank {} not; "
                        "call zero_grad() on all ranks or on none",
-                       onto(r) ? r : first, onto(r) ? first : r);
+                       link_.names().rank(onto(r) ? r : first), link_.names().rank(onto(r) ? first : r));
   }
-  const int buffers_from = giving.empty() ? -1 : static_cast<int>(giving.front());
+  const int buffers_from = giving.empty() ? -1 : giving.front();
   const Entry mine = std::exchange(wrappers_[wrapper].accumulated, {});
   if (options_.reduction == Reduction::sum) {
     // A rank without samples adds nothing. But if the others add to a reduced gradient, this rank must have that
     // gradient too.
-    const std::int64_t theirs = giving.empty() ? 0 : said[giving.front()].onto;
+    const std::int64_t theirs = giving.empty() ? 0 : said[static_cast<std::size_t>(giving.front())].onto;
     check<ConfigError>(
         theirs == 0 || mine.samples > 0 || wrappers_[wrapper].buckets->set_of_gradients() == theirs,
         "Join: the other ranks' passes add to gradients that were reduced before, of other parameters "
@@ -251,7 +248,7 @@ void JoinState::exchange(std::optional<std::size_t> turn) {
     mine.reduction = static_cast<std::int64_t>(options_.reduction);
   }
   if (plan_) {
-    explained([&] { plan_->run(); });
+    plan_->run();
     check_agreement();
   }
 }
@@ -270,12 +267,13 @@ void JoinState::check_agreement() const {
     all_step_alike = all_step_alike && said_[i].changed == said_[w].changed;
   }
   const auto active = ranks_where(ranks_, [&](std::size_t r) { return turns[r] != 0; });
-  for (const std::size_t r : active) {
-    const std::size_t first = active.front();
-    check<ConfigError>(turns[r] == turns[first],
+  const auto turn_of = [&](int r) { return turns[static_cast<std::size_t>(r)]; };
+  for (const int r : active) {
+    const int first = active.front();
+    check<ConfigError>(turn_of(r) == turn_of(first),
                        "Join: rank {} reduces gradients of wrapper {} and rank {} those of wrapper {} (in the order in "
                        "which the Join got them); all ranks make the same passes in the same order",
-                       first, turns[first] - 1, r, turns[r] - 1);
+                       link_.names().rank(first), turn_of(first) - 1, link_.names().rank(r), turn_of(r) - 1);
   }
   if (all_step_alike) {
     return;
@@ -284,11 +282,12 @@ void JoinState::check_agreement() const {
   const auto stepped = ranks_where(ranks_, [&](std::size_t r) { return steps[r]; });
   const auto not_stepped = ranks_where(ranks_, [&](std::size_t r) { return !steps[r]; });
   const std::string who = not_stepped.empty() ? "of different wrappers"
-                                              : fmt::format("on {} and not on {}", name(stepped), name(not_stepped));
+                                              : fmt::format("on {} and not on {}", link_.names().list(stepped),
+                                                            link_.names().list(not_stepped));
   fail<ConfigError>(
       "Join: since the last reduced pass parameters were changed {}{}. What the loop does between two backward "
       "passes must be what finish() is given: join.finish([&] {{ optimizer.step(); }})",
-      who, ended.empty() ? "" : fmt::format("; the input has ended on {}", name(ended)));
+      who, ended.empty() ? "" : fmt::format("; the input has ended on {}", link_.names().list(ended)));
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -84,7 +84,7 @@ class JoinState {
   };
 
   void check_nothing_left();
-  static void check_none_early(const std::vector<Entry>& said);
+  void check_none_early(const std::vector<Entry>& said) const;
   void exchange(std::optional<std::size_t> turn);
   void check_agreement() const;
   std::vector<Entry> said_of(std::size_t wrapper) const;

@@ -1,12 +1,16 @@
 #include <tandem/parallel/distributed/reducer.h>
 
+#include <cmath>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
 #include <tandem/core/step_times.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer_pass.h>
@@ -37,7 +41,13 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
     }
   }
   check<ConfigError>(!trained.empty(),
-                     "DistributedDataParallel: the module has no parameter that requires a gradient; use it as it is");
+                     "DistributedDataParallel: the module has no parameter that requires a gradient{}",
+                     module.parameters().empty()
+                         ? ", nor any other; register its layers: nn::Linear fc = child(\"fc\", nn::Linear(6, 3))"
+                         : "; use it as it is");
+  for (const auto& [name, buffer] : module.named_buffers()) {
+    check_takes_no_gradient(name, buffer);
+  }
   check_same(group,
              {fmt::format("bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}",
                           options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default",
@@ -74,6 +84,15 @@ Reducer::~Reducer() {
 void Reducer::check_parameters() {
   link_.check_open();
   module_.check_unchanged(buckets_.members(), *this);
+  if (link_.size() > 1 && !told_of_drift_ && versions_after_local_pass_ &&
+      *versions_after_local_pass_ != buckets_.parameter_versions()) {
+    told_of_drift_ = true;
+    core::warn(fmt::format(
+        "{}: parameters of rank {} have changed after a backward pass in no_sync(), whose gradients are its own: the "
+        "ranks' parameters drift apart. optimizer.step() belongs after the backward pass outside of no_sync(), which "
+        "reduces all of them",
+        link_.wrapper_name(), link_.names().rank(link_.rank())));
+  }
 }
 
 void Reducer::set_join(const std::shared_ptr<JoinState>& join, std::size_t index) {
@@ -85,6 +104,19 @@ void Reducer::refuse_pass(const std::exception& failure, bool synced) const {
   if (synced) {
     link_.abort(fmt::format("its backward pass failed: {}", failure.what()));
   }
+}
+
+void Reducer::look_for_nan(const tandem::detail::View& gradient) {
+  if (link_.size() == 1 || gradient.device().type != DeviceType::cpu || !is_floating_point(gradient.dtype)) {
+    return;
+  }
+  const NoGradGuard no_grad;
+  const Tensor values(gradient);
+  if (!std::isnan(values.sum().item()) || !isnan(values).any().item<bool>() || told_of_nan_.exchange(true)) {
+    return;
+  }
+  core::warn(fmt::format("rank {}: its loss gives {} a gradient with NaN, which the mean carries to all ranks",
+                         link_.names().rank(link_.rank()), link_.wrapper_name()));
 }
 
 void Reducer::check_pass(const autograd::Node& node, bool synced) const {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 
 #include <tandem/autograd/pass_listener.h>
 #include <tandem/core/spin.h>
@@ -52,6 +54,7 @@ class Reducer final : public autograd::LeafObserver,
   const GroupLink& link() const noexcept { return link_; }
   Buckets& buckets() noexcept { return buckets_; }
   /// Throws ConfigError when the group is gone, or parameters were frozen, thawed, added or moved since wrapping.
+  /// Warns, once, when an optimiser has used gradients that no_sync() keeps local.
   void check_parameters();
   /// The number of NoSync that live. Gradients stay local in a pass whose outputs were all made while some lived.
   int& local_scopes() noexcept { return local_scopes_; }
@@ -70,6 +73,9 @@ class Reducer final : public autograd::LeafObserver,
   void check_pass(const autograd::Node& node, bool synced) const;
   /// A pass begins, and `node` is part of it. Call check_pass() first.
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
+  /// Warns, once, where the gradient that comes from this rank's loss has NaN: the mean carries it to all ranks. Looks
+  /// at gradients on a CPU only, since a look at another device would wait for it.
+  void look_for_nan(const tandem::detail::View& gradient);
   /// A pass cannot begin on this rank, or has failed. The others would wait for its gradients, or take the next pass
   /// for this one: ends the group if the pass is one of all ranks (`synced`).
   void refuse_pass(const std::exception& failure, bool synced) const;
@@ -89,6 +95,9 @@ class Reducer final : public autograd::LeafObserver,
   UsedParameters used_;
   WrappedModule module_;
   int local_scopes_ = 0;
+  std::atomic<bool> told_of_nan_ = false;
+  std::optional<std::uint64_t> versions_after_local_pass_;  // of the parameters; empty after a reduced pass
+  bool told_of_drift_ = false;
   std::weak_ptr<JoinState> join_;
   std::size_t join_index_ = 0;
   core::SpinLock lock_;                // for the pass and all that it works on: lanes of several devices call

@@ -105,11 +105,11 @@ void ReducerPass::settle_absent() {
   }
   if (!absent.empty() && !reducer_->used_.may_be_unused()) {
     tandem::fail<AutogradError>(
-        "DistributedDataParallel: rank {} of {} has no gradient of {} {} in this backward pass: {}. Each parameter "
+        "DistributedDataParallel: rank {} has no gradient of {} {} in this backward pass: {}. Each parameter "
         "must take part in each loss; freeze those that never do, before wrapping, or pass "
         "{{.find_unused_parameters = true}}",
-        reducer_->link_.rank(), reducer_->link_.size(), absent.size(), absent.size() == 1 ? "parameter" : "parameters",
-        names_of(absent, members));
+        reducer_->link_.names().rank(reducer_->link_.rank()), absent.size(),
+        absent.size() == 1 ? "parameter" : "parameters", names_of(absent, members));
   }
   lacks_ = lacks_ || !absent.empty();
   for (const std::size_t member : absent) {
@@ -157,6 +157,7 @@ void ReducerPass::end() {
     if (JoinState* join = reducer_->join(); join != nullptr) {
       join->end_local_pass(reducer_->join_index_);
     }
+    reducer_->versions_after_local_pass_ = reducer_->buckets_.parameter_versions();
     return;
   }
   try {
@@ -197,6 +198,7 @@ void ReducerPass::reduce() {
   }
   reducer_->module_.broadcast_buffers(reducer_->link_.group(), weights_.buffers_from);
   buckets.note_reduced();
+  reducer_->versions_after_local_pass_.reset();
 }
 
 std::vector<Leaf*> ReducerPass::leaves_with_hooks() const {

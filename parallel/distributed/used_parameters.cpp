@@ -25,7 +25,8 @@ UsedParameters::UsedParameters(const GroupLink& link, Buckets& buckets, bool may
                     {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
   }
   if (may_be_unused && link.size() > 1) {
-    plan_ = link.group().plan_all_reduce(record_.raw(), ReduceOp::max);
+    plan_ = link.group().plan_all_reduce(record_.raw(), ReduceOp::max,
+                                         {.purpose = "which parameters were used by " + link.wrapper_name()});
   }
 }
 

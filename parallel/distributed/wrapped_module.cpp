@@ -12,6 +12,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -73,6 +74,14 @@ std::vector<std::string> describe(const nn::ModuleRef& module) {
   return lines;
 }
 
+void check_takes_no_gradient(const std::string& name, const Tensor& buffer) {
+  check<ConfigError>(
+      !buffer.requires_grad(),
+      "DistributedDataParallel: buffer '{}' requires a gradient, which would be that of each rank alone: "
+      "register it as a parameter, or keep it out of the graph (requires_grad_(false), detach())",
+      name);
+}
+
 void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice) {
   const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
   const std::int64_t hash = hash_of(text);
@@ -87,14 +96,15 @@ void check_same(ProcessGroup& group, const std::vector<std::string>& lines, cons
   std::ranges::copy(text, mine.mutable_data<std::uint8_t>());
   const Tensor all = empty({group.size(), numbers[2]}, on_cpu(DType::u8));
   group.all_gather_into_tensor(all, mine);
+  const GroupNames& names = *group.queue()->names();
   const std::vector<std::string> first = lines_of(all[0].span<std::uint8_t>());
   for (int rank = 1; rank < group.size(); ++rank) {
     const std::vector<std::string> other = lines_of(all[rank].span<std::uint8_t>());
     const auto [expected, got] = std::ranges::mismatch(first, other);
     const auto shown = [](auto line, auto end) { return line == end ? "nothing more" : *line; };
     check<ConfigError>(expected == first.end() && got == other.end(),
-                       "DistributedDataParallel: the ranks' {} differ. Rank 0 has {}; rank {} has {}. {}", what,
-                       shown(expected, first.end()), rank, shown(got, other.end()), advice);
+                       "DistributedDataParallel: the ranks' {} differ. Rank {} has {}; rank {} has {}. {}", what,
+                       names.rank(0), shown(expected, first.end()), names.rank(rank), shown(got, other.end()), advice);
   }
 }
 
@@ -157,6 +167,11 @@ void WrappedModule::check_unchanged(const std::vector<BucketMember>& trained, co
                        "DistributedDataParallel: parameter '{}' requires a gradient since the module was wrapped; thaw "
                        "it on all ranks, then wrap the module again",
                        autograd::parameter_name(parameter));
+  }
+  if (std::ranges::any_of(buffers_, [](const SharedBuffer& shared) { return shared.buffer.requires_grad(); })) {
+    for (const auto& [name, buffer] : module_.named_buffers()) {
+      check_takes_no_gradient(name, buffer);
+    }
   }
   const std::uint64_t version = nn::detail::structure_version();
   if (version == structure_version_) {

@@ -20,6 +20,9 @@ bool is_wrapped(const Tensor& parameter);
 /// "parameter 'fc1.weight': f32 [256, 64], strides [64, 1], trained": a line for each parameter and buffer.
 std::vector<std::string> describe(const nn::ModuleRef& module);
 
+/// Throws ConfigError for a buffer that requires a gradient: it would stay that of one rank.
+void check_takes_no_gradient(const std::string& name, const Tensor& buffer);
+
 /// Compares lines across ranks: by a hash, and only if that differs by themselves. Throws ConfigError on every rank,
 /// with `what` differs, the first differing line and its rank, and `advice`. A collective.
 void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice);

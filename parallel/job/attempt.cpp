@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <deque>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,14 +40,15 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBeforeSigterm{1'000};   // time for the ranks to hear the verdict and report their own errors
 constexpr milliseconds kForTheEnd{500};         // from the end of a rank's connection to the end of its process
 constexpr milliseconds kForItsLauncher{1'000};  // the same for a rank on another node
-constexpr milliseconds kLook{50};
+constexpr milliseconds kAttemptLook{50};
 constexpr std::size_t kMaxWaiting = std::size_t{4} << 20;  // bytes to write; beyond this the ranks must wait too
 constexpr std::size_t kLastWords = 200;
+constexpr std::string_view kErrorMark = ": error: ";  // begins the last words of most programs
 
-// The rank's own last line shows where it failed. A rank that was killed from outside had no time to write one.
+// The rank's own last words show why it failed. A rank that was killed from outside had no time for any.
 std::string last_words(const LocalRank& rank) {
-  const std::deque<std::string> lines = rank.last_lines();
-  return lines.empty() ? "" : ": " + one_line(lines.back(), kLastWords);
+  const std::string words = words_at_the_end(rank.last_lines());
+  return words.empty() ? "" : ": " + one_line(words, kLastWords);
 }
 
 bool is_from_outside(int status) {
@@ -58,8 +59,8 @@ bool is_from_outside(int status) {
 class Attempt {
  public:
   Attempt(const LaunchOptions& options, const std::string& file, JobLink& link, const SignalCatcher& signals,
-          const GroupGuard& guard, OutputQueue& output)
-      : options_(options), link_(link), signals_(signals), output_(output) {
+          GroupGuard& guard, OutputQueue& output)
+      : options_(options), link_(link), signals_(signals), guard_(guard), output_(output) {
     for (int i = 0; i < options.ranks; ++i) {
       ranks_.push_back(std::make_unique<LocalRank>(options, options.node * options.ranks + i, link.attempt() > 0,
                                                    ChildPlan{file, options.command, rank_environment(options, link, i)},
@@ -80,7 +81,9 @@ class Attempt {
       take_ended();
       judge_suspects();
       press_on();
+      keep_guarded();
       output_.write_some();
+      stop_without_reader();
     } while (!is_over());
     conclude();
     return std::move(result_);
@@ -123,6 +126,7 @@ class Attempt {
     polled_.push_back({link_.descriptor(), POLLIN, 0});
     polled_.push_back({signals_.descriptor(), POLLIN, 0});
     polled_.push_back({output_.next(), POLLOUT, 0});
+    polled_.push_back({guard_.descriptor(), POLLIN, 0});
     bool all_complete = true;
     bool must_ask = false;
     for (const auto& rank : ranks_) {
@@ -135,7 +139,7 @@ class Attempt {
       next = std::min(next, suspect.due);
     }
     const Clock::time_point now = Clock::now();
-    milliseconds timeout = all_complete ? kLook : must_ask ? milliseconds(5) : milliseconds(10'000);
+    milliseconds timeout = all_complete ? kAttemptLook : must_ask ? milliseconds(5) : milliseconds(10'000);
     if (next < now + timeout) {
       timeout = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
     }
@@ -152,8 +156,8 @@ class Attempt {
         signal_all(SIGKILL, "SIGKILL");
         kill_at_ = Clock::time_point::max();
       } else {
-        if (options_.narrate && number == SIGINT) {
-          output_.push(STDERR_FILENO, "tandem run: SIGINT went to all ranks; once more kills them\n");
+        if (number == SIGINT) {
+          note("SIGINT went to all ranks; once more kills them");
         }
         signal_all(number);
         if (!is_decided()) {
@@ -235,6 +239,35 @@ class Attempt {
     }
   }
 
+  void keep_guarded() {
+    try {
+      if (const pid_t ended = guard_.replace_if_ended(); ended != 0) {
+        note(
+            fmt::format("the process that ends the ranks if this launcher is killed (pid {}) was killed; there is a "
+                        "new one",
+                        ended));
+      }
+    } catch (const IoError& error) {
+      note(fmt::format("nothing ends the ranks any more if this launcher is killed: {}", error.what()));
+    }
+  }
+
+  // Like a program that writes into a pipe whose reader has ended.
+  void stop_without_reader() {
+    if (output_.error() == EPIPE && !is_decided()) {
+      result_.outcome.signal = SIGPIPE;
+      link_.say_stopped(SIGPIPE);
+      signal_all(SIGTERM, "SIGTERM");
+      kill_at_ = Clock::now() + options_.kill_timeout;
+    }
+  }
+
+  void note(const std::string& text) {
+    if (options_.narrate) {
+      output_.push(STDERR_FILENO, fmt::format("tandem run: {}\n", text));
+    }
+  }
+
   void fail(const std::string& cause, int rank, bool by_chance, const std::string& verdict = {}) {
     if (is_decided()) {
       return;
@@ -272,15 +305,17 @@ class Attempt {
       first = end.status != 0 && end.asked.empty() ? &end : first;
       if (rank_in(outcome.cause) < 0) {  // another rank reported the cause and knew neither number nor status
         const std::string words = is_from_outside(end.status) ? "" : last_words(*culprit);
-        const bool is_news = words.find(outcome.cause) == std::string::npos;
-        outcome.cause += fmt::format("; {} {}{}", culprit->name(), how_it_ended(end), is_news ? words : "");
+        const std::string error = words.starts_with(kErrorMark) ? words.substr(kErrorMark.size()) : words;
+        const bool is_known =
+            words.find(outcome.cause) != std::string::npos || outcome.cause.find(error) != std::string::npos;
+        outcome.cause += fmt::format("; {} {}{}", culprit->name(), how_it_ended(end), is_known ? "" : words);
       }
     }
     outcome.exit_code = first != nullptr ? exit_code_of(first->status) : outcome.cause.empty() ? 0 : 1;
     if (outcome.signal != 0 && first == nullptr) {
       const bool was_killed =
           std::any_of(result_.ends.begin(), result_.ends.end(), [](const RankEnd& e) { return e.status; });
-      outcome.exit_code = was_killed ? 128 + SIGKILL : 0;
+      outcome.exit_code = outcome.signal == SIGPIPE ? 128 + SIGPIPE : was_killed ? 128 + SIGKILL : 0;
     }
   }
 
@@ -290,6 +325,7 @@ class Attempt {
   const LaunchOptions& options_;
   JobLink& link_;
   const SignalCatcher& signals_;
+  GroupGuard& guard_;
   OutputQueue& output_;
   std::vector<std::unique_ptr<LocalRank>> ranks_;
   Clock::time_point start_ = Clock::now();
@@ -304,7 +340,7 @@ class Attempt {
 }  // namespace
 
 AttemptResult run_ranks(const LaunchOptions& options, const std::string& file, JobLink& link,
-                        const SignalCatcher& signals, const GroupGuard& guard, OutputQueue& output) {
+                        const SignalCatcher& signals, GroupGuard& guard, OutputQueue& output) {
   return Attempt(options, file, link, signals, guard, output).run();
 }
 

@@ -28,6 +28,6 @@ struct AttemptResult {
 /// One attempt to run the job, on this node: starts the ranks and returns when all have ended. `file` is the path of
 /// the program to execute. Throws IoError if a rank cannot be started, after ending the others.
 AttemptResult run_ranks(const LaunchOptions& options, const std::string& file, JobLink& link,
-                        const SignalCatcher& signals, const GroupGuard& guard, OutputQueue& output);
+                        const SignalCatcher& signals, GroupGuard& guard, OutputQueue& output);
 
 }  // namespace tandem::inline v0::parallel

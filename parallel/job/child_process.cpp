@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -106,6 +106,7 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
   const std::vector<char*> environment = pointers_to(plan.environment);
   core::Pipe failure("launch: no pipe for a rank");
   const core::Descriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  check<IoError>(in.get() >= 0, "launch: no input for a rank: {}", core::system_message(errno));
   sigset_t all;
   sigset_t mask;
   ::sigfillset(&all);
@@ -126,10 +127,16 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
       group_ = 0;
       ::waitpid(pid_, nullptr, 0);
     }
-    fail<IoError>("cannot execute {}: {}{}", plan.file, std::strerror(error),
+    fail<IoError>("cannot execute {}: {}{}", plan.file, core::system_message(error),
                   error == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "");
   }
   pidfd_ = core::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));  // close-on-exec
+  if (pidfd_.get() < 0) {
+    error = errno;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    fail<IoError>("launch: the end of a rank cannot be watched: {}", core::system_message(error));
+  }
 }
 
 ChildProcess::~ChildProcess() {
@@ -167,36 +174,56 @@ int ChildProcess::reap() {
 
 GroupGuard::GroupGuard(std::size_t groups) {
   static_assert(std::atomic<pid_t>::is_always_lock_free);
-  core::Pipe alive("launch: no pipe for the guard of ranks");
-  core::Pipe ready("launch: no pipe for the guard of ranks");
   void* memory =
       ::mmap(nullptr, groups * sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  check<IoError>(memory != MAP_FAILED, "launch: no memory to share with ranks: {}", std::strerror(errno));
+  check<IoError>(memory != MAP_FAILED, "launch: no memory to share with ranks: {}", core::system_message(errno));
   groups_ = {static_cast<std::atomic<pid_t>*>(memory), groups};  // the mapping starts as zeros
-  pid_ = ::fork();
-  if (pid_ == 0) {
+  try {
+    start();
+  } catch (...) {
+    ::munmap(memory, groups_.size_bytes());
+    throw;
+  }
+}
+
+void GroupGuard::start() {
+  core::Pipe alive("launch: no pipe for the guard of ranks");
+  core::Pipe ready("launch: no pipe for the guard of ranks");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
     alive.write_end.close();
     guard(alive.read_end.get(), ready.write_end.get(), groups_);
   }
   const int error = errno;
   ready.write_end.close();
-  alive_ = std::move(alive.write_end);
   // Wait until the guard is in its own session: before that, a Ctrl-C in this terminal would end it.
   char byte = 0;
-  while (pid_ > 0 && ::read(ready.read_end.get(), &byte, 1) < 0 && errno == EINTR) {
+  while (pid > 0 && ::read(ready.read_end.get(), &byte, 1) < 0 && errno == EINTR) {
   }
-  if (pid_ < 0) {
-    ::munmap(memory, groups_.size_bytes());
+  check<IoError>(pid > 0, "launch: the system refuses one more process: {}", core::system_message(error));
+  pid_ = pid;
+  alive_ = std::move(alive.write_end);
+  pidfd_ = core::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+pid_t GroupGuard::replace_if_ended() {
+  if (pid_ <= 0 || ::waitpid(pid_, nullptr, WNOHANG) != pid_) {
+    return 0;
   }
-  check<IoError>(pid_ > 0, "launch: the system refuses one more process: {}", std::strerror(error));
+  const pid_t ended = std::exchange(pid_, -1);
+  pidfd_.close();
+  start();
+  return ended;
 }
 
 GroupGuard::~GroupGuard() {
   for (std::atomic<pid_t>& group : groups_) {
     group = 0;
   }
-  ::kill(pid_, SIGKILL);  // the guard would also wait for children forked by other threads, which hold the pipe
-  ::waitpid(pid_, nullptr, 0);
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);  // the guard would also wait for children forked by other threads, which hold the pipe
+    ::waitpid(pid_, nullptr, 0);
+  }
   ::munmap(groups_.data(), groups_.size_bytes());
 }
 

@@ -67,11 +67,19 @@ class GroupGuard {
   /// Memory shared with the children: each child writes its group here before it executes its program. 0 means no
   /// group. An entry returns to 0 before the system can reuse the group's id.
   std::span<std::atomic<pid_t>> groups() const noexcept { return groups_; }
+  /// Becomes readable when the guard has ended; -1 if the system has no pidfd.
+  int descriptor() const noexcept { return pidfd_.get(); }
+  /// Somebody may have killed the guard. Starts another one then, and returns the process id of the old one, else 0.
+  /// Throws IoError if the system has no more processes; the job is then unguarded.
+  pid_t replace_if_ended();
 
  private:
+  void start();
+
   std::span<std::atomic<pid_t>> groups_;
   core::Descriptor alive_;  // the end of a pipe; the guard notices when it closes
-  pid_t pid_ = -1;
+  pid_t pid_ = -1;          // -1: there is none
+  core::Descriptor pidfd_;
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/parallel/rendezvous/meet.h>
 #include <tandem/parallel/rendezvous/text.h>
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 // The server watches launchers like ranks, under numbers that no rank has.
 constexpr int kFirstLauncher = kMaxWorldSize;
 constexpr milliseconds kOneTry{1'000};
-constexpr milliseconds kLook{50};
+constexpr milliseconds kLinkLook{50};
 constexpr milliseconds kBeforeSaying{3'000};  // before announcing the wait for other nodes
 
 constexpr const char* kDone = "tandem/run/done";  // counts the nodes that are done
@@ -45,7 +45,7 @@ JobToken token_of(const JobToken& job, int attempt) {
 JobLink::JobLink(const LaunchOptions& options, const JobToken& token, int attempt)
     : options_(options), token_(token_of(token, attempt)), attempt_(attempt), port_(options.port) {
   event_ = core::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  check<IoError>(event_.get() >= 0, "launch: no event descriptor: {}", std::strerror(errno));
+  check<IoError>(event_.get() >= 0, "launch: no event descriptor: {}", core::system_message(errno));
   if (options.node != 0) {
     return;
   }
@@ -80,7 +80,7 @@ JobLink::~JobLink() {
     server_->wait_until_left(milliseconds(5'000));
     const Clock::time_point end = Clock::now() + milliseconds(2'000);
     while (options_.nodes > 1 && !server_->ranks().empty() && Clock::now() < end) {
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kLinkLook);
     }
   }
 }
@@ -188,7 +188,7 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
     if (Clock::now() >= meeting.deadline) {
       fail_late();
     }
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kLinkLook);
   }
   const Met met = meet(*store_, meeting);
   if (signal != 0) {

@@ -33,8 +33,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1'000};
-constexpr milliseconds kLongestPause{30'000};
+constexpr milliseconds kFirstRestartPause{1'000};
+constexpr milliseconds kLongestRestartPause{30'000};
 constexpr double kFlushSeconds = 30;  // for the last lines if nobody reads them
 
 void check_options(const LaunchOptions& options) {
@@ -69,7 +69,9 @@ void make_log_folder(const LaunchOptions& options) {
     return;
   }
   std::error_code error;
-  std::filesystem::create_directories(options.log_folder, error);
+  if (std::filesystem::create_directories(options.log_folder, error)) {  // what ranks print is nobody else's business
+    std::filesystem::permissions(options.log_folder, std::filesystem::perms::owner_all, error);
+  }
   if (error) {
     core::fail_io("make the folder", options.log_folder, error.value());
   }
@@ -104,14 +106,15 @@ class Launcher {
       const bool failed = !outcome.cause.empty();
       const bool goes_on = failed && !result.is_final && attempt < options_.max_restarts;
       const bool is_deterministic = goes_on && attempt > 0 && is_the_same(result, before);
-      const milliseconds pause = std::min(kFirstPause * (1 << std::min(attempt, 5)), kLongestPause);
+      const milliseconds pause = std::min(kFirstRestartPause * (1 << std::min(attempt, 5)), kLongestRestartPause);
       if (failed) {
         report(result, is_deterministic ? "deterministic failure: the same as before the restart, so there is no other"
                        : goes_on ? fmt::format("restart {} of {} follows in {} s", attempt + 1, options_.max_restarts,
                                                pause.count() / 1000)
                                  : "");
       } else if (outcome.signal != 0) {
-        note(fmt::format("stopped by {}", signal_text(outcome.signal)));
+        note(fmt::format("stopped by {}{}", signal_text(outcome.signal),
+                         outcome.signal == SIGPIPE ? ": nobody reads the output any more" : ""));
       }
       output_.flush(kFlushSeconds);
       if (!goes_on || is_deterministic) {

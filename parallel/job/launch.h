@@ -17,7 +17,7 @@ struct TANDEM_API LaunchOptions {
   enum class Output : std::uint8_t {
     prefixed,  // line by line, each with the prefix "[rank] "; stdout to our stdout, stderr to our stderr
     files,     // rank2.out and rank2.err in log_folder
-    inherited  // the ranks use our stdout and stderr directly
+    plain      // line by line, as it is
   };
 
   /// The program and its arguments. The program is looked up in PATH unless its name contains a '/'. No shell is

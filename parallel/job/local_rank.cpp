@@ -26,7 +26,10 @@ constexpr std::chrono::milliseconds kAfterTheEnd{
     200};  // for output of processes that outlive a rank in their own session
 
 // Colours tell the ranks apart on a terminal.
-std::string prefix_of(int rank, int target) {
+std::string prefix_of(const LaunchOptions& options, int rank, int target) {
+  if (options.output == LaunchOptions::Output::plain) {
+    return {};
+  }
   constexpr std::array<int, 6> kColours{36, 33, 32, 35, 34, 31};
   if (::isatty(target) == 0 || std::getenv("NO_COLOR") != nullptr) {
     return fmt::format("[{}] ", rank);
@@ -35,12 +38,8 @@ std::string prefix_of(int rank, int target) {
 }
 
 core::Descriptor open_log(const std::string& path, bool continues) {
-  const int mode = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (continues ? 0 : O_TRUNC);
-  core::Descriptor log(::open(path.c_str(), mode, 0644));
-  if (log.get() < 0) {
-    core::fail_io("write a rank's output to", path, errno);
-  }
-  return log;
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | (continues ? 0 : O_TRUNC);
+  return core::open_regular("write a rank's output to", path, flags, 0600);
 }
 
 }  // namespace
@@ -99,8 +98,8 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
 LocalRank::LocalRank(const LaunchOptions& options, int rank, bool continues_log, ChildPlan plan,
                      std::atomic<pid_t>& group)
     : rank_(rank),
-      out_{STDOUT_FILENO, LineStream(prefix_of(rank, STDOUT_FILENO), 0)},
-      err_{STDERR_FILENO, LineStream(prefix_of(rank, STDERR_FILENO), kLastLines)} {
+      out_{STDOUT_FILENO, LineStream(prefix_of(options, rank, STDOUT_FILENO), 0)},
+      err_{STDERR_FILENO, LineStream(prefix_of(options, rank, STDERR_FILENO), kLastLines)} {
   const auto pipe_to = [](Stream& stream) {
     core::Pipe pipe("launch: no pipe for a rank's output");
     ::fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK);
@@ -109,10 +108,10 @@ LocalRank::LocalRank(const LaunchOptions& options, int rank, bool continues_log,
   };
   core::Descriptor out;  // the rank's ends, which this process needs no longer than for the start
   core::Descriptor err;
-  if (options.output == LaunchOptions::Output::prefixed) {
+  if (options.output != LaunchOptions::Output::files) {
     out = pipe_to(out_);
     err = pipe_to(err_);
-  } else if (options.output == LaunchOptions::Output::files) {
+  } else {
     log_ = fmt::format("{}/rank{}.err", options.log_folder, rank);
     out = open_log(fmt::format("{}/rank{}.out", options.log_folder, rank), continues_log);
     err = open_log(log_, continues_log);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdio>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -58,8 +59,55 @@ CommError lost_store(const std::string& reason, const WorldInfo& world) {
                    {.fault = CommFault::peer_lost, .rank = 0});
 }
 
+// Tells the user who is waited for.
+class WaitingLines {
+ public:
+  explicit WaitingLines(std::function<void(const std::string&)> tell) : tell_(std::move(tell)) {}
+
+  /// Tells the line that `line` returns, unless that is empty, if it is time.
+  template <class Line>
+  void offer(const Line& line) {
+    if (Clock::now() < due_) {
+      return;
+    }
+    due_ = Clock::now() + kNext;
+    const std::string text = line();
+    if (text.empty()) {
+      return;
+    }
+    if (tell_) {
+      tell_(text);
+    } else {
+      std::fputs(fmt::format("tandem: {}\n", text).c_str(), stderr);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kFirst{2};
+  static constexpr std::chrono::seconds kNext{10};
+
+  std::function<void(const std::string&)> tell_;
+  Clock::time_point due_ = Clock::now() + kFirst;
+};
+
+// Empty on all ranks but the lowest that is there.
+std::string line_about_missing(Store& store, const WorldInfo& world, const Meeting& meeting) {
+  constexpr int kManyRanks = 4096;  // too many to look for
+  if (world.world_size > kManyRanks) {
+    return world.rank == 0 ? fmt::format("rank 0 waits for the other {} ranks", world.world_size - 1) : std::string();
+  }
+  const std::vector<int> missing = ranks_missing(store, meeting);
+  if (missing.empty() ||
+      static_cast<int>(std::ranges::count_if(missing, [&](int rank) { return rank < world.rank; })) < world.rank) {
+    return {};
+  }
+  return fmt::format("waiting for rank{} {}; {} of {} are here", missing.size() == 1 ? "" : "s",
+                     one_line(number_list(missing), 200), world.world_size - static_cast<int>(missing.size()),
+                     world.world_size);
+}
+
 // Waits for all ranks. Returns the prefix of the group's keys, which rank 0 creates anew for each meeting.
-std::string meet_all(Store& store, const WorldInfo& world, Clock::time_point deadline) {
+std::string meet_all(Store& store, const WorldInfo& world, Clock::time_point deadline, WaitingLines& lines) {
   const auto size_in = [](const std::string& value) { return value.substr(0, value.find(' ')); };
   const auto compare = [&](int rank, const std::string& value) {
     if (const std::string size = size_in(value); size != std::to_string(world.world_size)) {
@@ -69,15 +117,20 @@ std::string meet_all(Store& store, const WorldInfo& world, Clock::time_point dea
           {.fault = CommFault::init, .rank = rank});
     }
   };
+  Meeting meeting{.prefix = "group",
+                  .rank = world.rank,
+                  .size = world.world_size,
+                  .value = fmt::format("{} {}", world.world_size, random_name()),
+                  .kind = Meeting::Kind::again,
+                  .deadline = deadline,
+                  .check = compare};
+  meeting.goes_on = [&] {
+    lines.offer([&] { return line_about_missing(store, world, meeting); });
+    return true;
+  };
   Met met;
   try {
-    met = meet(store, {.prefix = "group",
-                       .rank = world.rank,
-                       .size = world.world_size,
-                       .value = fmt::format("{} {}", world.world_size, random_name()),
-                       .kind = Meeting::Kind::again,
-                       .deadline = deadline,
-                       .check = compare});
+    met = meet(store, meeting);
   } catch (const StoreError& error) {
     if (error.kind() != StoreError::Kind::timeout) {
       throw;
@@ -158,12 +211,13 @@ struct ProcessGroupGuard::Job {
   WorldInfo world;
   std::shared_ptr<Alarm> alarm = std::make_shared<Alarm>();
   std::atomic<bool> heard = false;  // another rank caused the alarm
+  WaitingLines lines;
   std::unique_ptr<Rendezvous> rendezvous;
   std::optional<Alarm::Subscription> announcement;
   std::unique_ptr<ProcessGroup> group;
   RankContext context{};
 
-  explicit Job(const InitOptions& options) {
+  explicit Job(const InitOptions& options) : lines(options.on_waiting) {
     check_options(options);
     const InitMethod method = parse_init_method(options.init_method);
     world = read_world(method, {.rank = options.rank, .world_size = options.world_size});
@@ -174,15 +228,23 @@ struct ProcessGroupGuard::Job {
                           .connect_timeout = options.init_timeout,
                           .heartbeat_interval = options.heartbeat_interval,
                           .heartbeat_limit = options.heartbeat_limit,
+                          .on_waiting = [this](const std::string& reason) { wait_for_store(reason); },
                           .on_verdict = [this](const std::string& text) { hear(verdict_error(text)); },
                           .on_lost = [this](const std::string& reason) { hear(lost_store(reason, world)); }});
     announcement.emplace(alarm->listen([this](const CommError& cause) { tell(cause); }));
-    const std::string prefix = meet_all(*rendezvous->store(), world, deadline);
+    const std::string prefix = meet_all(*rendezvous->store(), world, deadline, lines);
     rendezvous->settle();
     group = std::make_unique<ProcessGroup>(
         choose_backend(options.backend, world, rendezvous->store(), prefix, alarm, deadline),
         ProcessGroupOptions{.timeout = options.timeout});
     context.group = group.get();
+  }
+
+  void wait_for_store(const std::string& reason) {
+    lines.offer([&] {
+      return fmt::format("rank {} of {} waits for {}, whose store is to be at {} ({})", world.rank, world.world_size,
+                         world.store_is_hosted ? "the launcher" : "rank 0", at_port(world.address, world.port), reason);
+    });
   }
 
   void hear(const CommError& cause) {

@@ -39,6 +39,9 @@ struct TANDEM_API InitOptions {
   std::chrono::milliseconds init_timeout = std::chrono::minutes(5);
   std::chrono::milliseconds heartbeat_interval = std::chrono::seconds(1);  // the time between two signs of life
   std::chrono::milliseconds heartbeat_limit = std::chrono::seconds(10);    // a rank silent for longer is lost
+  /// Gets a line that says who is waited for, after 2 s of waiting and then every 10 s, on the joining thread of the
+  /// lowest rank that is there. Empty: the line goes to stderr.
+  std::function<void(const std::string& line)> on_waiting = {};
 };
 
 /// Makes this process a rank of its job until the end of the scope:

@@ -84,6 +84,25 @@ std::string how_it_ended(const RankEnd& end) {
 
 int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+std::string words_at_the_end(const std::deque<std::string>& lines) {
+  const auto is_indented = [](const std::string& line) { return line.starts_with(' ') || line.starts_with('\t'); };
+  const auto is_error = [](const std::string& line) {
+    return line.starts_with("error:") || line.starts_with("terminate called") || line.starts_with("fatal");
+  };
+  auto begin = std::find_if(lines.rbegin(), lines.rend(), is_error);
+  if (begin == lines.rend()) {
+    begin = std::find_if_not(lines.rbegin(), lines.rend(), is_indented);
+  }
+  if (begin == lines.rend()) {
+    return lines.empty() ? "" : lines.back();
+  }
+  std::string words = *begin;
+  for (auto line = begin.base(); line != lines.end() && is_indented(*line); ++line) {
+    words += *line;
+  }
+  return words;
+}
+
 std::string number_list(const std::vector<int>& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size();) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ std::string end_text(int status);
 std::string how_it_ended(const RankEnd& end);
 /// A shell's exit code for this status: the exit code, or 128 plus the signal's number.
 int exit_code_of(int status);
+/// Returns what the last lines of a program's stderr say of its end: the last error with its indented lines. If
+/// no line says that it is an error, the last line stands for it. The result is empty if there are no lines.
+std::string words_at_the_end(const std::deque<std::string>& lines);
 /// The numbers as ranges: "0, 2-5".
 std::string number_list(const std::vector<int>& numbers);
 /// `text` as one line without control characters, cut after `most` bytes.

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/threads/local_backend.h>
+#include <tandem/parallel/job/carried_error.h>
 #include <tandem/parallel/job/spawn_check.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/tensor/generator.h>
@@ -51,6 +53,11 @@ void note_failure(RankThread& rank, std::size_t index, std::size_t count) {
     error.add_context(fmt::format("in rank {} of {}", index, count));
   } catch (const std::exception& error) {
     rank.how = fmt::format("threw: {}", error.what());
+    try {
+      throw_again(carried_type(error), fmt::format("{}\n  in rank {} of {}", error.what(), index, count));
+    } catch (...) {
+      rank.failure = std::current_exception();
+    }
   } catch (...) {
     rank.how = "threw what is not a std::exception";
   }
@@ -145,7 +152,7 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
     try {
       ranks[r].thread = std::thread(run, r, core::thread_state());
     } catch (const std::system_error& error) {
-      refused = error.what();
+      refused = core::system_message(error.code().value());
       world->leave(static_cast<int>(r), "did not start");
     }
   }

@@ -48,7 +48,8 @@ TANDEM_API void spawn_processes(int ranks, core::FunctionRef<void(ProcessGroup&)
 /// this rank lose it.
 ///
 /// Exceptions: spawn() waits for all ranks and then rethrows the exception of the lowest rank that failed by itself,
-/// not because it lost another rank. tandem's errors have the rank in their text. Throws ConfigError for fewer than 1
+/// not because it lost another rank. tandem's errors and the standard library's (std::runtime_error, ...) have the rank
+/// in their text; other types are rethrown as they are. Throws ConfigError for fewer than 1
 /// rank, if the number of devices is not the number of ranks, inside a rank, and if a launcher has already made this
 /// process a rank (RANK is set).
 ///
@@ -57,9 +58,11 @@ TANDEM_API void spawn_processes(int ranks, core::FunctionRef<void(ProcessGroup&)
 /// starts this program anew for each rank with the same arguments. In each child main() follows the same path to this
 /// call, runs fn here and ends the process; earlier calls of this kind return at once. So every process executes main()
 /// up to the call, and changes made by fn stay in its own process. The default group uses Gloo, stdin is empty, and a
-/// rank dies with its parent. In the parent the call returns when all ranks have ended. If a rank throws, or ends by a
-/// signal or a nonzero exit code, the parent throws a CommError with fault peer_lost that names the rank; the other
-/// ranks receive it too, and end. The arguments come from /proc/self/cmdline, so a program that overwrites its own
+/// rank dies with its parent. Its output passes through this process, line by line. In the parent the call returns when
+/// all ranks have ended. If a rank throws an error of tandem's or of the standard library, the parent throws it again,
+/// with the rank in its text. For any other exception, and for a rank that ends by a signal or a nonzero exit code, it
+/// throws a CommError with fault peer_lost that names the rank. The other ranks receive a CommError, and end. The
+/// arguments come from /proc/self/cmdline, so a program that overwrites its own
 /// arguments cannot use processes.
 template <class Fn>
 void spawn(int ranks, const Fn& fn, const SpawnOptions& options = {},

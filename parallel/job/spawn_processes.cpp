@@ -7,6 +7,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <unistd.h>
@@ -17,8 +18,10 @@
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/process_group.h>
+#include <tandem/parallel/job/carried_error.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/process_group_guard.h>
+#include <tandem/parallel/job/rank_end.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/job/spawn_check.h>
 #include <tandem/parallel/rendezvous/environment.h>
@@ -33,7 +36,9 @@
 //    rank have the prefix TANDEM_SPAWN_, so that main() takes the same path as in the parent.
 // 2. In the child, earlier calls return at once. The named call removes the prefix, joins the job with a
 //    ProcessGroupGuard, runs the function, and ends the process.
-// 3. An exception of the function becomes the job's verdict: the parent and the other ranks throw it as a CommError.
+// 3. An exception of the function becomes the job's verdict. The other ranks throw it as a CommError, the parent as
+// what
+//    it was, where its type is known.
 
 namespace tandem::inline v0::parallel::detail {
 
@@ -88,10 +93,28 @@ void become_rank() {
   }
 }
 
+constexpr std::string_view kThrew = " threw ";
+
+// "ShapeError: text"; only the text if the parent cannot throw that type.
+std::string in_words(const std::exception& error) {
+  const std::string_view type = carried_type(error);
+  return type.empty() ? fmt::format("an exception: {}", error.what()) : fmt::format("{}: {}", type, error.what());
+}
+
+// Throws what a rank announced; returns if the rank failed in another way.
+void throw_announced(const LaunchOutcome& outcome, int count) {
+  const std::size_t type = outcome.cause.find(kThrew) + kThrew.size();
+  const std::size_t text = outcome.cause.find(": ", type);
+  if (rank_in(outcome.cause) >= 0 && type >= kThrew.size() && text != std::string::npos) {
+    throw_again(std::string_view(outcome.cause).substr(type, text - type),
+                fmt::format("{}\n  in rank {} of {}", outcome.cause.substr(text + 2), outcome.rank, count));
+  }
+}
+
 // Tells the parent and all ranks, as if the launcher had told them.
 void announce(const WorldInfo& world, const std::string& what) {
   const std::string text =
-      fmt::format("{} threw: {}", rank_name(world.rank, ::getpid(), own_host_name()), what).substr(0, 4096);
+      fmt::format("{}{}{}", rank_name(world.rank, ::getpid(), own_host_name()), kThrew, what).substr(0, 4096);
   try {
     TcpStore store({.host = world.address, .port = world.port, .token = JobToken::from_environment()});
     store.announce_verdict(text);
@@ -119,11 +142,11 @@ void announce(const WorldInfo& world, const std::string& what) {
       body(guard.group());
       guard.group().wait_all();
     } catch (const std::exception& error) {
-      announce(world, error.what());  // the guard would announce it with fewer details
+      announce(world, in_words(error));  // the guard would announce it with fewer details
       throw;
     }
   } catch (const std::exception& error) {
-    failure = error.what();
+    failure = in_words(error);
   } catch (...) {
     failure = "what is not a std::exception";
   }
@@ -159,10 +182,12 @@ void spawn_processes(int count, core::FunctionRef<void(ProcessGroup&)> body, con
   launched.command = own_arguments();
   launched.file = "/proc/self/exe";
   launched.ranks = count;
-  launched.output = LaunchOptions::Output::inherited;
+  launched.output = LaunchOptions::Output::plain;
   launched.variables = {fmt::format("{}={}", kCall, call)};
   launched.identity_prefix = kHidden;
+  std::fflush(nullptr);  // what was printed before the call comes first
   const LaunchOutcome outcome = launch(launched);
+  throw_announced(outcome, count);
   if (!outcome.cause.empty()) {
     throw CommError(fmt::format("spawn: {}", outcome.cause),
                     {.fault = CommFault::peer_lost, .rank = outcome.rank, .op = "spawn"});

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 #include <tandem/parallel/rendezvous/store_server.h>
@@ -88,6 +89,8 @@ tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options)
 int open_socket(const tcp& protocol) {
   const int descriptor = ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) {
+    check<IoError>(errno != EMFILE && errno != ENFILE && errno != ENOMEM, "no socket for the rendezvous: {}",
+                   core::system_message(errno));
     throw asio::system_error(asio::error_code(errno, asio::system_category()), "socket");
   }
   return descriptor;

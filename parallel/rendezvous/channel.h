@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/rendezvous/frames.h>
 #include <tandem/parallel/rendezvous/tls.h>
 
@@ -67,7 +68,12 @@ class IoThread {
     sigset_t before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { io_.run(); });
+    try {
+      thread_ = core::start_thread("the rendezvous", [this] { io_.run(); });
+    } catch (...) {
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   void join() { thread_.join(); }

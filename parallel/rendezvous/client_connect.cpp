@@ -26,8 +26,8 @@ using Clock = Channel::Clock;
 constexpr auto kLost = StoreError::Kind::lost;
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{500};
-constexpr milliseconds kAttempt{5'000};    // per address
-constexpr milliseconds kHandshake{5'000};  // after the server accepted the connection
+constexpr milliseconds kAttempt{10'000};    // per address
+constexpr milliseconds kHandshake{15'000};  // after the server accepted the connection
 // A server that ends closes waiting connections, as a server with another token does. But a server that ended no longer
 // answers the next try.
 constexpr int kGreetings = 3;
@@ -84,6 +84,9 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
                  "no rendezvous server at {} within {} ms ({}). Is the launcher, or rank 0, running, and is this its "
                  "address and port?",
                  at_port(options.host, options.port), options.connect_timeout.count(), error.message());
+    }
+    if (options.on_waiting) {
+      options.on_waiting(error.message());
     }
     co_await pause_for(next);
   }

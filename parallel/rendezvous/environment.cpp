@@ -16,7 +16,6 @@ namespace {
 using Source = WorldInfo::Source;
 
 constexpr std::uint16_t kDefaultPort = 29500;
-constexpr const char* kLoopback = "127.0.0.1";
 
 InitMethod parse_tcp(std::string_view text, std::string_view address) {
   const std::string shown = shown_key(text);
@@ -105,7 +104,7 @@ void read_master(WorldInfo& world, const Variables& variables, const char* comma
 // Places the store if the launcher does not: on a single host every rank can find it.
 void place_store(WorldInfo& world, const Variables& variables, std::uint16_t port, const char* command) {
   const bool one_host = world.local_world_size == world.world_size;
-  world.address = one_host && !variables.has("MASTER_ADDR") ? kLoopback : host_in(variables, command);
+  world.address = one_host && !variables.has("MASTER_ADDR") ? "127.0.0.1" : host_in(variables, command);
   world.port = variables.has("MASTER_PORT") ? port_in(variables) : port;
 }
 
@@ -129,6 +128,10 @@ WorldInfo read_torchrun(const EnvironmentLookup& environment, bool find_store) {
   return world;
 }
 
+// Jobs on one host need different ports, below the system's ephemeral range.
+constexpr std::uint64_t kFirstPort = 20'000;
+constexpr std::uint64_t kPorts = 10'000;
+
 WorldInfo read_open_mpi(const EnvironmentLookup& environment, bool find_store) {
   constexpr const char* kStart = "start it with mpirun -n 2 PROGRAM";
   const Variables variables(environment, "OMPI_COMM_WORLD_RANK");
@@ -137,8 +140,20 @@ WorldInfo read_open_mpi(const EnvironmentLookup& environment, bool find_store) {
   world.rank = variables.number<int>("OMPI_COMM_WORLD_RANK", kStart, 0, world.world_size - 1);
   world.local_world_size = variables.number<int>("OMPI_COMM_WORLD_LOCAL_SIZE", kStart, 1, world.world_size);
   world.local_rank = variables.number<int>("OMPI_COMM_WORLD_LOCAL_RANK", kStart, 0, world.local_world_size - 1);
+  std::uint16_t port = kDefaultPort;
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
+    if (variables.has(name) && world.job.empty()) {
+      const std::string job = variables.text(name, kStart);
+      world.job = fmt::format("Open MPI's job {}", shown_key(job));
+      std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
+      for (const char c : job) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+      }
+      port = static_cast<std::uint16_t>(kFirstPort + hash % kPorts);
+    }
+  }
   if (find_store) {
-    place_store(world, variables, kDefaultPort, "mpirun -x MASTER_ADDR=<address of rank 0's host> ...");
+    place_store(world, variables, port, "mpirun -x MASTER_ADDR=<address of rank 0's host> ...");
   }
   return world;
 }
@@ -164,8 +179,8 @@ WorldInfo read_slurm(const EnvironmentLookup& environment, bool find_store) {
   }
   const std::int64_t job = variables.number("SLURM_JOB_ID", kStart, 0, INT64_C(1) << 40);
   const std::int64_t step = variables.number("SLURM_STEP_ID", kStart, 0, INT64_C(1) << 40);
-  // Jobs and steps on one host need different ports, below the system's ephemeral range.
-  const auto port = static_cast<std::uint16_t>(20'000 + (job + 101 * step) % 10'000);
+  world.job = fmt::format("Slurm's job {}, step {}", job, step);
+  const auto port = static_cast<std::uint16_t>(kFirstPort + static_cast<std::uint64_t>(job + 101 * step) % kPorts);
   if (variables.has("MASTER_ADDR") || world.local_world_size == world.world_size) {
     place_store(world, variables, port, "");
     return world;

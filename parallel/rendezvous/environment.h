@@ -44,6 +44,7 @@ struct TANDEM_API WorldInfo {
   std::uint16_t port = 0;                  // 0: any port, for a job with one process
   Source source = Source::single_process;  // the origin of these values
   bool store_is_hosted = false;            // by the launcher; otherwise rank 0 hosts the server
+  std::string job = {};                    // the launcher's name for the job, if it has one: "Open MPI's job 7471"
 
   bool operator==(const WorldInfo&) const = default;
 };

@@ -39,10 +39,7 @@ bool pause(milliseconds& time, steady_clock::time_point deadline) {
 // Returns the folder's lock, which the system also releases when its owner dies.
 core::Descriptor lock_of(const std::string& folder, steady_clock::time_point deadline) {
   const std::string path = folder + "/lock";
-  core::Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (file.get() < 0) {
-    core::fail_io("open", path, errno);
-  }
+  core::Descriptor file = core::open_regular("open", path, O_RDWR | O_CREAT, 0600);
   for (milliseconds time{1}; ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
       core::fail_io("lock", path, errno);

@@ -18,34 +18,34 @@ struct Lengths {
   bool allow(std::size_t length) const { return length >= least && length <= most; }
 };
 
-struct Shape {
+struct FrameShape {
   Lengths key;
   Lengths value;
 };
 
-constexpr Lengths kNone{0, 0};
+constexpr Lengths kNoBytes{0, 0};
 constexpr Lengths kKey{1, kMaxStoreKey};
 constexpr Lengths kValue{0, kMaxStoreValue};
 constexpr Lengths kNumber{8, 8};
 constexpr Lengths kText{1, kMaxFrameText};
 
 // Sets the allowed lengths for frames of this kind. Returns false for an unknown kind.
-bool shape_of(FrameKind kind, Shape& shape) {
+bool shape_of(FrameKind kind, FrameShape& shape) {
   switch (kind) {
     case FrameKind::hello: shape = {{1, kMaxHost}, {kHelloBytes, kHelloBytes}}; return true;
     case FrameKind::set: shape = {kKey, kValue}; return true;
     case FrameKind::get:
     case FrameKind::try_get:
-    case FrameKind::erase: shape = {kKey, kNone}; return true;
+    case FrameKind::erase: shape = {kKey, kNoBytes}; return true;
     case FrameKind::add: shape = {kKey, kNumber}; return true;
     case FrameKind::cancel:
     case FrameKind::goodbye:
     case FrameKind::beat:
     case FrameKind::done:
-    case FrameKind::no: shape = {kNone, kNone}; return true;
-    case FrameKind::value: shape = {kNone, kValue}; return true;
+    case FrameKind::no: shape = {kNoBytes, kNoBytes}; return true;
+    case FrameKind::value: shape = {kNoBytes, kValue}; return true;
     case FrameKind::verdict:
-    case FrameKind::refused: shape = {kNone, kText}; return true;
+    case FrameKind::refused: shape = {kNoBytes, kText}; return true;
   }
   return false;
 }
@@ -76,7 +76,7 @@ FrameHeader decode_header(std::span<const std::uint8_t, kFrameHeader> bytes) {
   header.key = read_number(&bytes[2], 2);
   header.id = read_number(&bytes[4], 4);
   header.value = read_number(&bytes[8], 4);
-  Shape shape{};
+  FrameShape shape{};
   check<IoError>(shape_of(header.kind, shape) && bytes[1] == 0, "rendezvous: no frame starts with the bytes {} {}",
                  bytes[0], bytes[1]);
   check<IoError>(shape.key.allow(header.key) && shape.value.allow(header.value),

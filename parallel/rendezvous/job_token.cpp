@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <fstream>
 
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/core/warning.h>
 
 namespace tandem::inline v0::parallel {
@@ -48,7 +48,7 @@ std::string read_token_file(const std::string& path) {
 JobToken JobToken::generate() {
   JobToken token;
   const bool got = ::getentropy(token.bytes_.data(), kBytes) == 0;  // the check below reads errno
-  check<IoError>(got, "no random numbers for a job token: {}", std::strerror(errno));
+  check<IoError>(got, "no random numbers for a job token: {}", core::system_message(errno));
   return token;
 }
 

@@ -18,8 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kSlice{200};  // of a wait, between two calls of goes_on()
-constexpr milliseconds kLook{10};    // between two reads of a key that exists with an outdated value
+constexpr milliseconds kMeetingLook{10};  // between two reads of a key that exists with an outdated value
 
 // A mark, the length of the value, and the value: "0123456789abcdef 5 hello".
 struct Card {
@@ -53,14 +52,13 @@ class Place {
   Place(Store& store, const Meeting& meeting) : store_(store), meeting_(meeting), own_{random_name(), meeting.value} {}
 
   Met run() {
-    const std::string claim = key(fmt::format("claim/{}", meeting_.rank));
-    if (is(Meeting::Kind::once) && (store_.add(claim, 1, left()) != 1 || store_.try_get(key("made")))) {
+    if (is(Meeting::Kind::once) && store_.add(key(fmt::format("claim/{}", meeting_.rank)), 1, left()) != 1) {
       return {.is_taken = true};
     }
-    store_.set(here(meeting_.rank), text_of(own_), left());
+    store_.post_set(here(meeting_.rank), text_of(own_));
     const std::vector<Card> cards = meeting_.rank == 0 ? gather() : await();
     if (!cards.empty() || is(Meeting::Kind::again)) {
-      store_.erase(here(meeting_.rank));
+      store_.post_erase(here(meeting_.rank));
     }
     Met met;
     if (cards.empty()) {
@@ -70,12 +68,8 @@ class Place {
       }
       return met;
     }
-    if (is(Meeting::Kind::once)) {
-      store_.erase(claim);
-    }
-    if (!is(Meeting::Kind::again) && store_.add(key("readers"), 1) == meeting_.size) {
-      store_.erase(key("met"));
-      store_.erase(key("readers"));
+    if (!is(Meeting::Kind::again)) {
+      store_.post_count(key("readers"), meeting_.size, key("met"));
     }
     for (const Card& card : cards) {
       met.values.push_back(card.value);
@@ -119,9 +113,6 @@ class Place {
         cards[static_cast<std::size_t>(rank)] = *card;
       }
     }
-    if (is(Meeting::Kind::once)) {
-      store_.set(key("made"), "");  // must exist before any claim is erased
-    }
     std::string all;
     for (const Card& card : cards) {
       all += text_of(card);
@@ -137,7 +128,7 @@ class Place {
         check(rank, cards.front());
         return cards.front();
       }
-      std::this_thread::sleep_for(cards.empty() ? milliseconds(0) : kLook);
+      std::this_thread::sleep_for(cards.empty() ? milliseconds(0) : kMeetingLook);
     } while (!is_over());
     awaited_ = rank;
     return std::nullopt;
@@ -145,31 +136,32 @@ class Place {
 
   // On the other ranks: returns all cards once they include this rank's card, or none if that does not happen.
   std::vector<Card> await() {
-    bool is_checked = !meeting_.check;
     do {
-      const std::vector<Card> leader = is_checked ? std::vector<Card>() : cards_in(store_.try_get(here(0)));
-      if (!leader.empty()) {
-        check(0, leader.front());
-        is_checked = true;
-      }
       std::vector<Card> cards = look_for(key("met"));
       if (contains(cards, own_)) {
         return cards;
       }
-      std::this_thread::sleep_for(cards.empty() ? milliseconds(0) : kLook);  // the cards of an earlier meeting
+      look_at_leader();
+      std::this_thread::sleep_for(cards.empty() ? milliseconds(0) : kMeetingLook);  // the cards of an earlier meeting
     } while (!is_over());
     return {};
   }
 
-  // Returns the cards that arrive within one slice of the wait.
   std::vector<Card> look_for(const std::string& key) {
-    try {
-      return cards_in(store_.get(key, std::min(kSlice, left())));
-    } catch (const StoreError& error) {
-      if (error.kind() != StoreError::Kind::timeout) {
-        throw;
+    return cards_in(store_.get_while(key, left(), [this] {
+      look_at_leader();
+      return !is_stopped();
+    }));
+  }
+
+  // A rank that has to wait compares rank 0's value with its own.
+  void look_at_leader() {
+    if (meeting_.check && meeting_.rank != 0 && !has_checked_leader_) {
+      const std::vector<Card> leader = cards_in(store_.try_get(here(0)));
+      if (!leader.empty()) {
+        check(0, leader.front());
+        has_checked_leader_ = true;
       }
-      return {};
     }
   }
 
@@ -179,16 +171,20 @@ class Place {
     }
   }
 
-  bool is_over() {
-    was_stopped_ = meeting_.goes_on && !meeting_.goes_on();
-    return was_stopped_ || Clock::now() >= meeting_.deadline;
+  // goes_on() may return false only once.
+  bool is_stopped() {
+    was_stopped_ = was_stopped_ || (meeting_.goes_on && !meeting_.goes_on());
+    return was_stopped_;
   }
+
+  bool is_over() { return is_stopped() || Clock::now() >= meeting_.deadline; }
 
   Store& store_;
   const Meeting& meeting_;
   const Card own_;
   int awaited_ = 0;
   bool was_stopped_ = false;
+  bool has_checked_leader_ = false;
 };
 
 }  // namespace

@@ -40,8 +40,8 @@ struct Meeting {
     /// A group of ranks may meet repeatedly, also after tries that failed on some of them. Rank 0 ignores marks that
     /// occur in the last `met`, which stays in the store for this purpose. A rank that gives up erases its `here`.
     again,
-    /// Each rank may come once: the first process adds to `claim/<r>`, and a second process with that rank is refused.
-    /// After the meeting only `made` stays, so that a late process is refused. After a failure all keys stay.
+    /// Each rank may come once: the first process adds to `claim/<r>`, and a second process with that rank is refused,
+    /// also later, because the claims stay. After a failure all keys stay.
     once,
     /// The ranks already know each other. The last one to leave erases `met`, so that no key stays.
     passing

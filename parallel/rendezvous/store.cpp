@@ -1,5 +1,6 @@
 #include <tandem/parallel/rendezvous/store.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -20,6 +21,13 @@ void check_key(const char* what, std::string_view key) {
                      what, kMaxStoreKey, key.size());
 }
 
+void check_pair(std::string_view key, std::string_view value) {
+  check_key("set", key);
+  check<ConfigError>(value.size() <= kMaxStoreValue,
+                     "store set: the value of '{}' has {} bytes, at most {} are allowed: cut it into several keys",
+                     shown_key(key), value.size(), kMaxStoreValue);
+}
+
 std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds timeout) {
   check<ConfigError>(timeout.count() >= 1 && timeout <= kMaxStoreTimeout,
                      "store {}: expected a timeout of 1 ms to {} ms, got {} ms", what, kMaxStoreTimeout.count(),
@@ -36,10 +44,7 @@ std::chrono::steady_clock::time_point deadline_of(const char* what, milliseconds
 }  // namespace
 
 void Store::set(std::string_view key, std::string_view value, milliseconds timeout) {
-  check_key("set", key);
-  check<ConfigError>(value.size() <= kMaxStoreValue,
-                     "store set: the value of '{}' has {} bytes, at most {} are allowed: cut it into several keys",
-                     shown_key(key), value.size(), kMaxStoreValue);
+  check_pair(key, value);
   do_set(key, value, deadline_of("set", timeout));
 }
 
@@ -50,6 +55,26 @@ std::string Store::get(std::string_view key, milliseconds timeout) {
     fail_wait("get", key, timeout);
   }
   return value;
+}
+
+std::optional<std::string> Store::get_while(std::string_view key, milliseconds timeout,
+                                            const std::function<bool()>& goes_on) {
+  check_key("get", key);
+  std::string value;
+  if (!do_get_while(key, &value, deadline_of("get", timeout), goes_on)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+bool Store::do_get_while(std::string_view key, std::string* value, Deadline deadline,
+                         const std::function<bool()>& goes_on) {
+  do {
+    if (do_get(key, true, value, std::min(deadline, std::chrono::steady_clock::now() + kLook))) {
+      return true;
+    }
+  } while (std::chrono::steady_clock::now() < deadline && goes_on());
+  return false;
 }
 
 std::optional<std::string> Store::try_get(std::string_view key, milliseconds timeout) {
@@ -79,6 +104,35 @@ void Store::wait(std::span<const std::string> keys, milliseconds timeout) {
 bool Store::erase(std::string_view key, milliseconds timeout) {
   check_key("erase", key);
   return do_erase(key, deadline_of("erase", timeout));
+}
+
+void Store::post_set(std::string_view key, std::string_view value) {
+  check_pair(key, value);
+  do_post_set(key, value);
+}
+
+void Store::post_erase(std::string_view key) {
+  check_key("erase", key);
+  do_post_erase(key);
+}
+
+void Store::post_count(std::string_view counter, std::int64_t count, std::string_view key) {
+  check_key("add", counter);
+  check_key("erase", key);
+  do_post_count(counter, count, key);
+}
+
+void Store::do_post_set(std::string_view key, std::string_view value) {
+  do_set(key, value, deadline_of("set", kStoreTimeout));
+}
+
+void Store::do_post_erase(std::string_view key) { do_erase(key, deadline_of("erase", kStoreTimeout)); }
+
+void Store::do_post_count(std::string_view counter, std::int64_t count, std::string_view key) {
+  if (do_add(counter, 1, deadline_of("add", kStoreTimeout)) == count) {
+    do_post_erase(key);
+    do_post_erase(counter);
+  }
 }
 
 void Store::check_room(std::string_view key, std::size_t used, std::size_t more) {

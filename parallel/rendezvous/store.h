@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,6 +63,12 @@ class TANDEM_API Store {
   /// Returns the value of `key`; waits until the key exists.
   std::string get(std::string_view key, std::chrono::milliseconds timeout = kStoreTimeout);
 
+  /// Like get(), but returns nothing after the deadline, and soon after `goes_on` has returned false. `goes_on` is
+  /// called several times a second; it may use the store, and its exceptions end the call. However slow the connection,
+  /// the call is one request.
+  std::optional<std::string> get_while(std::string_view key, std::chrono::milliseconds timeout,
+                                       const std::function<bool()>& goes_on);
+
   /// Returns the value of `key`, or std::nullopt if the key does not exist now.
   std::optional<std::string> try_get(std::string_view key, std::chrono::milliseconds timeout = kStoreTimeout);
 
@@ -75,9 +82,21 @@ class TANDEM_API Store {
   /// Removes `key` and returns whether it existed.
   bool erase(std::string_view key, std::chrono::milliseconds timeout = kStoreTimeout);
 
+  /// Like set(), but does not wait for a distant store. Later calls of this object see the effect. If the store
+  /// refuses, a later call throws.
+  void post_set(std::string_view key, std::string_view value);
+  /// Like erase(), but does not wait, as post_set().
+  void post_erase(std::string_view key);
+  /// Adds 1 to `counter`, without waiting, as post_set(). The addition that makes it `count` erases `counter` and
+  /// `key`.
+  void post_count(std::string_view counter, std::int64_t count, std::string_view key);
+
  protected:
   /// The time at which a call must end.
   using Deadline = std::chrono::steady_clock::time_point;
+
+  /// The time between two calls of get_while()'s `goes_on`.
+  static constexpr std::chrono::milliseconds kLook{200};
 
   Store() = default;
 
@@ -93,8 +112,15 @@ class TANDEM_API Store {
   virtual void do_set(std::string_view key, std::string_view value, Deadline deadline) = 0;
   // Waits only if `wait`. Returns false if the key does not exist or the deadline passed. `value` may be null.
   virtual bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) = 0;
+  // As get_while(). This version asks again and again.
+  virtual bool do_get_while(std::string_view key, std::string* value, Deadline deadline,
+                            const std::function<bool()>& goes_on);
   virtual std::int64_t do_add(std::string_view key, std::int64_t amount, Deadline deadline) = 0;
   virtual bool do_erase(std::string_view key, Deadline deadline) = 0;
+  // As post_set(), post_erase() and post_count(). These versions wait.
+  virtual void do_post_set(std::string_view key, std::string_view value);
+  virtual void do_post_erase(std::string_view key);
+  virtual void do_post_count(std::string_view counter, std::int64_t count, std::string_view key);
 };
 
 }  // namespace tandem::inline v0::parallel

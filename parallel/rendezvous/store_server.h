@@ -51,7 +51,7 @@ struct TANDEM_API StoreServerOptions {
   /// A rank that is silent for this long is lost. Must be at least twice the clients' heartbeat interval.
   std::chrono::milliseconds heartbeat_limit{10'000};
   /// The time that an unknown connection has for its handshake.
-  std::chrono::milliseconds handshake_limit{2'000};
+  std::chrono::milliseconds handshake_limit{10'000};
   /// Called once for each lost rank, on the server's thread. If empty, describe() becomes the verdict. A callback with
   /// more knowledge, such as the signal that ended the process, publishes its own verdict. The callback must not wait,
   /// throw or destroy the server.

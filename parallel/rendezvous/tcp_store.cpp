@@ -95,20 +95,41 @@ struct TcpStore::Impl {
     asio::post(io, [this, bytes = encode(frame)]() mutable { channel->send(std::move(bytes)); });
   }
 
-  /// Sends a request and returns the answer, or nothing if the deadline passed.
-  std::optional<Frame> call(Frame request, Deadline deadline) {
+  /// Sends a request and returns the answer, or nothing if the deadline passed or `goes_on` returned false.
+  std::optional<Frame> call(Frame request, Deadline deadline, const std::function<bool()>& goes_on = {}) {
     Call call;
     std::unique_lock lock(mutex);
     if (over) {
       throw StoreError(*over);
     }
-    do {
-      request.id = ++last_id;
-    } while (request.id == 0 || calls.contains(request.id));
-    const std::uint32_t id = request.id;
+    if (refusal) {
+      throw StoreError(*std::exchange(refusal, std::nullopt));
+    }
+    const std::uint32_t id = request.id = new_id();
     calls.emplace(id, &call);
     post(request);
-    call.changed.wait_until(lock, deadline, [&] { return call.answer || over; });
+    const auto ended = [&] { return call.answer || over; };
+    while (!call.changed.wait_until(lock, goes_on ? std::min(deadline, Clock::now() + kLook) : deadline, ended) &&
+           Clock::now() < deadline) {
+      lock.unlock();
+      std::exception_ptr failure;
+      bool stays = false;
+      try {
+        stays = !goes_on || goes_on();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (!stays && calls.erase(id) > 0) {
+        post({FrameKind::cancel, id, {}, {}});
+      }
+      if (failure) {
+        std::rethrow_exception(failure);
+      }
+      if (!stays) {
+        return std::move(call.answer);
+      }
+    }
     if (!call.answer && over) {
       throw StoreError(*over);
     }
@@ -119,6 +140,25 @@ struct TcpStore::Impl {
       throw StoreError(StoreError::Kind::refused, call.answer->value);
     }
     return std::move(call.answer);
+  }
+
+  /// Sends a request whose answer nobody awaits. If the answer is the number `count`, erases `keys`.
+  void send(Frame request, std::int64_t count = 0, std::vector<std::string> keys = {}) {
+    const std::lock_guard lock(mutex);
+    if (over) {
+      throw StoreError(*over);
+    }
+    request.id = new_id();
+    sent.emplace(request.id, Sent{count, std::move(keys)});
+    post(request);
+  }
+
+  // The caller holds the mutex.
+  std::uint32_t new_id() {
+    do {
+      ++last_id;
+    } while (last_id == 0 || calls.contains(last_id) || sent.contains(last_id));
+    return last_id;
   }
 
   /// Like call(), but throws if the deadline passed.
@@ -186,7 +226,16 @@ struct TcpStore::Impl {
       end(StoreError::Kind::verdict, frame.value);
     }
     const std::lock_guard lock(mutex);
-    if (const auto entry = calls.find(frame.id); entry != calls.end()) {
+    if (const auto posted = sent.find(frame.id); posted != sent.end()) {
+      if (frame.kind == FrameKind::refused) {
+        refusal.emplace(StoreError::Kind::refused, frame.value);
+      } else if (posted->second.count != 0 && frame.value == encode_number(posted->second.count)) {
+        for (const std::string& key : posted->second.keys) {
+          post({FrameKind::erase, new_id(), key, {}});
+        }
+      }
+      sent.erase(posted);
+    } else if (const auto entry = calls.find(frame.id); entry != calls.end()) {
       entry->second->answer = std::move(frame);
       entry->second->changed.notify_one();
       calls.erase(entry);
@@ -229,6 +278,12 @@ struct TcpStore::Impl {
 
   std::mutex mutex;
   std::map<std::uint32_t, Call*> calls;
+  struct Sent {
+    std::int64_t count;
+    std::vector<std::string> keys;
+  };
+  std::map<std::uint32_t, Sent> sent;   // requests without a caller
+  std::optional<StoreError> refusal{};  // of such a request, for the next caller
   std::uint32_t last_id = 0;
   std::optional<StoreError> over;  // the reason why the store accepts no more calls
 
@@ -274,7 +329,12 @@ bool TcpStore::do_get(std::string_view key, bool wait, std::string* value, Deadl
     *value = std::move(answer.value);
     return answer.kind == FrameKind::value;
   }
-  std::optional<Frame> answer = impl_->call({FrameKind::get, 0, std::string(key), {}}, deadline);
+  return do_get_while(key, value, deadline, {});
+}
+
+bool TcpStore::do_get_while(std::string_view key, std::string* value, Deadline deadline,
+                            const std::function<bool()>& goes_on) {
+  std::optional<Frame> answer = impl_->call({FrameKind::get, 0, std::string(key), {}}, deadline, goes_on);
   if (answer && value != nullptr) {
     *value = std::move(answer->value);
   }
@@ -289,6 +349,17 @@ std::int64_t TcpStore::do_add(std::string_view key, std::int64_t amount, Deadlin
 
 bool TcpStore::do_erase(std::string_view key, Deadline deadline) {
   return impl_->ask({FrameKind::erase, 0, std::string(key), {}}, deadline).kind == FrameKind::done;
+}
+
+void TcpStore::do_post_set(std::string_view key, std::string_view value) {
+  impl_->send({FrameKind::set, 0, std::string(key), std::string(value)});
+}
+
+void TcpStore::do_post_erase(std::string_view key) { impl_->send({FrameKind::erase, 0, std::string(key), {}}); }
+
+void TcpStore::do_post_count(std::string_view counter, std::int64_t count, std::string_view key) {
+  impl_->send({FrameKind::add, 0, std::string(counter), encode_number(1)}, count,
+              {std::string(key), std::string(counter)});
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -29,6 +29,8 @@ struct TANDEM_API TcpStoreOptions {
   std::chrono::milliseconds heartbeat_interval{1'000};
   /// A server that is silent for this long is lost.
   std::chrono::milliseconds heartbeat_limit{10'000};
+  /// Called after each attempt to connect that failed, on the thread that makes the store, with the system's reason.
+  std::function<void(const std::string& reason)> on_waiting = {};
   /// Called once on the store's thread with the server's verdict when the job is over. The callback must not wait,
   /// throw or destroy the store.
   std::function<void(const std::string& verdict)> on_verdict = {};
@@ -61,8 +63,13 @@ class TANDEM_API TcpStore final : public Store {
 
   void do_set(std::string_view key, std::string_view value, Deadline deadline) override;
   bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) override;
+  bool do_get_while(std::string_view key, std::string* value, Deadline deadline,
+                    const std::function<bool()>& goes_on) override;
   std::int64_t do_add(std::string_view key, std::int64_t amount, Deadline deadline) override;
   bool do_erase(std::string_view key, Deadline deadline) override;
+  void do_post_set(std::string_view key, std::string_view value) override;
+  void do_post_erase(std::string_view key) override;
+  void do_post_count(std::string_view counter, std::int64_t count, std::string_view key) override;
 
   std::unique_ptr<Impl> impl_;
 };

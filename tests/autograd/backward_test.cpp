@@ -8,6 +8,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
 
 #include "leaves.h"
@@ -33,6 +34,49 @@ TEST(Backward, FillsTheGradientsOfAllLeaves) {
   (a * b).sum().backward();
   EXPECT_EQ(a.grad().to_vector<double>(), (Values{3, 4}));
   EXPECT_EQ(b.grad().to_vector<double>(), (Values{1, 2}));
+}
+
+// As in PyTorch: dense elements in another order than row by row. A leaf with gaps has a dense gradient.
+TEST(Backward, GivesAPermutedLeafAGradientWithItsStrides) {
+  const Tensor base = randn({4, 3, 2}, {.dtype = DType::f64});
+  Tensor permuted = base.permute({2, 0, 1}).detach();
+  Tensor dense = permuted.clone();
+  permuted.requires_grad_();
+  dense.requires_grad_();
+  const Tensor x = randn({2, 4, 3}, {.dtype = DType::f64});
+  const auto expect_equal = [](const Tensor& a, const Tensor& b) {  // sums of passes round in another order
+    EXPECT_LT((a - b).abs().max().item(), 1e-12);
+  };
+  const auto pass = [&](const Tensor& w) { ((w * x).sum() + (w * w).sum()).backward(); };
+  for (int i = 0; i < 3; ++i) {
+    pass(permuted);
+    pass(dense);
+    EXPECT_EQ(permuted.grad().strides(), permuted.strides());
+    EXPECT_EQ(dense.grad().strides(), dense.strides());
+    expect_equal(permuted.grad(), dense.grad());
+  }
+  const Tensor held = permuted.grad();
+  pass(permuted);
+  pass(dense);
+  expect_equal(held, dense.grad());  // passes add in place
+
+  Tensor transposed = base.select(2, 0).t().detach();  // [3, 4] with gaps
+  transposed.requires_grad_();
+  transposed.sum().backward();
+  EXPECT_TRUE(transposed.grad().is_contiguous());
+
+  // An optimiser packs its parameters, and both follow.
+  permuted.zero_grad();
+  const std::vector<double> before = permuted.detach().to_vector<double>();
+  optim::SGD sgd({permuted}, {.lr = 1});
+  pass(permuted);
+  sgd.step();
+  EXPECT_EQ(permuted.grad().strides(), permuted.strides());
+  const std::vector<double> gradient = permuted.grad().to_vector<double>();
+  const std::vector<double> after = permuted.detach().to_vector<double>();
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    EXPECT_NEAR(after[i], before[i] - gradient[i], 1e-12);
+  }
 }
 
 TEST(Backward, AccumulatesOverPasses) {

@@ -13,21 +13,16 @@
 
 #include <fmt/format.h>
 
+#include "support/temp_dir.h"
+
 extern char** environ;
 
 namespace tandem::test {
 
 namespace {
 
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::optional<int> rank_of(pid_t pid) {
-  std::istringstream variables(contents(fmt::format("/proc/{}/environ", pid)));
+  std::istringstream variables(read_text(fmt::format("/proc/{}/environ", pid)));
   for (std::string variable; std::getline(variables, variable, '\0');) {
     if (variable.starts_with("RANK=")) {
       return std::stoi(variable.substr(5));
@@ -85,7 +80,7 @@ std::map<int, pid_t> Job::ranks() const {
   std::map<int, pid_t> found;
   std::error_code gone;
   for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", launcher_), gone)) {
-    std::istringstream children(contents(task.path() / "children"));
+    std::istringstream children(read_text(task.path() / "children"));
     for (pid_t pid = 0; children >> pid;) {
       if (const std::optional<int> rank = rank_of(pid)) {
         found[*rank] = pid;
@@ -111,7 +106,7 @@ std::optional<int> Job::wait(std::chrono::milliseconds timeout) {
 
 RankReport Job::report(int rank) const {
   RankReport report;
-  std::istringstream lines(contents(folder_ / fmt::format("rank{}", rank)));
+  std::istringstream lines(read_text(folder_ / fmt::format("rank{}", rank)));
   for (std::string word; lines >> word;) {
     std::int64_t time = 0;
     if (word == "failed") {
@@ -133,12 +128,12 @@ RankReport Job::report(int rank) const {
   return report;
 }
 
-std::string Job::narration() const { return contents(folder_ / "stderr"); }
+std::string Job::narration() const { return read_text(folder_ / "stderr"); }
 
 std::string Job::story() const {
   std::string text = status_ ? fmt::format("launcher's status {:#x}\n", *status_) : "the launcher is still there\n";
   for (int rank = 0; rank < size_; ++rank) {
-    text += fmt::format("--- rank {} wrote\n{}", rank, contents(folder_ / fmt::format("rank{}", rank)));
+    text += fmt::format("--- rank {} wrote\n{}", rank, read_text(folder_ / fmt::format("rank{}", rank)));
   }
   return text + "--- stderr\n" + narration();
 }

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -138,6 +139,34 @@ TEST(Check, EvaluatesAndKeepsMoveOnlyAndTemporaryArguments) {
 
 TEST(Fail, AlwaysThrows) {
   EXPECT_EQ(message_of<ValueError>([] { fail<ValueError>("row {}", 7); }), "row 7");
+}
+
+TEST(ErrorInFlight, IsWhatLeavesTheScope) {
+  struct Scope {
+    std::string& text;
+    ~Scope() { text = core::error_in_flight(); }
+  };
+  std::string text = "none";
+  const auto leave = [&](const auto& how) {
+    try {
+      const Scope scope{text};
+      how();
+    } catch (const std::exception&) {
+    }
+    return text;
+  };
+  EXPECT_EQ(leave([] {}), "");
+  EXPECT_EQ(leave([] { fail<ValueError>("row {}", 7); }), "row 7");
+  EXPECT_EQ(leave([] { throw std::runtime_error("another kind"); }), "") << "and not that of an earlier error";
+  EXPECT_EQ(leave([] {
+              try {
+                fail<ValueError>("row {}", 8);
+              } catch (Error& error) {
+                error.add_context("in a file");
+                throw;
+              }
+            }),
+            "row 8\n  in a file");
 }
 
 }  // namespace

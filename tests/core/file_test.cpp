@@ -1,5 +1,6 @@
 #include <tandem/core/file.h>
 
+#include <array>
 #include <csignal>
 #include <cstddef>
 #include <filesystem>
@@ -9,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -101,6 +105,40 @@ TEST(ReplaceFile, WritersAtOnceLeaveOneWholeFile) {
   const std::string content = read_text(dir.file("a"));
   EXPECT_EQ(content, std::string(100'000, content.front()));
   EXPECT_EQ(files_in(dir), 1);
+}
+
+// On a disk of its own, of 64 KiB.
+TEST(ReplaceFile, OnAFullDiskSaysWhatIsMissing) {
+  const TempDir folder;
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto say = [&](const std::string& text) { core::write_all(pipe[1], text); };
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=65536") != 0) {
+      say("no disk");
+      std::_Exit(0);
+    }
+    try {
+      replace_file(folder.file("model"), {std::string(1 << 20, 'x')});
+      say("it was written");
+    } catch (const IoError& error) {
+      say(error.what());
+    }
+    std::_Exit(0);
+  }
+  ::close(pipe[1]);
+  std::array<char, 1000> text{};
+  EXPECT_GT(::read(pipe[0], text.data(), text.size() - 1), 0);
+  ::close(pipe[0]);
+  ::waitpid(child, nullptr, 0);
+  if (std::string(text.data()) == "no disk") {
+    GTEST_SKIP() << "the system allows no mounts";
+  }
+  EXPECT_EQ(std::string(text.data()),
+            "cannot write '" + folder.file("model") +
+                "': No space left on device; 1048576 bytes were to be written, and 65536 are free there");
 }
 
 }  // namespace

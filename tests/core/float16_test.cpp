@@ -58,18 +58,18 @@ void check_rounding(int largest_bits) {
 }
 
 TEST(BFloat16, HoldsWhatItsBitsSay) { check_every_value<BFloat16>(8); }
-TEST(Half, HoldsWhatItsBitsSay) { check_every_value<Half>(5); }
+TEST(Float16, HoldsWhatItsBitsSay) { check_every_value<Float16>(5); }
 TEST(BFloat16, RoundsToNearestEven) { check_rounding<BFloat16>(0x7F7F); }
-TEST(Half, RoundsToNearestEven) { check_rounding<Half>(0x7BFF); }
+TEST(Float16, RoundsToNearestEven) { check_rounding<Float16>(0x7BFF); }
 
-TEST(Half, OverflowsToInfinityFromTheMiddleBehindItsLargestValue) {
-  EXPECT_EQ(Half(65504.0F).bits(), 0x7BFF);
-  EXPECT_EQ(Half(65519.99F).bits(), 0x7BFF);
-  EXPECT_EQ(Half(65520.0F).bits(), 0x7C00);
-  EXPECT_EQ(Half(-1e30F).bits(), 0xFC00);
-  EXPECT_EQ(Half(0x1p-25F).bits(), 0) << "a tie to even";
-  EXPECT_EQ(Half(0x1.8p-25F).bits(), 1);
-  EXPECT_EQ(Half(std::numeric_limits<float>::denorm_min()).bits(), 0);
+TEST(Float16, OverflowsToInfinityFromTheMiddleBehindItsLargestValue) {
+  EXPECT_EQ(Float16(65504.0F).bits(), 0x7BFF);
+  EXPECT_EQ(Float16(65519.99F).bits(), 0x7BFF);
+  EXPECT_EQ(Float16(65520.0F).bits(), 0x7C00);
+  EXPECT_EQ(Float16(-1e30F).bits(), 0xFC00);
+  EXPECT_EQ(Float16(0x1p-25F).bits(), 0) << "a tie to even";
+  EXPECT_EQ(Float16(0x1.8p-25F).bits(), 1);
+  EXPECT_EQ(Float16(std::numeric_limits<float>::denorm_min()).bits(), 0);
 }
 
 TEST(BFloat16, OverflowsToInfinity) {
@@ -78,10 +78,10 @@ TEST(BFloat16, OverflowsToInfinity) {
 }
 
 TEST(Float16, ConvertsAtCompileTime) {
-  static_assert(static_cast<float>(Half(1.5F)) == 1.5F);
+  static_assert(static_cast<float>(Float16(1.5F)) == 1.5F);
   static_assert(static_cast<float>(BFloat16(-2.0F)) == -2.0F);
-  static_assert(static_cast<float>(Half::from_bits(1)) == 0x1p-24F);
-  static_assert(is_16_bit<Half> && is_16_bit<BFloat16> && !is_16_bit<float>);
+  static_assert(static_cast<float>(Float16::from_bits(1)) == 0x1p-24F);
+  static_assert(is_16_bit<Float16> && is_16_bit<BFloat16> && !is_16_bit<float>);
 }
 
 }  // namespace

@@ -20,13 +20,13 @@ void for_floating_types(Body&& body) {
   body.template operator()<float>();
   body.template operator()<double>();
   body.template operator()<BFloat16>();
-  body.template operator()<Half>();
+  body.template operator()<Float16>();
 }
 
 /// The largest distance allowed between two kernels in T.
 template <class T>
 constexpr double rounding() {
-  return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, Half> ? 1e-3 : 8e-3;
+  return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, Float16> ? 1e-3 : 8e-3;
 }
 
 /// Values on both sides. On the GPU they start `offset` elements after an aligned address.

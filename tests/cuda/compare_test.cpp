@@ -32,7 +32,7 @@ Twin<T> truths(Rng& rng, std::int64_t count) {
 
 template <class T>
 class CudaCompareOf : public testing::Test {};
-using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t, bool>;
+using Types = testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t, bool>;
 TYPED_TEST_SUITE(CudaCompareOf, Types);
 
 TYPED_TEST(CudaCompareOf, EveryOp) {

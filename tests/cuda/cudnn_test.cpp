@@ -150,7 +150,7 @@ template <class Body>
 void for_types_of_activations(Body&& body) {
   body.template operator()<float>();
   body.template operator()<BFloat16>();
-  body.template operator()<Half>();
+  body.template operator()<Float16>();
 }
 
 TEST(Cudnn, ActivationsAgreeWithTheCpu) {

@@ -16,7 +16,7 @@ using test::Twin;
 
 template <class T>
 class CudaFillOf : public testing::Test {};
-using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t, bool>;
+using Types = testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t, bool>;
 TYPED_TEST_SUITE(CudaFillOf, Types);
 
 TYPED_TEST(CudaFillOf, Fill) {

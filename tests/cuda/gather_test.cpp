@@ -47,7 +47,7 @@ TEST(CudaGather, AlongEveryDimension) {
         for (const std::int64_t offset : {0, 1}) {
           compare_gather<float>(rng, outer, 9, count, inner, offset);
           compare_gather<double>(rng, outer, 9, count, inner, offset);
-          compare_gather<Half>(rng, outer, 9, count, inner, offset);
+          compare_gather<Float16>(rng, outer, 9, count, inner, offset);
           compare_gather<bool>(rng, outer, 9, count, inner, offset);
         }
       }
@@ -95,7 +95,7 @@ void compare_scatter_add(Rng& rng, std::int64_t outer, std::int64_t size, std::i
 
 template <class T>
 class CudaScatterAddOf : public testing::Test {};
-using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t>;
+using Types = testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t>;
 TYPED_TEST_SUITE(CudaScatterAddOf, Types);
 
 TYPED_TEST(CudaScatterAddOf, HasTheBitsOfTheCpu) {

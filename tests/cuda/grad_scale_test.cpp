@@ -206,7 +206,7 @@ TEST(CudaGradScale, MastersStepAsOnTheCpu) {
     }
   };
   run.operator()<BFloat16>();
-  run.operator()<Half>();
+  run.operator()<Float16>();
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ void compare_index_add(Rng& rng, IndexAdd kernel, std::int64_t offset) {
 
 template <class T>
 class CudaIndexAddOf : public testing::Test {};
-using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t>;
+using Types = testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t>;
 TYPED_TEST_SUITE(CudaIndexAddOf, Types);
 
 TYPED_TEST(CudaIndexAddOf, HasTheBitsOfTheCpu) {

@@ -48,7 +48,7 @@ class MatmulForBackward : public ::testing::Test {
  protected:
   void SetUp() override { TANDEM_NEEDS_GPU(); }
 };
-using Types = ::testing::Types<float, double, BFloat16, Half>;
+using Types = ::testing::Types<float, double, BFloat16, Float16>;
 TYPED_TEST_SUITE(MatmulForBackward, Types);
 
 // The meaningful bits, each as one number.
@@ -161,6 +161,25 @@ TYPED_TEST(MatmulForBackward, MasksByBitsAndSumsColumns) {
       }
     }
   }
+}
+
+// Masks and sums of tandem's own kernel, which makes them of many rows in parts.
+TYPED_TEST(MatmulForBackward, MasksAndSumsColumnsOfManyRowsAndOfFew) {
+  cuda::set_small_products(false);
+  for (const Sizes& sizes : {Sizes{3001, 3, 2}, {5000, 1, 2}, {1, 300, 4}, {1, 1, 3}, {700, 40, 3}}) {
+    for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+      for (const std::int64_t gap : {0, 5}) {
+        SCOPED_TRACE(named(sizes));
+        Both<TypeParam> both(sizes, false, gap);
+        both.expect_alike([&](Matmul& one, const void*, const void* mask, void* sums, const void*) {
+          one.accumulate = accumulate;
+          one.after.relu_mask = mask;
+          one.after.column_sums = sums;
+        });
+      }
+    }
+  }
+  cuda::set_small_products(true);
 }
 
 // The gradient passes a NaN like in PyTorch's threshold_backward, whichever code applies the mask.

@@ -20,7 +20,7 @@ constexpr double nearness() {
   return std::is_integral_v<T>         ? 0
          : std::is_same_v<T, double>   ? 1e-12
          : std::is_same_v<T, BFloat16> ? 0x1p-7
-         : std::is_same_v<T, Half>     ? 0x1p-10
+         : std::is_same_v<T, Float16>  ? 0x1p-10
                                        : 2e-6;
 }
 

@@ -151,7 +151,7 @@ void compare(bool layer, const std::vector<Cube>& cubes) {
 
 template <class T>
 class GpuNormOf : public ::testing::Test {};
-using Types = ::testing::Types<float, double, BFloat16, Half>;
+using Types = ::testing::Types<float, double, BFloat16, Float16>;
 TYPED_TEST_SUITE(GpuNormOf, Types);
 
 TYPED_TEST(GpuNormOf, LayerNormEqualsTheCpus) {

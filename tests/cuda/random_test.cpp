@@ -19,7 +19,7 @@ constexpr std::int64_t kCounts[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 1023, 1024, 40
 
 template <class T>
 class CudaRandomOf : public testing::Test {};
-using Types = testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t, bool>;
+using Types = testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t, bool>;
 TYPED_TEST_SUITE(CudaRandomOf, Types);
 
 // Runs both fills, one on each device.
@@ -55,7 +55,7 @@ TYPED_TEST(CudaRandomOf, IntegersHaveTheSameBits) {
 
 template <class T>
 class CudaFloatingRandomOf : public testing::Test {};
-using FloatingTypes = testing::Types<float, double, BFloat16, Half>;
+using FloatingTypes = testing::Types<float, double, BFloat16, Float16>;
 TYPED_TEST_SUITE(CudaFloatingRandomOf, FloatingTypes);
 
 TYPED_TEST(CudaFloatingRandomOf, UniformNumbersHaveTheSameBits) {

@@ -110,7 +110,7 @@ void compare_any(Rng& rng, const Shape& sizes, std::uint64_t mask, ReduceOp op, 
 
 template <class T>
 class GpuReduceOf : public ::testing::Test {};
-using Types = ::testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t>;
+using Types = ::testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t>;
 TYPED_TEST_SUITE(GpuReduceOf, Types);
 
 TYPED_TEST(GpuReduceOf, EqualsTheCpuOverAnyDimensions) {

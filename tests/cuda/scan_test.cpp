@@ -56,7 +56,7 @@ void compare(Rng& rng, const Around& around, bool reverse, Accumulate accumulate
 
 template <class T>
 class GpuCumSumOf : public ::testing::Test {};
-using Types = ::testing::Types<float, double, BFloat16, Half, std::int64_t, std::int32_t, std::uint8_t>;
+using Types = ::testing::Types<float, double, BFloat16, Float16, std::int64_t, std::int32_t, std::uint8_t>;
 TYPED_TEST_SUITE(GpuCumSumOf, Types);
 
 TYPED_TEST(GpuCumSumOf, EqualsTheCpu) {

@@ -8,6 +8,7 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/graph/capture.h>
 #include <tandem/kernels/reduce.h>
 #include <tandem/nn/linear.h>
 #include <tandem/optim/adam.h>
@@ -113,6 +114,36 @@ TEST(CudaStream, ScratchMemoryOfManyStreams) {
       cuda::empty_cache();
     }
   }).join();
+}
+
+// Each thread and each captured step counts the blocks of its kernels on its own.
+TEST(CudaStream, KernelsWhoseLastBlockJoinsMayComeFromTwoThreadsAndAGraph) {
+  TANDEM_NEEDS_GPUS(1);
+  const core::DeviceScope on("cuda:0");
+  const cuda::Stream stream;
+  const cuda::StreamScope scope(stream);
+  const Tensor x = filled(300000, 1);
+  auto replay = graph::capture([](const Tensor& in) { return in.sum(); });
+  for (int i = 0; i < 3; ++i) {
+    replay(x);
+  }
+  ASSERT_TRUE(replay.stats().gpu_graph);
+  cuda::synchronize();
+  const auto work = [&](int rows) {
+    const core::DeviceScope here("cuda:0");
+    const cuda::StreamScope same(stream);
+    const Tensor part = x.narrow(0, 0, rows);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(part.sum().item(), rows);
+    }
+  };
+  std::thread first(work, 299999);
+  std::thread second(work, 150000);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(replay(x).item(), 300000);
+  }
+  first.join();
+  second.join();
 }
 
 TEST(CudaEvent, IsReachedWithTheWorkBeforeIt) {

@@ -75,7 +75,7 @@ void for_every_type(Body&& body) {
   body.template operator()<float>();
   body.template operator()<double>();
   body.template operator()<BFloat16>();
-  body.template operator()<Half>();
+  body.template operator()<Float16>();
   body.template operator()<std::int64_t>();
   body.template operator()<std::int32_t>();
   body.template operator()<std::uint8_t>();

@@ -1,7 +1,10 @@
 #include <tandem/data/byte_source.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -12,6 +15,9 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/data/csv.h>
+#include <tandem/data/idx.h>
+#include <tandem/data/npy.h>
 
 #include "files.h"
 
@@ -148,6 +154,41 @@ TEST(ReadFileErrors, BytesAfterTheGzipData) {
   const std::string path = dir.write("more.gz", packed + "garbage");
   EXPECT_EQ(io_error(path), path + ": byte " + std::to_string(packed.size()) +
                                 ": the gzip data ends here, but other bytes follow; the file is damaged");
+}
+
+TEST(ReadFile, ReadsNoMoreOnceTheContentIsRefused) {
+  const TempDir dir;
+  const std::string text = "head" + std::string(8'000'000, '\0');
+  for (const std::string& path : {dir.write("zeros.gz", gzip(text)), dir.write("members.gz", gzip("h") + gzip(text)),
+                                  dir.write("zeros", text), std::string("/dev/zero")}) {
+    std::size_t seen = 0;
+    const auto inspect = [&](std::span<const std::uint8_t> bytes, std::size_t total) {
+      seen += bytes.size();
+      EXPECT_EQ(seen, total);
+      return total < 300'000;
+    };
+    const std::size_t size = read_file(path, kNoLimit, inspect).size();
+    EXPECT_EQ(size, seen) << path;
+    EXPECT_GE(size, 300'000U) << path;
+    EXPECT_TRUE(size < 1'000'000U || path == dir.path() + "/zeros") << path << " " << size;
+  }
+}
+
+// These would not end, or take gigabytes, if their beginning were not looked at first.
+TEST(ReadFileErrors, EndlessFiles) {
+  EXPECT_EQ(message_of<IoError>([] { data::read_csv("/dev/zero"); }),
+            "/dev/zero:1:1: a NUL byte; is this a binary file, or UTF-16 text?");
+  EXPECT_EQ(
+      message_of<IoError>([] { data::read_idx("/dev/zero"); }),
+      "/dev/zero: byte 2: unknown element type 0x00; expected 08 (u8), 09 (i8), 0b (i16), 0c (i32), 0d (f32) or 0e "
+      "(f64)");
+  EXPECT_TRUE(message_of<IoError>([] { data::load_npy("/dev/zero"); }).find("byte 0: not a NumPy file") !=
+              std::string::npos);
+  const TempDir dir;
+  const std::string header("\0\0\x08\x01\0\0\0\x02", 8);
+  const std::string path = dir.write("long.idx.gz", gzip(header + std::string(8'000'000, '\1')));
+  EXPECT_EQ(message_of<IoError>([&] { data::read_idx(path); }),
+            path + ": byte 10: too many bytes: sizes [2] of u8 need 2 bytes after the header, and more follow");
 }
 
 }  // namespace

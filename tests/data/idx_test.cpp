@@ -116,7 +116,7 @@ TEST(IdxErrors, Truncated) {
 
 TEST(IdxErrors, BytesTooMany) {
   EXPECT_EQ(idx_error(header(0x08, {2, 3}) + "abcdefgh"),
-            "a.idx: byte 18: 2 bytes too many: sizes [2, 3] of u8 need 6 bytes after the header, found 8");
+            "a.idx: byte 18: too many bytes: sizes [2, 3] of u8 need 6 bytes after the header, and more follow");
 }
 
 TEST(IdxErrors, SizesAreNotBelievedBeforeTheLengthIsChecked) {

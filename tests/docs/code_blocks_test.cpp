@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,23 @@ TEST(DocsCode, StandsInTheFilesThatItNames) {
     }
   }
   EXPECT_GE(compared, 10);
+}
+
+// Where overloads share a comment, the reference would show the same words for each.
+TEST(DocsReference, HasALineForEachMethodOfTensor) {
+  const std::string text = source("tensor/tensor.h");
+  std::istringstream header(text.substr(text.find("class TANDEM_API Tensor {")));
+  const std::regex method("  (Tensor&?|bool|void|HookHandle|std::vector<Tensor>) ([a-z_0-9]+)\\(.*");
+  int methods = 0;
+  bool is_documented = false;
+  for (std::string line; std::getline(header, line) && line != " private:";) {
+    if (std::regex_match(line, method)) {
+      ++methods;
+      EXPECT_TRUE(is_documented) << line;
+    }
+    is_documented = line.starts_with("  ///") || (is_documented && line.starts_with("  template <"));
+  }
+  EXPECT_GE(methods, 120);
 }
 
 TEST(DocsMarkdown, BlocksLoseTheIndentationOfTheirFence) {

@@ -27,8 +27,9 @@ std::uint64_t warp(Warp kind, unsigned mask, std::uint64_t value, int lane, int 
 
 // Lets other threads of the block run first.
 void yield();
-// What a thread did before an atomic access comes before what another does after the fence that follows its atomic
-// access to the same cell; for threads of one block, through cells of shared memory, if `only_block`.
+// A fence of the calling thread. Accesses before a fence and an atomic access to a cell are ordered before accesses of
+// another thread after its own atomic access to that cell and a fence. With `only_block`, that holds for threads of one
+// block and cells of shared memory.
 void fence(bool only_block);
 // Ends the kernel with this error.
 [[noreturn]] void fail_kernel(cudaError_t error, const char* why);

@@ -7,15 +7,15 @@
 
 namespace emulated_gpu {
 
-/// The library's mood towards one question, such as a product's sizes and types: equal seeds and questions give equal
-/// decisions, so all calls of a program agree.
+/// The library's answers to one question, such as a product's sizes and types. Equal seeds and questions give equal
+/// answers, so all calls of a program agree.
 class Hostility {
  public:
   explicit Hostility(std::initializer_list<std::uint64_t> question);
-  /// The mood towards a part of the question.
+  /// The answers to a part of the question.
   Hostility(const Hostility& whole, std::uint64_t part) : hash_(whole.on() ? mixed(whole.hash_, part) : 0) {}
 
-  /// False: the library is friendly, and pick() is 0.
+  /// False if the library is friendly; pick() is 0 then.
   bool on() const { return hash_ != 0; }
   /// A number below `count`, which depends on `what` is decided.
   std::uint64_t pick(std::uint64_t what, std::uint64_t count) const {

@@ -121,8 +121,8 @@ TEST_F(MlpData, BrokenFilesAreNamedWithTheByte) {
       "header, found 84");
   write("d/t10k-images-idx3-ubyte", images(30) + "x");
   expect_refused(
-      "d/t10k-images-idx3-ubyte: byte 286: 1 bytes too many: sizes [30, 3, 3] of u8 need 270 bytes after the header, "
-      "found 271");
+      "d/t10k-images-idx3-ubyte: byte 286: too many bytes: sizes [30, 3, 3] of u8 need 270 bytes after the header, "
+      "and more follow");
   std::string magic = images(30);
   magic[0] = 'P';
   write("d/t10k-images-idx3-ubyte", magic);

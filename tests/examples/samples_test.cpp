@@ -176,6 +176,13 @@ TEST_P(EachSample, LossThatIsNoNumberStopsTheRun) {
   EXPECT_THAT(text("run/config.json"), HasSubstr("\"lr\": 1e+30")) << "what was tried is kept";
 }
 
+TEST_P(EachSample, AWeightDecayThatIsTooStrongIsBlamed) {
+  const Outcome outcome = run({"--optimizer", "sgd", "--weight-decay", "1e38", "--quiet", "--out", "run"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("training stopped. The weight decay of 1e+38 is too strong for a learning rate of "));
+}
+
 TEST_P(EachSample, WeightsThatTheLastBatchRuinedStopTheRunToo) {
   const std::string rows = std::string(GetParam()) == "mlp" ? "3823" : "16512";
   const Outcome outcome = run({"--optimizer", "sgd", "--lr", "1e30", "--epochs", "1", "--batch-size", rows, "--quiet"});

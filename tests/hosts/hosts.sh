@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Hosts on one machine: network namespaces joined by a bridge, each link limited to RATE (as tc says it: 1gbit; none: no
-# limit), with RANKS_PER_HOST ranks of a job on each (1 if the variable is not set). Host h has the address
-# 10.77.0.<h + 1> on its interface eth0.
+# limit). Or two hosts with a wire (the program WIRE) on which packets take a while (delay@MILLISECONDS), or packets of
+# more bytes are lost (lose@BYTES). RANKS_PER_HOST ranks of a job run on each (1 if the variable is not set). Host h has
+# the address 10.77.0.<h + 1> on its interface eth0.
 #
 #     hosts.sh N RATE FOLDER EVENT PROGRAM ARGUMENTS...
 #
@@ -34,10 +35,23 @@ per_host=${RANKS_PER_HOST:-1}
 ranks=$((hosts * per_host))
 shift 4
 mount -t tmpfs tmpfs /run
-ip netns add switch || cannot "ip netns add fails"
-ip -n switch link add bridge type bridge || cannot "this kernel has no bridges"
-ip -n switch link set bridge up
-for ((i = 0; i < hosts; i++)); do
+if [[ $rate == delay@* || $rate == lose@* ]]; then
+  ip netns add host0 || cannot "ip netns add fails"
+  ip netns add host1
+  how=("${rate#*@}")
+  if [[ $rate == lose@* ]]; then how=(0 "${how[0]}"); fi
+  "$WIRE" /run/netns/host0 /run/netns/host1 "${how[@]}" >"$folder/wire" 2>&1 &
+  wire=$!
+  until [[ -s $folder/wire ]]; do sleep 0.01; done
+  grep -q ready "$folder/wire" || cannot "$(<"$folder/wire")"
+  bridged=0
+else
+  ip netns add switch || cannot "ip netns add fails"
+  ip -n switch link add bridge type bridge || cannot "this kernel has no bridges"
+  ip -n switch link set bridge up
+  bridged=$hosts
+fi
+for ((i = 0; i < bridged; i++)); do
   ip netns add "host$i"
   ip -n switch link add "port$i" type veth peer name eth0 netns "host$i" || cannot "this kernel has no veth"
   ip -n switch link set "port$i" master bridge up
@@ -50,6 +64,7 @@ for ((i = 0; i < hosts; i++)); do
   fi
 done
 
+jobs=()
 for ((r = 0; r < ranks; r++)); do
   (
     code=0
@@ -59,6 +74,7 @@ for ((r = 0; r < ranks; r++)); do
       ip netns exec "host$host" "$@" >"$folder/rank$r" 2>"$folder/stderr$r" || code=$?
     printf '%d\n' "$code" >"$folder/code$r"
   ) &
+  jobs+=($!)
 done
 
 last=$((hosts - 1))
@@ -76,4 +92,7 @@ case $event in
     fi
     ;;
 esac
-wait
+wait "${jobs[@]}"
+if ((!bridged)); then
+  kill "$wire"
+fi

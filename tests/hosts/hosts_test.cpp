@@ -32,15 +32,17 @@ class Hosts : public testing::Test {
   void TearDown() override {
     ::unsetenv("TANDEM_JOB_TOKEN");
     ::unsetenv("RANKS_PER_HOST");
+    ::unsetenv("WIRE");
     std::filesystem::remove_all(folder_);
   }
 
   // Returns false if the system does not allow namespaces; the test is then skipped.
-  bool run(int hosts, const std::string& event, std::vector<std::string> program, int ranks_per_host = 1) {
+  bool run(int hosts, const std::string& event, std::vector<std::string> program, int ranks_per_host = 1,
+           const std::string& links = "1gbit") {
+    ::setenv("WIRE", HOSTS_WIRE, 1);
     ::setenv("RANKS_PER_HOST", std::to_string(ranks_per_host).c_str(), 1);
     ranks_ = hosts * ranks_per_host;
-    std::vector<std::string> arguments{HOSTS_SCRIPT, std::to_string(hosts), "1gbit", folder_.string(), event,
-                                       HOSTS_RANK};
+    std::vector<std::string> arguments{HOSTS_SCRIPT, std::to_string(hosts), links, folder_.string(), event, HOSTS_RANK};
     arguments.insert(arguments.end(), program.begin(), program.end());
     outcome_ = run_program("/bin/bash", arguments, folder_.string());
     return outcome_.exit_code != 77;
@@ -111,6 +113,25 @@ TEST_F(Hosts, TwoOfTwoRanksUseTheLinkAsTwoOfOneRank) {
   expect_bytes_of_a_ring(2, of_rank(0), story());
 }
 
+// Heartbeats are small and pass, so only the silence of the call shows the trouble.
+TEST_F(Hosts, ALinkThatLosesLargePacketsGetsALineAndEndsInTheLimit) {
+  if (!run(2, "none", {"once", "6"}, 1, "lose@1400")) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1}) {
+    const std::string line = text(fmt::format("stderr{}", rank));
+    EXPECT_NE(line.find(fmt::format("tandem: warning: rank {} has waited 5", rank)), std::string::npos) << story();
+    EXPECT_NE(
+        line.find(fmt::format(" s for rank {} in all_reduce f32 [262144] sum (#0): it is in the call, but their data "
+                              "does not get through, as when the network between loses large packets (MTU). It "
+                              "gives up after 6 s",
+                              1 - rank)),
+        std::string::npos)
+        << story();
+    EXPECT_NE(of_rank(rank).find("has not sent its part within 6 s"), std::string::npos) << story();
+  }
+}
+
 TEST_F(Hosts, AllRanksBehindACutLinkEndInTheLimit) {
   if (!run(2, "cut@2", {"loop", "30", "2"}, 2)) {
     GTEST_SKIP() << outcome_.err;
@@ -149,6 +170,22 @@ TEST_F(Hosts, AShortCutIsSurvived) {
   }
   for (const int rank : {0, 1}) {
     EXPECT_TRUE(of_rank(rank).starts_with("done ")) << story();
+  }
+}
+
+// The connection to the store takes four round trips, the meetings and the connections between ranks eight.
+TEST_F(Hosts, MeetWithinAFewRoundTripsHoweverLongTheseTake) {
+  constexpr double kRoundTrip = 0.6;
+  if (!run(2, "none", {"join"}, 1, "delay@300")) {
+    GTEST_SKIP() << outcome_.err;
+  }
+  for (const int rank : {0, 1}) {
+    std::istringstream line(of_rank(rank));
+    std::string word;
+    double seconds = 1e9;
+    line >> word >> seconds;
+    EXPECT_LT(seconds, 10 * kRoundTrip + 6) << story();
+    RecordProperty(fmt::format("seconds{}", rank), std::to_string(seconds));
   }
 }
 

@@ -3,8 +3,9 @@
 // The rank prints "joined" on stderr once it is in the group.
 //
 //     hosts_rank rate ROUNDS         all-reduces of 25 MiB; rank 0 prints "seconds <median> sent <bytes>", what its
-//     host
-//                                    sent in an all-reduce
+//                                    host sent in an all-reduce
+//     hosts_rank join                prints "seconds <until it was in the group>"
+//     hosts_rank once TIMEOUT        an all-reduce of 1 MiB that may take TIMEOUT seconds; prints as "loop" does
 //     hosts_rank loop SECONDS LIMIT  all-reduces of 1 MiB for SECONDS; a rank silent for LIMIT seconds is lost. Prints
 //                                    "done <rounds>", or "error <ns since the epoch> <fault> <rank> <text>"
 
@@ -73,13 +74,19 @@ void loop(parallel::ProcessGroup& group, double seconds) {
   fmt::print("done {}\n", rounds);
 }
 
+void reduce_once(parallel::ProcessGroup& group, double limit) {
+  group.set_timeout(std::chrono::milliseconds(static_cast<int>(1000 * limit)));
+  group.all_reduce(ones({1 << 18}));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
-  if (mode != "rate" && mode != "loop") {
+  if (mode != "rate" && mode != "loop" && mode != "join" && mode != "once") {
     return 2;
   }
+  const Clock::time_point start = Clock::now();
   try {
     const parallel::InitOptions options{.timeout = std::chrono::seconds(20),
                                         .init_timeout = std::chrono::seconds(20),
@@ -87,7 +94,11 @@ int main(int argc, char** argv) {
                                         .heartbeat_limit = std::chrono::seconds(argc > 3 ? std::atoi(argv[3]) : 10)};
     const parallel::ProcessGroupGuard guard(options);
     fmt::print(stderr, "joined\n");
-    if (mode == "rate") {
+    if (mode == "join") {
+      fmt::print("seconds {:.3f}\n", seconds_since(start));
+    } else if (mode == "once") {
+      reduce_once(guard.group(), std::atof(argv[2]));
+    } else if (mode == "rate") {
       measure(guard.group(), std::atoi(argv[2]));
     } else {
       loop(guard.group(), std::atof(argv[2]));

@@ -31,6 +31,14 @@ case_install() {
   mkdir -p "$WORK"
   quietly cmake --install "$BUILD" --prefix "$staged"
   mv "$staged" "$prefix"
+  if [[ -x $BUILD/bin/tandem ]]; then
+    quietly "$prefix/bin/tandem" info
+  fi
+  if [[ -x $BUILD/bin/regression ]]; then  # with its data set
+    (cd / && quietly "$prefix/libexec/tandem/regression" --epochs 1 --quiet --out "$WORK/run")
+  fi
+  [[ -s $prefix/share/doc/tandem/docs/distributed.md && -s $prefix/share/doc/tandem/examples/mlp/main.cpp ]] ||
+    fail "the docs or the samples are not installed"
   ! grep -rIl -e "$staged" -e "$BUILD" -e "$SOURCE" "$prefix" || fail "the files above name folders of this machine"
 }
 

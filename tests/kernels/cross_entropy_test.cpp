@@ -270,7 +270,7 @@ void expect_one_rounding() {
 
 TEST(LossIn16Bits, IsRoundedOnce) {
   expect_one_rounding<BFloat16>();
-  expect_one_rounding<Half>();
+  expect_one_rounding<Float16>();
 }
 
 TYPED_TEST(LossOf, CrossEntropyOfLargeLogitsKeepsItsDigits) {

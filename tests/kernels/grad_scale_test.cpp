@@ -17,7 +17,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 template <class T>
 class FindInfOf : public ::testing::Test {};
-using Types = ::testing::Types<float, double, BFloat16, Half>;
+using Types = ::testing::Types<float, double, BFloat16, Float16>;
 TYPED_TEST_SUITE(FindInfOf, Types);
 
 TYPED_TEST(FindInfOf, OneElementAnywhereIsEnough) {
@@ -97,8 +97,8 @@ TEST(GradScale, AMasterStaysUnlessItsParameterIsNotItsRounding) {
   const float master = 1.001F;
   EXPECT_EQ(formula::master_of(master, BFloat16(master)), master);
   EXPECT_EQ(formula::master_of(master, BFloat16(1.5F)), 1.5F);
-  EXPECT_EQ(formula::master_of(1e6F, Half(1e6F)), 1e6F);  // above the range of f16
-  EXPECT_TRUE(std::signbit(formula::master_of(0.0F, Half(-0.0F))));
+  EXPECT_EQ(formula::master_of(1e6F, Float16(1e6F)), 1e6F);  // above the range of f16
+  EXPECT_TRUE(std::signbit(formula::master_of(0.0F, Float16(-0.0F))));
   EXPECT_TRUE(std::isnan(formula::master_of(1.0F, BFloat16(std::nanf("")))));
 }
 

@@ -98,7 +98,7 @@ TYPED_TEST(NormDigitsOf, RowsAndChannelsDoNotMix) {
 
 template <class T>
 class NormIn : public ::testing::Test {};
-using Narrow = ::testing::Types<BFloat16, Half>;
+using Narrow = ::testing::Types<BFloat16, Float16>;
 TYPED_TEST_SUITE(NormIn, Narrow);
 
 template <class T>

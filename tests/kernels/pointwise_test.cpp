@@ -333,7 +333,7 @@ void expect_one_rounding() {
 
 TEST(Pointwise, SixteenBitTypesAreComputedInF32AndRoundedOnce) {
   expect_one_rounding<BFloat16>();
-  expect_one_rounding<Half>();
+  expect_one_rounding<Float16>();
 }
 
 }  // namespace

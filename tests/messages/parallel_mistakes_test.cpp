@@ -217,7 +217,7 @@ const Mistake kMistakes[] = {
          ddp(randn({2, 4})).sum().backward();
        });
      },
-     "DistributedDataParallel: rank 1 of 2 has no gradient of 2 parameters in this backward pass: 'fc2.bias', "
+     "DistributedDataParallel: rank 1 has no gradient of 2 parameters in this backward pass: 'fc2.bias', "
      "'fc2.weight'. Each parameter must take part in each loss; freeze those that never do, before wrapping, or pass "
      "{.find_unused_parameters = true}\n"
      "  in rank 1 of 2"},

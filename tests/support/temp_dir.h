@@ -2,7 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -40,9 +40,13 @@ class TempDir {
   std::string path_;
 };
 
+/// The content of a file; empty if there is none. A process may end while its file under /proc is read: the stream's
+/// operator catches what its buffer throws then, an iterator would not.
 inline std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
 }
 
 }  // namespace tandem::test

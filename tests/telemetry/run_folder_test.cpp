@@ -64,6 +64,20 @@ TEST(RunFolder, IsNamedAfterProgramAndTime) {
   EXPECT_TRUE(fs::is_directory(run.path()));
 }
 
+// The folder may lie where others can make names.
+TEST(RunFolder, WritesThroughNoLinkThatSomebodyElseMade) {
+  const TempDir dir;
+  const std::string precious = dir.write("precious", "kept");
+  for (const bool symbolic : {true, false}) {
+    RunFolder run({.path = dir.file(symbolic ? "a" : "b")});
+    symbolic ? fs::create_symlink(precious, run.path() + "/metrics.jsonl")
+             : fs::create_hard_link(precious, run.path() + "/metrics.jsonl");
+    EXPECT_THAT([&] { run.append_metrics({{"epoch", 1}}); },
+                ThrowsMessage<IoError>(HasSubstr(symbolic ? "this is a symbolic link" : "(a hard link)")));
+  }
+  EXPECT_EQ(read_text(precious), "kept");
+}
+
 TEST(RunFolder, RunsOfTheSameSecondGetTheirOwn) {
   const TempDir dir;
   std::set<std::string> paths;

@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/system_limits.h>
+
 namespace cli {
 
 void narrate(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
@@ -61,7 +63,7 @@ int run_main(int argc, char** argv, int (*program)(int argc, char** argv)) {
   try {
     code = program(argc, argv);
   } catch (const std::exception& e) {  // includes tandem::Error
-    narrate(fmt::format("error: {}", e.what()));
+    narrate(fmt::format("error: {}", tandem::core::explain(e)));
   }
   // Output stays buffered until here: only now does the system report a full disk or a closed pipe.
   errno = 0;

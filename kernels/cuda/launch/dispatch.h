@@ -17,7 +17,7 @@ void for_floating(DType dtype, Body&& body) {
     case DType::f32: return std::forward<Body>(body).template operator()<float>();
     case DType::f64: return std::forward<Body>(body).template operator()<double>();
     case DType::bf16: return std::forward<Body>(body).template operator()<BFloat16>();
-    case DType::f16: return std::forward<Body>(body).template operator()<Half>();
+    case DType::f16: return std::forward<Body>(body).template operator()<Float16>();
     default: __builtin_unreachable();
   }
 }

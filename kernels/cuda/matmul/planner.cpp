@@ -242,18 +242,17 @@ bool Planner::start(const Queue& queue, const PlanKey& key, const ProductArgumen
 
 std::optional<bool> Planner::prefers_own(const Queue& queue, const PlanKey& key) {
   const std::lock_guard lock(mutex_);
-  const auto found = own_choices_.find(key);
+  auto found = own_choices_.find(key);
   const std::uint64_t loads = PlanStore::instance().loads();
-  if (found != own_choices_.end() && (found->second.settled || found->second.loads == loads)) [[likely]] {
-    if (found->second.settled || !cuda::matmul_tuning() || queue.is_capturing()) {
-      return found->second.own;
-    }
+  if (found == own_choices_.end() || (!found->second.settled && found->second.loads != loads)) {
+    const auto record = PlanStore::instance().find(gpu_name_, key);
+    const OwnChoice choice{.own = !record || !record->separate, .settled = record.has_value(), .loads = loads};
+    found = own_choices_.insert_or_assign(key, choice).first;
+  }
+  if (!found->second.settled && cuda::matmul_tuning() && !queue.is_capturing()) {
     return std::nullopt;
   }
-  const auto record = PlanStore::instance().find(gpu_name_, key);
-  const OwnChoice choice{.own = !record || !record->separate, .settled = record.has_value(), .loads = loads};
-  own_choices_.insert_or_assign(key, choice);
-  return choice.settled || !cuda::matmul_tuning() || queue.is_capturing() ? std::optional(choice.own) : std::nullopt;
+  return found->second.own;
 }
 
 void Planner::compare_own(const Queue& queue, const PlanKey& key, const Matmul& product, Tuner::Run own,

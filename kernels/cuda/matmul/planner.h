@@ -87,7 +87,7 @@ class Planner {
   Entry make(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, bool tune, Refused refused);
   const Plan* replace(Entry& entry, Entry by);
   void forget(const Queue& queue, const PlanKey& key, const ProductArguments& arguments, const Plan& plan);
-  // Measures all that can compute the product; what was best, in the store, too.
+  // Measures all algorithms that can compute the product, and records the fastest in the store.
   std::unique_ptr<const Plan> fastest(const Queue& queue, const PlanKey& key, const ProductArguments& arguments,
                                       const Plan& described, const std::vector<Candidate>& candidates);
   cublasStatus_t try_start(const Queue& queue, const PlanKey& key, const Plan& plan,
@@ -100,8 +100,8 @@ class Planner {
   std::unordered_map<PlanKey, Entry, PlanKeyHash> plans_;
   struct OwnChoice {
     bool own;
-    bool settled;
-    std::uint64_t loads;
+    bool settled;         // as in Entry
+    std::uint64_t loads;  // as in Entry
   };
   std::unordered_map<PlanKey, OwnChoice, PlanKeyHash> own_choices_;
   std::vector<std::unique_ptr<const Plan>> replaced_;  // another thread may still start one

@@ -94,7 +94,7 @@ __device__ __forceinline__ ComputeType<T> highest_of(const Pack<T, V> (&x)[U][1]
       for (int i = 0; i < V / 2; ++i) {
         if (u + i == 0) {
           top = pairs[0];
-        } else if constexpr (std::is_same_v<T, Half>) {
+        } else if constexpr (std::is_same_v<T, Float16>) {
           asm("max.f16x2 %0, %1, %2;" : "=r"(top) : "r"(top), "r"(pairs[i]));
         } else {
           asm("max.bf16x2 %0, %1, %2;" : "=r"(top) : "r"(top), "r"(pairs[i]));

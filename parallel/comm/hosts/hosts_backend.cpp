@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/gloo_backend.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 
@@ -40,10 +39,10 @@ std::unique_ptr<Backend> gloo_backend(GlooOptions options) {
                        timeout.count());
   }
   const auto now = Clock::now();
-  const CallTime time{now, now + options.setup_timeout};
+  const CallTime time{.start = now, .deadline = now + options.setup_timeout};
   options.address = listen_address(options);
   const auto device = listen_at(options.address);
-  return std::make_unique<HostsBackend>(std::move(options), device, time, true);
+  return std::make_unique<HostsBackend>(std::move(options), device, time, std::make_shared<GroupNames>(), true);
 }
 
 std::unique_ptr<Backend> HostsBackend::split(std::span<const int> members, const CallTime& time) {
@@ -56,21 +55,22 @@ std::unique_ptr<Backend> HostsBackend::split(std::span<const int> members, const
   options.prefix = fmt::format("{}/group{}.{}", options_.prefix, number, members.front());
   options.rank = static_cast<int>(place - members.begin());
   options.size = static_cast<int>(members.size());
-  if (options.alarm) {
-    options.alarm = std::make_shared<Alarm>(options.alarm, std::vector<int>(members.begin(), members.end()));
-  }
-  return std::make_unique<HostsBackend>(std::move(options), device_, time, false);
+  return std::make_unique<HostsBackend>(std::move(options), device_, time,
+                                        std::make_shared<GroupNames>(names()->ranks(members)), false);
 }
 
 HostsBackend::HostsBackend(GlooOptions options, std::shared_ptr<gloo::transport::Device> device, const CallTime& time,
-                           bool is_first)
-    : options_(std::move(options)),
+                           std::shared_ptr<GroupNames> group_names, bool is_first)
+    : Backend(std::move(group_names)),
+      options_(std::move(options)),
       device_(std::move(device)),
-      wire_(connect_wire(options_, device_, time.deadline, is_first)),
+      wire_(connect_wire(options_, device_, time.deadline, *names(), is_first)),
       messages_(*wire_),
       ranks_(static_cast<std::size_t>(size())) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
-  share_memory(time);
+  CallTime among_us = time;
+  among_us.names = names().get();
+  share_memory(among_us);
 }
 
 HostsBackend::~HostsBackend() {
@@ -199,7 +199,7 @@ void HostsBackend::fail_different(const CallInProgress& now) {
   for (const int peer : wire_->peers()) {
     calls[static_cast<std::size_t>(peer)] = collective_mail(peer, now).call;
   }
-  wire_->fail(mismatch_error(calls_side_by_side(calls), odd_one_out(calls), now.call, now.time));
+  wire_->fail(mismatch_error(calls, now.call, now.time));
 }
 
 // The slots for this call's data, equal on all ranks that make this call now. A rank in another call waits at other

@@ -41,7 +41,7 @@ class HostsBackend final : public Backend {
  public:
   /// Connects to the other ranks, see connect_wire(). A collective.
   HostsBackend(GlooOptions options, std::shared_ptr<gloo::transport::Device> device, const CallTime& time,
-               bool is_first);
+               std::shared_ptr<GroupNames> group_names, bool is_first);
   ~HostsBackend() override;
 
   std::string_view name() const noexcept override { return "gloo"; }

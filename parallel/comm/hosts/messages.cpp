@@ -127,7 +127,7 @@ bool Messages::await(const CallInProgress& now) {
     return true;
   }
   for (;;) {
-    const Wire::Waited waited = wire_.look(from, now.time.deadline, true);
+    const Wire::Waited waited = wire_.look(from, now.time.deadline, &now, true);
     if (waited != Wire::Waited::done) {
       return waited != Wire::Waited::interrupted;  // receive() reports the error
     }

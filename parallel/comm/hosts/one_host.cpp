@@ -98,10 +98,8 @@ void HostsBackend::exchange_in_memory(std::span<Collective> all, const CallInPro
 void HostsBackend::reduce_in_memory(const Buffers& buffers, const CallInProgress& now) {
   const auto compare = [&](std::span<const Collective> all) {
     note_calls(all);
-    for (const Collective& call : all) {
-      if (call != now.call) {
-        wire_->fail(mismatch_error(calls_side_by_side(all), odd_one_out(all), now.call, now.time));
-      }
+    if (std::ranges::any_of(all, [&](const Collective& call) { return call != now.call; })) {
+      wire_->fail(mismatch_error(all, now.call, now.time));
     }
   };
   shared_->all_reduce(now.call, buffers, now.time, [&](bool is_long) { look_after(now, now.time, is_long); }, compare);
@@ -170,9 +168,10 @@ void HostsBackend::look_after(const CallInProgress& now, const CallTime& of_lead
         wire_->fail_lost(peer, now);
       }
       if (waited == Wire::Waited::late && begin >= time.deadline) {
-        wire_->fail_late(peer, {now.call, time});
+        wire_->fail_late(peer, false, {now.call, time});
       }
       if (waited == Wire::Waited::late) {
+        wire_->tell_if_due(peer, now);
         if (is_long) {  // the peer may wait for a mail of this rank
           wire_->try_post(peer, {.kind = Mail::Kind::waiting, .call = now.call}, nullptr, 0, Clock::now() + kPostTime);
         }

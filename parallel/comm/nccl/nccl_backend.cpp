@@ -17,6 +17,7 @@
 #include <tandem/core/cuda/ordered_mutex.h>
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/comm/backend.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/nccl/communicator.h>
@@ -30,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using Kind = CollectiveKind;
 
 // Intervals between checks of the GPU: normally, and while the destructor waits for it.
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kNcclLook = std::chrono::milliseconds(50);
 constexpr auto kLastLook = std::chrono::milliseconds(1);
 
 // Which GPU of the world a rank has, and whether it can begin.
@@ -160,10 +161,14 @@ class NcclBackend final : public Backend {
 };
 
 NcclBackend::NcclBackend(std::unique_ptr<Backend> base, Device gpu, const NcclOptions& options)
-    : base_(std::move(base)), gpu_(gpu), options_(options), communicator_(gpu.index, base_->rank(), base_->size()) {
+    : Backend(base->names()),
+      base_(std::move(base)),
+      gpu_(gpu),
+      options_(options),
+      communicator_(gpu.index, base_->rank(), base_->size()) {
   const Clock::time_point now = Clock::now();
-  join({now, now + options.timeout});
-  watchdog_ = std::thread([this] { watch(); });
+  join({.start = now, .deadline = now + options.timeout, .names = names().get()});
+  watchdog_ = core::start_thread("the watch over NCCL", [this] { watch(); });
 }
 
 void NcclBackend::join(const CallTime& time) {
@@ -268,7 +273,7 @@ void NcclBackend::watch() {
     if (flights_.empty()) {
       changed_.wait(lock, [&] { return has_news() || !flights_.empty(); });
     } else {
-      changed_.wait_for(lock, closing ? kLastLook : kLook, has_news);
+      changed_.wait_for(lock, closing ? kLastLook : kNcclLook, has_news);
     }
     lock.unlock();
     const std::optional<CommError> cause = look();
@@ -289,7 +294,7 @@ std::optional<CommError> NcclBackend::look() {
   if (std::optional<CommError> cause = failure()) {
     return cause;
   }
-  const std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   try {
     for (; !flights_.empty() && flights_.front().end.query(); flights_.pop_front()) {
       events_.push_back(flights_.front().end);
@@ -304,8 +309,18 @@ std::optional<CommError> NcclBackend::look() {
   if (const std::optional<std::string> trouble = communicator_.trouble()) {
     return failed_rank_error(rank(), *trouble, first.call, first.time);
   }
-  return Clock::now() > first.time.deadline ? std::optional(late_gpu_error(-1, gpu_, first.call, first.time))
-                                            : std::nullopt;
+  const Clock::time_point now = Clock::now();
+  if (now > first.time.deadline) {
+    return late_gpu_error(-1, gpu_, first.call, first.time);
+  }
+  if (now > first.time.line_due) {
+    first.time.put_off_line(now);
+    const Collective call = first.call;
+    const CallTime time = first.time;
+    lock.unlock();
+    tell_long_wait(rank(), {}, call, time);
+  }
+  return std::nullopt;
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/comm/combine.h>
 #include <tandem/parallel/comm/waiting.h>
 #include <tandem/parallel/rendezvous/job_token.h>
@@ -38,7 +39,7 @@ constexpr std::string_view kLink = "/memfd:tandem (deleted)";
 constexpr std::size_t kPiece = 1 << 20;  // bytes
 // The first piece is being written, the second combined, and the third read.
 constexpr std::size_t kPieces = 3;
-constexpr std::chrono::milliseconds kLook(5);
+constexpr std::chrono::milliseconds kMemoryLook(5);
 constexpr int kLooks = 10;  // after this many looks the wait counts as long
 static_assert(sizeof(Collective) <= SharedMemory::kNote && std::is_trivially_copyable_v<Collective>);
 
@@ -69,13 +70,13 @@ SharedMemory::SharedMemory(int rank, int size, std::size_t bytes)
   check<IoError>(::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes_,
                  "no memory to share: a file may have {} bytes, and {} are needed (ulimit -f)", limit.rlim_cur, bytes_);
   address_.descriptor = ::memfd_create("tandem", MFD_CLOEXEC);
-  check<IoError>(address_.descriptor >= 0, "no memory to share: {}", std::strerror(errno));
+  check<IoError>(address_.descriptor >= 0, "no memory to share: {}", core::system_message(errno));
   // Reserve all pages now: a page missing later would raise a signal.
   const int error = ::posix_fallocate(address_.descriptor, 0, static_cast<off_t>(bytes_));
   std::byte* own = error == 0 ? map(address_.descriptor) : nullptr;
   if (own == nullptr) {
     seal();
-    fail<IoError>("no memory to share: {}", std::strerror(error != 0 ? error : errno));
+    fail<IoError>("no memory to share: {}", core::system_message(error != 0 ? error : errno));
   }
   parts_[static_cast<std::size_t>(rank)] = own;
   address_.pid = ::getpid();
@@ -180,7 +181,7 @@ void SharedGroup::meet(const CallTime& time, LookAfter look_after) {
   memory_.arrive();
   const auto awake = patience_of(time, size_);
   for (int peer = 0; peer < size_; ++peer) {
-    for (int looks = 1; peer != rank_ && !memory_.wait_for(peer, Clock::now() + kLook, awake); ++looks) {
+    for (int looks = 1; peer != rank_ && !memory_.wait_for(peer, Clock::now() + kMemoryLook, awake); ++looks) {
       look_after(looks == kLooks);
     }
   }

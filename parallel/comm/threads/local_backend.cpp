@@ -8,6 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/kernels/combine.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/threads/local.h>
@@ -42,7 +43,8 @@ class Looking {
 
 }  // namespace
 
-LocalBackend::LocalBackend(std::shared_ptr<LocalGroup> group, int rank) : group_(std::move(group)), rank_(rank) {
+LocalBackend::LocalBackend(std::shared_ptr<LocalGroup> group, int rank)
+    : Backend(group->names()), group_(std::move(group)), rank_(rank) {
   from_.reserve(static_cast<std::size_t>(size()));
   to_.reserve(static_cast<std::size_t>(size()));
 }
@@ -82,7 +84,9 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
     }
     return missing < 0 || lost >= 0 || group_->has_failed();
   };
-  group_->lot().wait(time.deadline, patience_of(time, group_->world().size()), is_over);
+  while (!wait(time, is_over)) {
+    tell_long_wait(rank_, late(missing, meeting - 1), call, time);
+  }
   if (missing < 0) {
     return;
   }
@@ -92,7 +96,7 @@ void LocalBackend::meet(const Collective& call, const Buffers& buffers, bool mov
   if (lost >= 0) {
     fail(peer_lost_error(lost, group_->why_lost(lost), call, time));
   }
-  fail_late(missing, meeting - 1, call, time);
+  fail(timeout_error(late(missing, meeting - 1), call, time));
 }
 
 void LocalBackend::exchange(const Collective& mine, std::span<Collective> all, const CallTime& time) {
@@ -111,7 +115,8 @@ void LocalBackend::run(const Collective& call, const Buffers& buffers, const Cal
   try {
     run_together(call, buffers, time);
   } catch (const std::exception& error) {
-    group_->fail(failed_rank_error(rank_, error.what(), call, time));  // counts unless the group has failed already
+    group_->fail(
+        failed_rank_error(rank_, core::explain(error), call, time));  // counts unless the group has failed already
     leave_memory_alone(buffers);
     group_->throw_failure();
   }
@@ -160,7 +165,7 @@ void LocalBackend::compare_calls(const CallTime& time) {
       for (int k = 0; k < size(); ++k) {
         calls.push_back(note(k).call);
       }
-      fail(mismatch_error(calls_side_by_side(calls), odd_one_out(calls), mine.call, time));
+      fail(mismatch_error(calls, mine.call, time));
     }
   }
 }
@@ -190,9 +195,8 @@ void LocalBackend::fail(const CommError& error) {
 
 // `last` is the latest meeting of both ranks. The peer's note for the next meeting may be half written, so use this
 // one.
-void LocalBackend::fail_late(int peer, std::uint64_t last, const Collective& call, const CallTime& time) {
-  const std::string last_call = last > 0 ? to_string(group_->slot(peer).note(last).call) : std::string();
-  fail(timeout_error(peer, last_call, call, time));
+Awaited LocalBackend::late(int peer, std::uint64_t last) {
+  return {.rank = peer, .last = last > 0 ? std::optional(group_->slot(peer).note(last).call) : std::nullopt};
 }
 
 std::vector<std::unique_ptr<ProcessGroup>> detail::local_groups(const std::shared_ptr<LocalWorld>& world,

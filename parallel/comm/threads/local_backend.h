@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include <tandem/parallel/comm/backend.h>
+#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/threads/local_group.h>
 
@@ -40,6 +42,16 @@ class LocalBackend final : public Backend {
   std::optional<CommError> failure() const override { return group_->failure(); }
 
  private:
+  /// Waits for `done` until the deadline. Returns false whenever a line about the wait is due.
+  template <class Done>
+  bool wait(const CallTime& time, const Done& done) {
+    if (group_->lot().wait(std::min(time.deadline, time.line_due), patience_of(time, group_->world().size()), done)) {
+      return true;
+    }
+    const auto now = ParkingLot::Clock::now();
+    time.put_off_line(now);
+    return now >= time.deadline;
+  }
   void meet(const Collective& call, const Buffers& buffers, bool moves_data, const CallTime& time);
   void compare_calls(const CallTime& time);
   void run_together(const Collective& call, const Buffers& buffers, const CallTime& time);
@@ -52,7 +64,7 @@ class LocalBackend final : public Backend {
   void send(const Collective& call, const Buffers& buffers, const CallTime& time);
   void receive(const Collective& call, const Buffers& buffers, const CallTime& time);
   [[noreturn]] void fail(const CommError& error);
-  [[noreturn]] void fail_late(int peer, std::uint64_t last, const Collective& call, const CallTime& time);
+  Awaited late(int peer, std::uint64_t last);
   LocalSlot& own() { return group_->slot(rank_); }
   const LocalSlot::Note& note(int rank) { return group_->slot(rank).note(meeting_); }
 

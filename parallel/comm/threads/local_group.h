@@ -16,6 +16,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/spin.h>
 #include <tandem/parallel/comm/collective.h>
+#include <tandem/parallel/comm/group_names.h>
 #include <tandem/parallel/comm/waiting.h>
 #include <tandem/tensor/view.h>
 
@@ -109,6 +110,10 @@ class LocalGroup {
 
   int size() const noexcept { return static_cast<int>(members_.size()); }
   int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  /// New names for a rank's backend.
+  std::shared_ptr<GroupNames> names() const {
+    return size() == world_->size() ? std::make_shared<GroupNames>() : std::make_shared<GroupNames>(members_);
+  }
   LocalWorld& world() noexcept { return *world_; }
   ParkingLot& lot() noexcept { return world_->lot(); }
   LocalSlot& slot(int rank) { return slots_[static_cast<std::size_t>(rank)]; }

@@ -20,7 +20,7 @@ using Kind = CollectiveKind;
 namespace {
 
 // Size of the pieces between two checks for a failure elsewhere: takes about 10 us.
-constexpr std::int64_t kPieceBytes = 256 << 10;
+constexpr std::int64_t kCopyBytes = 256 << 10;
 
 const void* at(const void* memory, std::int64_t bytes) { return static_cast<const char*>(memory) + bytes; }
 void* at(void* memory, std::int64_t bytes) { return static_cast<char*>(memory) + bytes; }
@@ -114,14 +114,14 @@ void LocalBackend::reduce(const Collective& call, const Buffers& buffers) {
   if (on_gpu(buffers)) {
     return combine_on_gpu(call, buffers.device, own.count);
   }
-  const std::int64_t piece = kPieceBytes / static_cast<std::int64_t>(item_size(call.dtype));
+  const std::int64_t piece = kCopyBytes / static_cast<std::int64_t>(item_size(call.dtype));
   for (std::int64_t left = own.count; left > 0 && !group_->has_failed(); left -= piece) {
     combine(call, buffers.device, from_, to_, std::min(piece, left));
     for (const void*& from : from_) {
-      from = at(from, kPieceBytes);
+      from = at(from, kCopyBytes);
     }
     for (void*& to : to_) {
-      to = at(to, kPieceBytes);
+      to = at(to, kCopyBytes);
     }
   }
 }
@@ -165,7 +165,7 @@ void LocalBackend::combine_on_gpu(const Collective& call, Device gpu, std::int64
 // Copies from that rank's memory to this rank's.
 void LocalBackend::fetch(void* to, int rank, const void* from, std::int64_t bytes) {
   const Buffers& mine = note(rank_).buffers;
-  const std::int64_t piece = on_gpu(mine) ? bytes : kPieceBytes;
+  const std::int64_t piece = on_gpu(mine) ? bytes : kCopyBytes;
   for (std::int64_t done = 0; done < bytes && !group_->has_failed(); done += piece) {
     copy(mine.device, at(to, done), mine.device, at(from, done), note(rank).buffers.device,
          std::min(piece, bytes - done));
@@ -218,7 +218,7 @@ void LocalBackend::receive(const Collective& call, const Buffers& buffers, const
       fail(pair_mismatch_error(rank_, call, group_->slot(peer).note(meeting_ + 1).call, time));
     }
     if (ParkingLot::Clock::now() >= time.deadline) {
-      fail_late(peer, meeting_, call, time);
+      fail(timeout_error(late(peer, meeting_), call, time));
     }
     await_message(call, time);
   }
@@ -239,7 +239,9 @@ bool LocalBackend::await_message(const Collective& call, const CallTime& time) {
       return false;
     }
     const auto has_news = [&] { return own().posts.load() != posts || interrupted_.load() || is_over(); };
-    if (!group_->lot().wait(time.deadline, patience_of(time, group_->world().size()), has_news)) {
+    if (!wait(time, has_news)) {
+      tell_long_wait(rank_, late(peer, meeting_), call, time);
+    } else if (ParkingLot::Clock::now() >= time.deadline) {
       return true;
     }
   }

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 #include <tandem/parallel/comm/waiting.h>
 #include <tandem/parallel/rendezvous/job_token.h>
@@ -41,7 +41,7 @@ std::string text_of(const sockaddr& address) {
 std::string address_of_interface(const std::string& wanted, const char* variable) {
   ifaddrs* all = nullptr;
   const bool listed = ::getifaddrs(&all) == 0;  // the check below reads errno
-  check<ConfigError>(listed, "gloo_backend: the network interfaces cannot be listed: {}", std::strerror(errno));
+  check<ConfigError>(listed, "gloo_backend: the network interfaces cannot be listed: {}", core::system_message(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
   std::vector<std::string> names;
   for (const int family : {AF_INET, AF_INET6}) {
@@ -78,6 +78,8 @@ std::string address_towards(const std::string& host) {
   check<ConfigError>(error == 0, "gloo_backend: the store's host '{}' is not known: {}", host, ::gai_strerror(error));
   for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
     const int fd = ::socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    check<ConfigError>(fd >= 0 || (errno != EMFILE && errno != ENFILE),
+                       "gloo_backend: no socket to find this machine's address: {}", core::system_message(errno));
     sockaddr_storage own{};
     socklen_t length = sizeof own;
     auto* address = reinterpret_cast<sockaddr*>(&own);
@@ -103,7 +105,7 @@ void check_is_here(const std::string& address) {
   for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
     const int fd = ::socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool bound = fd >= 0 && ::bind(fd, entry->ai_addr, entry->ai_addrlen) == 0;
-    reason = std::strerror(errno);
+    reason = core::system_message(errno);
     ::close(fd);
     if (bound) {
       return;
@@ -135,7 +137,9 @@ std::shared_ptr<gloo::transport::Device> listen_at(const std::string& address) {
   try {
     return gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {
-    fail<ConfigError>("gloo_backend: cannot listen at '{}': {}", address, error.what());
+    const int shortage = core::shortage_in(error);
+    fail<ConfigError>("gloo_backend: cannot listen at '{}': {}", address,
+                      shortage != 0 ? core::system_message(shortage) : error.what());
   }
 }
 

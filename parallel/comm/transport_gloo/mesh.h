@@ -29,6 +29,10 @@ class GlooMesh final : public gloo::Context {
   /// rank sets the key made of `prefix` and its rank. Fails after `timeout`, which applies to each rank and step, and
   /// soon after close(), with the exceptions of Gloo or the store.
   void connect(Store& store, const std::string& prefix, std::chrono::milliseconds timeout);
+  /// Tells the ranks that connect with this prefix that `rank` does not: they fail at once.
+  static void refuse(Store& store, const std::string& prefix, int rank, std::chrono::milliseconds timeout) {
+    store.set(prefix + std::to_string(rank), "", timeout);
+  }
   /// Closes all connections and ends all waits on them, on both sides. Call from any thread except Gloo's.
   void close() noexcept;
 
@@ -60,11 +64,21 @@ inline void GlooMesh::connect(Store& store, const std::string& prefix, std::chro
   if (closed_) {
     throw std::runtime_error("closed while it was connecting");
   }
-  store.set(prefix + std::to_string(rank), own, timeout);
+  store.post_set(prefix + std::to_string(rank), own);
+  std::vector<std::string> addresses(static_cast<std::size_t>(size));
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank) {
-      const std::string theirs = store.get(prefix + std::to_string(peer), timeout);
-      const char* address = theirs.data() + bytes * static_cast<std::size_t>(rank - (rank > peer ? 1 : 0));
+      std::string& theirs = addresses[static_cast<std::size_t>(peer)];
+      theirs = store.get(prefix + std::to_string(peer), timeout);
+      if (theirs.empty()) {
+        throw std::runtime_error("rank " + std::to_string(peer) + " cannot connect");
+      }
+    }
+  }
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) {
+      const char* address = addresses[static_cast<std::size_t>(peer)].data() +
+                            bytes * static_cast<std::size_t>(rank - (rank > peer ? 1 : 0));
       transportContext_->getPair(peer)->connect({address, address + bytes});
     }
   }

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/comm/transport_gloo/mesh.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 #include <tandem/parallel/rendezvous/job_token.h>
@@ -25,11 +26,11 @@ namespace {
 
 // Both sides of a connection must have the same version.
 constexpr std::uint64_t kWireVersion = 3;
-// The time in which the alarm may explain why the store broke.
-constexpr std::chrono::milliseconds kExplanationTime(700);
 // Maximum length of a connection failure's reason in bytes, so that the reasons of all ranks fit into one value of the
 // store.
-constexpr std::size_t kLongestReason = 200;
+constexpr std::size_t kLongestReason = 400;
+// Begins the reason of a failure that would repeat itself in all further attempts.
+constexpr char kHopeless = '!';
 
 using Proof = std::array<std::uint8_t, JobToken::kBytes>;
 
@@ -41,8 +42,8 @@ Proof prove(const std::string& secret, int from, int to) {
 class Setup {
  public:
   Setup(const GlooOptions& options, std::shared_ptr<gloo::transport::Device> device, Clock::time_point deadline,
-        bool is_first)
-      : options_(options), device_(std::move(device)), deadline_(deadline), is_first_(is_first) {}
+        const GroupNames& names, bool is_first)
+      : options_(options), device_(std::move(device)), deadline_(deadline), names_(names), is_first_(is_first) {}
 
   std::unique_ptr<Wire> run() {
     try {
@@ -57,13 +58,16 @@ class Setup {
         if (reason.empty()) {
           return wire;
         }
+        if (reason.front() == kHopeless) {
+          fail_here("cannot connect: {}", reason.substr(1));
+        }
         if (Clock::now() >= deadline_) {
           fail_here("could not connect in time, after {} attempts: {}", attempt + 1, reason);
         }
       }
     } catch (const StoreError& error) {
       if (const auto cause = options_.alarm && error.kind() != StoreError::Kind::timeout
-                                 ? options_.alarm->wait_for(kExplanationTime)
+                                 ? options_.alarm->wait_for(Alarm::kExplanationTime)
                                  : std::nullopt) {
         throw CommError(*cause);
       }
@@ -74,10 +78,16 @@ class Setup {
  private:
   template <class... Args>
   [[noreturn]] void fail_here(fmt::format_string<Args...> format, Args&&... args) const {
-    const std::string text = fmt::format(format, std::forward<Args>(args)...);
-    throw CommError(
-        fmt::format("process group '{}': rank {} of {}: {}", options_.prefix, options_.rank, options_.size, text),
-        {.fault = CommFault::init, .rank = options_.rank});
+    throw CommError(failure_text(fmt::format(format, std::forward<Args>(args)...)),
+                    {.fault = CommFault::init, .rank = own_name()});
+  }
+
+  int own_name() const { return names_.rank(options_.rank); }
+
+  std::string failure_text(std::string_view text) const {
+    const std::string members = names_.members();
+    return fmt::format("process group '{}': rank {} of {}: {}", options_.prefix, own_name(),
+                       members.empty() ? std::to_string(options_.size) : members, text);
   }
 
   std::string key(const char* name, int number) const { return fmt::format("{}/{}/{}", options_.prefix, name, number); }
@@ -100,7 +110,7 @@ class Setup {
           "a fresh store or prefix");
     }
     if (!met.missing.empty()) {
-      fail_here("rank{} {} {} {}", met.missing.size() == 1 ? "" : "s", fmt::join(met.missing, ", "),
+      fail_here("rank{} {} {} {}", met.missing.size() == 1 ? "" : "s", fmt::join(names_.ranks(met.missing), ", "),
                 met.missing.size() == 1 ? "has" : "have", late);
     }
     return std::move(met.values);
@@ -113,6 +123,9 @@ class Setup {
         std::max(now + std::chrono::milliseconds(1), std::min(deadline_, now + options_.greeting_timeout));
     const std::string prefix = key("attempt", attempt) + "/";
     try {
+      // Gloo listens for each peer, and opens a connection before it closes that socket, on two threads. It does not
+      // report a connection that it cannot accept.
+      core::require_descriptors(options_.size + 1);
       const auto mesh = std::make_shared<GlooMesh>(device_, options_.rank, options_.size);
       {
         const auto ends =
@@ -126,7 +139,17 @@ class Setup {
         throw;
       }
       return error.what();
-    } catch (const std::exception& error) {  // from Gloo
+    } catch (const std::exception& error) {  // from Gloo, or from the system
+      if (const int shortage = core::shortage_in(error); shortage != 0) {
+        GlooMesh::refuse(*options_.store, prefix, options_.rank, options_.greeting_timeout);
+        if (options_.alarm) {  // ends the others' attempts to connect
+          options_.alarm->ring(
+              CommError(failure_text(fmt::format("cannot connect: {}", core::system_message(shortage))),
+                        {.fault = CommFault::init, .rank = own_name()}));
+          throw CommError(*options_.alarm->cause());
+        }
+        return fmt::format("{}rank {}: {}", kHopeless, own_name(), core::system_message(shortage));
+      }
       return error.what();
     }
   }
@@ -142,14 +165,15 @@ class Setup {
       const Proof proof = prove(secret, peer, options_.rank);
       if (mail == nullptr || mail->kind != Mail::Kind::greeting || mail->number != kWireVersion ||
           mail->payload != proof.size() || std::memcmp(payload_of(*mail), proof.data(), proof.size()) != 0) {
-        return fmt::format("what connected in the place of rank {} is not that rank", peer);
+        return fmt::format("what connected in the place of rank {} is not that rank", names_.rank(peer));
       }
       wire.take(peer);
     }
     return {};
   }
 
-  // Either all ranks go on, or all try again with another secret. Returns the reason of the lowest rank that failed.
+  // Either all ranks go on, or all try again with another secret. Returns the reason of the lowest rank that failed, or
+  // of the lowest one whose failure is hopeless.
   std::string agree(int attempt, const std::string& reason, std::string& secret) {
     // The connections exist now, so the set-up deadline no longer applies.
     const auto deadline = std::max(Clock::now(), deadline_) + 2 * options_.greeting_timeout;
@@ -159,10 +183,10 @@ class Setup {
                                                           .deadline = deadline},
                                                          "not said in time whether it is connected");
     // Erases the addresses: no rank is still connecting.
-    options_.store->erase(fmt::format("{}/{}", key("attempt", attempt), options_.rank), options_.greeting_timeout);
+    options_.store->post_erase(fmt::format("{}/{}", key("attempt", attempt), options_.rank));
     std::string first = results.front().substr(secret.size());
-    for (std::size_t r = 1; r < results.size() && first.empty(); ++r) {
-      first = results[r];
+    for (std::size_t r = 1; r < results.size() && !first.starts_with(kHopeless); ++r) {
+      first = first.empty() || results[r].starts_with(kHopeless) ? results[r] : first;
     }
     secret = results.front().substr(0, secret.size());
     return first;
@@ -171,15 +195,16 @@ class Setup {
   const GlooOptions& options_;
   std::shared_ptr<gloo::transport::Device> device_;
   Clock::time_point deadline_;
+  const GroupNames& names_;
   bool is_first_;
 };
 
 }  // namespace
 
 std::unique_ptr<Wire> connect_wire(const GlooOptions& options, const std::shared_ptr<gloo::transport::Device>& device,
-                                   Clock::time_point deadline, bool is_first) {
+                                   Clock::time_point deadline, const GroupNames& names, bool is_first) {
   const SigpipeBlock no_signals;
-  return Setup(options, device, deadline, is_first).run();
+  return Setup(options, device, deadline, names, is_first).run();
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -33,8 +33,9 @@ std::shared_ptr<gloo::transport::Device> listen_at(const std::string& address);
 
 /// Connects this rank to all other ranks of options.prefix. Throws CommError: init, or the alarm's error. Set
 /// `is_first` for a group that is not split from another one: another process may claim the same rank there. Such a
-/// group leaves one key in the store, by which a late process is refused; other groups leave no key.
+/// group leaves one key for each rank in the store, by which a late process is refused; other groups leave no key.
 std::unique_ptr<Wire> connect_wire(const GlooOptions& options, const std::shared_ptr<gloo::transport::Device>& device,
-                                   std::chrono::steady_clock::time_point deadline, bool is_first);
+                                   std::chrono::steady_clock::time_point deadline, const GroupNames& names,
+                                   bool is_first);
 
 }  // namespace tandem::inline v0::parallel

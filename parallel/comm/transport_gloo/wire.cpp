@@ -8,6 +8,7 @@
 #include <gloo/common/error.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/comm/transport_gloo/mesh.h>
 #include <tandem/parallel/comm/transport_gloo/signals.h>
 
@@ -18,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::hours kNever(24 * 365);
+constexpr std::chrono::seconds kSilence(5);  // the shortest wait for a packet that gets a line
 
 }  // namespace
 
@@ -48,7 +50,7 @@ Wire::Wire(std::shared_ptr<GlooMesh> mesh, std::shared_ptr<Alarm> alarm)
   }
   {
     const SignalBlock for_its_thread;
-    watcher_ = std::thread([this] { watch(); });
+    watcher_ = core::start_thread("the connections of a group", [this] { watch(); });
   }
   if (alarm_) {
     subscription_.emplace(alarm_->listen([this](const CommError& cause) { abort(cause); }));
@@ -81,11 +83,12 @@ bool Wire::start(Direction direction, Buffer& buffer, int peer, std::uint64_t sl
   }
 }
 
-Wire::Waited Wire::try_post(int peer, Mail head, const void* payload, std::size_t bytes, Clock::time_point deadline) {
+Wire::Waited Wire::try_post(int peer, Mail head, const void* payload, std::size_t bytes, Clock::time_point deadline,
+                            const CallInProgress* now) {
   Mailbox& to = box(peer);
   Mailbox::Place& place = to.out[to.posted % kPlaces];
   if (to.posted >= kPlaces) {
-    if (const Waited free = wait_until(Direction::send, *place.buffer, deadline); free != Waited::done) {
+    if (const Waited free = wait_until(Direction::send, *place.buffer, deadline, {now, peer}); free != Waited::done) {
       return free;
     }
   }
@@ -100,10 +103,10 @@ Wire::Waited Wire::try_post(int peer, Mail head, const void* payload, std::size_
 
 void Wire::post(int peer, const Mail& head, const void* payload, std::size_t bytes, const CallInProgress& now) {
   check();
-  expect(try_post(peer, head, payload, bytes, now.time.deadline), peer, now);
+  expect(try_post(peer, head, payload, bytes, now.time.deadline, &now), {&now, peer});
 }
 
-Wire::Waited Wire::look(int peer, Clock::time_point deadline, bool interruptible) {
+Wire::Waited Wire::look(int peer, Clock::time_point deadline, const CallInProgress* now, bool interruptible) {
   Mailbox& from = box(peer);
   if (from.looked) {
     return Waited::done;
@@ -111,13 +114,13 @@ Wire::Waited Wire::look(int peer, Clock::time_point deadline, bool interruptible
   if (from.taken >= from.end) {
     return Waited::broken;
   }
-  const Waited waited = wait_until(Direction::recv, *next_place(from).buffer, deadline, interruptible);
+  const Waited waited = wait_until(Direction::recv, *next_place(from).buffer, deadline, {now, peer}, interruptible);
   from.looked = waited == Waited::done;
   return waited;
 }
 
 const Mail& Wire::mail(int peer, const CallInProgress& now) {
-  expect(look(peer, now.time.deadline), peer, now);
+  expect(look(peer, now.time.deadline, &now), {&now, peer});
   return *reinterpret_cast<const Mail*>(next_place(box(peer)).bytes);
 }
 
@@ -142,16 +145,22 @@ void Wire::interrupt() {
   wake();
 }
 
-void Wire::expect(Waited waited, int peer, const CallInProgress& now) {
+void Wire::expect(Waited waited, const WaitCause& why) {
   if (waited == Waited::broken) {
-    fail_lost(peer, now);
+    fail_lost(why.peer, *why.now);
   }
   if (waited == Waited::late) {
-    fail_late(peer, now);
+    fail_late(why.peer, why.has_come, *why.now);
   }
 }
 
-Wire::Waited Wire::wait_until(Direction direction, Buffer& buffer, Clock::time_point deadline, bool interruptible) {
+Wire::Waited Wire::wait_until(Direction direction, Buffer& buffer, Clock::time_point deadline, const WaitCause& why,
+                              bool interruptible) {
+  // Data that arrives shows that the ranks go on, so what counts is the silence of this wait.
+  Clock::time_point line_due = Clock::time_point::max();
+  if (why.now != nullptr) {
+    line_due = std::max(why.now->time.line_due, Clock::now() + kSilence);
+  }
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -163,9 +172,11 @@ Wire::Waited Wire::wait_until(Direction direction, Buffer& buffer, Clock::time_p
       }
       awaited_ = &buffer;
       direction_ = direction;
+      why_ = why;
       deadline_ = deadline;
+      line_due_ = line_due;
       late_ = false;
-      if (deadline < watched_until_) {
+      if (std::min(deadline, line_due) < watched_until_) {
         changed_.notify_one();
       }
     }
@@ -235,7 +246,8 @@ void Stream::recv_all(const CallInProgress& now) {
 
 void Stream::wait_recv(const CallInProgress& now) {
   --receiving_;
-  wire_->expect(wire_->wait_until(Wire::Direction::recv, *buffer_, now.time.deadline), peer_, now);
+  const WaitCause why{&now, peer_, true};
+  wire_->expect(wire_->wait_until(Wire::Direction::recv, *buffer_, now.time.deadline, why), why);
 }
 
 void Stream::finish(const CallInProgress& now) {
@@ -243,7 +255,8 @@ void Stream::finish(const CallInProgress& now) {
     wait_recv(now);
   }
   for (; sending_ > 0; --sending_) {
-    wire_->expect(wire_->wait_until(Wire::Direction::send, *buffer_, now.time.deadline), peer_, now);
+    const WaitCause why{&now, peer_, now.call.kind != CollectiveKind::send};
+    wire_->expect(wire_->wait_until(Wire::Direction::send, *buffer_, now.time.deadline, why), why);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/parallel/comm/alarm.h>
+#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/transport_gloo/mail.h>
 
 // Internal: one rank's end of a group's connections.
@@ -33,6 +34,13 @@ class UnboundBuffer;
 namespace tandem::inline v0::parallel {
 
 class GlooMesh;
+
+/// Says why a rank waits. Lines about a long wait name the call and the other rank.
+struct WaitCause {
+  const CallInProgress* now = nullptr;  // null: the wait gets no line
+  int peer = -1;
+  bool has_come = false;  // the peer is in the call, and only data is missing
+};
 
 /// Mails to and from every other rank in order, waits that end at their deadline, and the first error, which all ranks
 /// receive. Only abort(), spread(), interrupt() and failure() are thread-safe; one thread at a time may call the other
@@ -57,13 +65,14 @@ class Wire {
   void post(int peer, const Mail& head, const void* payload, std::size_t bytes, const CallInProgress& now);
   /// Like post(), but returns the result instead of throwing.
   Waited try_post(int peer, Mail head, const void* payload, std::size_t bytes,
-                  std::chrono::steady_clock::time_point deadline);
+                  std::chrono::steady_clock::time_point deadline, const CallInProgress* now = nullptr);
   /// Returns the next mail from a rank; the mail stays valid until take().
   const Mail& mail(int peer, const CallInProgress& now);
   /// Like mail(), but returns null if no mail came in time or the connection is gone.
   const Mail* mail_until(int peer, std::chrono::steady_clock::time_point deadline);
-  /// Waits until mail() can return at once; does not throw.
-  Waited look(int peer, std::chrono::steady_clock::time_point deadline, bool interruptible = false);
+  /// Waits until mail() can return at once; does not throw. A long wait gets lines if it serves a call, `now`.
+  Waited look(int peer, std::chrono::steady_clock::time_point deadline, const CallInProgress* now = nullptr,
+              bool interruptible = false);
   void take(int peer);
   /// Ends the current or the next interruptible wait. Thread-safe.
   void interrupt();
@@ -78,8 +87,10 @@ class Wire {
   [[noreturn]] void fail(const CommError& error);
   /// Fails because the connection to that rank is gone.
   [[noreturn]] void fail_lost(int peer, const CallInProgress& now);
-  /// Fails because the rank has not come before the deadline.
-  [[noreturn]] void fail_late(int peer, const CallInProgress& now);
+  /// Fails because the rank has not come before the deadline; or has come, but not its data.
+  [[noreturn]] void fail_late(int peer, bool has_come, const CallInProgress& now);
+  /// Says that this rank waits for that one, if a line is due.
+  void tell_if_due(int peer, const CallInProgress& now);
   /// Fails because the rank has said goodbye.
   [[noreturn]] void fail_left(int peer, const CallInProgress& now);
   /// Rings the alarm and aborts with the alarm's cause, which may be an earlier one.
@@ -117,10 +128,12 @@ class Wire {
   static bool start(Direction direction, Buffer& buffer, int peer, std::uint64_t slot, std::size_t offset,
                     std::size_t bytes);
   Waited wait_until(Direction direction, Buffer& buffer, std::chrono::steady_clock::time_point deadline,
-                    bool interruptible = false);
-  void expect(Waited waited, int peer, const CallInProgress& now);
+                    const WaitCause& why = {}, bool interruptible = false);
+  void expect(Waited waited, const WaitCause& why);
+  Awaited late(int peer, bool has_come);
   CommError why_broken(int peer, const CallInProgress& now);
   void watch();
+  void tell_line(std::unique_lock<std::mutex>& lock);
   void wake();
 
   std::shared_ptr<GlooMesh> mesh_;
@@ -138,7 +151,9 @@ class Wire {
   std::optional<CommError> cause_;
   Buffer* awaited_ = nullptr;
   Direction direction_ = Direction::send;
+  WaitCause why_;
   std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point line_due_;
   std::chrono::steady_clock::time_point watched_until_;  // the watching thread sleeps until then
   bool late_ = false;
   bool interrupted_ = false;

@@ -2,7 +2,6 @@
 
 #include <gloo/transport/unbound_buffer.h>
 
-#include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/transport_gloo/mesh.h>
 
 // How a failed call ends on all ranks.
@@ -12,9 +11,6 @@ namespace tandem::inline v0::parallel {
 using Clock = std::chrono::steady_clock;
 
 namespace {
-
-// The time in which the control channel, if any, names the dead rank: its connections close as early as ours.
-constexpr std::chrono::milliseconds kExplanationTime(700);
 
 CommError left_error(int peer, const CallInProgress& now) {
   return peer_lost_error(peer, "it destroyed its process group", now.call, now.time);
@@ -29,14 +25,28 @@ void Wire::watch() {
       late_ = true;
       wake();
     }
-    if (awaited_ != nullptr && !late_) {
-      watched_until_ = deadline_;
-      changed_.wait_until(lock, deadline_);
+    if (awaited_ != nullptr && !late_ && Clock::now() >= line_due_) {
+      tell_line(lock);
+    } else if (awaited_ != nullptr && !late_) {
+      watched_until_ = std::min(deadline_, line_due_);
+      changed_.wait_until(lock, watched_until_);
     } else {
       watched_until_ = Clock::time_point::max();
       changed_.wait(lock);
     }
   }
+}
+
+// Tells without the lock, since a warning handler may use the group. Meanwhile the wait may end, and the call with it.
+void Wire::tell_line(std::unique_lock<std::mutex>& lock) {
+  const Collective call = why_.now->call;
+  why_.now->time.put_off_line(Clock::now());
+  const CallTime time = why_.now->time;
+  const Awaited awaited = late(why_.peer, why_.has_come);
+  line_due_ = time.line_due;
+  lock.unlock();
+  tell_long_wait(rank_, awaited, call, time);
+  lock.lock();
 }
 
 // Gloo returns false to the waiting thread, and all connections stay open.
@@ -76,9 +86,17 @@ void Wire::fail_lost(int peer, const CallInProgress& now) {
   fail(why_broken(peer, now));
 }
 
-void Wire::fail_late(int peer, const CallInProgress& now) {
-  const std::optional<Collective>& last = box(peer).last;
-  fail(timeout_error(peer, last ? to_string(*last) : std::string(), now.call, now.time));
+Awaited Wire::late(int peer, bool has_come) { return {peer, has_come, box(peer).last}; }
+
+void Wire::fail_late(int peer, bool has_come, const CallInProgress& now) {
+  fail(timeout_error(late(peer, has_come), now.call, now.time));
+}
+
+void Wire::tell_if_due(int peer, const CallInProgress& now) {
+  if (const auto time = Clock::now(); time >= now.time.line_due) {
+    now.time.put_off_line(time);
+    tell_long_wait(rank_, late(peer, false), now.call, now.time);
+  }
 }
 
 void Wire::fail_left(int peer, const CallInProgress& now) { fail(left_error(peer, now)); }
@@ -87,7 +105,7 @@ void Wire::fail_left(int peer, const CallInProgress& now) { fail(left_error(peer
 // died, or was in the middle of a long packet: then only the control channel knows the reason, if there is one.
 CommError Wire::why_broken(int peer, const CallInProgress& now) {
   Mailbox& from = box(peer);
-  const auto soon = Clock::now() + kExplanationTime;
+  const auto soon = Clock::now() + Alarm::kExplanationTime;
   if (wait_until(Direction::recv, *from.farewell_buffer, soon) == Waited::done) {
     return from.farewell.error();
   }
@@ -97,7 +115,7 @@ CommError Wire::why_broken(int peer, const CallInProgress& now) {
     }
     take(peer);
   }
-  if (const auto cause = alarm_ ? alarm_->wait_for(kExplanationTime) : std::nullopt) {
+  if (const auto cause = alarm_ ? alarm_->wait_for(Alarm::kExplanationTime) : std::nullopt) {
     return *cause;
   }
   return peer_lost_error(peer, "its connection closed: its process ended, or its machine cannot be reached", now.call,

@@ -53,7 +53,7 @@ template <class Types>
 class OfTypes : public testing::Test {};
 using Combinations = testing::Types<std::pair<float, float>, std::pair<double, double>,
                                     std::pair<tandem::BFloat16, tandem::BFloat16>, std::pair<tandem::BFloat16, float>,
-                                    std::pair<tandem::Half, tandem::Half>, std::pair<tandem::Half, float>>;
+                                    std::pair<tandem::Float16, tandem::Float16>, std::pair<tandem::Float16, float>>;
 TYPED_TEST_SUITE(OfTypes, Combinations);
 
 TYPED_TEST(OfTypes, MultipliesAndScales) {

@@ -19,7 +19,7 @@ void with_type(cudaDataType type, const void* address, Body&& body) {
     case CUDA_R_64F: body(static_cast<const double*>(address)); break;
     case CUDA_R_32F: body(static_cast<const float*>(address)); break;
     case CUDA_R_16BF: body(static_cast<const tandem::BFloat16*>(address)); break;
-    default: body(static_cast<const tandem::Half*>(address)); break;
+    default: body(static_cast<const tandem::Float16*>(address)); break;
   }
 }
 

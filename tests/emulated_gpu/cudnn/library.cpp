@@ -50,7 +50,7 @@ double load(std::int64_t data_type, const void* base, std::int64_t index) {
   switch (data_type) {
     case CUDNN_DATA_FLOAT: return static_cast<double>(static_cast<const float*>(base)[index]);
     case CUDNN_DATA_DOUBLE: return static_cast<const double*>(base)[index];
-    case CUDNN_DATA_HALF: return static_cast<double>(static_cast<const tandem::Half*>(base)[index]);
+    case CUDNN_DATA_HALF: return static_cast<double>(static_cast<const tandem::Float16*>(base)[index]);
     default: return static_cast<double>(static_cast<const tandem::BFloat16*>(base)[index]);
   }
 }
@@ -60,7 +60,7 @@ void store(std::int64_t data_type, void* base, std::int64_t index, double value)
   switch (data_type) {
     case CUDNN_DATA_FLOAT: static_cast<float*>(base)[index] = narrow; break;
     case CUDNN_DATA_DOUBLE: static_cast<double*>(base)[index] = value; break;
-    case CUDNN_DATA_HALF: static_cast<tandem::Half*>(base)[index] = tandem::Half(narrow); break;
+    case CUDNN_DATA_HALF: static_cast<tandem::Float16*>(base)[index] = tandem::Float16(narrow); break;
     default: static_cast<tandem::BFloat16*>(base)[index] = tandem::BFloat16(narrow); break;
   }
 }

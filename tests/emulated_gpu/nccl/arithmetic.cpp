@@ -56,7 +56,7 @@ std::vector<std::byte> reduced_as(const Meeting& meeting, std::size_t first, std
   switch (meeting.type) {
     case ncclFloat32: return reduced<float>(meeting, first, count);
     case ncclFloat64: return reduced<double>(meeting, first, count);
-    case ncclFloat16: return reduced<tandem::Half>(meeting, first, count);
+    case ncclFloat16: return reduced<tandem::Float16>(meeting, first, count);
     case ncclBfloat16: return reduced<tandem::BFloat16>(meeting, first, count);
     case ncclInt64: return reduced<std::uint64_t>(meeting, first, count);
     case ncclInt32: return reduced<std::uint32_t>(meeting, first, count);

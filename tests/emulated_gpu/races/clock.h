@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-// Which accesses to memory are ordered by synchronisation, whatever the order in which the emulation runs threads.
+// Tells which accesses to memory are ordered by synchronisation, in whatever order the emulation runs threads.
 
 namespace emulated_gpu::detail {
 
@@ -47,11 +47,11 @@ class View {
 
 enum class Scope { kBlock, kDevice };
 
-// The clock of a running block: who of its threads has met whom, and what they know about other blocks.
+// The clock of a running block: which of its threads have met, and what they know about other blocks.
 //
 // A barrier orders everything before it, for all threads; a meeting of a warp, for the lanes of its mask. Knowledge is
-// passed on at these meetings. A fence followed by an atomic access hands a thread's knowledge to the cell. Who reads
-// it there, and then has a fence, knows it, too.
+// passed on at these meetings. A fence followed by an atomic access hands a thread's knowledge to the cell. A thread
+// that reads the cell and then has a fence takes the knowledge over.
 class BlockClock {
  public:
   void begin(std::uint32_t block, unsigned threads);
@@ -61,10 +61,11 @@ class BlockClock {
   // The lanes `mask` of the warp whose first thread is `first` meet.
   void meet(unsigned first, unsigned mask);
   void fence(unsigned thread, Scope scope);
-  // Strong accesses to a cell that holds `view`: of shared memory, where a fence for the block suffices (kBlock), or of
-  // device memory.
+  // A strong load from a cell that holds `view`. The cell is in shared memory, where a fence for the block suffices
+  // (kBlock), or in device memory.
   void load(unsigned thread, const View& view, Scope scope);
-  // One that `keeps` has read the cell, and leaves what it holds.
+  // A strong store to such a cell. A store that `keeps` is part of an atomic operation, which has read the cell: the
+  // view of the cell remains, and the thread's knowledge is added.
   void store(unsigned thread, View& view, Scope scope, bool keeps) const;
 
   // Whether the access of `who` at `time` is ordered before what `thread` does now.

@@ -78,29 +78,6 @@ TEST(Alarm, DoesNotHoldUpASecondCall) {
   EXPECT_EQ(alarm.cause()->details().rank, 1);
 }
 
-TEST(Alarm, OfSomeRanksHasTheirNumbers) {
-  const auto whole = std::make_shared<Alarm>();
-  Alarm part(whole, {1, 3});
-  const Alarm others(whole, {0, 2});
-  part.ring(lost(1));
-  EXPECT_EQ(part.cause()->details().rank, 1);
-  EXPECT_EQ(whole->cause()->details().rank, 3);
-  EXPECT_STREQ(whole->cause()->what(), "in the group of ranks 1, 3: rank is lost");
-  EXPECT_EQ(others.cause()->details().rank, -1);
-}
-
-TEST(Alarm, OfSomeRanksRingsForWhatWasFirst) {
-  const auto whole = std::make_shared<Alarm>();
-  Alarm part(whole, {1, 3});
-  // Models a rank that hears the news first and leaves all its groups before the news has spread.
-  const auto listening = whole->listen([&](const CommError&) { part.ring(lost(0)); });
-  const Alarm later(whole, {1, 3});
-  whole->ring(lost(3));
-  EXPECT_EQ(part.cause()->details().rank, 1);
-  EXPECT_EQ(later.cause()->details().rank, 1);
-  EXPECT_STREQ(later.cause()->what(), "rank is lost");
-}
-
 TEST(Verdict, OfALauncherNamesTheRank) {
   const CommError error = verdict_error("rank 12 (pid 4711 on node7) was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(error.details().fault, CommFault::peer_lost);

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,9 @@ class ScriptedBackend final : public Backend {
     std::vector<std::string> asked;  // names of the calls, in order
     Collective peers;                // the peer's next call, if `peer_differs`
     bool peer_differs = false;
-    std::string broken;  // run() throws it
+    std::string broken;                 // run() throws it
+    std::chrono::milliseconds takes{};  // time of run()
+    CallTime time;                      // of the latest run()
     std::string aborted;
   };
   explicit ScriptedBackend(std::shared_ptr<Script> script) : script_(std::move(script)) {}
@@ -46,6 +50,8 @@ class ScriptedBackend final : public Backend {
   void run(const Collective& call, const Buffers& buffers, const CallTime& time) override {
     EXPECT_GT(time.deadline, time.start);
     script_->asked.push_back(to_string(call));
+    script_->time = time;
+    std::this_thread::sleep_for(script_->takes);
     if (!script_->broken.empty()) {
       throw std::runtime_error(script_->broken);
     }
@@ -83,6 +89,24 @@ TEST(Backend, ComparesEachCallBeforeItRunsAndAPlanOnlyOnce) {
                                                           "barrier (#1)", "send f32 [2, 3] to 1, tag 4", "exchange",
                                                           "planned all_reduce f32 [2, 3] sum of plan #2 (#3)",
                                                           "planned all_reduce f32 [2, 3] sum of plan #2 (#4)"}));
+}
+
+// Afterwards the second call is as usual, so its line would come ten times as late.
+TEST(Backend, IsToldWhenAWaitIsUnusuallyLong) {
+  using namespace std::chrono_literals;
+  ScriptedGroup pair;
+  const auto quiet = [&] { return pair.script->time.line_due - pair.script->time.start; };
+  pair.script->takes = 900ms;
+  pair.group.all_reduce(ones({2}));
+  EXPECT_GE(quiet(), 5s);
+  EXPECT_LT(quiet(), 6s);
+  EXPECT_EQ(pair.script->time.usual, 0s);
+  pair.script->takes = 0ms;
+  pair.group.all_reduce(ones({2}));
+  EXPECT_GE(quiet(), 9s);
+  EXPECT_GE(pair.script->time.usual, 900ms);
+  pair.group.broadcast(ones({2}), 0);  // another kind
+  EXPECT_LT(quiet(), 6s);
 }
 
 TEST(Backend, IsNotAskedForWhatItRefuses) {

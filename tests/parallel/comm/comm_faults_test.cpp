@@ -184,7 +184,8 @@ TEST(CommDeath, OfARankIsThatOfItsSubgroupsToo) {
       throw CommError("its own", {});
     }
   });
-  EXPECT_THAT(errors[1].what(), HasSubstr("rank 1 is lost"));
+  EXPECT_THAT(errors[1].what(), HasSubstr("rank 2 is lost: "));
+  EXPECT_EQ(errors[1].details().rank, 2);
 }
 
 TEST(CommDeath, OfADestroyedGroupIsNoticed) {

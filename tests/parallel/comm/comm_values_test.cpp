@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <tandem/tandem.h>
 
 #include "parallel/ranks.h"
+#include "whole_numbers.h"
 
 // Every collective for every dtype, several sizes and several numbers of ranks, compared with loops over the ranks'
 // values.
@@ -23,46 +23,12 @@ namespace {
 using test::as_ranks;
 using test::as_ranks_of;
 using test::Carrier;
+using test::reduced;
+using test::whole_numbers;
 
 constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
                              DType::i64, DType::i32, DType::u8,   DType::boolean};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
-// Small whole numbers: exact in every type, sums and products of four ranks in all but u8 (which wraps around).
-double value(int rank, std::int64_t i) { return static_cast<double>((3 * rank + 7 * i) % 5); }
-
-Tensor values(int rank, std::int64_t first, std::int64_t count, DType dtype) {
-  std::vector<double> numbers;
-  for (std::int64_t i = 0; i < count; ++i) {
-    numbers.push_back(value(rank, first + i));
-  }
-  return from_data(numbers, {count}).to(dtype);
-}
-
-double combine(ReduceOp op, double a, double b) {
-  switch (op) {
-    case ReduceOp::min: return std::min(a, b);
-    case ReduceOp::max: return std::max(a, b);
-    case ReduceOp::product: return a * b;
-    default: return a + b;
-  }
-}
-
-// Reduces the ranks' values [first, first + count).
-Tensor reduced(int ranks, std::int64_t first, std::int64_t count, DType dtype, ReduceOp op) {
-  std::vector<double> numbers;
-  for (std::int64_t i = first; i < first + count; ++i) {
-    const auto of = [&](int rank) {
-      return dtype == DType::boolean ? static_cast<double>(value(rank, i) != 0) : value(rank, i);
-    };
-    double all = of(0);
-    for (int r = 1; r < ranks; ++r) {
-      all = combine(op, all, of(r));
-    }
-    numbers.push_back(op == ReduceOp::avg ? all / ranks : all);
-  }
-  return from_data(numbers, {count}).to(dtype);
-}
 
 bool is_defined(DType dtype, ReduceOp op) { return op != ReduceOp::avg || is_floating_point(dtype); }
 
@@ -108,11 +74,11 @@ class Collectives : public ::testing::TestWithParam<std::tuple<Carrier, int, std
       }
     });
   }
-  // Returns values(rank, p * count, count) for each p.
+  // Returns whole_numbers(rank, p * count, count) for each p.
   std::vector<Tensor> parts(int rank, DType dtype) const {
     std::vector<Tensor> list;
     for (int p = 0; p < ranks_; ++p) {
-      list.push_back(values(rank, p * count_, count_, dtype));
+      list.push_back(whole_numbers(rank, p * count_, count_, dtype));
     }
     return list;
   }
@@ -144,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, Collectives,
 
 TEST_P(Collectives, AllReduceGivesEveryRankTheReduction) {
   for_each_op([&](ProcessGroup& group, DType dtype, ReduceOp op) {
-    const Tensor tensor = values(group.rank(), 0, count_, dtype);
+    const Tensor tensor = whole_numbers(group.rank(), 0, count_, dtype);
     group.all_reduce(tensor, op);
     expect_same(tensor, reduced(ranks_, 0, count_, dtype, op), to_string(op));
   });
@@ -153,11 +119,12 @@ TEST_P(Collectives, AllReduceGivesEveryRankTheReduction) {
 TEST_P(Collectives, ReduceGivesItToOneRankAndLeavesTheOthersAlone) {
   for_each_op([&](ProcessGroup& group, DType dtype, ReduceOp op) {
     const int dst = ranks_ - 1;
-    const Tensor tensor = values(group.rank(), 0, count_, dtype);
+    const Tensor tensor = whole_numbers(group.rank(), 0, count_, dtype);
     group.reduce(tensor, dst, op);
-    expect_same(tensor,
-                group.rank() == dst ? reduced(ranks_, 0, count_, dtype, op) : values(group.rank(), 0, count_, dtype),
-                to_string(op));
+    expect_same(
+        tensor,
+        group.rank() == dst ? reduced(ranks_, 0, count_, dtype, op) : whole_numbers(group.rank(), 0, count_, dtype),
+        to_string(op));
   });
 }
 
@@ -167,7 +134,7 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
     const Tensor output = empty({count_}, {.dtype = dtype});
     group.reduce_scatter(output, parts(group.rank(), dtype), op);
     expect_same(output, expected, to_string(op));
-    const Tensor input = values(group.rank(), 0, ranks_ * count_, dtype);
+    const Tensor input = whole_numbers(group.rank(), 0, ranks_ * count_, dtype);
     const Tensor own = input.narrow(0, group.rank() * count_, count_);
     group.reduce_scatter_tensor(own, input, op);  // in place
     expect_same(own, expected, to_string(op));
@@ -177,16 +144,16 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
 TEST_P(Collectives, BroadcastGivesEveryRankTheRoots) {
   for_each_dtype([&](ProcessGroup& group, DType dtype) {
     for (int src = 0; src < ranks_; ++src) {
-      const Tensor tensor = values(group.rank(), 0, count_, dtype);
+      const Tensor tensor = whole_numbers(group.rank(), 0, count_, dtype);
       group.broadcast(tensor, src);
-      expect_same(tensor, values(src, 0, count_, dtype), "");
+      expect_same(tensor, whole_numbers(src, 0, count_, dtype), "");
     }
   });
 }
 
 TEST_P(Collectives, AllGatherGivesEveryRankAll) {
   for_each_dtype([&](ProcessGroup& group, DType dtype) {
-    const Tensor own = values(group.rank(), 0, count_, dtype);
+    const Tensor own = whole_numbers(group.rank(), 0, count_, dtype);
     const std::vector<Tensor> list = empty_parts(dtype);
     const Tensor stacked = empty({ranks_, count_}, {.dtype = dtype});
     const Tensor along = empty({ranks_ * count_}, {.dtype = dtype});
@@ -195,7 +162,7 @@ TEST_P(Collectives, AllGatherGivesEveryRankAll) {
     along.narrow(0, group.rank() * count_, count_).copy_(own);
     group.all_gather_into_tensor(along, along.narrow(0, group.rank() * count_, count_));  // in place
     for (int r = 0; r < ranks_; ++r) {
-      const Tensor expected = values(r, 0, count_, dtype);
+      const Tensor expected = whole_numbers(r, 0, count_, dtype);
       expect_same(list[static_cast<std::size_t>(r)], expected, "list");
       expect_same(stacked[r], expected, "stacked");
       expect_same(along.narrow(0, r * count_, count_), expected, "along");
@@ -208,13 +175,13 @@ TEST_P(Collectives, GatherAndScatterAreEachOthersOpposite) {
     const int root = ranks_ / 2;
     const bool is_root = group.rank() == root;
     const std::vector<Tensor> gathered = is_root ? empty_parts(dtype) : std::vector<Tensor>();
-    group.gather(values(group.rank(), 0, count_, dtype), gathered, root);
+    group.gather(whole_numbers(group.rank(), 0, count_, dtype), gathered, root);
     for (std::size_t r = 0; r < gathered.size(); ++r) {
-      expect_same(gathered[r], values(static_cast<int>(r), 0, count_, dtype), "gather");
+      expect_same(gathered[r], whole_numbers(static_cast<int>(r), 0, count_, dtype), "gather");
     }
     const Tensor own = empty({count_}, {.dtype = dtype});
     group.scatter(own, gathered, root);
-    expect_same(own, values(group.rank(), 0, count_, dtype), "scatter");
+    expect_same(own, whole_numbers(group.rank(), 0, count_, dtype), "scatter");
   });
 }
 
@@ -223,9 +190,9 @@ TEST_P(Collectives, AllToAllGivesEachRankItsPartOfAll) {
     const std::vector<Tensor> list = empty_parts(dtype);
     group.all_to_all(list, parts(group.rank(), dtype));
     const Tensor joined = empty({ranks_ * count_}, {.dtype = dtype});
-    group.all_to_all_single(joined, values(group.rank(), 0, ranks_ * count_, dtype));
+    group.all_to_all_single(joined, whole_numbers(group.rank(), 0, ranks_ * count_, dtype));
     for (int r = 0; r < ranks_; ++r) {
-      const Tensor expected = values(r, group.rank() * count_, count_, dtype);
+      const Tensor expected = whole_numbers(r, group.rank() * count_, count_, dtype);
       expect_same(list[static_cast<std::size_t>(r)], expected, "list");
       expect_same(joined.narrow(0, r * count_, count_), expected, "joined");
     }
@@ -239,16 +206,16 @@ TEST_P(Collectives, SendReachesTheRecvWithItsTag) {
     if (ranks_ == 1) {
       return;
     }
-    group.send(values(group.rank(), 0, count_, dtype), next, 1);
-    Work sent = group.isend(values(group.rank(), 1, count_, dtype), next, 2);
+    group.send(whole_numbers(group.rank(), 0, count_, dtype), next, 1);
+    Work sent = group.isend(whole_numbers(group.rank(), 1, count_, dtype), next, 2);
     const Tensor second = empty({count_}, {.dtype = dtype});
     const Tensor first = empty({count_}, {.dtype = dtype});
     Work received = group.irecv(second, previous, 2);
     group.recv(first, previous, 1);
     received.wait();
     sent.wait();
-    expect_same(first, values(previous, 0, count_, dtype), "first");
-    expect_same(second, values(previous, 1, count_, dtype), "second");
+    expect_same(first, whole_numbers(previous, 0, count_, dtype), "first");
+    expect_same(second, whole_numbers(previous, 1, count_, dtype), "second");
   });
 }
 

@@ -16,6 +16,7 @@
 
 #include "gloo_ranks.h"
 #include "support/count_down.h"
+#include "whole_numbers.h"
 
 // Several hosts with several ranks: addresses of the loopback network stand for hosts. Each host's ranks reduce in
 // shared memory, and one rank of each host talks to the others.
@@ -69,35 +70,6 @@ Tensor rough(int rank, std::int64_t numel, DType dtype) {
   return (arange(numel) * (0.001 * (rank + 1)) + 1.0 / (3 + rank)).to(dtype);
 }
 
-// Small whole numbers: sums and products of five ranks are exact in every type.
-double value(int rank, std::int64_t i) { return static_cast<double>((rank + 7 * i) % 3); }
-
-Tensor values(int rank, std::int64_t numel, DType dtype) {
-  std::vector<double> numbers;
-  for (std::int64_t i = 0; i < numel; ++i) {
-    numbers.push_back(value(rank, i));
-  }
-  return from_data(numbers, {numel}).to(dtype);
-}
-
-/// The reduction of values() in one process.
-Tensor reduced(int ranks, std::int64_t numel, DType dtype, ReduceOp op) {
-  std::vector<double> numbers;
-  for (std::int64_t i = 0; i < numel; ++i) {
-    double all = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const double own = dtype == DType::boolean ? static_cast<double>(value(rank, i) != 0) : value(rank, i);
-      all = rank == 0                 ? own
-            : op == ReduceOp::min     ? std::min(all, own)
-            : op == ReduceOp::max     ? std::max(all, own)
-            : op == ReduceOp::product ? all * own
-                                      : all + own;
-    }
-    numbers.push_back(op == ReduceOp::avg ? all / ranks : all);
-  }
-  return from_data(numbers, {numel}).to(dtype);
-}
-
 std::vector<double> numbers_of(const Tensor& x) { return x.to(DType::f64).to_vector<double>(); }
 
 TEST(GlooHosts, EveryTypeAndOpGivesTheResultOfOneProcess) {
@@ -113,9 +85,9 @@ TEST(GlooHosts, EveryTypeAndOpGivesTheResultOfOneProcess) {
             if (op == ReduceOp::avg && !is_floating_point(dtype)) {
               continue;
             }
-            const Tensor x = values(group.rank(), numel, dtype);
+            const Tensor x = test::whole_numbers(group.rank(), 0, numel, dtype);
             group.all_reduce(x, op);
-            EXPECT_EQ(numbers_of(x), numbers_of(reduced(ranks, numel, dtype, op)))
+            EXPECT_EQ(numbers_of(x), numbers_of(test::reduced(ranks, 0, numel, dtype, op)))
                 << name(dtype) << " " << to_string(op) << " " << numel << " of " << ranks;
           }
         }

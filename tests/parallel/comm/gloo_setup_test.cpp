@@ -118,7 +118,7 @@ class StoreWithStranger final : public Store {
   }
   bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) override {
     const auto left = std::max(1ms, std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
-    const auto found = wait ? store_.get(key, left) : store_.try_get(key, left);
+    const auto found = wait ? store_.get_while(key, left, [] { return true; }) : store_.try_get(key, left);
     if (found && value != nullptr) {
       *value = *found;
     }
@@ -166,7 +166,7 @@ class StoreWithList final : public Store {
   }
   bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) override {
     const auto left = std::max(1ms, std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
-    const auto found = wait ? store_.get(key, left) : store_.try_get(key, left);
+    const auto found = wait ? store_.get_while(key, left, [] { return true; }) : store_.try_get(key, left);
     if (found && value != nullptr) {
       *value = *found;
     }
@@ -186,7 +186,7 @@ class StoreWithList final : public Store {
   std::set<std::string> keys_;
 };
 
-TEST(GlooSetup, LeavesNothingInTheStoreButThatTheGroupWasMade) {
+TEST(GlooSetup, LeavesNothingInTheStoreButWhoHasComeToTheFirstGroup) {
   const auto store = std::make_shared<StoreWithList>();
   const auto errors = on_threads(3, [&](int rank) {
     ProcessGroup group(gloo_backend({.store = store, .rank = rank, .size = 3}));
@@ -196,7 +196,7 @@ TEST(GlooSetup, LeavesNothingInTheStoreButThatTheGroupWasMade) {
       all->barrier();
     }
     group.barrier();
-    EXPECT_EQ(store->keys(), std::set<std::string>{"gloo/made"});
+    EXPECT_EQ(store->keys(), (std::set<std::string>{"gloo/claim/0", "gloo/claim/1", "gloo/claim/2"}));
     group.barrier();
   });
   for (const auto& error : errors) {

@@ -1,4 +1,6 @@
+#include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,6 +58,66 @@ TEST(DataParallelErrors, InReplicasNameThemAndLeaveTheModuleUsable) {
   EXPECT_TRUE(model.fc1.weight.grad().defined());
 }
 
+struct Scaled : nn::Module<Scaled> {
+  nn::Linear fc = child("fc", nn::Linear(6, 1));
+  Buffer scale = buffer("scale", ones({1}));
+  Tensor forward(const Tensor& x) const { return fc(x) * scale; }
+};
+
+// Its gradient would be that of replica 0.
+TEST(DataParallelErrors, ABufferThatRequiresAGradient) {
+  Scaled model;
+  model.scale.requires_grad_();
+  DataParallel dp(model, cpus(3));
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { dp(ones({6, 6})); }),
+      "DataParallel: buffer 'scale' requires a gradient, which would be that of replica 0 alone: register it as a "
+      "parameter, or keep it out of the graph (requires_grad_(false), detach())");
+  EXPECT_EQ(dp(ones({1, 6})).shape(), Shape({1, 1})) << "one replica computes: the module itself";
+}
+
+struct Writing : nn::Module<Writing> {
+  nn::Linear fc = child("fc", nn::Linear(6, 1));
+  Tensor forward(const Tensor& x) const {
+    Tensor same = x;
+    return fc(same.mul_(2));
+  }
+};
+
+TEST(DataParallelErrors, AnInputThatIsChangedInPlace) {
+  Writing model;
+  DataParallel on_two(model, cpus(2));  // the second replica only reads the caller's memory
+  EXPECT_THROW(on_two(ones({4, 6})), AutogradError);
+  DataParallel dp(model, {"cpu:0", "cpu:0"}, {.allow_duplicate_devices = true});
+  const std::string expected =
+      "DataParallel: the module has changed an input in place. Each replica has a part of the batch, some parts are "
+      "copies, and so only some rows of the caller's tensor have changed: let forward() make a new tensor, x = relu(x) "
+      "instead of x.relu_()";
+  EXPECT_EQ(message_of<ConfigError>([&] { dp(ones({4, 6})); }), expected);
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              dp.loss([](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, ones({4, 6}),
+                      ones({4, 1}));
+            }),
+            expected);
+}
+
+// A struct without members() is refused where it is compiled.
+struct Untied {
+  std::string source;
+  Tensor image;
+};
+struct WithItsMembers : Untied {
+  friend auto members(WithItsMembers& batch) { return std::tie(batch.source, batch.image); }
+};
+struct Settings {
+  std::string name;
+  double rate;
+};
+static_assert(parallel::detail::lacks_members<Untied>());
+static_assert(!parallel::detail::lacks_members<WithItsMembers>());
+static_assert(!parallel::detail::lacks_members<Settings>());
+static_assert(parallel::detail::any_lacks_members<std::tuple<Tensor, std::reference_wrapper<const Untied>>>());
+
 TEST(DataParallelErrors, WithinAReplica) {
   Mlp inner = seeded<Mlp>();
   DataParallel nested(inner, cpus(2));
@@ -99,7 +161,7 @@ TEST(DataParallelErrors, ACapturedStep) {
   Mlp model = seeded<Mlp>();
   DataParallel dp(model, cpus(2));
   auto step = graph::capture([&](const Tensor& x) { return dp(x).sum(); });
-  const std::string text = message_of<ConfigError>([&] {
+  const std::string text = message_of<CaptureError>([&] {
     for (int i = 0; i < 5; ++i) {
       step(batch());
     }

@@ -8,6 +8,7 @@
 #include <tandem/tandem.h>
 
 #include "parallel/ranks.h"
+#include "support/warnings.h"
 
 // Gradients that exist when a pass begins: left by no_sync(), or reduced before.
 
@@ -38,6 +39,41 @@ TEST(DdpNoSync, LastsUntilTheLastOfScopesThatDoNotNestEnds) {
     second.reset();
     EXPECT_EQ(gradient(), 0.5F);
   });
+}
+
+// The optimiser sees gradients of one rank. A step after the reduced pass is what is meant, and says nothing.
+TEST(DdpNoSync, AStepOnLocalGradientsIsToldOnce) {
+  Warnings warnings;
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    optim::SGD sgd(layer.parameters(), {.lr = 0.1});
+    const auto pass = [&] { ddp(full({1, 1}, 1.0 + group.rank())).sum().backward(); };
+    for (int i = 0; i < 3; ++i) {
+      {
+        const auto local = ddp.no_sync();
+        pass();
+      }
+      pass();
+      sgd.step();
+      sgd.zero_grad();
+    }
+    if (group.rank() == 0) {
+      return;
+    }
+    const auto local = ddp.no_sync();
+    for (int i = 0; i < 3; ++i) {
+      pass();
+      sgd.step();
+      sgd.zero_grad();
+    }
+  });
+  ASSERT_EQ(warnings.texts().size(), 1U);
+  EXPECT_EQ(
+      warnings.texts()[0],
+      "DistributedDataParallel #0: parameters of rank 1 have changed after a backward pass in no_sync(), whose "
+      "gradients are its own: the ranks' parameters drift apart. optimizer.step() belongs after the backward pass "
+      "outside of no_sync(), which reduces all of them");
 }
 
 struct EitherLine : nn::Module<EitherLine> {

@@ -361,11 +361,27 @@ TEST(DdpErrors, BucketsThatDiffer) {
   EXPECT_THAT(texts[0], testing::HasSubstr("Rank 0 has bucket_cap_mb = 1e-06, "));
 }
 
-TEST(DdpErrors, ABucketOfNothing) {
+TEST(DdpErrors, ABucketOfLessThanNothing) {
   as_ranks(1, [](ProcessGroup&) {
     nn::Linear layer(2, 1);
-    EXPECT_EQ(message_of<ConfigError>([&] { DistributedDataParallel ddp(layer, {.bucket_cap_mb = 0}); }),
-              "DistributedDataParallel: bucket_cap_mb is 0; it must be more than 0");
+    EXPECT_EQ(message_of<ConfigError>([&] { DistributedDataParallel ddp(layer, {.bucket_cap_mb = -1}); }),
+              "DistributedDataParallel: bucket_cap_mb is -1; expected 0 or more");
+  });
+}
+
+// PyTorch's way to ask for the most overlap.
+TEST(DdpModels, ABucketForEachGradient) {
+  as_ranks(2, [](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    DistributedDataParallel ddp(model, {.bucket_cap_mb = 0});
+    std::size_t buckets = 0;
+    ddp.register_comm_hook([&](ProcessGroup& ranks, const parallel::GradBucket& bucket) -> std::function<void()> {
+      ++buckets;
+      parallel::Work work = ranks.all_reduce(bucket.gradients, parallel::ReduceOp::avg, true);
+      return [work]() mutable { work.wait(); };
+    });
+    nn::cross_entropy(ddp(test::batch_of(4).x), test::batch_of(4).y).backward();
+    EXPECT_EQ(buckets, model.parameters().size());
   });
 }
 

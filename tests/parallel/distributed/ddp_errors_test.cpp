@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 
 #include "parallel/models.h"
 #include "parallel/ranks.h"
+#include "support/warnings.h"
 
 namespace tandem::test {
 namespace {
@@ -157,7 +159,7 @@ TEST(DdpErrors, AnUnusedParameterIsNamedInTheSameBackwardOnAllRanks) {
       EXPECT_FALSE(model.always.weight.grad().defined()) << "an optimiser must not step by it";
     });
     for (const std::string& text : texts) {
-      EXPECT_NE(text.find(fmt::format("rank {} of 3 has no gradient of 2 parameters in this backward pass: "
+      EXPECT_NE(text.find(fmt::format("rank {} has no gradient of 2 parameters in this backward pass: "
                                       "'sometimes.bias', 'sometimes.weight'. Each parameter must take part in each "
                                       "loss; freeze those that never do, before wrapping, or pass "
                                       "{{.find_unused_parameters = true}}",
@@ -195,7 +197,7 @@ TEST(DdpErrors, AParameterThatABackwardPassReachesInVainIsNamedOnAllRanks) {
     EXPECT_FALSE(model.choosy.always.weight.grad().defined()) << "an optimiser must not step by it";
   });
   for (const std::string& text : texts) {
-    EXPECT_NE(text.find("rank 0 of 2 has no gradient of 2 parameters in this backward pass: "
+    EXPECT_NE(text.find("rank 0 has no gradient of 2 parameters in this backward pass: "
                         "'choosy.sometimes.bias', 'choosy.sometimes.weight'. Each parameter must take part"),
               std::string::npos)
         << text;
@@ -305,6 +307,74 @@ TEST(DdpErrors, AGroupThatIsGone) {
   EXPECT_THAT(message_of<ConfigError>([&] { loss.backward(); }), testing::HasSubstr(expected));
 }
 
+struct ScaledByABuffer : nn::Module<ScaledByABuffer> {
+  nn::Linear fc = child("fc", nn::Linear(2, 1));
+  Buffer scale = buffer("scale", ones({1}));
+  Tensor forward(const Tensor& x) const { return fc(x) * scale; }
+};
+
+TEST(DdpErrors, ABufferThatRequiresAGradient) {
+  const std::string expected =
+      "DistributedDataParallel: buffer 'scale' requires a gradient, which would be that of each rank alone: register "
+      "it as a parameter, or keep it out of the graph (requires_grad_(false), detach())";
+  as_ranks(2, [&](ProcessGroup&) {
+    ScaledByABuffer model;
+    model.scale.requires_grad_();
+    EXPECT_EQ(message_of<ConfigError>([&] { DistributedDataParallel{model}; }), expected);
+    model.scale.requires_grad_(false);
+    DistributedDataParallel ddp(model);
+    ddp(ones({1, 2})).sum().backward();
+    model.scale.requires_grad_();
+    EXPECT_EQ(message_of<ConfigError>([&] { ddp(ones({1, 2})); }), expected);
+  });
+}
+
+TEST(DdpErrors, LayersThatAreNotRegistered) {
+  struct Unregistered : nn::Module<Unregistered> {
+    nn::Linear fc = nn::Linear(2, 1);
+    Tensor forward(const Tensor& x) const { return fc(x); }
+  };
+  as_ranks(1, [](ProcessGroup&) {
+    Unregistered model;
+    EXPECT_EQ(message_of<ConfigError>([&] { DistributedDataParallel{model}; }),
+              "DistributedDataParallel: the module has no parameter that requires a gradient, nor any other; register "
+              "its layers: nn::Linear fc = child(\"fc\", nn::Linear(6, 3))");
+  });
+}
+
+TEST(DdpErrors, ABatchWithoutSamplesOutsideOfAJoin) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear layer(2, 1);
+    DistributedDataParallel ddp(layer);
+    if (group.rank() == 1) {
+      EXPECT_EQ(
+          message_of<ConfigError>([&] { ddp(ones({0, 2})); }),
+          "DistributedDataParallel: the batch [0, 2] of rank 1 has no samples, and would make the gradients of all "
+          "other ranks count for less. Leave it out and use a Join, in which ranks may have unequal numbers of "
+          "batches");
+    }
+    const NoGradGuard no_grad;
+    EXPECT_EQ(ddp(ones({0, 2})).shape(), Shape({0, 1})) << "evaluation may have any rows";
+  });
+}
+
+// Each rank tells of its own, in the pass in which it happens, and once.
+TEST(DdpErrors, ANanInOneRanksLossIsToldByThatRank) {
+  Warnings warnings;
+  as_ranks(3, [](ProcessGroup& group) {
+    nn::Linear layer(2, 1);
+    DistributedDataParallel ddp(layer);
+    for (int step = 0; step < 3; ++step) {
+      const Tensor loss = ddp(ones({1, 2})).mean();
+      (group.rank() == 1 && step > 0 ? loss * std::nan("") : loss).backward();
+      EXPECT_EQ(std::isnan(layer.weight.grad().sum().item()), step > 0);
+    }
+  });
+  EXPECT_THAT(warnings.texts(),
+              testing::ElementsAre("rank 1: its loss gives DistributedDataParallel #0 a gradient with NaN, "
+                                   "which the mean carries to all ranks"));
+}
+
 TEST(DdpErrors, ASecondHook) {
   as_ranks(1, [](ProcessGroup&) {
     nn::Linear layer(2, 1);
@@ -312,6 +382,8 @@ TEST(DdpErrors, ASecondHook) {
     ddp.register_comm_hook(parallel::bf16_compress_hook());
     EXPECT_EQ(message_of<ConfigError>([&] { ddp.register_comm_hook(parallel::bf16_compress_hook()); }),
               "register_comm_hook: there is a hook already");
+    EXPECT_EQ(message_of<ConfigError>([&] { ddp.register_comm_hook({}); }),
+              "register_comm_hook: the hook is an empty function");
   });
 }
 

@@ -336,5 +336,17 @@ TEST(Ddp, GivesEachBucketToAHookInOrder) {
   });
 }
 
+TEST(Ddp, HasTheModulesParametersAndModes) {
+  as_ranks(1, [](ProcessGroup&) {
+    Mlp model = seeded();
+    DistributedDataParallel ddp(model);
+    EXPECT_EQ(ddp.parameters().size(), model.parameters().size());
+    ddp.eval();
+    EXPECT_FALSE(model.fc3.is_training());
+    ddp.train();
+    EXPECT_TRUE(model.fc3.is_training());
+  });
+}
+
 }  // namespace
 }  // namespace tandem::test

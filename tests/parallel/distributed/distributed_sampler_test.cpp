@@ -10,6 +10,7 @@
 #include <tandem/tandem.h>
 
 #include "parallel/ranks.h"
+#include "support/warnings.h"
 
 namespace tandem::test {
 namespace {
@@ -26,28 +27,6 @@ struct Samples : data::Dataset {
     return {value, value};
   }
   std::int64_t count;
-};
-
-/// Collects warnings during its lifetime.
-class Warnings {
- public:
-  Warnings() {
-    set_warning_handler([this](const std::string& text) {
-      const std::lock_guard lock(mutex_);
-      texts_.push_back(text);
-    });
-  }
-  ~Warnings() { set_warning_handler({}); }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-  std::vector<std::string> texts() {
-    const std::lock_guard lock(mutex_);
-    return texts_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> texts_;
 };
 
 Indices in_order(std::int64_t size, int ranks, int rank, bool drop_last = false, bool exact = false) {
@@ -131,6 +110,50 @@ TEST(DistributedSampler, SharesOneOrderAmongAllRanksAndChangesItByItself) {
   DistributedSampler resumed(samples, {.num_replicas = 2, .rank = 0});
   resumed.set_epoch(1);
   EXPECT_EQ(resumed.indices(), epochs[1]);
+}
+
+// The loader's seed and epoch decide on random numbers of the samples, too.
+TEST(DistributedSampler, ResumesByTheEpochOfTheLoaderOrItsOwn) {
+  const Warnings not_shown;
+  struct Noisy final : data::Dataset {
+    std::int64_t size() const override { return 8; }
+    data::Example get(std::int64_t index) const override { return {full({1}, static_cast<double>(index)), rand({1})}; }
+  };
+  const Noisy samples;
+  const auto pass = [](data::DataLoader& loader) {
+    std::vector<float> values;
+    for (const auto& [x, y] : loader) {
+      for (const Tensor& each : {x, y}) {
+        const auto more = each.to_vector<float>();
+        values.insert(values.end(), more.begin(), more.end());
+      }
+    }
+    return values;
+  };
+  const auto sampler = [&] {
+    return std::make_shared<DistributedSampler>(samples,
+                                                parallel::DistributedSamplerOptions{.num_replicas = 2, .rank = 0});
+  };
+  data::DataLoader whole(samples, {.batch_size = 2, .sampler = sampler(), .seed = 7});
+  std::vector<std::vector<float>> epochs;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    epochs.push_back(pass(whole));
+  }
+  EXPECT_NE(epochs[0], epochs[2]);
+
+  data::DataLoader by_loader(samples, {.batch_size = 2, .sampler = sampler(), .seed = 7});
+  by_loader.set_epoch(2);
+  EXPECT_EQ(pass(by_loader), epochs[2]);
+  EXPECT_EQ(pass(by_loader), epochs[3]);
+
+  const auto own = sampler();
+  data::DataLoader by_sampler(samples, {.batch_size = 2, .sampler = own, .seed = 7});
+  own->set_epoch(2);
+  EXPECT_EQ(pass(by_sampler), epochs[2]);
+  EXPECT_EQ(by_sampler.epoch(), 3);
+  EXPECT_EQ(pass(by_sampler), epochs[3]);
+  own->set_epoch(1);
+  EXPECT_EQ(pass(by_sampler), epochs[1]);
 }
 
 TEST(DistributedSampler, KnowsTheRankAndItsLoaderDropsNothing) {
@@ -238,11 +261,14 @@ TEST(DistributedSampler, WarnsOfAnotherNumberOfRanks) {
 // only.
 TEST(DistributedSampler, WarnsOfAPartWithoutAGroup) {
   Warnings warnings;
-  DistributedSampler(Samples(4), {.num_replicas = 2, .rank = 0});
-  DistributedSampler(Samples(4), {.num_replicas = 1, .rank = 0});
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    DistributedSampler(Samples(4), {.num_replicas = 17, .rank = 6});
+    DistributedSampler(Samples(4), {.num_replicas = 1, .rank = 0});
+  }
   EXPECT_EQ(warnings.texts(),
             (std::vector<std::string>{
-                "DistributedSampler: part 0 of 2 of the data, and there is no process group: a program that trains "
+                // once
+                "DistributedSampler: part 6 of 17 of the data, and there is no process group: a program that trains "
                 "alone never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks make a "
                 "ProcessGroupGuard first"}));
 }

@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   } catch (const CommError& error) {
     say(fmt::format("CommError {} {}: {}", name(error.details().fault), error.details().rank, error.what()));
     return 1;
-  } catch (const IoError& error) {
+  } catch (const Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;
   }

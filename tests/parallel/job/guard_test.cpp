@@ -1,5 +1,7 @@
+#include <array>
 #include <chrono>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -106,9 +108,31 @@ TEST(Guard, TakesItsNumberAsAnArgumentUnderTheLauncher) {
 TEST(Guard, WhatARankThrewIsTheLastThingThatTheLauncherSays) {
   const Outcome outcome = run_ranks({"-n", "2", GUARD_PROGRAM, "throw"});
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(lines_of(outcome.err).back(),
-              AllOf(HasSubstr("rank 0 is lost: it left its work by an exception; rank 0 (pid "),
-                    HasSubstr("ended with exit code 1: error: the disk is full")));
+  EXPECT_THAT(
+      lines_of(outcome.err).back(),
+      testing::MatchesRegex("tandem run: process group: rank 0 is lost: it left its work by an exception: the disk is "
+                            "full; rank 0 \\(pid [0-9]+ on .+\\) ended with exit code 1"));
+}
+
+// A rank 1 without a rank 0, a rank 0 alone, and one of very many.
+TEST(Guard, WhoWaitsSaysForWhom) {
+  const std::array<ReservedPort, 3> ports;
+  const TempDir folder;
+  std::string script;
+  for (const auto& [rank, size, port] :
+       {std::tuple{1, 2, ports[0].number()}, {0, 3, ports[1].number()}, {0, 999'999, ports[2].number()}}) {
+    script += fmt::format(
+        "RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL 4 '{}' join > /dev/null 2> err{} "
+        "& ",
+        rank, size, port, GUARD_PROGRAM, size);
+  }
+  run_program("/bin/sh", {"-c", script + "wait"}, folder.path());
+  EXPECT_EQ(read_text(folder.file("err2")),
+            fmt::format("tandem: rank 1 of 2 waits for rank 0, whose store is to be at 127.0.0.1:{} (Connection "
+                        "refused)\n",
+                        ports[0].number()));
+  EXPECT_EQ(read_text(folder.file("err3")), "tandem: waiting for ranks 1, 2; 1 of 3 are here\n");
+  EXPECT_EQ(read_text(folder.file("err999999")), "tandem: rank 0 waits for the other 999998 ranks\n");
 }
 
 }  // namespace

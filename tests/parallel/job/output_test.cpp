@@ -84,6 +84,32 @@ TEST(RanksOutput, GoesToAFileForEachRank) {
   EXPECT_EQ(refused.err, "error: cannot make the folder '/proc/none': No such file or directory\n");
 }
 
+// Names that others have planted in the folder neither lead elsewhere nor hold the launcher up.
+TEST(RanksOutput, GoesToNoFileOutsideOfItsFolder) {
+  const TempDir folder;
+  const std::string victim = folder.file("victim");
+  write_text(victim, "precious");
+  const std::string plant = fmt::format("mkdir {0}/logs; cd {0}/logs; ", folder.path());
+  for (const std::string& planted : {fmt::format("ln -s {} rank0.out", victim), fmt::format("ln {} rank0.out", victim),
+                                     std::string("mkfifo rank0.out"), std::string("mkdir rank0.out")}) {
+    run_program("/bin/sh", {"-c", plant + planted}, folder.path());
+    const Outcome outcome = run_script(1, "echo out", {"--log-dir", folder.file("logs")});
+    EXPECT_EQ(outcome.exit_code, 1) << planted;
+    EXPECT_THAT(outcome.err, HasSubstr("error: cannot write a rank's output to '" + folder.file("logs/rank0.out'")));
+    EXPECT_EQ(read_text(victim), "precious") << planted;
+    std::filesystem::remove_all(folder.file("logs"));
+  }
+}
+
+TEST(RanksOutput, IsForNobodyElse) {
+  const TempDir folder;
+  run_script(1, "echo out", {"--log-dir", folder.file("new/logs")});
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(folder.file("new/logs")).permissions(), perms::owner_all);
+  EXPECT_EQ(std::filesystem::status(folder.file("new/logs/rank0.out")).permissions(),
+            perms::owner_read | perms::owner_write);
+}
+
 TEST(RanksOutput, ThatCannotBeWrittenIsAnError) {
   const TempDir folder;
   const Outcome outcome = run_program(
@@ -94,6 +120,22 @@ TEST(RanksOutput, ThatCannotBeWrittenIsAnError) {
       run_program("/bin/sh", {"-c", fmt::format("{} run -n 2 {} lines 3000 | head -n 1", TANDEM_TOOL, RANK_PROGRAM)},
                   folder.path());
   EXPECT_EQ(lines_of(closed.out).size(), 1U);
+}
+
+TEST(RanksOutput, WithoutAReaderEndsTheJob) {
+  const TempDir folder;
+  const std::string endless = "while true; do echo line; sleep 0.05; done";
+  Outcome outcome;
+  const double took = seconds_of([&] {
+    outcome = run_program(
+        "/bin/bash",
+        {"-c", fmt::format("{} run -n 2 sh -c '{}' | head -n 3; echo code ${{PIPESTATUS[0]}}", TANDEM_TOOL, endless)},
+        folder.path());
+  });
+  EXPECT_LT(took, 10);
+  EXPECT_EQ(lines_of(outcome.out).size(), 4U);
+  EXPECT_EQ(lines_of(outcome.out).back(), "code 141");  // 128 + SIGPIPE
+  EXPECT_THAT(outcome.err, HasSubstr("tandem run: stopped by signal 13 (SIGPIPE): nobody reads the output any more\n"));
 }
 
 // The reader may be a held terminal or a pager: the launcher still notices deaths.

@@ -14,6 +14,18 @@ using ::testing::HasSubstr;
 
 constexpr int kExit3 = 3 << 8;
 
+TEST(WordsAtTheEnd, AreTheLastErrorAndWhatBelongsToIt) {
+  EXPECT_EQ(words_at_the_end({}), "");
+  EXPECT_EQ(words_at_the_end({"epoch 1", "epoch 2"}), "epoch 2");
+  EXPECT_EQ(words_at_the_end({"epoch 1", "error: Linear 'fc1': 5 features", "  in replica 0 of 2"}),
+            "error: Linear 'fc1': 5 features  in replica 0 of 2");
+  EXPECT_EQ(words_at_the_end({"error: disk full", "tandem: warning: a process group was destroyed"}),
+            "error: disk full");
+  EXPECT_EQ(words_at_the_end({"terminate called after throwing an instance of 'X'", "  what():  its cause"}),
+            "terminate called after throwing an instance of 'X'  what():  its cause");
+  EXPECT_EQ(words_at_the_end({"  all", "  indented"}), "  indented");
+}
+
 TEST(RankEnd, IsSaidInWords) {
   EXPECT_EQ(rank_name(2, 4711, "node7"), "rank 2 (pid 4711 on node7)");
   EXPECT_EQ(end_text(SIGKILL), "was killed by signal 9 (SIGKILL)");

@@ -181,6 +181,31 @@ TEST(LauncherKilled, RanksDieEvenWhereTheGuardDiedFirst) {
   }
 }
 
+TEST(LauncherKilled, AGuardThatWasKilledIsReplaced) {
+  const TempDir folder;
+  Launched launched(ranks_that("stubborn", folder, 2));
+  const pid_t children[] = {pid_in(folder.file("child0")), pid_in(folder.file("child1"))};
+  const auto guards = [&] {
+    std::vector<pid_t> found;
+    for (const pid_t pid : processes_with(folder.path())) {
+      if (read_text(fmt::format("/proc/{}/comm", pid)) == "launch-guard\n") {
+        found.push_back(pid);
+      }
+    }
+    return found;
+  };
+  const pid_t first = guards().front();
+  ::kill(first, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return guards().size() == 1 && guards().front() != first; }));
+  EXPECT_TRUE(eventually([&] {
+    return launched.err().find(fmt::format("(pid {}) was killed; there is a new one", first)) != std::string::npos;
+  }));
+  launched.signal(SIGKILL);
+  for (const pid_t pid : children) {
+    EXPECT_TRUE(eventually([&] { return read_text(fmt::format("/proc/{}/cmdline", pid)).empty(); }, 1s));
+  }
+}
+
 TEST(LauncherKilled, StoppedRanksGoToo) {
   const TempDir folder;
   Launched launched(ranks_that("stubborn", folder, 2));

@@ -51,12 +51,28 @@ TEST(SpawnProcesses, HaveADefaultGroup) {
 TEST(SpawnProcesses, AnExceptionReachesTheParentAndAllRanks) {
   const Outcome outcome = spawn_program({"throw"});
   EXPECT_EQ(outcome.exit_code, 1);
-  const std::string cause = "rank 1 \\(pid [0-9]+ on .+\\) threw: its own words";
+  const std::string cause = "rank 1 \\(pid [0-9]+ on .+\\) threw std::runtime_error: its own words";
   const std::vector<std::string> lines = lines_of(outcome.out);
-  ASSERT_EQ(lines.size(), 3U) << outcome.out;
+  ASSERT_EQ(lines.size(), 4U) << outcome.out;
   EXPECT_THAT(lines, Contains(MatchesRegex("rank 0 heard: .*" + cause + ".*")));
   EXPECT_THAT(lines, Contains(MatchesRegex("rank 2 heard: .*" + cause + ".*")));
-  EXPECT_THAT(lines.back(), MatchesRegex("CommError peer_lost 1: spawn: " + cause));
+  EXPECT_EQ(lines[2], "std::runtime_error: its own words");
+  EXPECT_EQ(lines[3], "  in rank 1 of 3");
+}
+
+TEST(SpawnProcesses, AnErrorKeepsItsType) {
+  EXPECT_THAT(lines_of(spawn_program({"shape"}).out).front(), MatchesRegex("ShapeError: .*\\[2\\].*\\[3\\].*"));
+  EXPECT_EQ(lines_of(spawn_program({"shape"}).out).back(), "  in rank 0 of 1");
+}
+
+// Many long lines at the same time, in small writes.
+TEST(SpawnProcesses, TearNoLines) {
+  const Outcome outcome = spawn_program({"chatter"});
+  const std::vector<std::string> lines = lines_of(outcome.out);
+  EXPECT_EQ(lines.size(), 3U * 200U);
+  for (const std::string& line : lines) {
+    EXPECT_THAT(line, MatchesRegex("(0(,0)*|1(,1)*|2(,2)*)")) << line;
+  }
 }
 
 TEST(SpawnProcesses, AKilledOneIsNamedWithItsSignal) {
@@ -72,12 +88,15 @@ TEST(SpawnProcesses, AMainThatTakesAnotherWayIsAnError) {
   EXPECT_THAT(outcome.err,
               HasSubstr("error: spawn: a rank's process came to the end of main() without the call that it "
                         "was made for (1 "));
-  EXPECT_THAT(outcome.out, MatchesRegex("CommError peer_lost [01]: spawn: rank [01] .* ended with exit code 1\n"));
+  EXPECT_THAT(
+      outcome.out,
+      MatchesRegex("CommError peer_lost [01]: spawn: rank [01] .* ended with exit code 1: error: spawn: a rank's "
+                   "process came to the end of main\\(\\) .*\n"));
 }
 
 TEST(SpawnProcesses, RefuseWhatCannotBeMeant) {
   EXPECT_THAT(spawn_program({"nested"}).out,
-              HasSubstr("threw: spawn: called within a rank; ranks have no ranks of their own"));
+              HasSubstr("error: spawn: called within a rank; ranks have no ranks of their own"));
   const Outcome launched = run_ranks({"-n", "2", SPAWN_PROGRAM, "one"});
   EXPECT_THAT(launched.out,
               HasSubstr("[0] error: spawn: a launcher has already made this process rank 0 (RANK is set), "

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <tandem/autograd/ops.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/tensor/factories.h>
@@ -75,6 +76,22 @@ void fail_in(int which, const std::string& how) {
                   {.processes = true});
 }
 
+void chatter() {
+  parallel::spawn(3,
+                  [](int rank) {
+                    for (int i = 0; i < 200; ++i) {
+                      std::string line = std::to_string(rank);
+                      for (int k = 0; k < 100; ++k) {
+                        line += fmt::format(",{}", rank);
+                      }
+                      std::fputs((line.substr(0, 61)).c_str(), stdout);
+                      std::fflush(stdout);
+                      say(line.substr(61));
+                    }
+                  },
+                  {.processes = true});
+}
+
 void another_way() {
   if (std::getenv("TANDEM_SPAWN_CALL") == nullptr) {
     parallel::spawn(2, [](int) {}, {.processes = true});
@@ -93,6 +110,10 @@ int main(int argc, char** argv) {
       draw();
     } else if (what == "throw" || what == "kill") {
       fail_in(1, what);
+    } else if (what == "shape") {
+      parallel::spawn(1, [](int) { ones({2}) + ones({3}); }, {.processes = true});
+    } else if (what == "chatter") {
+      chatter();
     } else if (what == "another way") {
       another_way();
     } else if (what == "group") {
@@ -104,6 +125,12 @@ int main(int argc, char** argv) {
     }
   } catch (const CommError& error) {
     say(fmt::format("CommError {} {}: {}", name(error.details().fault), error.details().rank, error.what()));
+    return 1;
+  } catch (const ShapeError& error) {
+    say(fmt::format("ShapeError: {}", error.what()));
+    return 1;
+  } catch (const std::runtime_error& error) {
+    say(fmt::format("std::runtime_error: {}", error.what()));
     return 1;
   } catch (const std::exception& error) {
     say(fmt::format("error: {}", error.what()));

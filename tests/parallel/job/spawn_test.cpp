@@ -131,7 +131,20 @@ TEST(Spawn, RethrowsTheLowestRankThatFailedByItself) {
     });
     FAIL();
   } catch (const std::out_of_range& error) {
-    EXPECT_STREQ(error.what(), "not tandem's");
+    EXPECT_STREQ(error.what(), "not tandem's\n  in rank 1 of 2");
+  }
+  struct OfTheProgram : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  try {
+    spawn(2, [](int rank) {
+      if (rank == 1) {
+        throw OfTheProgram("its own");
+      }
+    });
+    FAIL();
+  } catch (const OfTheProgram& error) {
+    EXPECT_STREQ(error.what(), "its own");
   }
   EXPECT_EQ(
       message_of<CommError>([] { spawn(2, [](int rank) { rank == 0 ? default_group().barrier().wait() : void(); }); }),

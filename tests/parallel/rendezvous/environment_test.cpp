@@ -100,6 +100,14 @@ TEST(World, IsReadFromOpenMpi) {
   EXPECT_EQ(world_in(kOpenMpi), expected);
   EXPECT_EQ(describe(expected),
             "rank 1 of 2 from OMPI_COMM_WORLD_RANK (local rank 1 of 2 on node 0), store at 127.0.0.1:29500");
+  // Jobs on one host have ports of their own.
+  const auto in_job = [](const char* variable, const char* job) { return world_in(with(kOpenMpi, {{variable, job}})); };
+  const WorldInfo first = in_job("PMIX_NAMESPACE", "1383792641");
+  EXPECT_EQ(first.job, "Open MPI's job 1383792641");
+  EXPECT_EQ(first, in_job("OMPI_MCA_ess_base_jobid", "1383792641"));
+  EXPECT_NE(first.port, in_job("PMIX_NAMESPACE", "1383792642").port);
+  EXPECT_NE(first.port, in_job("PMIX_NAMESPACE", "prterun-node7-4711@1").port);
+  EXPECT_TRUE(first.port >= 20000 && first.port < 30000) << first.port;
   const Variables hosts = with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
   EXPECT_EQ(error_in(hosts),
             "OMPI_COMM_WORLD_RANK is set, and MASTER_ADDR is missing: mpirun -x MASTER_ADDR=<address of rank 0's host> "
@@ -110,7 +118,7 @@ TEST(World, IsReadFromOpenMpi) {
 }
 
 TEST(World, IsReadFromSlurm) {
-  const WorldInfo expected{4, 5, 0, 1, 2, "gpu-007", 23456, Source::slurm};
+  const WorldInfo expected{4, 5, 0, 1, 2, "gpu-007", 23456, Source::slurm, false, "Slurm's job 123456, step 0"};
   EXPECT_EQ(world_in(kSlurm), expected);
   EXPECT_EQ(describe(expected), "rank 4 of 5 from SLURM_PROCID (local rank 0 of 1 on node 2), store at gpu-007:23456");
   EXPECT_EQ(world_in(with(kSlurm, {{"MASTER_ADDR", "10.0.0.9"}})).address, "10.0.0.9");

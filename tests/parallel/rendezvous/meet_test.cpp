@@ -103,7 +103,7 @@ TEST(Meet, RefusesASecondClaimantNowAndLater) {
     EXPECT_EQ(meet(store, meeting_of(rank, 2, Kind::once)).values.size(), 2U);
   });
   EXPECT_TRUE(meet(store, meeting_of(1, 2, Kind::once)).is_taken);
-  EXPECT_TRUE(store.try_get("here we/made"));
+  EXPECT_EQ(store.try_get("here we/claim/0"), "1");
 }
 
 TEST(Meet, ValuesAreComparedAsSoonAsTheyAreThere) {

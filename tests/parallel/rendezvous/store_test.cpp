@@ -1,4 +1,5 @@
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "parallel/rendezvous/stores.h"
@@ -142,6 +143,16 @@ TEST_P(EveryStore, OneObjectServesSeveralThreads) {
   for (std::thread& thread : threads) {
     thread.join();
   }
+}
+
+TEST(FileStore, LocksNoFileToWhichSomebodyHasPutALink) {
+  const TempDir folder;
+  const std::string precious = folder.write("precious", "kept");
+  std::filesystem::create_directory(folder.file("store"));
+  std::filesystem::create_symlink(precious, folder.file("store/lock"));
+  EXPECT_THAT(message_of<IoError>([&] { parallel::FileStore(folder.file("store"), 0).set("key", "value", 1s); }),
+              testing::HasSubstr("this is a symbolic link"));
+  EXPECT_EQ(read_text(precious), "kept");
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, EveryStore, testing::ValuesIn(kJobs),

@@ -1,0 +1,68 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/parameter.h>
+#include <tandem/core/check.h>
+#include <tandem/core/warning.h>
+#include <tandem/optim/member.h>
+#include <tandem/optim/optimizer.h>
+
+// Steps that run, and that train less than was meant. Each kind is told once.
+
+namespace tandem::inline v0::optim {
+
+namespace {
+
+// The step in which a parameter without any gradient is told: some get their first one late.
+constexpr std::int64_t kLate = 10;
+
+}  // namespace
+
+void Optimizer::look_for_mistakes() {
+  autograd::note_optimizer_step();
+  const auto first =
+      std::find_if(members_.begin(), members_.end(), [](const Member& member) { return member.in_slice; });
+  if (first == members_.end()) {
+    core::warn_once(
+        fmt::format("{}: step() finds no gradient in any parameter; call loss.backward() after zero_grad() and before "
+                    "each step()",
+                    name_));
+    return;
+  }
+  autograd::Leaf& leaf = *first->leaf();
+  const std::uint32_t version = leaf.grad_version();
+  if (leaf.is_used() && version == gradient_version_) {
+    core::warn_once(fmt::format(
+        "{}: step() uses the gradients of the step before once more; call loss.backward() before each step()", name_));
+  } else if (leaf.is_used()) {
+    core::warn_once(fmt::format(
+        "{}: step() uses sums of new gradients and those of the step before; call zero_grad() in each step, "
+        "before loss.backward()",
+        name_));
+  }
+  gradient_version_ = version;
+  leaf.set_used();
+  if (calls_ + 1 == kLate) {
+    warn_of_idle_parameters();
+  }
+}
+
+void Optimizer::warn_of_idle_parameters() const {
+  std::string names;
+  std::int64_t more = -1;
+  for (const Member& member : members_) {
+    if (!member.in_slice && member.steps == 0 && member.parameter.requires_grad() && ++more == 0) {
+      const std::string name = autograd::parameter_name(member.parameter);
+      names = name.empty() ? fmt::format("{} {}", member.index, member.parameter.shape()) : fmt::format("'{}'", name);
+    }
+  }
+  if (more >= 0) {
+    core::warn_once(fmt::format(
+        "{}: parameter {}{} had no gradient in {} steps, and stays as it is: it takes no part in the loss. Use it, or "
+        "leave it out (requires_grad_(false))",
+        name_, names, more > 0 ? fmt::format(" and {} more", more) : "", kLate));
+  }
+}
+
+}  // namespace tandem::inline v0::optim
