@@ -51,6 +51,14 @@ if(TANDEM_SANITIZE STREQUAL "thread")
   target_compile_definitions(tandem_asio INTERFACE ASIO_DISABLE_FENCED_BLOCK)  # the sanitizer does not know fences; locks do
 endif()
 
+# xxHash is used as a header only.
+find_path(TANDEM_XXHASH_INCLUDE_DIR xxhash.h DOC "Folder of xxhash.h (Debian: libxxhash-dev)")
+mark_as_advanced(TANDEM_XXHASH_INCLUDE_DIR)
+if(NOT TANDEM_XXHASH_INCLUDE_DIR)
+  message(FATAL_ERROR "tandem needs xxHash's header to be built, and found no xxhash.h: apt-get install "
+    "libxxhash-dev, or -DTANDEM_XXHASH_INCLUDE_DIR=FOLDER.")
+endif()
+
 if(TANDEM_BUILD_TOOLS OR TANDEM_BUILD_EXAMPLES OR TANDEM_BUILD_BENCHMARKS)
   find_package(CLI11 REQUIRED)
 endif()

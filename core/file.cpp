@@ -20,11 +20,15 @@ namespace tandem::inline v0::core {
 
 namespace {
 
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
 // "; 12 bytes were to be written, and 0 are free there"
 std::string space_for(const std::string& path, std::size_t bytes) {
-  const std::size_t slash = path.rfind('/');
   struct statvfs file_system{};
-  if (::statvfs(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &file_system) != 0) {
+  if (::statvfs(directory_of(path).c_str(), &file_system) != 0) {
     return {};
   }
   return fmt::format("; {} bytes were to be written, and {} are free there", bytes,
@@ -125,55 +129,72 @@ std::string temporary_name(const std::string& target) {
   return fmt::format("{}.tmp-{}-{}", target, ::getpid(), count.fetch_add(1));
 }
 
-// Returns 0, or the first error that the system reported.
-int write_file(const std::string& path, std::initializer_list<std::string_view> parts) noexcept {
-  ::unlink(path.c_str());  // of a process with this number that was killed
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+// Returns 0, or the first error that the system reported. After a failed fsync() the system may have dropped the bytes
+// and call the next one a success, so none is ever repeated.
+int write_file(FileOps& ops, const std::string& path, std::span<const std::string_view> parts) {
+  ops.unlink(path.c_str());  // of a process with this number that was killed
+  const int descriptor = ops.open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return errno;
   }
   int error = 0;
-  for (const std::string_view part : parts) {
-    if (error == 0 && !write_all(descriptor, part)) {
-      error = errno;
+  for (std::string_view part : parts) {
+    while (error == 0 && !part.empty()) {
+      const ssize_t written = ops.write(descriptor, part.data(), part.size());
+      if (written >= 0) {
+        part.remove_prefix(static_cast<std::size_t>(written));
+      } else if (errno != EINTR) {
+        error = errno;
+      }
     }
   }
   // Without fsync(), a power failure soon after the rename can leave the new name with no content.
-  if (error == 0 && ::fsync(descriptor) != 0) {
+  if (error == 0 && ops.fsync(descriptor) != 0) {
     error = errno;
   }
-  if (::close(descriptor) != 0 && error == 0) {
+  if (ops.close(descriptor) != 0 && error == 0 && errno != EINTR) {
     error = errno;
   }
   return error;
 }
 
-// Makes the rename durable if the file system supports that; the file is complete in either case.
-void sync_directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const Descriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  ::fsync(folder.get());
+// Makes a rename in this directory durable, where the file system can. Returns 0, or the error that the system
+// reported.
+int sync_directory(FileOps& ops, const std::string& directory) {
+  const int folder = ops.open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (folder < 0) {
+    return errno == EACCES ? 0 : errno;  // a folder that may be written and not be read
+  }
+  const int error = ops.fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+  ops.close(folder);
+  return error;
 }
 
 }  // namespace
 
-void replace_file(const std::string& path, std::initializer_list<std::string_view> parts) {
+void replace_file(const std::string& path, std::span<const std::string_view> parts, FileOps& ops) {
   const std::string target = target_of(path);
   const std::string temporary = temporary_name(target);
-  int error = write_file(temporary, parts);
-  if (error == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) {
+  const std::string directory = directory_of(target);  // now: nothing may throw between the rename and its fsync
+  int error = write_file(ops, temporary, parts);
+  if (error == 0 && ops.rename(temporary.c_str(), target.c_str()) != 0) {
     error = errno;
   }
   if (error != 0) {
-    ::unlink(temporary.c_str());
+    ops.unlink(temporary.c_str());
     std::size_t bytes = 0;
     for (const std::string_view part : parts) {
       bytes += part.size();
     }
     fail_io("write", path, error, bytes);
   }
-  sync_directory_of(target);
+  error = sync_directory(ops, directory);
+  if (error != 0) {
+    fail<IoError>(
+        "'{}' has its new content, which may not survive a power failure: its folder cannot be synchronised "
+        "with the disk: {}",
+        path, system_message(error));
+  }
 }
 
 }  // namespace tandem::inline v0::core

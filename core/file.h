@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <tandem/core/export.h>
+#include <tandem/core/file_ops.h>
 
 // Internal: all code that writes files uses these functions; descriptors have an owner.
 
@@ -57,10 +59,16 @@ TANDEM_API bool write_all(int descriptor, std::string_view bytes) noexcept;
 
 /// Replaces the content of `path` with `parts`, one after the other. Another process, or a reader after a crash, sees
 /// either the old content or the new one, never a part: the bytes go to a temporary file in the same directory, which
-/// is then renamed. Several writers may write one path at once; the last one wins. A symbolic link is followed.
+/// is synchronised with the disk and then renamed. Several writers may write one path at once; the last one wins. A
+/// symbolic link is followed.
 ///
 /// Throws IoError with the path and the system's reason. Also throws if `path` exists and is not a regular file (a
-/// device, a pipe, a directory). After an error the previous content is untouched and the temporary file is removed.
-TANDEM_API void replace_file(const std::string& path, std::initializer_list<std::string_view> parts);
+/// device, a pipe, a directory). After an error the previous content is untouched and the temporary file is removed,
+/// unless the error says that the new content is there and may not survive a power failure.
+TANDEM_API void replace_file(const std::string& path, std::span<const std::string_view> parts,
+                             FileOps& ops = FileOps::system());
+inline void replace_file(const std::string& path, std::initializer_list<std::string_view> parts) {
+  replace_file(path, std::span(parts.begin(), parts.size()));
+}
 
 }  // namespace tandem::inline v0::core

@@ -67,13 +67,13 @@ struct DataLoader::Pass {
   std::int64_t epoch;
   std::int64_t batches;
   std::vector<std::int64_t> order;
-  std::int64_t read = 0;  // number of batches handed out
+  std::int64_t read;  // number of batches handed out, or skipped
 
   std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Place> places;
-  std::int64_t claimed = 0;
+  std::int64_t claimed = read;
   bool stopping = false;
   std::vector<std::jthread> workers;
 
@@ -255,14 +255,50 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
 
 DataLoader::Iterator DataLoader::begin() {
   const PhaseScope timed(Phase::input);
-  epoch_ = options_.sampler ? options_.sampler->next_epoch(epoch_) : epoch_;
-  auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch_, size(), order_of(epoch_));
-  ++epoch_;
+  const std::int64_t epoch = options_.sampler ? options_.sampler->next_epoch(epoch_) : this->epoch();
+  const auto pass = std::make_shared<Pass>(dataset_, options_, seed_, epoch, size(), order_of(epoch), skipped_);
+  epoch_ = epoch + 1;
+  skipped_ = 0;
+  running_ = pass;
   pass->start();
-  return Iterator(std::move(pass));
+  return Iterator(pass);
 }
 
-DataLoader::Iterator::Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
+StateDict DataLoader::state_dict() const {
+  const std::shared_ptr<const Pass> pass = running_.lock();
+  const auto number = [](std::int64_t value) { return tensor(value); };
+  StateDict state;
+  state.set("epoch", number(pass ? pass->epoch : epoch()));
+  state.set("batch", number(pass ? pass->read : skipped_));
+  state.set("seed", number(static_cast<std::int64_t>(seed_)));
+  state.set("batch_size", number(options_.batch_size));
+  return state;
+}
+
+void DataLoader::load_state_dict(const StateDict& state) {
+  const auto number = [&](const char* name) {
+    const Tensor& value = state.at(name);
+    check<ConfigError>(value.defined() && value.numel() == 1 && value.dtype() == DType::i64,
+                       "DataLoader: '{}' in the state is no whole number", name);
+    return value.to("cpu").item<std::int64_t>();
+  };
+  const std::int64_t epoch = number("epoch");
+  const std::int64_t batch = number("batch");
+  const std::int64_t seed = number("seed");
+  const std::int64_t batch_size = number("batch_size");
+  check<ConfigError>(batch_size == options_.batch_size,
+                     "DataLoader: the state is of a loader with batches of {}, and this one has {}", batch_size,
+                     options_.batch_size);
+  check<ConfigError>(epoch >= 0 && batch >= 0 && batch <= size(),
+                     "DataLoader: the state is at batch {} of epoch {}, and this loader has {} batches", batch, epoch,
+                     size());
+  epoch_ = epoch;
+  skipped_ = batch;
+  seed_ = static_cast<std::uint64_t>(seed);
+  running_.reset();
+}
+
+DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
 DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;
 DataLoader::Iterator& DataLoader::Iterator::operator=(Iterator&&) noexcept = default;
 DataLoader::Iterator::~Iterator() = default;

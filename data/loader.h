@@ -11,6 +11,7 @@
 
 #include <tandem/data/dataset.h>
 #include <tandem/data/sampler.h>
+#include <tandem/tensor/state_dict.h>
 
 namespace tandem::inline v0::data {
 
@@ -44,9 +45,17 @@ class TANDEM_API DataLoader {
   /// Number of batches in an epoch.
   std::int64_t size() const;
   /// Number of the epoch that begin() starts next; use set_epoch() to resume.
-  std::int64_t epoch() const noexcept { return epoch_; }
+  std::int64_t epoch() const noexcept { return epoch_.value_or(0); }
   /// Sets the number of the next epoch.
   void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
+
+  /// The place in the data, to continue from later: "epoch", "batch" (batches of that epoch that were handed out),
+  /// "seed", "batch_size" (i64). Inside the loop it is the place after the current batch.
+  StateDict state_dict() const;
+  /// Makes the next begin() continue at that place, in the middle of an epoch too, with the batches that the saved
+  /// loader would have given. Throws ConfigError unless the state is that of a loader with this batch size and as many
+  /// batches, and then nothing is changed.
+  void load_state_dict(const StateDict& state);
 
   /// Starts an epoch.
   Iterator begin();
@@ -62,7 +71,9 @@ class TANDEM_API DataLoader {
   DatasetHandle dataset_;
   DataLoaderOptions options_;
   std::uint64_t seed_;
-  std::int64_t epoch_ = 0;
+  std::optional<std::int64_t> epoch_ = std::nullopt;
+  std::int64_t skipped_ = 0;           // batches that the next epoch leaves out
+  std::weak_ptr<const Pass> running_;  // the epoch in progress
 };
 
 /// Iterates over one epoch; move-only.
@@ -87,10 +98,10 @@ class TANDEM_API DataLoader::Iterator {
 
  private:
   friend class DataLoader;
-  explicit Iterator(std::unique_ptr<Pass> pass);
+  explicit Iterator(std::shared_ptr<Pass> pass);
   bool done() const noexcept;
 
-  std::unique_ptr<Pass> pass_;
+  std::shared_ptr<Pass> pass_;
   Example current_;
 };
 

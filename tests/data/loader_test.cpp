@@ -13,6 +13,7 @@
 #include <tandem/core/grad_mode.h>
 
 #include "numbers.h"
+#include "support/message.h"
 
 namespace tandem {
 namespace {
@@ -52,6 +53,56 @@ TEST(DataLoader, DropLastLeavesOutWhatIsNotFull) {
     DataLoader fits(Numbers(6), {.batch_size = 3, .num_workers = workers, .drop_last = true});
     EXPECT_EQ(epoch(fits), count_to(6));
   }
+}
+
+TEST(DataLoader, ContinuesAfterAnyBatch) {
+  for (const int workers : kWorkers) {
+    const DataLoaderOptions options{.batch_size = 3, .shuffle = true, .num_workers = workers};
+    DataLoader loader(Numbers(10), options);
+    std::vector<Indices> batches;
+    std::vector<StateDict> places{loader.state_dict()};
+    for (int pass = 0; pass < 3; ++pass) {
+      for (auto [x, y] : loader) {
+        batches.push_back(y.to_vector<std::int64_t>());
+        places.push_back(loader.state_dict());
+      }
+    }
+    ASSERT_EQ(batches.size(), 12U);
+    for (std::size_t done = 0; done < places.size(); ++done) {
+      DataLoader resumed(Numbers(10), options);
+      resumed.load_state_dict(places[done]);
+      EXPECT_EQ(resumed.state_dict().at("batch").item<std::int64_t>(), places[done].at("batch").item<std::int64_t>());
+      std::vector<Indices> rest;
+      while (resumed.epoch() < 3) {
+        for (auto [x, y] : resumed) {
+          rest.push_back(y.to_vector<std::int64_t>());
+        }
+      }
+      EXPECT_EQ(rest, std::vector<Indices>(batches.begin() + static_cast<std::ptrdiff_t>(done), batches.end())) << done;
+    }
+  }
+}
+
+TEST(DataLoader, ALoopThatIsLeftEarlyIsAtTheNextEpoch) {
+  DataLoader loader(Numbers(10), {.batch_size = 3});
+  for (auto [x, y] : loader) {
+    EXPECT_EQ(loader.state_dict().at("epoch").item<std::int64_t>(), 0);
+    break;
+  }
+  EXPECT_EQ(loader.state_dict().at("epoch").item<std::int64_t>(), 1);
+  EXPECT_EQ(loader.state_dict().at("batch").item<std::int64_t>(), 0);
+}
+
+TEST(DataLoader, RefusesThePlaceOfAnotherLoader) {
+  DataLoader loader(Numbers(10), {.batch_size = 3});
+  const StateDict place = loader.state_dict();
+  DataLoader other(Numbers(10), {.batch_size = 2});
+  EXPECT_EQ(test::message_of<ConfigError>([&] { other.load_state_dict(place); }),
+            "DataLoader: the state is of a loader with batches of 3, and this one has 2");
+  StateDict beyond = place.clone();
+  beyond.set("batch", tensor(5));
+  EXPECT_EQ(test::message_of<ConfigError>([&] { loader.load_state_dict(beyond); }),
+            "DataLoader: the state is at batch 5 of epoch 0, and this loader has 4 batches");
 }
 
 TEST(DataLoader, HasNoBatchesWhereItsSamplerHasNoSamples) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
@@ -67,6 +68,13 @@ TEST(LargeFiles, NeedTwiceTheirSizeAtMost) {
   npy(large_file(std::string("\x93NUMPY\1\0", 8) + static_cast<char>(dictionary.size()) + '\0' + dictionary, "abcd",
                  kCount));
   idx(large_file(std::string("\0\0\x0D\2\0\0\4\0\0\0\4\0", 12), "abcd", kCount));
+  std::string json = "{";
+  for (int i = 0; i < 30'000; ++i) {
+    json += fmt::format("\"{}\":{{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[{},{}]}},", i, i, i + 1);
+  }
+  json.back() = '}';
+  const std::uint64_t length = json.size();
+  safetensors(large_file({reinterpret_cast<const char*>(&length), sizeof length}, json + std::string(30'000, 'x'), 1));
   csv(large_file("Aa,b,c,d,e,f\n", "1234567.25,2345678.5,3456789.75,4567890.25,5678901.5,6789012.75\n", 60'000));
 }
 
@@ -96,6 +104,7 @@ const Target kTargets[] = {
     {"gzip", gzip},
     {"idx", idx},
     {"npy", npy},
+    {"safetensors", safetensors},
 #ifdef TANDEM_FUZZ_CLI
     {"cli", cli},
 #endif

@@ -31,11 +31,49 @@ def frame(kind, key=b"", value=b"", number=1):
     return struct.pack(">BBHII", kind, 0, len(key), number, len(value)) + key + value
 
 
+def safetensors(header, data=b"", length=None):
+    header = header.encode() if isinstance(header, str) else header
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+def entry(dtype, shape, begin, end):
+    return f'{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}'
+
+
 def variables(*lines, method="env://"):
     return "\n".join([method, *lines]).encode()
 
 
 SEEDS = {
+    "safetensors": {
+        "one": safetensors('{"a":' + entry("F32", [2], 0, 8) + "}", bytes(8)),
+        "none": safetensors("{}"),
+        "spaces": safetensors(' { "a" : ' + entry("U8", [], 0, 1) + " }   ", b"x"),
+        "metadata": safetensors('{"__metadata__":{"format":"pt","k":"\\u00e9"},"a":' + entry("BF16", [0, 3], 0, 0) + "}"),
+        "types": safetensors(
+            "{" + ",".join(f'"{t}":' + entry(t, [4], 32 * i, 32 * i + s) for i, (t, s) in enumerate([("F64", 32), ("I64", 32), ("U64", 32)])) + "}",
+            bytes(96)),
+        "small_types": safetensors(
+            "{" + ",".join(f'"{t}":' + entry(t, [4], 4 * i, 4 * i + 4) for i, t in enumerate(["I8", "BOOL", "F8_E4M3", "F8_E5M2", "U8"])) + "}",
+            bytes(range(20))),
+        "four_bits": safetensors('{"a":' + entry("F4", [2, 3], 0, 3) + "}", bytes(3)),
+        "hole": safetensors('{"a":' + entry("U8", [1], 1, 2) + "}", bytes(2)),
+        "overlap": safetensors('{"a":' + entry("U8", [2], 0, 2) + ',"b":' + entry("U8", [2], 1, 3) + "}", bytes(3)),
+        "product_wraps": safetensors('{"a":' + entry("F32", [4611686018427387904, 4], 0, 0) + "}"),
+        "bits_wrap": safetensors('{"a":' + entry("F32", [2], 0, 2305843009213693952) + "}"),
+        "twice": safetensors('{"a":' + entry("U8", [1], 0, 1) + ',"a":' + entry("U8", [1], 1, 2) + "}", bytes(2)),
+        "long_header": safetensors("{}", length=2**63),
+        "nul": safetensors(b"{}\0\0"),
+        "deep": safetensors("[" * 1000),
+        "deep_objects": safetensors('{"a":' * 1000),
+        "floats": safetensors('{"a":{"dtype":"F32","shape":[1e3],"data_offsets":[0.0,-1]}}'),
+        "no_utf8": safetensors(b'{"\xff":{}}'),
+        "byte_order_mark": safetensors(b"\xef\xbb\xbf{}"),
+        "bad_seal": safetensors('{"__metadata__":{"tandem.xxh3":"00","tandem.seal":"11"},"a":' + entry("U8", [1], 0, 1) + "}", b"x"),
+        "zip": b"PK\x03\x04" + bytes(60),
+        "pickle": b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + bytes(20),
+        "empty": b"",
+    },
     "run_flags": {
         "plain": b"-n\n2\n./mlp\n--epochs\n5",
         "none": b"",

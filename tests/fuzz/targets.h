@@ -24,6 +24,7 @@ void frames(Bytes input);
 void gzip(Bytes input);
 void idx(Bytes input);
 void npy(Bytes input);
+void safetensors(Bytes input);
 /// The command line of `tandem run`, one argument per line.
 void run_flags(Bytes input);
 

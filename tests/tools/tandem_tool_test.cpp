@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/cuda.h>
 #include <tandem/core/isa.h>
+#include <tandem/tandem.h>
 
 #include "support/process.h"
 #include "support/temp_dir.h"
@@ -84,8 +84,51 @@ TEST_F(TandemTool, AWrongInstructionSetIsNamed) {
   EXPECT_THAT(outcome.err, StartsWith("error: TANDEM_CPU_ISA='avx9': expected one that this machine has: baseline"));
 }
 
+TEST_F(TandemTool, InspectShowsAFileOfTensors) {
+  StateDict state;
+  state.set("fc.weight", ones({2, 3}));
+  state.set("step", full({}, 12, {.dtype = DType::i64}));
+  save(state, dir_.file("a"), {.metadata = {{"epoch", "3"}}});
+  const Outcome outcome = run({"inspect", "a"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("fc.weight  F32     [2, 3]                     24 B  "));
+  EXPECT_THAT(outcome.out, HasSubstr("\nepoch = 3\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n2 tensors, 7 elements, 32 B; all hashes match\n"));
+  const auto json = nlohmann::json::parse(run({"inspect", "a", "--json"}).out);
+  EXPECT_EQ(json.at("names"), (std::vector<std::string>{"step", "fc.weight"}));
+  EXPECT_EQ(json.at("dtypes"), (std::vector<std::string>{"I64", "F32"}));
+
+  std::string bytes = read_text(dir_.file("a"));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  dir_.write("damaged", bytes);
+  const Outcome damaged = run({"inspect", "damaged"});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.err, HasSubstr("the bytes of tensor 'fc.weight' are not those that were saved"));
+}
+
+TEST_F(TandemTool, InspectSaysHowTwoFilesDiffer) {
+  StateDict one, other;
+  one.set("same", ones({2}));
+  one.set("changed", zeros({4}));
+  one.set("reshaped", ones({2, 3}));
+  one.set("gone", ones({1}));
+  other.set("same", ones({2}));
+  other.set("changed", tensor({0.0, 0.5, 0.0, -2.0}).to(DType::f32));
+  other.set("reshaped", ones({3, 2}));
+  save(one, dir_.file("a"));
+  save(other, dir_.file("b"));
+  const Outcome outcome = run({"inspect", "a", "b"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out,
+            "changed: 2 of 4 elements differ, by 2 at most\ngone: only in a\nreshaped: f32 [2, 3] and f32 [3, 2]\n");
+  const Outcome equal = run({"inspect", "a", "a"});
+  EXPECT_EQ(equal.exit_code, 0);
+  EXPECT_EQ(equal.out, "all 4 tensors are equal, bit by bit\n");
+}
+
 TEST_F(TandemTool, HelpHasExamples) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"}, {"-h"}, {"info", "--help"}}) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"-h"}, {"info", "--help"}, {"inspect", "--help"}}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  "));

@@ -15,11 +15,14 @@ struct Command {
 
 /// tandem info: shows what this build can do on this machine.
 int info(int argc, const char* const* argv);
+/// tandem inspect: shows what a file of tensors holds, or how two differ.
+int inspect(int argc, const char* const* argv);
 /// tandem run: starts a program as the ranks of a job.
 int run(int argc, const char* const* argv);
 
 inline const std::vector<Command>& commands() {
   static const std::vector<Command> all{{"info", "What this build can do on this machine", info},
+                                        {"inspect", "What a file of tensors holds, or how two differ", inspect},
                                         {"run", "Start a program as the ranks of a job", run}};
   return all;
 }

@@ -27,6 +27,7 @@ void print_help() {
       "\nExamples:\n"
       "  tandem info           devices, instruction sets, threads, memory\n"
       "  tandem info --json    the same as one JSON object\n"
+      "  tandem inspect model.safetensors    tensors and hashes of a file\n"
       "  tandem run -n 2 ./mlp    a program as two ranks\n");
 }
 

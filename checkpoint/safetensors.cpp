@@ -1,0 +1,125 @@
+#include <tandem/checkpoint/safetensors.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <numeric>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tandem/checkpoint/safetensors_header.h>
+#include <tandem/checkpoint/stored_tensors.h>
+#include <tandem/core/check.h>
+#include <tandem/core/file.h>
+#include <tandem/core/system_limits.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+namespace cp = checkpoint;
+
+core::Descriptor open_for_reading(const std::string& path) {
+  core::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    const int error = errno;
+    std::error_code ignored;
+    fail<IoError>("cannot open '{}': {}{}", path, core::system_message(error),
+                  path.starts_with('/') || error != ENOENT
+                      ? ""
+                      : fmt::format(" (current directory: {})", std::filesystem::current_path(ignored).string()));
+  }
+  return file;
+}
+
+std::uint64_t size_of(const core::Descriptor& file, const std::string& path) {
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) {
+    core::fail_io("read", path, errno);
+  }
+  check<IoError>(S_ISREG(status.st_mode), "cannot read '{}': this is {}, expected a file", path,
+                 S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+void read_at(const core::Descriptor& file, const std::string& path, std::uint64_t offset, std::span<char> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno != EINTR) {
+      core::fail_io("read", path, errno);
+    }
+    check<IoError>(count != 0, "safetensors '{}': the file ends at byte {}: it was cut off while it was read", path,
+                   offset);
+    if (count > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      offset += static_cast<std::uint64_t>(count);
+    }
+  }
+}
+
+}  // namespace
+
+void save(const StateDict& state, const std::string& path, const SaveOptions& options) {
+  cp::write_tensors(state, path, options.metadata);
+}
+
+void save(const nn::ModuleRef& module, const std::string& path, const SaveOptions& options) {
+  save(module.state_dict(), path, options);
+}
+
+StateDict load(const std::string& path) { return SafetensorsFile(path).read_all(); }
+
+nn::LoadReport load(nn::ModuleRef module, const std::string& path, bool strict) {
+  return module.load_state_dict(load(path), strict);
+}
+
+struct SafetensorsFile::Impl {
+  explicit Impl(const std::string& name)
+      : path(name),
+        file(open_for_reading(path)),
+        read([this](std::uint64_t offset, std::span<char> bytes) { read_at(file, path, offset, bytes); }),
+        header(path, size_of(file, path), read),
+        hashed(cp::has_hashes(header, path)) {}
+
+  std::string path;
+  core::Descriptor file;
+  cp::SafetensorsHeader::Read read;
+  cp::SafetensorsHeader header;
+  bool hashed;
+};
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
+SafetensorsFile::~SafetensorsFile() = default;
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+
+std::vector<SafetensorsFile::Info> SafetensorsFile::tensors() const {
+  std::vector<Info> infos;
+  for (std::size_t place = 0; place < impl_->header.size(); ++place) {
+    const cp::SafetensorsHeader::Entry& entry = impl_->header.entry(place);
+    infos.push_back({entry.name, std::string(entry.type->name), impl_->header.shape(entry), entry.end - entry.begin,
+                     impl_->hashed ? cp::stored_hash(impl_->header, place) : std::string()});
+  }
+  return infos;
+}
+
+const std::vector<std::pair<std::string, std::string>>& SafetensorsFile::metadata() const noexcept {
+  return impl_->header.metadata();
+}
+
+bool SafetensorsFile::has_hashes() const noexcept { return impl_->hashed; }
+
+Tensor SafetensorsFile::read(std::string_view name) const {
+  const std::optional<std::size_t> place = impl_->header.find(name);
+  check<ConfigError>(place.has_value(), "safetensors '{}': there is no tensor '{}'", impl_->path, name);
+  return cp::read_tensors(impl_->header, {&*place, 1}, impl_->read, impl_->path, impl_->hashed).begin()->second;
+}
+
+StateDict SafetensorsFile::read_all(bool verify) const {
+  std::vector<std::size_t> places(impl_->header.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  return cp::read_tensors(impl_->header, places, impl_->read, impl_->path, verify && impl_->hashed);
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,271 @@
+#include <tandem/checkpoint/stored_tensors.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/file.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::checkpoint {
+
+namespace {
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;  // read at once
+
+// XXH3's canonical form: the high half first, each half big-endian.
+std::string digits_of(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+
+class Hasher {
+ public:
+  Hasher() { XXH3_128bits_reset(&state_); }
+  void add(std::string_view bytes) { XXH3_128bits_update(&state_, bytes.data(), bytes.size()); }
+  // The length keeps "ab" + "c" and "a" + "bc" apart.
+  void add_text(std::string_view text) {
+    const std::uint64_t length = text.size();
+    XXH3_128bits_update(&state_, &length, sizeof length);
+    add(text);
+  }
+  std::string digits() const { return digits_of(XXH3_128bits_digest(&state_)); }
+
+ private:
+  XXH3_state_t state_{};
+};
+
+const std::string* value_of(const Metadata& metadata, std::string_view key) {
+  const auto found =
+      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
+  return found == metadata.end() ? nullptr : &found->second;
+}
+
+// Float8 with two bits of fraction is the upper half of a Float16.
+Float16 from_e5m2(std::uint8_t byte) { return std::bit_cast<Float16>(static_cast<std::uint16_t>(byte << 8U)); }
+
+// Four bits of exponent with a bias of 7, three of fraction, no infinity: 0x7f and 0xff are NaN.
+Float16 from_e4m3(std::uint8_t byte) {
+  const int exponent = (byte >> 3U) & 15;
+  const int fraction = byte & 7;
+  float value = std::ldexp(exponent == 0 ? static_cast<float>(fraction) : static_cast<float>(8 + fraction),
+                           (exponent == 0 ? 1 : exponent) - 10);
+  value = (byte & 0x7fU) == 0x7fU ? __builtin_nanf("") : value;
+  return Float16((byte & 0x80U) != 0 ? -value : value);
+}
+
+template <class Stored, class T, class Convert>
+void convert(std::span<const char> bytes, Tensor& out, Convert&& to) {
+  T* const elements = out.mutable_data<T>();
+  for (std::size_t i = 0; i < bytes.size() / sizeof(Stored); ++i) {
+    Stored stored;
+    std::memcpy(&stored, &bytes[i * sizeof(Stored)], sizeof stored);
+    elements[i] = to(stored);
+  }
+}
+
+// Fills `out` from elements of a type that tandem widens.
+void widen(const std::string& path, const SafetensorsHeader::Entry& entry, std::span<const char> bytes, Tensor& out) {
+  const std::string_view type = entry.type->name;
+  const auto to_i32 = [](auto value) { return static_cast<std::int32_t>(value); };
+  const auto to_i64 = [](auto value) { return static_cast<std::int64_t>(value); };
+  if (type == "I8") {
+    convert<std::int8_t, std::int32_t>(bytes, out, to_i32);
+  } else if (type == "I16") {
+    convert<std::int16_t, std::int32_t>(bytes, out, to_i32);
+  } else if (type == "U16") {
+    convert<std::uint16_t, std::int32_t>(bytes, out, to_i32);
+  } else if (type == "U32") {
+    convert<std::uint32_t, std::int64_t>(bytes, out, to_i64);
+  } else if (type == "U64") {
+    convert<std::uint64_t, std::int64_t>(bytes, out, [&](std::uint64_t value) {
+      check<IoError>(value >> 63U == 0, "safetensors '{}': tensor '{}' has {}, which is too large for i64", path,
+                     entry.name, value);
+      return static_cast<std::int64_t>(value);
+    });
+  } else if (type == "F8_E5M2") {
+    convert<std::uint8_t, Float16>(bytes, out, from_e5m2);
+  } else if (type == "F8_E4M3") {
+    convert<std::uint8_t, Float16>(bytes, out, from_e4m3);
+  }
+}
+
+// A tensor on its way from the file.
+struct Arrival {
+  const SafetensorsHeader::Entry* entry;
+  std::size_t place;
+  Tensor tensor;
+  std::vector<char> raw;    // where the file's type is not the tensor's
+  std::span<char> bytes{};  // as in the file
+};
+
+Arrival prepare(const SafetensorsHeader& header, std::size_t place, const std::string& path) {
+  const SafetensorsHeader::Entry& entry = header.entry(place);
+  check<IoError>(entry.type->dtype.has_value(),
+                 "safetensors '{}': tensor '{}' is {}, a type that tandem does not have; convert it in Python", path,
+                 entry.name, entry.type->name);
+  Arrival arrival{&entry, place, empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"}), {}};
+  const std::size_t bytes = entry.end - entry.begin;
+  if (entry.type == &stored_type(*entry.type->dtype)) {
+    arrival.bytes = {static_cast<char*>(arrival.tensor.raw().data()), bytes};
+  } else {
+    arrival.raw.resize(bytes);
+    arrival.bytes = arrival.raw;
+  }
+  return arrival;
+}
+
+void finish(Arrival& arrival, const std::string& path, const std::string* hashes, const Shape& shape) {
+  const SafetensorsHeader::Entry& entry = *arrival.entry;
+  if (hashes != nullptr) {
+    const std::string hash = hash_of(entry.name, *entry.type, shape, arrival.bytes);
+    check<IoError>(hashes->compare(arrival.place * kHashDigits, kHashDigits, hash) == 0,
+                   "safetensors '{}': the bytes of tensor '{}' are not those that were saved (their hash is {}): the "
+                   "file is damaged",
+                   path, entry.name, hash);
+  }
+  if (!arrival.raw.empty()) {
+    widen(path, entry, arrival.raw, arrival.tensor);
+  } else if (arrival.tensor.dtype() == DType::boolean) {
+    // Another program may have written any byte.
+    for (char& byte : arrival.bytes) {
+      byte = static_cast<char>(byte != 0);
+    }
+  }
+}
+
+// A tensor of the state, in the form in which it is written.
+struct Outgoing {
+  const std::string* name;
+  Tensor dense;
+
+  std::string_view bytes() const {
+    return {static_cast<const char*>(dense.raw().data()),
+            static_cast<std::size_t>(dense.numel()) * item_size(dense.dtype())};
+  }
+};
+
+// Larger elements first, then by name, so that all are aligned and equal states make equal files.
+std::vector<Outgoing> ordered(const StateDict& state) {
+  std::vector<Outgoing> tensors;
+  for (const auto& [name, value] : state) {
+    check<ConfigError>(value.defined(), "save: the tensor '{}' is undefined", name);
+    tensors.push_back({&name, value.detach().to("cpu").contiguous()});
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const Outgoing& a, const Outgoing& b) {
+    const std::size_t left = item_size(a.dense.dtype());
+    const std::size_t right = item_size(b.dense.dtype());
+    return left != right ? left > right : *a.name < *b.name;
+  });
+  return tensors;
+}
+
+}  // namespace
+
+std::string hash_of(std::string_view name, const StoredType& type, const Shape& shape, std::span<const char> bytes) {
+  Hasher hasher;
+  hasher.add_text(name);
+  hasher.add_text(type.name);
+  hasher.add_text(to_string(shape));
+  hasher.add({bytes.data(), bytes.size()});
+  return hasher.digits();
+}
+
+std::string seal_of(const Metadata& metadata) {
+  Hasher hasher;
+  for (const auto& [key, text] : metadata) {
+    if (key != kSeal) {
+      hasher.add_text(key);
+      hasher.add_text(text);
+    }
+  }
+  return hasher.digits();
+}
+
+bool has_hashes(const SafetensorsHeader& header, const std::string& path) {
+  const std::string* hashes = value_of(header.metadata(), kHashes);
+  const std::string* seal = value_of(header.metadata(), kSeal);
+  if (hashes == nullptr && seal == nullptr) {
+    return false;
+  }
+  check<IoError>(hashes != nullptr && seal != nullptr && *seal == seal_of(header.metadata()) &&
+                     hashes->size() == kHashDigits * header.size(),
+                 "safetensors '{}': the header is not the one that was saved: the file is damaged", path);
+  return true;
+}
+
+std::string stored_hash(const SafetensorsHeader& header, std::size_t place) {
+  return value_of(header.metadata(), kHashes)->substr(place * kHashDigits, kHashDigits);
+}
+
+StateDict read_tensors(const SafetensorsHeader& header, std::span<const std::size_t> places,
+                       const SafetensorsHeader::Read& read, const std::string& path, bool verify) {
+  const std::string* hashes = verify && has_hashes(header, path) ? value_of(header.metadata(), kHashes) : nullptr;
+  struct Piece {
+    std::size_t arrival;
+    std::uint64_t offset;  // within the tensor
+  };
+  std::vector<Arrival> arrivals;
+  std::vector<Piece> pieces;
+  for (const std::size_t place : places) {
+    arrivals.push_back(prepare(header, place, path));
+    for (std::uint64_t offset = 0; offset < arrivals.back().bytes.size(); offset += kPieceBytes) {
+      pieces.push_back({arrivals.size() - 1, offset});
+    }
+  }
+  core::parallel_for(static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t i, std::int64_t) {
+    const auto [index, offset] = pieces[static_cast<std::size_t>(i)];
+    const Arrival& arrival = arrivals[index];
+    const std::size_t bytes = std::min<std::uint64_t>(kPieceBytes, arrival.bytes.size() - offset);
+    read(header.data_offset() + arrival.entry->begin + offset, arrival.bytes.subspan(offset, bytes));
+  });
+  core::parallel_for(static_cast<std::int64_t>(arrivals.size()), 1, [&](std::int64_t i, std::int64_t) {
+    Arrival& arrival = arrivals[static_cast<std::size_t>(i)];
+    finish(arrival, path, hashes, header.shape(*arrival.entry));
+  });
+  StateDict state;
+  for (Arrival& arrival : arrivals) {
+    state.set(arrival.entry->name, std::move(arrival.tensor));
+  }
+  return state;
+}
+
+void write_tensors(const StateDict& state, const std::string& path, const Metadata& more, core::FileOps& ops) {
+  const std::vector<Outgoing> tensors = ordered(state);
+  std::vector<StoredTensor> stored;
+  for (const Outgoing& tensor : tensors) {
+    stored.push_back({*tensor.name, tensor.dense.dtype(), tensor.dense.shape()});
+  }
+  check_names(stored);
+
+  std::string hashes(kHashDigits * tensors.size(), '0');
+  core::parallel_for(static_cast<std::int64_t>(tensors.size()), 1, [&](std::int64_t i, std::int64_t) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::string hash =
+        hash_of(*tensors[at].name, stored_type(stored[at].dtype), stored[at].shape, tensors[at].bytes());
+    hash.copy(&hashes[at * kHashDigits], kHashDigits);
+  });
+  // Hugging Face's loaders ask for the format.
+  Metadata metadata{{"format", "pt"}, {std::string(kHashes), hashes}};
+  for (const auto& [key, text] : more) {
+    const auto there =
+        std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
+    check<ConfigError>(there == metadata.end() && key != kSeal,
+                       "save: the metadata '{}' is given twice, or is tandem's own", key);
+    metadata.emplace_back(key, text);
+  }
+  metadata.emplace_back(kSeal, seal_of(metadata));
+
+  const std::string header = safetensors_header(stored, metadata);
+  std::vector<std::string_view> parts{header};
+  for (const Outgoing& tensor : tensors) {
+    parts.push_back(tensor.bytes());
+  }
+  core::replace_file(path, parts, ops);
+}
+
+}  // namespace tandem::inline v0::checkpoint

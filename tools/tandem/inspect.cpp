@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/checkpoint/safetensors.h>
+
+#include "command_line/command_line.h"
+#include "command_line/program.h"
+#include "tandem/commands.h"
+
+namespace tool {
+
+namespace {
+
+using namespace tandem;
+
+constexpr int kEqual = 0;
+constexpr int kDifferent = 1;
+constexpr std::size_t kShownHash = 12;  // digits
+constexpr std::size_t kShownText = 60;
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::uint64_t kKi = 1024;
+  return bytes < kKi         ? fmt::format("{} B", bytes)
+         : bytes < kKi * kKi ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024)
+                             : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1024 / 1024);
+}
+
+// One line of text without control characters.
+std::string printable(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '.');
+  return text.size() > kShownText ? text.substr(0, kShownText) + "..." : text;
+}
+
+void show(const std::string& path, bool json) {
+  const SafetensorsFile file(path);
+  file.read_all();  // compares the hashes
+  const std::vector<SafetensorsFile::Info> tensors = file.tensors();
+  std::uint64_t bytes = 0;
+  std::int64_t elements = 0;
+  std::size_t longest = 4;
+  for (const SafetensorsFile::Info& tensor : tensors) {
+    bytes += tensor.bytes;
+    elements += tensor.shape.numel();
+    longest = std::max(longest, printable(tensor.name).size());
+  }
+  if (json) {
+    telemetry::Fields fields{{"file", path},
+                             {"tensors", static_cast<std::int64_t>(tensors.size())},
+                             {"elements", elements},
+                             {"bytes", static_cast<std::int64_t>(bytes)},
+                             {"hashed", file.has_hashes()}};
+    std::vector<std::string> names, types, shapes, hashes;
+    for (const SafetensorsFile::Info& tensor : tensors) {
+      names.push_back(tensor.name);
+      types.push_back(tensor.dtype);
+      shapes.push_back(to_string(tensor.shape));
+      hashes.push_back(tensor.hash);
+    }
+    fields.push_back({"names", names});
+    fields.push_back({"dtypes", types});
+    fields.push_back({"shapes", shapes});
+    fields.push_back({"hashes", hashes});
+    cli::print_result_json(fields);
+    return;
+  }
+  for (const SafetensorsFile::Info& tensor : tensors) {
+    fmt::print("{:<{}}  {:<7} {:<20} {:>10}  {}\n", printable(tensor.name), longest, tensor.dtype,
+               to_string(tensor.shape), size_text(tensor.bytes), tensor.hash.substr(0, kShownHash));
+  }
+  for (const auto& [key, text] : file.metadata()) {
+    fmt::print("{} = {}\n", printable(key), printable(text));
+  }
+  fmt::print("{} tensors, {} elements, {}; {}\n", tensors.size(), elements, size_text(bytes),
+             file.has_hashes() ? "all hashes match" : "the file has no hashes");
+}
+
+// How two tensors of one name differ; empty if they are equal, bit by bit.
+std::string difference(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
+    return fmt::format("{} {} and {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  }
+  const std::size_t bytes = static_cast<std::size_t>(a.numel()) * item_size(a.dtype());
+  if (bytes == 0 || std::memcmp(a.raw().data(), b.raw().data(), bytes) == 0) {
+    return {};
+  }
+  const std::vector<double> left = a.to(DType::f64).to_vector<double>();
+  const std::vector<double> right = b.to(DType::f64).to_vector<double>();
+  std::size_t count = 0;
+  double largest = 0;
+  bool has_nan = false;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (std::memcmp(&left[i], &right[i], sizeof(double)) != 0) {
+      ++count;
+      has_nan = has_nan || std::isnan(left[i]) || std::isnan(right[i]);
+      largest = std::max(largest, std::abs(left[i] - right[i]));
+    }
+  }
+  return fmt::format("{} of {} elements differ, by {:.3g} at most{}", count, left.size(), largest,
+                     has_nan ? ", and some are NaN" : "");
+}
+
+int compare(const std::string& first, const std::string& second, bool json) {
+  const StateDict a = load(first);
+  const StateDict b = load(second);
+  std::map<std::string, std::string> differences;
+  for (const auto& [name, value] : a) {
+    const Tensor* other = b.find(name);
+    const std::string text = other == nullptr ? "only in " + first : difference(value, *other);
+    if (!text.empty()) {
+      differences[name] = text;
+    }
+  }
+  for (const auto& [name, value] : b) {
+    if (!a.contains(name)) {
+      differences[name] = "only in " + second;
+    }
+  }
+  if (json) {
+    std::vector<std::string> names, texts;
+    for (const auto& [name, text] : differences) {
+      names.push_back(name);
+      texts.push_back(text);
+    }
+    cli::print_result_json({{"equal", differences.empty()}, {"names", names}, {"differences", texts}});
+  } else {
+    for (const auto& [name, text] : differences) {
+      fmt::print("{}: {}\n", printable(name), text);
+    }
+    if (differences.empty()) {
+      fmt::print("all {} tensors are equal, bit by bit\n", a.size());
+    }
+  }
+  return differences.empty() ? kEqual : kDifferent;
+}
+
+}  // namespace
+
+int inspect(int argc, const char* const* argv) {
+  bool json = false;
+  std::vector<std::string> files;
+  CLI::App app("Prints what a safetensors file holds, or how two differ.", "tandem inspect");
+  app.add_option("files", files, "A file, or two to compare")->type_name("FILE")->required()->expected(1, 2);
+  app.add_flag("--json", json, "Print one JSON object");
+  app.footer(
+      "With two files the exit code is 0 if they hold equal tensors, and 1 if not.\n\n"
+      "Examples:\n"
+      "  tandem inspect model.safetensors\n"
+      "  tandem inspect before.safetensors after.safetensors\n"
+      "  tandem inspect model.safetensors --json | jq .hashes");
+  if (const auto code = cli::parse(app, argc, argv)) {
+    return *code;
+  }
+  if (files.size() == 2) {
+    return compare(files[0], files[1], json);
+  }
+  show(files[0], json);
+  return 0;
+}
+
+}  // namespace tool
