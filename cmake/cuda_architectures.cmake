@@ -11,6 +11,7 @@ function(tandem_choose_gpus variable wanted)
     execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
       OUTPUT_VARIABLE found RESULT_VARIABLE failed ERROR_QUIET TIMEOUT 20)
     string(REGEX MATCHALL "[0-9]+\\.[0-9]" found "${found}")
+    list(FILTER found EXCLUDE REGEX "^([0-6]\\.|7\\.[0-4])")  # older than what CUDA 13 compiles for
     if(NOT failed AND found)
       list(REMOVE_DUPLICATES found)
       list(TRANSFORM found REPLACE "\\." "")

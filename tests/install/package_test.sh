@@ -98,13 +98,14 @@ case_headers() {
   compile tandem/tensor/eigen.h -isystem "$eigen"
 }
 
-# whole WAY OPTIONS...: builds a consumer together with tandem's sources, without optimisation: only compiling and
-# linking is tested. With ccache, only the first of these cases compiles all sources.
+# whole WAY OPTIONS...: builds a consumer together with tandem's sources, in batches and without optimisation: only
+# compiling and linking is tested. With ccache, only the first of these cases compiles all sources.
 whole() {
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$SOURCE CCACHE_NOHASHDIR=1
   fi
   consumer "$1" -DTANDEM_SOURCE="$SOURCE" -DTANDEM_CUDA="$CUDA" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
+    -DCMAKE_UNITY_BUILD=ON \
     "${@:2}"
 }
 
