@@ -15,11 +15,14 @@ using kernels::Accumulate;
 
 namespace {
 
-std::atomic<std::uint64_t> optimizer_steps{0};
+// Of this thread: ranks may be threads. A program with several optimisers makes several in each iteration.
+thread_local std::uint64_t optimizer_steps = 0;
+constexpr std::uint64_t kStepsInAnIteration = 8;
+constexpr std::uint32_t kOften = 3;
 
 }  // namespace
 
-void note_optimizer_step() noexcept { optimizer_steps.fetch_add(1, std::memory_order_relaxed); }
+void note_optimizer_step() noexcept { ++optimizer_steps; }
 
 Node::Node(const char* op, std::uint32_t num_outputs) : op_(op) {
   if (num_outputs > 1) {
@@ -254,18 +257,22 @@ void Leaf::deliver(const detail::View& gradient, bool owned) {
   detail::copy(to.view, gradient, to.accumulate);
 }
 
-// A gradient in each of two steps, and the same values: a weight that nobody trains. Data would be new in each step.
+// Gradients step after step, and the same values: a weight that nobody trains. Data would be new in each step.
 void Leaf::note_reached() {
-  const std::uint64_t step = optimizer_steps.load(std::memory_order_relaxed);
+  const std::uint64_t step = optimizer_steps;
   if (step == 0 || tensor == nullptr) {
     return;
   }
   const std::uint32_t version = tensor->view.storage->version();
-  if (reached_in_ != 0 && step == reached_in_ + 1 && version == reached_as_) {
+  if (step != reached_in_) {
+    const bool goes_on = reached_in_ != 0 && step <= reached_in_ + kStepsInAnIteration && version == reached_as_;
+    reached_often_ = goes_on ? reached_often_ + 1 : 1;
+  }
+  if (reached_often_ == kOften) {
     core::warn_once(fmt::format(
         "backward: a tensor {} gets a gradient in each step, and no optimiser has it: it is never trained. If it is a "
         "weight, register it, Parameter weight = parameter(\"weight\", ...), or hand it to the optimiser; if it is "
-        "data, requires_grad_(false) saves its gradient",
+        "data and nobody reads its gradient, requires_grad_(false) saves that",
         tensor->view.sizes));
   }
   reached_in_ = step;

@@ -192,11 +192,11 @@ class Leaf final : public Node {
   /// Tells whether a captured step has left a gradient.
   void set_fresh(bool fresh) noexcept {
     fresh_ = fresh;
-    used_ = used_ && fresh;
+    used_by_ = fresh ? used_by_ : nullptr;
   }
-  /// Whether an optimiser has used the gradient, to which later passes may have added since.
-  bool is_used() const noexcept { return used_; }
-  void set_used() noexcept { used_ = true; }
+  /// Whether this optimiser was the last one to use the gradient, to which later passes may have added since.
+  bool is_used_by(const void* optimizer) const noexcept { return used_by_ == optimizer; }
+  void set_used_by(const void* optimizer) noexcept { used_by_ = optimizer; }
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
   void set_home(detail::View home);
@@ -255,10 +255,13 @@ class Leaf final : public Node {
   Tensor grad_;
   detail::View home_;
   bool fresh_ = false;
-  bool used_ = false;
-  bool touched_ = false;          // got something in this pass
-  std::uint64_t reached_in_ = 0;  // for a tensor that no optimiser has: the step of its latest gradient
-  std::uint32_t reached_as_ = 0;  // and the tensor's version then
+  bool touched_ = false;  // got something in this pass
+  const void* used_by_ = nullptr;
+  // For a tensor that no optimiser has: the step of its latest gradient, the tensor's version then, and in how many
+  // steps in a row it got one with that version.
+  std::uint64_t reached_in_ = 0;
+  std::uint32_t reached_as_ = 0;
+  std::uint32_t reached_often_ = 0;
   const Node* prepared_by_ = nullptr;
   bool frozen_ = false;
 };

@@ -1,5 +1,9 @@
 #pragma once
 
+#if defined(__clang__) && __clang_major__ < 15
+#error "tandem needs clang 15 or newer, or GCC 12 or newer (std::source_location)"
+#endif
+
 #include <cstdint>
 #include <exception>
 #include <memory>

@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -122,9 +123,14 @@ std::string about_memory();
 
 // A thread also needs addresses for its stack, and the system reports their want with the same code.
 std::string about_threads() {
-  const Limit stack = limit_of(RLIMIT_STACK);
-  if (const auto addresses = free_addresses(); addresses && *addresses < 4 * stack.now) {
-    return fmt::format("a thread takes {} KiB for its stack, and {}", stack.now / 1024, about_memory());
+  std::size_t stack = 0;
+  pthread_attr_t attributes;
+  if (::pthread_getattr_default_np(&attributes) == 0) {
+    ::pthread_attr_getstacksize(&attributes, &stack);
+    ::pthread_attr_destroy(&attributes);
+  }
+  if (const auto addresses = free_addresses(); addresses && *addresses < 4 * stack) {
+    return fmt::format("a thread takes {} KiB for its stack, and {}", stack / 1024, about_memory());
   }
   if (const auto pids = left_in_control_groups("pids"); pids && pids->left == 0) {
     return fmt::format(

@@ -19,6 +19,7 @@ namespace tandem::inline v0::data {
 namespace {
 
 constexpr std::size_t kChunkBytes = 256 * 1024;
+constexpr std::size_t kStepBytes = 4 * 1024 * 1024;  // of a file between two looks at it
 
 // A note about the current directory, the usual reason why a relative path is not found.
 std::string current_directory_note(const std::string& path) {
@@ -90,10 +91,11 @@ class Sink {
     }
     return std::span(pieces_.back()).subspan(used_);
   }
-  // Returns false if the rest need not be read.
+  void put(std::size_t count) { used_ += count; }
+  // As put(), but returns false if the rest need not be read.
   bool filled(std::size_t count) {
     const std::span<const std::uint8_t> fresh = std::span(pieces_.back()).subspan(used_, count);
-    used_ += count;
+    put(count);
     return count == 0 || !inspect_ || inspect_(fresh, before_ + used_);
   }
 
@@ -212,12 +214,17 @@ std::vector<std::uint8_t> read_file(const std::string& path, std::int64_t max_by
     GzipReader(path, file, std::move(head)).unpack(sink);
     return sink.take();
   }
+  if (inspect && !head.empty() && !inspect(head, head.size())) {
+    return head;
+  }
   Sink sink(path, max_bytes, std::max(size_hint, static_cast<std::int64_t>(head.size())), inspect);
   std::copy(head.begin(), head.end(), sink.room().begin());
-  std::size_t count = head.size();
-  while (sink.filled(count) && count > 0) {
-    count = file.read(sink.room());
-  }
+  sink.put(head.size());
+  std::size_t count = 0;
+  do {
+    const std::span<std::uint8_t> room = sink.room();
+    count = file.read(room.first(std::min(room.size(), kStepBytes)));
+  } while (sink.filled(count) && count > 0);
   return sink.take();
 }
 

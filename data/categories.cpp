@@ -12,8 +12,6 @@
 
 namespace tandem::inline v0::data {
 
-namespace {}  // namespace
-
 Categories::Categories(std::vector<std::string> names, Unseen unseen)
     : names_(std::move(names)), num_named_(static_cast<std::int64_t>(names_.size())), unseen_(unseen) {
   check<ConfigError>(!names_.empty(), "Categories: expected at least one name");

@@ -288,9 +288,15 @@ CsvTable parse_csv(std::string_view text, const std::string& name, const CsvOpti
 }
 
 CsvTable read_csv(const std::string& path, const CsvOptions& options) {
-  // The parser refuses NUL bytes. Files full of them are packed well.
-  const auto is_text = [](std::span<const std::uint8_t> fresh, std::size_t) {
-    return std::memchr(fresh.data(), 0, fresh.size()) == nullptr;
+  // The parser refuses NUL bytes and fields that are too long. Files full of one byte are packed well.
+  std::size_t without_end = 0;  // bytes of the last field so far
+  const auto is_text = [&](std::span<const std::uint8_t> fresh, std::size_t) {
+    const auto ends_field = [&](std::uint8_t byte) {
+      return byte == '\n' || byte == '\r' || byte == '"' || byte == static_cast<std::uint8_t>(options.delimiter);
+    };
+    const auto last = std::find_if(fresh.rbegin(), fresh.rend(), ends_field);
+    without_end = static_cast<std::size_t>(last - fresh.rbegin()) + (last == fresh.rend() ? without_end : 0);
+    return without_end <= options.max_field_bytes && std::memchr(fresh.data(), 0, fresh.size()) == nullptr;
   };
   const std::vector<std::uint8_t> bytes = read_file(path, options.max_bytes, is_text);
   return parse_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options);

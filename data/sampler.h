@@ -21,9 +21,9 @@ class TANDEM_API Sampler {
   virtual std::vector<std::int64_t> indices() const = 0;
   /// Like indices(), for a sampler whose order depends on the epoch.
   virtual std::vector<std::int64_t> indices_of(std::int64_t /*epoch*/) const { return indices(); }
-  /// The epoch that a loader begins which counts `epoch`: another one if the sampler was told where to go on. The
-  /// loader counts from there.
-  virtual std::int64_t next_epoch(std::int64_t epoch) const { return epoch; }
+  /// The epoch that a loader begins, which counts from there. `epoch` is the loader's own count, none for a new loader
+  /// without set_epoch(). A sampler may have been told where to go on.
+  virtual std::int64_t next_epoch(std::optional<std::int64_t> epoch) const { return epoch.value_or(0); }
   /// If ranks share the data, the size() of the rank with the most samples: drop_last then is an error on all ranks or
   /// none.
   virtual std::int64_t largest_size() const { return size(); }

@@ -134,6 +134,9 @@ void Replay::run() const {
     run_ops();
   }
   for (const LeafState& state : recorded_->leaves) {
+    if (state.any_before) {
+      state.leaf->set_fresh(false);  // as zero_grad() in the step
+    }
     state.leaf->set_fresh(state.fresh_after);
   }
   for (const core::Ref<detail::Storage>& storage : changed_) {

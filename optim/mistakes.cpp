@@ -19,8 +19,14 @@ constexpr std::int64_t kLate = 10;
 
 }  // namespace
 
-void Optimizer::look_for_mistakes() {
+void Optimizer::count_call() {
   autograd::note_optimizer_step();
+  if (++calls_ == kLate) {
+    warn_of_idle_parameters();
+  }
+}
+
+void Optimizer::look_for_mistakes() {
   const auto first =
       std::find_if(members_.begin(), members_.end(), [](const Member& member) { return member.in_slice; });
   if (first == members_.end()) {
@@ -32,20 +38,17 @@ void Optimizer::look_for_mistakes() {
   }
   autograd::Leaf& leaf = *first->leaf();
   const std::uint32_t version = leaf.grad_version();
-  if (leaf.is_used() && version == gradient_version_) {
+  if (leaf.is_used_by(this) && version == gradient_version_) {
     core::warn_once(fmt::format(
         "{}: step() uses the gradients of the step before once more; call loss.backward() before each step()", name_));
-  } else if (leaf.is_used()) {
+  } else if (leaf.is_used_by(this)) {
     core::warn_once(fmt::format(
         "{}: step() uses sums of new gradients and those of the step before; call zero_grad() in each step, "
         "before loss.backward()",
         name_));
   }
   gradient_version_ = version;
-  leaf.set_used();
-  if (calls_ + 1 == kLate) {
-    warn_of_idle_parameters();
-  }
+  leaf.set_used_by(this);
 }
 
 void Optimizer::warn_of_idle_parameters() const {

@@ -250,7 +250,7 @@ void Optimizer::update_all() {
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
     const PhaseScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
-    ++calls_;
+    count_call();
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;

@@ -140,7 +140,8 @@ void for_each_tensor(T& value, const Visit& visit) {
   });
 }
 
-// Stand for a member of a struct in an initialiser: one of any type, and a tensor.
+// Stand for a member of a struct in an initialiser: one of any type, a tensor, and something that only a member of any
+// content takes, such as a std::any.
 struct AnyMember {
   template <class T>
   operator T() const;
@@ -149,9 +150,12 @@ struct TensorMember {
   operator Tensor() const;
 };
 
+struct Nothing {};
+
 template <class T, std::size_t... kBefore>
 consteval bool has_tensor_at(std::index_sequence<kBefore...>) {
-  return requires { T{(static_cast<void>(kBefore), AnyMember())..., TensorMember()}; };
+  return requires { T{(static_cast<void>(kBefore), AnyMember())..., TensorMember()}; } &&
+         !requires { T{(static_cast<void>(kBefore), AnyMember())..., Nothing()}; };
 }
 
 /// Whether one of the first 8 members of an aggregate is a tensor, though the aggregate has no members() by which

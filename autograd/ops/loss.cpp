@@ -43,9 +43,16 @@ void check_loss_weight(LossNames names, const char* what, const Tensor& input, c
   }
 }
 
+bool is_another_view(const char* op) {
+  return std::strcmp(op, "squeeze") == 0 || std::strcmp(op, "reshape") == 0 || std::strcmp(op, "view") == 0;
+}
+
 void warn_if_result_of(const char* of, LossNames names, const Tensor& input, const char* advice) {
-  const detail::History* history = input.get()->history.get();
-  if (history != nullptr && std::strcmp(static_cast<const Node*>(history)->op(), of) == 0) [[unlikely]] {
+  auto* node = static_cast<Node*>(input.get()->history.get());
+  while (node != nullptr && is_another_view(node->op())) {
+    node = node->edge(0).node.get();
+  }
+  if (node != nullptr && std::strcmp(node->op(), of) == 0) [[unlikely]] {
     core::warn_once(fmt::format("{}: the {} are the result of {}(); {}", names.op, names.input, of, advice));
   }
 }

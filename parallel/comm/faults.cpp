@@ -37,7 +37,7 @@ std::string seconds(std::chrono::steady_clock::duration time) {
 std::string state_of(const Awaited& late, const GroupNames& names) {
   if (late.has_come) {
     return "it is in the call, but their data does not get through, as when the network between loses large packets "
-           "(MTU)";
+           "(MTU), or it waits for another rank itself";
   }
   return late.last ? fmt::format("its last call in this group was {}", names.call(*late.last))
                    : "it has made no collective call in this group yet";

@@ -65,8 +65,11 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
       data_size_, replicas_);
 }
 
-std::int64_t DistributedSampler::next_epoch(std::int64_t epoch) const {
-  return is_set_.exchange(false) ? static_cast<std::int64_t>(epoch_.load()) : epoch;
+std::int64_t DistributedSampler::next_epoch(std::optional<std::int64_t> epoch) const {
+  const bool is_told = is_set_.exchange(false);
+  const std::int64_t next = is_told || !epoch ? static_cast<std::int64_t>(epoch_.load()) : *epoch;
+  epoch_ = static_cast<std::uint64_t>(next) + 1;
+  return next;
 }
 
 std::vector<std::int64_t> DistributedSampler::indices_of(std::int64_t epoch) const {

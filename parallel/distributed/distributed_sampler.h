@@ -33,7 +33,8 @@ struct DistributedSamplerOptions {
 /// The order is a function of `seed` and the epoch, which is that of the loader: it grows by one with each pass, so no
 /// call can be forgotten. A run resumes with set_epoch() of the loader or of the sampler; either is enough. The
 /// sampler's is also for programs that call it before each epoch as in PyTorch, and for a rank that makes passes of its
-/// own (evaluates on its training data, looks at a batch), since these count.
+/// own (evaluates on its training data, looks at a batch), since these count. A new loader goes on where the last
+/// loader of the sampler was.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
   /// Throws ConfigError for an empty data set, an invalid rank, exact with drop_last, or too few samples for drop_last
@@ -47,7 +48,7 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   /// Returns this rank's indices in the epoch of set_epoch(), and then in those after it: for use without a loader.
   std::vector<std::int64_t> indices() const override { return indices_of(static_cast<std::int64_t>(epoch_++)); }
   std::vector<std::int64_t> indices_of(std::int64_t epoch) const override;
-  std::int64_t next_epoch(std::int64_t epoch) const override;
+  std::int64_t next_epoch(std::optional<std::int64_t> epoch) const override;
   std::int64_t largest_size() const override {
     return options_.exact ? (data_size_ + replicas_ - 1) / replicas_ : size_;
   }

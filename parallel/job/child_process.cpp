@@ -131,10 +131,12 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
                   error == ENOEXEC ? " (a script needs a first line such as #!/bin/sh)" : "");
   }
   pidfd_ = core::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));  // close-on-exec
-  if (pidfd_.get() < 0) {
+  if (pidfd_.get() < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
     error = errno;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
+    ::kill(-pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    group_ = 0;
     fail<IoError>("launch: the end of a rank cannot be watched: {}", core::system_message(error));
   }
 }
@@ -189,12 +191,19 @@ GroupGuard::GroupGuard(std::size_t groups) {
 void GroupGuard::start() {
   core::Pipe alive("launch: no pipe for the guard of ranks");
   core::Pipe ready("launch: no pipe for the guard of ranks");
+  // In the guard the parent's handlers would write into the parent's pipe. The guard ends only with its parent, so its
+  // signals stay blocked.
+  sigset_t all;
+  sigset_t mask;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &mask);
   const pid_t pid = ::fork();
   if (pid == 0) {
     alive.write_end.close();
     guard(alive.read_end.get(), ready.write_end.get(), groups_);
   }
   const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   ready.write_end.close();
   // Wait until the guard is in its own session: before that, a Ctrl-C in this terminal would end it.
   char byte = 0;

@@ -16,6 +16,7 @@
 #include <tandem/parallel/job/attempt.h>
 #include <tandem/parallel/job/local_rank.h>
 #include <tandem/parallel/rendezvous/environment.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 // A launcher runs attempts one after another until one succeeds or no further attempt is allowed:
 //

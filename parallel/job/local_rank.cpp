@@ -10,8 +10,10 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <tandem/core/check.h>
 #include <tandem/core/cores.h>
 #include <tandem/core/file.h>
 #include <tandem/parallel/rendezvous/job_token.h>
@@ -39,7 +41,16 @@ std::string prefix_of(const LaunchOptions& options, int rank, int target) {
 
 core::Descriptor open_log(const std::string& path, bool continues) {
   const int flags = O_WRONLY | O_CREAT | O_APPEND | (continues ? 0 : O_TRUNC);
-  return core::open_regular("write a rank's output to", path, flags, 0600);
+  constexpr const char* kOperation = "write a rank's output to";
+  core::Descriptor log = core::open_regular(kOperation, path, flags & ~O_TRUNC, 0600);
+  struct stat status{};
+  if (::fstat(log.get(), &status) != 0 || ::fchmod(log.get(), 0600) != 0 ||
+      ((flags & O_TRUNC) != 0 && ::ftruncate(log.get(), 0) != 0)) {
+    core::fail_io(kOperation, path, errno);
+  }
+  check<IoError>(status.st_uid == ::geteuid(), "cannot {} '{}': the file belongs to another user; remove it",
+                 kOperation, path);
+  return log;
 }
 
 }  // namespace

@@ -96,9 +96,8 @@ std::string line_about_missing(Store& store, const WorldInfo& world, const Meeti
   if (world.world_size > kManyRanks) {
     return world.rank == 0 ? fmt::format("rank 0 waits for the other {} ranks", world.world_size - 1) : std::string();
   }
-  const std::vector<int> missing = ranks_missing(store, meeting);
-  if (missing.empty() ||
-      static_cast<int>(std::ranges::count_if(missing, [&](int rank) { return rank < world.rank; })) < world.rank) {
+  const std::vector<int> missing = ranks_missing_for_lowest(store, meeting);
+  if (missing.empty()) {
     return {};
   }
   return fmt::format("waiting for rank{} {}; {} of {} are here", missing.size() == 1 ? "" : "s",
@@ -157,7 +156,8 @@ bool suits_nccl(const WorldInfo& world) {
 // Connects this rank with the others by the named backend, or by the best one available.
 std::unique_ptr<Backend> choose_backend(std::string_view name, const WorldInfo& world,
                                         const std::shared_ptr<Store>& store, const std::string& prefix,
-                                        const std::shared_ptr<Alarm>& alarm, Clock::time_point deadline) {
+                                        const std::shared_ptr<Alarm>& alarm, Clock::time_point deadline,
+                                        WaitingLines& lines) {
   using std::chrono::milliseconds;
   check<ConfigError>(
       name.empty() || name == "gloo" || name == "nccl",
@@ -167,13 +167,15 @@ std::unique_ptr<Backend> choose_backend(std::string_view name, const WorldInfo& 
         std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), std::vector<int>{0}), 0);
   }
   const auto left = [&] { return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1)); };
-  std::unique_ptr<Backend> gloo = gloo_backend({.store = store,
-                                                .prefix = prefix + "gloo",
-                                                .rank = world.rank,
-                                                .size = world.world_size,
-                                                .store_host = world.address,
-                                                .alarm = alarm,
-                                                .setup_timeout = left()});
+  std::unique_ptr<Backend> gloo =
+      gloo_backend({.store = store,
+                    .prefix = prefix + "gloo",
+                    .rank = world.rank,
+                    .size = world.world_size,
+                    .store_host = world.address,
+                    .alarm = alarm,
+                    .setup_timeout = left(),
+                    .on_waiting = [&](const std::string& line) { lines.offer([&] { return line; }); }});
   if (name == "nccl" || (name.empty() && suits_nccl(world))) {
     return nccl_backend(std::move(gloo), core::thread_state().device, {.timeout = left()});
   }
@@ -235,7 +237,7 @@ struct ProcessGroupGuard::Job {
     const std::string prefix = meet_all(*rendezvous->store(), world, deadline, lines);
     rendezvous->settle();
     group = std::make_unique<ProcessGroup>(
-        choose_backend(options.backend, world, rendezvous->store(), prefix, alarm, deadline),
+        choose_backend(options.backend, world, rendezvous->store(), prefix, alarm, deadline, lines),
         ProcessGroupOptions{.timeout = options.timeout});
     context.group = group.get();
   }

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <tandem/parallel/job/attempt.h>
-#include <tandem/parallel/job/signals.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -62,11 +61,6 @@ std::string without_pid(const std::string& text) {
   const std::size_t start = text.find(" (pid ");
   const std::size_t end = start == std::string::npos ? start : text.find(" on ", start);
   return end == std::string::npos ? text : text.substr(0, start) + " (" + text.substr(end + 1);
-}
-
-std::string end_text(int status) {
-  return WIFSIGNALED(status) ? fmt::format("was killed by {}", signal_text(WTERMSIG(status)))
-                             : fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
 std::string how_it_ended(const RankEnd& end) {

@@ -26,8 +26,6 @@ struct RankEnd {
 int rank_in(const std::string& text);
 /// `text` without the process id, which differs between attempts.
 std::string without_pid(const std::string& text);
-/// "was killed by signal 9 (SIGKILL)", "ended with exit code 3".
-std::string end_text(int status);
 /// Like end_text(), for a rank that the launcher may have ended: "ended by the launcher's SIGTERM".
 std::string how_it_ended(const RankEnd& end);
 /// A shell's exit code for this status: the exit code, or 128 plus the signal's number.

@@ -32,11 +32,6 @@ void do_nothing(int /*number*/) {}
 
 }  // namespace
 
-std::string signal_text(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal {} (SIG{})", number, name);
-}
-
 SignalCatcher::SignalCatcher(bool enabled) {
   if (!enabled) {
     return;

@@ -1,16 +1,12 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include <tandem/core/file.h>
 
 // Internal: signals that a launcher passes on to its ranks.
 
 namespace tandem::inline v0::parallel {
-
-/// "signal 9 (SIGKILL)".
-std::string signal_text(int number);
 
 /// While an enabled catcher exists, SIGINT, SIGTERM, SIGHUP and SIGTSTP arrive at a descriptor instead of ending the
 /// process, and SIGPIPE does nothing. An ignored signal stays ignored, such as SIGHUP under nohup. Only one catcher may

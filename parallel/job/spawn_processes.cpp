@@ -37,8 +37,7 @@
 // 2. In the child, earlier calls return at once. The named call removes the prefix, joins the job with a
 //    ProcessGroupGuard, runs the function, and ends the process.
 // 3. An exception of the function becomes the job's verdict. The other ranks throw it as a CommError, the parent as
-// what
-//    it was, where its type is known.
+//    what it was, where its type is known.
 
 namespace tandem::inline v0::parallel::detail {
 

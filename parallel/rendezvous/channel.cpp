@@ -19,6 +19,7 @@
 #include <tandem/core/system_limits.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
+#include <tandem/parallel/rendezvous/port_owner.h>
 #include <tandem/parallel/rendezvous/store_server.h>
 #include <tandem/parallel/rendezvous/text.h>
 
@@ -75,9 +76,9 @@ tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options)
     acceptor.non_blocking(true);
   } catch (const asio::system_error& error) {
     const asio::error_code code = error.code();
-    const char* advice = "";
+    std::string advice;
     if (code == asio::error::address_in_use) {
-      advice = ": another program listens there; choose another port, or 0 for one that is free";
+      advice = ": " + port_owner(endpoint) + " listens there; choose another port, or 0 for one that is free";
     } else if (code.value() == EADDRNOTAVAIL) {
       advice = ": it is no address of this machine";
     }

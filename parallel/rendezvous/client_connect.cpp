@@ -1,17 +1,23 @@
 #include <tandem/parallel/rendezvous/channel.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
 #include <asio/error.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/file.h>
 #include <tandem/parallel/rendezvous/tcp_store.h>
 #include <tandem/parallel/rendezvous/text.h>
 
@@ -38,6 +44,10 @@ std::vector<tcp::endpoint> resolve(const TcpStoreOptions& options, asio::any_io_
   if (!error) {
     return {{address, options.port}};
   }
+  // The resolver would say that there is no such host if it lacked descriptors.
+  const core::Descriptor first(open_socket(tcp::v4()));
+  core::Descriptor second(open_socket(tcp::v4()));
+  second.close();
   std::vector<tcp::endpoint> endpoints;
   tcp::resolver resolver(executor);
   for (const auto& entry : resolver.resolve(options.host, std::to_string(options.port), error)) {
@@ -64,7 +74,48 @@ asio::awaitable<std::shared_ptr<Channel>> attempt(tcp::endpoint endpoint, Clock:
   co_return channel;
 }
 
-asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, Clock::time_point deadline) {
+// While it exists, tells on_waiting once a second why this client is not connected: one attempt can take long.
+class Reminder {
+ public:
+  Reminder(const asio::any_io_executor& executor, const TcpStoreOptions& options)
+      : timer_(std::make_shared<Timer>(executor)) {
+    if (options.on_waiting) {
+      asio::co_spawn(executor, remind(timer_, options), asio::detached);
+    }
+  }
+  ~Reminder() {
+    timer_->over = true;
+    timer_->clock.cancel();
+  }
+  Reminder(const Reminder&) = delete;
+  Reminder& operator=(const Reminder&) = delete;
+
+  void set_reason(std::string reason) { timer_->reason = std::move(reason); }
+
+ private:
+  struct Timer {
+    explicit Timer(const asio::any_io_executor& executor) : clock(executor) {}
+    asio::steady_timer clock;
+    std::string reason = "no answer";
+    bool over = false;
+  };
+
+  static asio::awaitable<void> remind(std::shared_ptr<Timer> timer, const TcpStoreOptions& options) {
+    asio::error_code ignored;
+    while (!timer->over) {
+      timer->clock.expires_after(std::chrono::seconds(1));
+      co_await timer->clock.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      if (!timer->over) {
+        options.on_waiting(timer->reason);
+      }
+    }
+  }
+
+  std::shared_ptr<Timer> timer_;
+};
+
+asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, Clock::time_point deadline,
+                                                Reminder& reminder) {
   auto executor = co_await asio::this_coro::executor;
   std::minstd_rand random(static_cast<unsigned>(::getpid()) + 7919U * static_cast<unsigned>(options.rank + 1));
   for (milliseconds wait = kFirstPause;; wait = std::min(2 * wait, kLongestPause)) {
@@ -85,9 +136,7 @@ asio::awaitable<std::shared_ptr<Channel>> reach(const TcpStoreOptions& options, 
                  "address and port?",
                  at_port(options.host, options.port), options.connect_timeout.count(), error.message());
     }
-    if (options.on_waiting) {
-      options.on_waiting(error.message());
-    }
+    reminder.set_reason(error.message());
     co_await pause_for(next);
   }
 }
@@ -150,8 +199,9 @@ asio::awaitable<bool> join(Channel& channel, const TcpStoreOptions& options, Tls
 
 asio::awaitable<std::shared_ptr<Channel>> connect_to_server(const TcpStoreOptions& options, TlsContext& tls) {
   const Clock::time_point deadline = Clock::now() + options.connect_timeout;
+  Reminder reminder(co_await asio::this_coro::executor, options);
   for (int greetings = 1;; ++greetings) {
-    std::shared_ptr<Channel> channel = co_await reach(options, deadline);
+    std::shared_ptr<Channel> channel = co_await reach(options, deadline, reminder);
     channel->arm(Clock::now() + kHandshake);
     bool joined = false;
     try {

@@ -77,6 +77,22 @@ class Place {
     return met;
   }
 
+  // Asks for one key if rank 0 is here.
+  bool is_lowest() {
+    for (int rank = 0; rank < meeting_.rank; ++rank) {
+      if (store_.try_get(here(rank))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Rank 0 erases its key when it has written `met`, which may still be on its way to us.
+  bool has_met() {
+    const std::vector<Card> cards = cards_in(store_.try_get(key("met")));
+    return std::any_of(cards.begin(), cards.end(), [&](const Card& card) { return card.value == meeting_.value; });
+  }
+
   std::vector<int> missing() {
     std::vector<int> ranks;
     for (int rank = 0; rank < meeting_.size; ++rank) {
@@ -192,6 +208,11 @@ class Place {
 Met meet(Store& store, const Meeting& meeting) { return Place(store, meeting).run(); }
 
 std::vector<int> ranks_missing(Store& store, const Meeting& meeting) { return Place(store, meeting).missing(); }
+
+std::vector<int> ranks_missing_for_lowest(Store& store, const Meeting& meeting) {
+  Place place(store, meeting);
+  return place.is_lowest() && !place.has_met() ? place.missing() : std::vector<int>();
+}
 
 std::string random_name() { return JobToken::generate().hex().substr(0, 16); }
 

@@ -72,6 +72,10 @@ TANDEM_API Met meet(Store& store, const Meeting& meeting);
 /// The other ranks that are absent now. Valid before and during a meeting, not after it.
 TANDEM_API std::vector<int> ranks_missing(Store& store, const Meeting& meeting);
 
+/// Like ranks_missing(), but for the lowest rank that is here. All other ranks get none, and so do all once they have
+/// met.
+TANDEM_API std::vector<int> ranks_missing_for_lowest(Store& store, const Meeting& meeting);
+
 /// A random name of 16 hexadecimal digits.
 TANDEM_API std::string random_name();
 

@@ -24,8 +24,7 @@ std::unique_ptr<StoreServer> serve(const WorldInfo& world, const RendezvousOptio
     if (world.job.empty()) {
       throw;
     }
-    fail<IoError>("{}. This port is that of {}; export MASTER_PORT=<another> to all of its ranks", error.what(),
-                  world.job);
+    fail<IoError>("{}. For {}: export MASTER_PORT=<another> to all of its ranks", error.what(), world.job);
   }
 }
 

@@ -23,7 +23,7 @@ struct TANDEM_API RendezvousOptions {
   std::chrono::milliseconds heartbeat_interval{1'000};  // time between this rank's signs of life
   std::chrono::milliseconds heartbeat_limit{10'000};    // a silent rank or server is lost after this time
   std::chrono::milliseconds leave_timeout{30'000};      // how long rank 0 waits for the others if it hosts the server
-  std::function<void(const std::string& reason)> on_waiting = {};   // an attempt to connect failed
+  std::function<void(const std::string& reason)> on_waiting = {};   // called once a second while not connected
   std::function<void(const std::string& verdict)> on_verdict = {};  // the job is over
   std::function<void(const std::string& reason)> on_lost = {};      // the server is lost
 };

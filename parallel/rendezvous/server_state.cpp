@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <tandem/core/check.h>
 #include <tandem/parallel/rendezvous/store.h>
 #include <tandem/parallel/rendezvous/text.h>
@@ -33,6 +36,10 @@ void reply_with(const Connection& connection, std::uint32_t id, const MemoryStor
 }  // namespace
 
 std::string describe(const LostRank& lost) {
+  if (lost.status) {
+    return fmt::format("{} {}{}", name_of(lost.process), end_text(*lost.status),
+                       WIFSIGNALED(*lost.status) ? "" : " in the middle of its job");
+  }
   if (lost.sign == LostRank::Sign::closed) {
     return fmt::format("{} is gone: its connection closed without a goodbye", name_of(lost.process));
   }
@@ -55,6 +62,9 @@ void ServerState::join(const ConnectionPtr& connection, const Hello& hello) {
     there->second = connection;  // an old connection that said goodbye is about to close
   }
   connection->hello = hello;
+  if (!options_.on_lost && hello.rank >= 0 && hello.host == own_host_name() && std::int64_t{hello.pid} != ::getpid()) {
+    connection->end.emplace(hello.pid);
+  }
   clients_.insert(connection);
   reply(*connection, FrameKind::done, 0);
   if (!verdict_.empty()) {
@@ -188,7 +198,8 @@ void ServerState::forgive(Connection::Clock::time_point now) {
 void ServerState::lose(Connection& connection, LostRank::Sign sign, Connection::Clock::time_point now) {
   connection.lost = true;
   const LostRank lost{process_of(connection.hello), sign,
-                      std::chrono::duration_cast<std::chrono::milliseconds>(now - connection.heard)};
+                      std::chrono::duration_cast<std::chrono::milliseconds>(now - connection.heard),
+                      connection.end ? connection.end->status() : std::nullopt};
   if (options_.on_lost) {
     options_.on_lost(lost);
   } else {

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include <tandem/parallel/rendezvous/channel.h>
 #include <tandem/parallel/rendezvous/frames.h>
 #include <tandem/parallel/rendezvous/memory_store.h>
+#include <tandem/parallel/rendezvous/process_end.h>
 #include <tandem/parallel/rendezvous/store_server.h>
 
 // Internal: the StoreServer's work for authenticated clients. All of it runs on the server's thread.
@@ -30,6 +32,7 @@ struct Connection {
   Hello hello;
   bool said_goodbye = false;
   bool lost = false;                           // already reported as lost
+  std::optional<ProcessEnd> end;               // of the client's process, if this server is to say how it ended
   std::map<std::uint32_t, std::string> waits;  // the keys waited for, by the request's id
 };
 using ConnectionPtr = std::shared_ptr<Connection>;

@@ -83,7 +83,7 @@ class TANDEM_API Store {
   bool erase(std::string_view key, std::chrono::milliseconds timeout = kStoreTimeout);
 
   /// Like set(), but does not wait for a distant store. Later calls of this object see the effect. If the store
-  /// refuses, a later call throws.
+  /// refuses, a call that waits throws, or else a later one.
   void post_set(std::string_view key, std::string_view value);
   /// Like erase(), but does not wait, as post_set().
   void post_erase(std::string_view key);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <exception>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -19,7 +20,9 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/system_limits.h>
 #include <tandem/parallel/rendezvous/server_state.h>
+#include <tandem/parallel/rendezvous/text.h>
 
 // The way of a connection from stranger to client:
 //
@@ -47,6 +50,8 @@ constexpr std::size_t kMaxConnections = 4096;
 constexpr std::size_t kMaxStrangers = 1024;  // connections that have not shown the token yet
 constexpr std::size_t kMaxHandshakes = 64;
 constexpr milliseconds kStrangersTime{100};  // a stranger keeps at least this time when others arrive
+constexpr milliseconds kParentsTime{200};    // to notice the death of a child
+constexpr milliseconds kShortageTime{500};   // without a descriptor for a connection
 constexpr std::size_t kMaxUnsent =
     4U << 20U;  // bytes of answers to one client; the server stops reading from it until some are sent
 constexpr std::size_t kMaxGreetings = 1U << 16U;
@@ -106,6 +111,7 @@ struct StoreServer::Impl {
 
   asio::awaitable<void> accept() {
     asio::error_code error;
+    std::optional<Clock::time_point> shortage_since;
     while (!stopping) {
       co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
       if (stopping) {
@@ -117,19 +123,32 @@ struct StoreServer::Impl {
       }
       const int descriptor = ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (descriptor < 0) {
-        if (errno == EMFILE || errno == ENFILE) {
-          if (!strangers.empty()) {
-            strangers.front()->channel->close();
-          }
-          co_await pause_for(milliseconds(10));
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+          co_await bear_shortage(errno, shortage_since);
         }
         continue;  // the client is gone again
       }
+      shortage_since.reset();
       auto connection = std::make_shared<Connection>();
       connection->channel = std::make_shared<Channel>(tcp::socket(io, endpoint.protocol(), descriptor));
       connection->since = connection->heard = Clock::now();
       asio::co_spawn(io, serve(std::move(connection)), asio::detached);
     }
+  }
+
+  // Strangers must not be able to end the job, so a shortage is a verdict only if there are none to close.
+  asio::awaitable<void> bear_shortage(int number, std::optional<Clock::time_point>& since) {
+    const Clock::time_point now = Clock::now();
+    if (!strangers.empty()) {
+      since.reset();
+      if (now - strangers.front()->since > kStrangersTime) {
+        strangers.front()->channel->close();  // its coroutine removes it from the list
+      }
+    } else if (now - since.emplace(since.value_or(now)) > kShortageTime) {
+      state.publish(fmt::format("the server of the job's store (pid {} on {}) cannot take one more connection: {}",
+                                ::getpid(), own_host_name(), core::system_message(number)));
+    }
+    co_await pause_for(milliseconds(10));
   }
 
   // Makes room for one more connection by closing the oldest stranger. Returns false if there is no room yet.
@@ -164,6 +183,7 @@ struct StoreServer::Impl {
         // The connection failed or sent an invalid frame: leave() decides what this means.
       }
       connection->channel->close();
+      co_await learn_end(connection);
       state.leave(connection);
     } else {
       connection->channel->close();
@@ -224,6 +244,15 @@ struct StoreServer::Impl {
       while (channel.unsent() > kMaxUnsent && channel.is_open()) {
         co_await pause_for(milliseconds(1));
       }
+    }
+  }
+
+  // The connection of a process that dies closes before its parent has noticed the death.
+  asio::awaitable<void> learn_end(ConnectionPtr connection) {
+    const Clock::time_point deadline = Clock::now() + kParentsTime;
+    while (connection->end && connection->end->can_tell() && !connection->end->status() && !connection->said_goodbye &&
+           !connection->lost && !stopping && Clock::now() < deadline) {
+      co_await pause_for(milliseconds(2));
     }
   }
 

@@ -34,9 +34,13 @@ struct TANDEM_API LostRank {
   RankProcess process;                   // the lost rank
   Sign sign = Sign::closed;              // how the loss was noticed
   std::chrono::milliseconds silence{0};  // since the rank was last heard
+  /// How its process ended, as from waitpid(): known only without StoreServerOptions::on_lost, for a process of the
+  /// server's machine, and on Linux 6.15 or later.
+  std::optional<int> status = std::nullopt;
 };
 
-/// Describes the loss: "rank 2 (pid 4711 on node7) is gone: its connection closed without a goodbye".
+/// Describes the loss: "rank 2 (pid 4711 on node7) was killed by signal 9 (SIGKILL)"; without a status "... is gone:
+/// its connection closed without a goodbye".
 TANDEM_API std::string describe(const LostRank& lost);
 
 /// The address, token and limits of a StoreServer.

@@ -228,7 +228,7 @@ struct TcpStore::Impl {
     const std::lock_guard lock(mutex);
     if (const auto posted = sent.find(frame.id); posted != sent.end()) {
       if (frame.kind == FrameKind::refused) {
-        refusal.emplace(StoreError::Kind::refused, frame.value);
+        tell_refusal(frame);
       } else if (posted->second.count != 0 && frame.value == encode_number(posted->second.count)) {
         for (const std::string& key : posted->second.keys) {
           post({FrameKind::erase, new_id(), key, {}});
@@ -240,6 +240,19 @@ struct TcpStore::Impl {
       entry->second->changed.notify_one();
       calls.erase(entry);
     }
+  }
+
+  // The calls that wait may need what was refused. The caller holds the mutex.
+  void tell_refusal(const Frame& refused) {
+    if (calls.empty()) {
+      refusal.emplace(StoreError::Kind::refused, refused.value);
+    }
+    for (const auto& [id, call] : calls) {
+      post({FrameKind::cancel, id, {}, {}});
+      call->answer = refused;
+      call->changed.notify_one();
+    }
+    calls.clear();
   }
 
   void end(StoreError::Kind kind, const std::string& text) {

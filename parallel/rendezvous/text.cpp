@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace tandem::inline v0::parallel {
@@ -48,6 +50,16 @@ std::string own_host_name() {
 
 std::string rank_name(int rank, std::int64_t pid, const std::string& host) {
   return fmt::format("rank {} (pid {} on {})", rank, pid, host);
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name == nullptr ? fmt::format("signal {}", number) : fmt::format("signal {} (SIG{})", number, name);
+}
+
+std::string end_text(int status) {
+  return WIFSIGNALED(status) ? fmt::format("was killed by {}", signal_text(WTERMSIG(status)))
+                             : fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
 std::optional<int> slurm_tasks_on(std::string_view list, int node) {

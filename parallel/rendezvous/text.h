@@ -42,6 +42,11 @@ std::string own_host_name();
 /// "rank 2 (pid 4711 on node7)".
 std::string rank_name(int rank, std::int64_t pid, const std::string& host);
 
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
+/// How a process with this status from waitpid() ended: "was killed by signal 9 (SIGKILL)", "ended with exit code 3".
+std::string end_text(int status);
+
 /// The number of tasks on the node with this number: slurm_tasks_on("2(x3),1", 3) is 1. std::nullopt if the list is
 /// malformed before that node's entry, or too short.
 TANDEM_API std::optional<int> slurm_tasks_on(std::string_view list, int node);

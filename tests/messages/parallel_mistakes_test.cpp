@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <ostream>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -147,10 +148,10 @@ const Mistake kMistakes[] = {
          std::string text = error.what();
          const std::string port = std::to_string(other.port());
          text.replace(text.find(port), port.size(), "12355");
-         throw ConfigError(text);
+         throw ConfigError(std::regex_replace(text, std::regex("pid [0-9]+ \\(.*\\)"), "pid 4711 (mlp)"));
        }
      },
-     "rendezvous server: cannot listen at 127.0.0.1:12355: Address already in use: another program listens there; "
+     "rendezvous server: cannot listen at 127.0.0.1:12355: Address already in use: pid 4711 (mlp) listens there; "
      "choose another port, or 0 for one that is free"},
     {"spawn_under_a_launcher",
      [] { with_variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, [] { parallel::spawn(4, [](int) {}); }); },

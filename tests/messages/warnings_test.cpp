@@ -38,7 +38,7 @@ TEST(WarningInTraining, SoftmaxBeforeALoss) {
   for (int i = 0; i < 2; ++i) {
     nn::cross_entropy(softmax(net(ones({2, 4})), 1), y);
     nn::nll_loss(softmax(net(ones({2, 4})), 1), y);
-    nn::binary_cross_entropy_with_logits(sigmoid(net(ones({2, 4}))), ones({2, 3}));
+    nn::binary_cross_entropy_with_logits(sigmoid(net(ones({2, 4}))).view({6}), ones({6}));
   }
   EXPECT_THAT(warnings.texts(),
               ElementsAre("cross_entropy: the logits are the result of softmax(); it applies softmax() itself: give it "
@@ -60,6 +60,38 @@ TEST(WarningInTraining, NothingForTheUsualLoop) {
     loss_of(net).backward();  // accumulates within the step
     adagrad.step();
     schedule.step();
+  }
+  EXPECT_THAT(warnings.texts(), IsEmpty());
+}
+
+// A replay drops the gradient first, as zero_grad() in the captured part does.
+TEST(WarningInTraining, NothingForAStepAfterACapturedBackwardPass) {
+  Net net;
+  optim::Adagrad adagrad(net.fc1.parameters(), {.lr = 0.1});
+  auto gradients = graph::capture([&](const Tensor& x) {
+    adagrad.zero_grad();
+    const Tensor loss = net(x).sum();
+    loss.backward();
+    return loss;
+  });
+  Warnings warnings;
+  for (int step = 0; step < 8; ++step) {
+    gradients(ones({2, 4}));
+    adagrad.step();
+  }
+  EXPECT_THAT(warnings.texts(), IsEmpty());
+}
+
+TEST(WarningInTraining, NothingForTwoOptimisersOfOneParameter) {
+  Net net;
+  optim::Adagrad one(net.fc1.parameters(), {.lr = 0.1});
+  optim::Adagrad two(net.fc1.parameters(), {.lr = 0.2});
+  Warnings warnings;
+  for (int step = 0; step < 3; ++step) {
+    one.zero_grad();
+    loss_of(net).backward();
+    one.step();
+    two.step();
   }
   EXPECT_THAT(warnings.texts(), IsEmpty());
 }
@@ -129,7 +161,9 @@ TEST(WarningInTraining, AWeightThatNoOptimiserHas) {
     Tensor scale = ones({3}, {.requires_grad = true});
     Tensor forward(const Tensor& x) const { return fc(x) * scale; }
   } net;
+  Net other;
   optim::SGD sgd(net.parameters(), {.lr = 0.1});
+  optim::SGD second(other.fc1.parameters(), {.lr = 0.1});
   Warnings warnings;
   const auto train = [&](bool raw) {
     for (int step = 0; step < 4; ++step) {
@@ -137,6 +171,9 @@ TEST(WarningInTraining, AWeightThatNoOptimiserHas) {
       const Tensor x = ones({2, 4}, {.requires_grad = true});
       (raw ? net(x) : net.fc(x)).sum().backward();
       sgd.step();
+      second.zero_grad();
+      loss_of(other).backward();
+      second.step();
     }
   };
   train(false);
@@ -145,7 +182,8 @@ TEST(WarningInTraining, AWeightThatNoOptimiserHas) {
   EXPECT_THAT(warnings.texts(),
               ElementsAre("backward: a tensor [3] gets a gradient in each step, and no optimiser has it: it is never "
                           "trained. If it is a weight, register it, Parameter weight = parameter(\"weight\", ...), or "
-                          "hand it to the optimiser; if it is data, requires_grad_(false) saves its gradient"));
+                          "hand it to the optimiser; if it is data and nobody reads its gradient, "
+                          "requires_grad_(false) saves that"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,22 +13,26 @@ namespace tandem::test {
 class Warnings {
  public:
   Warnings() {
-    set_warning_handler([this](const std::string& text) {
-      const std::lock_guard lock(mutex_);
-      texts_.push_back(text);
+    // A thread may still run the handler when this object is gone.
+    set_warning_handler([heard = heard_](const std::string& text) {
+      const std::lock_guard lock(heard->mutex);
+      heard->texts.push_back(text);
     });
   }
   ~Warnings() { set_warning_handler({}); }
   Warnings(const Warnings&) = delete;
   Warnings& operator=(const Warnings&) = delete;
   std::vector<std::string> texts() {
-    const std::lock_guard lock(mutex_);
-    return texts_;
+    const std::lock_guard lock(heard_->mutex);
+    return heard_->texts;
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::string> texts_;
+  struct Heard {
+    std::mutex mutex;
+    std::vector<std::string> texts;
+  };
+  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
 };
 
 }  // namespace tandem::test

@@ -55,6 +55,7 @@ std::unique_ptr<Backend> HostsBackend::split(std::span<const int> members, const
   options.prefix = fmt::format("{}/group{}.{}", options_.prefix, number, members.front());
   options.rank = static_cast<int>(place - members.begin());
   options.size = static_cast<int>(members.size());
+  options.on_waiting = {};  // its owner waits for the first group only
   return std::make_unique<HostsBackend>(std::move(options), device_, time,
                                         std::make_shared<GroupNames>(names()->ranks(members)), false);
 }

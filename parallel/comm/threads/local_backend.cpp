@@ -193,10 +193,10 @@ void LocalBackend::fail(const CommError& error) {
   group_->throw_failure();
 }
 
-// `last` is the latest meeting of both ranks. The peer's note for the next meeting may be half written, so use this
-// one.
+// `last` is the latest meeting of both ranks, in which both made the same call. The peer's own note of it may be
+// replaced at this moment.
 Awaited LocalBackend::late(int peer, std::uint64_t last) {
-  return {.rank = peer, .last = last > 0 ? std::optional(group_->slot(peer).note(last).call) : std::nullopt};
+  return {.rank = peer, .last = last > 0 ? std::optional(own().note(last).call) : std::nullopt};
 }
 
 std::vector<std::unique_ptr<ProcessGroup>> detail::local_groups(const std::shared_ptr<LocalWorld>& world,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,6 +34,8 @@ struct GlooOptions {
   /// The time in which the right rank must identify itself on a new connection. After a failure all ranks connect
   /// again, until `setup_timeout` has passed.
   std::chrono::milliseconds greeting_timeout{10'000};
+  /// Told once a second, on a thread of its own, why the ranks are not connected yet.
+  std::function<void(const std::string& line)> on_waiting = {};
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +43,26 @@ Proof prove(const std::string& secret, int from, int to) {
   return JobToken::from_hex(secret).derived(fmt::format("tandem gloo {} to {}", from, to)).bytes();
 }
 
+// While it exists, tells `tell` a line once a second. Gloo's calls cannot be interrupted to do so.
+class Teller {
+ public:
+  Teller(const std::function<void(const std::string&)>& tell, const std::string& line) {
+    if (tell) {
+      thread_ = core::start_thread<std::jthread>("news of the set-up", [&tell, line](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        while (!wake.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) {
+          tell(line);
+        }
+      });
+    }
+  }
+
+ private:
+  std::jthread thread_;
+};
+
 class Setup {
  public:
   Setup(const GlooOptions& options, std::shared_ptr<gloo::transport::Device> device, Clock::time_point deadline,
@@ -52,8 +76,11 @@ class Setup {
           meet_others({.prefix = options_.prefix, .value = own_secret(), .kind = kind, .deadline = deadline_},
                       "not come in time. Start as many processes as the job has ranks, with the same store")
               .front();
+      std::string failure;
       for (int attempt = 0;; ++attempt) {
         std::unique_ptr<Wire> wire;
+        const Teller teller(options_.on_waiting, fmt::format("rank {} of {} connects with the other ranks{}",
+                                                             own_name(), options_.size, failure));
         const std::string reason = agree(attempt, connect(attempt, secret, wire), secret);
         if (reason.empty()) {
           return wire;
@@ -64,6 +91,7 @@ class Setup {
         if (Clock::now() >= deadline_) {
           fail_here("could not connect in time, after {} attempts: {}", attempt + 1, reason);
         }
+        failure = fmt::format("; attempt {} failed: {}", attempt + 1, reason);
       }
     } catch (const StoreError& error) {
       if (const auto cause = options_.alarm && error.kind() != StoreError::Kind::timeout

@@ -50,6 +50,28 @@ TEST(DistributedSampler, HasPyTorchsIndices) {
   EXPECT_EQ(in_order(1, 3, 2), (Indices{0}));
 }
 
+TEST(DistributedSampler, GoesOnWhenEachEpochHasALoaderOfItsOwn) {
+  const Warnings not_shown;
+  const Samples samples(20);
+  const auto sampler = std::make_shared<DistributedSampler>(
+      samples, parallel::DistributedSamplerOptions{.num_replicas = 2, .rank = 0, .seed = 3});
+  std::vector<std::vector<float>> epochs;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    data::DataLoader loader(samples, {.batch_size = 10, .sampler = sampler});
+    for (const auto& [x, y] : loader) {
+      epochs.push_back(x.to_vector<float>());
+    }
+    EXPECT_EQ(loader.epoch(), epoch + 1);
+  }
+  ASSERT_EQ(epochs.size(), 3U);
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    const Indices indices = sampler->indices_of(epoch);
+    EXPECT_EQ(epochs[static_cast<std::size_t>(epoch)], std::vector<float>(indices.begin(), indices.end()));
+  }
+}
+
 // With shuffle the order follows from seed + epoch, and the arithmetic stays equal.
 TEST(DistributedSampler, CutsUpTheOrderOfSeedAndEpoch) {
   const Warnings not_shown;

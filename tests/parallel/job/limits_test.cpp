@@ -24,12 +24,13 @@ Outcome job_of_three(const std::string& before) {
   return outcome;
 }
 
-/// Runs that job with the limits of `before` for the launcher, too.
-Outcome limited_job(const std::string& before) {
+/// Runs that job, or one of more ranks, with the limits of `before` for the launcher, too.
+Outcome limited_job(const std::string& before, int ranks = 3) {
   Outcome outcome;
   const double took = seconds_of([&] {
-    outcome =
-        run_program("/bin/sh", {"-c", before + "; exec '" TANDEM_TOOL "' run -n 3 '" GUARD_PROGRAM "' join"}, ".");
+    outcome = run_program(
+        "/bin/sh", {"-c", fmt::format("{}; exec '{}' run -n {} '{}' join", before, TANDEM_TOOL, ranks, GUARD_PROGRAM)},
+        ".");
   });
   EXPECT_LT(took, 10) << before;
   return outcome;
@@ -70,6 +71,17 @@ TEST_F(Limits, OpenFilesOfTheLauncher) {
     const Outcome outcome = limited_job(fmt::format("ulimit -n {}", files));
     EXPECT_NE(outcome.exit_code, 0) << files;
     EXPECT_THAT(outcome.err, HasSubstr(fmt::format("Too many open files: the process may have {} (ulimit -n)", files)));
+  }
+}
+
+// All ranks start, and the last ones find no room in the store. The exact limit depends on the tests' own files.
+TEST_F(Limits, OpenFilesOfTheStore) {
+  for (int files = 40; files <= 48; ++files) {
+    const Outcome outcome = limited_job(fmt::format("ulimit -n {}", files), 8);
+    if (outcome.exit_code != 0) {
+      EXPECT_THAT(outcome.err,
+                  HasSubstr(fmt::format("Too many open files: the process may have {} (ulimit -n)", files)));
+    }
   }
 }
 

@@ -1,12 +1,15 @@
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <random>
 #include <set>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,11 +121,33 @@ TEST_F(Processes, AKilledRankIsNamedAtOnce) {
   std::string text;
   children_[1]->signal(SIGKILL);
   EXPECT_LT(time_to_verdict(text), 1.0);
+  // Its parent, this process, has not waited for it, so nobody knows yet how it ended.
   EXPECT_EQ(text, fmt::format("rank 1 (pid {} on {}) is gone: its connection closed without a goodbye",
                               children_[1]->pid(), host_name()));
   // The other ranks heard the verdict too: get() threw, and they end by themselves.
   EXPECT_EQ(WEXITSTATUS(children_[0]->wait()), 1);
   EXPECT_EQ(WEXITSTATUS(children_[2]->wait()), 1);
+}
+
+bool system_keeps_how_a_process_ended() {
+  utsname system{};
+  int version = 0, patch = 0;
+  return ::uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &version, &patch) == 2 &&
+         std::pair(version, patch) >= std::pair(6, 15);
+}
+
+// As under mpirun or srun, where rank 0 hosts the store and is not the parent of the others.
+TEST_F(Processes, AKilledRankIsNamedWithItsSignal) {
+  if (!system_keeps_how_a_process_ended()) {
+    GTEST_SKIP() << "Linux before 6.15 tells only the parent how a process ended";
+  }
+  start(2, 10s);
+  std::string text;
+  const pid_t pid = children_[1]->pid();
+  children_[1]->signal(SIGKILL);
+  children_[1]->wait();
+  EXPECT_LT(time_to_verdict(text), 1.0);
+  EXPECT_EQ(text, fmt::format("rank 1 (pid {} on {}) was killed by signal 9 (SIGKILL)", pid, host_name()));
 }
 
 TEST_F(Processes, AStoppedRankIsNamedWithinTheLimit) {

@@ -28,6 +28,17 @@ TEST(StoreServer, ListensAtTheGivenAddressAndAFreePort) {
   EXPECT_NE(other.port(), server.port());
 }
 
+void expect_its_process_named(const StoreServer& server, const std::string& at) {
+  const std::string text =
+      message_of<IoError>([&] { StoreServer second({.host = server.host(), .port = server.port()}); });
+  const std::string start = fmt::format("rendezvous server: cannot listen at {}:{}: Address already in use: pid {} (",
+                                        at, server.port(), ::getpid());
+  EXPECT_THAT(text, testing::StartsWith(start));
+  EXPECT_THAT(text, testing::EndsWith(") listens there; choose another port, or 0 for one that is free"));
+}
+
+TEST(StoreServer, NamesTheProgramThatListensAtItsPort) { expect_its_process_named(StoreServer(), "127.0.0.1"); }
+
 TEST(StoreServer, SpeaksOverIPv6) {
   std::unique_ptr<StoreServer> server;
   try {
@@ -37,6 +48,7 @@ TEST(StoreServer, SpeaksOverIPv6) {
   }
   TcpStore store(client_of(*server));
   EXPECT_EQ(store.add("n", 1), 1);
+  expect_its_process_named(*server, "[::1]");
 }
 
 TEST(StoreServer, KnowsItsRanks) {
@@ -87,14 +99,23 @@ TEST(StoreServer, NamesAddressesThatItDoesNotTake) {
   EXPECT_EQ(message_of<IoError>([] { StoreServer server({.host = "192.0.2.1", .token = JobToken::generate()}); }),
             "rendezvous server: cannot listen at 192.0.2.1:0: Cannot assign requested address: it is no address of "
             "this machine");
-  const StoreServer server;
-  EXPECT_EQ(message_of<IoError>([&] { StoreServer second({.port = server.port()}); }),
-            fmt::format("rendezvous server: cannot listen at 127.0.0.1:{}: Address already in use: another program "
-                        "listens there; choose another port, or 0 for one that is free",
-                        server.port()));
   EXPECT_EQ(message_of<ConfigError>([] { StoreServer bad({.heartbeat_limit = 1ms}); }),
             "rendezvous server: expected a heartbeat limit of 20 ms or more and a handshake limit of 1 ms or more, got "
             "1 ms and 10000 ms");
+}
+
+TEST(StoreServer, APostThatIsRefusedEndsTheCallsThatWait) {
+  const StoreServer server;
+  TcpStore store(client_of(server));
+  const std::string value(parallel::kMaxStoreValue, 'v');
+  for (int i = 0; i < 63; ++i) {
+    store.set(fmt::format("k{}", i), value);
+  }
+  auto wait = std::async(std::launch::async,
+                         [&] { return message_of<parallel::StoreError>([&] { store.get("never", 30s); }); });
+  store.post_set("more", value);
+  EXPECT_THAT(wait.get(), testing::StartsWith("store set: 'more' needs 1048708 bytes more"));
+  store.set("k0", "");
 }
 
 TEST(StoreServer, AHundredAtOnceHaveTheirOwnPortsAndClients) {

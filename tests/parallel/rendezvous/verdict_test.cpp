@@ -135,6 +135,8 @@ TEST(ServerLoss, EndsEveryWait) {
 TEST(LostRanks, AreDescribed) {
   EXPECT_EQ(describe(LostRank{{2, 4711, "node7"}, LostRank::Sign::closed, 3ms}),
             "rank 2 (pid 4711 on node7) is gone: its connection closed without a goodbye");
+  EXPECT_EQ(describe(LostRank{{2, 4711, "node7"}, LostRank::Sign::closed, 3ms, 3 << 8}),
+            "rank 2 (pid 4711 on node7) ended with exit code 3 in the middle of its job");
   EXPECT_EQ(describe(LostRank{{2, 4711, "node7"}, LostRank::Sign::silent, 2040ms}),
             "rank 2 (pid 4711 on node7) has sent no heartbeat for 2.0 s: it is stopped, or its machine is cut off");
 }
