@@ -1,8 +1,13 @@
 #include <tandem/checkpoint/safetensors.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <set>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -58,6 +63,12 @@ void read_at(const core::Descriptor& file, const std::string& path, std::uint64_
   }
 }
 
+// Equal for two names of one tensor. Empty tensors share nothing.
+std::pair<const void*, std::int64_t> place_of(const Tensor& tensor) {
+  return tensor.numel() == 0 ? std::pair<const void*, std::int64_t>(tensor.get(), -1)
+                             : std::pair<const void*, std::int64_t>(tensor.raw().storage.get(), tensor.raw().offset);
+}
+
 }  // namespace
 
 void save(const StateDict& state, const std::string& path, const SaveOptions& options) {
@@ -65,13 +76,38 @@ void save(const StateDict& state, const std::string& path, const SaveOptions& op
 }
 
 void save(const nn::ModuleRef& module, const std::string& path, const SaveOptions& options) {
-  save(module.state_dict(), path, options);
+  std::map<std::string, Tensor> by_name;
+  for (const auto& [name, value] : module.state_dict()) {
+    by_name.emplace(name, value);
+  }
+  std::set<std::pair<const void*, std::int64_t>> seen;
+  StateDict state;
+  for (const auto& [name, value] : by_name) {
+    if (seen.insert(place_of(value)).second) {
+      state.set(name, value);
+    }
+  }
+  save(state, path, options);
 }
 
 StateDict load(const std::string& path) { return SafetensorsFile(path).read_all(); }
 
 nn::LoadReport load(nn::ModuleRef module, const std::string& path, bool strict) {
-  return module.load_state_dict(load(path), strict);
+  StateDict state = load(path);
+  // Gives a tensor of the module the value that the file has under another of its names.
+  std::map<std::pair<const void*, std::int64_t>, Tensor> values;
+  const StateDict own = module.state_dict();
+  for (const auto& [name, value] : own) {
+    if (const Tensor* loaded = state.find(name)) {
+      values.emplace(place_of(value), *loaded);
+    }
+  }
+  for (const auto& [name, value] : own) {
+    if (const auto known = values.find(place_of(value)); known != values.end() && !state.contains(name)) {
+      state.set(name, known->second);
+    }
+  }
+  return module.load_state_dict(state, strict);
 }
 
 struct SafetensorsFile::Impl {
@@ -80,13 +116,22 @@ struct SafetensorsFile::Impl {
         file(open_for_reading(path)),
         read([this](std::uint64_t offset, std::span<char> bytes) { read_at(file, path, offset, bytes); }),
         header(path, size_of(file, path), read),
-        hashed(cp::has_hashes(header, path)) {}
+        hashed(cp::has_hashes(header)) {
+    std::copy_if(header.metadata().begin(), header.metadata().end(), std::back_inserter(metadata),
+                 [](const auto& pair) { return !pair.first.starts_with(cp::kOwnMetadata); });
+  }
+
+  void check_seal() {
+    std::call_once(seal, [&] { cp::check_seal(header, path); });
+  }
 
   std::string path;
   core::Descriptor file;
   cp::SafetensorsHeader::Read read;
   cp::SafetensorsHeader header;
   bool hashed;
+  cp::Metadata metadata{};
+  std::once_flag seal{};
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
@@ -99,13 +144,13 @@ std::vector<SafetensorsFile::Info> SafetensorsFile::tensors() const {
   for (std::size_t place = 0; place < impl_->header.size(); ++place) {
     const cp::SafetensorsHeader::Entry& entry = impl_->header.entry(place);
     infos.push_back({entry.name, std::string(entry.type->name), impl_->header.shape(entry), entry.end - entry.begin,
-                     impl_->hashed ? cp::stored_hash(impl_->header, place) : std::string()});
+                     cp::stored_hash(impl_->header, place)});
   }
   return infos;
 }
 
 const std::vector<std::pair<std::string, std::string>>& SafetensorsFile::metadata() const noexcept {
-  return impl_->header.metadata();
+  return impl_->metadata;
 }
 
 bool SafetensorsFile::has_hashes() const noexcept { return impl_->hashed; }
@@ -113,13 +158,24 @@ bool SafetensorsFile::has_hashes() const noexcept { return impl_->hashed; }
 Tensor SafetensorsFile::read(std::string_view name) const {
   const std::optional<std::size_t> place = impl_->header.find(name);
   check<ConfigError>(place.has_value(), "safetensors '{}': there is no tensor '{}'", impl_->path, name);
+  impl_->check_seal();
   return cp::read_tensors(impl_->header, {&*place, 1}, impl_->read, impl_->path, impl_->hashed).begin()->second;
 }
 
 StateDict SafetensorsFile::read_all(bool verify) const {
+  if (verify) {
+    impl_->check_seal();
+  }
   std::vector<std::size_t> places(impl_->header.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   return cp::read_tensors(impl_->header, places, impl_->read, impl_->path, verify && impl_->hashed);
+}
+
+void SafetensorsFile::verify() const {
+  impl_->check_seal();
+  if (impl_->hashed) {
+    cp::verify_tensors(impl_->header, impl_->read, impl_->path);
+  }
 }
 
 }  // namespace tandem::inline v0

@@ -20,7 +20,8 @@ namespace tandem::inline v0 {
 
 /// Options of save().
 struct SaveOptions {
-  /// Texts by name for the file's "__metadata__", beside "format": "pt" and tandem's hashes. UTF-8.
+  /// Texts by name for the file's "__metadata__", in UTF-8, beside tandem's hashes. "format" is "pt" if it is not
+  /// given: Hugging Face's loaders ask for it.
   std::vector<std::pair<std::string, std::string>> metadata = {};
 };
 
@@ -31,7 +32,9 @@ struct SaveOptions {
 /// Throws ConfigError for an undefined tensor and for names that are not UTF-8, and IoError with the path and the
 /// system's reason, and then leaves an existing file untouched.
 TANDEM_API void save(const StateDict& state, const std::string& path, const SaveOptions& options = {});
-/// Writes the parameters and buffers of a module, under PyTorch's names: `save(model, "model.safetensors")`.
+/// Writes the parameters and buffers of a module, under PyTorch's names: `save(model, "model.safetensors")`. A tensor
+/// with several names is written once, under the first of them in alphabetical order, as safetensors.torch.save_model
+/// does.
 TANDEM_API void save(const nn::ModuleRef& module, const std::string& path, const SaveOptions& options = {});
 
 /// Reads all tensors of a file, on the CPU: F16, BF16, F32, F64, I32, I64, U8 and BOOL as they are, I8, I16 and U16 as
@@ -40,8 +43,8 @@ TANDEM_API void save(const nn::ModuleRef& module, const std::string& path, const
 /// Throws IoError, with the file, the byte offset or the tensor's name, and what was expected, for a file that is
 /// missing, damaged, cut off or in another format (with a guess of the format), and for a type that tandem lacks.
 TANDEM_API StateDict load(const std::string& path);
-/// Loads a file into a module, as nn::ModuleRef::load_state_dict() does:
-/// `load(model, "resnet18.safetensors")`. Throws the errors of both, and then nothing is changed.
+/// Loads a file into a module, as nn::ModuleRef::load_state_dict() does: `load(model, "resnet18.safetensors")`. Of the
+/// names of one tensor, one must be there. Throws the errors of both, and then nothing is changed.
 TANDEM_API nn::LoadReport load(nn::ModuleRef module, const std::string& path, bool strict = true);
 
 /// A safetensors file that is open for reading: what it holds, and single tensors of it.
@@ -64,7 +67,7 @@ class TANDEM_API SafetensorsFile {
 
   /// The tensors in the order of their data.
   std::vector<Info> tensors() const;
-  /// The texts of "__metadata__" in the order of the file.
+  /// The texts of "__metadata__" in the order of the file, without tandem's own.
   const std::vector<std::pair<std::string, std::string>>& metadata() const noexcept;
   /// Whether the file holds hashes, which then are compared with what is read.
   bool has_hashes() const noexcept;
@@ -73,6 +76,8 @@ class TANDEM_API SafetensorsFile {
   Tensor read(std::string_view name) const;
   /// Reads all tensors. Throws the errors of load(). Without `verify` the hashes are not compared.
   StateDict read_all(bool verify = true) const;
+  /// Compares the whole file with its hashes, if it has some, in little memory. Throws the errors of load().
+  void verify() const;
 
  private:
   struct Impl;

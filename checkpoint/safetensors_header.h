@@ -3,14 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <tandem/checkpoint/json_scanner.h>
 #include <tandem/core/dtype.h>
 #include <tandem/core/export.h>
 #include <tandem/core/shape.h>
@@ -31,6 +30,9 @@ const StoredType* stored_type(std::string_view name) noexcept;
 /// The type as which tandem writes a dtype.
 const StoredType& stored_type(DType dtype) noexcept;
 
+/// Part of a text of any content as errors show it: on one line.
+std::string shown_name(std::string_view text);
+
 /// "__metadata__": texts by name.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
@@ -41,13 +43,13 @@ class TANDEM_API SafetensorsHeader {
   struct Entry {
     std::string name;
     const StoredType* type = nullptr;
-    std::uint64_t begin = 0;  // first byte, from the start of the data
-    std::uint64_t end = 0;    // the byte after the last
-    std::uint32_t first_dim = 0;
+    std::uint64_t begin = 0;      // first byte, from the start of the data
+    std::uint64_t end = 0;        // the byte after the last
+    std::uint32_t first_dim = 0;  // place of its encoded shape
     std::uint8_t dims = 0;
   };
   /// Reads `bytes` from `offset` on. Throws IoError if the file does not have them.
-  using Read = std::function<void(std::uint64_t offset, std::span<char> bytes)>;
+  using Read = JsonScanner::Read;
 
   SafetensorsHeader() = default;
   /// Reads and checks the header of a file of `file_bytes`. `path` stands in errors. Throws IoError with the byte
@@ -63,15 +65,19 @@ class TANDEM_API SafetensorsHeader {
   Shape shape(const Entry& entry) const;
   /// The place of the tensor with this name, if there is one.
   std::optional<std::size_t> find(std::string_view name) const;
+  /// How many tensors have a name before that of the tensor at `place`.
+  std::size_t rank_of_name(std::size_t place) const;
   const Metadata& metadata() const noexcept { return metadata_; }
   /// The offset in the file at which the data begins.
   std::uint64_t data_offset() const noexcept { return data_offset_; }
 
  private:
-  class Reader;
+  void read_metadata(JsonScanner& json);
+  void read_entry(JsonScanner& json, std::string name);
+  void add_dim(std::int64_t size);
 
   std::deque<Entry> entries_;  // in the order of the header; a deque does not hold two copies while it grows
-  std::deque<std::int64_t> dims_;
+  std::deque<std::uint8_t> dims_;
   std::vector<std::uint32_t> order_;    // by their place in the data
   std::vector<std::uint32_t> by_name_;  // places in order_, by name
   Metadata metadata_;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #define XXH_INLINE_ALL
@@ -26,6 +27,12 @@ std::string digits_of(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}",
 class Hasher {
  public:
   Hasher() { XXH3_128bits_reset(&state_); }
+  /// Of a stored tensor, whose bytes follow.
+  Hasher(std::string_view name, const StoredType& type, const Shape& shape) : Hasher() {
+    add_text(name);
+    add_text(type.name);
+    add_text(to_string(shape));
+  }
   void add(std::string_view bytes) { XXH3_128bits_update(&state_, bytes.data(), bytes.size()); }
   // The length keeps "ab" + "c" and "a" + "bc" apart.
   void add_text(std::string_view text) {
@@ -45,6 +52,23 @@ const std::string* value_of(const Metadata& metadata, std::string_view key) {
   return found == metadata.end() ? nullptr : &found->second;
 }
 
+// Of all metadata but the seal, in the order of the keys.
+std::string seal_of(const Metadata& metadata) {
+  std::vector<const Metadata::value_type*> pairs;
+  for (const auto& pair : metadata) {
+    if (pair.first != kSeal) {
+      pairs.push_back(&pair);
+    }
+  }
+  std::sort(pairs.begin(), pairs.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+  Hasher hasher;
+  for (const auto* pair : pairs) {
+    hasher.add_text(pair->first);
+    hasher.add_text(pair->second);
+  }
+  return hasher.digits();
+}
+
 // Float8 with two bits of fraction is the upper half of a Float16.
 Float16 from_e5m2(std::uint8_t byte) { return std::bit_cast<Float16>(static_cast<std::uint16_t>(byte << 8U)); }
 
@@ -58,6 +82,7 @@ Float16 from_e4m3(std::uint8_t byte) {
   return Float16((byte & 0x80U) != 0 ? -value : value);
 }
 
+// `bytes` may be the tail of the tensor's own memory: an element is never written before the bytes there were read.
 template <class Stored, class T, class Convert>
 void convert(std::span<const char> bytes, Tensor& out, Convert&& to) {
   T* const elements = out.mutable_data<T>();
@@ -84,7 +109,7 @@ void widen(const std::string& path, const SafetensorsHeader::Entry& entry, std::
   } else if (type == "U64") {
     convert<std::uint64_t, std::int64_t>(bytes, out, [&](std::uint64_t value) {
       check<IoError>(value >> 63U == 0, "safetensors '{}': tensor '{}' has {}, which is too large for i64", path,
-                     entry.name, value);
+                     shown_name(entry.name), value);
       return static_cast<std::int64_t>(value);
     });
   } else if (type == "F8_E5M2") {
@@ -99,37 +124,41 @@ struct Arrival {
   const SafetensorsHeader::Entry* entry;
   std::size_t place;
   Tensor tensor;
-  std::vector<char> raw;    // where the file's type is not the tensor's
-  std::span<char> bytes{};  // as in the file
+  std::span<char> bytes;  // as in the file; the tail of the tensor's memory where the file's type is a smaller one
+
+  bool is_widened() const { return entry->type != &stored_type(*entry->type->dtype); }
 };
 
 Arrival prepare(const SafetensorsHeader& header, std::size_t place, const std::string& path) {
   const SafetensorsHeader::Entry& entry = header.entry(place);
-  check<IoError>(entry.type->dtype.has_value(),
-                 "safetensors '{}': tensor '{}' is {}, a type that tandem does not have; convert it in Python", path,
-                 entry.name, entry.type->name);
-  Arrival arrival{&entry, place, empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"}), {}};
-  const std::size_t bytes = entry.end - entry.begin;
-  if (entry.type == &stored_type(*entry.type->dtype)) {
-    arrival.bytes = {static_cast<char*>(arrival.tensor.raw().data()), bytes};
-  } else {
-    arrival.raw.resize(bytes);
-    arrival.bytes = arrival.raw;
+  if (!entry.type->dtype) {
+    fail<IoError>("safetensors '{}': tensor '{}' is {}, a type that tandem does not have; convert it in Python", path,
+                  shown_name(entry.name), entry.type->name);
   }
+  Arrival arrival{&entry, place, empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"}), {}};
+  const std::size_t stored = entry.end - entry.begin;
+  const std::size_t whole = static_cast<std::size_t>(arrival.tensor.numel()) * item_size(arrival.tensor.dtype());
+  arrival.bytes = {static_cast<char*>(arrival.tensor.raw().data()) + (whole - stored), stored};
   return arrival;
 }
 
-void finish(Arrival& arrival, const std::string& path, const std::string* hashes, const Shape& shape) {
+[[noreturn]] void fail_hash(const std::string& path, std::string_view name, std::string_view hash) {
+  fail<IoError>(
+      "safetensors '{}': the bytes of tensor '{}' are not those that were saved (their hash is {}): the file "
+      "is damaged",
+      path, shown_name(name), hash);
+}
+
+void finish(Arrival& arrival, const std::string& path, const std::string& expected, const Shape& shape) {
   const SafetensorsHeader::Entry& entry = *arrival.entry;
-  if (hashes != nullptr) {
+  if (!expected.empty()) {
     const std::string hash = hash_of(entry.name, *entry.type, shape, arrival.bytes);
-    check<IoError>(hashes->compare(arrival.place * kHashDigits, kHashDigits, hash) == 0,
-                   "safetensors '{}': the bytes of tensor '{}' are not those that were saved (their hash is {}): the "
-                   "file is damaged",
-                   path, entry.name, hash);
+    if (hash != expected) {
+      fail_hash(path, entry.name, hash);
+    }
   }
-  if (!arrival.raw.empty()) {
-    widen(path, entry, arrival.raw, arrival.tensor);
+  if (arrival.is_widened()) {
+    widen(path, entry, arrival.bytes, arrival.tensor);
   } else if (arrival.tensor.dtype() == DType::boolean) {
     // Another program may have written any byte.
     for (char& byte : arrival.bytes) {
@@ -167,44 +196,35 @@ std::vector<Outgoing> ordered(const StateDict& state) {
 }  // namespace
 
 std::string hash_of(std::string_view name, const StoredType& type, const Shape& shape, std::span<const char> bytes) {
-  Hasher hasher;
-  hasher.add_text(name);
-  hasher.add_text(type.name);
-  hasher.add_text(to_string(shape));
+  Hasher hasher(name, type, shape);
   hasher.add({bytes.data(), bytes.size()});
   return hasher.digits();
 }
 
-std::string seal_of(const Metadata& metadata) {
-  Hasher hasher;
-  for (const auto& [key, text] : metadata) {
-    if (key != kSeal) {
-      hasher.add_text(key);
-      hasher.add_text(text);
-    }
-  }
-  return hasher.digits();
+bool has_hashes(const SafetensorsHeader& header) {
+  return value_of(header.metadata(), kHashes) != nullptr || value_of(header.metadata(), kSeal) != nullptr;
 }
 
-bool has_hashes(const SafetensorsHeader& header, const std::string& path) {
+void check_seal(const SafetensorsHeader& header, const std::string& path) {
   const std::string* hashes = value_of(header.metadata(), kHashes);
   const std::string* seal = value_of(header.metadata(), kSeal);
-  if (hashes == nullptr && seal == nullptr) {
-    return false;
+  if (has_hashes(header) && (hashes == nullptr || seal == nullptr || *seal != seal_of(header.metadata()) ||
+                             hashes->size() != kHashDigits * header.size())) {
+    fail<IoError>(
+        "safetensors '{}': the header is not the one that was saved: the file is damaged, or another program "
+        "has changed its tensors or \"__metadata__\" (SafetensorsFile::read_all(false) reads it all the same)",
+        path);
   }
-  check<IoError>(hashes != nullptr && seal != nullptr && *seal == seal_of(header.metadata()) &&
-                     hashes->size() == kHashDigits * header.size(),
-                 "safetensors '{}': the header is not the one that was saved: the file is damaged", path);
-  return true;
 }
 
 std::string stored_hash(const SafetensorsHeader& header, std::size_t place) {
-  return value_of(header.metadata(), kHashes)->substr(place * kHashDigits, kHashDigits);
+  const std::string* hashes = value_of(header.metadata(), kHashes);
+  const std::size_t at = header.rank_of_name(place) * kHashDigits;
+  return hashes == nullptr || at + kHashDigits > hashes->size() ? std::string() : hashes->substr(at, kHashDigits);
 }
 
 StateDict read_tensors(const SafetensorsHeader& header, std::span<const std::size_t> places,
                        const SafetensorsHeader::Read& read, const std::string& path, bool verify) {
-  const std::string* hashes = verify && has_hashes(header, path) ? value_of(header.metadata(), kHashes) : nullptr;
   struct Piece {
     std::size_t arrival;
     std::uint64_t offset;  // within the tensor
@@ -225,13 +245,32 @@ StateDict read_tensors(const SafetensorsHeader& header, std::span<const std::siz
   });
   core::parallel_for(static_cast<std::int64_t>(arrivals.size()), 1, [&](std::int64_t i, std::int64_t) {
     Arrival& arrival = arrivals[static_cast<std::size_t>(i)];
-    finish(arrival, path, hashes, header.shape(*arrival.entry));
+    finish(arrival, path, verify ? stored_hash(header, arrival.place) : std::string(), header.shape(*arrival.entry));
   });
-  StateDict state;
+  std::vector<StateDict::Entry> entries;
+  entries.reserve(arrivals.size());
   for (Arrival& arrival : arrivals) {
-    state.set(arrival.entry->name, std::move(arrival.tensor));
+    entries.emplace_back(arrival.entry->name, std::move(arrival.tensor));
   }
-  return state;
+  return StateDict(std::move(entries));
+}
+
+void verify_tensors(const SafetensorsHeader& header, const SafetensorsHeader::Read& read, const std::string& path) {
+  core::parallel_for(static_cast<std::int64_t>(header.size()), 1, [&](std::int64_t i, std::int64_t) {
+    const auto place = static_cast<std::size_t>(i);
+    const SafetensorsHeader::Entry& entry = header.entry(place);
+    std::vector<char> piece(std::min(kPieceBytes, entry.end - entry.begin));
+    Hasher hasher(entry.name, *entry.type, header.shape(entry));
+    for (std::uint64_t at = entry.begin; at < entry.end;) {
+      const std::span<char> bytes(piece.data(), std::min(kPieceBytes, entry.end - at));
+      read(header.data_offset() + at, bytes);
+      hasher.add({bytes.data(), bytes.size()});
+      at += bytes.size();
+    }
+    if (const std::string hash = hasher.digits(); hash != stored_hash(header, place)) {
+      fail_hash(path, entry.name, hash);
+    }
+  });
 }
 
 void write_tensors(const StateDict& state, const std::string& path, const Metadata& more, core::FileOps& ops) {
@@ -242,22 +281,29 @@ void write_tensors(const StateDict& state, const std::string& path, const Metada
   }
   check_names(stored);
 
+  std::vector<std::size_t> by_name(tensors.size());
+  std::iota(by_name.begin(), by_name.end(), std::size_t{0});
+  std::sort(by_name.begin(), by_name.end(), [&](auto a, auto b) { return *tensors[a].name < *tensors[b].name; });
   std::string hashes(kHashDigits * tensors.size(), '0');
   core::parallel_for(static_cast<std::int64_t>(tensors.size()), 1, [&](std::int64_t i, std::int64_t) {
-    const auto at = static_cast<std::size_t>(i);
-    const std::string hash =
-        hash_of(*tensors[at].name, stored_type(stored[at].dtype), stored[at].shape, tensors[at].bytes());
-    hash.copy(&hashes[at * kHashDigits], kHashDigits);
+    const auto place = static_cast<std::size_t>(i);
+    const std::size_t at = by_name[place];
+    const std::string_view bytes = tensors[at].bytes();
+    hash_of(*tensors[at].name, stored_type(stored[at].dtype), stored[at].shape, bytes)
+        .copy(&hashes[place * kHashDigits], kHashDigits);
   });
-  // Hugging Face's loaders ask for the format.
-  Metadata metadata{{"format", "pt"}, {std::string(kHashes), hashes}};
+  Metadata metadata;
+  if (value_of(more, "format") == nullptr) {
+    metadata.emplace_back("format", "pt");  // Hugging Face's loaders ask for it
+  }
   for (const auto& [key, text] : more) {
-    const auto there =
-        std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
-    check<ConfigError>(there == metadata.end() && key != kSeal,
-                       "save: the metadata '{}' is given twice, or is tandem's own", key);
+    check<ConfigError>(value_of(metadata, key) == nullptr, "save: the metadata '{}' is given twice", shown_name(key));
+    check<ConfigError>(!key.starts_with(kOwnMetadata),
+                       "save: the metadata '{}' begins with '{}', as only tandem's own does", shown_name(key),
+                       kOwnMetadata);
     metadata.emplace_back(key, text);
   }
+  metadata.emplace_back(kHashes, hashes);
   metadata.emplace_back(kSeal, seal_of(metadata));
 
   const std::string header = safetensors_header(stored, metadata);

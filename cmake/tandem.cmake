@@ -89,6 +89,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(TANDEM_ISA_OPTIONS_avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
 endif()
 
+set(TANDEM_HAS_AVX512 OFF)  # this machine
+if(EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags.* avx512f" LIMIT_COUNT 1)
+  if(cpu_flags)
+    set(TANDEM_HAS_AVX512 ON)
+  endif()
+endif()
+
 # tandem_isa_sources(<layer> <sources...>): compiles sources once for each instruction set, in the namespace TANDEM_ISA.
 # Eigen is renamed for each, too: otherwise the linker would keep one copy of its functions for all of them.
 function(tandem_isa_sources layer)
@@ -103,6 +111,10 @@ function(tandem_isa_sources layer)
     # use instructions that the machine does not have. GCC 12 warns inside its own intrinsics (GCC bug 105593).
     target_compile_options(${target} PRIVATE ${TANDEM_ISA_OPTIONS_${isa}} $<$<CONFIG:Debug>:-O2>
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
+    if(TANDEM_SANITIZE AND isa STREQUAL "avx512" AND NOT TANDEM_HAS_AVX512)
+      # These loops cannot run here, and clang takes three minutes for their checks.
+      target_compile_options(${target} PRIVATE -fno-sanitize=all)
+    endif()
     set_property(GLOBAL APPEND PROPERTY TANDEM_ISA_LIBRARIES ${target})
   endforeach()
 endfunction()
@@ -146,4 +158,11 @@ function(tandem_program name)
   target_link_libraries(${name} PRIVATE tandem ${ARG_LINK})
   tandem_compile_options(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  tandem_in_one(${name})
+endfunction()
+
+# tandem_in_one(<target>): compiles all sources of a program together: the headers that each includes, CLI11's above all,
+# take most of the time. So names in their anonymous namespaces differ.
+function(tandem_in_one target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
 endfunction()

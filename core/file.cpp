@@ -1,14 +1,16 @@
 #include <tandem/core/file.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -96,7 +98,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLinks = 40;  // Linux has the same limit; longer chains are treated as circular
+constexpr int kNames = 16;           // tries to find a free one
+constexpr std::size_t kSuffix = 32;  // of a temporary name, at most
+constexpr int kMaxLinks = 40;        // Linux has the same limit; longer chains are treated as circular
 
 // Whether nobody else can have made this symbolic link to trick us: it is ours, root's, or of the folder's owner.
 bool is_trusted(const fs::path& link) {
@@ -120,24 +124,34 @@ std::string target_of(const std::string& path) {
                    path, target.string());
     target = target.parent_path() / fs::read_symlink(target, error);
   }
+  check<IoError>(!fs::is_symlink(fs::symlink_status(target, error)),
+                 "cannot write '{}': its symbolic links lead in a circle", path);
   return target.string();
 }
 
-// A name that no other writer uses, in this process or another.
-std::string temporary_name(const std::string& target) {
-  static std::atomic<int> count = 0;
-  return fmt::format("{}.tmp-{}-{}", target, ::getpid(), count.fetch_add(1));
+// Creates a file beside `target` under a name that no other writer uses: processes of several hosts or containers may
+// have equal numbers. Returns its descriptor, or -1 with errno set.
+int create_beside(FileOps& ops, const std::string& target, std::string& name) {
+  for (int attempt = 0; attempt < kNames; ++attempt) {
+    std::uint64_t number = 0;
+    if (::getrandom(&number, sizeof number, 0) != sizeof number) {
+      return -1;
+    }
+    name.resize(target.size());
+    fmt::format_to(std::back_inserter(name), ".tmp-{:016x}", number);
+    const int descriptor = ops.open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 || errno != EEXIST) {
+      return descriptor;
+    }
+  }
+  return -1;
 }
 
 // Returns 0, or the first error that the system reported. After a failed fsync() the system may have dropped the bytes
 // and call the next one a success, so none is ever repeated.
-int write_file(FileOps& ops, const std::string& path, std::span<const std::string_view> parts) {
-  ops.unlink(path.c_str());  // of a process with this number that was killed
-  const int descriptor = ops.open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
-    return errno;
-  }
-  int error = 0;
+int fill_file(FileOps& ops, int descriptor, std::span<const std::string_view> parts, std::optional<mode_t> mode) {
+  int error = mode && ops.fchmod(descriptor, *mode) != 0 ? errno : 0;
+  error = error == EPERM || error == ENOTSUP ? 0 : error;  // a file system without permissions
   for (std::string_view part : parts) {
     while (error == 0 && !part.empty()) {
       const ssize_t written = ops.write(descriptor, part.data(), part.size());
@@ -158,6 +172,18 @@ int write_file(FileOps& ops, const std::string& path, std::span<const std::strin
   return error;
 }
 
+// The permissions that the new file is to keep; none if there is no file yet. Throws if this user may not write it.
+std::optional<mode_t> mode_of(const std::string& target, const std::string& path) {
+  struct stat status{};
+  if (::stat(target.c_str(), &status) != 0) {
+    return std::nullopt;
+  }
+  if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) {
+    fail_io("write", path, errno);
+  }
+  return status.st_mode & 0777;
+}
+
 // Makes a rename in this directory durable, where the file system can. Returns 0, or the error that the system
 // reported.
 int sync_directory(FileOps& ops, const std::string& directory) {
@@ -174,19 +200,30 @@ int sync_directory(FileOps& ops, const std::string& directory) {
 
 void replace_file(const std::string& path, std::span<const std::string_view> parts, FileOps& ops) {
   const std::string target = target_of(path);
-  const std::string temporary = temporary_name(target);
   const std::string directory = directory_of(target);  // now: nothing may throw between the rename and its fsync
-  int error = write_file(ops, temporary, parts);
+  const std::optional<mode_t> mode = mode_of(target, path);
+  std::string temporary = target;
+  temporary.reserve(target.size() + kSuffix);
+  const auto refuse = [&](const char* operation, int number) {
+    std::size_t bytes = 0;
+    for (const std::string_view part : parts) {
+      bytes += part.size();
+    }
+    const bool is_full = number == ENOSPC || number == EDQUOT;
+    fail<IoError>("cannot {} '{}': {}{}", operation, path, system_message(number),
+                  is_full ? space_for(target, bytes) : "");
+  };
+  const int descriptor = create_beside(ops, target, temporary);
+  if (descriptor < 0) {
+    refuse(errno == EACCES || errno == EROFS ? "make a new file beside" : "write", errno);
+  }
+  int error = fill_file(ops, descriptor, parts, mode);
   if (error == 0 && ops.rename(temporary.c_str(), target.c_str()) != 0) {
     error = errno;
   }
   if (error != 0) {
     ops.unlink(temporary.c_str());
-    std::size_t bytes = 0;
-    for (const std::string_view part : parts) {
-      bytes += part.size();
-    }
-    fail_io("write", path, error, bytes);
+    refuse("write", error);
   }
   error = sync_directory(ops, directory);
   if (error != 0) {

@@ -59,8 +59,9 @@ TANDEM_API bool write_all(int descriptor, std::string_view bytes) noexcept;
 
 /// Replaces the content of `path` with `parts`, one after the other. Another process, or a reader after a crash, sees
 /// either the old content or the new one, never a part: the bytes go to a temporary file in the same directory, which
-/// is synchronised with the disk and then renamed. Several writers may write one path at once; the last one wins. A
-/// symbolic link is followed.
+/// is synchronised with the disk and then renamed. Several writers may write one path at once, on several hosts too;
+/// the last one wins. A symbolic link is followed, and the file's permissions stay. A process that is killed meanwhile
+/// leaves its temporary file, `path.tmp-<16 digits>`.
 ///
 /// Throws IoError with the path and the system's reason. Also throws if `path` exists and is not a regular file (a
 /// device, a pipe, a directory). After an error the previous content is untouched and the temporary file is removed,

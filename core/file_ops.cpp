@@ -3,11 +3,13 @@
 #include <cstdio>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tandem::inline v0::core {
 
 int FileOps::open(const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); }
+int FileOps::fchmod(int descriptor, mode_t mode) { return ::fchmod(descriptor, mode); }
 ssize_t FileOps::write(int descriptor, const void* bytes, std::size_t count) {
   return ::write(descriptor, bytes, count);
 }

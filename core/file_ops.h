@@ -16,6 +16,7 @@ class TANDEM_API FileOps {
  public:
   virtual ~FileOps() = default;
   virtual int open(const char* path, int flags, mode_t mode);
+  virtual int fchmod(int descriptor, mode_t mode);
   virtual ssize_t write(int descriptor, const void* bytes, std::size_t count);
   virtual int fsync(int descriptor);
   virtual int close(int descriptor);

@@ -55,7 +55,7 @@ cuda::Stream copy_stream_of(Device device) {
 /// One epoch in progress. Workers claim batches in order, at most `window` ahead of the reader, and store each one in
 /// its place, where the reader waits for it.
 struct DataLoader::Pass {
-  struct Place {
+  struct Slot {
     bool ready = false;
     Example batch;
     std::exception_ptr error;
@@ -69,10 +69,11 @@ struct DataLoader::Pass {
   std::vector<std::int64_t> order;
   std::int64_t read;  // number of batches handed out, or skipped
 
+  std::shared_ptr<Place> place{};
   std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Place> places;
+  std::vector<Slot> slots;
   std::int64_t claimed = read;
   bool stopping = false;
   std::vector<std::jthread> workers;
@@ -136,7 +137,7 @@ struct DataLoader::Pass {
     if (options.num_workers == 0) {
       return;
     }
-    places.resize(static_cast<std::size_t>(options.num_workers) * static_cast<std::size_t>(options.prefetch_factor));
+    slots.resize(static_cast<std::size_t>(options.num_workers) * static_cast<std::size_t>(options.prefetch_factor));
     // Scope, frame and observer point to the caller's stack, which the pass may outlive, and are irrelevant to loading.
     // Each batch has its own generator.
     const core::ThreadState& caller = core::thread_state();
@@ -150,7 +151,7 @@ struct DataLoader::Pass {
   }
 
   void work() {
-    const auto window = static_cast<std::int64_t>(places.size());
+    const auto window = static_cast<std::int64_t>(slots.size());
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [&] { return stopping || claimed == batches || claimed < read + window; });
@@ -159,14 +160,14 @@ struct DataLoader::Pass {
       }
       const std::int64_t batch = claimed++;
       lock.unlock();
-      Place loaded{.ready = true, .batch = {}, .error = nullptr};
+      Slot loaded{.ready = true, .batch = {}, .error = nullptr};
       try {
         loaded.batch = load(batch);
       } catch (...) {
         loaded.error = std::current_exception();
       }
       lock.lock();
-      places[static_cast<std::size_t>(batch % window)] = std::move(loaded);
+      slots[static_cast<std::size_t>(batch % window)] = std::move(loaded);
       changed.notify_all();
     }
   }
@@ -176,9 +177,9 @@ struct DataLoader::Pass {
       return load(read++);
     }
     std::unique_lock lock(mutex);
-    Place& place = places[static_cast<std::size_t>(read) % places.size()];
-    changed.wait(lock, [&] { return place.ready; });
-    Place taken = std::exchange(place, Place{});
+    Slot& slot = slots[static_cast<std::size_t>(read) % slots.size()];
+    changed.wait(lock, [&] { return slot.ready; });
+    Slot taken = std::exchange(slot, Slot{});
     ++read;
     changed.notify_all();
     lock.unlock();
@@ -256,21 +257,23 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
 DataLoader::Iterator DataLoader::begin() {
   const PhaseScope timed(Phase::input);
   const std::int64_t epoch = options_.sampler ? options_.sampler->next_epoch(epoch_) : this->epoch();
-  const auto pass = std::make_shared<Pass>(dataset_, options_, seed_, epoch, size(), order_of(epoch), skipped_);
+  const std::int64_t skipped = resumed_ && resumed_->epoch == epoch ? resumed_->batch : 0;
+  auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch, size(), order_of(epoch), skipped);
+  pass->place = place_ = std::make_shared<Place>(Place{epoch, skipped});
   epoch_ = epoch + 1;
-  skipped_ = 0;
-  running_ = pass;
+  resumed_.reset();
   pass->start();
-  return Iterator(pass);
+  return Iterator(std::move(pass));
 }
 
 StateDict DataLoader::state_dict() const {
-  const std::shared_ptr<const Pass> pass = running_.lock();
   const auto number = [](std::int64_t value) { return tensor(value); };
   StateDict state;
-  state.set("epoch", number(pass ? pass->epoch : epoch()));
-  state.set("batch", number(pass ? pass->read : skipped_));
+  state.set("epoch", number(place_ ? place_->epoch : epoch()));
+  state.set("batch", number(place_ ? place_->batch : 0));
   state.set("seed", number(static_cast<std::int64_t>(seed_)));
+  state.set("shuffle", number(options_.shuffle ? 1 : 0));
+  state.set("samples", number(samples_per_epoch()));
   state.set("batch_size", number(options_.batch_size));
   return state;
 }
@@ -279,26 +282,29 @@ void DataLoader::load_state_dict(const StateDict& state) {
   const auto number = [&](const char* name) {
     const Tensor& value = state.at(name);
     check<ConfigError>(value.defined() && value.numel() == 1 && value.dtype() == DType::i64,
-                       "DataLoader: '{}' in the state is no whole number", name);
+                       "DataLoader: '{}' in the state is not a whole number", name);
     return value.to("cpu").item<std::int64_t>();
   };
-  const std::int64_t epoch = number("epoch");
-  const std::int64_t batch = number("batch");
+  const Place place{number("epoch"), number("batch")};
   const std::int64_t seed = number("seed");
-  const std::int64_t batch_size = number("batch_size");
-  check<ConfigError>(batch_size == options_.batch_size,
-                     "DataLoader: the state is of a loader with batches of {}, and this one has {}", batch_size,
-                     options_.batch_size);
-  check<ConfigError>(epoch >= 0 && batch >= 0 && batch <= size(),
-                     "DataLoader: the state is at batch {} of epoch {}, and this loader has {} batches", batch, epoch,
-                     size());
-  epoch_ = epoch;
-  skipped_ = batch;
+  const auto compare = [&](const char* name, std::int64_t own) {
+    const std::int64_t saved = number(name);
+    check<ConfigError>(saved == own, "DataLoader: the state is of a loader with {} {}, and this one has {}", name,
+                       saved, own);
+  };
+  compare("batch_size", options_.batch_size);
+  compare("samples", samples_per_epoch());
+  compare("shuffle", options_.shuffle ? 1 : 0);
+  check<ConfigError>(place.epoch >= 0 && place.batch >= 0 && place.batch <= size(),
+                     "DataLoader: the state is at batch {} of epoch {}, and this loader has {} batches", place.batch,
+                     place.epoch, size());
+  epoch_ = place.epoch;
+  place_ = std::make_shared<Place>(place);
+  resumed_ = place;
   seed_ = static_cast<std::uint64_t>(seed);
-  running_.reset();
 }
 
-DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
+DataLoader::Iterator::Iterator(std::unique_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
 DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;
 DataLoader::Iterator& DataLoader::Iterator::operator=(Iterator&&) noexcept = default;
 DataLoader::Iterator::~Iterator() = default;
@@ -307,10 +313,12 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
   const PhaseScope timed(Phase::input);
   check<ConfigError>(pass_ != nullptr, "DataLoader: the iterator is at its end; begin() starts the next epoch");
   if (pass_->read == pass_->batches) {
+    *pass_->place = {pass_->epoch + 1, 0};
     pass_.reset();
     current_ = {};
   } else {
     current_ = pass_->next();
+    pass_->place->batch = pass_->read;
     if (pass_->copy_stream) {
       pass_->send(current_);
     }

@@ -44,17 +44,22 @@ class TANDEM_API DataLoader {
 
   /// Number of batches in an epoch.
   std::int64_t size() const;
-  /// Number of the epoch that begin() starts next; use set_epoch() to resume.
+  /// Number of the epoch that begin() starts next.
   std::int64_t epoch() const noexcept { return epoch_.value_or(0); }
-  /// Sets the number of the next epoch.
-  void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
+  /// Sets the number of the next epoch, which starts with its first batch.
+  void set_epoch(std::int64_t epoch) noexcept {
+    epoch_ = epoch;
+    place_.reset();
+    resumed_.reset();
+  }
 
-  /// The place in the data, to continue from later: "epoch", "batch" (batches of that epoch that were handed out),
-  /// "seed", "batch_size" (i64). Inside the loop it is the place after the current batch.
+  /// The place in the data, to continue from later: "epoch", "batch" (batches of that epoch that were handed out), and
+  /// what the order depends on: "seed", "shuffle", "samples", "batch_size" (i64). Inside the loop it is the place after
+  /// the current batch, and so it stays after a loop that was left early, until the next begin().
   StateDict state_dict() const;
   /// Makes the next begin() continue at that place, in the middle of an epoch too, with the batches that the saved
-  /// loader would have given. Throws ConfigError unless the state is that of a loader with this batch size and as many
-  /// batches, and then nothing is changed.
+  /// loader would have given. Throws ConfigError unless the state is that of a loader with this batch size, as many
+  /// samples and the same `shuffle`, and then nothing is changed.
   void load_state_dict(const StateDict& state);
 
   /// Starts an epoch.
@@ -64,6 +69,10 @@ class TANDEM_API DataLoader {
 
  private:
   struct Pass;
+  struct Place {
+    std::int64_t epoch;
+    std::int64_t batch;
+  };
 
   std::int64_t samples_per_epoch() const;
   std::vector<std::int64_t> order_of(std::int64_t epoch) const;
@@ -72,8 +81,8 @@ class TANDEM_API DataLoader {
   DataLoaderOptions options_;
   std::uint64_t seed_;
   std::optional<std::int64_t> epoch_ = std::nullopt;
-  std::int64_t skipped_ = 0;           // batches that the next epoch leaves out
-  std::weak_ptr<const Pass> running_;  // the epoch in progress
+  std::shared_ptr<Place> place_;    // of the latest epoch that was begun, or of a loaded state
+  std::optional<Place> resumed_{};  // where the next begin() continues, if it begins that epoch
 };
 
 /// Iterates over one epoch; move-only.
@@ -98,10 +107,10 @@ class TANDEM_API DataLoader::Iterator {
 
  private:
   friend class DataLoader;
-  explicit Iterator(std::shared_ptr<Pass> pass);
+  explicit Iterator(std::unique_ptr<Pass> pass);
   bool done() const noexcept;
 
-  std::shared_ptr<Pass> pass_;
+  std::unique_ptr<Pass> pass_;
   Example current_;
 };
 

@@ -69,8 +69,9 @@ void* ScratchArena::allocate(std::size_t bytes) {
     const std::size_t wanted = std::max({bytes, kFirstBlock, blocks_.empty() ? 0 : 2 * blocks_.back().bytes});
     const std::size_t size = std::min(wanted, kCeiling - total_);
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
-    check<OutOfMemory>(memory != nullptr, "kernel workspace: the system has no {} bytes; {} are free", size,
-                       core::free_memory());
+    if (memory == nullptr) {
+      fail<OutOfMemory>("kernel workspace: the system has no {} bytes; {} are free", size, core::free_memory());
+    }
     blocks_.push_back({std::unique_ptr<std::byte, Free>(memory), size});
     forbid(memory, size);
     total_ += size;

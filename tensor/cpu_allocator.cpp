@@ -194,10 +194,12 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (memory == nullptr && size > kThreadBlock) {
     shared_cache().put_large(nullptr, size_class);
   }
-  check<OutOfMemory>(memory != nullptr,
-                     "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
-                     "smaller batch or model, or free tensors first",
-                     bytes, core::free_memory(), system_bytes.load());
+  if (memory == nullptr) {  // only then: free_memory() reads files, and may throw
+    fail<OutOfMemory>(
+        "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
+        "smaller batch or model, or free tensors first",
+        bytes, core::free_memory(), system_bytes.load());
+  }
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;

@@ -16,6 +16,10 @@ class TANDEM_API StateDict {
   /// A name and its tensor.
   using Entry = std::pair<std::string, Tensor>;
 
+  StateDict() = default;
+  /// Takes entries over, whose names must differ.
+  explicit StateDict(std::vector<Entry> entries) noexcept : entries_(std::move(entries)) {}
+
   /// Adds or replaces an entry.
   void set(std::string name, Tensor value);
   /// The tensor with this name, or null.

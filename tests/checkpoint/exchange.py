@@ -58,7 +58,7 @@ def random_model(rng):
 
 
 def write(path, tensors):
-    """As Python's safetensors, which has no names for all of these NumPy types; it reads the file back below."""
+    """As Python's safetensors, which lacks some of these NumPy types."""
     header, data = {"__metadata__": {"format": "np"}}, b""
     for name, (kind, array) in tensors.items():
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
@@ -94,11 +94,14 @@ def main():
             st.save_file(plain, source)
         else:
             write(source, tensors)
+        with safe_open(source, "np") as file:
+            assert set(file.keys()) == set(tensors), (seed, source)
         batch.append((source, folder / f"{number}.out", tensors))
     subprocess.run([program] + [str(path) for source, out, _ in batch for path in (source, out)], check=True)
     for source, out, tensors in batch:
         with safe_open(out, "np") as file:  # Python's reader accepts the file
             assert set(file.keys()) == set(tensors), (seed, out)
+            read = {name: file.get_tensor(name) for name, (kind, _) in tensors.items() if kind in st._TYPES}
         written = raw_tensors(out)
         for name, (kind, array) in tensors.items():
             wanted = dict((k, w) for k, _, w in KINDS)[kind]
@@ -106,6 +109,7 @@ def main():
             got_kind, shape, data = written[name]
             got = np.frombuffer(data, dtype=wanted).reshape(shape)
             nan = np.issubdtype(expected.dtype, np.floating) and kind.startswith("F8") and np.isnan(expected.astype(np.float32)).any()
+            assert name not in read or same(np.asarray(read[name]), got), (seed, out, name)
             assert got_kind == names[np.dtype(wanted)], (seed, out, name, got_kind)
             if nan:  # the payload of a NaN has no meaning
                 assert np.array_equal(got.astype(np.float32), expected.astype(np.float32), equal_nan=True), (seed, out, name)

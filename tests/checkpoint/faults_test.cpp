@@ -41,6 +41,7 @@ class FailingOps : public core::FileOps {
     }
     return failed ? -1 : result;
   }
+  int fchmod(int descriptor, mode_t mode) override { return fails() ? -1 : FileOps::fchmod(descriptor, mode); }
   int rename(const char* from, const char* to) override { return fails() ? -1 : FileOps::rename(from, to); }
   int unlink(const char* path) override { return fails() ? -1 : FileOps::unlink(path); }
 
@@ -117,20 +118,16 @@ TEST(SaveFaults, LeaveTheOldFileAndSayWhy) {
   }
 }
 
-TEST(SaveFaults, InterruptedCallsGoOn) {
+TEST(SaveFaults, InterruptedWritesGoOn) {
   StateDict state;
   state.set("w", ones({100}));
   const TempDir folder;
-  for (int call = 3; call < 12; ++call) {
+  for (int call = 2; call < 12; ++call) {  // the first one opens the file, and many writes follow
     FailingOps ops(call, EINTR, false);
-    try {
-      checkpoint::write_tensors(state, folder.file("model"), {}, ops);
-    } catch (const IoError& error) {
-      // Only writing and closing can be interrupted; of the others the system says so for another reason.
-      EXPECT_THAT(error.what(), HasSubstr("Interrupted system call"));
-      continue;
-    }
+    checkpoint::write_tensors(state, folder.file("model"), {}, ops);
+    EXPECT_TRUE(ops.has_failed());
     EXPECT_EQ(load(folder.file("model")).at("w").numel(), 100);
+    std::filesystem::remove(folder.file("model"));
   }
 }
 

@@ -83,22 +83,34 @@ TEST(DataLoader, ContinuesAfterAnyBatch) {
   }
 }
 
-TEST(DataLoader, ALoopThatIsLeftEarlyIsAtTheNextEpoch) {
+TEST(DataLoader, ALoopThatIsLeftEarlyStaysAtItsPlace) {
   DataLoader loader(Numbers(10), {.batch_size = 3});
   for (auto [x, y] : loader) {
-    EXPECT_EQ(loader.state_dict().at("epoch").item<std::int64_t>(), 0);
     break;
   }
-  EXPECT_EQ(loader.state_dict().at("epoch").item<std::int64_t>(), 1);
-  EXPECT_EQ(loader.state_dict().at("batch").item<std::int64_t>(), 0);
+  DataLoader resumed(Numbers(10), {.batch_size = 3});
+  resumed.load_state_dict(loader.state_dict());
+  EXPECT_EQ(epoch(resumed), (Indices{3, 4, 5, 6, 7, 8, 9}));
+  // The loader itself goes on with the next epoch, and set_epoch() starts with the first batch.
+  EXPECT_EQ(epoch(loader), count_to(10));
+  resumed.load_state_dict(loader.state_dict());
+  resumed.set_epoch(2);
+  EXPECT_EQ(epoch(resumed), count_to(10));
 }
 
 TEST(DataLoader, RefusesThePlaceOfAnotherLoader) {
   DataLoader loader(Numbers(10), {.batch_size = 3});
   const StateDict place = loader.state_dict();
-  DataLoader other(Numbers(10), {.batch_size = 2});
-  EXPECT_EQ(test::message_of<ConfigError>([&] { other.load_state_dict(place); }),
-            "DataLoader: the state is of a loader with batches of 3, and this one has 2");
+  const auto refusal_by = [&](const DataLoaderOptions& options, std::int64_t samples) {
+    DataLoader other(Numbers(samples), options);
+    return test::message_of<ConfigError>([&] { other.load_state_dict(place); });
+  };
+  EXPECT_EQ(refusal_by({.batch_size = 2}, 10),
+            "DataLoader: the state is of a loader with batch_size 3, and this one has 2");
+  EXPECT_EQ(refusal_by({.batch_size = 3}, 11),
+            "DataLoader: the state is of a loader with samples 10, and this one has 11");
+  EXPECT_EQ(refusal_by({.batch_size = 3, .shuffle = true}, 10),
+            "DataLoader: the state is of a loader with shuffle 0, and this one has 1");
   StateDict beyond = place.clone();
   beyond.set("batch", tensor(5));
   EXPECT_EQ(test::message_of<ConfigError>([&] { loader.load_state_dict(beyond); }),

@@ -70,11 +70,13 @@ TEST(LargeFiles, NeedTwiceTheirSizeAtMost) {
   idx(large_file(std::string("\0\0\x0D\2\0\0\4\0\0\0\4\0", 12), "abcd", kCount));
   std::string json = "{";
   for (int i = 0; i < 30'000; ++i) {
-    json += fmt::format("\"{}\":{{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[{},{}]}},", i, i, i + 1);
+    json +=
+        fmt::format("\"{}\":{{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1],\"data_offsets\":[{},{}]}},", i, i, i + 1);
   }
   json.back() = '}';
   const std::uint64_t length = json.size();
   safetensors(large_file({reinterpret_cast<const char*>(&length), sizeof length}, json + std::string(30'000, 'x'), 1));
+  safetensors(large_file(std::string("\0\0\0\1\0\0\0\0", 8) + "{\"", "abcd", kCount));  // a name without end
   csv(large_file("Aa,b,c,d,e,f\n", "1234567.25,2345678.5,3456789.75,4567890.25,5678901.5,6789012.75\n", 60'000));
 }
 

@@ -120,7 +120,9 @@ TEST_F(TandemTool, InspectSaysHowTwoFilesDiffer) {
   const Outcome outcome = run({"inspect", "a", "b"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out,
-            "changed: 2 of 4 elements differ, by 2 at most\ngone: only in a\nreshaped: f32 [2, 3] and f32 [3, 2]\n");
+            "changed: 2 of 4 elements differ, by 2 at most\ngone: only in a\nreshaped: F32 [2, 3] and F32 [3, 2]\n");
+  save(one, dir_.file("c"), {.metadata = {{"epoch", "3"}}});
+  EXPECT_EQ(run({"inspect", "a", "c"}).out, "__metadata__: the texts differ\n");
   const Outcome equal = run({"inspect", "a", "a"});
   EXPECT_EQ(equal.exit_code, 0);
   EXPECT_EQ(equal.out, "all 4 tensors are equal, bit by bit\n");

@@ -40,7 +40,7 @@ std::string printable(std::string text) {
 
 void show(const std::string& path, bool json) {
   const SafetensorsFile file(path);
-  file.read_all();  // compares the hashes
+  file.verify();
   const std::vector<SafetensorsFile::Info> tensors = file.tensors();
   std::uint64_t bytes = 0;
   std::int64_t elements = 0;
@@ -67,6 +67,9 @@ void show(const std::string& path, bool json) {
     fields.push_back({"dtypes", types});
     fields.push_back({"shapes", shapes});
     fields.push_back({"hashes", hashes});
+    for (const auto& [key, text] : file.metadata()) {
+      fields.push_back({"metadata." + key, text});
+    }
     cli::print_result_json(fields);
     return;
   }
@@ -81,46 +84,69 @@ void show(const std::string& path, bool json) {
              file.has_hashes() ? "all hashes match" : "the file has no hashes");
 }
 
-// How two tensors of one name differ; empty if they are equal, bit by bit.
+// How the values of two tensors of one type and shape differ; empty if they are equal, bit by bit.
 std::string difference(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
-    return fmt::format("{} {} and {} {}", name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+  const std::size_t item = item_size(a.dtype());
+  const auto* left = static_cast<const char*>(a.raw().data());
+  const auto* right = static_cast<const char*>(b.raw().data());
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < a.numel(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(i) * item;
+    count += std::memcmp(left + at, right + at, item) != 0 ? 1 : 0;
   }
-  const std::size_t bytes = static_cast<std::size_t>(a.numel()) * item_size(a.dtype());
-  if (bytes == 0 || std::memcmp(a.raw().data(), b.raw().data(), bytes) == 0) {
+  if (count == 0) {
     return {};
   }
-  const std::vector<double> left = a.to(DType::f64).to_vector<double>();
-  const std::vector<double> right = b.to(DType::f64).to_vector<double>();
-  std::size_t count = 0;
+  const std::vector<double> x = a.to(DType::f64).to_vector<double>();
+  const std::vector<double> y = b.to(DType::f64).to_vector<double>();
   double largest = 0;
   bool has_nan = false;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (std::memcmp(&left[i], &right[i], sizeof(double)) != 0) {
-      ++count;
-      has_nan = has_nan || std::isnan(left[i]) || std::isnan(right[i]);
-      largest = std::max(largest, std::abs(left[i] - right[i]));
-    }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    has_nan = has_nan || std::isnan(x[i]) != std::isnan(y[i]);
+    largest = std::max(largest, std::abs(x[i] - y[i]));
   }
-  return fmt::format("{} of {} elements differ, by {:.3g} at most{}", count, left.size(), largest,
-                     has_nan ? ", and some are NaN" : "");
+  return fmt::format("{} of {} elements differ, by {:.3g} at most{}", count, a.numel(), largest,
+                     has_nan ? ", and one is NaN where the other is not" : "");
+}
+
+std::string kind_of(const SafetensorsFile::Info& tensor) {
+  return fmt::format("{} {}", tensor.dtype, to_string(tensor.shape));
 }
 
 int compare(const std::string& first, const std::string& second, bool json) {
-  const StateDict a = load(first);
-  const StateDict b = load(second);
+  const SafetensorsFile a(first);
+  const SafetensorsFile b(second);
+  a.verify();
+  b.verify();
+  std::map<std::string, SafetensorsFile::Info> others;
+  for (const SafetensorsFile::Info& tensor : b.tensors()) {
+    others[tensor.name] = tensor;
+  }
   std::map<std::string, std::string> differences;
-  for (const auto& [name, value] : a) {
-    const Tensor* other = b.find(name);
-    const std::string text = other == nullptr ? "only in " + first : difference(value, *other);
-    if (!text.empty()) {
-      differences[name] = text;
+  std::size_t equal = 0;
+  for (const SafetensorsFile::Info& tensor : a.tensors()) {
+    const auto other = others.find(tensor.name);
+    std::string text = "only in " + first;
+    if (other != others.end()) {
+      text = kind_of(tensor) != kind_of(other->second) ? kind_of(tensor) + " and " + kind_of(other->second)
+             : !tensor.hash.empty() && tensor.hash == other->second.hash
+                 ? std::string()
+                 : difference(a.read(tensor.name), b.read(tensor.name));
+      others.erase(other);
+    }
+    if (text.empty()) {
+      ++equal;
+    } else {
+      differences[tensor.name] = text;
     }
   }
-  for (const auto& [name, value] : b) {
-    if (!a.contains(name)) {
-      differences[name] = "only in " + second;
-    }
+  for (const auto& [name, tensor] : others) {
+    differences[name] = "only in " + second;
+  }
+  const std::map<std::string, std::string> left(a.metadata().begin(), a.metadata().end());
+  const std::map<std::string, std::string> right(b.metadata().begin(), b.metadata().end());
+  if (left != right) {
+    differences["__metadata__"] = "the texts differ";
   }
   if (json) {
     std::vector<std::string> names, texts;
@@ -134,7 +160,7 @@ int compare(const std::string& first, const std::string& second, bool json) {
       fmt::print("{}: {}\n", printable(name), text);
     }
     if (differences.empty()) {
-      fmt::print("all {} tensors are equal, bit by bit\n", a.size());
+      fmt::print("all {} tensors are equal, bit by bit\n", equal);
     }
   }
   return differences.empty() ? kEqual : kDifferent;
@@ -149,7 +175,8 @@ int inspect(int argc, const char* const* argv) {
   app.add_option("files", files, "A file, or two to compare")->type_name("FILE")->required()->expected(1, 2);
   app.add_flag("--json", json, "Print one JSON object");
   app.footer(
-      "With two files the exit code is 0 if they hold equal tensors, and 1 if not.\n\n"
+      "With two files the exit code is 0 if they hold equal tensors and texts, and\n"
+      "1 if not, or if one cannot be read.\n\n"
       "Examples:\n"
       "  tandem inspect model.safetensors\n"
       "  tandem inspect before.safetensors after.safetensors\n"
