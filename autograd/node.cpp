@@ -15,7 +15,8 @@ using kernels::Accumulate;
 
 namespace {
 
-// Of this thread: ranks may be threads. A program with several optimisers makes several in each iteration.
+// Each thread counts its own steps, because ranks may be threads. A program with several optimisers makes several in
+// each iteration.
 thread_local std::uint64_t optimizer_steps = 0;
 constexpr std::uint64_t kStepsInAnIteration = 8;
 constexpr std::uint32_t kOften = 3;

@@ -50,7 +50,7 @@ TANDEM_API nn::LoadReport load(nn::ModuleRef module, const std::string& path, bo
 /// A safetensors file that is open for reading: what it holds, and single tensors of it.
 class TANDEM_API SafetensorsFile {
  public:
-  /// What a file says about one tensor.
+  /// A tensor as the file describes it.
   struct Info {
     std::string name;         // of the tensor
     std::string dtype;        // as in the file: "BF16"

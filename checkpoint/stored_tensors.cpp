@@ -27,7 +27,7 @@ std::string digits_of(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}",
 class Hasher {
  public:
   Hasher() { XXH3_128bits_reset(&state_); }
-  /// Of a stored tensor, whose bytes follow.
+  /// Begins the hash of a stored tensor. Its bytes follow.
   Hasher(std::string_view name, const StoredType& type, const Shape& shape) : Hasher() {
     add_text(name);
     add_text(type.name);
@@ -52,7 +52,7 @@ const std::string* value_of(const Metadata& metadata, std::string_view key) {
   return found == metadata.end() ? nullptr : &found->second;
 }
 
-// Of all metadata but the seal, in the order of the keys.
+// The seal covers all metadata but itself, in the order of the keys.
 std::string seal_of(const Metadata& metadata) {
   std::vector<const Metadata::value_type*> pairs;
   for (const auto& pair : metadata) {

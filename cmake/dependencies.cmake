@@ -34,29 +34,28 @@ if(NOT TANDEM_WITH_GLOO)
   message(STATUS "Without Gloo (apt-get install libgloo-dev): ranks are threads of one process")
 endif()
 
-# Asio has no CMake package. It is header-only and used only inside parallel/rendezvous.
-find_path(TANDEM_ASIO_INCLUDE_DIR asio.hpp DOC "Folder of asio.hpp (Debian: libasio-dev)")
-mark_as_advanced(TANDEM_ASIO_INCLUDE_DIR)
-if(NOT TANDEM_ASIO_INCLUDE_DIR)
-  message(FATAL_ERROR "tandem needs Asio's headers to be built, and found no asio.hpp: apt-get install libasio-dev, "
-    "or -DTANDEM_ASIO_INCLUDE_DIR=FOLDER.")
-endif()
-add_library(tandem_asio INTERFACE)
-target_include_directories(tandem_asio SYSTEM INTERFACE "${TANDEM_ASIO_INCLUDE_DIR}")
+# tandem_header_library(<name> <header> <package>): the target tandem_<name>, for a library without a CMake package of
+# which we use only headers, and only to build tandem.
+function(tandem_header_library name header package)
+  string(TOUPPER "TANDEM_${name}_INCLUDE_DIR" folder)
+  find_path(${folder} ${header} DOC "Folder of ${header} (Debian: ${package})")
+  mark_as_advanced(${folder})
+  if(NOT ${folder})
+    message(FATAL_ERROR "tandem needs ${header} to be built, and found none: apt-get install ${package}, or "
+      "-D${folder}=FOLDER.")
+  endif()
+  add_library(tandem_${name} INTERFACE)
+  target_include_directories(tandem_${name} SYSTEM INTERFACE "${${folder}}")
+endfunction()
+
+tandem_header_library(xxhash xxhash.h libxxhash-dev)
+tandem_header_library(asio asio.hpp libasio-dev)
 # The namespace is renamed and symbols are hidden, so that a program that links us statically may use another version.
 # Asio 1.22 doesn't know that clang has C++20's coroutines.
 target_compile_definitions(tandem_asio INTERFACE ASIO_STANDALONE asio=tandem_asio ASIO_DISABLE_VISIBILITY
   ASIO_HAS_CO_AWAIT ASIO_HAS_STD_COROUTINE ASIO_NO_DEPRECATED)
 if(TANDEM_SANITIZE STREQUAL "thread")
   target_compile_definitions(tandem_asio INTERFACE ASIO_DISABLE_FENCED_BLOCK)  # the sanitizer does not know fences; locks do
-endif()
-
-# xxHash is used as a header only.
-find_path(TANDEM_XXHASH_INCLUDE_DIR xxhash.h DOC "Folder of xxhash.h (Debian: libxxhash-dev)")
-mark_as_advanced(TANDEM_XXHASH_INCLUDE_DIR)
-if(NOT TANDEM_XXHASH_INCLUDE_DIR)
-  message(FATAL_ERROR "tandem needs xxHash's header to be built, and found no xxhash.h: apt-get install "
-    "libxxhash-dev, or -DTANDEM_XXHASH_INCLUDE_DIR=FOLDER.")
 endif()
 
 if(TANDEM_BUILD_TOOLS OR TANDEM_BUILD_EXAMPLES OR TANDEM_BUILD_BENCHMARKS)

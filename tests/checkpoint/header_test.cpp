@@ -8,7 +8,7 @@
 #include "files_in_memory.h"
 #include "support/message.h"
 
-// What a safetensors file may contain, and what is said of one that is wrong.
+// These tests say what a safetensors file may contain, and read the errors about those that are wrong.
 
 namespace tandem::test {
 namespace {
