@@ -64,12 +64,12 @@ struct DataLoader::Pass {
   DatasetHandle dataset;
   DataLoaderOptions options;
   std::uint64_t seed;
-  std::int64_t epoch;
   std::int64_t batches;
   std::vector<std::int64_t> order;
-  std::int64_t read;  // number of batches handed out, or skipped
+  std::shared_ptr<Place> place;  // after the batches that were handed out
 
-  std::shared_ptr<Place> place{};
+  Place start_place = *place;
+  std::int64_t read = start_place.batch;  // number of batches handed out, or skipped
   std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;
@@ -79,7 +79,7 @@ struct DataLoader::Pass {
   std::vector<std::jthread> workers;
 
   Example load(std::int64_t batch) const {
-    Generator generator(derive(seed, epoch, batch));
+    Generator generator(derive(seed, start_place.epoch, start_place.used + batch));
     const GeneratorScope scope(generator);
     const auto first = static_cast<std::size_t>(batch * options.batch_size);
     const auto count = std::min(static_cast<std::size_t>(options.batch_size), order.size() - first);
@@ -230,20 +230,34 @@ std::int64_t DataLoader::samples_per_epoch() const {
   return options_.sampler ? options_.sampler->size() : dataset_->size();
 }
 
-std::int64_t DataLoader::size() const {
-  const std::int64_t samples = samples_per_epoch();
+std::int64_t DataLoader::num_replicas() const { return options_.sampler ? options_.sampler->num_replicas() : 1; }
+
+// What two loaders must agree on, also if different numbers of ranks share the samples.
+std::int64_t DataLoader::samples_of_all() const {
+  const std::int64_t shared = samples_per_epoch() * num_replicas();
+  return num_replicas() == 1 ? shared : options_.sampler->data_size().value_or(shared);
+}
+
+std::int64_t DataLoader::batches_of(std::int64_t samples) const {
   return options_.drop_last ? samples / options_.batch_size
                             : samples / options_.batch_size + (samples % options_.batch_size != 0 ? 1 : 0);
 }
 
-std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
-  Generator generator(derive(seed_, epoch, -1));
+std::int64_t DataLoader::size() const { return batches_of(samples_per_epoch()); }
+
+std::vector<std::int64_t> DataLoader::order_after(const Place& place) const {
+  Generator generator(derive(seed_, place.epoch, -1));
   const GeneratorScope scope(generator);
   if (!options_.sampler) {
-    return options_.shuffle ? RandomSampler(*dataset_).indices() : SequentialSampler(*dataset_).indices();
+    std::vector<std::int64_t> order =
+        options_.shuffle ? RandomSampler(*dataset_).indices() : SequentialSampler(*dataset_).indices();
+    order.erase(order.begin(), order.begin() + place.used);
+    return order;
   }
-  std::vector<std::int64_t> order = options_.sampler->indices_of(epoch);
-  check<ConfigError>(static_cast<std::int64_t>(order.size()) == options_.sampler->size(),
+  const bool is_whole = place.used == 0;
+  std::vector<std::int64_t> order = is_whole ? options_.sampler->indices_of(place.epoch)
+                                             : options_.sampler->indices_after(place.epoch, place.used);
+  check<ConfigError>(!is_whole || static_cast<std::int64_t>(order.size()) == options_.sampler->size(),
                      "DataLoader: the sampler gave {} indices, expected {} as its size() says", order.size(),
                      options_.sampler->size());
   for (const std::int64_t index : order) {
@@ -257,9 +271,10 @@ std::vector<std::int64_t> DataLoader::order_of(std::int64_t epoch) const {
 DataLoader::Iterator DataLoader::begin() {
   const PhaseScope timed(Phase::input);
   const std::int64_t epoch = options_.sampler ? options_.sampler->next_epoch(epoch_) : this->epoch();
-  const std::int64_t skipped = resumed_ && resumed_->epoch == epoch ? resumed_->batch : 0;
-  auto pass = std::make_unique<Pass>(dataset_, options_, seed_, epoch, size(), order_of(epoch), skipped);
-  pass->place = place_ = std::make_shared<Place>(Place{epoch, skipped});
+  place_ = std::make_shared<Place>(resumed_ && resumed_->epoch == epoch ? *resumed_ : Place{.epoch = epoch});
+  std::vector<std::int64_t> order = order_after(*place_);
+  const std::int64_t batches = batches_of(static_cast<std::int64_t>(order.size()));
+  auto pass = std::make_unique<Pass>(dataset_, options_, seed_, batches, std::move(order), place_);
   epoch_ = epoch + 1;
   resumed_.reset();
   pass->start();
@@ -267,14 +282,17 @@ DataLoader::Iterator DataLoader::begin() {
 }
 
 StateDict DataLoader::state_dict() const {
-  const auto number = [](std::int64_t value) { return tensor(value); };
+  const Place place = place_ ? *place_ : Place{.epoch = epoch()};
   StateDict state;
-  state.set("epoch", number(place_ ? place_->epoch : epoch()));
-  state.set("batch", number(place_ ? place_->batch : 0));
-  state.set("seed", number(static_cast<std::int64_t>(seed_)));
-  state.set("shuffle", number(options_.shuffle ? 1 : 0));
-  state.set("samples", number(samples_per_epoch()));
-  state.set("batch_size", number(options_.batch_size));
+  const auto set = [&](const char* name, std::int64_t value) { state.set(name, tensor(value)); };
+  set("epoch", place.epoch);
+  set("batch", place.batch);
+  set("used", place.used);
+  set("seed", static_cast<std::int64_t>(seed_));
+  set("shuffle", options_.shuffle ? 1 : 0);
+  set("samples", samples_of_all());
+  set("batch_size", options_.batch_size);
+  set("replicas", num_replicas());
   return state;
 }
 
@@ -285,19 +303,29 @@ void DataLoader::load_state_dict(const StateDict& state) {
                        "DataLoader: '{}' in the state is not a whole number", name);
     return value.to("cpu").item<std::int64_t>();
   };
-  const Place place{number("epoch"), number("batch")};
-  const std::int64_t seed = number("seed");
   const auto compare = [&](const char* name, std::int64_t own) {
     const std::int64_t saved = number(name);
     check<ConfigError>(saved == own, "DataLoader: the state is of a loader with {} {}, and this one has {}", name,
                        saved, own);
   };
-  compare("batch_size", options_.batch_size);
-  compare("samples", samples_per_epoch());
+  compare("samples", samples_of_all());
   compare("shuffle", options_.shuffle ? 1 : 0);
-  check<ConfigError>(place.epoch >= 0 && place.batch >= 0 && place.batch <= size(),
-                     "DataLoader: the state is at batch {} of epoch {}, and this loader has {} batches", place.batch,
-                     place.epoch, size());
+  const std::int64_t seed = number("seed");
+  const std::int64_t batch_size = number("batch_size");
+  const std::int64_t replicas = number("replicas");
+  Place place{number("epoch"), number("batch"), number("used")};
+  const std::int64_t samples = samples_of_all();
+  const auto parts = [](std::int64_t count, std::int64_t size) { return count / size + (count % size != 0 ? 1 : 0); };
+  const bool is_sane = place.epoch >= 0 && place.used >= 0 && place.used <= samples && batch_size >= 1 && replicas >= 1;
+  const std::int64_t batches = is_sane ? parts(parts(samples - place.used, replicas), batch_size) : 0;
+  check<ConfigError>(is_sane && place.batch >= 0 && place.batch <= batches,
+                     "DataLoader: the state is at batch {} of epoch {}, after {} other samples, and there are {} "
+                     "batches of {} for each of {} ranks",
+                     place.batch, place.epoch, place.used, batches, batch_size, replicas);
+  if (batch_size != options_.batch_size || replicas != num_replicas()) {
+    place.used = place.batch == batches ? samples : place.used + place.batch * batch_size * replicas;
+    place.batch = 0;
+  }
   epoch_ = place.epoch;
   place_ = std::make_shared<Place>(place);
   resumed_ = place;
@@ -312,8 +340,8 @@ DataLoader::Iterator::~Iterator() = default;
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
   const PhaseScope timed(Phase::input);
   check<ConfigError>(pass_ != nullptr, "DataLoader: the iterator is at its end; begin() starts the next epoch");
-  if (pass_->read == pass_->batches) {
-    *pass_->place = {pass_->epoch + 1, 0};
+  if (pass_->read >= pass_->batches) {
+    *pass_->place = {.epoch = pass_->place->epoch + 1};
     pass_.reset();
     current_ = {};
   } else {

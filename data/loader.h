@@ -54,12 +54,14 @@ class TANDEM_API DataLoader {
   }
 
   /// The place in the data, to continue from later: "epoch", "batch" (batches of that epoch that were handed out), and
-  /// what the order depends on: "seed", "shuffle", "samples", "batch_size" (i64). Inside the loop it is the place after
-  /// the current batch, and so it stays after a loop that was left early, until the next begin().
+  /// what the order depends on: "seed", "shuffle", "samples" (of all ranks), "batch_size", "replicas" (ranks that share
+  /// the samples), "used" (samples of the epoch that came before these batches); all i64. Inside the loop it is the
+  /// place after the current batch, and so it stays after a loop that was left early, until the next begin().
   StateDict state_dict() const;
   /// Makes the next begin() continue at that place, in the middle of an epoch too, with the batches that the saved
-  /// loader would have given. Throws ConfigError unless the state is that of a loader with this batch size, as many
-  /// samples and the same `shuffle`, and then nothing is changed.
+  /// loader would have given. With another batch size or number of ranks, the samples that nobody has used are given in
+  /// new batches; all ranks must load the state of rank 0. Throws ConfigError unless the state is that of a loader with
+  /// as many samples and the same `shuffle`, and then nothing is changed.
   void load_state_dict(const StateDict& state);
 
   /// Starts an epoch.
@@ -70,12 +72,16 @@ class TANDEM_API DataLoader {
  private:
   struct Pass;
   struct Place {
-    std::int64_t epoch;
-    std::int64_t batch;
+    std::int64_t epoch = 0;
+    std::int64_t batch = 0;
+    std::int64_t used = 0;  // samples of all replicas before batch 0
   };
 
   std::int64_t samples_per_epoch() const;
-  std::vector<std::int64_t> order_of(std::int64_t epoch) const;
+  std::int64_t samples_of_all() const;
+  std::int64_t num_replicas() const;
+  std::int64_t batches_of(std::int64_t samples) const;
+  std::vector<std::int64_t> order_after(const Place& place) const;
 
   DatasetHandle dataset_;
   DataLoaderOptions options_;

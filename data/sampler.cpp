@@ -57,6 +57,12 @@ std::vector<std::int64_t> draw_without_replacement(std::span<const double> weigh
 
 }  // namespace
 
+std::vector<std::int64_t> Sampler::indices_after(std::int64_t epoch, std::int64_t used) const {
+  std::vector<std::int64_t> rest = indices_of(epoch);
+  rest.erase(rest.begin(), rest.begin() + std::min(used, static_cast<std::int64_t>(rest.size())));
+  return rest;
+}
+
 std::vector<std::int64_t> SequentialSampler::indices() const {
   std::vector<std::int64_t> all(static_cast<std::size_t>(size_));
   std::iota(all.begin(), all.end(), 0);

@@ -21,6 +21,10 @@ class TANDEM_API Sampler {
   virtual std::vector<std::int64_t> indices() const = 0;
   /// Like indices(), for a sampler whose order depends on the epoch.
   virtual std::vector<std::int64_t> indices_of(std::int64_t /*epoch*/) const { return indices(); }
+  /// The number of samplers that share an epoch's samples, each on a rank of its own.
+  virtual std::int64_t num_replicas() const { return 1; }
+  /// The rest of an epoch of which all replicas together have used the first `used` samples: this replica's indices.
+  virtual std::vector<std::int64_t> indices_after(std::int64_t epoch, std::int64_t used) const;
   /// The epoch that a loader begins, which counts from there. `epoch` is the loader's own count, none for a new loader
   /// without set_epoch(). A sampler may have been told where to go on.
   virtual std::int64_t next_epoch(std::optional<std::int64_t> epoch) const { return epoch.value_or(0); }

@@ -105,7 +105,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   optimizer.prepare();
   optimizer.check_gradients("GradScaler::unscale_", scale_.device());
   enter("GradScaler::unscale_", optimizer, Stage::unscaled);
-  optimizer.find_inf(scale_, found_inf_, true);
+  optimizer.find_inf(scale_.device(), scale_data(), found_inf_, true);
 }
 
 void GradScaler::step(Optimizer& optimizer) {
@@ -118,7 +118,7 @@ void GradScaler::step(Optimizer& optimizer) {
   optimizer.check_gradients("GradScaler::step", scale_.device());
   const bool unscaled = enter("GradScaler::step", optimizer, Stage::stepped) == Stage::unscaled;
   if (!unscaled) {
-    optimizer.find_inf(scale_, found_inf_, false);
+    optimizer.find_inf(scale_.device(), scale_data(), found_inf_, false);
   }
   optimizer.finish_grad_scale(unscaled);
   const PhaseScope timed(Phase::optimizer, &optimizer);  // a step that was refused above is no step
@@ -146,7 +146,7 @@ void GradScaler::update(std::optional<double> new_scale) {
   } else {
     kernels::launch(kernels::context_for(scale_.device()),
                     kernels::UpdateGradScale{
-                        .scale = static_cast<float*>(scale_.raw().data()),
+                        .scale = scale_data(),
                         .growth_tracker = static_cast<std::int32_t*>(growth_tracker_.raw().data()),
                         .found_inf = static_cast<float*>(found_inf_.raw().data()),
                         .growth = options_.growth_factor,
@@ -156,6 +156,8 @@ void GradScaler::update(std::optional<double> new_scale) {
   }
   scale_.raw().storage->bump_version();
 }
+
+float* GradScaler::scale_data() const { return static_cast<float*>(scale_.raw().data()); }
 
 double GradScaler::get_scale() const {
   if (!options_.enabled) {
@@ -225,17 +227,15 @@ void Optimizer::check_gradients(const char* call, Device device) const {
 }
 
 // Checks the gradients of all slices.
-void Optimizer::find_inf(const Tensor& scale, const Tensor& found_inf, bool unscale) {
+void Optimizer::find_inf(Device device, const float* scale, const Tensor& found_inf, bool unscale) {
   const NoGradGuard no_grad;
-  const Device device = scale.device();
   if (!grad_scale_.defined() || !(grad_scale_.device() == device)) {
     watched_->changed();
     grad_scale_ = zeros({kFields}, {.dtype = DType::f64, .device = device});
   }
   kernels::Context& context = kernels::context_for(device);
   kernels::GradScale* const record = grad_scale();
-  kernels::launch(context,
-                  kernels::StartGradScale{.scale = static_cast<const float*>(scale.raw().data()), .record = record});
+  kernels::launch(context, kernels::StartGradScale{.scale = scale, .record = record});
   watched_->watch();
   note_streams();
   for (const auto& slice : slices_) {

@@ -75,6 +75,7 @@ class TANDEM_API GradScaler {
   Stage enter(const char* call, const Optimizer& optimizer, Stage to);
   void check_scaled(const char* call) const;
   std::int64_t growth_tracker() const;
+  float* scale_data() const;
 
   std::shared_ptr<detail::Watched> watched_;  // watched by captured steps
   GradScalerOptions options_;

@@ -11,6 +11,7 @@
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
@@ -236,12 +237,34 @@ void Optimizer::prepare() {
 void Optimizer::step() {
   const PhaseScope timed(Phase::optimizer, this);
   prepare();
-  if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this step's gradients are not scaled
+  const std::optional<Device> device = nonfinite_.defined() ? device_of_gradients() : std::nullopt;
+  if (device) {
+    if (!(*device == nonfinite_.device())) {  // the module was moved
+      watched_->changed();
+      skip_nonfinite();
+    }
+    find_inf(*device, nullptr, nonfinite_, false);
+    finish_grad_scale(false);
+  } else if (kernels::GradScale* record = grad_scale(); record != nullptr) {  // this step's gradients are not scaled
     kernels::launch(kernels::context_for(grad_scale_.device()),
                     kernels::StartGradScale{.scale = nullptr, .record = record});
   }
   update_all();
 }
+
+std::optional<Device> Optimizer::device_of_gradients() const {
+  const bool is_one = !slices_.empty() && std::all_of(slices_.begin(), slices_.end(), [&](const auto& slice) {
+    return slice->run.device == slices_.front()->run.device;
+  });
+  return is_one ? std::optional(slices_.front()->run.device) : std::nullopt;
+}
+
+void Optimizer::skip_nonfinite(bool on) {
+  watched_->changed();
+  nonfinite_ = on ? zeros({}, {.dtype = DType::f32, .device = parameters_.front().device()}) : Tensor();
+}
+
+bool Optimizer::found_nonfinite() const { return nonfinite_.defined() && nonfinite_.item<float>() != 0; }
 
 void Optimizer::update_all() {
   look_for_mistakes();

@@ -105,6 +105,12 @@ class TANDEM_API Optimizer {
   void step();
   /// Clears the gradients; their memory is kept.
   void zero_grad();
+  /// From now on (or no longer) step() looks at the gradients first: if one is infinite or NaN, nothing is updated and
+  /// the step does not count, as with a GradScaler, which does this by itself. In a captured step too. Parameters on
+  /// several devices are not looked at.
+  void skip_nonfinite(bool on = true);
+  /// Whether a step since skip_nonfinite() was left out. Waits for the device.
+  bool found_nonfinite() const;
 
   /// The learning rate of the first group.
   double learning_rate() const noexcept { return groups_.front().lr(); }
@@ -171,9 +177,11 @@ class TANDEM_API Optimizer {
   bool has_master(DType dtype) const noexcept { return master_weights_ && item_size(dtype) == 2; }
   DType kept_dtype(DType dtype) const noexcept { return has_master(dtype) ? DType::f32 : dtype; }
 
-  // Used by GradScaler.
+  /// The device of all gradients, if they have one.
+  std::optional<Device> device_of_gradients() const;
+  // Used by GradScaler. `scale` is in the memory of `device`; null: the gradients are not scaled.
   void check_gradients(const char* call, Device device) const;
-  void find_inf(const Tensor& scale, const Tensor& found_inf, bool unscale);
+  void find_inf(Device device, const float* scale, const Tensor& found_inf, bool unscale);
   void finish_grad_scale(bool unscaled);
   kernels::GradScale* grad_scale() const noexcept;
   std::int64_t skipped_steps() const;
@@ -184,6 +192,7 @@ class TANDEM_API Optimizer {
   std::vector<BufferKind> buffers_;  // masters, if any, come last
   bool master_weights_;
   Tensor grad_scale_;                   // holds a kernels::GradScale once a GradScaler uses this optimiser
+  Tensor nonfinite_;                    // f32, with skip_nonfinite(): not 0 once a step was left out
   std::int64_t calls_ = 0;              // of step(), by replays of a captured step as well
   std::uint32_t gradient_version_ = 0;  // of the first gradient in the latest step
   std::vector<Group> groups_;           // never resized: slices refer to its elements

@@ -1,5 +1,6 @@
 #include <tandem/parallel/distributed/distributed_sampler.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -51,13 +52,7 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
                     "make a ProcessGroupGuard first",
                     rank_, replicas_));
   }
-  if (options.exact) {
-    size_ = ceil_div(data_size_ - rank_, replicas_);
-  } else if (options.drop_last && data_size_ % replicas_ != 0) {
-    size_ = ceil_div(data_size_ - replicas_, replicas_);
-  } else {
-    size_ = ceil_div(data_size_, replicas_);
-  }
+  size_ = share_of(data_size_);
   check<ConfigError>(
       size_ > 0 || options.exact,
       "DistributedSampler: {} samples are too few for each of {} ranks to have one; leave out drop_last, "
@@ -72,7 +67,13 @@ std::int64_t DistributedSampler::next_epoch(std::optional<std::int64_t> epoch) c
   return next;
 }
 
-std::vector<std::int64_t> DistributedSampler::indices_of(std::int64_t epoch) const {
+std::int64_t DistributedSampler::share_of(std::int64_t samples) const {
+  return options_.exact       ? ceil_div(std::max(samples - rank_, std::int64_t{0}), replicas_)
+         : options_.drop_last ? samples / replicas_
+                              : ceil_div(samples, replicas_);
+}
+
+std::vector<std::int64_t> DistributedSampler::indices_after(std::int64_t epoch, std::int64_t used) const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(data_size_));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   if (options_.shuffle) {
@@ -83,9 +84,10 @@ std::vector<std::int64_t> DistributedSampler::indices_of(std::int64_t epoch) con
     const core::ThreadStateScope scope(state);
     order = randperm(data_size_).to_vector<std::int64_t>();
   }
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(size_));
-  for (std::int64_t i = 0; i < size_; ++i) {
-    mine[static_cast<std::size_t>(i)] = order[static_cast<std::size_t>((rank_ + i * replicas_) % data_size_)];
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(share_of(std::max(data_size_ - used, std::int64_t{0}))));
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const std::int64_t place = used + rank_ + static_cast<std::int64_t>(i) * replicas_;
+    mine[i] = order[static_cast<std::size_t>(place % data_size_)];
   }
   return mine;
 }

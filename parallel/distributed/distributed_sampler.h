@@ -34,7 +34,8 @@ struct DistributedSamplerOptions {
 /// call can be forgotten. A run resumes with set_epoch() of the loader or of the sampler; either is enough. The
 /// sampler's is also for programs that call it before each epoch as in PyTorch, and for a rank that makes passes of its
 /// own (evaluates on its training data, looks at a batch), since these count. A new loader goes on where the last
-/// loader of the sampler was.
+/// loader of the sampler was. A loader that resumes within an epoch with another number of ranks shares what is left of
+/// it among them.
 class TANDEM_API DistributedSampler final : public data::Sampler {
  public:
   /// Throws ConfigError for an empty data set, an invalid rank, exact with drop_last, or too few samples for drop_last
@@ -47,7 +48,9 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   std::int64_t size() const override { return size_; }
   /// Returns this rank's indices in the epoch of set_epoch(), and then in those after it: for use without a loader.
   std::vector<std::int64_t> indices() const override { return indices_of(static_cast<std::int64_t>(epoch_++)); }
-  std::vector<std::int64_t> indices_of(std::int64_t epoch) const override;
+  std::vector<std::int64_t> indices_of(std::int64_t epoch) const override { return indices_after(epoch, 0); }
+  std::int64_t num_replicas() const override { return replicas_; }
+  std::vector<std::int64_t> indices_after(std::int64_t epoch, std::int64_t used) const override;
   std::int64_t next_epoch(std::optional<std::int64_t> epoch) const override;
   std::int64_t largest_size() const override {
     return options_.exact ? (data_size_ + replicas_ - 1) / replicas_ : size_;
@@ -60,6 +63,9 @@ class TANDEM_API DistributedSampler final : public data::Sampler {
   }
 
  private:
+  /// This rank's part of so many samples.
+  std::int64_t share_of(std::int64_t samples) const;
+
   std::int64_t data_size_;
   DistributedSamplerOptions options_;
   std::int64_t replicas_ = 1;

@@ -178,6 +178,47 @@ TEST(DistributedSampler, ResumesByTheEpochOfTheLoaderOrItsOwn) {
   EXPECT_EQ(pass(by_sampler), epochs[1]);
 }
 
+TEST(DistributedSampler, SharesTheRestOfAnEpochAmongAnotherNumberOfRanks) {
+  const data::TensorDataset numbers(arange(0, 23));
+  const auto loader_of = [&](int rank, int ranks, std::int64_t batch_size) {
+    return data::DataLoader(
+        numbers, {.batch_size = batch_size,
+                  .sampler = std::make_shared<DistributedSampler>(
+                      numbers, DistributedSamplerOptions{.num_replicas = ranks, .rank = rank, .exact = true})});
+  };
+  const auto take = [](data::DataLoader& loader, std::int64_t batches, std::vector<std::int64_t>& used) {
+    for (const auto& [x, y] : loader) {
+      const auto batch = x.to(DType::i64).to_vector<std::int64_t>();
+      used.insert(used.end(), batch.begin(), batch.end());
+      if (--batches == 0) break;
+    }
+  };
+  for (const int before : {1, 2, 3, 4}) {
+    for (const int after : {1, 2, 3, 5}) {
+      std::vector<std::int64_t> used;
+      std::optional<StateDict> place;
+      for (int rank = 0; rank < before; ++rank) {
+        data::DataLoader loader = loader_of(rank, before, 2);
+        take(loader, 2, used);
+        place = rank == 0 ? loader.state_dict() : place;
+      }
+      // Again another number after one more step, and the way back.
+      for (const auto& [ranks, steps] : {std::pair(after, 1), std::pair(before, 100)}) {
+        std::optional<StateDict> next;
+        for (int rank = 0; rank < ranks; ++rank) {
+          data::DataLoader loader = loader_of(rank, ranks, 1);
+          loader.load_state_dict(*place);
+          take(loader, steps, used);
+          next = rank == 0 ? loader.state_dict() : next;
+        }
+        place = next;
+      }
+      std::sort(used.begin(), used.end());
+      EXPECT_EQ(used, arange(0, 23).to(DType::i64).to_vector<std::int64_t>()) << before << " ranks, then " << after;
+    }
+  }
+}
+
 TEST(DistributedSampler, KnowsTheRankAndItsLoaderDropsNothing) {
   as_ranks(3, [](parallel::ProcessGroup& group) {
     const Samples samples(9);
