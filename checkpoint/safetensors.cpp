@@ -4,15 +4,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <numeric>
-#include <set>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tandem/checkpoint/module_tensors.h>
 #include <tandem/checkpoint/safetensors_header.h>
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
@@ -63,12 +62,6 @@ void read_at(const core::Descriptor& file, const std::string& path, std::uint64_
   }
 }
 
-// Equal for two names of one tensor. Empty tensors share nothing.
-std::pair<const void*, std::int64_t> place_of(const Tensor& tensor) {
-  return tensor.numel() == 0 ? std::pair<const void*, std::int64_t>(tensor.get(), -1)
-                             : std::pair<const void*, std::int64_t>(tensor.raw().storage.get(), tensor.raw().offset);
-}
-
 }  // namespace
 
 void save(const StateDict& state, const std::string& path, const SaveOptions& options) {
@@ -76,38 +69,13 @@ void save(const StateDict& state, const std::string& path, const SaveOptions& op
 }
 
 void save(const nn::ModuleRef& module, const std::string& path, const SaveOptions& options) {
-  std::map<std::string, Tensor> by_name;
-  for (const auto& [name, value] : module.state_dict()) {
-    by_name.emplace(name, value);
-  }
-  std::set<std::pair<const void*, std::int64_t>> seen;
-  StateDict state;
-  for (const auto& [name, value] : by_name) {
-    if (seen.insert(place_of(value)).second) {
-      state.set(name, value);
-    }
-  }
-  save(state, path, options);
+  save(cp::state_of(module), path, options);
 }
 
 StateDict load(const std::string& path) { return SafetensorsFile(path).read_all(); }
 
 nn::LoadReport load(nn::ModuleRef module, const std::string& path, bool strict) {
-  StateDict state = load(path);
-  // Gives a tensor of the module the value that the file has under another of its names.
-  std::map<std::pair<const void*, std::int64_t>, Tensor> values;
-  const StateDict own = module.state_dict();
-  for (const auto& [name, value] : own) {
-    if (const Tensor* loaded = state.find(name)) {
-      values.emplace(place_of(value), *loaded);
-    }
-  }
-  for (const auto& [name, value] : own) {
-    if (const auto known = values.find(place_of(value)); known != values.end() && !state.contains(name)) {
-      state.set(name, known->second);
-    }
-  }
-  return module.load_state_dict(state, strict);
+  return cp::load_into(module, load(path), strict);
 }
 
 struct SafetensorsFile::Impl {

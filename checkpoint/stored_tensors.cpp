@@ -171,12 +171,12 @@ void finish(Arrival& arrival, const std::string& path, const std::string& expect
 struct Outgoing {
   const std::string* name;
   Tensor dense;
-
-  std::string_view bytes() const {
-    return {static_cast<const char*>(dense.raw().data()),
-            static_cast<std::size_t>(dense.numel()) * item_size(dense.dtype())};
-  }
 };
+
+std::string_view bytes_of(const Tensor& dense) {
+  return {static_cast<const char*>(dense.raw().data()),
+          static_cast<std::size_t>(dense.numel()) * item_size(dense.dtype())};
+}
 
 // Larger elements first, then by name, so that all are aligned and equal states make equal files.
 std::vector<Outgoing> ordered(const StateDict& state) {
@@ -273,7 +273,13 @@ void verify_tensors(const SafetensorsHeader& header, const SafetensorsHeader::Re
   });
 }
 
-void write_tensors(const StateDict& state, const std::string& path, const Metadata& more, core::FileOps& ops) {
+std::uint64_t hash_of(const Tensor& tensor) {
+  const Tensor dense = tensor.detach().to("cpu").contiguous();
+  const std::string_view bytes = bytes_of(dense);
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+EncodedFile encode(const StateDict& state, const Metadata& more) {
   const std::vector<Outgoing> tensors = ordered(state);
   std::vector<StoredTensor> stored;
   for (const Outgoing& tensor : tensors) {
@@ -288,7 +294,7 @@ void write_tensors(const StateDict& state, const std::string& path, const Metada
   core::parallel_for(static_cast<std::int64_t>(tensors.size()), 1, [&](std::int64_t i, std::int64_t) {
     const auto place = static_cast<std::size_t>(i);
     const std::size_t at = by_name[place];
-    const std::string_view bytes = tensors[at].bytes();
+    const std::string_view bytes = bytes_of(tensors[at].dense);
     hash_of(*tensors[at].name, stored_type(stored[at].dtype), stored[at].shape, bytes)
         .copy(&hashes[place * kHashDigits], kHashDigits);
   });
@@ -306,12 +312,45 @@ void write_tensors(const StateDict& state, const std::string& path, const Metada
   metadata.emplace_back(kHashes, hashes);
   metadata.emplace_back(kSeal, seal_of(metadata));
 
-  const std::string header = safetensors_header(stored, metadata);
-  std::vector<std::string_view> parts{header};
+  EncodedFile file{safetensors_header(stored, metadata), {}};
   for (const Outgoing& tensor : tensors) {
-    parts.push_back(tensor.bytes());
+    file.tensors.push_back(tensor.dense);
   }
-  core::replace_file(path, parts, ops);
+  return file;
+}
+
+std::vector<std::string_view> EncodedFile::parts() const {
+  std::vector<std::string_view> parts{header};
+  for (const Tensor& tensor : tensors) {
+    parts.push_back(bytes_of(tensor));
+  }
+  return parts;
+}
+
+std::string to_bytes(const StateDict& state) {
+  const EncodedFile file = encode(state, {});
+  std::string bytes;
+  for (const std::string_view part : file.parts()) {
+    bytes += part;
+  }
+  return bytes;
+}
+
+StateDict from_bytes(std::string_view bytes, const std::string& path) {
+  const SafetensorsHeader::Read read = [&](std::uint64_t offset, std::span<char> out) {
+    if (!out.empty()) {
+      std::memcpy(out.data(), bytes.data() + offset, out.size());
+    }
+  };
+  const SafetensorsHeader header(path, bytes.size(), read);
+  check_seal(header, path);
+  std::vector<std::size_t> places(header.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  return read_tensors(header, places, read, path, has_hashes(header));
+}
+
+void write_tensors(const StateDict& state, const std::string& path, const Metadata& more, core::FileOps& ops) {
+  core::replace_file(path, encode(state, more).parts(), ops);
 }
 
 }  // namespace tandem::inline v0::checkpoint

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tandem/checkpoint/safetensors_header.h>
 #include <tandem/core/export.h>
@@ -28,6 +29,9 @@ inline constexpr std::size_t kHashDigits = 32;
 /// XXH3-128 of a stored tensor, as hexadecimal digits.
 std::string hash_of(std::string_view name, const StoredType& type, const Shape& shape, std::span<const char> bytes);
 
+/// XXH3-64 of a tensor's elements.
+std::uint64_t hash_of(const Tensor& tensor);
+
 /// Whether the file has hashes.
 bool has_hashes(const SafetensorsHeader& header);
 /// Throws IoError if the file has hashes and the metadata is not what was saved with them.
@@ -42,6 +46,19 @@ TANDEM_API StateDict read_tensors(const SafetensorsHeader& header, std::span<con
 /// Compares all tensors with their hashes, in little memory. Throws IoError, which names the tensor.
 TANDEM_API void verify_tensors(const SafetensorsHeader& header, const SafetensorsHeader::Read& read,
                                const std::string& path);
+/// The content of a file with hashes.
+struct EncodedFile {
+  std::string header;
+  std::vector<Tensor> tensors;  // dense, on the CPU, in the order of the file
+
+  /// The whole content, in pieces.
+  std::vector<std::string_view> parts() const;
+};
+/// The file of a state, with `more` metadata. Throws the ConfigErrors of save().
+EncodedFile encode(const StateDict& state, const Metadata& more);
+/// The content of such a file as one text, and the way back. from_bytes() throws the errors of load(), about `path`.
+std::string to_bytes(const StateDict& state);
+TANDEM_API StateDict from_bytes(std::string_view bytes, const std::string& path);
 /// Writes a file with hashes as save() does, with `more` metadata.
 TANDEM_API void write_tensors(const StateDict& state, const std::string& path, const Metadata& more,
                               core::FileOps& ops = core::FileOps::system());

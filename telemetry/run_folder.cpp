@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include <fcntl.h>
@@ -21,6 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kJobFile = ".job";
+
 void create_folders(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -30,16 +34,32 @@ void create_folders(const std::string& path) {
 }
 
 // If two runs find the folder empty, only one gets the lock. It holds until that run ends.
-int lock_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) {
+core::Descriptor lock_folder(const std::string& path) {
+  core::Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) {
     core::fail_io("open the folder", path, errno);
   }
-  if (::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // else: this file system has no locks
-    ::close(folder);
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // else: this file system has no locks
     fail<IoError>("'{}': cannot use it as the run folder: another run does; give another path", path);
   }
   return folder;
+}
+
+// The job that has made this folder.
+std::string job_of(const fs::path& folder) {
+  std::ifstream file(folder / kJobFile);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The folder that this job made before it was restarted, or an empty text.
+std::string made_before(const RunFolderOptions& options) {
+  std::error_code error;
+  for (fs::directory_iterator entry(options.parent, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(options.program + "-") && job_of(entry->path()) == options.job) {
+      return options.parent + "/" + entry->path().filename().string();
+    }
+  }
+  return {};
 }
 
 void check_empty(const std::string& path) {
@@ -92,7 +112,7 @@ std::string to_json(const Fields& fields, int indent) {
 
 struct RunFolder::Impl {
   std::string path;
-  int lock = -1;
+  core::Descriptor lock{};  // until this process ends, or the RunFolder does
   core::Descriptor metrics{};
   off_t metrics_bytes = 0;
 
@@ -100,20 +120,31 @@ struct RunFolder::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
-    if (lock >= 0) {
-      ::flock(lock, LOCK_UN);  // explicit, because a child process may have the descriptor too
-      ::close(lock);
+    if (lock.get() >= 0) {
+      ::flock(lock.get(), LOCK_UN);  // explicit, because a child process may have the descriptor too
     }
   }
 };
 
-RunFolder::RunFolder(const RunFolderOptions& options)
-    : impl_(std::make_unique<Impl>(options.path.empty() ? create_new(options.parent, options.program) : options.path)) {
-  if (!options.path.empty()) {
-    create_folders(options.path);
-    impl_->lock = lock_folder(options.path);
-    check_empty(options.path);
+RunFolder::RunFolder(const RunFolderOptions& options) {
+  std::string path = options.path.empty() && !options.job.empty() ? made_before(options) : options.path;
+  const bool is_given = !path.empty();
+  if (is_given) {
+    create_folders(path);
+  } else {
+    path = create_new(options.parent, options.program);
   }
+  impl_ = std::make_unique<Impl>(path);
+  impl_->lock = lock_folder(path);
+  if (is_given && !options.reuse && (options.job.empty() || job_of(path) != options.job)) {
+    check_empty(path);
+  }
+  if (!options.job.empty()) {
+    core::replace_file(file(kJobFile), {options.job});
+  }
+  std::error_code error;
+  const auto bytes = fs::file_size(file("metrics.jsonl"), error);
+  impl_->metrics_bytes = error ? 0 : static_cast<off_t>(bytes);
 }
 RunFolder::~RunFolder() = default;
 RunFolder::RunFolder(RunFolder&&) noexcept = default;
@@ -128,6 +159,19 @@ std::string RunFolder::file(std::string_view name) const {
 }
 
 void RunFolder::write_config(const Fields& fields) { write_file("config.json", to_json(fields, 2) + "\n"); }
+
+std::int64_t RunFolder::metrics_bytes() const { return impl_->metrics_bytes; }
+
+void RunFolder::cut_metrics(std::int64_t bytes) {
+  const std::string path = file("metrics.jsonl");
+  if (bytes >= impl_->metrics_bytes) {
+    return;
+  }
+  if (::truncate(path.c_str(), bytes) != 0) {
+    core::fail_io("shorten", path, errno);
+  }
+  impl_->metrics_bytes = bytes;
+}
 
 void RunFolder::append_metrics(const Fields& fields) {
   const std::string line = to_json(fields) + "\n";

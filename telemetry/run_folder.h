@@ -32,17 +32,21 @@ struct RunFolderOptions {
   std::string program = {};     ///< prefix of the folder's name if no path is given: "mlp"
   std::string path = {};        ///< this folder, which must be new or empty; empty text: a new one in `parent`
   std::string parent = "runs";  ///< place of new folders if no path is given
+  bool reuse = false;           ///< `path` may also be the folder of an earlier run, which goes on there
+  /// A name of the job, for one that is restarted: the folder that it has made before is used again. Empty: none.
+  std::string job = {};
 };
 
 /// One folder for all output of one run.
 ///
-/// Every failure of the system is an IoError that names the path, the operation and the reason. Belongs to one thread.
+/// One process at a time may use a folder. Every failure of the system is an IoError that names the path, the operation
+/// and the reason. Belongs to one thread.
 class TANDEM_API RunFolder {
  public:
   /// Creates the folder and its parents: `options.path`, or `parent/program-yyyymmdd-hhmmss` in local time. If that
   /// name is taken, -2, -3, ... is appended, so that runs started in the same second get folders of their own. Throws
-  /// IoError when `options.path` exists and is not an empty folder, or when creation fails; ConfigError when there is
-  /// neither a path nor a program name, or the name contains '/'.
+  /// IoError when `options.path` exists and is not an empty folder (see `reuse` and `job`), when another run uses it, or
+  /// when creation fails; ConfigError when there is neither a path nor a program name, or the name contains '/'.
   explicit RunFolder(const RunFolderOptions& options);
   ~RunFolder();
   RunFolder(RunFolder&&) noexcept;
@@ -59,6 +63,10 @@ class TANDEM_API RunFolder {
   /// Appends one object as a line of its own to metrics.jsonl. The line reaches the operating system before the call
   /// returns, so a killed run keeps its lines. After an IoError the file still has only complete lines.
   void append_metrics(const Fields& fields);
+  /// The length of metrics.jsonl in bytes.
+  std::int64_t metrics_bytes() const;
+  /// Removes what follows in metrics.jsonl, so that an earlier state of the run goes on from there.
+  void cut_metrics(std::int64_t bytes);
 
   /// Writes (or replaces) a file in the folder, completely or not at all.
   void write_file(std::string_view name, std::string_view bytes);

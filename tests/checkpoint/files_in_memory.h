@@ -33,12 +33,6 @@ inline checkpoint::SafetensorsHeader::Read reader_of(std::string_view file) {
 
 inline checkpoint::SafetensorsHeader header_in(std::string_view file) { return {"m", file.size(), reader_of(file)}; }
 
-inline StateDict load_from_memory(std::string_view file) {
-  const checkpoint::SafetensorsHeader header = header_in(file);
-  checkpoint::check_seal(header, "m");
-  std::vector<std::size_t> places(header.size());
-  std::iota(places.begin(), places.end(), std::size_t{0});
-  return checkpoint::read_tensors(header, places, reader_of(file), "m", true);
-}
+inline StateDict load_from_memory(std::string_view file) { return checkpoint::from_bytes(file, "m"); }
 
 }  // namespace tandem::test

@@ -37,7 +37,7 @@ const std::map<std::string, std::set<std::string>> kStandsOn{
     {"optim", {"autograd"}},
     {"graph", {"autograd", "kernels/cuda"}},
     {"data", {"tensor"}},
-    {"checkpoint", {"nn"}},
+    {"checkpoint", {"nn", "optim", "data", "telemetry", "parallel/comm"}},
     {"telemetry", {"core"}},
     {"parallel/rendezvous", {"core"}},
     {"parallel/comm", {"parallel/rendezvous", "autograd"}},

@@ -1,0 +1,129 @@
+#include <tandem/checkpoint/generations.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include <sys/random.h>
+
+#include <tandem/checkpoint/safetensors.h>
+#include <tandem/checkpoint/stored_tensors.h>
+#include <tandem/core/check.h>
+#include <tandem/core/file.h>
+
+namespace tandem::inline v0::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kTemporary = ".tmp-";  // in the names of files that a killed process left
+
+std::string random_text() {
+  std::uint64_t number[2] = {};
+  check<IoError>(::getrandom(number, sizeof number, 0) == sizeof number, "checkpoint: the system has no random bytes");
+  return fmt::format("{:016x}{:016x}", number[0], number[1]);
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) {
+    return std::nullopt;
+  }
+  const std::string_view digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  return error == std::errc() && end == digits.data() + digits.size() && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    core::fail_io("read the folder", folder, error.value());
+  }
+  return names;
+}
+
+}  // namespace
+
+Generations::Generations(std::string folder, core::FileOps& ops)
+    : folder_(std::move(folder)), owner_(random_text()), ops_(&ops) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) {
+    core::fail_io("create the folder", folder_, error.value());
+  }
+  for (const std::string& name : names_in(folder_)) {
+    if (name.find(kTemporary) != std::string::npos) {
+      ops_->unlink((folder_ + "/" + name).c_str());
+    }
+  }
+  core::replace_file(folder_ + "/owner", {owner_});
+}
+
+std::string Generations::path_in(const std::string& folder, std::int64_t step) {
+  return fmt::format("{}/{}{:010}{}", folder, kPrefix, step, kSuffix);
+}
+
+std::vector<std::int64_t> Generations::steps_in(const std::string& folder) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : names_in(folder)) {
+    if (const auto step = step_of(name); step && path_in(folder, *step).ends_with("/" + name)) {
+      steps.push_back(*step);
+    }
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+Generation Generations::newest_whole(const std::string& folder,
+                                     const std::function<void(const std::string& problem)>& on_damage) {
+  std::string problems;
+  for (const std::int64_t step : steps_in(folder)) {
+    try {
+      const std::string path = path_in(folder, step);
+      const SafetensorsFile file(path);
+      check<IoError>(file.has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
+      return {file.read_all(), file.metadata(), path};
+    } catch (const IoError& error) {
+      on_damage(error.what());
+      problems = problems.empty() ? error.what() : problems;
+    }
+  }
+  check<IoError>(problems.empty(),
+                 "'{}': no checkpoint of this run is whole, and beginning anew here would hide that; give another "
+                 "folder. The newest: {}",
+                 folder, problems);
+  return {};
+}
+
+void Generations::check_owner() const {
+  std::ifstream file(folder_ + "/owner");
+  const std::string owner{std::istreambuf_iterator<char>(file), {}};
+  check<IoError>(owner == owner_,
+                 "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
+}
+
+void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {
+  check_owner();
+  write_tensors(state, path_in(folder_, step), metadata, *ops_);
+  const std::vector<std::int64_t> steps = steps_in(folder_);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
+    const std::string path = path_in(folder_, steps[i]);
+    if (ops_->unlink(path.c_str()) != 0 && errno != ENOENT) {
+      core::fail_io("remove the old checkpoint", path, errno);
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::checkpoint

@@ -1,0 +1,71 @@
+#include <tandem/checkpoint/signals.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+#include <signal.h>
+
+namespace tandem::inline v0::checkpoint {
+
+namespace {
+
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
+
+std::atomic<int> stop_signal{0};
+std::atomic<int> save_requests{0};
+static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs
+
+void note_signal(int number) {
+  if (number == SIGUSR1) {
+    save_requests.fetch_add(1);
+  } else if (number == SIGINT && stop_signal.exchange(number) == SIGINT) {  // the second one
+    ::signal(SIGINT, SIG_DFL);
+    ::raise(SIGINT);
+  } else if (number != SIGINT) {
+    stop_signal.store(number);
+  }
+}
+
+std::mutex mutex;
+int count = 0;  // of existing RunSignals; ranks may be threads
+std::array<struct sigaction, kSignals.size()> before;
+std::array<bool, kSignals.size()> is_ours;
+
+}  // namespace
+
+RunSignals::RunSignals() {
+  const std::lock_guard lock(mutex);
+  if (count++ > 0) {
+    return;
+  }
+  stop_signal = 0;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &before[i]);
+    is_ours[i] = (before[i].sa_flags & SA_SIGINFO) == 0 && before[i].sa_handler == SIG_DFL;
+    if (is_ours[i]) {
+      struct sigaction action{};
+      action.sa_handler = note_signal;
+      action.sa_flags = SA_RESTART;
+      ::sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+}
+
+RunSignals::~RunSignals() {
+  const std::lock_guard lock(mutex);
+  if (--count > 0) {
+    return;
+  }
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    if (is_ours[i]) {
+      ::sigaction(kSignals[i], &before[i], nullptr);
+    }
+  }
+}
+
+int RunSignals::stop() noexcept { return stop_signal.load(std::memory_order_relaxed); }
+int RunSignals::saves() noexcept { return save_requests.load(std::memory_order_relaxed); }
+
+}  // namespace tandem::inline v0::checkpoint
