@@ -108,10 +108,14 @@ Generation Generations::newest_whole(const std::string& folder,
 }
 
 void Generations::check_owner() const {
-  std::ifstream file(folder_ + "/owner");
+  const std::string path = folder_ + "/owner";
+  std::ifstream file(path);
+  if (!file.is_open()) {
+    core::fail_io("read", path, errno);
+  }
   const std::string owner{std::istreambuf_iterator<char>(file), {}};
-  check<IoError>(owner == owner_,
-                 "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
+  check<ConfigError>(owner == owner_,
+                     "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
 }
 
 void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {

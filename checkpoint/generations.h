@@ -38,8 +38,8 @@ class TANDEM_API Generations {
   static Generation newest_whole(const std::string& folder,
                                  const std::function<void(const std::string& problem)>& on_damage);
 
-  /// Writes a checkpoint, and then removes all but the `keep` newest ones. Throws IoError; if the folder has another
-  /// owner, nothing is written.
+  /// Writes a checkpoint, and then removes all but the `keep` newest ones. Throws IoError. Throws ConfigError if the
+  /// folder has another owner, and then nothing is written.
   void write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep);
 
  private:

@@ -112,8 +112,9 @@ struct Run::Impl {
   std::vector<detail::Part> parts{};
   RunWriter writer{};
   bool begun = false;
-  std::int64_t saved_step = -1;  // of the newest checkpoint
+  std::int64_t saved_step = -1;  // of the newest checkpoint, which may still be on its way to the disk
   std::int64_t saved_epoch = -1;
+  std::int64_t whole_step = -1;  // of the newest one on the disk
   int saves_done = RunSignals::saves();  // how many SIGUSR1 have been answered
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
@@ -131,7 +132,7 @@ struct Run::Impl {
   void start_save(std::int64_t step, std::int64_t epoch);
   void finish_save();
   void report_failure();
-  void check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) const;
+  void check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss);
   std::vector<double> look(std::int64_t step);
 };
 
@@ -164,7 +165,7 @@ Metadata Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
     step = number_of(texts, "step", loaded_path);
     epoch = number_of(texts, "epoch", loaded_path);
     saved_ranks = static_cast<int>(number_of(texts, "ranks", loaded_path));
-    saved_step = step;
+    saved_step = whole_step = step;
     saved_epoch = epoch;
     last_look = step;
     next_look = step + 1;
@@ -422,13 +423,14 @@ nn::NamedTensors Run::Impl::parameters() const {
   return all;
 }
 
-void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) const {
+void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) {
   if (!options.stop_at_nonfinite) {
     return;
   }
   const auto fail_at = [&](const std::string& what) {
+    report_failure();
     fail<ValueError>("step {} (epoch {}): {}. {}", step, epoch, what,
-                     saved_step >= 0 ? fmt::format("The checkpoint of step {} in {} is not touched by this", saved_step,
+                     whole_step >= 0 ? fmt::format("The checkpoint of step {} in {} is not touched by this", whole_step,
                                                    path)
                                      : "No checkpoint was written yet");
   };
@@ -492,12 +494,12 @@ void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
   const NoGradGuard no_grad;
   ranks.compare(parameters());
   std::vector<StateDict> of_ranks = ranks.gather(own_state());
+  report_failure();  // of the checkpoint before
   saved_step = step;
   saved_epoch = epoch;
   if (!ranks.leads()) {
     return;
   }
-  report_failure();  // of the one before
   nn::NamedTensors trained;
   StateDict state = snapshot(std::move(of_ranks));
   for (const auto& [name, value] : parameters()) {
@@ -526,6 +528,7 @@ void Run::Impl::finish_save() {
   if (const std::exception_ptr error = writer.wait()) {
     std::rethrow_exception(error);
   }
+  whole_step = saved_step;
   ranks.wait_for_all();
 }
 
@@ -535,6 +538,7 @@ void Run::Impl::report_failure() {
     if (const std::exception_ptr error = writer.wait()) {
       std::rethrow_exception(error);
     }
+    whole_step = saved_step;
   } catch (const IoError& error) {
     core::warn(fmt::format("a checkpoint could not be written, and the training goes on without it: {}", error.what()));
   }

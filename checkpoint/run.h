@@ -153,7 +153,8 @@ class TANDEM_API Run {
 
   /// Call at the end of each step, on all ranks alike, also in a Join's finish(). Saves if it is time to. Throws
   /// ValueError, on all ranks in the same step, if a gradient was not finite: no tracked optimiser has made that step.
-  /// Throws Interrupted after a signal, and IoError if the folder now belongs to another run.
+  /// Throws Interrupted after a signal. A checkpoint that cannot be written, as on a full disk, is a warning. On rank 0
+  /// also throws ConfigError if another process has taken the folder over.
   void step();
   /// As step(); also throws ValueError if `loss`, a number on the CPU, is not finite.
   void step(const Tensor& loss);
