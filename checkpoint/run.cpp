@@ -16,6 +16,7 @@
 #include <tandem/checkpoint/signals.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 #include <tandem/tensor/factories.h>
@@ -84,10 +85,12 @@ void restore_random(const Tensor& state) {
   current_generator().set_offset(static_cast<std::uint64_t>(values[1]));
 }
 
-// The launcher's name of this job, if the launcher restarts jobs.
+// The launcher's name of this job, if the launcher restarts jobs. Processes that do not train together have folders of
+// their own.
 std::string job_name() {
-  const std::string id = parallel::process_environment("TORCHELASTIC_RUN_ID").value_or("");
-  return id == "none" ? "" : id;  // torchrun's default, which other jobs have too
+  const std::string id = parallel::process_environment("TORCHELASTIC_RUN_ID").value_or("none");
+  return id == "none" ? ""  // torchrun's default, which other jobs have too
+                      : fmt::format("{} rank {}\n", id, parallel::process_environment("RANK").value_or("0"));
 }
 
 void check_options(const RunOptions& options) {
@@ -181,6 +184,7 @@ Run::Run(const std::string& path, const RunOptions& options) : impl_(std::make_u
     impl_->open(path);
   }
   impl_->load(steps_, epoch_);
+  core::join_progress_page();
   resumed_ = !impl_->loaded_path.empty();
 }
 
@@ -356,6 +360,9 @@ void Run::step(const Tensor& loss) {
 
 void Run::after_step() {
   Impl& run = *impl_;
+  if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
+    page->run_step.store(steps_, std::memory_order_relaxed);
+  }
   const bool is_due = run.options.every > 0 && steps_ % run.options.every == 0;
   const std::vector<double> wishes = run.look(steps_);
   const int signal = static_cast<int>(wishes[0]);

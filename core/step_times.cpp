@@ -6,6 +6,7 @@
 #include <new>
 #include <unordered_set>
 
+#include <tandem/core/progress_page.h>
 #include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
@@ -146,12 +147,21 @@ std::array<nanoseconds, kPhases> PhaseThread::open_times(Clock::time_point now) 
 std::atomic<int> detail::step_time_collectors{0};
 
 detail::OpenPhase detail::begin_phase(Phase phase, const void* by) noexcept {
-  return this_thread != nullptr ? this_thread->begin(phase, by) : OpenPhase{};
+  OpenPhase open = this_thread != nullptr ? this_thread->begin(phase, by) : OpenPhase{};
+  if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
+    open.is_noted = true;
+    open.outer = page->phase.load(std::memory_order_relaxed);
+    page->phase.store(static_cast<std::int32_t>(phase), std::memory_order_relaxed);
+  }
+  return open;
 }
 
 void detail::end_phase(const OpenPhase& open) noexcept {
-  if (open.thread == this_thread) {
+  if (open.thread != nullptr && open.thread == this_thread) {
     this_thread->end(open);
+  }
+  if (open.is_noted) {
+    core::progress_page.load(std::memory_order_relaxed)->phase.store(open.outer, std::memory_order_relaxed);
   }
 }
 

@@ -38,14 +38,16 @@ class PhaseThread;
 }
 
 namespace detail {
-/// Number of existing StepTimes objects.
+/// Number of existing StepTimes objects, plus one if the process has a ProgressPage.
 TANDEM_API extern std::atomic<int> step_time_collectors;
 /// An open phase: its thread (null if nothing is collected), the number of phases around it on that thread, and its
-/// serial number.
+/// serial number. `outer` is the phase around it on this process's ProgressPage, if it has one.
 struct OpenPhase {
   core::PhaseThread* thread = nullptr;
   std::size_t depth = 0;
   std::uint64_t number = 0;
+  bool is_noted = false;
+  std::int32_t outer = -1;
 };
 /// Opens a phase, see PhaseScope.
 TANDEM_API OpenPhase begin_phase(Phase phase, const void* by) noexcept;
@@ -128,7 +130,7 @@ class PhaseScope {
     }
   }
   ~PhaseScope() {
-    if (open_.thread != nullptr) {
+    if (open_.thread != nullptr || open_.is_noted) {
       detail::end_phase(open_);
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/parameter.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/core/check.h>
 #include <tandem/core/warning.h>
 #include <tandem/optim/member.h>
@@ -20,6 +21,7 @@ constexpr std::int64_t kLate = 10;
 }  // namespace
 
 void Optimizer::count_call() {
+  core::note_update();
   autograd::note_optimizer_step();
   if (++calls_ == kLate) {
     warn_of_idle_parameters();

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include <tandem/autograd/parameter.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
@@ -94,6 +95,7 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
       name_(name),
       buffers_(std::move(buffers)),
       master_weights_(master_weights) {
+  core::join_progress_page();
   if (master_weights) {
     buffers_.push_back({"master"});  // starts as 0; the first step takes over the parameter's value
   }

@@ -1,5 +1,6 @@
 #include <tandem/telemetry/run_folder.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -108,6 +109,35 @@ std::string to_json(const Fields& fields, int indent) {
   }
   // Neither NaN nor bad UTF-8 in a metric may end a run: dump() writes NaN as null, and `replace` handles bad UTF-8.
   return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Fields read_json(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) {
+    core::fail_io("read", path, errno);
+  }
+  const auto object = nlohmann::ordered_json::parse(file, nullptr, false);
+  check<IoError>(object.is_object(), "'{}': expected one JSON object", path);
+  Fields fields;
+  for (const auto& [name, value] : object.items()) {
+    const auto are_all = [&](auto is_one) { return value.is_array() && std::all_of(value.begin(), value.end(), is_one); };
+    if (value.is_boolean()) {
+      fields.push_back({name, value.template get<bool>()});
+    } else if (value.is_number_integer()) {
+      fields.push_back({name, value.template get<std::int64_t>()});
+    } else if (value.is_number()) {
+      fields.push_back({name, value.template get<double>()});
+    } else if (value.is_string()) {
+      fields.push_back({name, value.template get<std::string>()});
+    } else if (are_all([](const auto& item) { return item.is_string(); })) {
+      fields.push_back({name, value.template get<std::vector<std::string>>()});
+    } else if (are_all([](const auto& item) { return item.is_number(); })) {
+      fields.push_back({name, value.template get<std::vector<double>>()});
+    } else {
+      fail<IoError>("'{}': '{}' is neither a number, a text, true, false, nor a list of numbers or texts", path, name);
+    }
+  }
+  return fields;
 }
 
 struct RunFolder::Impl {

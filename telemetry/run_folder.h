@@ -27,6 +27,10 @@ using Fields = std::vector<Field>;
 /// The object as JSON text: on one line, or with one field per line, indented by `indent` spaces.
 TANDEM_API std::string to_json(const Fields& fields, int indent = -1);
 
+/// Reads a file with one JSON object, such as config.json. Throws IoError if it is not one, or if a value is of none of
+/// the types of FieldValue.
+TANDEM_API Fields read_json(const std::string& path);
+
 /// Options of RunFolder.
 struct RunFolderOptions {
   std::string program = {};     ///< prefix of the folder's name if no path is given: "mlp"

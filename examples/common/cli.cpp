@@ -1,8 +1,11 @@
 #include "common/cli.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <string_view>
+#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +14,7 @@
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
 #include <tandem/parallel/rendezvous/environment.h>
+#include <tandem/telemetry/run_folder.h>
 
 namespace example {
 
@@ -100,7 +104,78 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
   }
 }
 
+// What decides how a run is shared out, and not what is learned.
+const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices"};
+// What may be given beside --resume, in addition.
+const std::set<std::string> kChangeable{"--epochs", "--batch-size", "--threads",  "--checkpoint-every", "--resume",
+                                        "--json",   "--quiet",      "--captured", "--diagnose",         "--help",
+                                        "-h",       "--version"};
+const std::set<std::string> kNotTakenOver{"--out", "--resume", "--json", "--quiet", "--diagnose"};
+
+std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
+
+// The value of --resume, before anything else is parsed.
+std::string resumed_folder(const std::vector<std::string>& given) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i].starts_with("--resume=")) {
+      return given[i].substr(given[i].find('=') + 1);
+    }
+    if (given[i] == "--resume" && i + 1 < given.size()) {
+      return given[i + 1];
+    }
+  }
+  return {};
+}
+
+// The arguments of the run in `folder`, as "--flag=value". Ranks and devices are those of the new command line, if it
+// names any or a launcher has started this process.
+std::vector<std::string> arguments_of(const std::string& folder, const std::vector<std::string>& given) {
+  bool places_are_given = tandem::parallel::launcher_variable() != nullptr;
+  for (const std::string& argument : given) {
+    const std::string flag = flag_of(argument);
+    places_are_given = places_are_given || kPlaces.contains(flag);
+    if (flag.starts_with('-') && !kChangeable.contains(flag) && !kPlaces.contains(flag)) {
+      throw CLI::ValidationError(flag, "is not for --resume: the run keeps what it began with; leave it out, or begin a "
+                                       "new run");
+    }
+  }
+  std::vector<std::string> before;
+  for (const tandem::telemetry::Field& field : tandem::telemetry::read_json(folder + "/config.json")) {
+    if (const auto* list = std::get_if<std::vector<std::string>>(&field.value); list && field.name == "arguments") {
+      std::copy_if(list->begin(), list->end(), std::back_inserter(before), [&](const std::string& argument) {
+        return !places_are_given || !kPlaces.contains(flag_of(argument));
+      });
+    }
+  }
+  return before;
+}
+
 }  // namespace
+
+std::optional<int> parse(CLI::App& app, CommonOptions& options, int argc, const char* const* argv) {
+  std::vector<std::string> given(argv + 1, argv + argc);
+  if (const std::string folder = resumed_folder(given); !folder.empty()) {
+    try {
+      const std::vector<std::string> before = arguments_of(folder, given);
+      given.insert(given.begin(), before.begin(), before.end());
+    } catch (const CLI::ValidationError& error) {
+      narrate(fmt::format("error: {}", error.what()));
+      return 2;
+    }
+  }
+  std::vector<const char*> all{argv[0]};
+  for (const std::string& argument : given) {
+    all.push_back(argument.c_str());
+  }
+  const std::optional<int> code = cli::parse(app, static_cast<int>(all.size()), all.data());
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string flag = option->get_name();
+    if (option->count() > 0 && !kNotTakenOver.contains(flag)) {
+      options.arguments.push_back(option->get_type_size() == 0 ? flag : flag + "=" + option->results().back());
+    }
+  }
+  return code;
+}
 
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data) {
   add_path(app, "--data", data.c_str(), options.data);
@@ -129,6 +204,9 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   add_whole<std::uint64_t>(app, "--seed", "Start of the random numbers: the same seed gives the same run", options.seed,
                            0, std::numeric_limits<std::int64_t>::max());
   add_path(app, "--out", "Run folder, new or empty; when not given, one under runs/", options.out);
+  add_path(app, "--resume", "Run folder of a run that goes on where it stopped, with its own options", options.resume);
+  add_whole<std::int64_t>(app, "--checkpoint-every", "Steps between two checkpoints; 0: only at the end and at Ctrl-C",
+                          options.checkpoint_every, 0, kMaxCount);
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--diagnose", options.diagnose,
                "Say where the time of the last epoch's steps went, and what would save it");

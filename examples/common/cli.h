@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct CommonOptions {
   int threads = 0;                                ///< 0: all cores; at most 256
   std::uint64_t seed = 0;                         ///< at most 2^63 - 1, which config.json can hold
   std::string out = {};                           ///< run folder; empty: runs/<program>-<time>
+  std::string resume = {};                        ///< run folder of an earlier run that goes on; empty: none
+  std::int64_t checkpoint_every = 500;            ///< steps between checkpoints; 0: at the end and at signals only
+  std::vector<std::string> arguments = {};        ///< what a resumed run takes over
   bool captured = false;                          ///< record steps and replay them
   bool diagnose = false;                          ///< report where the time of the last epoch's steps went
   bool json = false;                              ///< print one JSON object as the last line of stdout
@@ -36,6 +40,9 @@ struct CommonOptions {
 /// outlive parse(). Without --parallel, ddp is chosen if --ranks is given or a launcher started several ranks.
 void add_common_options(CLI::App& app, CommonOptions& options, const std::string& data);
 
+/// Parses the command line like cli::parse(). With --resume, the arguments of that run come first.
+std::optional<int> parse(CLI::App& app, CommonOptions& options, int argc, const char* const* argv);
+
 // Makes the helpers of all programs available to the samples.
 using cli::add_choice;
 using cli::add_number;
@@ -44,7 +51,6 @@ using cli::add_text;
 using cli::add_value;
 using cli::add_whole;
 using cli::narrate;
-using cli::parse;
 using cli::print_result_json;
 using cli::read_number;
 using cli::read_whole;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/checkpoint/safetensors.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/step_times.h>
@@ -135,7 +137,14 @@ std::vector<double> Trainer::sum_over_ranks(const std::vector<double>& sums) con
   return joined.to_vector<double>();
 }
 
-double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& test, const Score& score) {
+std::unique_ptr<checkpoint::Run> open_run(const CommonOptions& options, const std::string& program) {
+  return std::make_unique<checkpoint::Run>(
+      options.resume.empty() ? options.out : options.resume,
+      checkpoint::RunOptions{
+          .every = options.checkpoint_every, .resume = !options.resume.empty(), .program = program});
+}
+
+double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const Score& score) {
   using Clock = std::chrono::steady_clock;
   const bool narrates = rank_.leads() && !options_.quiet;
   if (together_ && narrates) {
@@ -164,13 +173,34 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     return value;
   };
   auto captured_step = graph::capture(step);
-  double total_seconds = 0;
-  for (std::int64_t epoch = 1; epoch <= options_.epochs; ++epoch) {
+
+  double loss_sum = 0;  // of this epoch
+  std::int64_t seen = 0;
+  std::int64_t batch = 0;
+  double seconds = 0;
+  run.track(model_, *optimizer_, schedule, loader);
+  run.track("loss_sum", loss_sum);
+  run.track("seen", seen);
+  run.track("batch", batch);
+  run.track("seconds", seconds);
+  run.track("history_loss", history_.loss);
+  run.track("history_score", history_.score);
+  run.track("history_seconds", history_.seconds);
+  if (run.is_resumed() && narrates) {
+    narrate(run.epoch() < options_.epochs
+                ? fmt::format("going on after step {}, in epoch {} of {}", run.steps(), run.epoch() + 1, options_.epochs)
+                : fmt::format("all {} epochs are done; --epochs has it go on", run.epoch()));
+  }
+  for (const std::int64_t finished : run.epochs(options_.epochs)) {
+    const std::int64_t epoch = finished + 1;
     progress.start_epoch(epoch, options_.epochs);
-    const auto start = Clock::now();
-    double loss_sum = 0;
-    std::int64_t seen = 0;
-    std::int64_t batch = 0;
+    progress.advance(std::min(rank_.size * seen, train_.size()));
+    auto start = Clock::now();
+    const auto after_step = [&](auto&&... loss) {
+      const Clock::time_point now = Clock::now();
+      seconds += std::chrono::duration<double>(now - std::exchange(start, now)).count();
+      run.step(loss...);
+    };
     std::optional<StepTimes> times;
     if (options_.diagnose && epoch == options_.epochs) {
       times.emplace();
@@ -181,7 +211,8 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     }
     for (const auto& [x, y] : loader) {
       ++batch;
-      const double value = (options_.captured ? captured_step(x, y) : step(x, y)).item();
+      const Tensor result = options_.captured ? captured_step(x, y) : step(x, y);
+      const double value = result.item();
       if (!std::isfinite(value)) {
         fail<ValueError>("the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
                          std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
@@ -193,15 +224,15 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
       progress.set("loss", loss_sum / static_cast<double>(seen + rows));
       progress.advance(std::min(rank_.size * rows, train_.size() - rank_.size * seen));  // the others are as far
       seen += rows;
+      after_step(result);
     }
     if (join) {
       join->finish([&] {
         optimizer_->step();
         advance_schedule();
+        after_step();
       });
     }
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    total_seconds += seconds;
     if (times) {
       diagnosis_ = together_ ? parallel::diagnose(*times, parallel::default_group()) : parallel::diagnose(*times);
     }
@@ -214,19 +245,24 @@ double Trainer::run(telemetry::RunFolder* folder, const data::TensorDataset& tes
     }
     const std::vector<double> sums = sum_over_ranks(
         {loss_sum, static_cast<double>(seen), score.sum(output, my_test.y()), static_cast<double>(my_test.size())});
-    history_.push_back({.loss = sums[0] / sums[1], .score = score.finish(sums[2] / sums[3]), .seconds = seconds});
-    progress.set("loss", history_.back().loss);
-    progress.set(score.name, history_.back().score);
-    if (folder != nullptr) {
-      folder->append_metrics({{"epoch", epoch},
-                              {"train_loss", history_.back().loss},
-                              {"train_seconds", seconds},
-                              {"lr", optimizer_->learning_rate()},
-                              {score.name, history_.back().score}});
-    }
+    history_.loss.push_back(sums[0] / sums[1]);
+    history_.score.push_back(score.finish(sums[2] / sums[3]));
+    history_.seconds.push_back(seconds);
+    progress.set("loss", history_.loss.back());
+    progress.set(score.name, history_.score.back());
+    run.log({{"epoch", epoch},
+             {"train_loss", history_.loss.back()},
+             {"train_seconds", seconds},
+             {"lr", optimizer_->learning_rate()},
+             {score.name, history_.score.back()}});
     progress.end_epoch();
+    loss_sum = seconds = 0;
+    seen = batch = 0;
   }
-  return total_seconds;
+  if (run.folder() != nullptr) {
+    save(model_, run.folder()->file("model.safetensors"));
+  }
+  return std::accumulate(history_.seconds.begin(), history_.seconds.end(), 0.0);
 }
 
 telemetry::Fields common_fields(const std::string& program, const CommonOptions& options, const Recipe& recipe,
@@ -246,7 +282,8 @@ telemetry::Fields common_fields(const std::string& program, const CommonOptions&
           {"devices", fmt::format("{}", fmt::join(options.devices, ","))},
           {"ranks", static_cast<std::int64_t>(rank.size)},
           {"threads", static_cast<std::int64_t>(num_threads())},
-          {"seed", static_cast<std::int64_t>(options.seed)}};
+          {"seed", static_cast<std::int64_t>(options.seed)},
+          {"arguments", options.arguments}};
 }
 
 }  // namespace example

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/checkpoint/run.h>
 #include <tandem/data/dataset.h>
 #include <tandem/nn/container.h>
 #include <tandem/optim/optimizer.h>
@@ -47,12 +48,15 @@ struct Score {
   std::function<double(double mean)> finish;                                         // of the mean over all test rows
 };
 
-/// The results of an epoch over all ranks.
-struct EpochMetrics {
-  double loss = 0;  // mean over the training samples
-  double score = 0;
-  double seconds = 0;  // training time on this rank, without evaluation
+/// The results of each epoch, over all ranks.
+struct History {
+  std::vector<double> loss = {};  // mean over the training samples
+  std::vector<double> score = {};
+  std::vector<double> seconds = {};  // training time on this rank, without evaluation
 };
+
+/// The run that the options ask for: a new one, or one that goes on.
+std::unique_ptr<tandem::checkpoint::Run> open_run(const CommonOptions& options, const std::string& program);
 
 /// Trains `model`, shows progress and writes the run folder.
 class Trainer {
@@ -63,12 +67,11 @@ class Trainer {
   Trainer(const CommonOptions& options, const Recipe& recipe, const Rank& rank, tandem::nn::Sequential& model,
           const tandem::data::TensorDataset& train, LossFunction loss_fn, std::string unit);
 
-  /// Runs all epochs with an evaluation after each. `folder` belongs to the leading rank and is null on others. Returns
-  /// the seconds spent in training alone. Throws ValueError with the epoch and batch when the loss, or the output for a
-  /// test row, is not finite.
-  double run(tandem::telemetry::RunFolder* folder, const tandem::data::TensorDataset& test, const Score& score);
+  /// Runs all epochs that the run has not made yet, with an evaluation after each. Returns the seconds spent in training
+  /// alone. Throws ValueError with the epoch and batch when the loss, or the output for a test row, is not finite.
+  double run(tandem::checkpoint::Run& run, const tandem::data::TensorDataset& test, const Score& score);
 
-  const std::vector<EpochMetrics>& history() const noexcept { return history_; }
+  const History& history() const noexcept { return history_; }
   /// With --diagnose, a report on the last epoch's steps, the same on all ranks; else empty.
   const std::string& diagnosis() const noexcept { return diagnosis_; }
 
@@ -88,7 +91,7 @@ class Trainer {
   std::string unit_;
   bool cosine_;
   std::unique_ptr<tandem::optim::Optimizer> optimizer_;
-  std::vector<EpochMetrics> history_;
+  History history_;
   std::string diagnosis_;
 };
 

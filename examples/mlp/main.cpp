@@ -48,14 +48,14 @@ Pixels scale(const example::Digits& digits, const std::string& scaling) {
 }
 
 void write_picture(const telemetry::RunFolder& folder, const example::Digits& digits,
-                   const std::vector<example::EpochMetrics>& history) {
+                   const example::History& history) {
   telemetry::Curve loss{.name = "training"};
   telemetry::Curve right{.name = "test"};
-  for (std::size_t epoch = 0; epoch < history.size(); ++epoch) {
+  for (std::size_t epoch = 0; epoch < history.loss.size(); ++epoch) {
     loss.x.push_back(static_cast<double>(epoch + 1));
-    loss.y.push_back(history[epoch].loss);
+    loss.y.push_back(history.loss[epoch]);
     right.x.push_back(static_cast<double>(epoch + 1));
-    right.y.push_back(100 * history[epoch].score);
+    right.y.push_back(100 * history.score[epoch]);
   }
   telemetry::write_curves(
       folder.file("curves.svg"), "mlp: " + digits.name,
@@ -72,22 +72,23 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
       options, recipe, rank, model, pixels.train,
       [](const Tensor& out, const Tensor& y) { return nn::cross_entropy(out, y); }, "images");
   const example::Score score{.name = "test_accuracy", .sum = count_right, .finish = [](double mean) { return mean; }};
+  const auto run = example::open_run(options, "mlp");
   if (!rank.leads()) {
-    trainer.run(nullptr, pixels.test, score);
+    trainer.run(*run, pixels.test, score);
     return;
   }
 
-  telemetry::RunFolder folder({.program = "mlp", .path = options.out});
+  telemetry::RunFolder& folder = *run->folder();
   folder.write_config(example::common_fields("mlp", options, recipe, rank));
   if (!options.quiet) {
     example::narrate(fmt::format("{}: {} to train, {} to test", digits.name, pixels.train.size(), pixels.test.size()));
   }
-  const double seconds = trainer.run(&folder, pixels.test, score);
-  const double accuracy = trainer.history().back().score;
+  const double seconds = trainer.run(*run, pixels.test, score);
+  const double accuracy = trainer.history().score.back();
   write_picture(folder, digits, trainer.history());
   fmt::print("{}", trainer.diagnosis());
   fmt::print("test accuracy: {:.2f} %  ({} epochs in {:.2f} s of training)\n", 100 * accuracy, options.epochs, seconds);
-  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
+  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg, model.safetensors)\n", folder.path());
   if (options.json) {
     example::print_result_json(
         {{"test_accuracy", accuracy},
@@ -122,8 +123,9 @@ int mlp(int argc, char** argv) {
       "  mlp --data ~/mnist --json --quiet    MNIST files; the last line is JSON\n"
       "  mlp --ranks 2 --batch-size 32        two ranks, threads of this process\n"
       "  tandem run -n 2 mlp --batch-size 32  two ranks, processes\n"
+      "  mlp --resume runs/mlp-20261126-0912  go on after a crash or Ctrl-C\n"
       "  mlp --ranks 2 --diagnose             why two are not twice as fast as one");
-  if (const auto code = example::parse(app, argc, argv)) {
+  if (const auto code = example::parse(app, options, argc, argv)) {
     return *code;
   }
   recipe.cosine = schedule == "cosine";

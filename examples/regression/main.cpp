@@ -50,17 +50,17 @@ struct Task {
 };
 
 void write_picture(const telemetry::RunFolder& folder, const Task& task, double baseline,
-                   const std::vector<example::EpochMetrics>& history) {
+                   const example::History& history) {
   const double unit = task.scaler.std().item();
   telemetry::Curve train{.name = "training"};
   telemetry::Curve test{.name = "test"};
   telemetry::Curve squares{.name = "least squares"};
-  for (std::size_t epoch = 0; epoch < history.size(); ++epoch) {
+  for (std::size_t epoch = 0; epoch < history.loss.size(); ++epoch) {
     const double x = static_cast<double>(epoch + 1);
     train.x.push_back(x);
-    train.y.push_back(unit * std::sqrt(history[epoch].loss));
+    train.y.push_back(unit * std::sqrt(history.loss[epoch]));
     test.x.push_back(x);
-    test.y.push_back(history[epoch].score);
+    test.y.push_back(history.score[epoch]);
     squares.x.push_back(x);
     squares.y.push_back(baseline);
   }
@@ -79,12 +79,13 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
   example::Trainer trainer(
       options, recipe, rank, model, task.train, [](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); },
       "rows");
+  const auto run = example::open_run(options, "regression");
   if (!rank.leads()) {
-    trainer.run(nullptr, task.test, task.score());
+    trainer.run(*run, task.test, task.score());
     return;
   }
 
-  telemetry::RunFolder folder({.program = "regression", .path = options.out});
+  telemetry::RunFolder& folder = *run->folder();
   telemetry::Fields config = example::common_fields("regression", options, recipe, rank);
   config.push_back({"target", task.data.target});
   folder.write_config(config);
@@ -96,13 +97,13 @@ void train(const example::CommonOptions& options, const example::Recipe& recipe,
       example::narrate("taken as categories: " + task.data.categories);
     }
   }
-  const double seconds = trainer.run(&folder, task.test, task.score());
-  const double rmse = trainer.history().back().score;
+  const double seconds = trainer.run(*run, task.test, task.score());
+  const double rmse = trainer.history().score.back();
   write_picture(folder, task, baseline, trainer.history());
   fmt::print("{}", trainer.diagnosis());
   fmt::print("test RMSE: {}  (linear least squares: {}; {} epochs in {:.2f} s of training)\n", readable(rmse),
              readable(baseline), options.epochs, seconds);
-  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg)\n", folder.path());
+  fmt::print("run folder: {}  (config.json, metrics.jsonl, curves.svg, model.safetensors)\n", folder.path());
   if (options.json) {
     example::print_result_json({{"test_rmse", rmse},
                                 {"baseline_rmse", baseline},
@@ -130,8 +131,9 @@ int regression(int argc, char** argv) {
       "  regression --data my.csv --target price        a table of your own\n"
       "  regression --ranks 2 --batch-size 64           two ranks, threads of this\n"
       "                                                 process\n"
-      "  tandem run -n 2 regression --batch-size 64     two ranks, processes");
-  if (const auto code = example::parse(app, argc, argv)) {
+      "  tandem run -n 2 regression --batch-size 64     two ranks, processes\n"
+      "  regression --resume runs/regression-20261126   go on after a crash or Ctrl-C");
+  if (const auto code = example::parse(app, options, argc, argv)) {
     return *code;
   }
   if (target.empty() && !options.data.empty()) {

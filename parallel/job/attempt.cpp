@@ -205,7 +205,8 @@ class Attempt {
     if (first != nullptr) {
       take_messages();  // a verdict that ended the rank arrived before its end
       const bool from_outside = is_from_outside(first->status());
-      fail(fmt::format("{} {}{}", first->name(), end_text(first->status()), from_outside ? "" : last_words(*first)),
+      fail(fmt::format("{} {}{}{}", first->name(), end_text(first->status()), first->progress(),
+                       from_outside ? "" : last_words(*first)),
            first->rank(), from_outside);
     }
   }

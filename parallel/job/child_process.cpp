@@ -36,6 +36,7 @@ struct Prepared {
   int in;
   int out;
   int err;
+  int kept;
   int failure;  // descriptor that receives errno
   pid_t parent;
   const sigset_t* mask;
@@ -62,7 +63,8 @@ bool put(int from, int to) { return from == to ? ::fcntl(to, F_SETFD, 0) == 0 : 
     }
   }
   const bool placed = put(child.in, STDIN_FILENO) && (child.out < 0 || put(child.out, STDOUT_FILENO)) &&
-                      (child.err < 0 || put(child.err, STDERR_FILENO));
+                      (child.err < 0 || put(child.err, STDERR_FILENO)) &&
+                      (child.kept < 0 || ::fcntl(child.kept, F_SETFD, 0) == 0);
   ::pthread_sigmask(SIG_SETMASK, child.mask, nullptr);
   if (placed) {
     ::execve(child.file, child.arguments, child.environment);
@@ -111,8 +113,17 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
   sigset_t mask;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &mask);
-  const Prepared prepared{plan.file.c_str(), arguments.data(),        environment.data(), in.get(), plan.out,
-                          plan.err,          failure.write_end.get(), ::getpid(),         &mask,    &group};
+  const Prepared prepared{plan.file.c_str(),
+                          arguments.data(),
+                          environment.data(),
+                          in.get(),
+                          plan.out,
+                          plan.err,
+                          plan.kept,
+                          failure.write_end.get(),
+                          ::getpid(),
+                          &mask,
+                          &group};
   pid_ = ::fork();
   if (pid_ == 0) {
     become(prepared);

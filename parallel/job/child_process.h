@@ -21,6 +21,7 @@ struct ChildPlan {
   std::vector<std::string> environment;  // "NAME=value"
   int out = -1;                          // its stdout; -1: ours
   int err = -1;                          // its stderr; -1: ours
+  int kept = -1;                         // a descriptor that it inherits under this number; -1: none
 };
 
 /// A child in its own process group with an empty stdin. The system kills the child when the thread that started it

@@ -42,14 +42,14 @@ JobToken token_of(const JobToken& job, int attempt) {
 
 }  // namespace
 
-JobLink::JobLink(const LaunchOptions& options, const JobToken& token, int attempt)
+JobLink::JobLink(const LaunchOptions& options, const JobToken& token, int attempt, const std::string& run_id)
     : options_(options), token_(token_of(token, attempt)), attempt_(attempt), port_(options.port) {
   event_ = core::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   check<IoError>(event_.get() >= 0, "launch: no event descriptor: {}", core::system_message(errno));
   if (options.node != 0) {
     return;
   }
-  run_id_ = random_name();
+  run_id_ = run_id.empty() ? random_name() : run_id;
   server_ = std::make_unique<StoreServer>(StoreServerOptions{
       .host = options.host,
       .port = options.port,

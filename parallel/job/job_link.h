@@ -34,8 +34,9 @@ struct LinkMessage {
 /// The link of one attempt to run the job. Every attempt has a new store.
 class JobLink {
  public:
-  /// Node 0 starts to listen here. `token` is the job's token. Throws the errors of StoreServer.
-  JobLink(const LaunchOptions& options, const JobToken& token, int attempt);
+  /// Node 0 starts to listen here. `token` is the job's token, and `run_id` its name, which the first attempt has yet
+  /// to make up. Throws the errors of StoreServer.
+  JobLink(const LaunchOptions& options, const JobToken& token, int attempt, const std::string& run_id);
   ~JobLink();
   JobLink(const JobLink&) = delete;
   JobLink& operator=(const JobLink&) = delete;
@@ -50,7 +51,7 @@ class JobLink {
   int attempt() const noexcept { return attempt_; }
   /// The token of this attempt, which clients of the store must prove to have.
   const JobToken& token() const noexcept { return token_; }
-  /// The job's name, which is equal on all nodes.
+  /// The job's name, which is equal on all nodes and in all attempts.
   const std::string& run_id() const noexcept { return run_id_; }
   /// Becomes readable when a message has arrived.
   int descriptor() const noexcept { return event_.get(); }

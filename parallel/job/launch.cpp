@@ -130,12 +130,13 @@ class Launcher {
 
  private:
   AttemptResult run_attempt(int attempt) {
-    JobLink link(options_, token_, attempt);
+    JobLink link(options_, token_, attempt, run_id_);
     if (const int signal = link.wait_for_nodes(signals_, [this](const std::string& text) { note(text); })) {
       AttemptResult stopped;
       stopped.outcome = {.exit_code = 128 + signal, .signal = signal};
       return stopped;
     }
+    run_id_ = link.run_id();
     if (attempt == 0) {
       const int ranks = options_.nodes * options_.ranks;
       const int threads = threads_per_rank(options_.ranks);
@@ -175,6 +176,7 @@ class Launcher {
   GroupGuard guard_;  // created before this process starts threads or opens sockets
   SignalCatcher signals_;
   JobToken token_;
+  std::string run_id_{};
   OutputQueue output_;
 };
 

@@ -91,7 +91,8 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
     ours[variable.substr(0, equals)] = equals == std::string::npos ? "" : variable.substr(equals + 1);
   }
   // These variables may come from an outer launcher, or name the file with the token: they would contradict ours.
-  const std::set<std::string> foreign{"TANDEM_JOB_TOKEN_FILE", "TANDEM_STORE_PORT", "TORCHELASTIC_USE_AGENT_STORE"};
+  const std::set<std::string> foreign{"TANDEM_JOB_TOKEN_FILE", "TANDEM_STORE_PORT", "TORCHELASTIC_USE_AGENT_STORE",
+                                      core::kProgressVariable};
   std::vector<std::string> all;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
@@ -130,6 +131,8 @@ LocalRank::LocalRank(const LaunchOptions& options, int rank, bool continues_log,
   }
   plan.out = out.get();
   plan.err = err.get();
+  plan.kept = progress_.descriptor();
+  plan.environment.push_back(fmt::format("{}={}", core::kProgressVariable, plan.kept));
   process_ = std::make_unique<ChildProcess>(plan, group);
 }
 

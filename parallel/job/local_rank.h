@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <tandem/core/file.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/parallel/job/child_process.h>
 #include <tandem/parallel/job/job_link.h>
 #include <tandem/parallel/job/launch.h>
@@ -45,6 +46,8 @@ class LocalRank {
   /// Notices the end of the process. Returns true once; afterwards status() and the last lines are final.
   bool take_end(OutputQueue& output);
   int status() const noexcept { return status_; }
+  /// How far its training was: " after step 406, in its backward pass", or an empty text.
+  std::string progress() const { return progress_.text(); }
 
   /// Sends a signal to the rank's group. `name` is that signal's name if it is meant to end the rank.
   void signal(int number, const char* name);
@@ -71,6 +74,7 @@ class LocalRank {
   bool read(Stream& stream, OutputQueue& output) const;
 
   int rank_;
+  core::SharedProgress progress_;
   std::unique_ptr<ChildProcess> process_;
   Stream out_;
   Stream err_;

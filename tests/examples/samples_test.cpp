@@ -39,6 +39,7 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   for (const char* flag :
        {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME", "--hidden N,N,...",
         "--device NAME", "--parallel", "--devices NAME,NAME,...", "--ranks N", "--threads N", "--seed N", "--out PATH",
+        "--resume PATH", "--checkpoint-every N",
         "--captured", "--diagnose", "--json", "--quiet", "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
@@ -109,7 +110,7 @@ TEST_P(EachSample, ResultsGoToStdoutAndTheStoryToStderr) {
   const Outcome outcome = run({"--epochs", "2", "--hidden", "8", "--out", "run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(StartsWith("test "), HasSubstr("2 epochs in "), Not(HasSubstr("epoch 1/2")),
-                                 HasSubstr("\nrun folder: run  (config.json, metrics.jsonl, curves.svg)\n")));
+                                 HasSubstr("\nrun folder: run  (config.json, metrics.jsonl, curves.svg, model.safetensors)\n")));
   EXPECT_THAT(outcome.err, AllOf(HasSubstr(" to train, "), HasSubstr("epoch 1/2  loss "), HasSubstr("epoch 2/2  loss "),
                                  Not(HasSubstr("run folder"))));
 }

@@ -13,7 +13,9 @@
 
 #include <fmt/format.h>
 
+#include <tandem/checkpoint/run.h>
 #include <tandem/core/system_limits.h>
+#include <tandem/parallel/rendezvous/environment.h>
 
 namespace cli {
 
@@ -55,6 +57,15 @@ void keep_standard_streams_apart() {
   }
 }
 
+// All ranks stop together, and one says so.
+bool is_leading_process() {
+  try {
+    return tandem::parallel::read_world().rank == 0;
+  } catch (const tandem::Error&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 int run_main(int argc, char** argv, int (*program)(int argc, char** argv)) {
@@ -62,6 +73,11 @@ int run_main(int argc, char** argv, int (*program)(int argc, char** argv)) {
   int code = 1;
   try {
     code = program(argc, argv);
+  } catch (const tandem::checkpoint::Interrupted& stopped) {
+    if (is_leading_process()) {
+      narrate(stopped.what());
+    }
+    code = 128 + stopped.signal();
   } catch (const std::exception& e) {  // includes tandem::Error
     narrate(fmt::format("error: {}", tandem::core::explain(e)));
   }

@@ -6,7 +6,7 @@
 #include <tandem/telemetry/run_folder.h>
 
 // Conventions of every program: results go to stdout, everything else to stderr. Exit codes: 0 success, 1 failure, 2
-// wrong command line.
+// wrong command line, 130 and 143 after SIGINT and SIGTERM.
 
 namespace cli {
 
