@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <tandem/autograd/anomaly.h>
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 
@@ -76,6 +77,9 @@ inline bool records(std::initializer_list<const Tensor*> inputs) {
 /// Makes `node` the history of `result`.
 inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t output = 0) {
   detail::TensorImpl& impl = *result.get();
+  if (core::thread_state().detects_anomaly) [[unlikely]] {
+    check_anomaly(node->op(), result);
+  }
   node->describe_output(output, impl.view);
   impl.history = std::move(node);
   impl.output = output;

@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include <sys/random.h>
 
 #include <tandem/checkpoint/safetensors.h>
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/file.h>
 
 namespace tandem::inline v0::checkpoint {
@@ -30,6 +33,36 @@ std::string random_text() {
   std::uint64_t number[2] = {};
   check<IoError>(::getrandom(number, sizeof number, 0) == sizeof number, "checkpoint: the system has no random bytes");
   return fmt::format("{:016x}{:016x}", number[0], number[1]);
+}
+
+constexpr std::chrono::minutes kShardTimeout{10};
+constexpr std::chrono::milliseconds kShardLook{5};
+
+std::string shard_in(const std::string& folder, std::int64_t step, int rank) {
+  return fmt::format("{}/{}{:010}.shard-{}{}", folder, kPrefix, step, rank, kSuffix);
+}
+
+std::string text_of(const Metadata& metadata, std::string_view key) {
+  const auto found =
+      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
+  return found == metadata.end() ? std::string() : found->second;
+}
+
+// The number of files that a checkpoint with these texts has.
+int count_shards(const Metadata& metadata) {
+  const std::string text = text_of(metadata, kShards);
+  int count = 1;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return count;
+}
+
+// Whether the shard is there and of this session.
+bool has_shard(const std::string& path, const std::string& session) {
+  try {
+    return fs::exists(path) && text_of(SafetensorsFile(path).metadata(), kSession) == session;
+  } catch (const IoError&) {
+    return false;
+  }
 }
 
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -94,7 +127,17 @@ Generation Generations::newest_whole(const std::string& folder,
       const std::string path = path_in(folder, step);
       const SafetensorsFile file(path);
       check<IoError>(file.has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
-      return {file.read_all(), file.metadata(), path};
+      Generation whole{file.read_all(), file.metadata(), path};
+      for (int rank = 1; rank < count_shards(whole.metadata); ++rank) {
+        const std::string shard_path = shard_in(folder, step, rank);
+        const SafetensorsFile shard(shard_path);
+        check<IoError>(text_of(shard.metadata(), kSession) == text_of(whole.metadata, kSession),
+                       "'{}': this is not the shard that was saved with '{}'", shard_path, path);
+        for (const auto& [name, value] : shard.read_all()) {
+          whole.state.set(name, value);
+        }
+      }
+      return whole;
     } catch (const IoError& error) {
       on_damage(error.what());
       problems = problems.empty() ? error.what() : problems;
@@ -120,14 +163,35 @@ void Generations::check_owner() const {
 
 void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {
   check_owner();
+  const auto deadline = std::chrono::steady_clock::now() + kShardTimeout;
+  for (int rank = 1; rank < count_shards(metadata); ++rank) {
+    const std::string path = shard_in(folder_, step, rank);
+    while (!has_shard(path, text_of(metadata, kSession))) {
+      check<IoError>(std::chrono::steady_clock::now() < deadline,
+                     "'{}': rank {} has not written its part within {} minutes; do all ranks see this folder?", path, rank,
+                     kShardTimeout.count());
+      std::this_thread::sleep_for(kShardLook);
+    }
+  }
   write_tensors(state, path_in(folder_, step), metadata, *ops_);
+  core::failpoint("save.renamed");
   const std::vector<std::int64_t> steps = steps_in(folder_);
   for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
     const std::string path = path_in(folder_, steps[i]);
     if (ops_->unlink(path.c_str()) != 0 && errno != ENOENT) {
       core::fail_io("remove the old checkpoint", path, errno);
     }
+    for (int rank = 1; ops_->unlink(shard_in(folder_, steps[i], rank).c_str()) == 0; ++rank) {
+    }
   }
+  core::failpoint("save.finished");
 }
+
+void Generations::write_shard(const std::string& folder, std::int64_t step, int rank, const StateDict& state,
+                              const std::string& session) {
+  write_tensors(state, shard_in(folder, step, rank), {{std::string(kSession), session}});
+}
+
+std::string Generations::new_session() { return random_text(); }
 
 }  // namespace tandem::inline v0::checkpoint

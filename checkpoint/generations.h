@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tandem/checkpoint/safetensors_header.h>
@@ -21,7 +22,11 @@ struct Generation {
   std::string path;
 };
 
-/// The files `<folder>/step-<step>.safetensors`. There is one writer: whoever opened the folder last. A process that
+/// Metadata of a checkpoint with shards: their number, the first one in the file itself, and their session.
+inline constexpr std::string_view kShards = "shards";
+inline constexpr std::string_view kSession = "session";
+
+/// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. There is one writer: whoever opened the folder last. A process that
 /// another one has replaced, and that still lives behind a cut link, no longer writes.
 class TANDEM_API Generations {
  public:
@@ -38,9 +43,16 @@ class TANDEM_API Generations {
   static Generation newest_whole(const std::string& folder,
                                  const std::function<void(const std::string& problem)>& on_damage);
 
-  /// Writes a checkpoint, and then removes all but the `keep` newest ones. Throws IoError. Throws ConfigError if the
-  /// folder has another owner, and then nothing is written.
+  /// Writes a checkpoint, and then removes all but the `keep` newest ones. If it has shards, waits for them first.
+  /// Throws IoError. Throws ConfigError if the folder has another owner, and then nothing is written.
   void write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep);
+
+  /// Writes the part of a checkpoint that rank `rank` > 0 writes. The checkpoint is there once write() has ended, which
+  /// finds the shard by `session`, a text that is the same for all files of this checkpoint and no others.
+  static void write_shard(const std::string& folder, std::int64_t step, int rank, const StateDict& state,
+                          const std::string& session);
+  /// A random text for that.
+  static std::string new_session();
 
  private:
   void check_owner() const;

@@ -5,16 +5,21 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <string_view>
 
+#include <tandem/autograd/anomaly.h>
 #include <tandem/checkpoint/generations.h>
 #include <tandem/checkpoint/module_tensors.h>
 #include <tandem/checkpoint/rank_link.h>
 #include <tandem/checkpoint/run_writer.h>
 #include <tandem/checkpoint/signals.h>
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
+#include <tandem/core/file.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
@@ -109,6 +114,7 @@ struct Run::Impl {
   std::optional<telemetry::RunFolder> folder{};  // on rank 0
   std::optional<Generations> generations{};      // on rank 0
   std::string path{};                            // of the folder
+  std::string session{};                         // see Generations::write_shard()
   std::string loaded_path{};                     // of the checkpoint that was loaded
   StateDict loaded{};                            // what no part has taken yet
   int saved_ranks = 0;                           // of that checkpoint
@@ -118,19 +124,24 @@ struct Run::Impl {
   std::int64_t saved_step = -1;  // of the newest checkpoint, which may still be on its way to the disk
   std::int64_t saved_epoch = -1;
   std::int64_t whole_step = -1;  // of the newest one on the disk
+  std::int64_t suspect = -1;     // the step that ended an earlier process because it was not finite
+  std::optional<autograd::DetectAnomaly> watch{};  // during that step
   int saves_done = RunSignals::saves();  // how many SIGUSR1 have been answered
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
   Clock::time_point last_look_at = Clock::now();
 
   std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string suspect_file() const { return path + "/checkpoints/not-finite"; }
 
   void open(const std::string& given);
   Metadata load(std::int64_t& step, std::int64_t& epoch);
   void restore(const detail::Part& part);
   void begin();
+  void watch_after(std::int64_t step);
   StateDict own_state() const;
   StateDict snapshot(std::vector<StateDict> of_ranks) const;
+  StateDict share_of(StateDict all, int rank) const;
   nn::NamedTensors parameters() const;
   void start_save(std::int64_t step, std::int64_t epoch);
   void finish_save();
@@ -160,9 +171,16 @@ Metadata Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
     folder->cut_metrics(newest.path.empty() ? 0 : number_of(texts, "metrics_bytes", newest.path));
     texts.emplace_back("path", newest.path);
     texts.emplace_back("folder", path);
+    texts.emplace_back("this_session", Generations::new_session());
+    std::ifstream file(suspect_file());
+    std::int64_t number = -1;
+    file >> number;
+    texts.emplace_back("suspect", std::to_string(file ? number : -1));
   }
   ranks.share(loaded, texts);
   path = text_of(texts, "folder");
+  session = text_of(texts, "this_session");
+  suspect = std::atoll(text_of(texts, "suspect").c_str());
   loaded_path = text_of(texts, "path");
   if (!loaded_path.empty()) {
     step = number_of(texts, "step", loaded_path);
@@ -318,6 +336,7 @@ void Run::Impl::begin() {
     return;
   }
   if (loaded_path.empty()) {
+    watch_after(0);
     return;
   }
   std::set<std::string, std::less<>> names;
@@ -340,6 +359,16 @@ void Run::Impl::begin() {
   }
   loaded = StateDict();
   last_look_at = Clock::now();
+  watch_after(saved_step);
+}
+
+// Looks at the results of the step after this one if that step was not finite before.
+void Run::Impl::watch_after(std::int64_t step) {
+  if (step + 1 == suspect) {
+    watch.emplace();
+  } else if (step == suspect) {
+    watch.reset();
+  }
 }
 
 // ---- steps ----
@@ -359,10 +388,12 @@ void Run::step(const Tensor& loss) {
 }
 
 void Run::after_step() {
+  core::failpoint("step");
   Impl& run = *impl_;
   if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
     page->run_step.store(steps_, std::memory_order_relaxed);
   }
+  run.watch_after(steps_);
   const bool is_due = run.options.every > 0 && steps_ % run.options.every == 0;
   const std::vector<double> wishes = run.look(steps_);
   const int signal = static_cast<int>(wishes[0]);
@@ -436,7 +467,12 @@ void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor
   }
   const auto fail_at = [&](const std::string& what) {
     report_failure();
-    fail<ValueError>("step {} (epoch {}): {}. {}", step, epoch, what,
+    if (ranks.leads()) {
+      core::replace_file(suspect_file(), {std::to_string(step)});
+    }
+    fail<ValueError>("step {} (epoch {}): {}. {}. Resumed, the run looks at this step, and names the layer that has the "
+                     "first such value",
+                     step, epoch, what,
                      whole_step >= 0 ? fmt::format("The checkpoint of step {} in {} is not touched by this", whole_step,
                                                    path)
                                      : "No checkpoint was written yet");
@@ -456,9 +492,9 @@ void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor
     const std::string name = first_nonfinite(gradients);
     fail_at(fmt::format("a gradient is not finite{}{}, so {} left this update out",
                         name.empty() ? "" : fmt::format(", first that of '{}'", name),
-                        loss != nullptr && !all_finite(*loss) ? ", nor is the loss" : "", left_out->name));
+                        loss != nullptr && !autograd::all_finite(*loss) ? ", nor is the loss" : "", left_out->name));
   }
-  if (loss != nullptr && loss->device().type == DeviceType::cpu && !all_finite(*loss)) {
+  if (loss != nullptr && loss->device().type == DeviceType::cpu && !autograd::all_finite(*loss)) {
     fail_at("the loss is not finite");
   }
 }
@@ -478,7 +514,28 @@ StateDict Run::Impl::own_state() const {
   return StateDict(std::move(entries));
 }
 
-// A copy of everything, which later steps do not change.
+// The part of the state that a rank writes: the largest tensors first, each for the rank with the fewest bytes.
+StateDict Run::Impl::share_of(StateDict all, int rank) const {
+  const auto bytes_of = [](const Tensor& tensor) { return tensor.numel() * static_cast<std::int64_t>(item_size(tensor.dtype())); };
+  std::vector<const StateDict::Entry*> by_size;
+  for (const StateDict::Entry& entry : all) {
+    by_size.push_back(&entry);
+  }
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](const auto* a, const auto* b) { return bytes_of(a->second) > bytes_of(b->second); });
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks.size()));
+  std::vector<StateDict::Entry> mine;
+  for (const StateDict::Entry* entry : by_size) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += bytes_of(entry->second);
+    if (least - loads.begin() == rank) {
+      mine.push_back(*entry);
+    }
+  }
+  return StateDict(std::move(mine));
+}
+
+// A copy of what this rank writes, which later steps do not change.
 StateDict Run::Impl::snapshot(std::vector<StateDict> of_ranks) const {
   std::vector<StateDict::Entry> entries;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
@@ -486,13 +543,20 @@ StateDict Run::Impl::snapshot(std::vector<StateDict> of_ranks) const {
       entries.emplace_back(rank_prefix(static_cast<int>(rank)) + name, value);
     }
   }
+  std::vector<StateDict::Entry> common;
   for (const detail::Part& part : parts) {
     if (!part.per_rank) {
       for (const auto& [name, value] : part.save()) {
-        // Only modules give their own tensors and no copies.
-        entries.emplace_back(part.name + "." + name, part.optimizer != nullptr ? value : copied(value));
+        common.emplace_back(part.name + "." + name, value);
       }
     }
+  }
+  StateDict shared(std::move(common));
+  if (options.sharded) {
+    shared = share_of(std::move(shared), ranks.rank());
+  }
+  for (const auto& [name, value] : shared) {
+    entries.emplace_back(name, name.starts_with("optimizer") ? value : copied(value));  // which is a copy already
   }
   return StateDict(std::move(entries));
 }
@@ -504,7 +568,7 @@ void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
   report_failure();  // of the checkpoint before
   saved_step = step;
   saved_epoch = epoch;
-  if (!ranks.leads()) {
+  if (!ranks.leads() && !options.sharded) {
     return;
   }
   nn::NamedTensors trained;
@@ -514,18 +578,28 @@ void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
       trained.emplace_back(name, *copy);
     }
   }
+  core::failpoint("save.copied");
   Metadata texts{{"step", std::to_string(step)},
                  {"epoch", std::to_string(epoch)},
                  {"ranks", std::to_string(ranks.size())},
-                 {"metrics_bytes", std::to_string(folder->metrics_bytes())}};
+                 {"metrics_bytes", std::to_string(folder ? folder->metrics_bytes() : 0)}};
+  const std::string shards_of = fmt::format("{} {}", session, step);
+  if (options.sharded) {
+    texts.emplace_back(kShards, std::to_string(ranks.size()));
+    texts.emplace_back(kSession, shards_of);
+  }
   writer.start(
-      [this, step, state = std::move(state), texts = std::move(texts), trained = std::move(trained)] {
+      [this, step, shards_of, state = std::move(state), texts = std::move(texts), trained = std::move(trained)] {
         const std::string bad = first_nonfinite(trained);
         check<ValueError>(bad.empty(),
                           "step {}: '{}' is not finite, so this state was not saved; the checkpoints before it are as "
                           "they were",
                           step, bad);
-        generations->write(step, state, texts, options.keep);
+        if (generations) {
+          generations->write(step, state, texts, options.keep);
+        } else {
+          Generations::write_shard(checkpoints(), step, ranks.rank(), state, shards_of);
+        }
       },
       options.async_save);
 }

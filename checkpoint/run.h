@@ -32,6 +32,8 @@ struct RunOptions {
   /// job has made it before a restart (`tandem run --max-restarts`).
   bool resume = true;
   bool async_save = true;  // write in the background while the training goes on
+  /// Each rank writes a part of the state, about as much as the others. All ranks must see the folder.
+  bool sharded = false;
   /// SIGINT and SIGTERM let the current step finish, save, and throw Interrupted; a second SIGINT ends the process at
   /// once. SIGUSR1 saves and goes on. Signals that the program handles or ignores stay as they are.
   bool signals = true;

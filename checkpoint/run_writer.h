@@ -13,8 +13,6 @@
 
 namespace tandem::inline v0::checkpoint {
 
-/// Whether no element is infinite or NaN. Integers are finite.
-TANDEM_API bool all_finite(const Tensor& tensor);
 /// The first of these tensors that is not finite, or an empty text.
 std::string first_nonfinite(const nn::NamedTensors& tensors);
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::core {
@@ -218,6 +219,9 @@ void replace_file(const std::string& path, std::span<const std::string_view> par
     refuse(errno == EACCES || errno == EROFS ? "make a new file beside" : "write", errno);
   }
   int error = fill_file(ops, descriptor, parts, mode);
+  if (error == 0) {
+    failpoint("save.written");
+  }
   if (error == 0 && ops.rename(temporary.c_str(), target.c_str()) != 0) {
     error = errno;
   }

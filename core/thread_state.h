@@ -49,6 +49,7 @@ struct ThreadState {
   const cuda::StreamScope* stream = nullptr;    // innermost choice of a GPU stream
   MemoryUse memory_use = MemoryUse::other;      // category of new memory
   bool grad_enabled = true;                     // false under NoGradGuard
+  bool detects_anomaly = false;                 // true under DetectAnomaly
   Generator* generator = nullptr;               // null: the process's default generator
   const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages
   const Frame* frame = nullptr;                 // innermost replica frame: resolves parameter slots on this thread

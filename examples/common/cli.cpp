@@ -158,7 +158,7 @@ std::optional<int> parse(CLI::App& app, CommonOptions& options, int argc, const 
     try {
       const std::vector<std::string> before = arguments_of(folder, given);
       given.insert(given.begin(), before.begin(), before.end());
-    } catch (const CLI::ValidationError& error) {
+    } catch (const std::exception& error) {  // ValidationError, IoError
       narrate(fmt::format("error: {}", error.what()));
       return 2;
     }

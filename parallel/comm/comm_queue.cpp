@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
@@ -265,6 +266,7 @@ void CommQueue::carry_out(Operation& operation) {
       throw mismatch_error(calls_, call, operation.time);
     }
   }
+  core::failpoint("collective");
   if (call.kind == CollectiveKind::new_group) {
     operation.split = backend_->split(operation.members, operation.time);
   } else if (operation.runs) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/failpoint.h>
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
 #include <tandem/tensor/factories.h>
@@ -75,6 +76,7 @@ void BucketExchange::refuse_within_hook(const void* pass) const {
 }
 
 void BucketExchange::start(std::size_t bucket, const void* pass) {
+  core::failpoint("bucket");
   if (!hook_) {
     if (!plans_.empty()) {
       plans_[bucket].start();

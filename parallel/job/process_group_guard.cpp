@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/alarm.h>
@@ -286,6 +287,7 @@ ProcessGroupGuard::ProcessGroupGuard(const InitOptions& options) {
 }
 
 ProcessGroupGuard::~ProcessGroupGuard() {
+  core::failpoint("leave");
   set_process_rank(nullptr);
   job_.reset();
   joined = false;

@@ -1,4 +1,5 @@
 #include <tandem/parallel/rendezvous/meet.h>
+#include <tandem/core/failpoint.h>
 
 #include <algorithm>
 #include <charconv>
@@ -205,7 +206,10 @@ class Place {
 
 }  // namespace
 
-Met meet(Store& store, const Meeting& meeting) { return Place(store, meeting).run(); }
+Met meet(Store& store, const Meeting& meeting) {
+  core::failpoint("meet");
+  return Place(store, meeting).run();
+}
 
 std::vector<int> ranks_missing(Store& store, const Meeting& meeting) { return Place(store, meeting).missing(); }
 

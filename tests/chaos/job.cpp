@@ -39,7 +39,9 @@ std::int64_t monotonic_ns() {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-Job::Job(int ranks, const std::vector<std::string>& launcher_options, const std::string& rounds) : size_(ranks) {
+Job::Job(int ranks, const std::vector<std::string>& launcher_options, const std::string& more,
+         const std::string& program)
+    : size_(ranks) {
   std::string folder = (std::filesystem::temp_directory_path() / "tandem-chaos-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
     throw std::runtime_error("no folder for a job");
@@ -47,9 +49,9 @@ Job::Job(int ranks, const std::vector<std::string>& launcher_options, const std:
   folder_ = folder;
   std::vector<std::string> words{TANDEM_TOOL, "run", "-n", std::to_string(ranks)};
   words.insert(words.end(), launcher_options.begin(), launcher_options.end());
-  words.insert(words.end(), {CHAOS_RANK, folder});
-  if (!rounds.empty()) {
-    words.push_back(rounds);
+  words.insert(words.end(), {program, folder});
+  if (!more.empty()) {
+    words.push_back(more);
   }
   std::vector<char*> arguments;
   for (std::string& word : words) {

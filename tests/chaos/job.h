@@ -28,15 +28,18 @@ struct RankReport {
   std::string text;
 };
 
-/// Runs `tandem run -n ranks chaos_rank` in its own folder. The destructor removes the processes and the folder.
+/// Runs `tandem run -n ranks program folder more` with a folder of its own. The destructor removes the processes and
+/// the folder.
 class Job {
  public:
-  Job(int ranks, const std::vector<std::string>& launcher_options = {}, const std::string& rounds = "");
+  Job(int ranks, const std::vector<std::string>& launcher_options = {}, const std::string& more = "",
+      const std::string& program = CHAOS_RANK);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
   pid_t launcher() const noexcept { return launcher_; }
+  const std::filesystem::path& folder() const noexcept { return folder_; }
   /// The running ranks, by their environment. A process that is not a rank yet is left out.
   std::map<int, pid_t> ranks() const;
   /// The launcher's status from waitpid(); std::nullopt if the launcher has not ended in time.

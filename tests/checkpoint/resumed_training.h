@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/tandem.h>
@@ -29,6 +31,8 @@ struct TrainingPlan {
   Way way = Way::eager;
   std::int64_t steps = 0;    // in all, about: whole epochs
   std::int64_t stop_at = -1;  // crashes after this step
+  std::chrono::microseconds pause{0};  // in each step, so that a kill finds it somewhere
+  bool logs_steps = false;             // in addition to epochs
 };
 
 /// 101 samples of 6 numbers, of 3 classes.
@@ -93,6 +97,10 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   run.track("seen", seen);
   run.track("history", history);
   const auto after_step = [&](const std::optional<Tensor>& loss) {
+    if (plan.logs_steps) {
+      run.log({{"step", run.steps() + 1}, {"loss_sum", loss_sum}});
+    }
+    std::this_thread::sleep_for(plan.pause);
     loss ? run.step(*loss) : run.step();
     if (run.steps() == plan.stop_at) {
       throw Stopped();

@@ -168,11 +168,42 @@ TEST(Run, StopsBeforeAnUpdateThatIsNotFinite) {
       EXPECT_THAT(message_of<ValueError>([&] { run.step(loss); }),
                   AllOf(StartsWith("step 6 (epoch 0): a gradient is not finite, first that of 'model.weight', nor is "
                                    "the loss, so optimizer left this update out. The checkpoint of step 4 in "),
-                        EndsWith(" is not touched by this")));
+                        HasSubstr(" is not touched by this. Resumed, the run looks at this step")));
       EXPECT_EQ(small.weights(), weights);
       EXPECT_THAT(steps_in(dir), ElementsAre(4, 2));  // written before the error, which promises them
     }
   }
+}
+
+// The weights of the second layer overflow in step 6. All gradients are then NaN, and only the forward pass tells where
+// that began.
+TEST(Run, NamesTheFirstLayerThatIsNotFiniteWhenItResumes) {
+  const TempDir dir;
+  const auto train = [&] {
+    nn::Sequential model(nn::Linear(2, 4), nn::Linear(4, 4), nn::Linear(4, 1));
+    optim::SGD sgd(model.parameters(), {.lr = 0.5});
+    checkpoint::Run run(dir.file("run"), {.every = 2});
+    run.track(model, sgd);
+    for (;;) {
+      sgd.zero_grad();
+      Tensor hidden = model.get_submodule("1").get_parameter("weight");
+      Tensor x = ones({1, 2});
+      if (run.steps() == 5) {
+        const NoGradGuard no_grad;
+        hidden.fill_(3e38);
+      }
+      Tensor loss = model(x).sum() * 1e-3;
+      loss.backward();
+      sgd.step();
+      run.step(loss);
+    }
+  };
+  EXPECT_THAT(message_of<ValueError>(train), StartsWith("step 6 (epoch 0): a gradient is not finite"));
+  EXPECT_THAT(message_of<ValueError>(train),
+              AllOf(StartsWith("Linear '1': the result [1, 4] has "), HasSubstr("inf at element "),
+                    EndsWith("and all results before it in this step were finite: look at this layer's parameters and "
+                             "at the batch")));
+  EXPECT_FALSE(core::thread_state().detects_anomaly);
 }
 
 TEST(Run, DoesNotSaveWeightsThatAreNotFinite) {
@@ -466,6 +497,55 @@ TEST(RunOfRanks, SavesAtTheSameStepAfterASignalToTheProcess) {
   });
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_THAT(steps_in(dir), ElementsAre(*steps.begin()));
+}
+
+TEST(RunOfRanks, ShardsAreWholeTogetherOrNotAtAll) {
+  const TempDir dir;
+  std::map<std::int64_t, std::vector<float>> weights;
+  std::mutex mutex;
+  const auto train = [&](std::int64_t steps, std::int64_t begins_at) {
+    parallel::spawn(3, [&](int rank) {
+      nn::Sequential model(nn::Linear(20, 30), nn::Linear(30, 40), nn::Linear(40, 1));
+      optim::Adam adam(model.parameters());
+      parallel::DistributedDataParallel ddp(model);
+      checkpoint::Run run(dir.file("run"), {.every = 1, .keep = 4, .sharded = true});
+      run.track(model, adam);
+      EXPECT_EQ(run.steps(), begins_at);
+      if (begins_at > 0) {
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(model.parameters().front().to_vector<float>(), weights.at(begins_at));
+      }
+      while (run.steps() < steps) {
+        adam.zero_grad();
+        ddp(ones({1, 20})).sum().backward();
+        adam.step();
+        run.step();
+        if (rank == 0) {
+          const std::lock_guard lock(mutex);
+          weights[run.steps()] = model.parameters().front().to_vector<float>();
+        }
+      }
+      run.save();
+    });
+  };
+  train(4, 0);
+  const auto shard = [&](std::int64_t step, int rank) {
+    return dir.file(fmt::format("run/checkpoints/step-{:010}.shard-{}.safetensors", step, rank));
+  };
+  const auto size_of = [](const std::string& path) { return static_cast<double>(fs::file_size(path)); };
+  EXPECT_NEAR(size_of(shard(4, 1)), size_of(checkpoint_of(dir, 4)), 0.5 * size_of(shard(4, 1)));
+  EXPECT_NEAR(size_of(shard(4, 1)), size_of(shard(4, 2)), 0.5 * size_of(shard(4, 1)));
+  train(5, 4);
+  EXPECT_THAT(steps_in(dir), ElementsAre(5, 4, 3, 2));
+  EXPECT_FALSE(fs::exists(shard(1, 1)));
+  Warnings warnings;
+  damage(shard(5, 2));
+  fs::remove(shard(4, 1));
+  fs::copy(shard(2, 1), shard(3, 1), fs::copy_options::overwrite_existing);
+  train(2, 2);
+  EXPECT_THAT(warnings.texts(), ElementsAre(HasSubstr("step-0000000005.shard-2.safetensors"),
+                                            HasSubstr("step-0000000004.shard-1.safetensors"),
+                                            HasSubstr("this is not the shard that was saved with ")));
 }
 
 // The job loses and gains ranks in the middle of epochs. Every epoch has each sample once.

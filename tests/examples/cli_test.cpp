@@ -42,7 +42,7 @@ Outcome run(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "mlp");
   CaptureStdout();
   CaptureStderr();
-  outcome.exit_code = parse(app, static_cast<int>(arguments.size()), arguments.data());
+  outcome.exit_code = parse(app, outcome.options, static_cast<int>(arguments.size()), arguments.data());
   std::fflush(stdout);
   outcome.out = GetCapturedStdout();
   outcome.err = GetCapturedStderr();

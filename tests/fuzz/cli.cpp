@@ -42,7 +42,7 @@ void cli(Bytes input) {
     example::add_choice(app, "--scaling", "How", choice, {"standard", "largest"});
     example::add_text(app, "--target", "NAME", "Column", text);
     Output output;
-    const std::optional<int> code = example::parse(app, static_cast<int>(argv.size()), argv.data());
+    const std::optional<int> code = example::parse(app, options, static_cast<int>(argv.size()), argv.data());
     promise(!code || *code == 0 || *code == 2, "the exit code is 0 or 2");
     promise(output.out().empty() == (code != 0), "help goes to stdout, and nothing else does");
     const std::string_view err = output.err();

@@ -2,13 +2,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <tandem/checkpoint/generations.h>
 #include <tandem/checkpoint/safetensors.h>
+#include <tandem/core/error.h>
 
 #include "command_line/command_line.h"
 #include "command_line/program.h"
@@ -168,11 +171,43 @@ int compare(const std::string& first, const std::string& second, bool json) {
 
 }  // namespace
 
+// The file that `path` stands for: itself, or the newest checkpoint of a run's folder.
+std::string file_of(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) {
+    return path;
+  }
+  const std::string folder = path + "/checkpoints";
+  const std::vector<std::int64_t> steps = checkpoint::Generations::steps_in(folder);
+  if (steps.empty()) {
+    throw IoError(fmt::format("'{}': this folder has no checkpoints of a run, which would be in {}", path, folder));
+  }
+  return checkpoint::Generations::path_in(folder, steps.front());
+}
+
+// The checkpoints of a run, the newest first, and whether they are whole.
+void list(const std::string& run) {
+  const std::string folder = run + "/checkpoints";
+  for (const std::int64_t step : checkpoint::Generations::steps_in(folder)) {
+    const std::string path = checkpoint::Generations::path_in(folder, step);
+    std::string state = "whole";
+    try {
+      SafetensorsFile(path).verify();
+    } catch (const IoError& error) {
+      state = printable(error.what());
+    }
+    fmt::print("step {:>10}  {:>10}  {}\n", step, size_text(std::filesystem::file_size(path)), state);
+  }
+}
+
 int inspect(int argc, const char* const* argv) {
   bool json = false;
   std::vector<std::string> files;
-  CLI::App app("Prints what a safetensors file holds, or how two differ.", "tandem inspect");
-  app.add_option("files", files, "A file, or two to compare")->type_name("FILE")->required()->expected(1, 2);
+  CLI::App app("Prints what a safetensors file or a run's newest checkpoint holds, or how two differ.",
+               "tandem inspect");
+  app.add_option("files", files, "A file or run folder, or two to compare")
+      ->type_name("FILE|RUN")
+      ->required()
+      ->expected(1, 2);
   app.add_flag("--json", json, "Print one JSON object");
   app.footer(
       "With two files the exit code is 0 if they hold equal tensors and texts, and\n"
@@ -180,14 +215,19 @@ int inspect(int argc, const char* const* argv) {
       "Examples:\n"
       "  tandem inspect model.safetensors\n"
       "  tandem inspect before.safetensors after.safetensors\n"
+      "  tandem inspect runs/mlp-20261126-0912\n"
       "  tandem inspect model.safetensors --json | jq .hashes");
   if (const auto code = cli::parse(app, argc, argv)) {
     return *code;
   }
   if (files.size() == 2) {
-    return compare(files[0], files[1], json);
+    return compare(file_of(files[0]), file_of(files[1]), json);
   }
-  show(files[0], json);
+  const std::string file = file_of(files[0]);
+  if (file != files[0] && !json) {
+    list(files[0]);
+  }
+  show(file, json);
   return 0;
 }
 

@@ -184,7 +184,8 @@ TEST(DistributedSampler, SharesTheRestOfAnEpochAmongAnotherNumberOfRanks) {
     return data::DataLoader(
         numbers, {.batch_size = batch_size,
                   .sampler = std::make_shared<DistributedSampler>(
-                      numbers, DistributedSamplerOptions{.num_replicas = ranks, .rank = rank, .exact = true})});
+                      numbers,
+                          parallel::DistributedSamplerOptions{.num_replicas = ranks, .rank = rank, .exact = true})});
   };
   const auto take = [](data::DataLoader& loader, std::int64_t batches, std::vector<std::int64_t>& used) {
     for (const auto& [x, y] : loader) {

@@ -1,0 +1,120 @@
+#include <filesystem>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "samples.h"
+
+// Tests of samples that are interrupted and go on.
+
+namespace example {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class ResumedSample : public Samples, public ::testing::WithParamInterface<const char*> {
+ protected:
+  std::string program() const { return std::string(GetParam()) == "mlp" ? MLP_PROGRAM : REGRESSION_PROGRAM; }
+  Outcome run(const Arguments& arguments) const { return run_program(program(), arguments, dir_.path()); }
+  Outcome tool(const Arguments& arguments) const { return run_program(TANDEM_TOOL, arguments, dir_.path()); }
+
+  /// Runs a command line until its run folder "run" is there, sends the signal, and prints the exit code. With -m the
+  /// shell does not have its background jobs ignore SIGINT.
+  Outcome interrupted(const std::string& command, const std::string& signal) const {
+    const std::string script = fmt::format(
+        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/config.json ]; do sleep 0.01; done\nsleep 0.1\nkill -{} $job\n"
+        "wait $job\necho \"exit code $?\"\n",
+        command, signal);
+    return run_program("/bin/bash", {"-c", script}, dir_.path());
+  }
+  void expect_same_weights(const std::string& one, const std::string& other) const {
+    const Outcome outcome = tool({"inspect", one + "/model.safetensors", other + "/model.safetensors"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    EXPECT_EQ(metrics(one), metrics(other));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Programs, ResumedSample, ::testing::Values("mlp", "regression"),
+                         [](const auto& program) { return std::string(program.param); });
+
+const Arguments kLong{"--epochs", "30", "--hidden", "64"};
+constexpr const char* kLongText = "--epochs 30 --hidden 64";
+
+TEST_P(ResumedSample, CtrlCSavesAndResumeGoesOnToTheBit) {
+  const Outcome stopped = interrupted(fmt::format("'{}' {} --quiet", program(), kLongText), "INT");
+  EXPECT_THAT(stopped.out, HasSubstr("exit code 130\n"));
+  EXPECT_THAT(stopped.err, HasSubstr("SIGINT at step "));
+  EXPECT_THAT(stopped.err, HasSubstr(": the run is saved in run, to go on from there\n"));
+  const Outcome resumed = run({"--resume", "run"});
+  EXPECT_EQ(resumed.exit_code, 0);
+  EXPECT_THAT(resumed.err, HasSubstr("going on after step "));
+  EXPECT_EQ(run(with(kLong, {"--quiet", "--out", "whole"})).exit_code, 0);
+  expect_same_weights("run", "whole");
+  const Outcome again = run({"--resume", "run"});
+  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("all 30 epochs are done; --epochs has it go on\n"));
+  EXPECT_EQ(lines_of(again.out).front(), lines_of(resumed.out).front());
+}
+
+TEST_P(ResumedSample, UnderTheLauncherTooAndWithAnotherNumberOfRanks) {
+  const Outcome stopped =
+      interrupted(fmt::format("'{}' run -n 2 '{}' {} --quiet", TANDEM_TOOL, program(), kLongText), "TERM");
+  EXPECT_THAT(stopped.out, HasSubstr("exit code 143\n"));
+  EXPECT_THAT(stopped.err, HasSubstr("[0] SIGTERM at step "));
+  EXPECT_THAT(stopped.err, Not(HasSubstr("[1] "))) << "one rank speaks for all";
+  std::filesystem::copy(file("run"), file("other"), std::filesystem::copy_options::recursive);
+  EXPECT_EQ(tool({"run", "-n", "2", program(), "--resume", "run", "--quiet"}).exit_code, 0);
+  EXPECT_EQ(run(with(kLong, {"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
+  expect_same_weights("run", "whole");
+  EXPECT_EQ(run({"--resume", "other", "--ranks", "3", "--quiet"}).exit_code, 0);
+  EXPECT_EQ(metrics("other").size(), 30U);
+}
+
+TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
+  for (const std::string out : {"--out run", ""}) {
+    // The first attempt kills itself once a checkpoint is there.
+    const std::string script = fmt::format(
+        "'{}' run -n 2 --max-restarts 1 sh -c 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then (while ! "
+        "ls run/checkpoints/step* runs/*/checkpoints/step* >/dev/null 2>&1; do sleep 0.01; done; kill -9 $$) & fi; "
+        "exec \"$@\"' sh '{}' {} --checkpoint-every 20 --quiet {}",
+        TANDEM_TOOL, program(), kLongText, out);
+    const Outcome outcome = run_program("/bin/sh", {"-c", script}, dir_.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("was killed by signal 9 (SIGKILL) after step "));
+    EXPECT_THAT(outcome.err, HasSubstr("restart 1 of 1 follows in 1 s\n"));
+    if (out.empty()) {
+      const auto folder = std::filesystem::directory_iterator(file("runs"));
+      EXPECT_EQ(std::distance(folder, {}), 1) << "one job has one folder";
+      std::filesystem::rename(std::filesystem::directory_iterator(file("runs"))->path(), file("unnamed"));
+    }
+    if (!std::filesystem::exists(file("whole"))) {
+      EXPECT_EQ(run(with(kLong, {"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
+    }
+    expect_same_weights(out.empty() ? "unnamed" : "run", "whole");
+    std::filesystem::remove_all(file("run"));
+  }
+}
+
+TEST_P(ResumedSample, ResumeTakesTheOptionsOfTheRunAndRefusesOthers) {
+  EXPECT_EQ(run({"--epochs", "2", "--hidden", "16", "--seed", "5", "--quiet", "--out", "run"}).exit_code, 0);
+  expect_error(run({"--resume", "run", "--lr", "0.1"}),
+               "--lr: is not for --resume: the run keeps what it began with; leave it out, or begin a new run", 2);
+  expect_error(run({"--resume=run", "--out", "other"}),
+               "--out: is not for --resume: the run keeps what it began with; leave it out, or begin a new run", 2);
+  expect_error(run({"--resume", "nowhere"}), "cannot read 'nowhere/config.json': No such file or directory", 2);
+  const Outcome longer = run({"--resume", "run", "--epochs", "3", "--json", "--quiet"});
+  EXPECT_EQ(longer.exit_code, 0) << longer.err;
+  EXPECT_EQ(parse_record(lines_of(longer.out).back()).at("seed"), "5");
+  EXPECT_EQ(metrics("run").size(), 3U);
+  EXPECT_EQ(parse_record(text("run/config.json")).at("hidden"), "16");
+}
+
+}  // namespace
+}  // namespace example
