@@ -106,6 +106,7 @@ void BucketExchange::finish() {
       }
     }
   } else if (!plans_.empty()) {
+    core::failpoint("bucket");
     plans_[last].run();  // after those that have left
     for (std::size_t b = 0; b < last; ++b) {
       plans_[b].wait();

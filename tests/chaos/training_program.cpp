@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     const parallel::ProcessGroupGuard guard;
     test::train_here(
         std::string(argv[1]) + "/run",
-        {.way = test::Way::ranks_in_join, .steps = 200, .pause = std::chrono::milliseconds(2), .logs_steps = true},
+        {.way = test::Way::ranks, .steps = 200, .pause = std::chrono::milliseconds(2), .logs_steps = true},
         {.every = 9});
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
