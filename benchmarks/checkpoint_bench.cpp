@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +17,11 @@
 // Files of tensors: saving and loading a model of TANDEM_BENCH_MB megabytes (default 256), with the page cache warm.
 // "memcpy" copies as many bytes, on one thread: the floor of a load that hands out memory of its own.
 // peers/load_safetensors.py reads such a file with Python's safetensors.
+//
+// step_that_saves is a step of a Run whose state has TANDEM_BENCH_STATE_MB megabytes (default 100): "times_memcpy" is its
+// time divided by that of a memcpy of the state, made just before, and "write_ms" the time until it is on the disk.
+// training_with_run makes 784-512-512-10 steps with batch 128 and Adam, in blocks of 500 with a Run (every = 500) and
+// without, in turn: "lost_percent" is the median of the pairs.
 
 namespace {
 
@@ -84,6 +92,106 @@ void save_with_fsync(benchmark::State& state) {
   count_bytes(state);
 }
 BENCHMARK(save_with_fsync)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// A folder for a run, removed at the end.
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / ("tandem-bench-run-" + std::to_string(::getpid()))) {}
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void step_that_saves(benchmark::State& state) {
+  const char* text = std::getenv("TANDEM_BENCH_STATE_MB");
+  const std::int64_t bytes = (text != nullptr ? std::atoll(text) : 100) * 1'000'000;
+  const auto width = static_cast<std::int64_t>(std::sqrt(static_cast<double>(bytes) / 12));  // a weight and two moments
+  const Folder folder;
+  nn::Linear model(width, width);
+  optim::Adam adam(model.parameters());
+  model(ones({1, width})).sum().backward();
+  adam.step();
+  checkpoint::Run run(folder.path(), {.every = 1});
+  run.track(model, adam);
+  const std::vector<char> from(static_cast<std::size_t>(bytes), 1);
+  std::vector<char> to(from.size());
+  std::vector<double> ratios;
+  std::vector<double> writes;
+  for (int i = 0; i < 2; ++i) {  // the memory of the copies is kept for the next ones
+    run.step();
+    run.save();
+  }
+  for (auto _ : state) {
+    auto start = Clock::now();
+    std::memcpy(to.data(), from.data(), from.size());
+    benchmark::DoNotOptimize(to.data());
+    const double copy = seconds_since(start);
+    start = Clock::now();
+    run.step();
+    const double step = seconds_since(start);
+    state.SetIterationTime(step);
+    ratios.push_back(step / copy);
+    start = Clock::now();
+    run.save();  // waits for that of the step, and makes another
+    writes.push_back(seconds_since(start));
+  }
+  state.counters["times_memcpy"] = median(ratios);
+  state.counters["write_ms"] = 1e3 * median(writes);
+}
+BENCHMARK(step_that_saves)->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(20);
+
+void training_with_run(benchmark::State& state) {
+  constexpr std::int64_t kBlock = 500;
+  const Folder folder;
+  nn::Sequential model(nn::Linear(784, 512), nn::ReLU(), nn::Linear(512, 512), nn::ReLU(), nn::Linear(512, 10));
+  optim::Adam adam(model.parameters(), {.lr = 1e-5});
+  const Tensor x = rand({128, 784});
+  const Tensor y = randint(0, 10, {128});
+  const auto step = [&] {
+    adam.zero_grad();
+    Tensor loss = nn::cross_entropy(model(x), y);
+    loss.backward();
+    adam.step();
+    return loss;
+  };
+  checkpoint::Run run(folder.path(), {.every = kBlock});
+  run.track(model, adam);
+  std::vector<double> lost;
+  for (auto _ : state) {
+    double seconds[2] = {};
+    for (const bool with_run : {false, true}) {
+      adam.skip_nonfinite(with_run);
+      const auto start = Clock::now();
+      for (std::int64_t i = 0; i < kBlock; ++i) {
+        const Tensor loss = step();
+        if (with_run) {
+          run.step(loss);
+        }
+      }
+      seconds[with_run] = seconds_since(start);
+    }
+    state.SetIterationTime(seconds[1]);
+    lost.push_back(100 * (seconds[1] / seconds[0] - 1));
+  }
+  state.counters["lost_percent"] = median(lost);
+}
+BENCHMARK(training_with_run)->Unit(benchmark::kSecond)->UseManualTime()->Iterations(10);
 
 void copy_memory(benchmark::State& state) {
   const std::vector<char> from(static_cast<std::size_t>(megabytes()) * 1'000'000, 1);

@@ -2,19 +2,9 @@
 
 #include <utility>
 
-#include <tandem/autograd/anomaly.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::checkpoint {
-
-std::string first_nonfinite(const nn::NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    if (tensor.defined() && !autograd::all_finite(tensor)) {
-      return name;
-    }
-  }
-  return {};
-}
 
 void RunWriter::start(std::function<void()> work, bool in_background) {
   const auto run = [this, work = std::move(work)] {

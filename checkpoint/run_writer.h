@@ -3,18 +3,11 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <string>
 #include <thread>
-
-#include <tandem/core/export.h>
-#include <tandem/nn/module_ref.h>
 
 // Internal: writes one checkpoint at a time, in the background.
 
 namespace tandem::inline v0::checkpoint {
-
-/// The first of these tensors that is not finite, or an empty text.
-std::string first_nonfinite(const nn::NamedTensors& tensors);
 
 /// A thread that runs one piece of work at a time.
 class RunWriter {

@@ -29,7 +29,7 @@ class ResumedSample : public Samples, public ::testing::WithParamInterface<const
   /// shell does not have its background jobs ignore SIGINT.
   Outcome interrupted(const std::string& command, const std::string& signal) const {
     const std::string script = fmt::format(
-        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/config.json ]; do sleep 0.01; done\nsleep 0.1\nkill -{} $job\n"
+        "set -m\n{} --out run & job=$!\nwhile ! [ -s run/config.json ]; do sleep 0.01; done\nkill -{} $job\n"
         "wait $job\necho \"exit code $?\"\n",
         command, signal);
     return run_program("/bin/bash", {"-c", script}, dir_.path());
@@ -44,8 +44,8 @@ class ResumedSample : public Samples, public ::testing::WithParamInterface<const
 INSTANTIATE_TEST_SUITE_P(Programs, ResumedSample, ::testing::Values("mlp", "regression"),
                          [](const auto& program) { return std::string(program.param); });
 
-const Arguments kLong{"--epochs", "30", "--hidden", "64"};
-constexpr const char* kLongText = "--epochs 30 --hidden 64";
+const Arguments kLong{"--epochs", "100", "--hidden", "64"};
+constexpr const char* kLongText = "--epochs 100 --hidden 64";
 
 TEST_P(ResumedSample, CtrlCSavesAndResumeGoesOnToTheBit) {
   const Outcome stopped = interrupted(fmt::format("'{}' {} --quiet", program(), kLongText), "INT");
@@ -59,7 +59,7 @@ TEST_P(ResumedSample, CtrlCSavesAndResumeGoesOnToTheBit) {
   expect_same_weights("run", "whole");
   const Outcome again = run({"--resume", "run"});
   EXPECT_EQ(again.exit_code, 0);
-  EXPECT_THAT(again.err, HasSubstr("all 30 epochs are done; --epochs has it go on\n"));
+  EXPECT_THAT(again.err, HasSubstr("all 100 epochs are done; --epochs has it go on\n"));
   EXPECT_EQ(lines_of(again.out).front(), lines_of(resumed.out).front());
 }
 
@@ -74,17 +74,15 @@ TEST_P(ResumedSample, UnderTheLauncherTooAndWithAnotherNumberOfRanks) {
   EXPECT_EQ(run(with(kLong, {"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
   expect_same_weights("run", "whole");
   EXPECT_EQ(run({"--resume", "other", "--ranks", "3", "--quiet"}).exit_code, 0);
-  EXPECT_EQ(metrics("other").size(), 30U);
+  EXPECT_EQ(metrics("other").size(), 100U);
 }
 
 TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
   for (const std::string out : {"--out run", ""}) {
-    // The first attempt kills itself once a checkpoint is there.
-    const std::string script = fmt::format(
-        "'{}' run -n 2 --max-restarts 1 sh -c 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ]; then (while ! "
-        "ls run/checkpoints/step* runs/*/checkpoints/step* >/dev/null 2>&1; do sleep 0.01; done; kill -9 $$) & fi; "
-        "exec \"$@\"' sh '{}' {} --checkpoint-every 20 --quiet {}",
-        TANDEM_TOOL, program(), kLongText, out);
+    // In the first attempt rank 0 ends itself when it has written a checkpoint.
+    const std::string script =
+        fmt::format("TANDEM_FAILPOINT=save.finished:3 '{}' run -n 2 --max-restarts 1 '{}' {} --checkpoint-every 20 --quiet {}",
+                    TANDEM_TOOL, program(), kLongText, out);
     const Outcome outcome = run_program("/bin/sh", {"-c", script}, dir_.path());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("was killed by signal 9 (SIGKILL) after step "));

@@ -123,6 +123,40 @@ struct One {
   }
 };
 
+TEST(SkipNonfinite, LeavesTheUpdateOutInCapturedStepsToo) {
+  for (const bool captured : {false, true}) {
+    Parameter p(ones({3}));
+    optim::Adam adam(std::vector<Tensor>{p}, {.lr = 0.1});
+    adam.skip_nonfinite();
+    const auto step = [&](const Tensor& factor) {
+      adam.zero_grad();
+      Tensor loss = (p * factor).sum();
+      loss.backward();
+      adam.step();
+      return loss;
+    };
+    auto replayed = graph::capture(step);
+    const auto run = [&](double factor) { captured ? replayed(full({3}, factor)) : step(full({3}, factor)); };
+    for (int i = 0; i < 4; ++i) {
+      run(2);
+    }
+    EXPECT_FALSE(adam.found_nonfinite());
+    const auto before = p.to_vector<float>();
+    run(HUGE_VAL);
+    EXPECT_TRUE(adam.found_nonfinite());
+    EXPECT_EQ(p.to_vector<float>(), before);
+    run(2);
+    EXPECT_NE(p.to_vector<float>(), before);
+    EXPECT_TRUE(adam.found_nonfinite()) << "until it is asked for anew";
+    EXPECT_EQ(adam.state_dict().at("state.0.step").item<std::int64_t>(), 5) << "steps that were made";
+    adam.skip_nonfinite();
+    EXPECT_FALSE(adam.found_nonfinite());
+    adam.skip_nonfinite(false);
+    run(std::nan(""));
+    EXPECT_TRUE(std::isnan(p[0].item<float>()));
+  }
+}
+
 TEST(GradScaler, ScalesTheLossAndItsGradients) {
   One one;
   GradScaler scaler({.init_scale = 8});

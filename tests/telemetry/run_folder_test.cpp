@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -17,6 +18,7 @@
 
 #include <tandem/core/error.h>
 
+#include "support/message.h"
 #include "support/temp_dir.h"
 
 namespace tandem {
@@ -27,7 +29,11 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::ThrowsMessage;
 
+using telemetry::Fields;
+using telemetry::read_json;
 using telemetry::RunFolder;
+using telemetry::to_json;
+using test::message_of;
 using test::read_text;
 using test::TempDir;
 using test::write_text;
@@ -114,6 +120,55 @@ TEST(RunFolder, GivenPathIsOneRunsAloneWhileThatLives) {
                                                                 "give another path"));
   }
   EXPECT_NO_THROW(folder_in(dir)) << "one that left nothing";
+}
+
+TEST(RunFolder, AnEarlierRunGoesOnWhereThatIsAskedFor) {
+  const TempDir dir;
+  const std::string path = dir.file("run");
+  {
+    RunFolder folder({.path = path});
+    folder.append_metrics({{"epoch", 1}});
+    folder.append_metrics({{"epoch", 2}});
+  }
+  RunFolder folder({.path = path, .reuse = true});
+  EXPECT_EQ(folder.metrics_bytes(), 24);
+  folder.cut_metrics(12);
+  folder.cut_metrics(100);  // there is no more
+  folder.append_metrics({{"epoch", 3}});
+  EXPECT_EQ(read_text(path + "/metrics.jsonl"), "{\"epoch\":1}\n{\"epoch\":3}\n");
+  EXPECT_EQ(folder.metrics_bytes(), 24);
+}
+
+TEST(RunFolder, AJobThatIsRestartedHasItsFolderAgain) {
+  const TempDir dir;
+  const auto path_of = [&](const std::string& job, const std::string& path = "") {
+    RunFolder folder({.program = "mlp", .path = path, .parent = dir.path(), .job = job});
+    return folder.path();
+  };
+  const std::string first = path_of("a");
+  EXPECT_EQ(path_of("a"), first);
+  const std::string second = path_of("b");
+  EXPECT_NE(second, first);
+  EXPECT_EQ(path_of("b"), second);
+  EXPECT_EQ(path_of("a", first), first);
+  EXPECT_THAT(message_of<IoError>([&] { path_of("c", first); }), HasSubstr("it exists and is not empty"));
+}
+
+TEST(ReadJson, GivesBackWhatToJsonWrote) {
+  const TempDir dir;
+  const Fields fields{{"flag", true}, {"count", std::int64_t{-3}}, {"rate", 0.5}, {"name", std::string("a\"b")},
+                      {"list", std::vector<double>{1, 2.5}}, {"words", std::vector<std::string>{"x", "y"}}};
+  const std::string text = to_json(fields, 2);
+  EXPECT_EQ(to_json(read_json(dir.write("a.json", text)), 2), text);
+  EXPECT_EQ(message_of<IoError>([&] { read_json(dir.file("none")); }),
+            "cannot read '" + dir.file("none") + "': No such file or directory");
+  for (const char* wrong : {"", "[1]", "{\"a\": 1", "3"}) {
+    EXPECT_EQ(message_of<IoError>([&] { read_json(dir.write("b.json", wrong)); }),
+              "'" + dir.file("b.json") + "': expected one JSON object");
+  }
+  EXPECT_EQ(message_of<IoError>([&] { read_json(dir.write("c.json", "{\"a\": {}}")); }),
+            "'" + dir.file("c.json") +
+                "': 'a' is neither a number, a text, true, false, nor a list of numbers or texts");
 }
 
 TEST(RunFolder, GivenPathThatIsAFileIsRefused) {

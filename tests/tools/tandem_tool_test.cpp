@@ -14,6 +14,7 @@
 namespace tandem::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -104,6 +105,32 @@ TEST_F(TandemTool, InspectShowsAFileOfTensors) {
   const Outcome damaged = run({"inspect", "damaged"});
   EXPECT_EQ(damaged.exit_code, 1);
   EXPECT_THAT(damaged.err, HasSubstr("the bytes of tensor 'fc.weight' are not those that were saved"));
+}
+
+TEST_F(TandemTool, InspectShowsTheCheckpointsOfARun) {
+  {
+    nn::Linear model(2, 1);
+    checkpoint::Run run(dir_.file("run"), {.every = 1, .keep = 2});
+    run.track(model);
+    for (int i = 0; i < 3; ++i) {
+      run.step();
+    }
+    run.save();
+  }
+  const std::string older = dir_.file("run/checkpoints/step-0000000002.safetensors");
+  std::string bytes = read_text(older);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(older, bytes);
+  const Outcome outcome = run({"inspect", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("step          3  "));
+  EXPECT_THAT(lines_of(outcome.out).front(), ::testing::EndsWith("  whole"));
+  EXPECT_THAT(lines_of(outcome.out).at(1), AllOf(StartsWith("step          2  "), HasSubstr("safetensors 'run/")));
+  EXPECT_THAT(outcome.out, HasSubstr("\nmodel.weight "));
+  EXPECT_THAT(outcome.out, HasSubstr("\nstep = 3\n"));
+  EXPECT_EQ(run({"inspect", "run", "run"}).exit_code, 0);
+  EXPECT_EQ(run({"inspect", "."}).err,
+            "error: '.': this folder has no checkpoints of a run, which would be in ./checkpoints\n");
 }
 
 TEST_F(TandemTool, InspectSaysHowTwoFilesDiffer) {

@@ -202,7 +202,7 @@ void list(const std::string& run) {
 int inspect(int argc, const char* const* argv) {
   bool json = false;
   std::vector<std::string> files;
-  CLI::App app("Prints what a safetensors file or a run's newest checkpoint holds, or how two differ.",
+  CLI::App app("Prints what a safetensors file or a run's newest checkpoint holds, or how two\ndiffer.",
                "tandem inspect");
   app.add_option("files", files, "A file or run folder, or two to compare")
       ->type_name("FILE|RUN")

@@ -1,0 +1,67 @@
+#include <tandem/checkpoint/finite_watch.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <tandem/core/file.h>
+
+namespace tandem::inline v0::checkpoint {
+
+namespace {
+
+bool is_on_cpu(const Tensor& tensor) { return tensor.device().type == DeviceType::cpu; }
+
+}  // namespace
+
+std::string first_nonfinite(const nn::NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.defined() && !autograd::all_finite(tensor)) {
+      return name;
+    }
+  }
+  return {};
+}
+
+std::int64_t FiniteWatch::read_suspect(const std::string& path) {
+  std::ifstream file(path);
+  std::int64_t step = -1;
+  return file >> step ? step : -1;
+}
+
+void FiniteWatch::write_suspect(const std::string& path, std::int64_t step) {
+  core::replace_file(path, {std::to_string(step)});
+}
+
+void FiniteWatch::after(std::int64_t step) {
+  if (step + 1 == suspect_) {
+    watch_.emplace();
+  } else if (step == suspect_) {
+    watch_.reset();
+  }
+}
+
+std::string FiniteWatch::what_is_wrong(const RunParts& parts, const Tensor* loss, bool waits) const {
+  if (!enabled_) {
+    return {};
+  }
+  const bool is_loss_bad = loss != nullptr && (waits || is_on_cpu(*loss)) && !autograd::all_finite(*loss);
+  const auto left_out = std::find_if(parts.list().begin(), parts.list().end(), [&](const detail::Part& part) {
+    return part.optimizer != nullptr && (waits || is_on_cpu(part.optimizer->parameters().front())) &&
+           part.optimizer->found_nonfinite();
+  });
+  if (left_out == parts.list().end()) {
+    return is_loss_bad ? "the loss is not finite" : "";
+  }
+  nn::NamedTensors gradients;
+  for (const auto& [name, value] : parts.parameters()) {
+    gradients.emplace_back(name, value.grad());
+  }
+  const std::string name = first_nonfinite(gradients);
+  return fmt::format("a gradient is not finite{}{}, so {} left this update out",
+                     name.empty() ? "" : fmt::format(", first that of '{}'", name),
+                     is_loss_bad ? ", nor is the loss" : "", left_out->name);
+}
+
+}  // namespace tandem::inline v0::checkpoint

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <tandem/autograd/anomaly.h>
+#include <tandem/checkpoint/run_parts.h>
+
+// Internal: stops a run at the first step that is not finite, and finds the layer when that step comes again.
+
+namespace tandem::inline v0::checkpoint {
+
+/// One rank's watch.
+class FiniteWatch {
+ public:
+  /// Without `enabled` nothing is looked at. `suspect` is the step at which an earlier process stopped; -1: none.
+  FiniteWatch(bool enabled, std::int64_t suspect) : enabled_(enabled), suspect_(suspect) {}
+
+  /// The step in the file, or -1.
+  static std::int64_t read_suspect(const std::string& path);
+  static void write_suspect(const std::string& path, std::int64_t step);
+
+  /// `step` has ended. Looks at all results of the next one if that is the suspect.
+  void after(std::int64_t step);
+  /// What is not finite in the step that has just been made: "a gradient is not finite, first that of ...". Empty:
+  /// nothing. Without `waits`, gradients on GPUs and a loss there, for which the host would have to wait, are not looked
+  /// at.
+  std::string what_is_wrong(const RunParts& parts, const Tensor* loss, bool waits) const;
+
+ private:
+  bool enabled_;
+  std::int64_t suspect_;
+  std::optional<autograd::DetectAnomaly> watch_{};
+};
+
+/// The first of these tensors that is not finite, or an empty text.
+std::string first_nonfinite(const nn::NamedTensors& tensors);
+
+}  // namespace tandem::inline v0::checkpoint

@@ -1,0 +1,214 @@
+#include <tandem/checkpoint/run_parts.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+
+namespace tandem::inline v0::checkpoint {
+
+namespace {
+
+constexpr std::string_view kRankPrefix = "rank.";
+
+std::string rank_prefix(int rank) { return fmt::format("{}{}.", kRankPrefix, rank); }
+
+// A copy that the training does not change.
+Tensor copied(const Tensor& tensor) {
+  return tensor.device().type == DeviceType::cpu ? tensor.detach().clone() : tensor.detach().to("cpu");
+}
+
+// The tensors whose names begin with `prefix`, without it.
+StateDict below(const StateDict& state, std::string_view prefix) {
+  std::vector<StateDict::Entry> entries;
+  for (const auto& [name, value] : state) {
+    if (name.starts_with(prefix)) {
+      entries.emplace_back(name.substr(prefix.size()), value);
+    }
+  }
+  return StateDict(std::move(entries));
+}
+
+// The part to which a tensor belongs.
+std::string_view part_of_name(std::string_view name) {
+  if (name.starts_with(kRankPrefix)) {
+    name.remove_prefix(std::min(name.size(), name.find('.', kRankPrefix.size()) + 1));
+  }
+  return name.substr(0, name.find('.'));
+}
+
+std::string random_name() { return fmt::format("{}.state", kRandomPart); }
+
+Tensor random_state() {
+  const Generator& generator = current_generator();
+  return from_data(
+      std::vector{static_cast<std::int64_t>(generator.seed()), static_cast<std::int64_t>(generator.offset())}, {2},
+      {.device = "cpu"});
+}
+
+void restore_random(const Tensor& state) {
+  const auto values = state.to_vector<std::int64_t>();
+  check<IoError>(values.size() == 2, "checkpoint: '{}' has {} numbers, expected 2", random_name(), values.size());
+  current_generator().manual_seed(static_cast<std::uint64_t>(values[0]));
+  current_generator().set_offset(static_cast<std::uint64_t>(values[1]));
+}
+
+std::int64_t bytes_of(const Tensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(item_size(tensor.dtype()));
+}
+
+// Which rank writes each of these tensors: the largest first, each the rank with the fewest bytes so far.
+std::vector<int> writers_of(const std::vector<StateDict::Entry>& entries, int ranks) {
+  std::vector<std::size_t> by_size(entries.size());
+  for (std::size_t i = 0; i < by_size.size(); ++i) {
+    by_size[i] = i;
+  }
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [&](auto a, auto b) { return bytes_of(entries[a].second) > bytes_of(entries[b].second); });
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
+  std::vector<int> writers(entries.size());
+  for (const std::size_t i : by_size) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += bytes_of(entries[i].second);
+    writers[i] = static_cast<int>(least - loads.begin());
+  }
+  return writers;
+}
+
+template <class T>
+detail::Part part_of_numbers(const std::string& name, std::vector<T>* list, T* number) {
+  return {.name = name,
+          .save =
+              [=] {
+                const std::vector<T> values = list != nullptr ? *list : std::vector<T>{*number};
+                const auto count = static_cast<std::int64_t>(values.size());
+                return StateDict({{"value", from_data(values, {count}, {.device = "cpu"})}});
+              },
+          .load =
+              [=](const StateDict& state) {
+                const std::vector<T> values = state.at("value").to_vector<T>();
+                check<ConfigError>(list != nullptr || values.size() == 1,
+                                   "Run::track: '{}' is one number, and the checkpoint has {}", name, values.size());
+                if (list != nullptr) {
+                  *list = values;
+                } else {
+                  *number = values[0];
+                }
+              },
+          .per_rank = true};
+}
+
+}  // namespace
+
+detail::Part part_of(const std::string& name, std::int64_t& number) {
+  return part_of_numbers<std::int64_t>(name, nullptr, &number);
+}
+detail::Part part_of(const std::string& name, double& number) { return part_of_numbers<double>(name, nullptr, &number); }
+detail::Part part_of(const std::string& name, std::vector<double>& numbers) {
+  return part_of_numbers<double>(name, &numbers, nullptr);
+}
+
+void RunParts::restore_from(StateDict state, std::string path, int saved_ranks) {
+  loaded_ = std::move(state);
+  loaded_path_ = std::move(path);
+  saved_ranks_ = saved_ranks;
+}
+
+bool RunParts::has(const std::string& name) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const detail::Part& part) { return part.name == name; });
+}
+
+void RunParts::add(detail::Part part) {
+  if (!loaded_path_.empty()) {
+    std::string prefix = part.name + ".";
+    if (part.per_rank) {
+      // With another number of ranks, rank 0 says what they all have used.
+      prefix.insert(0, rank_prefix(saved_ranks_ == place_.size ? place_.rank : 0));
+    }
+    const StateDict state = below(loaded_, prefix);
+    check<ConfigError>(state.size() > 0 || part.save().size() == 0,
+                       "Run::track: '{}' has no '{}': the run that saved it did not track one. Begin a new folder, or "
+                       "track what that run did, in the same order",
+                       loaded_path_, part.name);
+    try {
+      part.load(state);
+    } catch (Error& error) {
+      error.add_context(fmt::format("while restoring '{}' from {}", part.name, loaded_path_));
+      throw;
+    }
+  }
+  parts_.push_back(std::move(part));
+}
+
+void RunParts::finish_restoring() {
+  for (const auto& [name, value] : loaded_) {
+    const std::string_view part = part_of_name(name);
+    check<ConfigError>(part == kRandomPart || has(std::string(part)),
+                       "Run: '{}' has a part '{}' that is not tracked; track it, too, so that it goes on where it was",
+                       loaded_path_, part);
+  }
+  // A rank that the run did not have before begins with random numbers of its own.
+  if (const Tensor* random = loaded_.find(rank_prefix(place_.rank) + random_name())) {
+    restore_random(*random);
+  }
+  loaded_ = StateDict();
+}
+
+nn::NamedTensors RunParts::parameters() const {
+  nn::NamedTensors all;
+  for (const detail::Part& part : parts_) {
+    if (part.module) {
+      for (auto& [name, value] : part.module->named_parameters()) {
+        all.emplace_back(part.name + "." + name, value);
+      }
+    }
+  }
+  return all;
+}
+
+StateDict RunParts::own_state() const {
+  std::vector<StateDict::Entry> entries;
+  for (const detail::Part& part : parts_) {
+    if (part.per_rank) {
+      for (const auto& [name, value] : part.save()) {
+        entries.emplace_back(part.name + "." + name, copied(value));
+      }
+    }
+  }
+  entries.emplace_back(random_name(), random_state());
+  return StateDict(std::move(entries));
+}
+
+StateDict RunParts::snapshot(const std::vector<StateDict>& of_ranks, bool sharded) const {
+  std::vector<StateDict::Entry> common;
+  std::vector<bool> is_copy;
+  for (const detail::Part& part : parts_) {
+    if (!part.per_rank) {
+      for (const auto& [name, value] : part.save()) {
+        common.emplace_back(part.name + "." + name, value);
+        is_copy.push_back(part.optimizer != nullptr && value.device().type == DeviceType::cpu);
+      }
+    }
+  }
+  const std::vector<int> writers = writers_of(common, sharded ? place_.size : 1);
+  std::vector<StateDict::Entry> entries;
+  for (std::size_t i = 0; i < common.size(); ++i) {
+    if (!sharded || writers[i] == place_.rank) {
+      entries.emplace_back(common[i].first, is_copy[i] ? common[i].second : copied(common[i].second));
+    }
+  }
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    for (const auto& [name, value] : of_ranks[rank]) {
+      entries.emplace_back(rank_prefix(static_cast<int>(rank)) + name, value);
+    }
+  }
+  return StateDict(std::move(entries));
+}
+
+}  // namespace tandem::inline v0::checkpoint

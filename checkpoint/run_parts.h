@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/checkpoint/run.h>
+
+// Internal: everything that a run tracks, and the state that it makes up.
+//
+// A checkpoint has the tensors of each part under "<part>.<name>". Parts that each rank has for itself, and the random
+// numbers, are under "rank.<rank>.<part>.<name>".
+
+namespace tandem::inline v0::checkpoint {
+
+/// A rank's place among the ranks of the run.
+struct RunPlace {
+  int rank = 0;
+  int size = 1;
+};
+
+/// The parts of one rank, in the order in which they were tracked.
+class RunParts {
+ public:
+  explicit RunParts(RunPlace place) : place_(place) {}
+
+  /// Parts will be restored from `state`, the checkpoint `path` of a run with so many ranks.
+  void restore_from(StateDict state, std::string path, int saved_ranks);
+  bool has(const std::string& name) const;
+  /// Adds a part, and restores it. Throws ConfigError if the checkpoint lacks it, and the errors of its load().
+  void add(detail::Part part);
+  /// Everything is tracked: restores the random numbers. Throws ConfigError if the checkpoint has a part more.
+  void finish_restoring();
+
+  const std::vector<detail::Part>& list() const noexcept { return parts_; }
+  /// The parameters of all modules: "model.fc1.weight".
+  nn::NamedTensors parameters() const;
+  /// What each rank has for itself, copied.
+  StateDict own_state() const;
+  /// A copy of what this rank writes, given what all ranks have for themselves. With `sharded`, ranks share the rest.
+  StateDict snapshot(const std::vector<StateDict>& of_ranks, bool sharded) const;
+
+ private:
+  RunPlace place_;
+  std::vector<detail::Part> parts_;
+  StateDict loaded_;
+  std::string loaded_path_;  // empty: there is no checkpoint
+  int saved_ranks_ = 0;
+};
+
+/// A part of numbers that the loop adds up.
+detail::Part part_of(const std::string& name, std::int64_t& number);
+detail::Part part_of(const std::string& name, double& number);
+detail::Part part_of(const std::string& name, std::vector<double>& numbers);
+
+/// The name under which no program can track a part: the random numbers of each rank.
+inline constexpr const char* kRandomPart = "random";
+
+}  // namespace tandem::inline v0::checkpoint
