@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,8 +21,9 @@
 //
 // step_that_saves is a step of a Run whose state has TANDEM_BENCH_STATE_MB megabytes (default 100): "times_memcpy" is its
 // time divided by that of a memcpy of the state, made just before, and "write_ms" the time until it is on the disk.
-// training_with_run makes 784-512-512-10 steps with batch 128 and Adam, in blocks of 500 with a Run (every = 500) and
-// without, in turn: "lost_percent" is the median of the pairs.
+// training_with_run/<batch>/<watch> makes 784-512-512-10 steps with Adam, with a Run and without in turn, and saves
+// between them. "lost_percent" is what a run with every = 500 loses: the median difference of the steps, and the stall
+// and the processor time of one save, shared among 500 steps and all cores. With <watch> 1 gradients are looked at.
 
 namespace {
 
@@ -157,12 +159,15 @@ void step_that_saves(benchmark::State& state) {
 BENCHMARK(step_that_saves)->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(20);
 
 void training_with_run(benchmark::State& state) {
-  constexpr std::int64_t kBlock = 500;
+  constexpr int kPairs = 100;
+  constexpr double kEvery = 500;
   const Folder folder;
   nn::Sequential model(nn::Linear(784, 512), nn::ReLU(), nn::Linear(512, 512), nn::ReLU(), nn::Linear(512, 10));
   optim::Adam adam(model.parameters(), {.lr = 1e-5});
-  const Tensor x = rand({128, 784});
-  const Tensor y = randint(0, 10, {128});
+  const std::int64_t batch = state.range(0);
+  const bool watches = state.range(1) != 0;
+  const Tensor x = rand({batch, 784});
+  const Tensor y = randint(0, 10, {batch});
   const auto step = [&] {
     adam.zero_grad();
     Tensor loss = nn::cross_entropy(model(x), y);
@@ -170,28 +175,42 @@ void training_with_run(benchmark::State& state) {
     adam.step();
     return loss;
   };
-  checkpoint::Run run(folder.path(), {.every = kBlock});
+  checkpoint::Run run(folder.path(), {.every = 0, .stop_at_nonfinite = watches});
   run.track(model, adam);
+  std::vector<double> plain;
   std::vector<double> lost;
+  std::vector<double> saves;
   for (auto _ : state) {
-    double seconds[2] = {};
-    for (const bool with_run : {false, true}) {
-      adam.skip_nonfinite(with_run);
-      const auto start = Clock::now();
-      for (std::int64_t i = 0; i < kBlock; ++i) {
+    const auto first = Clock::now();
+    for (int i = 0; i < kPairs; ++i) {
+      double seconds[2] = {};
+      for (const bool with_run : {i % 2 == 0, i % 2 != 0}) {
+        adam.skip_nonfinite(with_run && watches);
+        const auto start = Clock::now();
         const Tensor loss = step();
         if (with_run) {
           run.step(loss);
         }
+        seconds[with_run] = seconds_since(start);
       }
-      seconds[with_run] = seconds_since(start);
+      plain.push_back(seconds[0]);
+      lost.push_back(seconds[1] - seconds[0]);
     }
-    state.SetIterationTime(seconds[1]);
-    lost.push_back(100 * (seconds[1] / seconds[0] - 1));
+    state.SetIterationTime(seconds_since(first));
+    const std::clock_t used = std::clock();
+    run.save();
+    saves.push_back(static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC / num_threads());
   }
-  state.counters["lost_percent"] = median(lost);
+  state.counters["step_us"] = 1e6 * median(plain);
+  state.counters["lost_us"] = 1e6 * median(lost);
+  state.counters["save_us"] = 1e6 * median(saves);
+  state.counters["lost_percent"] = 100 * (median(lost) + median(saves) / kEvery) / median(plain);
 }
-BENCHMARK(training_with_run)->Unit(benchmark::kSecond)->UseManualTime()->Iterations(10);
+BENCHMARK(training_with_run)
+    ->ArgsProduct({{128, 512}, {0, 1}})
+    ->Unit(benchmark::kSecond)
+    ->UseManualTime()
+    ->Iterations(10);
 
 void copy_memory(benchmark::State& state) {
   const std::vector<char> from(static_cast<std::size_t>(megabytes()) * 1'000'000, 1);

@@ -1,10 +1,12 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/cpu/optimizer_loops.h>
 #include <tandem/kernels/grad_scale.h>
 
 namespace tandem::inline v0::kernels {
@@ -12,6 +14,19 @@ namespace tandem::inline v0::kernels {
 void run(OnCpu, Context&, const StartGradScale& kernel) { formula::apply(kernel); }
 void run(OnCpu, Context&, const FinishGradScale& kernel) { formula::apply(kernel); }
 void run(OnCpu, Context&, const UpdateGradScale& kernel) { formula::apply(kernel); }
+
+namespace {
+
+template <class T, class C>
+bool any_nonfinite(const T* values, C factor, std::int64_t begin, std::int64_t end) {
+  int bad = 0;
+  for (std::int64_t i = begin; i < end; ++i) {
+    bad |= static_cast<int>(!(std::abs(C(values[i]) * factor) <= std::numeric_limits<C>::max()));
+  }
+  return bad != 0;
+}
+
+}  // namespace
 
 void run(OnCpu, Context&, const FindInf& kernel) {
   core::dispatch_floating(kernel.dtype, "GradScaler", [&]<class T>() {
@@ -21,15 +36,18 @@ void run(OnCpu, Context&, const FindInf& kernel) {
     const bool unscale = kernel.unscale;
     std::atomic<bool> found{false};
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      int bad = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        const C product = C(gradients[i]) * inverse;
-        bad |= static_cast<int>(!(std::abs(product) <= std::numeric_limits<C>::max()));
-        if (unscale) {
-          gradients[i] = C(gradients[i]) == C(0) ? gradients[i] : T(product);
+      bool bad = false;
+      if constexpr (std::is_same_v<T, float>) {
+        bad = TANDEM_BY_ISA(any_nonfinite_f32)(gradients, inverse, begin, end);
+      } else {
+        bad = any_nonfinite(gradients, inverse, begin, end);
+      }
+      if (unscale) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          gradients[i] = C(gradients[i]) == C(0) ? gradients[i] : T(C(gradients[i]) * inverse);
         }
       }
-      if (bad != 0) {
+      if (bad) {
         found.store(true, std::memory_order_relaxed);
       }
     });

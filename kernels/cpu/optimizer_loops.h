@@ -139,6 +139,8 @@ struct AdagradLoop : StepLoop<T, S, formula::AdagradFactors<ComputeType<S>>> {
 };
 
 TANDEM_FOR_EACH_ISA(void sgd_f32(const SgdLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
-                    void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);)
+                    void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
+                    /* Whether values[i] * factor is infinite or NaN for some i. */
+                    bool any_nonfinite_f32(const float* values, float factor, std::int64_t begin, std::int64_t end);)
 
 }  // namespace tandem::inline v0::kernels::cpu

@@ -35,4 +35,12 @@ void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std:
   run_loop(loop, scaled, begin, end);
 }
 
+bool any_nonfinite_f32(const float* values, float factor, std::int64_t begin, std::int64_t end) {
+  int bad = 0;
+  for (std::int64_t i = begin; i < end; ++i) {
+    bad |= static_cast<int>(!(__builtin_fabsf(values[i] * factor) <= __FLT_MAX__));
+  }
+  return bad != 0;
+}
+
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
