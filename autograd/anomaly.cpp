@@ -48,9 +48,10 @@ void check_anomaly(const char* op, const Tensor& result) {
   while (std::isfinite(values[place])) {
     ++place;
   }
-  fail<ValueError>("{}the result {} has {} at element {}, and all results before it in this step were finite: look at "
-                   "this layer's parameters and at the batch",
-                   core::MessagePrefix{op}, result.shape(), values[place], place);
+  fail<ValueError>(
+      "{}the result {} has {} at element {}, and all results before it in this step were finite: look at "
+      "this layer's parameters and at the batch",
+      core::MessagePrefix{op}, result.shape(), values[place], place);
 }
 
 }  // namespace tandem::inline v0::autograd

@@ -19,8 +19,8 @@
 // "memcpy" copies as many bytes, on one thread: the floor of a load that hands out memory of its own.
 // peers/load_safetensors.py reads such a file with Python's safetensors.
 //
-// step_that_saves is a step of a Run whose state has TANDEM_BENCH_STATE_MB megabytes (default 100): "times_memcpy" is its
-// time divided by that of a memcpy of the state, made just before, and "write_ms" the time until it is on the disk.
+// step_that_saves is a step of a Run whose state has TANDEM_BENCH_STATE_MB megabytes (default 100): "times_memcpy" is
+// its time divided by that of a memcpy of the state, made just before, and "write_ms" the time until it is on the disk.
 // training_with_run/<batch>/<watch> makes 784-512-512-10 steps with Adam, with a Run and without in turn, and saves
 // between them. "lost_percent" is what a run with every = 500 loses: the median difference of the steps, and the stall
 // and the processor time of one save, shared among 500 steps and all cores. With <watch> 1 gradients are looked at.

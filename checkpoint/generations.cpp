@@ -158,7 +158,8 @@ void Generations::check_owner() const {
   }
   const std::string owner{std::istreambuf_iterator<char>(file), {}};
   check<ConfigError>(owner == owner_,
-                     "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
+                     "'{}': another process has taken this run over; this one has stopped writing checkpoints",
+                     folder_);
 }
 
 void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {
@@ -168,8 +169,8 @@ void Generations::write(std::int64_t step, const StateDict& state, const Metadat
     const std::string path = shard_in(folder_, step, rank);
     while (!has_shard(path, text_of(metadata, kSession))) {
       check<IoError>(std::chrono::steady_clock::now() < deadline,
-                     "'{}': rank {} has not written its part within {} minutes; do all ranks see this folder?", path, rank,
-                     kShardTimeout.count());
+                     "'{}': rank {} has not written its part within {} minutes; do all ranks see this folder?", path,
+                     rank, kShardTimeout.count());
       std::this_thread::sleep_for(kShardLook);
     }
   }

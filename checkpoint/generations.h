@@ -26,8 +26,9 @@ struct Generation {
 inline constexpr std::string_view kShards = "shards";
 inline constexpr std::string_view kSession = "session";
 
-/// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. There is one writer: whoever opened the folder last. A process that
-/// another one has replaced, and that still lives behind a cut link, no longer writes.
+/// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. There
+/// is one writer: whoever opened the folder last. A process that another one has replaced, and that still lives behind
+/// a cut link, no longer writes.
 class TANDEM_API Generations {
  public:
   /// Makes the folder and takes it over. Throws IoError.

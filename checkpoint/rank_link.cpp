@@ -81,22 +81,22 @@ void RankLink::share(StateDict& state, Metadata& metadata) const {
   for (const std::string_view part : parts) {
     whole += part.size();
   }
-  Tensor sizes = on_host<std::int64_t>(
-      {static_cast<std::int64_t>(file.header.size()), static_cast<std::int64_t>(whole)});
+  Tensor sizes =
+      on_host<std::int64_t>({static_cast<std::int64_t>(file.header.size()), static_cast<std::int64_t>(whole)});
   broadcast(sizes);
   const auto size = sizes.to_vector<std::int64_t>();
   Tensor bytes = bytes_tensor(static_cast<std::size_t>(size[0]));
   std::memcpy(bytes_of(bytes), file.header.data(), file.header.size());
   broadcast(bytes);
-  const SafetensorsHeader header(
-      "rank 0's checkpoint", static_cast<std::uint64_t>(size[1]), [&](std::uint64_t offset, std::span<char> out) {
-        std::memcpy(out.data(), bytes_of(bytes) + offset, out.size());
-      });
+  const SafetensorsHeader header("rank 0's checkpoint", static_cast<std::uint64_t>(size[1]),
+                                 [&](std::uint64_t offset, std::span<char> out) {
+                                   std::memcpy(out.data(), bytes_of(bytes) + offset, out.size());
+                                 });
   StateDict shared;
   for (std::size_t place = 0; place < header.size(); ++place) {
     const SafetensorsHeader::Entry& entry = header.entry(place);
-    Tensor tensor = leads() ? file.tensors[place]
-                            : empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"});
+    Tensor tensor =
+        leads() ? file.tensors[place] : empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"});
     broadcast(tensor);
     shared.set(entry.name, tensor);
   }
@@ -114,8 +114,7 @@ std::vector<StateDict> RankLink::gather(const StateDict& own) const {
   const std::string bytes = to_bytes(own);
   const auto count = static_cast<std::size_t>(size());
   const Tensor lengths = sent(zeros({size()}, {.dtype = DType::i64, .device = "cpu"}));
-  group_->all_gather_into_tensor(
-      lengths, sent(on_host<std::int64_t>({static_cast<std::int64_t>(bytes.size())})));
+  group_->all_gather_into_tensor(lengths, sent(on_host<std::int64_t>({static_cast<std::int64_t>(bytes.size())})));
   const auto sizes = lengths.to_vector<std::int64_t>();
   const auto most = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
   const Tensor mine = bytes_tensor(most);
@@ -148,10 +147,11 @@ void RankLink::compare(const nn::NamedTensors& parameters) const {
   const auto found = all.to_vector<std::int64_t>();
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     for (int rank = 1; rank < size(); ++rank) {
-      check<ValueError>(found[static_cast<std::size_t>(rank) * hashes.size() + i] == found[i],
-                        "the ranks' models have drifted apart: '{}' on rank {} is not that of rank 0. Nothing was saved. "
-                        "Something has changed parameters or gradients on one rank alone, or memory is failing",
-                        parameters[i].first, rank);
+      check<ValueError>(
+          found[static_cast<std::size_t>(rank) * hashes.size() + i] == found[i],
+          "the ranks' models have drifted apart: '{}' on rank {} is not that of rank 0. Nothing was saved. "
+          "Something has changed parameters or gradients on one rank alone, or memory is failing",
+          parameters[i].first, rank);
     }
   }
 }

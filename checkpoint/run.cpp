@@ -103,8 +103,8 @@ struct Run::Impl {
 // On rank 0.
 void Run::Impl::open(const std::string& given) {
   const std::string program = options.program.empty() ? "run" : options.program;
-  folder.emplace(telemetry::RunFolderOptions{
-      .program = program, .path = given, .reuse = options.resume, .job = job_name()});
+  folder.emplace(
+      telemetry::RunFolderOptions{.program = program, .path = given, .reuse = options.resume, .job = job_name()});
   path = folder->path();
   generations.emplace(checkpoints());
 }
@@ -299,9 +299,8 @@ std::vector<double> Run::Impl::look(std::int64_t step) {
   const double seconds = std::chrono::duration<double>(now - last_look_at).count() /
                          static_cast<double>(std::max(step - last_look, std::int64_t{1}));
   const bool listens = signals.has_value();
-  std::vector<double> largest =
-      ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
-                     listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds});
+  std::vector<double> largest = ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
+                                               listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds});
   next_look = step + std::clamp(static_cast<std::int64_t>(kLookSeconds / std::max(largest[2], 1e-9)), std::int64_t{1},
                                 kMostStepsBetweenLooks);
   last_look = step;
@@ -318,12 +317,12 @@ void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor
   if (ranks.leads()) {
     FiniteWatch::write_suspect(suspect_file(), step);
   }
-  fail<ValueError>("step {} (epoch {}): {}. {}. Resumed, the run looks at this step, and names the layer that has the "
-                   "first such value",
-                   step, epoch, wrong,
-                   whole_step >= 0
-                       ? fmt::format("The checkpoint of step {} in {} is not touched by this", whole_step, path)
-                       : "No checkpoint was written yet");
+  fail<ValueError>(
+      "step {} (epoch {}): {}. {}. Resumed, the run looks at this step, and names the layer that has the "
+      "first such value",
+      step, epoch, wrong,
+      whole_step >= 0 ? fmt::format("The checkpoint of step {} in {} is not touched by this", whole_step, path)
+                      : "No checkpoint was written yet");
 }
 
 // ---- saving ----

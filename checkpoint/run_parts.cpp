@@ -109,7 +109,9 @@ detail::Part part_of_numbers(const std::string& name, std::vector<T>* list, T* n
 detail::Part part_of(const std::string& name, std::int64_t& number) {
   return part_of_numbers<std::int64_t>(name, nullptr, &number);
 }
-detail::Part part_of(const std::string& name, double& number) { return part_of_numbers<double>(name, nullptr, &number); }
+detail::Part part_of(const std::string& name, double& number) {
+  return part_of_numbers<double>(name, nullptr, &number);
+}
 detail::Part part_of(const std::string& name, std::vector<double>& numbers) {
   return part_of_numbers<double>(name, &numbers, nullptr);
 }

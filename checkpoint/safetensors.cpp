@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/core/system_limits.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0 {
 
@@ -137,6 +139,34 @@ StateDict SafetensorsFile::read_all(bool verify) const {
   std::vector<std::size_t> places(impl_->header.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   return cp::read_tensors(impl_->header, places, impl_->read, impl_->path, verify && impl_->hashed);
+}
+
+StateDict SafetensorsFile::map_all() const {
+  const cp::SafetensorsHeader& header = impl_->header;
+  const std::uint64_t size = size_of(impl_->file, impl_->path);
+  void* memory = ::mmap(nullptr, std::max<std::uint64_t>(size, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
+                        impl_->file.get(), 0);
+  if (memory == MAP_FAILED) {
+    core::fail_io("map", impl_->path, errno);
+  }
+  const std::shared_ptr<char> pages(static_cast<char*>(memory), [size](char* begin) { ::munmap(begin, size); });
+  std::vector<StateDict::Entry> entries;
+  for (std::size_t place = 0; place < header.size(); ++place) {
+    const cp::SafetensorsHeader::Entry& entry = header.entry(place);
+    char* data = pages.get() + header.data_offset() + entry.begin;
+    const std::optional<DType> dtype = entry.type->dtype;
+    const bool fits = dtype && &cp::stored_type(*dtype) == entry.type && *dtype != DType::boolean &&
+                      entry.end > entry.begin && reinterpret_cast<std::uintptr_t>(data) % item_size(*dtype) == 0;
+    if (fits) {
+      const Shape shape = header.shape(entry);
+      entries.emplace_back(entry.name, detail::from_foreign("map_all", data, *dtype, shape, contiguous_strides(shape),
+                                                            [pages](void*) {}, {.device = "cpu"}));
+    } else {
+      entries.emplace_back(entry.name,
+                           cp::read_tensors(header, {&place, 1}, impl_->read, impl_->path, false).begin()->second);
+    }
+  }
+  return StateDict(std::move(entries));
 }
 
 void SafetensorsFile::verify() const {

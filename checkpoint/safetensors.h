@@ -76,6 +76,11 @@ class TANDEM_API SafetensorsFile {
   Tensor read(std::string_view name) const;
   /// Reads all tensors. Throws the errors of load(). Without `verify` the hashes are not compared.
   StateDict read_all(bool verify = true) const;
+  /// All tensors without a copy, for files larger than the memory: pages of the file are read when they are used.
+  /// Writes to the tensors stay in this process. Types that tandem widens, bool, and tensors that are not aligned are
+  /// read. Nothing is compared with hashes. If the file is cut off while a tensor lives, using the tensor ends the
+  /// process (SIGBUS); a file that save() replaces is safe. Throws the errors of load().
+  StateDict map_all() const;
   /// Compares the whole file with its hashes, if it has some, in little memory. Throws the errors of load().
   void verify() const;
 

@@ -38,8 +38,8 @@ bool is_page(int descriptor) noexcept {
 }
 
 constexpr std::array<std::string_view, kPhases> kPlaces{
-    "waiting for data",      "scattering a batch",   "copying parameters to replicas", "in its forward pass",
-    "gathering outputs",     "in its backward pass", "waiting for gradients",          "in a collective",
+    "waiting for data",       "scattering a batch",   "copying parameters to replicas", "in its forward pass",
+    "gathering outputs",      "in its backward pass", "waiting for gradients",          "in a collective",
     "in an optimizer's step", "in a captured step"};
 
 }  // namespace

@@ -69,7 +69,7 @@ struct DataLoader::Pass {
   std::shared_ptr<Place> place;  // after the batches that were handed out
 
   Place start_place = *place;
-  std::int64_t read = start_place.batch;  // number of batches handed out, or skipped
+  std::int64_t read = start_place.batch;      // number of batches handed out, or skipped
   std::optional<cuda::Stream> copy_stream{};  // copies batches to a GPU
   std::mutex mutex;
   std::condition_variable changed;
@@ -255,8 +255,8 @@ std::vector<std::int64_t> DataLoader::order_after(const Place& place) const {
     return order;
   }
   const bool is_whole = place.used == 0;
-  std::vector<std::int64_t> order = is_whole ? options_.sampler->indices_of(place.epoch)
-                                             : options_.sampler->indices_after(place.epoch, place.used);
+  std::vector<std::int64_t> order =
+      is_whole ? options_.sampler->indices_of(place.epoch) : options_.sampler->indices_after(place.epoch, place.used);
   check<ConfigError>(!is_whole || static_cast<std::int64_t>(order.size()) == options_.sampler->size(),
                      "DataLoader: the sampler gave {} indices, expected {} as its size() says", order.size(),
                      options_.sampler->size());

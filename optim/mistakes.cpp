@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/parameter.h>
-#include <tandem/core/progress_page.h>
 #include <tandem/core/check.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
 #include <tandem/optim/member.h>
 #include <tandem/optim/optimizer.h>

@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include <tandem/autograd/parameter.h>
-#include <tandem/core/progress_page.h>
 #include <tandem/core/check.h>
+#include <tandem/core/progress_page.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/grad_scale.h>

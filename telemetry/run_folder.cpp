@@ -120,7 +120,9 @@ Fields read_json(const std::string& path) {
   check<IoError>(object.is_object(), "'{}': expected one JSON object", path);
   Fields fields;
   for (const auto& [name, value] : object.items()) {
-    const auto are_all = [&](auto is_one) { return value.is_array() && std::all_of(value.begin(), value.end(), is_one); };
+    const auto are_all = [&](auto is_one) {
+      return value.is_array() && std::all_of(value.begin(), value.end(), is_one);
+    };
     if (value.is_boolean()) {
       fields.push_back({name, value.template get<bool>()});
     } else if (value.is_number_integer()) {

@@ -49,8 +49,8 @@ class TANDEM_API RunFolder {
  public:
   /// Creates the folder and its parents: `options.path`, or `parent/program-yyyymmdd-hhmmss` in local time. If that
   /// name is taken, -2, -3, ... is appended, so that runs started in the same second get folders of their own. Throws
-  /// IoError when `options.path` exists and is not an empty folder (see `reuse` and `job`), when another run uses it, or
-  /// when creation fails; ConfigError when there is neither a path nor a program name, or the name contains '/'.
+  /// IoError when `options.path` exists and is not an empty folder (see `reuse` and `job`), when another run uses it,
+  /// or when creation fails; ConfigError when there is neither a path nor a program name, or the name contains '/'.
   explicit RunFolder(const RunFolderOptions& options);
   ~RunFolder();
   RunFolder(RunFolder&&) noexcept;

@@ -107,9 +107,9 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
 // What decides how a run is shared out, and not what is learned.
 const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices"};
 // What may be given beside --resume, in addition.
-const std::set<std::string> kChangeable{"--epochs", "--batch-size", "--threads",  "--checkpoint-every", "--resume",
-                                        "--json",   "--quiet",      "--captured", "--diagnose",         "--help",
-                                        "-h",       "--version"};
+const std::set<std::string> kChangeable{"--epochs",   "--batch-size", "--threads", "--checkpoint-every",
+                                        "--resume",   "--json",       "--quiet",   "--captured",
+                                        "--diagnose", "--help",       "-h",        "--version"};
 const std::set<std::string> kNotTakenOver{"--out", "--resume", "--json", "--quiet", "--diagnose"};
 
 std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
@@ -135,8 +135,9 @@ std::vector<std::string> arguments_of(const std::string& folder, const std::vect
     const std::string flag = flag_of(argument);
     places_are_given = places_are_given || kPlaces.contains(flag);
     if (flag.starts_with('-') && !kChangeable.contains(flag) && !kPlaces.contains(flag)) {
-      throw CLI::ValidationError(flag, "is not for --resume: the run keeps what it began with; leave it out, or begin a "
-                                       "new run");
+      throw CLI::ValidationError(flag,
+                                 "is not for --resume: the run keeps what it began with; leave it out, or begin a "
+                                 "new run");
     }
   }
   std::vector<std::string> before;

@@ -140,8 +140,7 @@ std::vector<double> Trainer::sum_over_ranks(const std::vector<double>& sums) con
 std::unique_ptr<checkpoint::Run> open_run(const CommonOptions& options, const std::string& program) {
   return std::make_unique<checkpoint::Run>(
       options.resume.empty() ? options.out : options.resume,
-      checkpoint::RunOptions{
-          .every = options.checkpoint_every, .resume = !options.resume.empty(), .program = program});
+      checkpoint::RunOptions{.every = options.checkpoint_every, .resume = !options.resume.empty(), .program = program});
 }
 
 double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const Score& score) {
@@ -187,9 +186,9 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
   run.track("history_score", history_.score);
   run.track("history_seconds", history_.seconds);
   if (run.is_resumed() && narrates) {
-    narrate(run.epoch() < options_.epochs
-                ? fmt::format("going on after step {}, in epoch {} of {}", run.steps(), run.epoch() + 1, options_.epochs)
-                : fmt::format("all {} epochs are done; --epochs has it go on", run.epoch()));
+    narrate(run.epoch() < options_.epochs ? fmt::format("going on after step {}, in epoch {} of {}", run.steps(),
+                                                        run.epoch() + 1, options_.epochs)
+                                          : fmt::format("all {} epochs are done; --epochs has it go on", run.epoch()));
   }
   for (const std::int64_t finished : run.epochs(options_.epochs)) {
     const std::int64_t epoch = finished + 1;

@@ -67,8 +67,9 @@ class Trainer {
   Trainer(const CommonOptions& options, const Recipe& recipe, const Rank& rank, tandem::nn::Sequential& model,
           const tandem::data::TensorDataset& train, LossFunction loss_fn, std::string unit);
 
-  /// Runs all epochs that the run has not made yet, with an evaluation after each. Returns the seconds spent in training
-  /// alone. Throws ValueError with the epoch and batch when the loss, or the output for a test row, is not finite.
+  /// Runs all epochs that the run has not made yet, with an evaluation after each. Returns the seconds spent in
+  /// training alone. Throws ValueError with the epoch and batch when the loss, or the output for a test row, is not
+  /// finite.
   double run(tandem::checkpoint::Run& run, const tandem::data::TensorDataset& test, const Score& score);
 
   const History& history() const noexcept { return history_; }

@@ -47,8 +47,7 @@ Pixels scale(const example::Digits& digits, const std::string& scaling) {
           data::TensorDataset(digits.test_x / largest, digits.test_y)};
 }
 
-void write_picture(const telemetry::RunFolder& folder, const example::Digits& digits,
-                   const example::History& history) {
+void write_picture(const telemetry::RunFolder& folder, const example::Digits& digits, const example::History& history) {
   telemetry::Curve loss{.name = "training"};
   telemetry::Curve right{.name = "test"};
   for (std::size_t epoch = 0; epoch < history.loss.size(); ++epoch) {

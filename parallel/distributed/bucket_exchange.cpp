@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/failpoint.h>
 #include <tandem/core/check.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/step_times.h>
 #include <tandem/tensor/factories.h>
 

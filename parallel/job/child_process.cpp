@@ -113,17 +113,8 @@ ChildProcess::ChildProcess(const ChildPlan& plan, std::atomic<pid_t>& group) : g
   sigset_t mask;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &mask);
-  const Prepared prepared{plan.file.c_str(),
-                          arguments.data(),
-                          environment.data(),
-                          in.get(),
-                          plan.out,
-                          plan.err,
-                          plan.kept,
-                          failure.write_end.get(),
-                          ::getpid(),
-                          &mask,
-                          &group};
+  const Prepared prepared{plan.file.c_str(), arguments.data(),        environment.data(), in.get(), plan.out, plan.err,
+                          plan.kept,         failure.write_end.get(), ::getpid(),         &mask,    &group};
   pid_ = ::fork();
   if (pid_ == 0) {
     become(prepared);

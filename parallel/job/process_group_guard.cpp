@@ -14,8 +14,8 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/failpoint.h>
 #include <tandem/core/cuda.h>
+#include <tandem/core/failpoint.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/alarm.h>
 #include <tandem/parallel/comm/backend.h>

@@ -1,5 +1,5 @@
-#include <tandem/parallel/rendezvous/meet.h>
 #include <tandem/core/failpoint.h>
+#include <tandem/parallel/rendezvous/meet.h>
 
 #include <algorithm>
 #include <charconv>

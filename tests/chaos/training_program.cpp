@@ -1,5 +1,5 @@
-// A rank of a training that saves, to be killed and restarted: `tandem run -n N chaos_training FOLDER [RANK=FAILPOINT]`.
-// The run is in FOLDER/run.
+// A rank of a training that saves, to be killed and restarted: `tandem run -n N chaos_training FOLDER
+// [RANK=FAILPOINT]`. The run is in FOLDER/run.
 
 #include <stdlib.h>
 
@@ -25,10 +25,9 @@ int main(int argc, char** argv) {
   }
   try {
     const parallel::ProcessGroupGuard guard;
-    test::train_here(
-        std::string(argv[1]) + "/run",
-        {.way = test::Way::ranks, .steps = 200, .pause = std::chrono::milliseconds(2), .logs_steps = true},
-        {.every = 9});
+    test::train_here(std::string(argv[1]) + "/run",
+                     {.way = test::Way::ranks, .steps = 200, .pause = std::chrono::milliseconds(2), .logs_steps = true},
+                     {.every = 9});
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;

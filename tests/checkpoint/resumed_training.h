@@ -29,8 +29,8 @@ struct Stopped : std::runtime_error {
 
 struct TrainingPlan {
   Way way = Way::eager;
-  std::int64_t steps = 0;    // in all, about: whole epochs
-  std::int64_t stop_at = -1;  // crashes after this step
+  std::int64_t steps = 0;              // in all, about: whole epochs
+  std::int64_t stop_at = -1;           // crashes after this step
   std::chrono::microseconds pause{0};  // in each step, so that a kill finds it somewhere
   bool logs_steps = false;             // in addition to epochs
 };
@@ -77,8 +77,9 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   }
   const auto step = [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
-    Tensor loss = replicas ? replicas->loss([](const Tensor& out, const Tensor& t) { return nn::cross_entropy(out, t); }, x, y)
-                           : nn::cross_entropy(ddp ? (*ddp)(x) : model(x), y);
+    Tensor loss =
+        replicas ? replicas->loss([](const Tensor& out, const Tensor& t) { return nn::cross_entropy(out, t); }, x, y)
+                 : nn::cross_entropy(ddp ? (*ddp)(x) : model(x), y);
     scaler.scale(loss).backward();
     scaler.step(adam);
     scaler.update();

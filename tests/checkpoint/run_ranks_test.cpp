@@ -180,11 +180,10 @@ TEST(RunOfRanks, AnotherNumberOfRanksUsesEachSampleOnce) {
       nn::Linear model(1, 1);
       optim::SGD sgd(model.parameters(), {.lr = 1e-6});
       parallel::DistributedDataParallel ddp(model);
-      data::DataLoader loader(numbers,
-                              {.batch_size = 2,
-                               .sampler = std::make_shared<parallel::DistributedSampler>(
-                                   numbers, parallel::DistributedSamplerOptions{.exact = true}),
-                               .device = core::thread_state().device});
+      data::DataLoader loader(numbers, {.batch_size = 2,
+                                        .sampler = std::make_shared<parallel::DistributedSampler>(
+                                            numbers, parallel::DistributedSamplerOptions{.exact = true}),
+                                        .device = core::thread_state().device});
       checkpoint::Run run(dir.file("run"), {.every = 1});
       run.track(model, sgd, loader);
       const auto after_step = [&] {

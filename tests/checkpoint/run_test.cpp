@@ -155,9 +155,7 @@ TEST(Run, StopsBeforeAnUpdateThatIsNotFinite) {
         small.sgd.step();
         return loss;
       });
-      const auto train = [&](double value) {
-        return captured ? step(full({1, 2}, value)) : small.train(value);
-      };
+      const auto train = [&](double value) { return captured ? step(full({1, 2}, value)) : small.train(value); };
       for (int i = 0; i < 5; ++i) {
         run.step(train(1));
       }
@@ -173,8 +171,8 @@ TEST(Run, StopsBeforeAnUpdateThatIsNotFinite) {
   }
 }
 
-// The weights of the second layer are infinite in step 6. All gradients are then NaN, and only the forward pass tells where
-// that began.
+// The weights of the second layer are infinite in step 6. All gradients are then NaN, and only the forward pass tells
+// where that began.
 TEST(Run, NamesTheFirstLayerThatIsNotFiniteWhenItResumes) {
   const TempDir dir;
   const auto train = [&] {

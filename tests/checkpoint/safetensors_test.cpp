@@ -62,6 +62,29 @@ TEST(Safetensors, EveryKindOfTensorComesBack) {
   EXPECT_EQ(load(folder.file("none")).size(), 0U);
 }
 
+TEST(Safetensors, AMappedFileHasTheSameTensors) {
+  const TempDir folder;
+  StateDict state = every_kind();
+  save(state, folder.file("a"));
+  const std::string content = read_text(folder.file("a"));
+  std::optional<SafetensorsFile> file(folder.file("a"));
+  const StateDict mapped = file->map_all();
+  file.reset();
+  expect_equal(mapped, state);
+  Tensor written = mapped.at("f32");
+  written.fill_(7);
+  EXPECT_EQ(read_text(folder.file("a")), content) << "writes stay in this process";
+  save(StateDict({{"other", ones({100})}}), folder.file("a"));
+  expect_equal(mapped.at("f64"), state.at("f64"));  // of the file that was replaced
+  // Another program may have put elements at odd places.
+  const std::string odd = file_with(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                    R"("b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]},)"
+                                    R"("c":{"dtype":"I16","shape":[2],"data_offsets":[9,13]}})",
+                                    13);
+  const SafetensorsFile unaligned(folder.write("odd", odd));
+  expect_equal(unaligned.map_all(), unaligned.read_all());
+}
+
 TEST(Safetensors, EqualStatesMakeEqualFiles) {
   const TempDir folder;
   StateDict one, other;

@@ -28,7 +28,9 @@ struct Small {
   std::vector<float> weights() const { return model.weight.to_vector<float>(); }
 };
 
-inline std::vector<std::int64_t> steps_in(const TempDir& dir) { return checkpoint::Generations::steps_in(dir.file("run/checkpoints")); }
+inline std::vector<std::int64_t> steps_in(const TempDir& dir) {
+  return checkpoint::Generations::steps_in(dir.file("run/checkpoints"));
+}
 inline std::string checkpoint_of(const TempDir& dir, std::int64_t step) {
   return checkpoint::Generations::path_in(dir.file("run/checkpoints"), step);
 }

@@ -36,7 +36,9 @@ TEST(ProgressPage, TellsTheLauncherWhereAProcessHasEnded) {
                 core::note_update();
               }
               const PhaseScope backward(Phase::backward);
-              { const PhaseScope inner(Phase::reduce); }
+              {
+                const PhaseScope inner(Phase::reduce);
+              }
               ::_exit(0);
             }),
             " after 3 updates, in its backward pass");

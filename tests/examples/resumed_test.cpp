@@ -80,9 +80,9 @@ TEST_P(ResumedSample, UnderTheLauncherTooAndWithAnotherNumberOfRanks) {
 TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
   for (const std::string out : {"--out run", ""}) {
     // In the first attempt rank 0 ends itself when it has written a checkpoint.
-    const std::string script =
-        fmt::format("TANDEM_FAILPOINT=save.finished:3 '{}' run -n 2 --max-restarts 1 '{}' {} --checkpoint-every 20 --quiet {}",
-                    TANDEM_TOOL, program(), kLongText, out);
+    const std::string script = fmt::format(
+        "TANDEM_FAILPOINT=save.finished:3 '{}' run -n 2 --max-restarts 1 '{}' {} --checkpoint-every 20 --quiet {}",
+        TANDEM_TOOL, program(), kLongText, out);
     const Outcome outcome = run_program("/bin/sh", {"-c", script}, dir_.path());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("was killed by signal 9 (SIGKILL) after step "));

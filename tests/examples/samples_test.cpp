@@ -36,11 +36,26 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* flag :
-       {"--data PATH", "--epochs N", "--batch-size N", "--lr RATE", "--optimizer NAME", "--hidden N,N,...",
-        "--device NAME", "--parallel", "--devices NAME,NAME,...", "--ranks N", "--threads N", "--seed N", "--out PATH",
-        "--resume PATH", "--checkpoint-every N",
-        "--captured", "--diagnose", "--json", "--quiet", "--help"}) {
+  for (const char* flag : {"--data PATH",
+                           "--epochs N",
+                           "--batch-size N",
+                           "--lr RATE",
+                           "--optimizer NAME",
+                           "--hidden N,N,...",
+                           "--device NAME",
+                           "--parallel",
+                           "--devices NAME,NAME,...",
+                           "--ranks N",
+                           "--threads N",
+                           "--seed N",
+                           "--out PATH",
+                           "--resume PATH",
+                           "--checkpoint-every N",
+                           "--captured",
+                           "--diagnose",
+                           "--json",
+                           "--quiet",
+                           "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));
@@ -109,8 +124,9 @@ TEST_P(EachSample, GpuThatIsNotThereIsRefused) {
 TEST_P(EachSample, ResultsGoToStdoutAndTheStoryToStderr) {
   const Outcome outcome = run({"--epochs", "2", "--hidden", "8", "--out", "run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, AllOf(StartsWith("test "), HasSubstr("2 epochs in "), Not(HasSubstr("epoch 1/2")),
-                                 HasSubstr("\nrun folder: run  (config.json, metrics.jsonl, curves.svg, model.safetensors)\n")));
+  EXPECT_THAT(outcome.out,
+              AllOf(StartsWith("test "), HasSubstr("2 epochs in "), Not(HasSubstr("epoch 1/2")),
+                    HasSubstr("\nrun folder: run  (config.json, metrics.jsonl, curves.svg, model.safetensors)\n")));
   EXPECT_THAT(outcome.err, AllOf(HasSubstr(" to train, "), HasSubstr("epoch 1/2  loss "), HasSubstr("epoch 2/2  loss "),
                                  Not(HasSubstr("run folder"))));
 }

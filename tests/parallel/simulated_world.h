@@ -171,8 +171,8 @@ class SimulatedStore final : public parallel::Store {
   }
   bool do_get(std::string_view key, bool wait, std::string* value, Deadline deadline) override {
     suffer(deadline);
-    const auto found = wait ? real_->get_while(key, until(deadline), [] { return true; })
-                            : real_->try_get(key, until(deadline));
+    const auto found =
+        wait ? real_->get_while(key, until(deadline), [] { return true; }) : real_->try_get(key, until(deadline));
     if (found && value != nullptr) {
       *value = *found;
     }

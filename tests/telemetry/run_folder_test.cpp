@@ -156,8 +156,12 @@ TEST(RunFolder, AJobThatIsRestartedHasItsFolderAgain) {
 
 TEST(ReadJson, GivesBackWhatToJsonWrote) {
   const TempDir dir;
-  const Fields fields{{"flag", true}, {"count", std::int64_t{-3}}, {"rate", 0.5}, {"name", std::string("a\"b")},
-                      {"list", std::vector<double>{1, 2.5}}, {"words", std::vector<std::string>{"x", "y"}}};
+  const Fields fields{{"flag", true},
+                      {"count", std::int64_t{-3}},
+                      {"rate", 0.5},
+                      {"name", std::string("a\"b")},
+                      {"list", std::vector<double>{1, 2.5}},
+                      {"words", std::vector<std::string>{"x", "y"}}};
   const std::string text = to_json(fields, 2);
   EXPECT_EQ(to_json(read_json(dir.write("a.json", text)), 2), text);
   EXPECT_EQ(message_of<IoError>([&] { read_json(dir.file("none")); }),
@@ -166,9 +170,9 @@ TEST(ReadJson, GivesBackWhatToJsonWrote) {
     EXPECT_EQ(message_of<IoError>([&] { read_json(dir.write("b.json", wrong)); }),
               "'" + dir.file("b.json") + "': expected one JSON object");
   }
-  EXPECT_EQ(message_of<IoError>([&] { read_json(dir.write("c.json", "{\"a\": {}}")); }),
-            "'" + dir.file("c.json") +
-                "': 'a' is neither a number, a text, true, false, nor a list of numbers or texts");
+  EXPECT_EQ(
+      message_of<IoError>([&] { read_json(dir.write("c.json", "{\"a\": {}}")); }),
+      "'" + dir.file("c.json") + "': 'a' is neither a number, a text, true, false, nor a list of numbers or texts");
 }
 
 TEST(RunFolder, GivenPathThatIsAFileIsRefused) {

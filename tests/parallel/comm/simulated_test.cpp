@@ -18,8 +18,8 @@
 
 #include "parallel/simulated_world.h"
 
-// The reducer and the rendezvous in worlds whose ranks are late, fall silent or die, as seeds decide. TANDEM_WORLDS sets
-// the number of worlds (default 1000), TANDEM_WORLD_SEED the first seed; a failure prints the seed.
+// The reducer and the rendezvous in worlds whose ranks are late, fall silent or die, as seeds decide. TANDEM_WORLDS
+// sets the number of worlds (default 1000), TANDEM_WORLD_SEED the first seed; a failure prints the seed.
 
 namespace tandem::test {
 namespace {
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSteps = 8;
 constexpr int kCallsOfATraining = 70;
 constexpr int kCallsOfAMeeting = 8;
-constexpr auto kNoWait = 20s;      // a world without silence ends long before
+constexpr auto kNoWait = 20s;       // a world without silence ends long before
 constexpr auto kOfSilence = 500ms;  // until silence counts as a loss
 
 std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
@@ -95,7 +95,8 @@ void train(parallel::ProcessGroup& group, Seen& seen) {
   }
 }
 
-std::vector<Seen> train_in_world(const Schedule& schedule, int ranks, std::vector<std::shared_ptr<SimulatedRank>>& fates) {
+std::vector<Seen> train_in_world(const Schedule& schedule, int ranks,
+                                 std::vector<std::shared_ptr<SimulatedRank>>& fates) {
   const auto world = std::make_shared<parallel::LocalWorld>(ranks);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
@@ -134,15 +135,17 @@ const std::vector<std::vector<float>>& expected_weights(int ranks) {
   static std::map<int, std::vector<std::vector<float>>> known;
   const std::lock_guard lock(mutex);
   if (!known.contains(ranks)) {
-    parallel::spawn(ranks, [&](parallel::ProcessGroup& group) {
-      Generator generator(3);
-      const GeneratorScope scope(generator);
-      Seen seen;
-      train(group, seen);
-      if (group.rank() == 0) {
-        known[ranks] = seen.weights;
-      }
-    }, {.devices = std::vector<Device>(static_cast<std::size_t>(ranks), "cpu:0")});
+    parallel::spawn(ranks,
+                    [&](parallel::ProcessGroup& group) {
+                      Generator generator(3);
+                      const GeneratorScope scope(generator);
+                      Seen seen;
+                      train(group, seen);
+                      if (group.rank() == 0) {
+                        known[ranks] = seen.weights;
+                      }
+                    },
+                    {.devices = std::vector<Device>(static_cast<std::size_t>(ranks), "cpu:0")});
   }
   return known[ranks];
 }
@@ -153,8 +156,7 @@ std::string training_in(std::uint64_t seed) {
   std::vector<std::shared_ptr<SimulatedRank>> fates;
   const auto start = Clock::now();
   const std::vector<Seen> seen = train_in_world(schedule, ranks, fates);
-  const bool is_struck =
-      schedule.victim() >= 0 && fates[static_cast<std::size_t>(schedule.victim())]->is_struck();
+  const bool is_struck = schedule.victim() >= 0 && fates[static_cast<std::size_t>(schedule.victim())]->is_struck();
   if (Clock::now() - start > kNoWait) {
     return "it took too long";
   }

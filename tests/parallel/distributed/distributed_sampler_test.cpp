@@ -182,10 +182,10 @@ TEST(DistributedSampler, SharesTheRestOfAnEpochAmongAnotherNumberOfRanks) {
   const data::TensorDataset numbers(arange(0, 23));
   const auto loader_of = [&](int rank, int ranks, std::int64_t batch_size) {
     return data::DataLoader(
-        numbers, {.batch_size = batch_size,
-                  .sampler = std::make_shared<DistributedSampler>(
-                      numbers,
-                          parallel::DistributedSamplerOptions{.num_replicas = ranks, .rank = rank, .exact = true})});
+        numbers,
+        {.batch_size = batch_size,
+         .sampler = std::make_shared<DistributedSampler>(
+             numbers, parallel::DistributedSamplerOptions{.num_replicas = ranks, .rank = rank, .exact = true})});
   };
   const auto take = [](data::DataLoader& loader, std::int64_t batches, std::vector<std::int64_t>& used) {
     for (const auto& [x, y] : loader) {
