@@ -1,7 +1,7 @@
 #include <tandem/checkpoint/finite_watch.h>
 
 #include <algorithm>
-#include <fstream>
+#include <charconv>
 
 #include <fmt/format.h>
 
@@ -25,9 +25,10 @@ std::string first_nonfinite(const nn::NamedTensors& tensors) {
 }
 
 std::int64_t FiniteWatch::read_suspect(const std::string& path) {
-  std::ifstream file(path);
+  const std::string text = core::read_small_file(path).value_or(std::string());
   std::int64_t step = -1;
-  return file >> step ? step : -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  return error == std::errc() ? step : -1;
 }
 
 void FiniteWatch::write_suspect(const std::string& path, std::int64_t step) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -24,8 +23,8 @@ class FiniteWatch {
 
   /// `step` has ended. Looks at all results of the next one if that is the suspect.
   void after(std::int64_t step);
-  /// What is not finite in the step that has just been made: "a gradient is not finite, first that of ...". Empty:
-  /// nothing. Without `waits`, gradients on GPUs and a loss there, for which the host would have to wait, are not
+  /// A text that names the gradient or loss that is not finite in the last step: "a gradient is not finite, first that
+  /// of ...". Empty: all are finite. Without `waits`, gradients on GPUs and a loss there, for which the host would have to wait, are not
   /// looked at.
   std::string what_is_wrong(const RunParts& parts, const Tensor* loss, bool waits) const;
 

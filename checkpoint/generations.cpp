@@ -5,8 +5,6 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -29,23 +27,12 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kTemporary = ".tmp-";  // in the names of files that a killed process left
 
-std::string random_text() {
-  std::uint64_t number[2] = {};
-  check<IoError>(::getrandom(number, sizeof number, 0) == sizeof number, "checkpoint: the system has no random bytes");
-  return fmt::format("{:016x}{:016x}", number[0], number[1]);
-}
-
-constexpr std::chrono::minutes kShardTimeout{10};
+constexpr std::chrono::minutes kShardTimeout{5};
+constexpr std::string_view kFailed = ".failed";  // after the name of a shard that could not be written
 constexpr std::chrono::milliseconds kShardLook{5};
 
 std::string shard_in(const std::string& folder, std::int64_t step, int rank) {
   return fmt::format("{}/{}{:010}.shard-{}{}", folder, kPrefix, step, rank, kSuffix);
-}
-
-std::string text_of(const Metadata& metadata, std::string_view key) {
-  const auto found =
-      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
-  return found == metadata.end() ? std::string() : found->second;
 }
 
 // The number of files that a checkpoint with these texts has.
@@ -59,7 +46,8 @@ int count_shards(const Metadata& metadata) {
 // Whether the shard is there and of this session.
 bool has_shard(const std::string& path, const std::string& session) {
   try {
-    return fs::exists(path) && text_of(SafetensorsFile(path).metadata(), kSession) == session;
+    std::error_code ignored;
+    return fs::exists(path, ignored) && text_of(SafetensorsFile(path).metadata(), kSession) == session;
   } catch (const IoError&) {
     return false;
   }
@@ -75,6 +63,13 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return error == std::errc() && end == digits.data() + digits.size() && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
+// The step of "step-0000000500.shard-1.safetensors", and of what stands for a shard that could not be written.
+std::optional<std::int64_t> step_of_shard(std::string_view name) {
+  const std::size_t end = name.find(".shard-");
+  return end == std::string_view::npos ? std::nullopt
+                                       : step_of(std::string(name.substr(0, end)) + std::string(kSuffix));
+}
+
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -88,6 +83,20 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string random_text() {
+  std::uint64_t number[2] = {};
+  check<IoError>(::getrandom(number, sizeof number, 0) == sizeof number, "checkpoint: the system has no random bytes");
+  return fmt::format("{:016x}{:016x}", number[0], number[1]);
+}
+
+Generations::Generations(std::string folder, std::string owner, core::FileOps& ops)
+    : folder_(std::move(folder)), owner_(std::move(owner)), ops_(&ops) {}
+
+bool Generations::is_used(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(folder + "/owner", ignored) || !steps_in(folder).empty();
+}
 
 Generations::Generations(std::string folder, core::FileOps& ops)
     : folder_(std::move(folder)), owner_(random_text()), ops_(&ops) {
@@ -152,47 +161,64 @@ Generation Generations::newest_whole(const std::string& folder,
 
 void Generations::check_owner() const {
   const std::string path = folder_ + "/owner";
-  std::ifstream file(path);
-  if (!file.is_open()) {
-    core::fail_io("read", path, errno);
-  }
-  const std::string owner{std::istreambuf_iterator<char>(file), {}};
-  check<ConfigError>(owner == owner_,
-                     "'{}': another process has taken this run over; this one has stopped writing checkpoints",
-                     folder_);
+  const std::optional<std::string> owner = core::read_small_file(path);
+  check<IoError>(owner.has_value(), "cannot read '{}', which says who may write here; nothing was written", path);
+  check<ConfigError>(*owner == owner_,
+                     "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
 }
 
-void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {
-  check_owner();
+void Generations::wait_for_shards(std::int64_t step, const Metadata& metadata) const {
+  const std::string session = text_of(metadata, kSession);
   const auto deadline = std::chrono::steady_clock::now() + kShardTimeout;
   for (int rank = 1; rank < count_shards(metadata); ++rank) {
     const std::string path = shard_in(folder_, step, rank);
-    while (!has_shard(path, text_of(metadata, kSession))) {
+    while (!has_shard(path, session)) {
+      check<IoError>(core::read_small_file(path + std::string(kFailed)) != session,
+                     "'{}': rank {} could not write its part; its own error says why", path, rank);
       check<IoError>(std::chrono::steady_clock::now() < deadline,
                      "'{}': rank {} has not written its part within {} minutes; do all ranks see this folder?", path,
                      rank, kShardTimeout.count());
       std::this_thread::sleep_for(kShardLook);
     }
   }
+}
+
+void Generations::write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep) {
+  check_owner();
+  wait_for_shards(step, metadata);
+  check_owner();
   write_tensors(state, path_in(folder_, step), metadata, *ops_);
   core::failpoint("save.renamed");
-  const std::vector<std::int64_t> steps = steps_in(folder_);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < steps.size(); ++i) {
-    const std::string path = path_in(folder_, steps[i]);
+  // A damaged checkpoint of a later step, which this run has passed over, is not counted.
+  std::vector<std::int64_t> older = steps_in(folder_);
+  std::erase_if(older, [&](std::int64_t other) { return other > step; });
+  older.erase(older.begin(), older.begin() + std::min(keep, static_cast<int>(older.size())));
+  for (const std::int64_t old : older) {
+    const std::string path = path_in(folder_, old);
     if (ops_->unlink(path.c_str()) != 0 && errno != ENOENT) {
       core::fail_io("remove the old checkpoint", path, errno);
     }
-    for (int rank = 1; ops_->unlink(shard_in(folder_, steps[i], rank).c_str()) == 0; ++rank) {
+  }
+  // Shards go with their checkpoint, and so do those whose checkpoint was never finished.
+  const std::vector<std::int64_t> left = steps_in(folder_);
+  for (const std::string& name : names_in(folder_)) {
+    const std::optional<std::int64_t> of = step_of_shard(name);
+    if (of && *of < step && std::find(left.begin(), left.end(), *of) == left.end()) {
+      ops_->unlink((folder_ + "/" + name).c_str());
     }
   }
   core::failpoint("save.finished");
 }
 
-void Generations::write_shard(const std::string& folder, std::int64_t step, int rank, const StateDict& state,
-                              const std::string& session) {
-  write_tensors(state, shard_in(folder, step, rank), {{std::string(kSession), session}});
+void Generations::write_shard(std::int64_t step, int rank, const StateDict& state, const std::string& session) {
+  const std::string path = shard_in(folder_, step, rank);
+  try {
+    check_owner();
+    write_tensors(state, path, {{std::string(kSession), session}}, *ops_);
+  } catch (const Error&) {
+    core::replace_file(path + std::string(kFailed), {session});
+    throw;
+  }
 }
-
-std::string Generations::new_session() { return random_text(); }
 
 }  // namespace tandem::inline v0::checkpoint

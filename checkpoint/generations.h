@@ -26,14 +26,24 @@ struct Generation {
 inline constexpr std::string_view kShards = "shards";
 inline constexpr std::string_view kSession = "session";
 
-/// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. There
-/// is one writer: whoever opened the folder last. A process that another one has replaced, and that still lives behind
-/// a cut link, no longer writes.
+/// A random text.
+std::string random_text();
+
+/// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. The
+/// process that opened the folder last is its only writer. An earlier process that still lives, as behind a cut link,
+/// stops writing.
 class TANDEM_API Generations {
  public:
   /// Makes the folder and takes it over. Throws IoError.
   explicit Generations(std::string folder, core::FileOps& ops = core::FileOps::system());
+  /// Writes into a folder that another rank of this run has taken over, as `owner`.
+  Generations(std::string folder, std::string owner, core::FileOps& ops = core::FileOps::system());
 
+  /// The owner that this object stands for.
+  const std::string& owner() const noexcept { return owner_; }
+
+  /// Whether a run has ever been in the folder.
+  static bool is_used(const std::string& folder);
   /// The steps of all checkpoints, the newest first.
   static std::vector<std::int64_t> steps_in(const std::string& folder);
   /// The file with the checkpoint of a step.
@@ -44,22 +54,19 @@ class TANDEM_API Generations {
   static Generation newest_whole(const std::string& folder,
                                  const std::function<void(const std::string& problem)>& on_damage);
 
-  /// Writes a checkpoint, and then removes all but the `keep` newest ones. If it has shards, waits for them first.
-  /// Throws IoError. Throws ConfigError if the folder has another owner, and then nothing is written.
+  /// Writes a checkpoint, and then removes all older ones but the `keep` newest. If the checkpoint has shards, waits for
+  /// them first. Throws IoError. Throws ConfigError if the folder has another owner, and then nothing is written.
   void write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep);
-
-  /// Writes the part of a checkpoint that rank `rank` > 0 writes. The checkpoint is there once write() has ended, which
-  /// finds the shard by `session`, a text that is the same for all files of this checkpoint and no others.
-  static void write_shard(const std::string& folder, std::int64_t step, int rank, const StateDict& state,
-                          const std::string& session);
-  /// A random text for that.
-  static std::string new_session();
+  /// Writes the shard of rank `rank` > 0. write() recognises the shard by `session`, a text that only the files of one
+  /// checkpoint share. Throws the errors of write(), of which write() on rank 0 learns.
+  void write_shard(std::int64_t step, int rank, const StateDict& state, const std::string& session);
 
  private:
   void check_owner() const;
+  void wait_for_shards(std::int64_t step, const Metadata& metadata) const;
 
   std::string folder_;
-  std::string owner_;  // a text of our own in the file "owner"
+  std::string owner_;  // the text in the file "owner"
   core::FileOps* ops_;
 };
 

@@ -22,7 +22,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-char* bytes_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw().data()); }
+char* memory_of(const Tensor& tensor) { return static_cast<char*>(tensor.raw().data()); }
 
 Tensor bytes_tensor(std::size_t size) {
   return zeros({static_cast<std::int64_t>(size)}, {.dtype = DType::u8, .device = "cpu"});
@@ -61,12 +61,6 @@ std::vector<double> RankLink::largest(const std::vector<double>& values) const {
   return joined.to_vector<double>();
 }
 
-void RankLink::wait_for_all() const {
-  if (group_) {
-    group_->barrier();
-  }
-}
-
 void RankLink::share(StateDict& state, Metadata& metadata) const {
   if (!group_) {
     return;
@@ -86,11 +80,11 @@ void RankLink::share(StateDict& state, Metadata& metadata) const {
   broadcast(sizes);
   const auto size = sizes.to_vector<std::int64_t>();
   Tensor bytes = bytes_tensor(static_cast<std::size_t>(size[0]));
-  std::memcpy(bytes_of(bytes), file.header.data(), file.header.size());
+  std::memcpy(memory_of(bytes), file.header.data(), file.header.size());
   broadcast(bytes);
   const SafetensorsHeader header("rank 0's checkpoint", static_cast<std::uint64_t>(size[1]),
                                  [&](std::uint64_t offset, std::span<char> out) {
-                                   std::memcpy(out.data(), bytes_of(bytes) + offset, out.size());
+                                   std::memcpy(out.data(), memory_of(bytes) + offset, out.size());
                                  });
   StateDict shared;
   for (std::size_t place = 0; place < header.size(); ++place) {
@@ -118,14 +112,14 @@ std::vector<StateDict> RankLink::gather(const StateDict& own) const {
   const auto sizes = lengths.to_vector<std::int64_t>();
   const auto most = static_cast<std::size_t>(*std::max_element(sizes.begin(), sizes.end()));
   const Tensor mine = bytes_tensor(most);
-  std::memcpy(bytes_of(mine), bytes.data(), bytes.size());
+  std::memcpy(memory_of(mine), bytes.data(), bytes.size());
   const Tensor all = sent(bytes_tensor(most * count));
   group_->all_gather_into_tensor(all, sent(mine));
   std::vector<StateDict> states;
   if (leads()) {
     const Tensor here = all.to("cpu");
     for (std::size_t rank = 0; rank < count; ++rank) {
-      states.push_back(from_bytes({bytes_of(here) + rank * most, static_cast<std::size_t>(sizes[rank])},
+      states.push_back(from_bytes({memory_of(here) + rank * most, static_cast<std::size_t>(sizes[rank])},
                                   fmt::format("the state of rank {}", rank)));
     }
   }

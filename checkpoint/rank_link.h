@@ -2,11 +2,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <tandem/checkpoint/safetensors_header.h>
-#include <tandem/core/export.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/tensor/state_dict.h>
@@ -27,8 +25,6 @@ class RankLink {
 
   /// The largest of each value on all ranks.
   std::vector<double> largest(const std::vector<double>& values) const;
-  /// Returns when all ranks have called it.
-  void wait_for_all() const;
   /// Gives all ranks rank 0's tensors and texts.
   void share(StateDict& state, Metadata& metadata) const;
   /// The states of all ranks, in their order, on rank 0; elsewhere nothing.

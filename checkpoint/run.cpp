@@ -1,11 +1,12 @@
 #include <tandem/checkpoint/run.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
 
 #include <tandem/checkpoint/finite_watch.h>
@@ -17,7 +18,6 @@
 #include <tandem/checkpoint/signals.h>
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
-#include <tandem/core/file.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
@@ -34,12 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kLookSeconds = 0.1;
 constexpr std::int64_t kMostStepsBetweenLooks = 1000;
-
-std::string text_of(const Metadata& metadata, std::string_view key) {
-  const auto found =
-      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
-  return found == metadata.end() ? std::string() : found->second;
-}
+constexpr std::int64_t kNone = -1;  // no step
 
 std::int64_t number_of(const Metadata& metadata, std::string_view key, const std::string& path) {
   const std::string text = text_of(metadata, key);
@@ -50,13 +45,22 @@ std::int64_t number_of(const Metadata& metadata, std::string_view key, const std
   return number;
 }
 
-// The launcher's name of this job, if the launcher restarts jobs. Processes that do not train together have folders of
-// their own.
-std::string job_name() {
+// A name for the run within the launcher's job, if the launcher restarts jobs. Processes that do not train together, and
+// runs of one process, have folders of their own.
+std::string job_name(const std::string& program) {
+  static std::atomic<int> runs{0};
+  const int number = runs.fetch_add(1);
   const std::string id = parallel::process_environment("TORCHELASTIC_RUN_ID").value_or("none");
   return id == "none" ? ""  // torchrun's default, which other jobs have too
-                      : fmt::format("{} rank {}\n", id, parallel::process_environment("RANK").value_or("0"));
+                      : fmt::format("{} rank {} run {} {}\n", id,
+                                    parallel::process_environment("RANK").value_or("0"), number, program);
 }
+
+// What signals have asked for.
+struct Wishes {
+  int signal = 0;      // that ends the run
+  bool saves = false;  // SIGUSR1
+};
 
 void check_options(const RunOptions& options) {
   check<ConfigError>(options.every >= 0 && options.keep >= 1, "Run: expected every >= 0 and keep >= 1, got {} and {}",
@@ -72,15 +76,15 @@ struct Run::Impl {
   RankLink ranks{};
   std::optional<RunSignals> signals{};
   std::optional<telemetry::RunFolder> folder{};  // on rank 0
-  std::optional<Generations> generations{};      // on rank 0
+  std::optional<Generations> generations{};      // on the ranks that write
   std::string path{};                            // of the folder
-  std::string session{};                         // see Generations::write_shard()
   RunParts parts{RunPlace{ranks.rank(), ranks.size()}};
   RunWriter writer{};
-  bool begun = false;
-  std::int64_t saved_step = -1;  // of the newest checkpoint, which may still be on its way to the disk
-  std::int64_t saved_epoch = -1;
-  std::int64_t whole_step = -1;  // of the newest one on the disk
+  bool begun = false;        // everything is tracked
+  bool has_stepped = false;  // in this process
+  std::int64_t saved_step = kNone;  // of the newest checkpoint, which may still be on its way to the disk
+  std::int64_t saved_epoch = kNone;
+  std::int64_t whole_step = kNone;  // of the newest one on the disk
   std::optional<FiniteWatch> watch{};
   int saves_done = RunSignals::saves();  // how many SIGUSR1 have been answered
   std::int64_t next_look = 1;
@@ -97,14 +101,15 @@ struct Run::Impl {
   void finish_save();
   void report_failure();
   void check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss);
-  std::vector<double> look(std::int64_t step);
+  Wishes look(std::int64_t step);
 };
 
 // On rank 0.
 void Run::Impl::open(const std::string& given) {
   const std::string program = options.program.empty() ? "run" : options.program;
+  const bool goes_on = options.resume && !given.empty() && Generations::is_used(given + "/checkpoints");
   folder.emplace(
-      telemetry::RunFolderOptions{.program = program, .path = given, .reuse = options.resume, .job = job_name()});
+      telemetry::RunFolderOptions{.program = program, .path = given, .reuse = goes_on, .job = job_name(program)});
   path = folder->path();
   generations.emplace(checkpoints());
 }
@@ -118,16 +123,23 @@ bool Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
       core::warn(fmt::format("passing over a damaged checkpoint: {}", problem));
     });
     loaded = std::move(newest.state);
-    texts = std::move(newest.metadata);
+    if (newest.path.empty() && folder->metrics_bytes() > 0) {
+      core::warn(fmt::format("'{}' has no checkpoint yet: the run begins anew", path));
+    }
+    for (const char* name : {"step", "epoch", "ranks", "metrics_bytes"}) {
+      texts.emplace_back(name, text_of(newest.metadata, name));
+    }
     folder->cut_metrics(newest.path.empty() ? 0 : number_of(texts, "metrics_bytes", newest.path));
     texts.emplace_back("path", newest.path);
     texts.emplace_back("folder", path);
-    texts.emplace_back("this_session", Generations::new_session());
+    texts.emplace_back("owner", generations->owner());
     texts.emplace_back("suspect", std::to_string(FiniteWatch::read_suspect(suspect_file())));
   }
   ranks.share(loaded, texts);
   path = text_of(texts, "folder");
-  session = text_of(texts, "this_session");
+  if (!ranks.leads() && options.sharded) {
+    generations.emplace(checkpoints(), text_of(texts, "owner"));
+  }
   watch.emplace(options.stop_at_nonfinite, std::atoll(text_of(texts, "suspect").c_str()));
   const std::string from = text_of(texts, "path");
   if (from.empty()) {
@@ -136,6 +148,7 @@ bool Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
   step = number_of(texts, "step", from);
   epoch = number_of(texts, "epoch", from);
   parts.restore_from(std::move(loaded), from, static_cast<int>(number_of(texts, "ranks", from)));
+  parts.restore_random();
   saved_step = whole_step = last_look = step;
   saved_epoch = epoch;
   next_look = step + 1;
@@ -156,7 +169,12 @@ Run::Run(const std::string& path, const RunOptions& options) : impl_(std::make_u
 Run::~Run() {
   try {
     impl_->report_failure();
-  } catch (const Error& error) {
+    for (const detail::Part& part : impl_->parts.list()) {
+      if (part.optimizer != nullptr && impl_->options.stop_at_nonfinite) {
+        part.optimizer->skip_nonfinite(false);
+      }
+    }
+  } catch (const std::exception& error) {
     core::warn(error.what());
   }
 }
@@ -192,6 +210,7 @@ void Run::add(detail::Part part) {
                      part.name);
   optim::Optimizer* optimizer = part.optimizer;
   impl_->parts.add(std::move(part));
+  impl_->parts.restore_random();  // making the part may have drawn some
   if (optimizer != nullptr && impl_->options.stop_at_nonfinite) {
     optimizer->skip_nonfinite();
   }
@@ -224,10 +243,11 @@ void Run::add(const std::string& name, std::vector<double>& numbers) { add(part_
 
 // Before the first step, once everything is tracked.
 void Run::Impl::begin() {
-  if (!std::exchange(begun, true)) {
+  if (!begun) {
     parts.finish_restoring();
     last_look_at = Clock::now();
     watch->after(last_look);
+    begun = true;
   }
 }
 
@@ -250,23 +270,24 @@ void Run::step(const Tensor& loss) {
 void Run::after_step() {
   core::failpoint("step");
   Impl& run = *impl_;
+  run.has_stepped = true;
   if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
     page->run_step.store(steps_, std::memory_order_relaxed);
   }
   run.watch->after(steps_);
   const bool is_due = run.options.every > 0 && steps_ % run.options.every == 0;
-  const std::vector<double> wishes = run.look(steps_);
-  const int signal = static_cast<int>(wishes[0]);
-  if (is_due || signal != 0 || wishes[1] != 0) {
+  const Wishes wishes = run.look(steps_);
+  if (is_due || wishes.signal != 0 || wishes.saves) {
     run.start_save(steps_, epoch_);
   }
-  if (wishes[1] != 0) {
+  if (wishes.saves) {
     run.saves_done = RunSignals::saves();
   }
-  if (signal != 0) {
+  if (wishes.signal != 0) {
     run.finish_save();
-    throw Interrupted(signal, fmt::format("{} at step {}, in epoch {}: the run is saved in {}, to go on from there",
-                                          signal == SIGINT ? "SIGINT" : "SIGTERM", steps_, epoch_, run.path));
+    throw Interrupted(wishes.signal,
+                      fmt::format("{} at step {}, in epoch {}: the run is saved in {}, to go on from there",
+                                  wishes.signal == SIGINT ? "SIGINT" : "SIGTERM", steps_, epoch_, run.path));
   }
 }
 
@@ -274,6 +295,14 @@ void Run::save() {
   impl_->begin();
   impl_->start_save(steps_, epoch_);
   impl_->finish_save();
+}
+
+Run::Epochs Run::epochs(std::int64_t count) {
+  impl_->begin();
+  if (!impl_->has_stepped) {
+    impl_->parts.restore_random();
+  }
+  return {this, count};
 }
 
 void Run::next_epoch() { ++epoch_; }
@@ -290,10 +319,10 @@ bool Run::is_over(std::int64_t epochs) {
   return true;
 }
 
-// The signal that ends the run (0: none), and whether one asks for a checkpoint: the same on all ranks.
-std::vector<double> Run::Impl::look(std::int64_t step) {
+// All ranks look in the same steps, and see the same.
+Wishes Run::Impl::look(std::int64_t step) {
   if (step < next_look) {
-    return {0, 0};
+    return {};
   }
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_look_at).count() /
@@ -305,7 +334,7 @@ std::vector<double> Run::Impl::look(std::int64_t step) {
                                 kMostStepsBetweenLooks);
   last_look = step;
   last_look_at = now;
-  return largest;
+  return {.signal = static_cast<int>(largest[0]), .saves = largest[1] != 0};
 }
 
 void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) {
@@ -349,45 +378,51 @@ void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
                  {"epoch", std::to_string(epoch)},
                  {"ranks", std::to_string(ranks.size())},
                  {"metrics_bytes", std::to_string(folder ? folder->metrics_bytes() : 0)}};
-  const std::string shards_of = fmt::format("{} {}", session, step);
+  const std::string session = fmt::format("{} {}", generations->owner(), step);
   if (options.sharded) {
     texts.emplace_back(kShards, std::to_string(ranks.size()));
-    texts.emplace_back(kSession, shards_of);
+    texts.emplace_back(kSession, session);
   }
   writer.start(
-      [this, step, shards_of, state = std::move(state), texts = std::move(texts), trained = std::move(trained)] {
+      [this, step, session, state = std::move(state), texts = std::move(texts), trained = std::move(trained)] {
         const std::string bad = first_nonfinite(trained);
         check<ValueError>(bad.empty(),
                           "step {}: '{}' is not finite, so this state was not saved; the checkpoints before it are as "
                           "they were",
                           step, bad);
-        if (generations) {
+        if (ranks.leads()) {
           generations->write(step, state, texts, options.keep);
         } else {
-          Generations::write_shard(checkpoints(), step, ranks.rank(), state, shards_of);
+          generations->write_shard(step, ranks.rank(), state, session);
         }
       },
       options.async_save);
 }
 
-// Waits until the checkpoint is on the disk, on all ranks.
+// Waits until the checkpoint is on the disk. Throws on all ranks if one could not write.
 void Run::Impl::finish_save() {
-  if (const std::exception_ptr error = writer.wait()) {
+  const std::exception_ptr error = writer.wait();
+  const bool has_failed = ranks.largest({error ? 1.0 : 0.0})[0] != 0;
+  whole_step = has_failed ? whole_step : saved_step;
+  saved_step = has_failed ? kNone : saved_step;
+  if (error) {
     std::rethrow_exception(error);
   }
-  whole_step = saved_step;
-  ranks.wait_for_all();
+  check<IoError>(!has_failed, "the checkpoint could not be written, as another rank's error says");
 }
 
 // A full disk does not end a training that may go on without a checkpoint; weights that are not finite do.
 void Run::Impl::report_failure() {
-  try {
-    if (const std::exception_ptr error = writer.wait()) {
+  if (const std::exception_ptr error = writer.wait()) {
+    saved_step = kNone;
+    try {
       std::rethrow_exception(error);
+    } catch (const IoError& failure) {
+      core::warn(
+          fmt::format("a checkpoint could not be written, and the training goes on without it: {}", failure.what()));
     }
+  } else if (saved_step != kNone) {
     whole_step = saved_step;
-  } catch (const IoError& error) {
-    core::warn(fmt::format("a checkpoint could not be written, and the training goes on without it: {}", error.what()));
   }
 }
 

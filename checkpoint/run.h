@@ -60,7 +60,7 @@ concept HasState = requires(T& object, const StateDict& state) {
   object.load_state_dict(state);
 };
 
-/// What parts of this type are called in a checkpoint.
+/// The name of a part of this type in a checkpoint.
 template <class T>
 constexpr const char* part_name() {
   if constexpr (std::derived_from<T, nn::ModuleRef>) {
@@ -111,13 +111,13 @@ struct Part {
 /// If there is a default process group, all ranks make the Run and call it alike; rank 0 reads and writes the folder.
 /// Models, optimisers, schedules, scalers and averages are then rank 0's, as DistributedDataParallel keeps them equal.
 /// Loaders, random numbers and tracked numbers are each rank's own. With another number of ranks the rest of the epoch
-/// is shared anew, and additional ranks begin with random numbers of their own.
+/// is shared anew, all ranks get rank 0's tracked numbers, and additional ranks begin with random numbers of their own.
 ///
 /// Belongs to the thread that trains.
 class TANDEM_API Run {
  public:
-  /// Opens the folder `path`, or makes it; empty: a new one under runs/. With a checkpoint there, restores the random
-  /// numbers of current_generator(). A damaged checkpoint is passed over with a warning, in favour of the one before.
+  /// Opens the folder `path`, or makes it; empty: a new one under runs/. A folder without a run must be empty. With a
+  /// checkpoint there, restores the random numbers of current_generator(), and so do track() and epochs(). A damaged checkpoint is passed over with a warning, in favour of the one before.
   /// Throws IoError for a folder that cannot be used (another run uses it, or it has only damaged checkpoints) and
   /// ConfigError for options out of range. A collective.
   explicit Run(const std::string& path, const RunOptions& options = {});
@@ -136,14 +136,14 @@ class TANDEM_API Run {
   void track(Parts&... parts) {
     (add(free_name(detail::part_name<Parts>()), parts), ...);
   }
-  /// Adds one part under a name of its own; also a number (integer, double), or a list of doubles, that the loop adds
+  /// Adds one part under a name of its own; also a std::int64_t, a double or a std::vector<double> that the loop adds
   /// up: `run.track("loss_sum", loss_sum)`.
   template <class Part>
   void track(const std::string& name, Part& part) {
     add(checked_name(name), part);
   }
 
-  /// The epochs from the current one to `count` - 1, for a loop. Reaching the end saves the run.
+  /// The epochs from the current one to `count` - 1, for a loop; tracking is over. Reaching the end saves the run.
   class Epochs;
   Epochs epochs(std::int64_t count);
   /// The epoch in which the run is, from 0.
@@ -154,7 +154,8 @@ class TANDEM_API Run {
   bool is_resumed() const noexcept { return resumed_; }
 
   /// Call at the end of each step, on all ranks alike, also in a Join's finish(). Saves if it is time to. Throws
-  /// ValueError, on all ranks in the same step, if a gradient was not finite: no tracked optimiser has made that step.
+  /// ValueError, on all ranks in the same step, if a gradient was not finite: its optimiser has not made that step. On
+  /// GPUs this is noticed within a tenth of a second. Optimisers with parameters on several devices are not looked at.
   /// Throws Interrupted after a signal. A checkpoint that cannot be written, as on a full disk, is a warning. On rank 0
   /// also throws ConfigError if another process has taken the folder over.
   void step();
@@ -242,7 +243,5 @@ class Run::Epochs {
   Run* run_;
   std::int64_t count_;
 };
-
-inline Run::Epochs Run::epochs(std::int64_t count) { return {this, count}; }
 
 }  // namespace tandem::inline v0::checkpoint

@@ -1,7 +1,6 @@
 #include <tandem/checkpoint/run_parts.h>
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -52,14 +51,7 @@ Tensor random_state() {
       {.device = "cpu"});
 }
 
-void restore_random(const Tensor& state) {
-  const auto values = state.to_vector<std::int64_t>();
-  check<IoError>(values.size() == 2, "checkpoint: '{}' has {} numbers, expected 2", random_name(), values.size());
-  current_generator().manual_seed(static_cast<std::uint64_t>(values[0]));
-  current_generator().set_offset(static_cast<std::uint64_t>(values[1]));
-}
-
-std::int64_t bytes_of(const Tensor& tensor) {
+std::int64_t stored_bytes(const Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(item_size(tensor.dtype()));
 }
 
@@ -70,12 +62,12 @@ std::vector<int> writers_of(const std::vector<StateDict::Entry>& entries, int ra
     by_size[i] = i;
   }
   std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](auto a, auto b) { return bytes_of(entries[a].second) > bytes_of(entries[b].second); });
+                   [&](auto a, auto b) { return stored_bytes(entries[a].second) > stored_bytes(entries[b].second); });
   std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks));
   std::vector<int> writers(entries.size());
   for (const std::size_t i : by_size) {
     const auto least = std::min_element(loads.begin(), loads.end());
-    *least += bytes_of(entries[i].second);
+    *least += stored_bytes(entries[i].second);
     writers[i] = static_cast<int>(least - loads.begin());
   }
   return writers;
@@ -120,6 +112,11 @@ void RunParts::restore_from(StateDict state, std::string path, int saved_ranks) 
   loaded_ = std::move(state);
   loaded_path_ = std::move(path);
   saved_ranks_ = saved_ranks;
+  if (const Tensor* random = loaded_.find(rank_prefix(place_.rank) + random_name())) {
+    check<IoError>(random->dtype() == DType::i64 && random->numel() == 2,
+                   "'{}': this is no checkpoint of a run: '{}' is not two whole numbers", loaded_path_, random_name());
+    random_ = *random;
+  }
 }
 
 bool RunParts::has(const std::string& name) const {
@@ -148,16 +145,20 @@ void RunParts::add(detail::Part part) {
   parts_.push_back(std::move(part));
 }
 
+void RunParts::restore_random() const {
+  if (random_.defined()) {
+    const auto values = random_.to_vector<std::int64_t>();
+    current_generator().manual_seed(static_cast<std::uint64_t>(values[0]));
+    current_generator().set_offset(static_cast<std::uint64_t>(values[1]));
+  }
+}
+
 void RunParts::finish_restoring() {
   for (const auto& [name, value] : loaded_) {
     const std::string_view part = part_of_name(name);
     check<ConfigError>(part == kRandomPart || has(std::string(part)),
                        "Run: '{}' has a part '{}' that is not tracked; track it, too, so that it goes on where it was",
                        loaded_path_, part);
-  }
-  // A rank that the run did not have before begins with random numbers of its own.
-  if (const Tensor* random = loaded_.find(rank_prefix(place_.rank) + random_name())) {
-    restore_random(*random);
   }
   loaded_ = StateDict();
 }

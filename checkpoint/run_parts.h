@@ -29,13 +29,15 @@ class RunParts {
   bool has(const std::string& name) const;
   /// Adds a part, and restores it. Throws ConfigError if the checkpoint lacks it, and the errors of its load().
   void add(detail::Part part);
-  /// Everything is tracked: restores the random numbers. Throws ConfigError if the checkpoint has a part more.
+  /// Restores the random numbers, if the checkpoint has some of this rank: a new rank begins with its own.
+  void restore_random() const;
+  /// Everything is tracked. Throws ConfigError if the checkpoint has a part more.
   void finish_restoring();
 
   const std::vector<detail::Part>& list() const noexcept { return parts_; }
   /// The parameters of all modules: "model.fc1.weight".
   nn::NamedTensors parameters() const;
-  /// What each rank has for itself, copied.
+  /// A copy of the state that belongs to this rank alone.
   StateDict own_state() const;
   /// A copy of what this rank writes, given what all ranks have for themselves. With `sharded`, ranks share the rest.
   StateDict snapshot(const std::vector<StateDict>& of_ranks, bool sharded) const;
@@ -45,6 +47,7 @@ class RunParts {
   std::vector<detail::Part> parts_;
   StateDict loaded_;
   std::string loaded_path_;  // empty: there is no checkpoint
+  Tensor random_;            // of this rank in the checkpoint
   int saved_ranks_ = 0;
 };
 

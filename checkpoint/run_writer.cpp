@@ -2,7 +2,11 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/system_limits.h>
+#include <tandem/core/warning.h>
 
 namespace tandem::inline v0::checkpoint {
 
@@ -15,10 +19,14 @@ void RunWriter::start(std::function<void()> work, bool in_background) {
     }
   };
   if (in_background) {
-    thread_ = core::start_thread<std::jthread>("the writer of checkpoints", run);
-  } else {
-    run();
+    try {
+      thread_ = core::start_thread<std::jthread>("the writer of checkpoints", run);
+      return;
+    } catch (const Error& error) {
+      core::warn_once(fmt::format("a checkpoint is written while the training waits: {}", error.what()));
+    }
   }
+  run();
 }
 
 std::exception_ptr RunWriter::wait() {

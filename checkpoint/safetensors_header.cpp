@@ -287,6 +287,12 @@ std::string json_text(std::string_view text) {
 
 }  // namespace
 
+std::string text_of(const Metadata& metadata, std::string_view name) {
+  const auto found =
+      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == name; });
+  return found == metadata.end() ? std::string() : found->second;
+}
+
 void check_names(const std::vector<StoredTensor>& tensors) {
   std::vector<std::string_view> names;
   for (const StoredTensor& tensor : tensors) {

@@ -14,18 +14,20 @@ namespace {
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<int> stop_signal{0};
+std::atomic<bool> has_been_interrupted{false};
 std::atomic<int> save_requests{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs
 
 void note_signal(int number) {
   if (number == SIGUSR1) {
     save_requests.fetch_add(1);
-  } else if (number == SIGINT && stop_signal.exchange(number) == SIGINT) {  // the second one
+    return;
+  }
+  if (number == SIGINT && has_been_interrupted.exchange(true)) {  // the second one
     ::signal(SIGINT, SIG_DFL);
     ::raise(SIGINT);
-  } else if (number != SIGINT) {
-    stop_signal.store(number);
   }
+  stop_signal.store(number);
 }
 
 std::mutex mutex;
@@ -41,6 +43,7 @@ RunSignals::RunSignals() {
     return;
   }
   stop_signal = 0;
+  has_been_interrupted = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before[i]);
     is_ours[i] = (before[i].sa_flags & SA_SIGINFO) == 0 && before[i].sa_handler == SIG_DFL;
@@ -59,7 +62,9 @@ RunSignals::~RunSignals() {
     return;
   }
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    if (is_ours[i]) {
+    struct sigaction now{};
+    ::sigaction(kSignals[i], nullptr, &now);
+    if (is_ours[i] && now.sa_handler == note_signal) {  // the program has not set one meanwhile
       ::sigaction(kSignals[i], &before[i], nullptr);
     }
   }

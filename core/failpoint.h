@@ -21,9 +21,9 @@ inline constexpr std::array kFailpoints{
     "leave",          // a rank begins to leave its job
 };
 
-/// With TANDEM_FAILPOINT="save.written:2" the process kills itself when it comes to that place for the second time.
-/// Does nothing without the variable, and in a job that was restarted. Throws ConfigError for a variable in another
-/// form.
-TANDEM_API void failpoint(const char* name);
+/// With TANDEM_FAILPOINT="save.written:2" the process kills itself when it comes to that place for the second time, and
+/// says at its first failpoint that it will. Does nothing without the variable, in a job that was restarted, and, after
+/// a warning, for a variable in another form.
+TANDEM_API void failpoint(const char* name) noexcept;
 
 }  // namespace tandem::inline v0::core

@@ -83,6 +83,22 @@ Descriptor open_regular(std::string_view operation, const std::string& path, int
   return file;
 }
 
+std::optional<std::string> read_small_file(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  struct stat status{};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return std::nullopt;
+  }
+  constexpr std::size_t kMost = 4096;
+  std::string content(kMost, '\0');
+  const ssize_t count = ::read(file.get(), content.data(), content.size());
+  if (count < 0) {
+    return std::nullopt;
+  }
+  content.resize(static_cast<std::size_t>(count));
+  return content;
+}
+
 bool write_all(int descriptor, std::string_view bytes) noexcept {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +54,10 @@ struct TANDEM_API Pipe {
 /// with a second hard link, and everything that is not a regular file, and never blocks. `flags` are those of open();
 /// the content goes (O_TRUNC) only once the file is known to be one. Throws IoError "cannot <operation> '<path>': ...".
 TANDEM_API Descriptor open_regular(std::string_view operation, const std::string& path, int flags, unsigned mode);
+
+/// The content of a small regular file, of at most 4 KiB: never waits, and follows no symbolic link. Nothing if there is
+/// no such file, or if it cannot be read.
+TANDEM_API std::optional<std::string> read_small_file(const std::string& path);
 
 /// Writes all bytes; continues after signals and short writes. Returns false, with errno set, if the system refuses.
 TANDEM_API bool write_all(int descriptor, std::string_view bytes) noexcept;

@@ -46,6 +46,16 @@ constexpr std::array<std::string_view, kPhases> kPlaces{
 
 std::atomic<ProgressPage*> progress_page{nullptr};
 
+namespace {
+
+constinit thread_local bool has_joined = false;
+
+}  // namespace
+
+ProgressPage* page_of_this_thread() noexcept {
+  return has_joined ? progress_page.load(std::memory_order_relaxed) : nullptr;
+}
+
 void join_progress_page() noexcept {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -58,6 +68,7 @@ void join_progress_page() noexcept {
     ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // programs that this one starts are not the rank
     progress_page = map(descriptor);
     if (progress_page != nullptr) {
+      has_joined = true;
       detail::step_time_collectors.fetch_add(1);
     }
   });

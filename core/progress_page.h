@@ -22,8 +22,11 @@ inline constexpr const char* kProgressVariable = "TANDEM_PROGRESS_FD";
 
 /// This process's page, or null if it has none or has not joined it.
 TANDEM_API extern std::atomic<ProgressPage*> progress_page;
+/// The page, on the thread that joined it, which alone notes phases; null on other threads.
+TANDEM_API ProgressPage* page_of_this_thread() noexcept;
 
-/// Maps the page that a launcher has handed to this process, if it has. What trains calls this once it is made.
+/// Maps the page that a launcher has handed to this process; without one, does nothing. Each Optimizer and Run calls
+/// this.
 TANDEM_API void join_progress_page() noexcept;
 
 /// Counts an Optimizer::step().

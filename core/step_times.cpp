@@ -148,7 +148,7 @@ std::atomic<int> detail::step_time_collectors{0};
 
 detail::OpenPhase detail::begin_phase(Phase phase, const void* by) noexcept {
   OpenPhase open = this_thread != nullptr ? this_thread->begin(phase, by) : OpenPhase{};
-  if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
+  if (core::ProgressPage* page = core::page_of_this_thread(); page != nullptr) {
     open.is_noted = true;
     open.outer = page->phase.load(std::memory_order_relaxed);
     page->phase.store(static_cast<std::int32_t>(phase), std::memory_order_relaxed);
@@ -160,8 +160,8 @@ void detail::end_phase(const OpenPhase& open) noexcept {
   if (open.thread != nullptr && open.thread == this_thread) {
     this_thread->end(open);
   }
-  if (open.is_noted) {
-    core::progress_page.load(std::memory_order_relaxed)->phase.store(open.outer, std::memory_order_relaxed);
+  if (core::ProgressPage* page = core::page_of_this_thread(); open.is_noted && page != nullptr) {
+    page->phase.store(open.outer, std::memory_order_relaxed);
   }
 }
 

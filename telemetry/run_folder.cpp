@@ -5,11 +5,11 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -48,15 +48,18 @@ core::Descriptor lock_folder(const std::string& path) {
 
 // The job that has made this folder.
 std::string job_of(const fs::path& folder) {
-  std::ifstream file(folder / kJobFile);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return core::read_small_file((folder / kJobFile).string()).value_or(std::string());
 }
 
 // The folder that this job made before it was restarted, or an empty text.
 std::string made_before(const RunFolderOptions& options) {
   std::error_code error;
   for (fs::directory_iterator entry(options.parent, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(options.program + "-") && job_of(entry->path()) == options.job) {
+    struct stat status{};
+    const bool is_ours = ::lstat(entry->path().c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                         status.st_uid == ::geteuid();
+    if (is_ours && entry->path().filename().string().starts_with(options.program + "-") &&
+        job_of(entry->path()) == options.job) {
       return options.parent + "/" + entry->path().filename().string();
     }
   }
@@ -199,7 +202,8 @@ void RunFolder::cut_metrics(std::int64_t bytes) {
   if (bytes >= impl_->metrics_bytes) {
     return;
   }
-  if (::truncate(path.c_str(), bytes) != 0) {
+  const core::Descriptor metrics = core::open_regular("shorten", path, O_WRONLY, 0666);
+  if (::ftruncate(metrics.get(), bytes) != 0) {
     core::fail_io("shorten", path, errno);
   }
   impl_->metrics_bytes = bytes;

@@ -69,7 +69,8 @@ class TANDEM_API RunFolder {
   void append_metrics(const Fields& fields);
   /// The length of metrics.jsonl in bytes.
   std::int64_t metrics_bytes() const;
-  /// Removes what follows in metrics.jsonl, so that an earlier state of the run goes on from there.
+  /// Shortens metrics.jsonl to that many bytes, so that an earlier state of the run goes on from there; a shorter file
+  /// stays as it is. Throws IoError.
   void cut_metrics(std::int64_t bytes);
 
   /// Writes (or replaces) a file in the folder, completely or not at all.

@@ -69,6 +69,14 @@ std::int64_t rows_of_a_rank(const data::TensorDataset& train, const Rank& rank) 
   return (train.size() + rank.size - 1) / rank.size;
 }
 
+// Has the run note the step, for the next process to look at, and leaves it to the caller to explain.
+void note_nonfinite(checkpoint::Run& run, const Tensor& loss) {
+  try {
+    run.step(loss);
+  } catch (const ValueError&) {
+  }
+}
+
 std::string divergence_cure(const CommonOptions& options, double weight_decay) {
   if (weight_decay > 1 && options.lr * weight_decay > 1) {  // each step takes more from a weight than is there
     return fmt::format(
@@ -213,6 +221,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       const Tensor result = options_.captured ? captured_step(x, y) : step(x, y);
       const double value = result.item();
       if (!std::isfinite(value)) {
+        note_nonfinite(run, result);
         fail<ValueError>("the loss is {} in epoch {}, batch {} of {}: training stopped. {}",
                          std::isnan(value) ? "NaN" : "infinite", epoch, batch, loader.size(),
                          divergence_cure(options_, optimizer_->param_groups()[0].weight_decay()));

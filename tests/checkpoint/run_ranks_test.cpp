@@ -57,6 +57,7 @@ TEST(RunOfRanks, StopsOnAllRanksAtTheStepInWhichOneHasNaN) {
     }
   });
   EXPECT_EQ(texts.size(), 3U);
+  EXPECT_THAT(texts, ::testing::Each(StartsWith("step 6 (epoch 0): a gradient is not finite")));
   EXPECT_EQ(weights.size(), 1U);
   EXPECT_THAT(steps_in(dir), ElementsAre(4, 2));
 }
@@ -116,6 +117,38 @@ TEST(RunOfRanks, SavesAtTheSameStepAfterASignalToTheProcess) {
   });
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_THAT(steps_in(dir), ElementsAre(*steps.begin()));
+}
+
+TEST(RunOfRanks, AllHearOfACheckpointThatCouldNotBeWritten) {
+  for (const bool sharded : {false, true}) {
+    const TempDir dir;
+    std::mutex mutex;
+    std::vector<std::string> texts;
+    parallel::spawn(3, [&](int rank) {
+      Small small;
+      parallel::DistributedDataParallel ddp(small.model);
+      checkpoint::Run run(dir.file("run"), {.every = 0, .sharded = sharded});
+      run.track(small.model, small.sgd);
+      run.step();
+      if (rank == 0) {
+        fs::rename(dir.file("run/checkpoints"), dir.file("elsewhere"));
+      }
+      parallel::default_group().barrier();
+      const std::string text = message_of<IoError>([&] { run.save(); });
+      {
+        const std::lock_guard lock(mutex);
+        texts.push_back(text);
+      }
+      parallel::default_group().barrier();
+      if (rank == 0) {
+        fs::rename(dir.file("elsewhere"), dir.file("run/checkpoints"));
+      }
+      parallel::default_group().barrier();
+      run.save();
+    });
+    EXPECT_EQ(texts.size(), 3U);
+    EXPECT_THAT(steps_in(dir), ElementsAre(1)) << "the group has stayed usable";
+  }
 }
 
 TEST(RunOfRanks, ShardsAreWholeTogetherOrNotAtAll) {
