@@ -1,8 +1,10 @@
-#include <tandem/autograd/anomaly.h>
+#include <tandem/autograd/anomaly_notes.h>
 
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +15,14 @@
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::autograd {
+
+namespace {
+
+std::mutex mutex;
+int notes = 0;  // AnomalyNotes that exist
+std::string first_anomaly;
+
+}  // namespace
 
 bool all_finite(const Tensor& tensor) {
   if (!is_floating_point(tensor.dtype())) {
@@ -48,10 +58,35 @@ void check_anomaly(const char* op, const Tensor& result) {
   while (std::isfinite(values[place])) {
     ++place;
   }
+  const std::string text = fmt::format("{}the result {} has {} at element {}", core::message_prefix(op),
+                                       to_string(result.shape()), values[place], place);
+  {
+    const std::lock_guard lock(mutex);
+    if (notes > 0) {
+      first_anomaly = first_anomaly.empty() ? text : first_anomaly;
+      return;
+    }
+  }
   fail<ValueError>(
-      "{}the result {} has {} at element {}, and all results before it in this step were finite: look at "
-      "this layer's parameters and at the batch",
-      core::MessagePrefix{op}, result.shape(), values[place], place);
+      "{}, and all results before it in this step were finite: look at this layer's parameters and at the "
+      "batch",
+      text);
+}
+
+AnomalyNotes::AnomalyNotes() {
+  const std::lock_guard lock(mutex);
+  ++notes;
+  first_anomaly.clear();
+}
+
+AnomalyNotes::~AnomalyNotes() {
+  const std::lock_guard lock(mutex);
+  --notes;
+}
+
+std::string AnomalyNotes::first() const {
+  const std::lock_guard lock(mutex);
+  return first_anomaly;
 }
 
 }  // namespace tandem::inline v0::autograd

@@ -6,9 +6,9 @@
 
 namespace tandem::inline v0::autograd {
 
-/// While it lives, each recorded op of this thread looks at its result, and the first one that holds NaN or infinity is
-/// a ValueError that names its layer, as the forward half of torch.autograd.detect_anomaly. Steps take several times as
-/// long. Captured steps are not looked at.
+/// While a DetectAnomaly exists, each recorded op of its thread checks its result. The first result with NaN or
+/// infinity is a ValueError that names its layer, as with the forward half of torch.autograd.detect_anomaly. Steps take
+/// several times as long. Captured steps are not checked.
 class DetectAnomaly {
  public:
   [[nodiscard]] explicit DetectAnomaly(bool enabled = true) noexcept : saved_(core::thread_state().detects_anomaly) {

@@ -35,12 +35,15 @@ void FiniteWatch::write_suspect(const std::string& path, std::int64_t step) {
   core::replace_file(path, {std::to_string(step)});
 }
 
-void FiniteWatch::after(std::int64_t step) {
+bool FiniteWatch::after(std::int64_t step) {
+  const bool is_cleared = step == suspect_;
   if (step + 1 == suspect_) {
     watch_.emplace();
-  } else if (step == suspect_) {
+  } else if (is_cleared) {
     watch_.reset();
+    suspect_ = -1;
   }
+  return is_cleared;
 }
 
 std::string FiniteWatch::what_is_wrong(const RunParts& parts, const Tensor* loss, bool waits) const {
@@ -52,17 +55,19 @@ std::string FiniteWatch::what_is_wrong(const RunParts& parts, const Tensor* loss
     return part.optimizer != nullptr && (waits || is_on_cpu(part.optimizer->parameters().front())) &&
            part.optimizer->found_nonfinite();
   });
+  const std::string seen = watch_ ? watch_->first() : std::string();
+  const std::string where = seen.empty() ? "" : fmt::format("; the first of this step: {}", seen);
   if (left_out == parts.list().end()) {
-    return is_loss_bad ? "the loss is not finite" : "";
+    return is_loss_bad ? "the loss is not finite" + where : "";
   }
   nn::NamedTensors gradients;
   for (const auto& [name, value] : parts.parameters()) {
     gradients.emplace_back(name, value.grad());
   }
   const std::string name = first_nonfinite(gradients);
-  return fmt::format("a gradient is not finite{}{}, so {} left this update out",
+  return fmt::format("a gradient is not finite{}{}, so {} left this update out{}",
                      name.empty() ? "" : fmt::format(", first that of '{}'", name),
-                     is_loss_bad ? ", nor is the loss" : "", left_out->name);
+                     is_loss_bad ? ", nor is the loss" : "", left_out->name, where);
 }
 
 }  // namespace tandem::inline v0::checkpoint

@@ -95,7 +95,11 @@ Generations::Generations(std::string folder, std::string owner, core::FileOps& o
 
 bool Generations::is_used(const std::string& folder) {
   std::error_code ignored;
-  return fs::exists(folder + "/owner", ignored) || !steps_in(folder).empty();
+  const std::vector<std::string> names = names_in(folder);
+  const bool is_ours = std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == "owner" || step_of(name) || name.find(kTemporary) != std::string::npos;
+  });
+  return fs::is_directory(folder, ignored) && (is_ours || fs::exists(folder + "/owner", ignored));
 }
 
 Generations::Generations(std::string folder, core::FileOps& ops)
@@ -164,7 +168,8 @@ void Generations::check_owner() const {
   const std::optional<std::string> owner = core::read_small_file(path);
   check<IoError>(owner.has_value(), "cannot read '{}', which says who may write here; nothing was written", path);
   check<ConfigError>(*owner == owner_,
-                     "'{}': another process has taken this run over; this one has stopped writing checkpoints", folder_);
+                     "'{}': another process has taken this run over; this one has stopped writing checkpoints",
+                     folder_);
 }
 
 void Generations::wait_for_shards(std::int64_t step, const Metadata& metadata) const {
@@ -211,14 +216,12 @@ void Generations::write(std::int64_t step, const StateDict& state, const Metadat
 }
 
 void Generations::write_shard(std::int64_t step, int rank, const StateDict& state, const std::string& session) {
-  const std::string path = shard_in(folder_, step, rank);
-  try {
-    check_owner();
-    write_tensors(state, path, {{std::string(kSession), session}}, *ops_);
-  } catch (const Error&) {
-    core::replace_file(path + std::string(kFailed), {session});
-    throw;
-  }
+  check_owner();
+  write_tensors(state, shard_in(folder_, step, rank), {{std::string(kSession), session}}, *ops_);
+}
+
+void Generations::give_up_shard(std::int64_t step, int rank, const std::string& session) const {
+  core::replace_file(shard_in(folder_, step, rank) + std::string(kFailed), {session});
 }
 
 }  // namespace tandem::inline v0::checkpoint

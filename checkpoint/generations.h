@@ -54,12 +54,14 @@ class TANDEM_API Generations {
   static Generation newest_whole(const std::string& folder,
                                  const std::function<void(const std::string& problem)>& on_damage);
 
-  /// Writes a checkpoint, and then removes all older ones but the `keep` newest. If the checkpoint has shards, waits for
-  /// them first. Throws IoError. Throws ConfigError if the folder has another owner, and then nothing is written.
+  /// Writes a checkpoint, and then removes all older ones but the `keep` newest. If the checkpoint has shards, waits
+  /// for them first. Throws IoError. Throws ConfigError if the folder has another owner, and then nothing is written.
   void write(std::int64_t step, const StateDict& state, const Metadata& metadata, int keep);
   /// Writes the shard of rank `rank` > 0. write() recognises the shard by `session`, a text that only the files of one
-  /// checkpoint share. Throws the errors of write(), of which write() on rank 0 learns.
+  /// checkpoint share. Throws the errors of write().
   void write_shard(std::int64_t step, int rank, const StateDict& state, const std::string& session);
+  /// Tells write() on rank 0 that this shard will not come.
+  void give_up_shard(std::int64_t step, int rank, const std::string& session) const;
 
  private:
   void check_owner() const;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string_view>
 
 #include <tandem/checkpoint/finite_watch.h>
@@ -22,6 +23,7 @@
 #include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
+#include <tandem/tensor/factories.h>
 
 // All ranks must save, and stop, after the same step. They agree on that in look(), about ten times a second: each time
 // they also agree on the number of steps until the next time, so that no step has to ask.
@@ -45,22 +47,16 @@ std::int64_t number_of(const Metadata& metadata, std::string_view key, const std
   return number;
 }
 
-// A name for the run within the launcher's job, if the launcher restarts jobs. Processes that do not train together, and
-// runs of one process, have folders of their own.
+// A name for the run within the launcher's job, if the launcher restarts jobs. Processes that do not train together,
+// and runs of one process, have folders of their own.
 std::string job_name(const std::string& program) {
   static std::atomic<int> runs{0};
   const int number = runs.fetch_add(1);
   const std::string id = parallel::process_environment("TORCHELASTIC_RUN_ID").value_or("none");
   return id == "none" ? ""  // torchrun's default, which other jobs have too
-                      : fmt::format("{} rank {} run {} {}\n", id,
-                                    parallel::process_environment("RANK").value_or("0"), number, program);
+                      : fmt::format("{} rank {} run {} {}\n", id, parallel::process_environment("RANK").value_or("0"),
+                                    number, program);
 }
-
-// What signals have asked for.
-struct Wishes {
-  int signal = 0;      // that ends the run
-  bool saves = false;  // SIGUSR1
-};
 
 void check_options(const RunOptions& options) {
   check<ConfigError>(options.every >= 0 && options.keep >= 1, "Run: expected every >= 0 and keep >= 1, got {} and {}",
@@ -68,6 +64,12 @@ void check_options(const RunOptions& options) {
 }
 
 }  // namespace
+
+// What signals have asked for.
+struct Run::Wishes {
+  int signal = 0;      // that ends the run
+  bool saves = false;  // SIGUSR1
+};
 
 struct Run::Impl {
   explicit Impl(const RunOptions& given) : options(given) { check_options(options); }
@@ -82,6 +84,9 @@ struct Run::Impl {
   RunWriter writer{};
   bool begun = false;        // everything is tracked
   bool has_stepped = false;  // in this process
+  bool in_epochs = false;
+  bool saves_after_epoch = false;
+  std::int64_t saves = 0;           // begun in this process
   std::int64_t saved_step = kNone;  // of the newest checkpoint, which may still be on its way to the disk
   std::int64_t saved_epoch = kNone;
   std::int64_t whole_step = kNone;  // of the newest one on the disk
@@ -98,6 +103,7 @@ struct Run::Impl {
   bool load(std::int64_t& step, std::int64_t& epoch);
   void begin();
   void start_save(std::int64_t step, std::int64_t epoch);
+  void agree_on_last_save();
   void finish_save();
   void report_failure();
   void check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss);
@@ -230,11 +236,27 @@ void Run::add(const std::string& name, optim::Optimizer& optimizer) {
                    .optimizer = &optimizer});
 }
 
+// A loader whose pass is over is at the beginning of the next epoch. In this epoch, that is its end: other ranks may
+// still have batches.
 void Run::add(const std::string& name, data::DataLoader& loader) {
+  const auto save = [this, &loader] {
+    StateDict state = loader.state_dict();
+    if (is_past_epoch(state)) {
+      state.set("epoch", tensor(epoch_));
+      state.set("used", state.at("samples"));
+    }
+    return state;
+  };
   add(detail::Part{.name = name,
-                   .save = [&loader] { return loader.state_dict(); },
+                   .save = save,
                    .load = [&loader](const StateDict& state) { loader.load_state_dict(state); },
-                   .per_rank = true});
+                   .per_rank = true,
+                   .is_loader = true});
+}
+
+bool Run::is_past_epoch(const StateDict& loader) const {
+  const auto is = [&](const char* name, std::int64_t value) { return loader.at(name).item<std::int64_t>() == value; };
+  return is("epoch", epoch_ + 1) && is("batch", 0) && is("used", 0);
 }
 
 void Run::add(const std::string& name, std::int64_t& number) { add(part_of(name, number)); }
@@ -274,9 +296,15 @@ void Run::after_step() {
   if (core::ProgressPage* page = core::progress_page.load(std::memory_order_relaxed); page != nullptr) {
     page->run_step.store(steps_, std::memory_order_relaxed);
   }
-  run.watch->after(steps_);
-  const bool is_due = run.options.every > 0 && steps_ % run.options.every == 0;
-  const Wishes wishes = run.look(steps_);
+  if (run.watch->after(steps_) && run.ranks.leads()) {
+    std::error_code ignored;
+    std::filesystem::remove(run.suspect_file(), ignored);
+  }
+  answer(run.look(steps_), run.options.every > 0 && steps_ % run.options.every == 0);
+}
+
+void Run::answer(const Wishes& wishes, bool is_due) {
+  Impl& run = *impl_;
   if (is_due || wishes.signal != 0 || wishes.saves) {
     run.start_save(steps_, epoch_);
   }
@@ -293,6 +321,13 @@ void Run::after_step() {
 
 void Run::save() {
   impl_->begin();
+  const auto loader = std::find_if(impl_->parts.list().begin(), impl_->parts.list().end(),
+                                   [](const detail::Part& part) { return part.is_loader; });
+  if (impl_->in_epochs && loader != impl_->parts.list().end() &&
+      loader->save().at("used").item<std::int64_t>() == loader->save().at("samples").item<std::int64_t>()) {
+    impl_->saves_after_epoch = true;  // what follows in the epoch's body belongs to it
+    return;
+  }
   impl_->start_save(steps_, epoch_);
   impl_->finish_save();
 }
@@ -302,10 +337,21 @@ Run::Epochs Run::epochs(std::int64_t count) {
   if (!impl_->has_stepped) {
     impl_->parts.restore_random();
   }
+  impl_->in_epochs = true;
   return {this, count};
 }
 
-void Run::next_epoch() { ++epoch_; }
+void Run::next_epoch() {
+  ++epoch_;
+  Impl& run = *impl_;
+  run.next_look = steps_;
+  const Wishes wishes = run.look(steps_);
+  if (std::exchange(run.saves_after_epoch, false)) {
+    run.start_save(steps_, epoch_);
+    run.finish_save();
+  }
+  answer(wishes, false);
+}
 
 bool Run::is_over(std::int64_t epochs) {
   impl_->begin();
@@ -320,8 +366,10 @@ bool Run::is_over(std::int64_t epochs) {
 }
 
 // All ranks look in the same steps, and see the same.
-Wishes Run::Impl::look(std::int64_t step) {
-  if (step < next_look) {
+Run::Wishes Run::Impl::look(std::int64_t step) {
+  const bool is_alone = ranks.size() == 1;  // then looking costs nothing
+  const bool is_asked = signals && (RunSignals::stop() != 0 || RunSignals::saves() != saves_done);
+  if (step < next_look && !(is_alone && is_asked)) {
     return {};
   }
   const Clock::time_point now = Clock::now();
@@ -330,21 +378,26 @@ Wishes Run::Impl::look(std::int64_t step) {
   const bool listens = signals.has_value();
   std::vector<double> largest = ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
                                                listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds});
-  next_look = step + std::clamp(static_cast<std::int64_t>(kLookSeconds / std::max(largest[2], 1e-9)), std::int64_t{1},
-                                kMostStepsBetweenLooks);
+  // Steps may become slower: the distance grows only slowly.
+  const std::int64_t most = std::min(2 * std::max(step - last_look, std::int64_t{1}), kMostStepsBetweenLooks);
+  next_look =
+      step + std::clamp(static_cast<std::int64_t>(kLookSeconds / std::max(largest[2], 1e-9)), std::int64_t{1}, most);
   last_look = step;
   last_look_at = now;
   return {.signal = static_cast<int>(largest[0]), .saves = largest[1] != 0};
 }
 
 void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) {
-  const std::string wrong = watch->what_is_wrong(parts, loss, step >= next_look);
+  const bool is_due = options.every > 0 && step % options.every == 0;
+  const std::string wrong = watch->what_is_wrong(parts, loss, step >= next_look || is_due);
   if (wrong.empty()) {
     return;
   }
   report_failure();  // waits for the checkpoint that is being written
-  if (ranks.leads()) {
-    FiniteWatch::write_suspect(suspect_file(), step);
+  try {
+    FiniteWatch::write_suspect(suspect_file(), step);  // perhaps only this rank knows
+  } catch (const IoError& error) {
+    core::warn(fmt::format("the step is not noted for the next process: {}", error.what()));
   }
   fail<ValueError>(
       "step {} (epoch {}): {}. {}. Resumed, the run looks at this step, and names the layer that has the "
@@ -358,45 +411,63 @@ void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor
 
 void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
   const NoGradGuard no_grad;
+  agree_on_last_save();
   ranks.compare(parts.parameters());
   const std::vector<StateDict> of_ranks = ranks.gather(parts.own_state());
-  report_failure();  // of the checkpoint before
   saved_step = step;
   saved_epoch = epoch;
+  ++saves;
   if (!ranks.leads() && !options.sharded) {
     return;
   }
-  nn::NamedTensors trained;
   StateDict state = parts.snapshot(of_ranks, options.sharded);
-  for (const auto& [name, value] : parts.parameters()) {
-    if (const Tensor* copy = state.find(name)) {  // a tied parameter has one name
-      trained.emplace_back(name, *copy);
-    }
-  }
   core::failpoint("save.copied");
   Metadata texts{{"step", std::to_string(step)},
                  {"epoch", std::to_string(epoch)},
                  {"ranks", std::to_string(ranks.size())},
                  {"metrics_bytes", std::to_string(folder ? folder->metrics_bytes() : 0)}};
-  const std::string session = fmt::format("{} {}", generations->owner(), step);
+  const std::string session = fmt::format("{} {} {}", generations->owner(), step, saves);
   if (options.sharded) {
     texts.emplace_back(kShards, std::to_string(ranks.size()));
     texts.emplace_back(kSession, session);
   }
   writer.start(
-      [this, step, session, state = std::move(state), texts = std::move(texts), trained = std::move(trained)] {
-        const std::string bad = first_nonfinite(trained);
-        check<ValueError>(bad.empty(),
-                          "step {}: '{}' is not finite, so this state was not saved; the checkpoints before it are as "
-                          "they were",
-                          step, bad);
-        if (ranks.leads()) {
-          generations->write(step, state, texts, options.keep);
-        } else {
-          generations->write_shard(step, ranks.rank(), state, session);
+      [this, step, session, state = std::move(state), texts = std::move(texts)] {
+        try {
+          const std::string bad = parts.first_bad(state);
+          check<ValueError>(bad.empty(),
+                            "step {}: '{}' is not finite, so this state was not saved; the checkpoints before it are "
+                            "as they were",
+                            step, bad);
+          if (ranks.leads()) {
+            generations->write(step, state, texts, options.keep);
+          } else {
+            generations->write_shard(step, ranks.rank(), state, session);
+          }
+        } catch (...) {
+          if (!ranks.leads()) {
+            generations->give_up_shard(step, ranks.rank(), session);
+          }
+          throw;
         }
       },
       options.async_save);
+}
+
+// Before the next save. A full disk does not end a training that may go on without a checkpoint; weights that are not
+// finite do, and so does another owner of the folder: on all ranks.
+void Run::Impl::agree_on_last_save() {
+  std::exception_ptr error;
+  try {
+    report_failure();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const bool has_failed = ranks.largest({error ? 1.0 : 0.0})[0] != 0;
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  check<ValueError>(!has_failed, "the last checkpoint was refused, as another rank's error says");
 }
 
 // Waits until the checkpoint is on the disk. Throws on all ranks if one could not write.
@@ -411,7 +482,7 @@ void Run::Impl::finish_save() {
   check<IoError>(!has_failed, "the checkpoint could not be written, as another rank's error says");
 }
 
-// A full disk does not end a training that may go on without a checkpoint; weights that are not finite do.
+// Waits for the last checkpoint. Warns if the system did not take it, and throws other errors.
 void Run::Impl::report_failure() {
   if (const std::exception_ptr error = writer.wait()) {
     saved_step = kNone;

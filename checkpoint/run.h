@@ -34,8 +34,8 @@ struct RunOptions {
   bool async_save = true;  // write in the background while the training goes on
   /// Each rank writes a part of the state, about as much as the others. All ranks must see the folder.
   bool sharded = false;
-  /// SIGINT and SIGTERM let the current step finish, save, and throw Interrupted; a second SIGINT ends the process at
-  /// once. SIGUSR1 saves and goes on. Signals that the program handles or ignores stay as they are.
+  /// SIGINT and SIGTERM let the current step finish, save, and throw Interrupted; the second of one kind ends the
+  /// process at once. SIGUSR1 saves and goes on. Signals that the program handles or ignores stay as they are.
   bool signals = true;
   /// Stop before an update with gradients that are not finite (Optimizer::skip_nonfinite).
   bool stop_at_nonfinite = true;
@@ -85,7 +85,8 @@ struct Part {
   std::string name;
   std::function<StateDict()> save;
   std::function<void(const StateDict& state)> load;
-  bool per_rank = false;  // each rank has its own
+  bool per_rank = false;   // each rank has its own
+  bool is_loader = false;  // with another number of ranks, all go on from rank 0's place
   std::optional<nn::ModuleRef> module = std::nullopt;
   optim::Optimizer* optimizer = nullptr;
 };
@@ -111,15 +112,16 @@ struct Part {
 /// If there is a default process group, all ranks make the Run and call it alike; rank 0 reads and writes the folder.
 /// Models, optimisers, schedules, scalers and averages are then rank 0's, as DistributedDataParallel keeps them equal.
 /// Loaders, random numbers and tracked numbers are each rank's own. With another number of ranks the rest of the epoch
-/// is shared anew, all ranks get rank 0's tracked numbers, and additional ranks begin with random numbers of their own.
+/// is shared anew, rank 0 keeps its tracked numbers, and additional ranks begin with random numbers of their own.
 ///
 /// Belongs to the thread that trains.
 class TANDEM_API Run {
  public:
   /// Opens the folder `path`, or makes it; empty: a new one under runs/. A folder without a run must be empty. With a
-  /// checkpoint there, restores the random numbers of current_generator(), and so do track() and epochs(). A damaged checkpoint is passed over with a warning, in favour of the one before.
-  /// Throws IoError for a folder that cannot be used (another run uses it, or it has only damaged checkpoints) and
-  /// ConfigError for options out of range. A collective.
+  /// checkpoint there, restores the random numbers of current_generator(), and so do track() and epochs(). A damaged
+  /// checkpoint is passed over with a warning, in favour of the one before. Throws IoError for a folder that cannot be
+  /// used (another run uses it, or it has only damaged checkpoints) and ConfigError for options out of range. A
+  /// collective.
   explicit Run(const std::string& path, const RunOptions& options = {});
   /// Waits for a checkpoint that is being written.
   ~Run();
@@ -161,7 +163,9 @@ class TANDEM_API Run {
   void step();
   /// As step(); also throws ValueError if `loss`, a number on the CPU, is not finite.
   void step(const Tensor& loss);
-  /// Writes a checkpoint now, and waits until it is on the disk. Throws IoError if that fails. A collective.
+  /// Writes a checkpoint now, and waits until it is on the disk. At the end of an epoch's body, when the first tracked
+  /// loader has no more batches, the checkpoint is that of the next epoch's beginning, and is written there. Throws
+  /// IoError if that fails. A collective.
   void save();
 
   /// Appends a line to metrics.jsonl, on rank 0. A resumed run cuts lines off that came after its checkpoint, so that
@@ -172,6 +176,7 @@ class TANDEM_API Run {
 
  private:
   struct Impl;
+  struct Wishes;
 
   std::string free_name(const char* kind) const;
   const std::string& checked_name(const std::string& name) const;
@@ -197,7 +202,9 @@ class TANDEM_API Run {
                        .load = [&other](const StateDict& state) { other.load_state_dict(state); }});
     }
   }
+  bool is_past_epoch(const StateDict& loader) const;
   void after_step();
+  void answer(const Wishes& wishes, bool is_due);
   void next_epoch();
   bool is_over(std::int64_t epochs);
 

@@ -1,11 +1,15 @@
 #include <tandem/checkpoint/run_parts.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/anomaly.h>
+#include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -125,10 +129,21 @@ bool RunParts::has(const std::string& name) const {
 
 void RunParts::add(detail::Part part) {
   if (!loaded_path_.empty()) {
+    const bool is_same_size = saved_ranks_ == place_.size;
     std::string prefix = part.name + ".";
     if (part.per_rank) {
-      // With another number of ranks, rank 0 says what they all have used.
-      prefix.insert(0, rank_prefix(saved_ranks_ == place_.size ? place_.rank : 0));
+      prefix.insert(0, rank_prefix(is_same_size ? place_.rank : 0));
+    }
+    if (part.is_loader && !is_same_size && place_.size > 1) {
+      check<ConfigError>(
+          part.save().at("replicas").item<std::int64_t>() == place_.size,
+          "Run::track: '{}' was saved by {} ranks, there are {} now, and '{}' does not share its samples "
+          "with the other ranks; give it a DistributedSampler, or start as many ranks as before",
+          loaded_path_, saved_ranks_, place_.size, part.name);
+    }
+    if (part.per_rank && !part.is_loader && !is_same_size && place_.rank > 0) {
+      parts_.push_back(std::move(part));  // numbers that are added up: rank 0 has those of the run before
+      return;
     }
     const StateDict state = below(loaded_, prefix);
     check<ConfigError>(state.size() > 0 || part.save().size() == 0,
@@ -173,6 +188,31 @@ nn::NamedTensors RunParts::parameters() const {
     }
   }
   return all;
+}
+
+std::string RunParts::first_bad(const StateDict& snapshot) const {
+  std::set<std::string, std::less<>> buffers;
+  for (const detail::Part& part : parts_) {
+    if (part.module) {
+      for (const auto& [name, value] : part.module->named_buffers()) {
+        buffers.insert(part.name + "." + name);
+      }
+    }
+  }
+  for (const auto& [name, value] : snapshot) {
+    const std::string_view of = part_of_name(name);
+    const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.name == of; });
+    if (part == parts_.end() || part->per_rank || (!part->module && part->optimizer == nullptr)) {
+      continue;
+    }
+    // A buffer may be infinite on purpose, as a mask is.
+    const bool is_bad = buffers.contains(name) ? !autograd::all_finite(value) && (value != value).any().item<bool>()
+                                               : !autograd::all_finite(value);
+    if (is_bad) {
+      return name;
+    }
+  }
+  return {};
 }
 
 StateDict RunParts::own_state() const {

@@ -37,6 +37,9 @@ class RunParts {
   const std::vector<detail::Part>& list() const noexcept { return parts_; }
   /// The parameters of all modules: "model.fc1.weight".
   nn::NamedTensors parameters() const;
+  /// The first tensor of a snapshot that must not be saved: a parameter or an optimiser's value that is not finite, or
+  /// a buffer with NaN. Empty: there is none.
+  std::string first_bad(const StateDict& snapshot) const;
   /// A copy of the state that belongs to this rank alone.
   StateDict own_state() const;
   /// A copy of what this rank writes, given what all ranks have for themselves. With `sharded`, ranks share the rest.

@@ -146,8 +146,7 @@ StateDict SafetensorsFile::map_all() const {
   const std::uint64_t size = size_of(impl_->file, impl_->path);
   const std::uint64_t end = header.size() == 0 ? 0 : header.entry(header.size() - 1).end;
   check<IoError>(size >= header.data_offset() + end, "safetensors '{}': it was cut off while it was open", impl_->path);
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-                        impl_->file.get(), 0);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, impl_->file.get(), 0);
   if (memory == MAP_FAILED) {
     core::fail_io("map", impl_->path, errno);
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<int> stop_signal{0};
-std::atomic<bool> has_been_interrupted{false};
+std::atomic<bool> is_asked[2];  // for SIGINT and SIGTERM
 std::atomic<int> save_requests{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs
 
@@ -23,9 +23,9 @@ void note_signal(int number) {
     save_requests.fetch_add(1);
     return;
   }
-  if (number == SIGINT && has_been_interrupted.exchange(true)) {  // the second one
-    ::signal(SIGINT, SIG_DFL);
-    ::raise(SIGINT);
+  if (is_asked[number == SIGTERM ? 1 : 0].exchange(true)) {  // the second one
+    ::signal(number, SIG_DFL);
+    ::raise(number);
   }
   stop_signal.store(number);
 }
@@ -43,7 +43,7 @@ RunSignals::RunSignals() {
     return;
   }
   stop_signal = 0;
-  has_been_interrupted = false;
+  is_asked[0] = is_asked[1] = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     ::sigaction(kSignals[i], nullptr, &before[i]);
     is_ours[i] = (before[i].sa_flags & SA_SIGINFO) == 0 && before[i].sa_handler == SIG_DFL;

@@ -7,7 +7,7 @@
 namespace tandem::inline v0::checkpoint {
 
 /// While one exists, SIGINT, SIGTERM and SIGUSR1 are noted instead of ending the process, if the program neither
-/// handles nor ignores them. The second SIGINT ends the process.
+/// handles nor ignores them. The second SIGINT or SIGTERM ends the process.
 class TANDEM_API RunSignals {
  public:
   RunSignals();

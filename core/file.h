@@ -55,8 +55,8 @@ struct TANDEM_API Pipe {
 /// the content goes (O_TRUNC) only once the file is known to be one. Throws IoError "cannot <operation> '<path>': ...".
 TANDEM_API Descriptor open_regular(std::string_view operation, const std::string& path, int flags, unsigned mode);
 
-/// The content of a small regular file, of at most 4 KiB: never waits, and follows no symbolic link. Nothing if there is
-/// no such file, or if it cannot be read.
+/// The content of a small regular file, of at most 4 KiB: never waits, and follows no symbolic link. Nothing if there
+/// is no such file, or if it cannot be read.
 TANDEM_API std::optional<std::string> read_small_file(const std::string& path);
 
 /// Writes all bytes; continues after signals and short writes. Returns false, with errno set, if the system refuses.

@@ -232,7 +232,7 @@ std::int64_t DataLoader::samples_per_epoch() const {
 
 std::int64_t DataLoader::num_replicas() const { return options_.sampler ? options_.sampler->num_replicas() : 1; }
 
-// What two loaders must agree on, also if different numbers of ranks share the samples.
+// The samples of an epoch, of all ranks together. Loaders that exchange states have the same number.
 std::int64_t DataLoader::samples_of_all() const {
   const std::int64_t shared = samples_per_epoch() * num_replicas();
   return num_replicas() == 1 ? shared : options_.sampler->data_size().value_or(shared);

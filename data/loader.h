@@ -46,9 +46,12 @@ class TANDEM_API DataLoader {
   std::int64_t size() const;
   /// Number of the epoch that begin() starts next.
   std::int64_t epoch() const noexcept { return epoch_.value_or(0); }
-  /// Sets the number of the next epoch, which starts with its first batch.
+  /// Sets the number of the next epoch, which starts with its first batch; the epoch of a loaded state goes on instead.
   void set_epoch(std::int64_t epoch) noexcept {
     epoch_ = epoch;
+    if (resumed_ && resumed_->epoch == epoch) {
+      return;
+    }
     place_.reset();
     resumed_.reset();
   }

@@ -56,8 +56,8 @@ std::string made_before(const RunFolderOptions& options) {
   std::error_code error;
   for (fs::directory_iterator entry(options.parent, error), end; !error && entry != end; entry.increment(error)) {
     struct stat status{};
-    const bool is_ours = ::lstat(entry->path().c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-                         status.st_uid == ::geteuid();
+    const bool is_ours =
+        ::lstat(entry->path().c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
     if (is_ours && entry->path().filename().string().starts_with(options.program + "-") &&
         job_of(entry->path()) == options.job) {
       return options.parent + "/" + entry->path().filename().string();
@@ -68,7 +68,11 @@ std::string made_before(const RunFolderOptions& options) {
 
 void check_empty(const std::string& path) {
   std::error_code error;
-  const bool empty = fs::is_empty(path, error);
+  bool empty = true;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    // A process that was killed may have left a temporary file of ours.
+    empty = empty && entry->path().filename().string().find(".tmp-") != std::string::npos;
+  }
   if (error) {
     core::fail_io("read the folder", path, error.value());
   }

@@ -104,9 +104,9 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
   }
 }
 
-// What decides how a run is shared out, and not what is learned.
+// The flags that place a run on devices and ranks; they do not change what is learned.
 const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices"};
-// What may be given beside --resume, in addition.
+// Further flags that may stand beside --resume.
 const std::set<std::string> kChangeable{"--epochs",   "--batch-size", "--threads", "--checkpoint-every",
                                         "--resume",   "--json",       "--quiet",   "--captured",
                                         "--diagnose", "--help",       "-h",        "--version"};

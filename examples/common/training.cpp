@@ -230,7 +230,8 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       const std::int64_t rows = x.size(0);
       loss_sum += value * static_cast<double>(rows);
       progress.set("loss", loss_sum / static_cast<double>(seen + rows));
-      progress.advance(std::min(rank_.size * rows, train_.size() - rank_.size * seen));  // the others are as far
+      // The others are as far. A run that had other ranks before has counted only those of its rank 0.
+      progress.advance(std::max(std::min(rank_.size * rows, train_.size() - rank_.size * seen), std::int64_t{0}));
       seen += rows;
       after_step(result);
     }

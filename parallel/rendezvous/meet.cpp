@@ -1,4 +1,3 @@
-#include <tandem/core/failpoint.h>
 #include <tandem/parallel/rendezvous/meet.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/failpoint.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 
 namespace tandem::inline v0::parallel {

@@ -169,8 +169,6 @@ int compare(const std::string& first, const std::string& second, bool json) {
   return differences.empty() ? kEqual : kDifferent;
 }
 
-}  // namespace
-
 // The file that `path` stands for: itself, or the newest checkpoint of a run's folder.
 std::string file_of(const std::string& path) {
   if (!std::filesystem::is_directory(path)) {
@@ -191,13 +189,21 @@ void list(const std::string& run) {
     const std::string path = checkpoint::Generations::path_in(folder, step);
     std::string state = "whole";
     try {
-      SafetensorsFile(path).verify();
+      const SafetensorsFile file(path);
+      file.verify();
+      const auto& texts = file.metadata();
+      const bool is_sharded =
+          std::any_of(texts.begin(), texts.end(), [](const auto& text) { return text.first == checkpoint::kShards; });
+      state = is_sharded ? "whole (rank 0's part)" : state;
     } catch (const IoError& error) {
       state = printable(error.what());
     }
-    fmt::print("step {:>10}  {:>10}  {}\n", step, size_text(std::filesystem::file_size(path)), state);
+    std::error_code ignored;  // the run may be going on, and remove old checkpoints
+    fmt::print("step {:>10}  {:>10}  {}\n", step, size_text(std::filesystem::file_size(path, ignored)), state);
   }
 }
+
+}  // namespace
 
 int inspect(int argc, const char* const* argv) {
   bool json = false;
