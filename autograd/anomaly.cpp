@@ -18,8 +18,8 @@ namespace tandem::inline v0::autograd {
 
 namespace {
 
-std::mutex mutex;
-int notes = 0;  // AnomalyNotes that exist
+std::mutex anomaly_mutex;
+int note_takers = 0;  // AnomalyNotes that exist
 std::string first_anomaly;
 
 }  // namespace
@@ -61,8 +61,8 @@ void check_anomaly(const char* op, const Tensor& result) {
   const std::string text = fmt::format("{}the result {} has {} at element {}", core::message_prefix(op),
                                        to_string(result.shape()), values[place], place);
   {
-    const std::lock_guard lock(mutex);
-    if (notes > 0) {
+    const std::lock_guard lock(anomaly_mutex);
+    if (note_takers > 0) {
       first_anomaly = first_anomaly.empty() ? text : first_anomaly;
       return;
     }
@@ -74,18 +74,18 @@ void check_anomaly(const char* op, const Tensor& result) {
 }
 
 AnomalyNotes::AnomalyNotes() {
-  const std::lock_guard lock(mutex);
-  ++notes;
+  const std::lock_guard lock(anomaly_mutex);
+  ++note_takers;
   first_anomaly.clear();
 }
 
 AnomalyNotes::~AnomalyNotes() {
-  const std::lock_guard lock(mutex);
-  --notes;
+  const std::lock_guard lock(anomaly_mutex);
+  --note_takers;
 }
 
 std::string AnomalyNotes::first() const {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(anomaly_mutex);
   return first_anomaly;
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1};
 
 std::atomic<int> stop_signal{0};
-std::atomic<bool> is_asked[2];  // for SIGINT and SIGTERM
+std::atomic<bool> has_been_asked[2];  // for SIGINT and SIGTERM
 std::atomic<int> save_requests{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // as a signal handler needs
 
@@ -23,31 +23,31 @@ void note_signal(int number) {
     save_requests.fetch_add(1);
     return;
   }
-  if (is_asked[number == SIGTERM ? 1 : 0].exchange(true)) {  // the second one
+  if (has_been_asked[number == SIGTERM ? 1 : 0].exchange(true)) {  // the second one
     ::signal(number, SIG_DFL);
     ::raise(number);
   }
   stop_signal.store(number);
 }
 
-std::mutex mutex;
-int count = 0;  // of existing RunSignals; ranks may be threads
-std::array<struct sigaction, kSignals.size()> before;
-std::array<bool, kSignals.size()> is_ours;
+std::mutex signals_mutex;
+int existing_signals = 0;  // RunSignals objects: ranks may be threads
+std::array<struct sigaction, kSignals.size()> handlers_before;
+std::array<bool, kSignals.size()> is_handler_ours;
 
 }  // namespace
 
 RunSignals::RunSignals() {
-  const std::lock_guard lock(mutex);
-  if (count++ > 0) {
+  const std::lock_guard lock(signals_mutex);
+  if (existing_signals++ > 0) {
     return;
   }
   stop_signal = 0;
-  is_asked[0] = is_asked[1] = false;
+  has_been_asked[0] = has_been_asked[1] = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i], nullptr, &before[i]);
-    is_ours[i] = (before[i].sa_flags & SA_SIGINFO) == 0 && before[i].sa_handler == SIG_DFL;
-    if (is_ours[i]) {
+    ::sigaction(kSignals[i], nullptr, &handlers_before[i]);
+    is_handler_ours[i] = (handlers_before[i].sa_flags & SA_SIGINFO) == 0 && handlers_before[i].sa_handler == SIG_DFL;
+    if (is_handler_ours[i]) {
       struct sigaction action{};
       action.sa_handler = note_signal;
       action.sa_flags = SA_RESTART;
@@ -57,15 +57,15 @@ RunSignals::RunSignals() {
 }
 
 RunSignals::~RunSignals() {
-  const std::lock_guard lock(mutex);
-  if (--count > 0) {
+  const std::lock_guard lock(signals_mutex);
+  if (--existing_signals > 0) {
     return;
   }
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction now{};
     ::sigaction(kSignals[i], nullptr, &now);
-    if (is_ours[i] && now.sa_handler == note_signal) {  // the program has not set one meanwhile
-      ::sigaction(kSignals[i], &before[i], nullptr);
+    if (is_handler_ours[i] && now.sa_handler == note_signal) {  // the program has not set one meanwhile
+      ::sigaction(kSignals[i], &handlers_before[i], nullptr);
     }
   }
 }

@@ -22,6 +22,12 @@ using ::testing::StartsWith;
 class ResumedSample : public Samples, public ::testing::WithParamInterface<const char*> {
  protected:
   std::string program() const { return std::string(GetParam()) == "mlp" ? MLP_PROGRAM : REGRESSION_PROGRAM; }
+  /// Long enough to be interrupted; sanitizers slow the programs down.
+  int epochs() const { return std::string(GetParam()) == "mlp" ? (IS_SANITIZED ? 6 : 40) : (IS_SANITIZED ? 2 : 15); }
+  Arguments with_epochs(const Arguments& more) const {
+    return with({"--epochs", std::to_string(epochs()), "--hidden", "64"}, more);
+  }
+  std::string options() const { return fmt::format("--epochs {} --hidden 64", epochs()); }
   Outcome run(const Arguments& arguments) const { return run_program(program(), arguments, dir_.path()); }
   Outcome tool(const Arguments& arguments) const { return run_program(TANDEM_TOOL, arguments, dir_.path()); }
 
@@ -44,37 +50,34 @@ class ResumedSample : public Samples, public ::testing::WithParamInterface<const
 INSTANTIATE_TEST_SUITE_P(Programs, ResumedSample, ::testing::Values("mlp", "regression"),
                          [](const auto& program) { return std::string(program.param); });
 
-const Arguments kLong{"--epochs", "100", "--hidden", "64"};
-constexpr const char* kLongText = "--epochs 100 --hidden 64";
-
 TEST_P(ResumedSample, CtrlCSavesAndResumeGoesOnToTheBit) {
-  const Outcome stopped = interrupted(fmt::format("'{}' {} --quiet", program(), kLongText), "INT");
+  const Outcome stopped = interrupted(fmt::format("'{}' {} --quiet", program(), options()), "INT");
   EXPECT_THAT(stopped.out, HasSubstr("exit code 130\n"));
   EXPECT_THAT(stopped.err, HasSubstr("SIGINT at step "));
   EXPECT_THAT(stopped.err, HasSubstr(": the run is saved in run, to go on from there\n"));
   const Outcome resumed = run({"--resume", "run"});
   EXPECT_EQ(resumed.exit_code, 0);
   EXPECT_THAT(resumed.err, HasSubstr("going on after step "));
-  EXPECT_EQ(run(with(kLong, {"--quiet", "--out", "whole"})).exit_code, 0);
+  EXPECT_EQ(run(with_epochs({"--quiet", "--out", "whole"})).exit_code, 0);
   expect_same_weights("run", "whole");
   const Outcome again = run({"--resume", "run"});
   EXPECT_EQ(again.exit_code, 0);
-  EXPECT_THAT(again.err, HasSubstr("all 100 epochs are done; --epochs has it go on\n"));
+  EXPECT_THAT(again.err, HasSubstr(fmt::format("all {} epochs are done; --epochs has it go on\n", epochs())));
   EXPECT_EQ(lines_of(again.out).front(), lines_of(resumed.out).front());
 }
 
 TEST_P(ResumedSample, UnderTheLauncherTooAndWithAnotherNumberOfRanks) {
   const Outcome stopped =
-      interrupted(fmt::format("'{}' run -n 2 '{}' {} --quiet", TANDEM_TOOL, program(), kLongText), "TERM");
+      interrupted(fmt::format("'{}' run -n 2 '{}' {} --quiet", TANDEM_TOOL, program(), options()), "TERM");
   EXPECT_THAT(stopped.out, HasSubstr("exit code 143\n"));
   EXPECT_THAT(stopped.err, HasSubstr("[0] SIGTERM at step "));
   EXPECT_THAT(stopped.err, Not(HasSubstr("[1] "))) << "one rank speaks for all";
   std::filesystem::copy(file("run"), file("other"), std::filesystem::copy_options::recursive);
   EXPECT_EQ(tool({"run", "-n", "2", program(), "--resume", "run", "--quiet"}).exit_code, 0);
-  EXPECT_EQ(run(with(kLong, {"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
+  EXPECT_EQ(run(with_epochs({"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
   expect_same_weights("run", "whole");
   EXPECT_EQ(run({"--resume", "other", "--ranks", "3", "--quiet"}).exit_code, 0);
-  EXPECT_EQ(metrics("other").size(), 100U);
+  EXPECT_EQ(metrics("other").size(), static_cast<std::size_t>(epochs()));
 }
 
 TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
@@ -82,7 +85,7 @@ TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
     // In the first attempt rank 0 ends itself when it has written a checkpoint.
     const std::string script = fmt::format(
         "TANDEM_FAILPOINT=save.finished:3 '{}' run -n 2 --max-restarts 1 '{}' {} --checkpoint-every 20 --quiet {}",
-        TANDEM_TOOL, program(), kLongText, out);
+        TANDEM_TOOL, program(), options(), out);
     const Outcome outcome = run_program("/bin/sh", {"-c", script}, dir_.path());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("was killed by signal 9 (SIGKILL) after step "));
@@ -93,7 +96,7 @@ TEST_P(ResumedSample, ARestartedJobGoesOnInItsFolder) {
       std::filesystem::rename(std::filesystem::directory_iterator(file("runs"))->path(), file("unnamed"));
     }
     if (!std::filesystem::exists(file("whole"))) {
-      EXPECT_EQ(run(with(kLong, {"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
+      EXPECT_EQ(run(with_epochs({"--ranks", "2", "--quiet", "--out", "whole"})).exit_code, 0);
     }
     expect_same_weights(out.empty() ? "unnamed" : "run", "whole");
     std::filesystem::remove_all(file("run"));
