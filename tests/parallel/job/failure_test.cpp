@@ -29,7 +29,10 @@ class Waiting : public testing::Test {
   std::string name(int rank) const {
     return fmt::format("rank {} (pid {} on {})", rank, pids_[static_cast<std::size_t>(rank)], host_name());
   }
-  static std::string last_line(const Outcome& outcome) { return lines_of(outcome.err).back(); }
+  static std::string last_line(const Outcome& outcome) {
+    const std::vector<std::string> lines = lines_of(outcome.err);
+    return lines.empty() ? "nothing" : lines.back();
+  }
 
   TempDir folder_;
   std::unique_ptr<Launched> launched_;
