@@ -13,8 +13,7 @@ namespace {
 
 bool is_on_cpu(const Tensor& tensor) { return tensor.device().type == DeviceType::cpu; }
 
-}  // namespace
-
+// The first of these tensors that is not finite, or an empty text.
 std::string first_nonfinite(const nn::NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (tensor.defined() && !autograd::all_finite(tensor)) {
@@ -23,6 +22,8 @@ std::string first_nonfinite(const nn::NamedTensors& tensors) {
   }
   return {};
 }
+
+}  // namespace
 
 std::int64_t FiniteWatch::read_suspect(const std::string& path) {
   const std::string text = core::read_small_file(path).value_or(std::string());

@@ -35,7 +35,4 @@ class FiniteWatch {
   std::optional<autograd::AnomalyNotes> watch_{};
 };
 
-/// The first of these tensors that is not finite, or an empty text.
-std::string first_nonfinite(const nn::NamedTensors& tensors);
-
 }  // namespace tandem::inline v0::checkpoint

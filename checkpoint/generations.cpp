@@ -9,13 +9,12 @@
 #include <string_view>
 #include <thread>
 
-#include <sys/random.h>
-
 #include <tandem/checkpoint/safetensors.h>
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
 #include <tandem/core/file.h>
+#include <tandem/parallel/rendezvous/meet.h>
 
 namespace tandem::inline v0::checkpoint {
 
@@ -84,12 +83,6 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 }  // namespace
 
-std::string random_text() {
-  std::uint64_t number[2] = {};
-  check<IoError>(::getrandom(number, sizeof number, 0) == sizeof number, "checkpoint: the system has no random bytes");
-  return fmt::format("{:016x}{:016x}", number[0], number[1]);
-}
-
 Generations::Generations(std::string folder, std::string owner, core::FileOps& ops)
     : folder_(std::move(folder)), owner_(std::move(owner)), ops_(&ops) {}
 
@@ -103,7 +96,7 @@ bool Generations::is_used(const std::string& folder) {
 }
 
 Generations::Generations(std::string folder, core::FileOps& ops)
-    : folder_(std::move(folder)), owner_(random_text()), ops_(&ops) {
+    : folder_(std::move(folder)), owner_(parallel::random_name()), ops_(&ops) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) {

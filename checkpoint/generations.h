@@ -26,9 +26,6 @@ struct Generation {
 inline constexpr std::string_view kShards = "shards";
 inline constexpr std::string_view kSession = "session";
 
-/// A random text.
-std::string random_text();
-
 /// The files `<folder>/step-<step>.safetensors`, and beside each perhaps `step-<step>.shard-<rank>.safetensors`. The
 /// process that opened the folder last is its only writer. An earlier process that still lives, as behind a cut link,
 /// stops writing.

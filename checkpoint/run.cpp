@@ -65,7 +65,7 @@ void check_options(const RunOptions& options) {
 
 }  // namespace
 
-// What signals have asked for.
+// The requests that signals have made.
 struct Run::Wishes {
   int signal = 0;      // that ends the run
   bool saves = false;  // SIGUSR1
@@ -323,10 +323,12 @@ void Run::save() {
   impl_->begin();
   const auto loader = std::find_if(impl_->parts.list().begin(), impl_->parts.list().end(),
                                    [](const detail::Part& part) { return part.is_loader; });
-  if (impl_->in_epochs && loader != impl_->parts.list().end() &&
-      loader->save().at("used").item<std::int64_t>() == loader->save().at("samples").item<std::int64_t>()) {
-    impl_->saves_after_epoch = true;  // what follows in the epoch's body belongs to it
-    return;
+  if (impl_->in_epochs && loader != impl_->parts.list().end()) {
+    const StateDict place = loader->save();
+    if (place.at("used").item<std::int64_t>() == place.at("samples").item<std::int64_t>()) {
+      impl_->saves_after_epoch = true;  // what follows in the epoch's body belongs to it
+      return;
+    }
   }
   impl_->start_save(steps_, epoch_);
   impl_->finish_save();

@@ -287,10 +287,15 @@ std::string json_text(std::string_view text) {
 
 }  // namespace
 
-std::string text_of(const Metadata& metadata, std::string_view name) {
+const std::string* value_of(const Metadata& metadata, std::string_view name) {
   const auto found =
       std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == name; });
-  return found == metadata.end() ? std::string() : found->second;
+  return found == metadata.end() ? nullptr : &found->second;
+}
+
+std::string text_of(const Metadata& metadata, std::string_view name) {
+  const std::string* text = value_of(metadata, name);
+  return text != nullptr ? *text : std::string();
 }
 
 void check_names(const std::vector<StoredTensor>& tensors) {

@@ -35,6 +35,8 @@ std::string shown_name(std::string_view text);
 
 /// "__metadata__": texts by name.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
+/// The text of that name, or null.
+const std::string* value_of(const Metadata& metadata, std::string_view name);
 /// The text of that name, or an empty one.
 std::string text_of(const Metadata& metadata, std::string_view name);
 

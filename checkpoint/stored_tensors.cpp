@@ -46,12 +46,6 @@ class Hasher {
   XXH3_state_t state_{};
 };
 
-const std::string* value_of(const Metadata& metadata, std::string_view key) {
-  const auto found =
-      std::find_if(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; });
-  return found == metadata.end() ? nullptr : &found->second;
-}
-
 // The seal covers all metadata but itself, in the order of the keys.
 std::string seal_of(const Metadata& metadata) {
   std::vector<const Metadata::value_type*> pairs;

@@ -24,7 +24,7 @@
 
 namespace tandem::test {
 
-/// What befalls a rank in the place of a call.
+/// The fate of a rank at one of its calls.
 enum class Fate : std::uint8_t {
   none,
   late,    // the call comes after a pause

@@ -61,7 +61,7 @@ void for_all_worlds(const std::function<std::string(std::uint64_t seed)>& what_i
   }
 }
 
-// What a rank has seen of a training.
+// A rank's view of a training.
 struct Seen {
   std::vector<std::vector<float>> weights;  // after each step
   std::optional<CommError> error;
