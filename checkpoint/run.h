@@ -39,7 +39,7 @@ struct RunOptions {
   bool signals = true;
   /// Stop before an update with gradients that are not finite (Optimizer::skip_nonfinite).
   bool stop_at_nonfinite = true;
-  std::string program = {};  // names the folder if no path is given: runs/<program>-<time>
+  std::string program = {};  // names the folder if no path is given: runs/PROGRAM-TIME
 };
 
 /// Thrown by Run::step() on all ranks, after a signal and after its checkpoint was written.
@@ -145,8 +145,8 @@ class TANDEM_API Run {
     add(checked_name(name), part);
   }
 
-  /// The epochs from the current one to `count` - 1, for a loop; tracking is over. Reaching the end saves the run.
   class Epochs;
+  /// The epochs from the current one to `count` - 1, for a loop; tracking is over. Reaching the end saves the run.
   Epochs epochs(std::int64_t count);
   /// The epoch in which the run is, from 0.
   std::int64_t epoch() const noexcept { return epoch_; }
@@ -220,13 +220,18 @@ class Run::Epochs {
   /// Goes through the epochs. Belongs to the Run.
   class Iterator {
    public:
+    /// The element type of the loop: the number of an epoch.
     using value_type = std::int64_t;
+    /// Required of iterators.
     using difference_type = std::ptrdiff_t;
+    /// The current epoch.
     std::int64_t operator*() const noexcept { return run_->epoch(); }
+    /// Goes to the next epoch.
     Iterator& operator++() {
       run_->next_epoch();
       return *this;
     }
+    /// The same.
     void operator++(int) { ++*this; }
     /// Whether the last epoch is over; saves the run then.
     friend bool operator==(const Iterator& it, std::default_sentinel_t) { return it.is_over(); }
