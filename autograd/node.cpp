@@ -217,6 +217,7 @@ Destination Leaf::destination() {
     fresh_ = true;
     return {grad_.raw(), Accumulate::no};
   }
+  is_added_ = is_added_ || used_version_ == grad_version();  // else somebody has written it: `grad().zero_()`
   grad_.raw().storage->bump_version();
   const Accumulate accumulate = fresh_ ? Accumulate::yes : Accumulate::no;
   fresh_ = true;

@@ -194,9 +194,17 @@ class Leaf final : public Node {
     fresh_ = fresh;
     used_by_ = fresh ? used_by_ : nullptr;
   }
-  /// Whether this optimiser was the last one to use the gradient, to which later passes may have added since.
-  bool is_used_by(const void* optimizer) const noexcept { return used_by_ == optimizer; }
-  void set_used_by(const void* optimizer) noexcept { used_by_ = optimizer; }
+  /// Whether this optimiser was the last one to use the gradient, and nobody has written it since.
+  bool is_used_by(const void* optimizer) const noexcept {
+    return used_by_ == optimizer && used_version_ == grad_version();
+  }
+  /// Whether a pass has added to the gradient that this optimiser had used.
+  bool is_added_to_use_of(const void* optimizer) const noexcept { return used_by_ == optimizer && is_added_; }
+  void set_used_by(const void* optimizer) noexcept {
+    used_by_ = optimizer;
+    used_version_ = grad_version();
+    is_added_ = false;
+  }
   void set_grad(Tensor grad);
   /// From now on the gradient lives in `home`, a dense view (a segment of a ParameterStore); a present one is copied.
   void set_home(detail::View home);
@@ -257,6 +265,8 @@ class Leaf final : public Node {
   bool fresh_ = false;
   bool touched_ = false;  // got something in this pass
   const void* used_by_ = nullptr;
+  std::uint32_t used_version_ = 0;
+  bool is_added_ = false;
   // For a tensor that no optimiser has: the step of its latest gradient, the tensor's version then, and in how many
   // steps in a row it got one with that version.
   std::uint64_t reached_in_ = 0;

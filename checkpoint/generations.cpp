@@ -9,7 +9,6 @@
 #include <string_view>
 #include <thread>
 
-#include <tandem/checkpoint/safetensors.h>
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
@@ -125,21 +124,30 @@ std::vector<std::int64_t> Generations::steps_in(const std::string& folder) {
   return steps;
 }
 
+std::vector<SafetensorsFile> Generations::files_of(const std::string& folder, std::int64_t step) {
+  const std::string path = path_in(folder, step);
+  std::vector<SafetensorsFile> files;
+  files.emplace_back(path);
+  check<IoError>(files[0].has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
+  const int count = count_shards(files[0].metadata());
+  for (int rank = 1; rank < count; ++rank) {
+    const std::string shard = shard_in(folder, step, rank);
+    files.emplace_back(shard);
+    check<IoError>(text_of(files.back().metadata(), kSession) == text_of(files[0].metadata(), kSession),
+                   "'{}': this is not the shard that was saved with '{}'", shard, path);
+  }
+  return files;
+}
+
 Generation Generations::newest_whole(const std::string& folder,
                                      const std::function<void(const std::string& problem)>& on_damage) {
   std::string problems;
   for (const std::int64_t step : steps_in(folder)) {
     try {
-      const std::string path = path_in(folder, step);
-      const SafetensorsFile file(path);
-      check<IoError>(file.has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
-      Generation whole{file.read_all(), file.metadata(), path};
-      for (int rank = 1; rank < count_shards(whole.metadata); ++rank) {
-        const std::string shard_path = shard_in(folder, step, rank);
-        const SafetensorsFile shard(shard_path);
-        check<IoError>(text_of(shard.metadata(), kSession) == text_of(whole.metadata, kSession),
-                       "'{}': this is not the shard that was saved with '{}'", shard_path, path);
-        for (const auto& [name, value] : shard.read_all()) {
+      const std::vector<SafetensorsFile> files = files_of(folder, step);
+      Generation whole{files[0].read_all(), files[0].metadata(), path_in(folder, step)};
+      for (std::size_t rank = 1; rank < files.size(); ++rank) {
+        for (const auto& [name, value] : files[rank].read_all()) {
           whole.state.set(name, value);
         }
       }

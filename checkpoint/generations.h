@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <tandem/checkpoint/safetensors.h>
 #include <tandem/checkpoint/safetensors_header.h>
 #include <tandem/core/export.h>
 #include <tandem/core/file_ops.h>
@@ -45,6 +46,9 @@ class TANDEM_API Generations {
   static std::vector<std::int64_t> steps_in(const std::string& folder);
   /// The file with the checkpoint of a step.
   static std::string path_in(const std::string& folder, std::int64_t step);
+  /// The files of a step's checkpoint: that one, then its shards. Throws IoError if one is missing, or is not of the
+  /// same save.
+  static std::vector<SafetensorsFile> files_of(const std::string& folder, std::int64_t step);
 
   /// The newest checkpoint that is whole. `on_damage` gets the error of each that is passed over. Without any
   /// checkpoint the path is empty. Throws IoError if all are damaged.

@@ -251,7 +251,7 @@ void Run::add(const std::string& name, data::DataLoader& loader) {
                    .save = save,
                    .load = [&loader](const StateDict& state) { loader.load_state_dict(state); },
                    .per_rank = true,
-                   .is_loader = true});
+                   .loader = &loader});
 }
 
 bool Run::is_past_epoch(const StateDict& loader) const {
@@ -322,7 +322,7 @@ void Run::answer(const Wishes& wishes, bool is_due) {
 void Run::save() {
   impl_->begin();
   const auto loader = std::find_if(impl_->parts.list().begin(), impl_->parts.list().end(),
-                                   [](const detail::Part& part) { return part.is_loader; });
+                                   [](const detail::Part& part) { return part.loader != nullptr; });
   if (impl_->in_epochs && loader != impl_->parts.list().end()) {
     const StateDict place = loader->save();
     if (place.at("used").item<std::int64_t>() == place.at("samples").item<std::int64_t>()) {
@@ -346,6 +346,11 @@ Run::Epochs Run::epochs(std::int64_t count) {
 void Run::next_epoch() {
   ++epoch_;
   Impl& run = *impl_;
+  for (const detail::Part& part : run.parts.list()) {
+    if (part.loader != nullptr) {
+      part.loader->end_epoch();  // the body may have left the loop by `break`
+    }
+  }
   run.next_look = steps_;
   const Wishes wishes = run.look(steps_);
   if (std::exchange(run.saves_after_epoch, false)) {

@@ -85,8 +85,8 @@ struct Part {
   std::string name;
   std::function<StateDict()> save;
   std::function<void(const StateDict& state)> load;
-  bool per_rank = false;   // each rank has its own
-  bool is_loader = false;  // with another number of ranks, all go on from rank 0's place
+  bool per_rank = false;               // each rank has its own
+  data::DataLoader* loader = nullptr;  // with another number of ranks, all go on from rank 0's place
   std::optional<nn::ModuleRef> module = std::nullopt;
   optim::Optimizer* optimizer = nullptr;
 };

@@ -134,14 +134,14 @@ void RunParts::add(detail::Part part) {
     if (part.per_rank) {
       prefix.insert(0, rank_prefix(is_same_size ? place_.rank : 0));
     }
-    if (part.is_loader && !is_same_size && place_.size > 1) {
+    if (part.loader != nullptr && !is_same_size && place_.size > 1) {
       check<ConfigError>(
           part.save().at("replicas").item<std::int64_t>() == place_.size,
           "Run::track: '{}' was saved by {} ranks, there are {} now, and '{}' does not share its samples "
           "with the other ranks; give it a DistributedSampler, or start as many ranks as before",
           loaded_path_, saved_ranks_, place_.size, part.name);
     }
-    if (part.per_rank && !part.is_loader && !is_same_size && place_.rank > 0) {
+    if (part.per_rank && part.loader == nullptr && !is_same_size && place_.rank > 0) {
       parts_.push_back(std::move(part));  // numbers that are added up: rank 0 has those of the run before
       return;
     }

@@ -61,6 +61,13 @@ class TANDEM_API DataLoader {
   /// the samples), "used" (samples of the epoch that came before these batches); all i64. Inside the loop it is the
   /// place after the current batch, and so it stays after a loop that was left early, until the next begin().
   StateDict state_dict() const;
+  /// Leaves out the rest of an epoch whose loop was left early: state_dict() is the place of the next epoch's
+  /// beginning. Does nothing while an iterator exists.
+  void end_epoch() noexcept {
+    if (place_.use_count() == 1 && !resumed_) {
+      place_.reset();
+    }
+  }
   /// Makes the next begin() continue at that place, in the middle of an epoch too, with the batches that the saved
   /// loader would have given. With another batch size or number of ranks, the samples that nobody has used are given in
   /// new batches; all ranks must load the state of rank 0. Throws ConfigError unless the state is that of a loader with

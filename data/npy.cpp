@@ -102,10 +102,17 @@ Tensor parse_npy(std::span<const std::uint8_t> file, const std::string& name) {
 }
 
 Tensor load_npy(const std::string& path, const NpyOptions& options) {
-  const auto has_magic = [](std::span<const std::uint8_t> fresh, std::size_t total) {
-    return total > fresh.size() || fresh.front() == 0x93;
+  std::vector<std::uint8_t> head;
+  std::size_t whole = 0;  // as the header says, once it is there
+  const auto goes_on = [&](std::span<const std::uint8_t> fresh, std::size_t total) {
+    if (whole == 0) {
+      const std::span<const std::uint8_t> next = fresh.first(std::min(fresh.size(), kMaxNpyHeader - head.size()));
+      head.insert(head.end(), next.begin(), next.end());
+      whole = npy_bytes(head);
+    }
+    return whole > 0 ? total <= whole : head.size() < kMaxNpyHeader && head.front() == 0x93;
   };
-  return parse_npy(read_file(path, options.max_bytes, has_magic, Gzip::keep), path);
+  return parse_npy(read_file(path, options.max_bytes, goes_on, Gzip::keep), path);
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {

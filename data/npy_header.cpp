@@ -17,7 +17,7 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kMagic = "\x93NUMPY"sv;
 constexpr std::size_t kVersionBytes = 2;
-constexpr std::size_t kMaxHeaderBytes = 64 * 1024;
+constexpr std::size_t kMaxHeaderBytes = kMaxNpyHeader - 12;
 constexpr std::size_t kAlignment = 64;
 constexpr char kNativeOrder = std::endian::native == std::endian::little ? '<' : '>';
 
@@ -258,9 +258,9 @@ class Dictionary {
                 excerpt(head.substr(0, kMagic.size()), kMagic.size()), hint);
 }
 
-// Checks the number of bytes after the header against the shape. Zeros are left out of the product: an array with a
-// zero is never too large, but the product of its other sizes must still not overflow.
-void check_length(const NpyHeader& header, std::size_t file_bytes, std::size_t shape_offset, const std::string& name) {
+// The bytes after the header. Zeros are left out of the product: an array with a zero is never too large, but the
+// product of its other sizes must still not overflow.
+std::size_t count_bytes(const NpyHeader& header, std::size_t shape_offset, const std::string& name) {
   std::int64_t expected = static_cast<std::int64_t>(header.type->bytes);
   // The tensor may need more bytes than the file, because some types are widened.
   std::int64_t stored = static_cast<std::int64_t>(item_size(header.type->stored));
@@ -272,20 +272,16 @@ void check_length(const NpyHeader& header, std::size_t file_bytes, std::size_t s
         !__builtin_mul_overflow(expected, factor, &expected) && !__builtin_mul_overflow(stored, factor, &stored),
         "{}: byte {}: shape {} is more than can be counted; the header is corrupt", name, shape_offset, header.shape);
   }
-  const auto needed = is_empty ? 0 : static_cast<std::size_t>(expected);
-  const std::size_t there = file_bytes - header.data_offset;
-  check<IoError>(there >= needed,
-                 "{}: byte {}: the file ends early: shape {} of {} needs {} bytes after the header, found {}", name,
-                 file_bytes, header.shape, header.type->code, needed, there);
-  check<IoError>(there == needed,
-                 "{}: byte {}: {} bytes too many: shape {} of {} needs {} bytes after the header, found {}; a file "
-                 "holds one array",
-                 name, header.data_offset + needed, there - needed, header.shape, header.type->code, needed, there);
+  return is_empty ? 0 : static_cast<std::size_t>(expected);
 }
 
-}  // namespace
+// A header, and the number of bytes that must follow it.
+struct Start {
+  NpyHeader header;
+  std::size_t needed;
+};
 
-NpyHeader read_npy_header(std::span<const std::uint8_t> file, const std::string& name) {
+Start read_start(std::span<const std::uint8_t> file, const std::string& name) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (!text.starts_with(kMagic)) {
     fail_not_npy(text.substr(0, 64), name);
@@ -315,7 +311,30 @@ NpyHeader read_npy_header(std::span<const std::uint8_t> file, const std::string&
   Dictionary dictionary(text.substr(begin, header_bytes), begin, name);
   NpyHeader header = dictionary.read();
   header.data_offset = begin + header_bytes;
-  check_length(header, file.size(), dictionary.shape_offset(), name);
+  return {header, count_bytes(header, dictionary.shape_offset(), name)};
+}
+
+}  // namespace
+
+std::size_t npy_bytes(std::span<const std::uint8_t> head) {
+  try {
+    const Start start = read_start(head, "");
+    return start.header.data_offset + start.needed;
+  } catch (const IoError&) {
+    return 0;
+  }
+}
+
+NpyHeader read_npy_header(std::span<const std::uint8_t> file, const std::string& name) {
+  const auto [header, needed] = read_start(file, name);
+  const std::size_t there = file.size() - header.data_offset;
+  check<IoError>(there >= needed,
+                 "{}: byte {}: the file ends early: shape {} of {} needs {} bytes after the header, found {}", name,
+                 file.size(), header.shape, header.type->code, needed, there);
+  check<IoError>(there == needed,
+                 "{}: byte {}: too many bytes: shape {} of {} needs {} bytes after the header, and more follow; a file "
+                 "holds one array",
+                 name, header.data_offset + needed, header.shape, header.type->code, needed);
   return header;
 }
 

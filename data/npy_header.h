@@ -34,6 +34,13 @@ struct NpyHeader {
 /// Reads and checks everything except the elements. `name` stands for the path in errors. Throws IoError.
 NpyHeader read_npy_header(std::span<const std::uint8_t> file, const std::string& name);
 
+/// The number of bytes in a file that begins with `head`. 0 if the header is refused, which it also is if `head` ends
+/// inside it.
+std::size_t npy_bytes(std::span<const std::uint8_t> head);
+
+/// The bytes that a header takes at most, with what is before it.
+inline constexpr std::size_t kMaxNpyHeader = 64 * 1024 + 12;
+
 /// Makes the header of a version 1.0 file, padded so that the elements start at a multiple of 64. Throws DTypeError.
 std::string npy_header(DType dtype, const Shape& shape);
 

@@ -39,17 +39,15 @@ void Optimizer::look_for_mistakes() {
     return;
   }
   autograd::Leaf& leaf = *first->leaf();
-  const std::uint32_t version = leaf.grad_version();
-  if (leaf.is_used_by(this) && version == gradient_version_) {
+  if (leaf.is_used_by(this)) {
     core::warn_once(fmt::format(
         "{}: step() uses the gradients of the step before once more; call loss.backward() before each step()", name_));
-  } else if (leaf.is_used_by(this)) {
+  } else if (leaf.is_added_to_use_of(this)) {
     core::warn_once(fmt::format(
         "{}: step() uses sums of new gradients and those of the step before; call zero_grad() in each step, "
         "before loss.backward()",
         name_));
   }
-  gradient_version_ = version;
   leaf.set_used_by(this);
 }
 

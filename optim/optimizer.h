@@ -191,11 +191,10 @@ class TANDEM_API Optimizer {
   const char* name_;
   std::vector<BufferKind> buffers_;  // masters, if any, come last
   bool master_weights_;
-  Tensor grad_scale_;                   // holds a kernels::GradScale once a GradScaler uses this optimiser
-  Tensor nonfinite_;                    // f32, with skip_nonfinite(): not 0 once a step was left out
-  std::int64_t calls_ = 0;              // of step(), by replays of a captured step as well
-  std::uint32_t gradient_version_ = 0;  // of the first gradient in the latest step
-  std::vector<Group> groups_;           // never resized: slices refer to its elements
+  Tensor grad_scale_;          // holds a kernels::GradScale once a GradScaler uses this optimiser
+  Tensor nonfinite_;           // f32, with skip_nonfinite(): not 0 once a step was left out
+  std::int64_t calls_ = 0;     // of step(), by replays of a captured step as well
+  std::vector<Group> groups_;  // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;
   std::vector<Member> members_;                 // in memory order from the first step on
   std::vector<std::unique_ptr<Slice>> slices_;  // kernels read slice->state, which must not move

@@ -2,16 +2,19 @@
 // and products need at the rates of a copy and of a large product in the same process.
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
+
+#include <fcntl.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/core/cuda.h>
 #include <tandem/core/error.h>
+#include <tandem/core/file.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/matmul_tuning.h>
 #include <tandem/tensor/factories.h>
@@ -43,14 +46,20 @@ void print_result(tandem::telemetry::Fields what, const char* variant, const Mea
   cli::print_result_json(what);
 }
 
+namespace {
+
+std::string cases_in(const std::string& folder) { return folder + "/cases.jsonl"; }
+
+}  // namespace
+
 void export_case(const Options& options, const tandem::telemetry::Fields& fields) {
   if (options.folder.empty()) {
     return;
   }
-  const std::string path = options.folder + "/cases.jsonl";
-  std::ofstream file(path, std::ios::app);
-  if (!(file << tandem::telemetry::to_json(fields) << std::endl)) {
-    throw tandem::IoError(fmt::format("{}: cannot be written", path));
+  const std::string path = cases_in(options.folder);
+  const tandem::core::Descriptor file = tandem::core::open_regular("write", path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (!tandem::core::write_all(file.get(), tandem::telemetry::to_json(fields) + "\n")) {
+    tandem::core::fail_io("write", path, errno);
   }
 }
 
@@ -123,9 +132,7 @@ void begin_export(const Options& options) {
   }
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
-  if (!std::ofstream(options.folder + "/cases.jsonl", std::ios::trunc)) {
-    throw tandem::IoError(fmt::format("--export {}: cannot write there", options.folder));
-  }
+  tandem::core::open_regular("write", cases_in(options.folder), O_WRONLY | O_CREAT | O_TRUNC, 0666);
 }
 
 }  // namespace

@@ -56,6 +56,13 @@ bool is_from_outside(int status) {
                                  WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGHUP);
 }
 
+// The signal that a rank has caught and obeyed, by the shells' rule for exit codes, or 0. To restart the rank would
+// undo what somebody asked for.
+int signal_obeyed(int status) {
+  const int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
+  return signal == SIGINT || signal == SIGTERM ? signal : 0;
+}
+
 class Attempt {
  public:
   Attempt(const LaunchOptions& options, const std::string& file, JobLink& link, const SignalCatcher& signals,
@@ -161,9 +168,7 @@ class Attempt {
         }
         signal_all(number);
         if (!is_decided()) {
-          result_.outcome.signal = number;
-          link_.say_stopped(number);
-          kill_at_ = Clock::now() + options_.kill_timeout;
+          stop_by(number);
         }
       }
     }
@@ -204,6 +209,12 @@ class Attempt {
     }
     if (first != nullptr) {
       take_messages();  // a verdict that ended the rank arrived before its end
+      if (const int signal = signal_obeyed(first->status()); signal != 0 && !is_decided()) {
+        note(fmt::format("{} {}: it was asked to stop, and so is the job", first->name(), end_text(first->status())));
+        signal_all(signal);
+        stop_by(signal);
+        return;
+      }
       const bool from_outside = is_from_outside(first->status());
       fail(fmt::format("{} {}{}{}", first->name(), end_text(first->status()), first->progress(),
                        from_outside ? "" : last_words(*first)),
@@ -256,11 +267,16 @@ class Attempt {
   // Like a program that writes into a pipe whose reader has ended.
   void stop_without_reader() {
     if (output_.error() == EPIPE && !is_decided()) {
-      result_.outcome.signal = SIGPIPE;
-      link_.say_stopped(SIGPIPE);
       signal_all(SIGTERM, "SIGTERM");
-      kill_at_ = Clock::now() + options_.kill_timeout;
+      stop_by(SIGPIPE);
     }
+  }
+
+  // The job ends because somebody wants that, so no attempt follows.
+  void stop_by(int signal) {
+    result_.outcome.signal = signal;
+    link_.say_stopped(signal);
+    kill_at_ = Clock::now() + options_.kill_timeout;
   }
 
   void note(const std::string& text) {

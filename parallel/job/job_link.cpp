@@ -103,7 +103,7 @@ std::vector<LinkMessage> JobLink::take() {
 
 // Whether node 0's server for this attempt accepts a connection. The server of the previous attempt may still run, but
 // has another token.
-bool JobLink::connect(std::string& why) {
+bool JobLink::connect(std::string& why, const std::function<bool()>& goes_on) {
   try {
     store_ = std::make_unique<TcpStore>(TcpStoreOptions{
         .host = server_ != nullptr ? server_->host() : options_.host,
@@ -113,6 +113,7 @@ bool JobLink::connect(std::string& why) {
         .connect_timeout = kOneTry,
         .heartbeat_interval = std::min(milliseconds(1'000), options_.heartbeat_limit / 2),
         .heartbeat_limit = options_.heartbeat_limit,
+        .goes_on = goes_on,
         .on_verdict =
             [this](const std::string& text) {
               if (server_ == nullptr) {
@@ -181,8 +182,8 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
     fail_store(StoreError::Kind::timeout, "the launchers of {} nodes did not meet at {}:{} within {:.0f} s: {}",
                options_.nodes, options_.host, port_, std::chrono::duration<double>(Clock::now() - start).count(), why);
   };
-  while (!connect(why)) {
-    if (!meeting.goes_on()) {
+  while (!connect(why, meeting.goes_on)) {
+    if (signal != 0 || !meeting.goes_on()) {
       return signal;
     }
     if (Clock::now() >= meeting.deadline) {

@@ -69,7 +69,7 @@ class JobLink {
 
  private:
   void hear(const LinkMessage& message);
-  bool connect(std::string& why);
+  bool connect(std::string& why, const std::function<bool()>& goes_on);
   void compare(int node, const std::string& ranks);
 
   const LaunchOptions& options_;

@@ -68,7 +68,13 @@ struct TcpStore::Impl {
           failure = std::move(error);
           channel = std::move(connected);
         });
-    io.run();
+    while (!failure && !channel) {
+      io.run_for(kLook);
+      if (!failure && !channel && options.goes_on && !options.goes_on()) {
+        fail_store(StoreError::Kind::lost, "was told to connect no longer to {}", server());
+      }
+    }
+    io.run();  // what else began meanwhile
     if (failure) {
       std::rethrow_exception(failure);
     }

@@ -31,6 +31,8 @@ struct TANDEM_API TcpStoreOptions {
   std::chrono::milliseconds heartbeat_limit{10'000};
   /// Called after each attempt to connect that failed, on the thread that makes the store, with the system's reason.
   std::function<void(const std::string& reason)> on_waiting = {};
+  /// Asked a few times a second on the thread that makes the store; false ends the attempt to connect.
+  std::function<bool()> goes_on = {};
   /// Called once on the store's thread with the server's verdict when the job is over. The callback must not wait,
   /// throw or destroy the store.
   std::function<void(const std::string& verdict)> on_verdict = {};
@@ -45,8 +47,8 @@ struct TANDEM_API TcpStoreOptions {
 /// used in a child of fork().
 class TANDEM_API TcpStore final : public Store {
  public:
-  /// Connects. Throws ConfigError for options that are not allowed. Throws StoreError if no server answers in time or
-  /// the server belongs to another job.
+  /// Connects. Throws ConfigError for options that are not allowed. Throws StoreError if no server answers in time, the
+  /// server belongs to another job, or `goes_on` has ended it.
   explicit TcpStore(TcpStoreOptions options);
   ~TcpStore() override;
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/tandem.h>
 
 // A small training with everything that has a state, in each way of training, to be interrupted and resumed.
@@ -32,7 +33,7 @@ struct TrainingPlan {
   std::int64_t steps = 0;              // in all, about: whole epochs
   std::int64_t stop_at = -1;           // crashes after this step
   std::chrono::microseconds pause{0};  // in each step, so that a kill finds it somewhere
-  bool logs_steps = false;             // in addition to epochs
+  bool logs_steps = false;             // with the hash of all parameters after each; in addition to epochs
 };
 
 /// 101 samples of 6 numbers, of 3 classes.
@@ -50,6 +51,14 @@ struct Net : nn::Module<Net> {
   nn::Linear fc2 = child("fc2", nn::Linear(10, 3));
   Tensor forward(const Tensor& x) const { return fc2(dropout(relu(norm(fc1(x))))); }
 };
+
+inline std::string hash_of_all(const std::vector<Tensor>& tensors) {
+  std::uint64_t hash = 0;
+  for (const Tensor& tensor : tensors) {
+    hash = 31 * hash + checkpoint::hash_of(tensor);
+  }
+  return std::to_string(hash);
+}
 
 /// Trains in the folder, from the newest checkpoint there on. On each rank, in the ways with ranks.
 inline void train_here(const std::string& folder, const TrainingPlan& plan, const checkpoint::RunOptions& options) {
@@ -99,7 +108,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   run.track("history", history);
   const auto after_step = [&](const std::optional<Tensor>& loss) {
     if (plan.logs_steps) {
-      run.log({{"step", run.steps() + 1}, {"loss_sum", loss_sum}});
+      run.log({{"step", run.steps() + 1}, {"loss_sum", loss_sum}, {"hash", hash_of_all(model.parameters())}});
     }
     std::this_thread::sleep_for(plan.pause);
     loss ? run.step(*loss) : run.step();

@@ -169,6 +169,28 @@ TEST(Run, SavedAtTheEndOfAnEpochsBodyBeginsTheNextOne) {
   EXPECT_EQ(read_text(dir.file("run/metrics.jsonl")), "{\"epoch\":0}\n{\"epoch\":1}\n{\"epoch\":2}\n");
 }
 
+TEST(Run, AnEpochWhoseLoopWasLeftByBreakIsOver) {
+  const TempDir dir;
+  const data::TensorDataset numbers(arange(0, 6).to(DType::f32).reshape({6, 1}));
+  std::vector<float> seen;
+  for (const int epochs : {1, 2}) {
+    nn::Linear model(1, 1);
+    data::DataLoader loader(numbers);
+    checkpoint::Run run(dir.file("run"), {.every = 0});
+    run.track(model, loader);
+    for ([[maybe_unused]] const std::int64_t epoch : run.epochs(epochs)) {
+      for (const auto& batch : loader) {
+        seen.push_back(batch.x.item<float>());
+        run.step();
+        if (seen.back() == 1) {
+          break;
+        }
+      }
+    }
+  }
+  EXPECT_THAT(seen, ElementsAre(0, 1, 0, 1));
+}
+
 TEST(Run, StopsAtASignalBetweenEpochsToo) {
   const TempDir dir;
   nn::Linear model(1, 1);

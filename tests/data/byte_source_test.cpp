@@ -1,5 +1,6 @@
 #include <tandem/data/byte_source.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include <tandem/data/csv.h>
 #include <tandem/data/idx.h>
 #include <tandem/data/npy.h>
+#include <tandem/tensor/factories.h>
 
 #include "files.h"
 
@@ -193,6 +195,25 @@ TEST(ReadFileErrors, EndlessFiles) {
   const std::string path = dir.write("long.idx.gz", gzip(header + std::string(8'000'000, '\1')));
   EXPECT_EQ(message_of<IoError>([&] { data::read_idx(path); }),
             path + ": byte 10: too many bytes: sizes [2] of u8 need 2 bytes after the header, and more follow");
+}
+
+TEST(ReadFileErrors, APipeThatGoesOnAfterItsArray) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/pipe.npy";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const std::string array = dir.path() + "/array.npy";
+  data::save_npy(array, zeros({3}));
+  const auto before = ::signal(SIGPIPE, SIG_IGN);
+  std::thread writer([&] {
+    std::ofstream pipe(path, std::ios::binary);
+    pipe << std::ifstream(array, std::ios::binary).rdbuf();
+    while (pipe << std::string(65'536, '\1')) {  // until the reader has gone
+    }
+  });
+  EXPECT_TRUE(message_of<IoError>([&] { data::load_npy(path); }).find("too many bytes: shape [3] of f4 needs 12") !=
+              std::string::npos);
+  writer.join();
+  ::signal(SIGPIPE, before);
 }
 
 }  // namespace

@@ -98,6 +98,26 @@ TEST(DataLoader, ALoopThatIsLeftEarlyStaysAtItsPlace) {
   EXPECT_EQ(epoch(resumed), count_to(10));
 }
 
+TEST(DataLoader, EndEpochLeavesOutTheRestUnlessAnIteratorIsThere) {
+  DataLoader loader(Numbers(10), {.batch_size = 3});
+  const auto place = [&] {
+    const StateDict state = loader.state_dict();
+    return Indices{state.at("epoch").item<std::int64_t>(), state.at("batch").item<std::int64_t>()};
+  };
+  loader.end_epoch();
+  EXPECT_EQ(place(), (Indices{0, 0}));
+  {
+    auto iterator = loader.begin();
+    ++iterator;
+    loader.end_epoch();
+    EXPECT_EQ(place(), (Indices{0, 2}));
+  }
+  loader.end_epoch();
+  EXPECT_EQ(place(), (Indices{1, 0}));
+  EXPECT_EQ(epoch(loader), count_to(10));
+  EXPECT_EQ(place(), (Indices{2, 0}));
+}
+
 TEST(DataLoader, RefusesThePlaceOfAnotherLoader) {
   DataLoader loader(Numbers(10), {.batch_size = 3});
   const StateDict place = loader.state_dict();

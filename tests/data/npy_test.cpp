@@ -219,9 +219,10 @@ TEST(NpyErrors, VersionAndLength) {
             "a.npy: byte 8: a header of 4294967295 bytes, the limit is 65536; the file is corrupt");
   EXPECT_EQ(npy_error(npy(dictionary, "1234567")),
             "a.npy: byte 72: the file ends early: shape [2] of f4 needs 8 bytes after the header, found 7");
-  EXPECT_EQ(npy_error(npy(dictionary, "123456789")),
-            "a.npy: byte 73: 1 bytes too many: shape [2] of f4 needs 8 bytes after the header, found 9; a file holds "
-            "one array");
+  EXPECT_EQ(
+      npy_error(npy(dictionary, "123456789")),
+      "a.npy: byte 73: too many bytes: shape [2] of f4 needs 8 bytes after the header, and more follow; a file holds "
+      "one array");
 }
 
 TEST(NpyErrors, ShapesThatCannotBeCounted) {

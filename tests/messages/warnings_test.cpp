@@ -108,6 +108,20 @@ TEST(WarningInTraining, NoZeroGrad) {
                                             "zero_grad() in each step, before loss.backward()"));
 }
 
+TEST(WarningInTraining, NothingForGradientsThatTheProgramSetsToZero) {
+  Net net;
+  optim::SGD sgd(net.fc1.parameters(), {.lr = 0.1});
+  Warnings warnings;
+  for (int step = 0; step < 3; ++step) {
+    loss_of(net).backward();
+    sgd.step();
+    for (const Tensor& parameter : net.fc1.parameters()) {
+      parameter.grad().zero_();
+    }
+  }
+  EXPECT_THAT(warnings.texts(), IsEmpty());
+}
+
 TEST(WarningInTraining, StepsWithoutABackwardPass) {
   Net net;
   optim::SGD sgd(net.fc1.parameters(), {.lr = 0.1});

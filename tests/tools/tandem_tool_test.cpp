@@ -133,6 +133,27 @@ TEST_F(TandemTool, InspectShowsTheCheckpointsOfARun) {
             "error: '.': this folder has no checkpoints of a run, which would be in ./checkpoints\n");
 }
 
+TEST_F(TandemTool, InspectReadsAllShardsOfACheckpoint) {
+  parallel::spawn(2, [&](int) {
+    nn::Linear model(2, 1);
+    checkpoint::Run run(dir_.file("run"), {.sharded = true});
+    run.track(model);
+    run.step();
+    run.save();
+  });
+  const Outcome outcome = run({"inspect", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(lines_of(outcome.out).front(), ::testing::EndsWith("  whole, in 2 files"));
+  EXPECT_THAT(outcome.out, HasSubstr("\nmodel.weight "));
+  EXPECT_THAT(outcome.out, HasSubstr("\nmodel.bias "));
+  EXPECT_EQ(run({"inspect", "run", "run"}).exit_code, 0);
+  const std::string shard = dir_.file("run/checkpoints/step-0000000001.shard-1.safetensors");
+  std::string bytes = read_text(shard);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(shard, bytes);
+  EXPECT_THAT(lines_of(run({"inspect", "run"}).out).front(), HasSubstr("shard-1.safetensors"));
+}
+
 TEST_F(TandemTool, InspectSaysHowTwoFilesDiffer) {
   StateDict one, other;
   one.set("same", ones({2}));

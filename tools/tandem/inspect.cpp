@@ -22,6 +22,7 @@ namespace tool {
 namespace {
 
 using namespace tandem;
+using checkpoint::Generations;
 
 constexpr int kEqual = 0;
 constexpr int kDifferent = 1;
@@ -41,10 +42,45 @@ std::string printable(std::string text) {
   return text.size() > kShownText ? text.substr(0, kShownText) + "..." : text;
 }
 
-void show(const std::string& path, bool json) {
-  const SafetensorsFile file(path);
-  file.verify();
-  const std::vector<SafetensorsFile::Info> tensors = file.tensors();
+// What a path stands for: one file, or all files of a run's newest checkpoint.
+class Content {
+ public:
+  explicit Content(const std::string& path) : path_(path) {
+    if (!std::filesystem::is_directory(path)) {
+      files_.emplace_back(path);
+    } else {
+      const std::string folder = path + "/checkpoints";
+      const std::vector<std::int64_t> steps = Generations::steps_in(folder);
+      if (steps.empty()) {
+        throw IoError(fmt::format("'{}': this folder has no checkpoints of a run, which would be in {}", path, folder));
+      }
+      path_ = Generations::path_in(folder, steps.front());
+      files_ = Generations::files_of(folder, steps.front());
+    }
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      files_[i].verify();
+      for (SafetensorsFile::Info& tensor : files_[i].tensors()) {
+        place_[tensor.name] = i;
+        tensors_.push_back(std::move(tensor));
+      }
+    }
+  }
+
+  const std::string& path() const { return path_; }
+  const std::vector<SafetensorsFile::Info>& tensors() const { return tensors_; }
+  Tensor read(const std::string& name) const { return files_[place_.at(name)].read(name); }
+  const auto& metadata() const { return files_.front().metadata(); }
+  bool has_hashes() const { return files_.front().has_hashes(); }
+
+ private:
+  std::string path_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<SafetensorsFile::Info> tensors_;
+  std::map<std::string, std::size_t> place_;
+};
+
+void show(const Content& file, bool json) {
+  const std::vector<SafetensorsFile::Info>& tensors = file.tensors();
   std::uint64_t bytes = 0;
   std::int64_t elements = 0;
   std::size_t longest = 4;
@@ -54,7 +90,7 @@ void show(const std::string& path, bool json) {
     longest = std::max(longest, printable(tensor.name).size());
   }
   if (json) {
-    telemetry::Fields fields{{"file", path},
+    telemetry::Fields fields{{"file", file.path()},
                              {"tensors", static_cast<std::int64_t>(tensors.size())},
                              {"elements", elements},
                              {"bytes", static_cast<std::int64_t>(bytes)},
@@ -116,11 +152,7 @@ std::string kind_of(const SafetensorsFile::Info& tensor) {
   return fmt::format("{} {}", tensor.dtype, to_string(tensor.shape));
 }
 
-int compare(const std::string& first, const std::string& second, bool json) {
-  const SafetensorsFile a(first);
-  const SafetensorsFile b(second);
-  a.verify();
-  b.verify();
+int compare(const Content& a, const Content& b, bool json) {
   std::map<std::string, SafetensorsFile::Info> others;
   for (const SafetensorsFile::Info& tensor : b.tensors()) {
     others[tensor.name] = tensor;
@@ -129,7 +161,7 @@ int compare(const std::string& first, const std::string& second, bool json) {
   std::size_t equal = 0;
   for (const SafetensorsFile::Info& tensor : a.tensors()) {
     const auto other = others.find(tensor.name);
-    std::string text = "only in " + first;
+    std::string text = "only in " + a.path();
     if (other != others.end()) {
       text = kind_of(tensor) != kind_of(other->second) ? kind_of(tensor) + " and " + kind_of(other->second)
              : !tensor.hash.empty() && tensor.hash == other->second.hash
@@ -144,10 +176,11 @@ int compare(const std::string& first, const std::string& second, bool json) {
     }
   }
   for (const auto& [name, tensor] : others) {
-    differences[name] = "only in " + second;
+    differences[name] = "only in " + b.path();
   }
-  const std::map<std::string, std::string> left(a.metadata().begin(), a.metadata().end());
-  const std::map<std::string, std::string> right(b.metadata().begin(), b.metadata().end());
+  using Texts = std::map<std::string, std::string>;
+  const Texts left(a.metadata().begin(), a.metadata().end());
+  const Texts right(b.metadata().begin(), b.metadata().end());
   if (left != right) {
     differences["__metadata__"] = "the texts differ";
   }
@@ -169,37 +202,25 @@ int compare(const std::string& first, const std::string& second, bool json) {
   return differences.empty() ? kEqual : kDifferent;
 }
 
-// The file that `path` stands for: itself, or the newest checkpoint of a run's folder.
-std::string file_of(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) {
-    return path;
-  }
-  const std::string folder = path + "/checkpoints";
-  const std::vector<std::int64_t> steps = checkpoint::Generations::steps_in(folder);
-  if (steps.empty()) {
-    throw IoError(fmt::format("'{}': this folder has no checkpoints of a run, which would be in {}", path, folder));
-  }
-  return checkpoint::Generations::path_in(folder, steps.front());
-}
-
 // The checkpoints of a run, the newest first, and whether they are whole.
 void list(const std::string& run) {
   const std::string folder = run + "/checkpoints";
-  for (const std::int64_t step : checkpoint::Generations::steps_in(folder)) {
-    const std::string path = checkpoint::Generations::path_in(folder, step);
+  for (const std::int64_t step : Generations::steps_in(folder)) {
     std::string state = "whole";
+    std::uint64_t bytes = 0;
     try {
-      const SafetensorsFile file(path);
-      file.verify();
-      const auto& texts = file.metadata();
-      const bool is_sharded =
-          std::any_of(texts.begin(), texts.end(), [](const auto& text) { return text.first == checkpoint::kShards; });
-      state = is_sharded ? "whole (rank 0's part)" : state;
+      const std::vector<SafetensorsFile> files = Generations::files_of(folder, step);
+      for (const SafetensorsFile& file : files) {
+        file.verify();
+        for (const SafetensorsFile::Info& tensor : file.tensors()) {
+          bytes += tensor.bytes;
+        }
+      }
+      state = files.size() > 1 ? fmt::format("whole, in {} files", files.size()) : state;
     } catch (const IoError& error) {
       state = printable(error.what());
     }
-    std::error_code ignored;  // the run may be going on, and remove old checkpoints
-    fmt::print("step {:>10}  {:>10}  {}\n", step, size_text(std::filesystem::file_size(path, ignored)), state);
+    fmt::print("step {:>10}  {:>10}  {}\n", step, size_text(bytes), state);
   }
 }
 
@@ -227,13 +248,12 @@ int inspect(int argc, const char* const* argv) {
     return *code;
   }
   if (files.size() == 2) {
-    return compare(file_of(files[0]), file_of(files[1]), json);
+    return compare(Content(files[0]), Content(files[1]), json);
   }
-  const std::string file = file_of(files[0]);
-  if (file != files[0] && !json) {
+  if (std::filesystem::is_directory(files[0]) && !json) {
     list(files[0]);
   }
-  show(file, json);
+  show(Content(files[0]), json);
   return 0;
 }
 

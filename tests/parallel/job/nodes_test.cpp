@@ -1,5 +1,9 @@
 #include <csignal>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,6 +47,22 @@ TEST_F(Nodes, RanksOfAllMeet) {
   EXPECT_EQ(outcomes[1].exit_code, 0) << outcomes[1].err;
   EXPECT_THAT(outcomes[0].out, HasSubstr("[1] met 4 ranks of both\n"));
   EXPECT_THAT(outcomes[1].out, HasSubstr("[3] met 4 ranks of both\n"));
+}
+
+TEST_F(Nodes, ASignalEndsTheWaitForAServerThatSaysNothing) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port_.number()), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  const int yes = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  const auto launcher = node(1, {RANK_PROGRAM, "meet", "both"});
+  const int connection = ::accept(listener, nullptr, nullptr);
+  launcher->signal(SIGTERM);
+  const double took = seconds_of([&] { EXPECT_EQ(launcher->wait().exit_code, 128 + SIGTERM); });
+  EXPECT_LT(took, 2.0);
+  ::close(connection);
+  ::close(listener);
 }
 
 TEST_F(Nodes, ADeathOnOneIsHeardOnTheOther) {

@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,6 +48,18 @@ TEST(Restarts, TheSameFailureAtTheSamePlaceIsNotTriedAgain) {
   EXPECT_THAT(outcome.err, HasSubstr("\ntandem run: deterministic failure: "));
   EXPECT_THAT(lines_of(outcome.err).back(),
               MatchesRegex("tandem run: rank 1 .* ended with exit code 3: error: step 7: loss is NaN"));
+}
+
+TEST(Restarts, ARankThatObeyedASignalHasStoppedTheJob) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Outcome outcome =
+        run_script(2, fmt::format("[ $RANK = 1 ] && exit {}; sleep 30", 128 + signal), {"--max-restarts", "3"});
+    EXPECT_EQ(outcome.exit_code, 128 + signal);
+    EXPECT_THAT(outcome.err, Not(HasSubstr("restart 1 of 3")));
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("ended with exit code {}: it was asked to stop, and so is the job\n",
+                                                   128 + signal)));
+    EXPECT_THAT(lines_of(outcome.err).back(), HasSubstr(fmt::format("tandem run: stopped by signal {} (", signal)));
+  }
 }
 
 TEST(Restarts, AtAnotherPlaceIsAnotherFailure) {
