@@ -4,6 +4,8 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
+#include <tandem/tensor/raw.h>
+#include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::parallel::detail {
 
@@ -16,12 +18,14 @@ std::vector<Device> devices_or_all_gpus(std::vector<Device> devices) {
   return devices;
 }
 
-void check_unwritten(bool unwritten) {
-  check<ConfigError>(
-      unwritten,
-      "DataParallel: the module has changed an input in place. Each replica has a part of the batch, some "
-      "parts are copies, and so only some rows of the caller's tensor have changed: let forward() make a "
-      "new tensor, x = relu(x) instead of x.relu_()");
+void make_read_only(Tensor& input) {
+  if (input.defined() && !input.raw().storage->is_alias()) {
+    if (input.dim() == 0) {
+      input = input.unsqueeze(0).squeeze(0);  // so far it is the caller's own
+    }
+    tandem::detail::View& view = input.get()->view;
+    view.storage = tandem::detail::Storage::alias(view.storage, view.device());
+  }
 }
 
 Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,

@@ -35,21 +35,9 @@ TANDEM_API std::vector<Device> devices_or_all_gpus(std::vector<Device> devices);
 TANDEM_API Tensor join_losses(const std::vector<Tensor>& losses, const std::vector<std::int64_t>& rows, Device target,
                               Reduction reduction);
 
-/// Throws ConfigError unless `unwritten`: the module has written to its inputs.
-TANDEM_API void check_unwritten(bool unwritten);
-
-/// Grows when a tensor of a part is written.
-template <class Arguments>
-std::uint64_t versions_of(const std::vector<Arguments>& parts) {
-  std::uint64_t sum = 0;
-  if constexpr (HoldsTensors<Arguments>) {
-    for (const Arguments& part : parts) {
-      for_each_tensor(const_cast<Arguments&>(part),
-                      [&](const Tensor& tensor) { sum += tensor.defined() ? tensor.version() : 0; });
-    }
-  }
-  return sum;
-}
+/// From now on `input`, a replica's part of a batch, cannot be changed in place: some parts are the caller's memory and
+/// others copies, so only some of the caller's rows would change.
+TANDEM_API void make_read_only(Tensor& input);
 
 /// Size along `dim` of the tensors that are cut up, which is the same for all; 0 if there are none.
 template <class T>
@@ -105,9 +93,8 @@ class DataParallel {
   /// all replicas. A struct of tensors must have members() for that. With fewer rows than devices, only as many
   /// replicas compute as there are parts; if no argument holds tensors, all compute; without arguments, only replica 0.
   /// Throws the errors of scatter(), gather() and the module, DeviceError when the module is not on the first device,
-  /// CaptureError while this thread records a step, and ConfigError when a buffer requires a gradient, or when the
-  /// module has changed an input in place: a part on another device is a copy, so only some of the caller's rows would
-  /// change.
+  /// CaptureError while this thread records a step, ConfigError when a buffer requires a gradient, and AutogradError
+  /// when the module changes an input in place, before anything is changed.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -167,7 +154,11 @@ class DataParallel {
     const PhaseScope timed(Phase::scatter);
     detail::failed_replica().reset();
     if constexpr (HoldsTensors<Arguments>) {
-      return scatter(arguments, replicas_->devices(), options_.dim);
+      std::vector<Arguments> parts = scatter(arguments, replicas_->devices(), options_.dim);
+      for (Arguments& part : parts) {
+        detail::for_each_tensor(part, detail::make_read_only);
+      }
+      return parts;
     } else {
       return std::vector<Arguments>(std::tuple_size_v<Arguments> == 0 ? 1 : replicas_->size(), arguments);
     }
@@ -182,10 +173,7 @@ class DataParallel {
       replicas_->update(parts.size());
     }
     const PhaseScope timed(Phase::forward);
-    const std::uint64_t before = detail::versions_of(parts);
-    auto results = parallel_apply(fn, parts, *replicas_);
-    detail::check_unwritten(parts.size() == 1 || detail::versions_of(parts) == before);
-    return results;
+    return parallel_apply(fn, parts, *replicas_);
   }
 
   M* module_;

@@ -26,6 +26,9 @@ class OutputNode final : public autograd::Node {
       : Node("ddp", 1), seen_(reducer), reducer_(reducer), samples_(samples), synced_(reducer->local_scopes() == 0) {
     watch_passes();
     connect({&output});
+    if (output.dim() == 0) {
+      loss_ = output.raw();
+    }
   }
   void on_pass(const std::exception* failure) override {
     const std::shared_ptr<Reducer> reducer = seen_.lock();
@@ -45,7 +48,7 @@ class OutputNode final : public autograd::Node {
   }
   void apply(autograd::Gradients& gradients) override {
     if (synced_) {
-      reducer_->look_for_nan(gradients.output());
+      reducer_->look_for_nan(gradients.output(), loss_);
     }
     gradients.deliver(0, gradients.output(), false);
   }
@@ -56,6 +59,7 @@ class OutputNode final : public autograd::Node {
  private:
   std::weak_ptr<Reducer> seen_;
   std::shared_ptr<Reducer> reducer_;  // until released
+  detail::View loss_;                 // if the module returns one
   std::int64_t samples_;
   bool synced_;
 };

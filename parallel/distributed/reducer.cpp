@@ -106,17 +106,20 @@ void Reducer::refuse_pass(const std::exception& failure, bool synced) const {
   }
 }
 
-void Reducer::look_for_nan(const tandem::detail::View& gradient) {
+void Reducer::look_for_nan(const tandem::detail::View& gradient, const tandem::detail::View& loss) {
   if (link_.size() == 1 || gradient.device().type != DeviceType::cpu || !is_floating_point(gradient.dtype)) {
     return;
   }
   const NoGradGuard no_grad;
   const Tensor values(gradient);
-  if (!std::isnan(values.sum().item()) || !isnan(values).any().item<bool>() || told_of_nan_.exchange(true)) {
+  const bool is_loss_nan = loss.defined() && std::isnan(Tensor(loss).item());
+  const bool has_nan = std::isnan(values.sum().item()) && isnan(values).any().item<bool>();
+  if ((!is_loss_nan && !has_nan) || told_of_nan_.exchange(true)) {
     return;
   }
-  core::warn(fmt::format("rank {}: its loss gives {} a gradient with NaN, which the mean carries to all ranks",
-                         link_.names().rank(link_.rank()), link_.wrapper_name()));
+  core::warn(fmt::format("rank {}: its loss {} {} {}, which the mean carries to all ranks",
+                         link_.names().rank(link_.rank()), has_nan ? "gives" : "is NaN and gives", link_.wrapper_name(),
+                         has_nan ? "a gradient with NaN" : "such gradients"));
 }
 
 void Reducer::check_pass(const autograd::Node& node, bool synced) const {

@@ -73,9 +73,9 @@ class Reducer final : public autograd::LeafObserver,
   void check_pass(const autograd::Node& node, bool synced) const;
   /// A pass begins, and `node` is part of it. Call check_pass() first.
   void begin_pass(const autograd::Node& node, bool synced, std::int64_t samples);
-  /// Warns, once, where the gradient that comes from this rank's loss has NaN: the mean carries it to all ranks. Looks
-  /// at gradients on a CPU only, since a look at another device would wait for it.
-  void look_for_nan(const tandem::detail::View& gradient);
+  /// Warns, once, where the gradient that comes from this rank's loss, or the loss that the module itself returned, has
+  /// NaN: the mean carries it to all ranks. Looks at a CPU only, since a look at another device would wait for it.
+  void look_for_nan(const tandem::detail::View& gradient, const tandem::detail::View& loss);
   /// A pass cannot begin on this rank, or has failed. The others would wait for its gradients, or take the next pass
   /// for this one: ends the group if the pass is one of all ranks (`synced`).
   void refuse_pass(const std::exception& failure, bool synced) const;

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <tandem/tandem.h>
@@ -13,6 +14,8 @@
 namespace tandem::parallel {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using test::cpus;
 using test::message_of;
 using test::Mlp;
@@ -86,19 +89,30 @@ struct Writing : nn::Module<Writing> {
 
 TEST(DataParallelErrors, AnInputThatIsChangedInPlace) {
   Writing model;
-  DataParallel on_two(model, cpus(2));  // the second replica only reads the caller's memory
-  EXPECT_THROW(on_two(ones({4, 6})), AutogradError);
-  DataParallel dp(model, {"cpu:0", "cpu:0"}, {.allow_duplicate_devices = true});
-  const std::string expected =
-      "DataParallel: the module has changed an input in place. Each replica has a part of the batch, some parts are "
-      "copies, and so only some rows of the caller's tensor have changed: let forward() make a new tensor, x = relu(x) "
-      "instead of x.relu_()";
-  EXPECT_EQ(message_of<ConfigError>([&] { dp(ones({4, 6})); }), expected);
-  EXPECT_EQ(message_of<ConfigError>([&] {
-              dp.loss([](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, ones({4, 6}),
-                      ones({4, 1}));
-            }),
-            expected);
+  const std::vector<Device> twice{"cpu:0", "cpu:0"};
+  for (const std::vector<Device>& devices : {cpus(2), twice}) {
+    DataParallel dp(model, devices, {.allow_duplicate_devices = true});
+    for (const std::int64_t rows : {1, 4}) {
+      const Tensor x = ones({rows, 6});
+      EXPECT_THAT(message_of<AutogradError>([&] { dp(x); }),
+                  AllOf(HasSubstr("mul_: "), HasSubstr("is memory of cpu"), HasSubstr("that a replica only reads")));
+      EXPECT_THROW(
+          dp.loss([](const Tensor& out, const Tensor& y) { return nn::mse_loss(out, y); }, x, ones({rows, 1})),
+          AutogradError);
+      EXPECT_EQ(x.sum().item(), static_cast<double>(6 * rows)) << "nothing was changed";
+    }
+  }
+}
+
+TEST(DataParallelErrors, AScalarInputThatIsChangedInPlace) {
+  struct Scaling : nn::Module<Scaling> {
+    nn::Linear fc = child("fc", nn::Linear(6, 1));
+    Tensor forward(const Tensor& x, Tensor factor) const { return fc(x) * factor.mul_(2); }
+  } model;
+  DataParallel dp(model, cpus(2));
+  const Tensor factor = full({}, 3);
+  EXPECT_THROW(dp(ones({4, 6}), factor), AutogradError);
+  EXPECT_EQ(factor.item(), 3);
 }
 
 // A struct without members() is refused where it is compiled.

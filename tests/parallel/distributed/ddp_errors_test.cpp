@@ -375,6 +375,22 @@ TEST(DdpErrors, ANanInOneRanksLossIsToldByThatRank) {
                                    "which the mean carries to all ranks"));
 }
 
+struct ReturnsLoss : nn::Module<ReturnsLoss> {
+  nn::Linear layer = child("layer", nn::Linear(2, 1));
+  Tensor forward(const Tensor& x) const { return layer(x).mean(); }
+};
+
+TEST(DdpErrors, ANanInALossThatTheModuleReturnsIsToldByItsRank) {
+  Warnings warnings;
+  as_ranks(2, [](ProcessGroup& group) {
+    ReturnsLoss model;
+    DistributedDataParallel ddp(model);
+    ddp(full({1, 2}, group.rank() == 1 ? std::nan("") : 1.0)).backward();
+  });
+  EXPECT_THAT(warnings.texts(), testing::ElementsAre("rank 1: its loss is NaN and gives DistributedDataParallel #0 such "
+                                                     "gradients, which the mean carries to all ranks"));
+}
+
 TEST(DdpErrors, ASecondHook) {
   as_ranks(1, [](ProcessGroup&) {
     nn::Linear layer(2, 1);
