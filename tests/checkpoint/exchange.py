@@ -2,7 +2,8 @@
 """Exchanges files between tandem and Python's safetensors, both ways: exchange.py PROGRAM FOLDER [MODELS [SEED]].
 
 Writes random models with Python, lets PROGRAM load and save them, and compares what Python reads then, bit for bit.
-Exits with 77 if Python has no safetensors, numpy or ml_dtypes.
+Does the same with models of PyTorch where it is installed. Exits with 77 if Python has no safetensors, numpy or
+ml_dtypes.
 """
 
 import json
@@ -20,6 +21,12 @@ try:
 except ImportError as error:
     print(f"skipped: {error}", file=sys.stderr)
     sys.exit(77)
+
+try:
+    import safetensors.torch as stt
+    import torch
+except ImportError:
+    torch = None
 
 # The type in the file, NumPy's, and NumPy's for what tandem writes after it has read such elements.
 KINDS = [
@@ -78,6 +85,37 @@ def raw_tensors(path):
     return {k: (v["dtype"], v["shape"], content[8 + length :][slice(*v["data_offsets"])]) for k, v in header.items() if k != "__metadata__"}
 
 
+def random_module(rng):
+    """A module of PyTorch with a state dict of several types."""
+    layers = []
+    for _ in range(rng.randrange(1, 6)):
+        size = rng.randrange(1, 9)
+        layers.append(rng.choice([torch.nn.Linear(size, 3), torch.nn.BatchNorm1d(size), torch.nn.Embedding(size, 2)]))
+    module = torch.nn.Sequential(*layers).to(rng.choice([torch.float32, torch.float64, torch.float16, torch.bfloat16]))
+    for dtype in [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]:
+        if rng.random() < 0.5:
+            module.register_buffer(f"buffer_{dtype}".replace(".", "_"), torch.randint(0, 2, (rng.randrange(0, 5), 2)).to(dtype))
+    return module
+
+
+def exchange_with_torch(program, folder, models, rng):
+    torch.manual_seed(rng.randrange(1 << 30))
+    batch = []
+    for number in range(models):
+        module = random_module(rng)
+        source, out = folder / f"torch{number}.in", folder / f"torch{number}.out"
+        stt.save_model(module, source) if number % 2 else stt.save_file(module.state_dict(), source)
+        batch.append((source, out, module.state_dict()))
+    subprocess.run([program] + [str(path) for source, out, _ in batch for path in (source, out)], check=True)
+    for _, out, expected in batch:
+        read = stt.load_file(out)
+        assert set(read) == set(expected), out
+        for name, tensor in expected.items():
+            wanted = tensor.to(torch.int32) if tensor.dtype in (torch.int8, torch.int16) else tensor
+            assert read[name].dtype == wanted.dtype and torch.equal(read[name], wanted), (out, name)
+    print(f"{models} models of PyTorch {torch.__version__} exchanged, 0 differences")
+
+
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     models = int(sys.argv[3]) if len(sys.argv) > 3 else 20
@@ -116,6 +154,8 @@ def main():
             else:
                 assert same(got, expected), (seed, out, name)
     print(f"{models} models exchanged, 0 differences (seed {seed})")
+    if torch is not None:
+        exchange_with_torch(program, folder, models, rng)
 
 
 main()
