@@ -2,8 +2,8 @@
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "tandem needs GCC 12 or newer; ${CMAKE_CXX_COMPILER} is ${CMAKE_CXX_COMPILER_VERSION}. "
     "Install a newer one and choose it with CXX=g++-12 in a fresh build folder.")
-elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)
-  message(FATAL_ERROR "tandem needs clang 15 or newer (std::source_location); ${CMAKE_CXX_COMPILER} is "
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  message(FATAL_ERROR "tandem needs clang 16 or newer (parentheses around an aggregate's members); ${CMAKE_CXX_COMPILER} is "
     "${CMAKE_CXX_COMPILER_VERSION}. Choose another with CXX=clang++-16 in a fresh build folder.")
 endif()
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#if defined(__clang__) && __clang_major__ < 15
-#error "tandem needs clang 15 or newer, or GCC 12 or newer (std::source_location)"
+#if defined(__clang__) && __clang_major__ < 16
+#error "tandem needs clang 16 or newer, or GCC 12 or newer"
 #endif
 
 #include <cstdint>

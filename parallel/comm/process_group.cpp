@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/hash.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
@@ -45,11 +47,8 @@ Work receive_from(const std::shared_ptr<detail::CommQueue>& queue, const Tensor&
 
 // A hash that tells sets of ranks apart when calls are compared.
 std::int32_t hash_of(const std::vector<int>& ranks) {
-  std::uint32_t hash = 2166136261U;  // FNV-1a over ranks
-  for (const int rank : ranks) {
-    hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
-  }
-  return static_cast<std::int32_t>(hash);
+  const std::string_view bytes(reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(int));
+  return static_cast<std::int32_t>(core::fnv1a(bytes));
 }
 
 std::atomic<const RankContext*> process_rank{nullptr};

@@ -12,6 +12,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/hash.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/tensor/factories.h>
@@ -22,11 +23,7 @@ namespace tandem::inline v0::parallel {
 namespace {
 
 std::int64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  }
-  return static_cast<std::int64_t>(hash >> 1);  // not negative, so that it can be negated
+  return static_cast<std::int64_t>(core::fnv1a(text) >> 1);  // not negative, so that it can be negated
 }
 
 // Small tensors for comparisons stay on the CPU, which every backend supports.

@@ -7,6 +7,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/error.h>
+#include <tandem/core/hash.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
@@ -145,11 +146,7 @@ WorldInfo read_open_mpi(const EnvironmentLookup& environment, bool find_store) {
     if (variables.has(name) && world.job.empty()) {
       const std::string job = variables.text(name, kStart);
       world.job = fmt::format("Open MPI's job {}", shown_key(job));
-      std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-      for (const char c : job) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-      }
-      port = static_cast<std::uint16_t>(kFirstPort + hash % kPorts);
+      port = static_cast<std::uint16_t>(kFirstPort + core::fnv1a(job) % kPorts);
     }
   }
   if (find_store) {
