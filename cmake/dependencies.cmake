@@ -49,6 +49,8 @@ function(tandem_header_library name header package)
 endfunction()
 
 tandem_header_library(xxhash xxhash.h libxxhash-dev)
+tandem_header_library(fast_float fast_float/fast_float.h libfast-float-dev)
+target_compile_definitions(tandem_fast_float INTERFACE fast_float=tandem_fast_float)  # as for Asio
 tandem_header_library(asio asio.hpp libasio-dev)
 # The namespace is renamed and symbols are hidden, so that a program that links us statically may use another version.
 # Asio 1.22 doesn't know that clang has C++20's coroutines.

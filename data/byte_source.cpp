@@ -12,6 +12,7 @@
 #include <zlib.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/huge_pages.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0::data {
@@ -78,7 +79,10 @@ class Sink {
       : path_(path), inspect_(inspect), limit_(static_cast<std::size_t>(std::max<std::int64_t>(max_bytes, 0))) {
     check_limit(static_cast<std::size_t>(expected));
     // One extra byte lets the read that fetches the content also see the end of the file.
-    pieces_.emplace_back(static_cast<std::size_t>(expected) + 1);
+    const std::size_t first = static_cast<std::size_t>(expected) + 1;
+    pieces_.emplace_back().reserve(first);
+    core::use_huge_pages(pieces_.back().data(), first);
+    pieces_.back().resize(first);
   }
 
   // The free part of the last piece, never empty.

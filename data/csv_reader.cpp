@@ -1,128 +1,90 @@
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/huge_pages.h>
+#include <tandem/core/thread_pool.h>
 #include <tandem/data/byte_source.h>
 #include <tandem/data/csv.h>
-#include <tandem/data/csv_scanner.h>
+#include <tandem/data/csv_number.h>
+#include <tandem/data/csv_rows.h>
 #include <tandem/data/diagnostics.h>
 
 namespace tandem::inline v0::data {
 
 namespace {
 
-constexpr std::size_t kRowExcerpt = 100;
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 
-enum class FieldKind : std::uint8_t { number, not_finite, text };
-
-bool is_infinity(std::string_view text) {
-  constexpr std::string_view kInfinity = "infinity";
-  const auto same_letter = [](char a, char b) { return (a | 0x20) == b; };
-  return (text.size() == 3 || text.size() == kInfinity.size()) &&
-         std::equal(text.begin(), text.end(), kInfinity.begin(), same_letter);
+// LF, CRLF and CR end lines.
+std::size_t count_line_ends(std::string_view text) {
+  std::size_t count = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (std::memchr(text.data(), '\r', text.size()) != nullptr) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      count += text[i] == '\r' && (i + 1 == text.size() || text[i + 1] != '\n') ? 1 : 0;
+    }
+  }
+  return count;
 }
-
-// std::from_chars with an optional '+' and without the words it accepts ("inf", "nan(...)"). Blanks inside quotes are
-// removed here; the scanner has removed all others.
-FieldKind parse_number(std::string_view text, double& value) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) {
-    text.remove_suffix(1);
-  }
-  const bool has_sign = !text.empty() && (text.front() == '+' || text.front() == '-');
-  const std::string_view digits = text.substr(has_sign ? 1 : 0);
-  if (digits.empty() || !(digits.front() == '.' || (digits.front() >= '0' && digits.front() <= '9'))) {
-    return is_infinity(digits) ? FieldKind::not_finite : FieldKind::text;
-  }
-  const char* begin = text.front() == '+' ? digits.data() : text.data();
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(begin, end, value);
-  if (result.ptr != end || result.ec == std::errc::invalid_argument) {
-    return FieldKind::text;
-  }
-  if (result.ec == std::errc::result_out_of_range) {
-    // Out of range means too large, or too small, which counts as zero. Only small numbers have a negative exponent or
-    // start with "0.".
-    const std::string_view number(begin, static_cast<std::size_t>(end - begin));
-    const auto exponent = number.find_first_of("eE");
-    const bool small = exponent == std::string_view::npos ? number.find_first_of("123456789") > number.find('.')
-                                                          : number.find('-', exponent) != std::string_view::npos;
-    value = 0;
-    return small ? FieldKind::number : FieldKind::not_finite;
-  }
-  return FieldKind::number;
-}
-
-// A problem to report after the whole file is known.
-struct Finding {
-  CsvPlace place;
-  std::string text;
-};
 
 class TableReader {
  public:
   TableReader(std::string_view text, const std::string& source, const CsvOptions& options)
-      : text_(text), source_(source), options_(options) {
-    for (const std::string& name : options.missing_names) {
-      if (!name.empty()) {
-        starts_missing_[static_cast<unsigned char>(name.front())] = true;
-      }
-    }
-  }
+      : text_(check_csv_text(text, source, options)), draft_{.source = source, .options = options} {}
 
   CsvTable read() {
-    // A column whose first text comes late has already stored its first rows as numbers. The second pass knows these
-    // columns.
-    while (!read_all_rows()) {
-    }
+    read_beginning();
+    // A column whose first text comes late was read as numbers. The second pass knows these columns.
+    do {
+      make_room();
+      core::ThreadPool::instance().for_each_chunk(
+          std::ssize(parts_), [&](std::int64_t part) { read_part(draft_, parts_[static_cast<std::size_t>(part)]); });
+      for (const CsvPart& part : parts_) {
+        if (part.error) {
+          std::rethrow_exception(part.error);
+        }
+      }
+    } while (turn_columns_to_text());
     check_finite();
-    check<IoError>(!lines_.empty() || dropped_ == 0,
+    close_gaps();
+    std::int64_t dropped = 0;
+    for (const CsvPart& part : parts_) {
+      dropped += part.dropped;
+    }
+    check<IoError>(!draft_.lines.empty() || dropped == 0,
                    "{}: each of the {} rows misses a value, and CsvOptions::missing is drop_row: nothing is left",
-                   source_, dropped_);
-    check<IoError>(!lines_.empty(), "{}: there is a header, but no rows follow", source_);
-    return CsvTable(source_, std::move(columns_), std::move(lines_), dropped_);
+                   draft_.source, dropped);
+    check<IoError>(!draft_.lines.empty(), "{}: there is a header, but no rows follow", draft_.source);
+    return CsvTable(draft_.source, std::move(draft_.columns), std::move(draft_.lines), dropped);
   }
 
  private:
-  // Returns false if the pass must be repeated because a column changed from numbers to text.
-  bool read_all_rows() {
-    lines_.clear();
-    dropped_ = 0;
-    again_ = false;
-    CsvScanner scanner(text_, source_, options_);
-    scanner.next_row(fields_);
-    const bool has_header = is_header(scanner);
-    if (columns_.empty()) {
-      name_columns(scanner, has_header);
+  // The names, the columns that the first row shows to be text, and the parts.
+  void read_beginning() {
+    CsvScanner scanner(text_, 1, draft_.source, draft_.options);
+    std::vector<CsvField> fields;
+    scanner.next_row(fields);
+    const bool has_header = is_header(scanner, fields);
+    name_columns(scanner, fields, has_header);
+    CsvScanner rows = has_header ? scanner : CsvScanner(text_, 1, draft_.source, draft_.options);
+    cut({rows.cursor(), rows.end()}, rows.next_line());
+    if (rows.next_row(fields) && fields.size() == draft_.columns.size()) {
+      guess_texts(fields);
     }
-    for (CsvColumn& column : columns_) {
-      column.numbers.clear();
-      column.texts.clear();
-    }
-    if (!has_header || scanner.next_row(fields_)) {
-      do {
-        read_row(scanner);
-      } while (scanner.next_row(fields_));
-    }
-    return !again_;
   }
 
-  bool is_header(const CsvScanner& scanner) const {
-    if (options_.header != Header::detect) {
-      return options_.header == Header::yes;
+  bool is_header(const CsvScanner& scanner, const std::vector<CsvField>& fields) const {
+    if (draft_.options.header != Header::detect) {
+      return draft_.options.header == Header::yes;
     }
     const CsvField* text = nullptr;
     const CsvField* number = nullptr;
-    for (const CsvField& field : fields_) {
+    for (const CsvField& field : fields) {
       double value = 0;
-      if (!is_missing(field)) {
+      if (!draft_.missing.contains(field.text)) {
         (parse_number(field.text, value) == FieldKind::text ? text : number) = &field;
       }
     }
@@ -131,154 +93,151 @@ class TableReader {
       fail<IoError>(
           "{}:{}:{}: is this row a header? It has both text such as {} and numbers such as {}; set CsvOptions::header "
           "to yes or no",
-          source_, at.line, at.column, excerpt(text->text), excerpt(number->text));
+          draft_.source, at.line, at.column, excerpt(text->text), excerpt(number->text));
     }
     return text != nullptr;
   }
 
-  void name_columns(const CsvScanner& scanner, bool has_header) {
-    first_line_ = scanner.line();
-    columns_.resize(fields_.size());
-    not_finite_.resize(fields_.size());
+  void name_columns(const CsvScanner& scanner, const std::vector<CsvField>& fields, bool has_header) {
+    draft_.first_line = scanner.line();
+    draft_.columns.resize(fields.size());
     std::vector<std::pair<std::string_view, std::size_t>> sorted;
-    for (std::size_t i = 0; i < fields_.size(); ++i) {
-      columns_[i].name = has_header && !fields_[i].text.empty() ? fields_[i].value() : fmt::format("column_{}", i);
-      columns_[i].numeric = true;
-      sorted.emplace_back(columns_[i].name, i);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      CsvColumn& column = draft_.columns[i];
+      column.name = has_header && !fields[i].text.empty() ? fields[i].value() : fmt::format("column_{}", i);
+      column.numeric = true;
+      sorted.emplace_back(column.name, i);
     }
     std::sort(sorted.begin(), sorted.end());
     const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
     if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end(), same_name); twin != sorted.end()) {
       const std::size_t second = twin[1].second;
-      const CsvPlace at = scanner.place(fields_[second]);
-      fail<IoError>("{}:{}:{}: column name {} is used twice, in fields {} and {}", source_, at.line, at.column,
+      const CsvPlace at = scanner.place(fields[second]);
+      fail<IoError>("{}:{}:{}: column name {} is used twice, in fields {} and {}", draft_.source, at.line, at.column,
                     excerpt(twin->first), twin->second + 1, second + 1);
     }
-    for (const std::string& name : options_.text_columns) {
+    for (const std::string& name : draft_.options.text_columns) {
       const auto found =
           std::lower_bound(sorted.begin(), sorted.end(), std::pair(std::string_view(name), std::size_t{0}));
       check<ConfigError>(found != sorted.end() && found->first == name,
-                         "{}: CsvOptions::text_columns: there is no column {}", source_, excerpt(name));
-      columns_[found->second].numeric = false;
+                         "{}: CsvOptions::text_columns: there is no column {}", draft_.source, excerpt(name));
+      draft_.columns[found->second].numeric = false;
     }
   }
 
-  void read_row(const CsvScanner& scanner) {
-    if (fields_.size() != columns_.size()) {
-      fail_ragged(scanner);
-    }
-    const auto missing = std::find_if(fields_.begin(), fields_.end(), [&](const CsvField& f) { return is_missing(f); });
-    if (missing != fields_.end()) {
-      if (options_.missing == Missing::error) {
-        fail_missing(scanner, *missing);
-      }
-      if (options_.missing == Missing::drop_row) {
-        ++dropped_;
-        return;
-      }
-    }
-    for (std::size_t i = 0; i < fields_.size(); ++i) {
-      read_field(scanner, i, missing != fields_.end() && is_missing(fields_[i]));
-    }
-    if (lines_.empty()) {
-      reserve(scanner);
-    }
-    lines_.push_back(scanner.line());
-  }
-
-  void read_field(const CsvScanner& scanner, std::size_t i, bool missing) {
-    CsvColumn& column = columns_[i];
-    const CsvField& field = fields_[i];
-    if (!column.numeric) {
-      column.texts.push_back(missing ? std::string() : field.value());
-      if (column.first_text.line == 0) {
-        column.first_text = scanner.place(field);
-        column.first_text_excerpt = excerpt(field.value());
-      }
+  // Without this, a table with a column of text would be read twice.
+  void guess_texts(const std::vector<CsvField>& first_row) {
+    const auto is_missing = [&](const CsvField& field) { return draft_.missing.contains(field.text); };
+    if (draft_.options.missing == Missing::drop_row && std::any_of(first_row.begin(), first_row.end(), is_missing)) {
       return;
     }
-    double value = kNaN;
-    const FieldKind kind = missing ? FieldKind::number : parse_number(field.text, value);
-    if (kind == FieldKind::number) {
-      column.numbers.push_back(value);
-    } else if (kind == FieldKind::not_finite) {
-      column.numbers.push_back(kNaN);
-      if (!not_finite_[i]) {
-        not_finite_[i] = {scanner.place(field), excerpt(field.value())};
-      }
-    } else {
-      column.numeric = false;
-      column.first_text = scanner.place(field);
-      column.first_text_excerpt = excerpt(field.value());
-      column.numbers = {};
-      column.texts.push_back(field.value());
-      again_ = again_ || !lines_.empty();
-    }
-  }
-
-  // Called after the first row, when most text columns are known.
-  void reserve(const CsvScanner& scanner) {
-    // Each field takes at least one byte, so the reserved memory is at most a few times the size of the text.
-    const auto rest = static_cast<std::size_t>(text_.data() + text_.size() - scanner.row().data());
-    const auto line_ends =
-        static_cast<std::size_t>(std::count(text_.end() - static_cast<std::ptrdiff_t>(rest), text_.end(), '\n'));
-    const std::size_t rows = std::min(line_ends + 1, rest / columns_.size() + 1);
-    lines_.reserve(rows);
-    for (CsvColumn& column : columns_) {
-      if (column.numeric) {
-        column.numbers.reserve(rows);
+    for (std::size_t i = 0; i < first_row.size(); ++i) {
+      double value = 0;
+      if (!is_missing(first_row[i]) && parse_number(first_row[i].text, value) == FieldKind::text) {
+        draft_.columns[i].numeric = false;
       }
     }
   }
 
-  bool is_missing(const CsvField& field) const {
-    if (field.text.empty()) {
-      return true;
+  // Cuts the rows into parts at line ends. With quotes, which may hold line ends, there is one part.
+  void cut(std::string_view rows, std::int64_t line) {
+    const bool has_quotes = std::memchr(rows.data(), '"', rows.size()) != nullptr;
+    while (!rows.empty()) {
+      const std::size_t end = has_quotes ? std::string_view::npos : rows.find('\n', std::min(kPartBytes, rows.size()));
+      parts_.push_back({.text = rows.substr(0, end == std::string_view::npos ? end : end + 1)});
+      rows.remove_prefix(parts_.back().text.size());
     }
-    return starts_missing_[static_cast<unsigned char>(field.text.front())] &&
-           std::find(options_.missing_names.begin(), options_.missing_names.end(), field.text) !=
-               options_.missing_names.end();
+    core::ThreadPool::instance().for_each_chunk(std::ssize(parts_), [&](std::int64_t i) {
+      CsvPart& part = parts_[static_cast<std::size_t>(i)];
+      part.capacity = count_line_ends(part.text) + (i + 1 == std::ssize(parts_) ? 1 : 0);
+    });
+    for (CsvPart& part : parts_) {
+      part.line = line;
+      part.first_row = room_;
+      line += static_cast<std::int64_t>(part.capacity);
+      // Each field takes at least one byte, so the memory is at most a few times the size of the text.
+      part.capacity = std::min(part.capacity, (part.text.size() + 1) / draft_.columns.size());
+      room_ += part.capacity;
+    }
+  }
+
+  void make_room() {
+    draft_.lines.resize(room_);
+    core::ThreadPool::instance().for_each_chunk(std::ssize(draft_.columns), [&](std::int64_t i) {
+      CsvColumn& column = draft_.columns[static_cast<std::size_t>(i)];
+      column.numbers.reserve(column.numeric ? room_ : 0);
+      core::use_huge_pages(column.numbers.data(), column.numbers.capacity() * sizeof(double));
+      column.numbers.resize(column.numeric ? room_ : 0);
+      column.texts.resize(column.numeric ? 0 : room_);
+    });
+  }
+
+  // Returns whether a column changes from numbers to text.
+  bool turn_columns_to_text() {
+    bool again = false;
+    for (std::size_t i = 0; i < draft_.columns.size(); ++i) {
+      CsvColumn& column = draft_.columns[i];
+      const std::optional<CsvFinding> first = first_of(&CsvPart::texts, i);
+      if (first && column.first_text.line == 0) {
+        column.first_text = first->place;
+        column.first_text_excerpt = first->text;
+      }
+      again = again || (first && column.numeric);
+      column.numeric = column.numeric && !first;
+    }
+    return again;
+  }
+
+  std::optional<CsvFinding> first_of(std::vector<std::optional<CsvFinding>> CsvPart::*findings, std::size_t i) const {
+    for (const CsvPart& part : parts_) {
+      if ((part.*findings)[i]) {
+        return (part.*findings)[i];
+      }
+    }
+    return std::nullopt;
   }
 
   // A numeric column must not hold infinite numbers; in a text column, "inf" is a word.
   void check_finite() const {
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (const std::optional<Finding>& found = not_finite_[i]; found && columns_[i].numeric) {
-        const auto& [at, text] = *found;
-        fail<IoError>("{}:{}:{}: {} in column {} is infinite or does not fit into a double", source_, at.line,
-                      at.column, text, excerpt(columns_[i].name));
+    for (std::size_t i = 0; i < draft_.columns.size(); ++i) {
+      if (const auto found = first_of(&CsvPart::not_finite, i); found && draft_.columns[i].numeric) {
+        fail<IoError>("{}:{}:{}: {} in column {} is infinite or does not fit into a double", draft_.source,
+                      found->place.line, found->place.column, found->text, excerpt(draft_.columns[i].name));
       }
     }
   }
 
-  [[noreturn]] void fail_ragged(const CsvScanner& scanner) const {
-    const bool too_many = fields_.size() > columns_.size();
-    const CsvPlace at = too_many ? scanner.place(fields_[columns_.size()]) : scanner.end_of_row();
-    fail<IoError>("{}:{}:{}: expected {} fields as in line {}, found {}: {}", source_, at.line, at.column,
-                  columns_.size(), first_line_, fields_.size(), excerpt(scanner.row(), kRowExcerpt));
+  // Parts may have fewer rows than lines.
+  void close_gaps() {
+    core::ThreadPool::instance().for_each_chunk(std::ssize(draft_.columns) + 1, [&](std::int64_t i) {
+      if (i == std::ssize(draft_.columns)) {
+        close_gaps_in(draft_.lines);
+      } else if (CsvColumn& column = draft_.columns[static_cast<std::size_t>(i)]; column.numeric) {
+        close_gaps_in(column.numbers);
+      } else {
+        close_gaps_in(column.texts);
+      }
+    });
   }
 
-  [[noreturn]] void fail_missing(const CsvScanner& scanner, const CsvField& field) const {
-    const CsvPlace at = scanner.place(field);
-    const auto i = static_cast<std::size_t>(&field - fields_.data());
-    fail<IoError>("{}:{}:{}: column {} has no value here (found {}); set CsvOptions::missing to drop_row or keep_nan",
-                  source_, at.line, at.column, excerpt(columns_[i].name), excerpt(field.text));
+  template <class T>
+  void close_gaps_in(std::vector<T>& values) const {
+    std::size_t rows = 0;
+    for (const CsvPart& part : parts_) {
+      if (rows != part.first_row) {
+        const auto begin = values.begin() + static_cast<std::ptrdiff_t>(part.first_row);
+        std::move(begin, begin + static_cast<std::ptrdiff_t>(part.rows),
+                  values.begin() + static_cast<std::ptrdiff_t>(rows));
+      }
+      rows += part.rows;
+    }
+    values.resize(rows);
   }
-
-  static constexpr double kNaN = __builtin_nan("");
 
   std::string_view text_;
-  const std::string& source_;
-  const CsvOptions& options_;
-  std::array<bool, 256> starts_missing_{};  // first bytes of missing names; most fields need no further check
-
-  std::vector<CsvField> fields_;
-  std::vector<CsvColumn> columns_;
-  std::vector<std::optional<Finding>> not_finite_;  // the first such field of each column
-  std::vector<std::int64_t> lines_;
-  std::int64_t first_line_ = 1;
-  std::int64_t dropped_ = 0;
-  bool again_ = false;
+  CsvDraft draft_;
+  std::vector<CsvPart> parts_;
+  std::size_t room_ = 0;  // for rows
 };
 
 }  // namespace

@@ -60,22 +60,30 @@ std::string CsvField::value() const {
   return result;
 }
 
-CsvScanner::CsvScanner(std::string_view text, const std::string& source, const CsvOptions& options)
+std::string_view check_csv_text(std::string_view text, const std::string& source, const CsvOptions& options) {
+  check_delimiter(options.delimiter);
+  const std::string_view guess = recognise(text.substr(0, 64));
+  check<IoError>(guess.empty(), "{}: not a CSV file; this looks like {}", source, guess);
+  text = trim_text(text, options.delimiter);
+  check<IoError>(!text.empty(), "{}: there are no rows", source);
+  if (const void* nul = std::memchr(text.data(), 0, text.size()); nul != nullptr) {
+    const char* end = text.data() + text.size();
+    const CsvPlace at = place_in(text.data(), end, static_cast<const char*>(nul), 1);
+    fail<IoError>("{}:{}:{}: a NUL byte; is this a binary file, or UTF-16 text?", source, at.line, at.column);
+  }
+  return text;
+}
+
+CsvScanner::CsvScanner(std::string_view text, std::int64_t line, const std::string& source, const CsvOptions& options)
     : source_(source),
       delimiter_(options.delimiter),
       max_field_bytes_(options.max_field_bytes),
-      max_columns_(options.max_columns) {
-  check_delimiter(delimiter_);
-  const std::string_view guess = recognise(text.substr(0, 64));
-  check<IoError>(guess.empty(), "{}: not a CSV file; this looks like {}", source, guess);
-  text = trim_text(text, delimiter_);
-  check<IoError>(!text.empty(), "{}: there are no rows", source);
-  cursor_ = row_begin_ = row_end_ = text.data();
-  end_ = cursor_ + text.size();
-  if (const void* nul = std::memchr(cursor_, 0, text.size()); nul != nullptr) {
-    const CsvPlace at = place_in(cursor_, end_, static_cast<const char*>(nul), 1);
-    fail<IoError>("{}:{}:{}: a NUL byte; is this a binary file, or UTF-16 text?", source, at.line, at.column);
-  }
+      max_columns_(options.max_columns),
+      cursor_(text.data()),
+      end_(text.data() + text.size()),
+      row_begin_(cursor_),
+      row_end_(cursor_),
+      next_line_(line) {
   for (const char c : {delimiter_, '"', '\r', '\n'}) {
     ends_unquoted_[index_of(c)] = true;
   }

@@ -23,14 +23,32 @@ struct CsvField {
   std::string value() const;
 };
 
-/// Splits a text into rows of fields. Nothing is copied: fields are valid as long as the text. Every error names the
-/// source, line and column.
+/// Returns the text without a byte order mark and blank lines at its end. Throws ConfigError for a delimiter that cannot
+/// be one, and IoError for a text without rows, with a NUL byte, or in another format.
+std::string_view check_csv_text(std::string_view text, const std::string& source, const CsvOptions& options);
+
+/// Splits a text, or a part of it, into rows of fields. Nothing is copied: fields are valid as long as the text. Every
+/// error names the source, line and column.
 class CsvScanner {
  public:
-  CsvScanner(std::string_view text, const std::string& source, const CsvOptions& options);
+  /// `text` was checked. It begins with a row, which is on `line`.
+  CsvScanner(std::string_view text, std::int64_t line, const std::string& source, const CsvOptions& options);
 
   /// Stores the next row in `fields`, at least one field; returns false at the end of the text.
   bool next_row(std::vector<CsvField>& fields);
+
+  /// Where the next row begins, its line, and the end of the text.
+  const char* cursor() const noexcept { return cursor_; }
+  std::int64_t next_line() const noexcept { return next_line_; }
+  const char* end() const noexcept { return end_; }
+  /// Goes on behind a row of one line without quotes that somebody else has read.
+  void skip_row(const char* next) noexcept {
+    cursor_ = next;
+    ++next_line_;
+  }
+  /// Whether a byte ends a field without quotes.
+  bool ends_field(char c) const noexcept { return ends_unquoted_[static_cast<unsigned char>(c)]; }
+  bool is_blank(char c) const noexcept { return (c == ' ' || c == '\t') && c != delimiter_; }
 
   /// The line on which the last row starts, and its text without the line end.
   std::int64_t line() const noexcept { return line_; }
@@ -44,7 +62,6 @@ class CsvScanner {
   CsvField read_field();
   CsvField read_quoted(const char* quote);
   const char* skip_blanks(const char* position) const;
-  bool is_blank(char c) const { return (c == ' ' || c == '\t') && c != delimiter_; }
 
   const std::string& source_;
   char delimiter_;

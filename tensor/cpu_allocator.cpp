@@ -12,6 +12,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
+#include <tandem/core/huge_pages.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0 {
@@ -186,10 +187,12 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
     return block;
   }
   const std::size_t size = class_bytes(size_class);
-  void* memory = std::aligned_alloc(kAlignment, size);
+  const bool is_huge = size >= core::kHugeBlock && size % core::kHugePage == 0;
+  const std::size_t alignment = is_huge ? core::kHugePage : kAlignment;
+  void* memory = std::aligned_alloc(alignment, size);
   if (memory == nullptr) {
     empty_cpu_cache();
-    memory = std::aligned_alloc(kAlignment, size);
+    memory = std::aligned_alloc(alignment, size);
   }
   if (memory == nullptr && size > kThreadBlock) {
     shared_cache().put_large(nullptr, size_class);
@@ -199,6 +202,9 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
         "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
         "smaller batch or model, or free tensors first",
         bytes, core::free_memory(), system_bytes.load());
+  }
+  if (is_huge) {
+    core::use_huge_pages(memory, size);
   }
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);

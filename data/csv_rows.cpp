@@ -1,0 +1,182 @@
+#include <tandem/data/csv_rows.h>
+
+#include <algorithm>
+
+#include <tandem/core/check.h>
+#include <tandem/data/csv_number.h>
+#include <tandem/data/diagnostics.h>
+
+// Most rows are plain: numbers that end where their field ends, and texts without quotes and blanks around them. A plain
+// row is read in one pass, without a list of its fields. Any other row is left to the scanner, which knows the whole
+// grammar and all errors.
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr std::size_t kRowExcerpt = 100;
+constexpr double kNoNumber = __builtin_nan("");
+
+class PartReader {
+ public:
+  PartReader(CsvDraft& draft, CsvPart& part)
+      : draft_(draft),
+        part_(part),
+        scanner_(part.text, part.line, draft.source, draft.options),
+        has_first_text_(draft.columns.size(), false) {
+    part.texts.assign(draft.columns.size(), std::nullopt);
+    part.not_finite.assign(draft.columns.size(), std::nullopt);
+  }
+
+  void read() {
+    while (read_plain_row() || read_row()) {
+    }
+  }
+
+ private:
+  std::size_t row() const { return part_.first_row + part_.rows; }
+
+  // Returns false, and has read nothing that counts, if the row is not plain.
+  bool read_plain_row() {
+    const char* at = scanner_.cursor();
+    const char* end = scanner_.end();
+    if (part_.rows == part_.capacity) {
+      return false;
+    }
+    const std::size_t row = this->row();
+    const std::size_t last = draft_.columns.size() - 1;
+    for (std::size_t i = 0; i <= last; ++i, ++at) {
+      if (at == end) {
+        return false;
+      }
+      CsvColumn& column = draft_.columns[i];
+      const char* stop = at;
+      if (column.numeric) {
+        stop = parse_plain_number(at, end, column.numbers[row]);
+        if (stop == nullptr) {
+          return false;
+        }
+      } else {
+        while (stop != end && !scanner_.ends_field(*stop)) {
+          ++stop;
+        }
+        if (stop == at || scanner_.is_blank(*at) || scanner_.is_blank(stop[-1]) || !has_first_text_[i]) {
+          return false;
+        }
+        column.texts[row].assign(at, stop);
+      }
+      const bool is_end = stop == end || *stop == '\n' || *stop == '\r';
+      const std::string_view text(at, static_cast<std::size_t>(stop - at));
+      if ((i == last ? !is_end : is_end || *stop != draft_.options.delimiter) ||
+          text.size() > draft_.options.max_field_bytes ||
+          (draft_.missing.may_begin(*at) && draft_.missing.contains(text))) {
+        return false;
+      }
+      at = stop;
+    }
+    --at;  // to the end of the last field
+    draft_.lines[row] = scanner_.next_line();
+    ++part_.rows;
+    const std::ptrdiff_t line_end = at == end ? 0 : *at == '\r' && at + 1 != end && at[1] == '\n' ? 2 : 1;
+    scanner_.skip_row(at + line_end);
+    return true;
+  }
+
+  bool read_row() {
+    if (!scanner_.next_row(fields_)) {
+      return false;
+    }
+    if (fields_.size() != draft_.columns.size()) {
+      fail_ragged();
+    }
+    const auto is_missing = [&](const CsvField& field) { return draft_.missing.contains(field.text); };
+    const auto missing = std::find_if(fields_.begin(), fields_.end(), is_missing);
+    if (missing != fields_.end()) {
+      if (draft_.options.missing == Missing::error) {
+        fail_missing(*missing);
+      }
+      if (draft_.options.missing == Missing::drop_row) {
+        ++part_.dropped;
+        return true;
+      }
+    }
+    for (std::size_t i = 0; i < fields_.size(); ++i) {
+      read_field(i, missing != fields_.end() && is_missing(fields_[i]));
+    }
+    draft_.lines[row()] = scanner_.line();
+    ++part_.rows;
+    return true;
+  }
+
+  void read_field(std::size_t i, bool missing) {
+    CsvColumn& column = draft_.columns[i];
+    const CsvField& field = fields_[i];
+    const auto note = [&](std::optional<CsvFinding>& first) {
+      if (!first) {
+        first = {scanner_.place(field), excerpt(field.value())};
+      }
+    };
+    if (!column.numeric) {
+      column.texts[row()] = missing ? std::string() : field.value();
+      note(part_.texts[i]);
+      has_first_text_[i] = true;
+      return;
+    }
+    double value = kNoNumber;
+    const FieldKind kind = missing ? FieldKind::number : parse_number(field.text, value);
+    column.numbers[row()] = kind == FieldKind::number ? value : kNoNumber;
+    if (kind == FieldKind::not_finite) {
+      note(part_.not_finite[i]);
+    } else if (kind == FieldKind::text) {
+      note(part_.texts[i]);
+    }
+  }
+
+  [[noreturn]] void fail_ragged() const {
+    const std::size_t expected = draft_.columns.size();
+    const bool too_many = fields_.size() > expected;
+    const CsvPlace at = too_many ? scanner_.place(fields_[expected]) : scanner_.end_of_row();
+    fail<IoError>("{}:{}:{}: expected {} fields as in line {}, found {}: {}", draft_.source, at.line, at.column,
+                  expected, draft_.first_line, fields_.size(), excerpt(scanner_.row(), kRowExcerpt));
+  }
+
+  [[noreturn]] void fail_missing(const CsvField& field) const {
+    const CsvPlace at = scanner_.place(field);
+    const auto i = static_cast<std::size_t>(&field - fields_.data());
+    fail<IoError>("{}:{}:{}: column {} has no value here (found {}); set CsvOptions::missing to drop_row or keep_nan",
+                  draft_.source, at.line, at.column, excerpt(draft_.columns[i].name), excerpt(field.text));
+  }
+
+  CsvDraft& draft_;
+  CsvPart& part_;
+  CsvScanner scanner_;
+  std::vector<CsvField> fields_;
+  std::vector<bool> has_first_text_;  // by column: its place is known, so plain rows may follow
+};
+
+}  // namespace
+
+MissingNames::MissingNames(const std::vector<std::string>& names) : names_(names) {
+  for (const std::string& name : names) {
+    if (!name.empty()) {
+      starts_[static_cast<unsigned char>(name.front())] = true;
+    }
+  }
+}
+
+bool MissingNames::contains(std::string_view text) const {
+  return text.empty() || (may_begin(text.front()) && std::find(names_.begin(), names_.end(), text) != names_.end());
+}
+
+void read_part(CsvDraft& draft, CsvPart& part) noexcept {
+  part.rows = 0;
+  part.dropped = 0;
+  part.error = nullptr;
+  try {
+    PartReader(draft, part).read();
+  } catch (...) {
+    part.error = std::current_exception();
+  }
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/data/csv.h>
+#include <tandem/data/csv_scanner.h>
+
+// Internal: the rows of a CSV text, part by part. Parts are read at the same time, each into its own rows of the
+// columns.
+
+namespace tandem::inline v0::data {
+
+/// The texts that stand for no value.
+class MissingNames {
+ public:
+  explicit MissingNames(const std::vector<std::string>& names);
+  bool contains(std::string_view text) const;
+  /// Whether one of them begins so.
+  bool may_begin(char c) const noexcept { return starts_[static_cast<unsigned char>(c)]; }
+
+ private:
+  const std::vector<std::string>& names_;
+  std::array<bool, 256> starts_{};  // most fields need no further look
+};
+
+/// A field to report.
+struct CsvFinding {
+  CsvPlace place;
+  std::string text;  // quoted and shortened
+};
+
+/// Rows that belong together, and what reading them gave.
+struct CsvPart {
+  std::string_view text;
+  std::int64_t line = 1;      // of the first row
+  std::size_t first_row = 0;  // where the rows go
+  std::size_t capacity = 0;   // a bound for their number
+
+  std::size_t rows = 0;
+  std::int64_t dropped = 0;
+  std::vector<std::optional<CsvFinding>> texts = {};       // by column: the first field that is no number
+  std::vector<std::optional<CsvFinding>> not_finite = {};  // by column: the first number that is infinite
+  std::exception_ptr error = nullptr;                      // ended the reading
+};
+
+/// A table while it is read. The columns have room for the rows of all parts.
+struct CsvDraft {
+  const std::string& source;
+  const CsvOptions& options;
+  MissingNames missing{options.missing_names};
+  std::int64_t first_line = 1;  // of the text
+  std::vector<CsvColumn> columns = {};
+  std::vector<std::int64_t> lines = {};
+};
+
+/// Reads a part into its rows of the draft. A text in a column of numbers is noted in `part.texts`; the column must then
+/// be read again as text.
+void read_part(CsvDraft& draft, CsvPart& part) noexcept;
+
+}  // namespace tandem::inline v0::data
