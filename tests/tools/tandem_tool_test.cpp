@@ -136,6 +136,7 @@ TEST_F(TandemTool, InspectShowsTheCheckpointsOfARun) {
 TEST_F(TandemTool, InspectReadsAllShardsOfACheckpoint) {
   parallel::spawn(2, [&](int) {
     nn::Linear model(2, 1);
+    parallel::DistributedDataParallel ddp(model);  // equal on both ranks
     checkpoint::Run run(dir_.file("run"), {.sharded = true});
     run.track(model);
     run.step();
