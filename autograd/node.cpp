@@ -217,8 +217,9 @@ Destination Leaf::destination() {
     fresh_ = true;
     return {grad_.raw(), Accumulate::no};
   }
-  is_added_ = is_added_ || used_version_ == grad_version();  // else somebody has written it: `grad().zero_()`
+  is_added_ = used_version_ == grad_version();  // else somebody has written it meanwhile: `grad().zero_()`
   grad_.raw().storage->bump_version();
+  used_version_ = is_added_ ? grad_version() : used_version_;
   const Accumulate accumulate = fresh_ ? Accumulate::yes : Accumulate::no;
   fresh_ = true;
   return {grad_.raw(), accumulate};

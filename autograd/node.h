@@ -196,7 +196,7 @@ class Leaf final : public Node {
   }
   /// Whether this optimiser was the last one to use the gradient, and nobody has written it since.
   bool is_used_by(const void* optimizer) const noexcept {
-    return used_by_ == optimizer && used_version_ == grad_version();
+    return used_by_ == optimizer && !is_added_ && used_version_ == grad_version();
   }
   /// Whether a pass has added to the gradient that this optimiser had used.
   bool is_added_to_use_of(const void* optimizer) const noexcept { return used_by_ == optimizer && is_added_; }
@@ -265,7 +265,7 @@ class Leaf final : public Node {
   bool fresh_ = false;
   bool touched_ = false;  // got something in this pass
   const void* used_by_ = nullptr;
-  std::uint32_t used_version_ = 0;
+  std::uint32_t used_version_ = 0;  // of the gradient, then or after the latest addition
   bool is_added_ = false;
   // For a tensor that no optimiser has: the step of its latest gradient, the tensor's version then, and in how many
   // steps in a row it got one with that version.

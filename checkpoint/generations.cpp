@@ -124,19 +124,21 @@ std::vector<std::int64_t> Generations::steps_in(const std::string& folder) {
   return steps;
 }
 
-std::vector<SafetensorsFile> Generations::files_of(const std::string& folder, std::int64_t step) {
+void Generations::for_each_file(
+    const std::string& folder, std::int64_t step,
+    const std::function<void(const std::string& path, const SafetensorsFile& file)>& visit) {
   const std::string path = path_in(folder, step);
-  std::vector<SafetensorsFile> files;
-  files.emplace_back(path);
-  check<IoError>(files[0].has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
-  const int count = count_shards(files[0].metadata());
+  const SafetensorsFile file(path);
+  check<IoError>(file.has_hashes(), "'{}': this is no checkpoint of a run: it has no hashes", path);
+  visit(path, file);
+  const int count = count_shards(file.metadata());
   for (int rank = 1; rank < count; ++rank) {
-    const std::string shard = shard_in(folder, step, rank);
-    files.emplace_back(shard);
-    check<IoError>(text_of(files.back().metadata(), kSession) == text_of(files[0].metadata(), kSession),
-                   "'{}': this is not the shard that was saved with '{}'", shard, path);
+    const std::string shard_path = shard_in(folder, step, rank);
+    const SafetensorsFile shard(shard_path);
+    check<IoError>(text_of(shard.metadata(), kSession) == text_of(file.metadata(), kSession),
+                   "'{}': this is not the shard that was saved with '{}'", shard_path, path);
+    visit(shard_path, shard);
   }
-  return files;
 }
 
 Generation Generations::newest_whole(const std::string& folder,
@@ -144,13 +146,16 @@ Generation Generations::newest_whole(const std::string& folder,
   std::string problems;
   for (const std::int64_t step : steps_in(folder)) {
     try {
-      const std::vector<SafetensorsFile> files = files_of(folder, step);
-      Generation whole{files[0].read_all(), files[0].metadata(), path_in(folder, step)};
-      for (std::size_t rank = 1; rank < files.size(); ++rank) {
-        for (const auto& [name, value] : files[rank].read_all()) {
+      Generation whole;
+      for_each_file(folder, step, [&](const std::string& path, const SafetensorsFile& file) {
+        if (whole.path.empty()) {
+          whole = {file.read_all(), file.metadata(), path};
+          return;
+        }
+        for (const auto& [name, value] : file.read_all()) {
           whole.state.set(name, value);
         }
-      }
+      });
       return whole;
     } catch (const IoError& error) {
       on_damage(error.what());

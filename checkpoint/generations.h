@@ -46,9 +46,10 @@ class TANDEM_API Generations {
   static std::vector<std::int64_t> steps_in(const std::string& folder);
   /// The file with the checkpoint of a step.
   static std::string path_in(const std::string& folder, std::int64_t step);
-  /// The files of a step's checkpoint: that one, then its shards. Throws IoError if one is missing, or is not of the
-  /// same save.
-  static std::vector<SafetensorsFile> files_of(const std::string& folder, std::int64_t step);
+  /// Shows `visit` the files of a step's checkpoint, one after another: that one, then its shards. Throws IoError if
+  /// one is missing, or is not of the same save.
+  static void for_each_file(const std::string& folder, std::int64_t step,
+                            const std::function<void(const std::string& path, const SafetensorsFile& file)>& visit);
 
   /// The newest checkpoint that is whole. `on_damage` gets the error of each that is passed over. Without any
   /// checkpoint the path is empty. Throws IoError if all are damaged.

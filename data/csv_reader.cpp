@@ -18,6 +18,7 @@ namespace tandem::inline v0::data {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;
+constexpr std::size_t kPartsAtOnce = 16;  // at least: a file that is wrong at its beginning takes little memory
 
 // LF, CRLF and CR end lines.
 std::size_t count_line_ends(std::string_view text) {
@@ -32,21 +33,16 @@ std::size_t count_line_ends(std::string_view text) {
 
 class TableReader {
  public:
-  TableReader(std::string_view text, const std::string& source, const CsvOptions& options)
-      : text_(check_csv_text(text, source, options)), draft_{.source = source, .options = options} {}
+  TableReader(std::string_view text, const std::string& source, const CsvOptions& options, std::size_t part_bytes)
+      : text_(check_csv_text(text, source, options)),
+        draft_{.source = source, .options = options},
+        part_bytes_(part_bytes) {}
 
   CsvTable read() {
     read_beginning();
     // A column whose first text comes late was read as numbers. The second pass knows these columns.
     do {
-      make_room();
-      core::ThreadPool::instance().for_each_chunk(
-          std::ssize(parts_), [&](std::int64_t part) { read_part(draft_, parts_[static_cast<std::size_t>(part)]); });
-      for (const CsvPart& part : parts_) {
-        if (part.error) {
-          std::rethrow_exception(part.error);
-        }
-      }
+      read_parts();
     } while (turn_columns_to_text());
     check_finite();
     close_gaps();
@@ -143,7 +139,7 @@ class TableReader {
   void cut(std::string_view rows, std::int64_t line) {
     const bool has_quotes = std::memchr(rows.data(), '"', rows.size()) != nullptr;
     while (!rows.empty()) {
-      const std::size_t end = has_quotes ? std::string_view::npos : rows.find('\n', std::min(kPartBytes, rows.size()));
+      const std::size_t end = has_quotes ? std::string_view::npos : rows.find('\n', std::min(part_bytes_, rows.size()));
       parts_.push_back({.text = rows.substr(0, end == std::string_view::npos ? end : end + 1)});
       rows.remove_prefix(parts_.back().text.size());
     }
@@ -155,20 +151,42 @@ class TableReader {
       part.line = line;
       part.first_row = room_;
       line += static_cast<std::int64_t>(part.capacity);
-      // Each field takes at least one byte, so the memory is at most a few times the size of the text.
+      // Each field takes at least one byte, so a wrong text does not take more memory than a right one.
       part.capacity = std::min(part.capacity, (part.text.size() + 1) / draft_.columns.size());
       room_ += part.capacity;
     }
   }
 
-  void make_room() {
-    draft_.lines.resize(room_);
+  // Reads some parts at a time, so that memory grows with what was accepted.
+  void read_parts() {
+    const std::size_t at_once = std::max(kPartsAtOnce, 4 * static_cast<std::size_t>(num_threads()));
+    for (std::size_t begin = 0; begin < parts_.size(); begin += at_once) {
+      const std::span<CsvPart> some = std::span(parts_).subspan(begin, std::min(at_once, parts_.size() - begin));
+      make_room(some.back().first_row + some.back().capacity);
+      core::ThreadPool::instance().for_each_chunk(
+          std::ssize(some), [&](std::int64_t i) { read_part(draft_, some[static_cast<std::size_t>(i)]); });
+      for (const CsvPart& part : some) {
+        if (part.error) {
+          std::rethrow_exception(part.error);
+        }
+      }
+    }
+  }
+
+  void make_room(std::size_t rows) {
+    draft_.lines.resize(std::max(rows, draft_.lines.size()));
     core::ThreadPool::instance().for_each_chunk(std::ssize(draft_.columns), [&](std::int64_t i) {
       CsvColumn& column = draft_.columns[static_cast<std::size_t>(i)];
-      column.numbers.reserve(column.numeric ? room_ : 0);
-      core::use_huge_pages(column.numbers.data(), column.numbers.capacity() * sizeof(double));
-      column.numbers.resize(column.numeric ? room_ : 0);
-      column.texts.resize(column.numeric ? 0 : room_);
+      if (!column.numeric) {
+        column.numbers = std::vector<double>();
+        column.texts.resize(std::max(rows, column.texts.size()));
+        return;
+      }
+      if (column.numbers.capacity() == 0) {
+        column.numbers.reserve(room_);
+        core::use_huge_pages(column.numbers.data(), room_ * sizeof(double));
+      }
+      column.numbers.resize(std::max(rows, column.numbers.size()));
     });
   }
 
@@ -188,10 +206,10 @@ class TableReader {
     return again;
   }
 
-  std::optional<CsvFinding> first_of(std::vector<std::optional<CsvFinding>> CsvPart::*findings, std::size_t i) const {
+  std::optional<CsvFinding> first_of(std::map<std::size_t, CsvFinding> CsvPart::* findings, std::size_t i) const {
     for (const CsvPart& part : parts_) {
-      if ((part.*findings)[i]) {
-        return (part.*findings)[i];
+      if (const auto found = (part.*findings).find(i); found != (part.*findings).end()) {
+        return found->second;
       }
     }
     return std::nullopt;
@@ -232,18 +250,27 @@ class TableReader {
       rows += part.rows;
     }
     values.resize(rows);
+    if (rows < room_ / 2) {
+      values.shrink_to_fit();
+    }
   }
 
   std::string_view text_;
   CsvDraft draft_;
   std::vector<CsvPart> parts_;
-  std::size_t room_ = 0;  // for rows
+  std::size_t part_bytes_;
+  std::size_t room_ = 0;  // for rows, in all parts
 };
 
 }  // namespace
 
+CsvTable read_table(std::string_view text, const std::string& source, const CsvOptions& options,
+                    std::size_t part_bytes) {
+  return TableReader(text, source, options, part_bytes).read();
+}
+
 CsvTable parse_csv(std::string_view text, const std::string& name, const CsvOptions& options) {
-  return TableReader(text, name, options).read();
+  return read_table(text, name, options, kPartBytes);
 }
 
 CsvTable read_csv(const std::string& path, const CsvOptions& options) {

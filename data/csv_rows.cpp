@@ -6,9 +6,9 @@
 #include <tandem/data/csv_number.h>
 #include <tandem/data/diagnostics.h>
 
-// Most rows are plain: numbers that end where their field ends, and texts without quotes and blanks around them. A plain
-// row is read in one pass, without a list of its fields. Any other row is left to the scanner, which knows the whole
-// grammar and all errors.
+// Most rows are plain: numbers that end where their field ends, and texts without quotes and blanks around them. A
+// plain row is read in one pass, without a list of its fields. Any other row is left to the scanner, which knows the
+// whole grammar and all errors.
 
 namespace tandem::inline v0::data {
 
@@ -24,8 +24,8 @@ class PartReader {
         part_(part),
         scanner_(part.text, part.line, draft.source, draft.options),
         has_first_text_(draft.columns.size(), false) {
-    part.texts.assign(draft.columns.size(), std::nullopt);
-    part.not_finite.assign(draft.columns.size(), std::nullopt);
+    part.texts.clear();
+    part.not_finite.clear();
   }
 
   void read() {
@@ -45,7 +45,7 @@ class PartReader {
     }
     const std::size_t row = this->row();
     const std::size_t last = draft_.columns.size() - 1;
-    for (std::size_t i = 0; i <= last; ++i, ++at) {
+    for (std::size_t i = 0; i <= last; ++i) {
       if (at == end) {
         return false;
       }
@@ -72,9 +72,8 @@ class PartReader {
           (draft_.missing.may_begin(*at) && draft_.missing.contains(text))) {
         return false;
       }
-      at = stop;
+      at = i == last ? stop : stop + 1;
     }
-    --at;  // to the end of the last field
     draft_.lines[row] = scanner_.next_line();
     ++part_.rows;
     const std::ptrdiff_t line_end = at == end ? 0 : *at == '\r' && at + 1 != end && at[1] == '\n' ? 2 : 1;
@@ -111,14 +110,14 @@ class PartReader {
   void read_field(std::size_t i, bool missing) {
     CsvColumn& column = draft_.columns[i];
     const CsvField& field = fields_[i];
-    const auto note = [&](std::optional<CsvFinding>& first) {
-      if (!first) {
-        first = {scanner_.place(field), excerpt(field.value())};
+    const auto note = [&](std::map<std::size_t, CsvFinding>& found) {
+      if (!found.contains(i)) {
+        found[i] = {scanner_.place(field), excerpt(field.value())};
       }
     };
     if (!column.numeric) {
       column.texts[row()] = missing ? std::string() : field.value();
-      note(part_.texts[i]);
+      note(part_.texts);
       has_first_text_[i] = true;
       return;
     }
@@ -126,9 +125,9 @@ class PartReader {
     const FieldKind kind = missing ? FieldKind::number : parse_number(field.text, value);
     column.numbers[row()] = kind == FieldKind::number ? value : kNoNumber;
     if (kind == FieldKind::not_finite) {
-      note(part_.not_finite[i]);
+      note(part_.not_finite);
     } else if (kind == FieldKind::text) {
-      note(part_.texts[i]);
+      note(part_.texts);
     }
   }
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <optional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,9 +45,9 @@ struct CsvPart {
 
   std::size_t rows = 0;
   std::int64_t dropped = 0;
-  std::vector<std::optional<CsvFinding>> texts = {};       // by column: the first field that is no number
-  std::vector<std::optional<CsvFinding>> not_finite = {};  // by column: the first number that is infinite
-  std::exception_ptr error = nullptr;                      // ended the reading
+  std::map<std::size_t, CsvFinding> texts = {};       // by column: the first field that is no number
+  std::map<std::size_t, CsvFinding> not_finite = {};  // by column: the first number that is infinite
+  std::exception_ptr error = nullptr;                 // ended the reading
 };
 
 /// A table while it is read. The columns have room for the rows of all parts.
@@ -60,8 +60,12 @@ struct CsvDraft {
   std::vector<std::int64_t> lines = {};
 };
 
-/// Reads a part into its rows of the draft. A text in a column of numbers is noted in `part.texts`; the column must then
-/// be read again as text.
+/// Reads a part into its rows of the draft. A text in a column of numbers is noted in `part.texts`; the column must
+/// then be read again as text.
 void read_part(CsvDraft& draft, CsvPart& part) noexcept;
+
+/// parse_csv(), in parts of about so many bytes.
+TANDEM_API CsvTable read_table(std::string_view text, const std::string& source, const CsvOptions& options,
+                               std::size_t part_bytes);
 
 }  // namespace tandem::inline v0::data

@@ -40,7 +40,7 @@ std::string_view trim_text(std::string_view text, char delimiter) {
 }
 
 void check_delimiter(char delimiter) {
-  constexpr std::string_view kPartOfFields = "\"\r\n+-.0123456789";
+  constexpr std::string_view kPartOfFields = "\"\r\n+-.0123456789eE";
   check<ConfigError>(delimiter != '\0' && kPartOfFields.find(delimiter) == std::string_view::npos,
                      "CsvOptions::delimiter {} cannot separate fields; use ',' ';' or a tab",
                      excerpt(std::string_view(&delimiter, 1), 1));

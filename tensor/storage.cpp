@@ -93,6 +93,7 @@ core::Ref<Storage> Storage::alias(core::Ref<Storage> original, Device device) {
   const std::size_t bytes = original->bytes();
   core::Ref<Storage> seen(new (block) Storage(data, bytes, device, std::move(original)));
   seen->alias_ = true;
+  seen->own_stream_ = seen->parent_->own_stream_;
   return seen;
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads a CSV file of numbers with pandas and polars, as csv_bench does: read_csv.py FILE [THREADS].
 
-Prints the median of 9 runs in ms. The numbers are exact (pandas' float_precision="round_trip" is slower; its default
-is off by one bit here and there, and is printed too).
+Prints the median of 9 runs in ms. pandas is timed twice: its default is off by one bit here and there, and
+float_precision="round_trip" is exact.
 """
 
 import os

@@ -94,7 +94,7 @@ class DataParallel {
   /// replicas compute as there are parts; if no argument holds tensors, all compute; without arguments, only replica 0.
   /// Throws the errors of scatter(), gather() and the module, DeviceError when the module is not on the first device,
   /// CaptureError while this thread records a step, ConfigError when a buffer requires a gradient, and AutogradError
-  /// when the module changes an input in place, before anything is changed.
+  /// when the module changes an input in place that was cut up, before anything is changed.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -155,8 +155,8 @@ class DataParallel {
     detail::failed_replica().reset();
     if constexpr (HoldsTensors<Arguments>) {
       std::vector<Arguments> parts = scatter(arguments, replicas_->devices(), options_.dim);
-      for (Arguments& part : parts) {
-        detail::for_each_tensor(part, detail::make_read_only);
+      for (std::size_t i = 0; i < parts.size() && parts.size() > 1; ++i) {
+        detail::for_each_tensor(parts[i], detail::make_read_only);
       }
       return parts;
     } else {

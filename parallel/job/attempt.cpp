@@ -168,7 +168,7 @@ class Attempt {
         }
         signal_all(number);
         if (!is_decided()) {
-          stop_by(number);
+          stop_by(number, "was stopped by " + signal_text(number));
         }
       }
     }
@@ -200,10 +200,11 @@ class Attempt {
 
   void take_ended() {
     const LocalRank* first = nullptr;
+    const auto place = [](int status) { return signal_obeyed(status) != 0 ? 0 : WIFSIGNALED(status) ? 1 : 2; };
     for (const auto& rank : ranks_) {
-      // Among ranks found dead at the same time, a killed rank did not die because of another.
+      // Of ranks found dead at the same time, one that was asked to end, or killed, did not die because of another.
       if (rank->take_end(output_) && rank->status() != 0 &&
-          (first == nullptr || (WIFSIGNALED(rank->status()) && !WIFSIGNALED(first->status())))) {
+          (first == nullptr || place(rank->status()) < place(first->status()))) {
         first = rank.get();
       }
     }
@@ -211,8 +212,9 @@ class Attempt {
       take_messages();  // a verdict that ended the rank arrived before its end
       if (const int signal = signal_obeyed(first->status()); signal != 0 && !is_decided()) {
         note(fmt::format("{} {}: it was asked to stop, and so is the job", first->name(), end_text(first->status())));
-        signal_all(signal);
-        stop_by(signal);
+        stop_by(signal, fmt::format("stops the job, because {} obeyed {}", first->name(), signal_text(signal)));
+        // The others may have got the signal, too, and be saving.
+        terminate_at_ = Clock::now() + options_.kill_timeout / 2;
         return;
       }
       const bool from_outside = is_from_outside(first->status());
@@ -268,14 +270,14 @@ class Attempt {
   void stop_without_reader() {
     if (output_.error() == EPIPE && !is_decided()) {
       signal_all(SIGTERM, "SIGTERM");
-      stop_by(SIGPIPE);
+      stop_by(SIGPIPE, "was stopped by " + signal_text(SIGPIPE));
     }
   }
 
   // The job ends because somebody wants that, so no attempt follows.
-  void stop_by(int signal) {
+  void stop_by(int signal, const std::string& what) {
     result_.outcome.signal = signal;
-    link_.say_stopped(signal);
+    link_.say_stopped(what);
     kill_at_ = Clock::now() + options_.kill_timeout;
   }
 

@@ -151,7 +151,7 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
     return 0;
   }
   const Clock::time_point start = Clock::now();
-  std::string why;
+  std::string why = "no answer yet";
   int signal = 0;
   bool said = false;
   Meeting meeting{.prefix = "tandem/run",
@@ -169,7 +169,7 @@ int JobLink::wait_for_nodes(const SignalCatcher& signals, const std::function<vo
   meeting.check = [&](int node, const std::string& value) { compare(node, value.substr(value.find(' ') + 1)); };
   meeting.goes_on = [&] {
     if ((signal = signals.take_end()) != 0) {
-      say_stopped(signal);
+      say_stopped("was stopped by " + signal_text(signal));
     } else if (!said && Clock::now() - start > kBeforeSaying) {
       said = true;
       look();
@@ -210,9 +210,9 @@ void JobLink::publish(const std::string& verdict) {
   }
 }
 
-void JobLink::say_stopped(int signal) {
+void JobLink::say_stopped(const std::string& what) {
   if (options_.nodes > 1) {
-    publish(fmt::format("{}{} was stopped by {}", kLauncherOfNode, options_.node, signal_text(signal)));
+    publish(fmt::format("{}{} {}", kLauncherOfNode, options_.node, what));
   }
 }
 

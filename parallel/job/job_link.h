@@ -60,8 +60,8 @@ class JobLink {
 
   /// Declares the job over: all ranks and launchers receive the verdict.
   void publish(const std::string& verdict);
-  /// Tells the launchers of the other nodes that this launcher ends.
-  void say_stopped(int signal);
+  /// Tells the launchers of the other nodes that this launcher ends: "was stopped by signal 15 (SIGTERM)".
+  void say_stopped(const std::string& what);
   /// Reports that this node's ranks have succeeded.
   void report_done();
   /// Whether the ranks of all nodes have succeeded.

@@ -71,7 +71,7 @@ struct TcpStore::Impl {
     while (!failure && !channel) {
       io.run_for(kLook);
       if (!failure && !channel && options.goes_on && !options.goes_on()) {
-        fail_store(StoreError::Kind::lost, "was told to connect no longer to {}", server());
+        fail_store(StoreError::Kind::lost, "stopped connecting to {}, as goes_on asked", server());
       }
     }
     io.run();  // what else began meanwhile

@@ -8,7 +8,7 @@
 #include "kernels/recorder.h"
 #include "parallel/models.h"
 
-// Tests of DataParallel on GPUs, where parameters are copied and each replica has a stream.
+// Tests of DataParallel on GPUs, where parameters are copied. Replicas work on the default streams of their GPUs.
 
 namespace tandem::parallel {
 namespace {
@@ -114,6 +114,31 @@ TEST_F(DataParallelOnGpus, OneGpuTwice) {
   DataParallel dp(model, {"cuda:0", "cuda:0"}, {.allow_duplicate_devices = true});
   dp(d.x).sum().backward();
   EXPECT_LE(difference(model.fc1.weight.grad(), alone.fc1.weight.grad()), 1e-12);
+}
+
+struct Doubles : nn::Module<Doubles> {
+  nn::Linear fc = child("fc", nn::Linear(4, 1));
+  Tensor forward(const Tensor& x) const { return x * 2; }
+};
+
+// The loader copies batches on a stream of its own, whose memory must not be reused while replicas still read it.
+TEST_F(DataParallelOnGpus, BatchesOfALoadersStreamStayWhileReplicasReadThem) {
+  Doubles model;
+  model.to("cuda:0");
+  const data::TensorDataset numbers(arange(0, 40'000).to(DType::f32).reshape({10'000, 4}));
+  for (const std::vector<Device>& devices :
+       {std::vector<Device>{"cuda:0"}, std::vector<Device>{"cuda:0", "cuda:0"}, gpus_}) {
+    DataParallel dp(model, devices, {.allow_duplicate_devices = true});
+    data::DataLoader loader(numbers, {.batch_size = 1000, .device = Device("cuda:0")});
+    const NoGradGuard no_grad;
+    std::vector<Tensor> results;
+    for (const auto& batch : loader) {
+      results.push_back(dp(batch.x));
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].to_vector<float>()[0], 8000.0F * static_cast<float>(i));
+    }
+  }
 }
 
 TEST_F(DataParallelOnGpus, WithoutNamesAllAreUsed) {

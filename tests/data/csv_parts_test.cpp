@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -10,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/data/csv.h>
+#include <tandem/data/csv_rows.h>
 
 #include "files.h"
 
@@ -81,7 +84,7 @@ void expect_equal(const CsvTable& table, const CsvTable& expected) {
 
 TEST(CsvParts, HoldWhatOnePassOfTheWholeGrammarFinds) {
   const CsvTable expected = parse_csv(table_text(true), "quoted");
-  for (const char* line_end : {"\n", "\r\n", "\r"}) {
+  for (const char* line_end : {"\n", "\r\n", "\r"}) {  // texts with the last are not cut
     const std::string text = table_text(false, line_end);
     ASSERT_GT(text.size(), 2U << 20U);
     expect_equal(parse_csv(text, "plain"), expected);
@@ -94,6 +97,57 @@ std::string numbers(int rows, const std::function<std::string(int row)>& line) {
     text += line(row) + "\n";
   }
   return text;
+}
+
+std::string description_of(const std::string& text, const data::CsvOptions& options, std::size_t part_bytes) {
+  try {
+    const CsvTable table = data::read_table(text, "a.csv", options, part_bytes);
+    std::string description = fmt::format("{} dropped;", table.num_dropped_rows());
+    for (std::size_t i = 0; i < table.column_names().size(); ++i) {
+      const data::CsvColumn& column = table.column(i);
+      description += fmt::format(" {} {}:{} {};", column.name, column.first_text.line, column.first_text.column,
+                                 column.first_text_excerpt);
+      for (std::int64_t row = 0; row < table.num_rows(); ++row) {
+        const auto at = static_cast<std::size_t>(row);
+        description += fmt::format(" {}", table.line_of_row(row)) +
+                       (column.numeric ? fmt::format(" {:x}", std::bit_cast<std::uint64_t>(column.numbers[at]))
+                                       : " '" + column.texts[at] + "'");
+      }
+    }
+    return description;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(CsvParts, OfAFewBytesGiveTheSameTablesAndErrorsAsOne) {
+  const std::vector<std::string> pieces{"1",  "-2.5", "0",  "1e9", "1e999", "x",  "N",    "NA",
+                                        "7",  "inf",  ".5", ",",   ",",     ",",  ",",    ";",
+                                        "\t", " ",    "\"", "\n",  "\n",    "\n", "\n",   "\r\n",
+                                        "\r", "",     "ab", "-",   "+3",    "e5", "\"\"", "longer text"};
+  std::mt19937_64 random(9);
+  int tables = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    // Half of the texts are tables but for a piece here and there.
+    std::string text = random() % 2 == 0 ? "a,b\n" : "";
+    for (std::size_t i = random() % 40; i > 0; --i) {
+      text += random() % 2 == 0 ? "1,2\n" : pieces[random() % pieces.size()];
+    }
+    const data::CsvOptions options{
+        .delimiter = random() % 8 == 0 ? '\t' : ',',
+        .header = static_cast<data::Header>(random() % 3),
+        .missing = static_cast<Missing>(random() % 3),
+        .missing_names = random() % 2 == 0 ? std::vector<std::string>{"NA", "7"} : std::vector<std::string>{},
+        .text_columns = random() % 8 == 0 ? std::vector<std::string>{"a"} : std::vector<std::string>{},
+        .max_field_bytes = 8,
+        .max_columns = 3};
+    const std::string whole = description_of(text, options, 1U << 20U);
+    for (const std::size_t part_bytes : {1, 16}) {
+      ASSERT_EQ(description_of(text, options, part_bytes), whole) << ::testing::PrintToString(text);
+    }
+    tables += whole.find("dropped;") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(tables, 500);
 }
 
 constexpr int kMany = 400'000;  // rows of 10 bytes and more

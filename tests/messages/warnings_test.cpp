@@ -112,13 +112,22 @@ TEST(WarningInTraining, NothingForGradientsThatTheProgramSetsToZero) {
   Net net;
   optim::SGD sgd(net.fc1.parameters(), {.lr = 0.1});
   Warnings warnings;
-  for (int step = 0; step < 3; ++step) {
-    loss_of(net).backward();
-    sgd.step();
+  const auto forget = [&] {
     for (const Tensor& parameter : net.fc1.parameters()) {
       parameter.grad().zero_();
     }
+  };
+  for (int step = 0; step < 3; ++step) {
+    loss_of(net).backward();
+    sgd.step();
+    forget();
   }
+  loss_of(net).backward();
+  sgd.step();
+  loss_of(net).backward();  // was not meant
+  forget();
+  loss_of(net).backward();
+  sgd.step();
   EXPECT_THAT(warnings.texts(), IsEmpty());
 }
 

@@ -47,36 +47,43 @@ class Content {
  public:
   explicit Content(const std::string& path) : path_(path) {
     if (!std::filesystem::is_directory(path)) {
-      files_.emplace_back(path);
-    } else {
-      const std::string folder = path + "/checkpoints";
-      const std::vector<std::int64_t> steps = Generations::steps_in(folder);
-      if (steps.empty()) {
-        throw IoError(fmt::format("'{}': this folder has no checkpoints of a run, which would be in {}", path, folder));
-      }
-      path_ = Generations::path_in(folder, steps.front());
-      files_ = Generations::files_of(folder, steps.front());
+      add(path, SafetensorsFile(path));
+      return;
     }
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      files_[i].verify();
-      for (SafetensorsFile::Info& tensor : files_[i].tensors()) {
-        place_[tensor.name] = i;
-        tensors_.push_back(std::move(tensor));
-      }
+    const std::string folder = path + "/checkpoints";
+    const std::vector<std::int64_t> steps = Generations::steps_in(folder);
+    if (steps.empty()) {
+      throw IoError(fmt::format("'{}': this folder has no checkpoints of a run, which would be in {}", path, folder));
     }
+    path_ = Generations::path_in(folder, steps.front());
+    Generations::for_each_file(folder, steps.front(),
+                               [&](const std::string& name, const SafetensorsFile& file) { add(name, file); });
   }
 
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsFile::Info>& tensors() const { return tensors_; }
-  Tensor read(const std::string& name) const { return files_[place_.at(name)].read(name); }
-  const auto& metadata() const { return files_.front().metadata(); }
-  bool has_hashes() const { return files_.front().has_hashes(); }
+  Tensor read(const std::string& name) const { return SafetensorsFile(place_.at(name)).read(name); }
+  const auto& metadata() const { return metadata_; }
+  bool has_hashes() const { return has_hashes_; }
 
  private:
-  std::string path_;
-  std::vector<SafetensorsFile> files_;
+  void add(const std::string& path, const SafetensorsFile& file) {
+    file.verify();
+    if (path == path_) {
+      metadata_ = file.metadata();
+      has_hashes_ = file.has_hashes();
+    }
+    for (SafetensorsFile::Info& tensor : file.tensors()) {
+      place_[tensor.name] = path;
+      tensors_.push_back(std::move(tensor));
+    }
+  }
+
+  std::string path_;  // of the first file
   std::vector<SafetensorsFile::Info> tensors_;
-  std::map<std::string, std::size_t> place_;
+  std::map<std::string, std::string> place_;  // files of tensors
+  std::vector<std::pair<std::string, std::string>> metadata_;
+  bool has_hashes_ = false;
 };
 
 void show(const Content& file, bool json) {
@@ -206,17 +213,18 @@ int compare(const Content& a, const Content& b, bool json) {
 void list(const std::string& run) {
   const std::string folder = run + "/checkpoints";
   for (const std::int64_t step : Generations::steps_in(folder)) {
-    std::string state = "whole";
+    std::string state;
     std::uint64_t bytes = 0;
+    int files = 0;
     try {
-      const std::vector<SafetensorsFile> files = Generations::files_of(folder, step);
-      for (const SafetensorsFile& file : files) {
-        file.verify();
+      Generations::for_each_file(folder, step, [&](const std::string&, const SafetensorsFile& file) {
+        ++files;
         for (const SafetensorsFile::Info& tensor : file.tensors()) {
           bytes += tensor.bytes;
         }
-      }
-      state = files.size() > 1 ? fmt::format("whole, in {} files", files.size()) : state;
+        file.verify();
+      });
+      state = files > 1 ? fmt::format("whole, in {} files", files) : "whole";
     } catch (const IoError& error) {
       state = printable(error.what());
     }

@@ -52,14 +52,27 @@ TEST(Restarts, TheSameFailureAtTheSamePlaceIsNotTriedAgain) {
 
 TEST(Restarts, ARankThatObeyedASignalHasStoppedTheJob) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const Outcome outcome =
-        run_script(2, fmt::format("[ $RANK = 1 ] && exit {}; sleep 30", 128 + signal), {"--max-restarts", "3"});
+    const Outcome outcome = run_script(2, fmt::format("[ $RANK = 1 ] && exit {}; sleep 30", 128 + signal),
+                                       {"--max-restarts", "3", "--kill-timeout", "2"});
     EXPECT_EQ(outcome.exit_code, 128 + signal);
     EXPECT_THAT(outcome.err, Not(HasSubstr("restart 1 of 3")));
     EXPECT_THAT(outcome.err, HasSubstr(fmt::format("ended with exit code {}: it was asked to stop, and so is the job\n",
                                                    128 + signal)));
     EXPECT_THAT(lines_of(outcome.err).back(), HasSubstr(fmt::format("tandem run: stopped by signal {} (", signal)));
   }
+}
+
+TEST(Restarts, ARankThatObeyedASignalLeavesTheOthersTimeToSave) {
+  const TempDir folder;
+  const Outcome outcome =
+      run_script(2,
+                 fmt::format("trap 'sleep 1; echo saved; exit 143' TERM; echo $$ > {0}$RANK; "
+                             "while [ ! -s {0}0 ] || [ ! -s {0}1 ]; do sleep 0.01; done; "
+                             "[ $RANK = 1 ] && {{ kill -TERM $(cat {0}0); exit 143; }}; while :; do sleep 0.05; done",
+                             folder.file("pid")),
+                 {"--max-restarts", "3"});
+  EXPECT_EQ(outcome.exit_code, 143);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] saved\n"));
 }
 
 TEST(Restarts, AtAnotherPlaceIsAnotherFailure) {
