@@ -14,8 +14,8 @@
 #include <tandem/data/byte_source.h>
 #include <tandem/data/csv.h>
 
-// Reading CSV files of 1,000,000 rows with the page cache warm: 20 numbers, or 10 numbers and 10 words. "ns_per_field" is
-// that of one core. "bytes" reads the file into memory: the floor. peers/read_csv.py reads the file of numbers with
+// Reading CSV files of 1,000,000 rows with the page cache warm: 20 numbers, or 10 numbers and 10 words. "ns_per_field"
+// is that of one core. "bytes" reads the file into memory: the floor. peers/read_csv.py reads the file of numbers with
 // pandas and polars; `csv_bench --keep FILE` writes it.
 
 namespace {

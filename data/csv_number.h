@@ -14,8 +14,9 @@ enum class FieldKind : std::uint8_t { number, not_finite, text };
 /// "infinity".
 FieldKind parse_number(std::string_view text, double& value);
 
-/// Reads the number at the beginning of a text, if it begins with a digit, a point or a minus and is within the doubles.
-/// Returns its end, with the value of parse_number(), or null for anything else, which parse_number() may still know.
+/// Reads the number at the beginning of a text, if it begins with a digit, a point or a minus and is within the
+/// doubles. Returns its end, with the value of parse_number(), or null for anything else, which parse_number() may
+/// still know.
 const char* parse_plain_number(const char* begin, const char* end, double& value) noexcept;
 
 }  // namespace tandem::inline v0::data

@@ -23,8 +23,8 @@ struct CsvField {
   std::string value() const;
 };
 
-/// Returns the text without a byte order mark and blank lines at its end. Throws ConfigError for a delimiter that cannot
-/// be one, and IoError for a text without rows, with a NUL byte, or in another format.
+/// Returns the text without a byte order mark and blank lines at its end. Throws ConfigError for a delimiter that
+/// cannot be one, and IoError for a text without rows, with a NUL byte, or in another format.
 std::string_view check_csv_text(std::string_view text, const std::string& source, const CsvOptions& options);
 
 /// Splits a text, or a part of it, into rows of fields. Nothing is copied: fields are valid as long as the text. Every

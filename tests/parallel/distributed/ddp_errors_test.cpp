@@ -387,8 +387,9 @@ TEST(DdpErrors, ANanInALossThatTheModuleReturnsIsToldByItsRank) {
     DistributedDataParallel ddp(model);
     ddp(full({1, 2}, group.rank() == 1 ? std::nan("") : 1.0)).backward();
   });
-  EXPECT_THAT(warnings.texts(), testing::ElementsAre("rank 1: its loss is NaN and gives DistributedDataParallel #0 such "
-                                                     "gradients, which the mean carries to all ranks"));
+  EXPECT_THAT(warnings.texts(),
+              testing::ElementsAre("rank 1: its loss is NaN and gives DistributedDataParallel #0 such "
+                                   "gradients, which the mean carries to all ranks"));
 }
 
 TEST(DdpErrors, ASecondHook) {
