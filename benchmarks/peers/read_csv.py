@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Reads a CSV file of numbers with pandas and polars, as csv_bench does: read_csv.py FILE [THREADS].
 
-Prints the median of 9 runs in ms. pandas is timed twice: its default is off by one bit here and there, and
-float_precision="round_trip" is exact.
+Prints the median of 9 runs in ms.
 """
 
 import os
@@ -29,7 +28,6 @@ def main():
         import pandas
 
         print(f"pandas {median_ms(lambda: pandas.read_csv(path)):.0f} ms")
-        print(f"pandas round_trip {median_ms(lambda: pandas.read_csv(path, float_precision='round_trip')):.0f} ms")
     except ImportError:
         print("no pandas", file=sys.stderr)
     try:
