@@ -62,7 +62,7 @@ const char* parse_plain_number(const char* begin, const char* end, double& value
   }
   const auto result = fast_float::from_chars(begin, end, value);
   const auto is_of_zero = [](char c) { return c == '0' || c == '.' || c == '-'; };
-  // What is too small becomes 0, and what is too large infinity, in some versions of the library.
+  // Some versions of the library give 0 for a number that is too small, and infinity for one that is too large.
   const bool is_in_range = value != 0 ? std::isfinite(value) : std::all_of(begin, result.ptr, is_of_zero);
   return result.ec == std::errc() && is_in_range ? result.ptr : nullptr;
 }

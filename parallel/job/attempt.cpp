@@ -202,7 +202,7 @@ class Attempt {
     const LocalRank* first = nullptr;
     const auto place = [](int status) { return signal_obeyed(status) != 0 ? 0 : WIFSIGNALED(status) ? 1 : 2; };
     for (const auto& rank : ranks_) {
-      // Of ranks found dead at the same time, one that was asked to end, or killed, did not die because of another.
+      // A rank that was asked to end, or killed, did not die because of another one found dead at the same time.
       if (rank->take_end(output_) && rank->status() != 0 &&
           (first == nullptr || place(rank->status()) < place(first->status()))) {
         first = rank.get();

@@ -72,9 +72,7 @@ TEST(RunOfRanks, NamesTheParameterInWhichRanksHaveDriftedApart) {
     checkpoint::Run run(dir.file("run"), {.every = 5});
     run.track(small.model, small.sgd);
     for (int i = 1; i <= 4; ++i) {
-      small.sgd.zero_grad();
-      ddp(ones({1, 2})).sum().backward();
-      small.sgd.step();
+      small.train(ddp);
       run.step();
     }
     if (rank == 1) {
@@ -102,9 +100,7 @@ TEST(RunOfRanks, SavesAtTheSameStepAfterASignalToTheProcess) {
     run.track(small.model, small.sgd);
     try {
       for (int i = 0;; ++i) {
-        small.sgd.zero_grad();
-        ddp(ones({1, 2})).sum().backward();
-        small.sgd.step();
+        small.train(ddp);
         if (rank == 2 && i == 20) {
           std::raise(SIGTERM);
         }

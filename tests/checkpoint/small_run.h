@@ -25,6 +25,12 @@ struct Small {
     sgd.step();
     return loss;
   }
+  /// A step of all ranks together.
+  void train(parallel::DistributedDataParallel<nn::Linear>& ddp) {
+    sgd.zero_grad();
+    ddp(ones({1, 2})).sum().backward();
+    sgd.step();
+  }
   std::vector<float> weights() const { return model.weight.to_vector<float>(); }
 };
 

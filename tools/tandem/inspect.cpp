@@ -42,7 +42,7 @@ std::string printable(std::string text) {
   return text.size() > kShownText ? text.substr(0, kShownText) + "..." : text;
 }
 
-// What a path stands for: one file, or all files of a run's newest checkpoint.
+// The tensors that a path stands for: those of one file, or of all files of a run's newest checkpoint.
 class Content {
  public:
   explicit Content(const std::string& path) : path_(path) {
