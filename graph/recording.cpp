@@ -210,11 +210,22 @@ void Recording::on_flag(const bool& flag) {
   }
 }
 
-void Recording::on_host_work(const char* name, std::function<void()> work) {
+void Recording::on_host_work(const char* name, std::function<void()> work) { add_work(name, work, work); }
+
+void Recording::on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) {
+  recorded_->has_placed_work = true;
+  add_work(name, now, std::move(again));
+}
+
+void Recording::on_replay_failure(std::function<void(const std::exception&)> settle) {
+  recorded_->on_failure.push_back(std::move(settle));
+}
+
+void Recording::add_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) {
   if (!own_thread()) [[unlikely]] {
     throw_foreign(fmt::format("'{}' was done", name));
   }
-  const std::function<void()>& kept = recorded_->works.emplace_back(std::move(work));
+  recorded_->works.push_back(std::move(again));
   core::ThreadState state = core::thread_state();
   {
     const std::lock_guard lock(mutex_);
@@ -225,7 +236,7 @@ void Recording::on_host_work(const char* name, std::function<void()> work) {
   state.observer = outer_;
   state.recorder = nullptr;
   const core::ThreadStateScope unrecorded(state);
-  kept();
+  now();
 }
 
 }  // namespace tandem::inline v0::graph

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -79,6 +80,8 @@ struct Recorded {
   std::vector<RecordedOp> ops;
   std::vector<std::byte> args;
   std::vector<std::function<void()>> works;
+  bool has_placed_work = false;
+  std::vector<std::function<void(const std::exception&)>> on_failure;
   ModuleNames modules;
   std::vector<LeafState> leaves;
   std::vector<Flag> flags;
@@ -139,6 +142,8 @@ class Recording final : public kernels::LaunchObserver,
   void on_flag(const bool& flag) override;
   void on_step_change() noexcept override { changed_ = true; }
   void on_host_work(const char* name, std::function<void()> work) override;
+  void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) override;
+  void on_replay_failure(std::function<void(const std::exception&)> settle) override;
 
  private:
   struct Live {
@@ -150,6 +155,7 @@ class Recording final : public kernels::LaunchObserver,
   bool own_thread() const noexcept { return std::this_thread::get_id() == thread_; }
   [[noreturn]] void throw_foreign(const std::string& what);
   void add(const Event& event);
+  void add_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again);
   void close() noexcept;
   void on_free(const void* data, std::size_t index) noexcept;
   const Live* live_at(std::uint64_t address) const;

@@ -100,11 +100,11 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
 #endif
 }
 
-// Whether the step launches on one GPU only and copies nothing to another device.
+// Whether the step launches on one GPU only, copies nothing to another device, and has no work for the host in between.
 bool Replay::fits_gpu_graph() const {
   const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(),
                                   [](const RecordedOp& op) { return op.name == kernels::Transfer::kName; });
-  return one_device_ && device_.type == DeviceType::cuda && !copies;
+  return one_device_ && device_.type == DeviceType::cuda && !copies && !recorded_->has_placed_work;
 }
 
 const char* Replay::stale() const {
@@ -122,6 +122,17 @@ const char* Replay::stale() const {
 }
 
 void Replay::run() const {
+  try {
+    run_step();
+  } catch (const std::exception& failure) {
+    for (const auto& settle : recorded_->on_failure) {
+      settle(failure);
+    }
+    throw;
+  }
+}
+
+void Replay::run_step() const {
   const DrawScope draws(recorded_->draws);
   if (on_own_stream_ || core::thread_state().stream != nullptr) [[unlikely]] {
     note_streams();

@@ -36,6 +36,7 @@ class Replay {
     const core::ModuleScope* module;
   };
   class DrawScope;
+  void run_step() const;
   void run_ops() const;
   void run_gpu_graph() const;
   void run_observed(kernels::LaunchObserver& observer) const;

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 
+#include <tandem/core/function_ref.h>
 #include <tandem/core/intrusive.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/storage.h>
@@ -39,6 +41,11 @@ class StepRecorder {
   virtual void on_step_change() noexcept = 0;
   /// Runs `work` now without recording it, and again in each replay.
   virtual void on_host_work(const char* name, std::function<void()> work) = 0;
+  /// Like on_host_work() for work that reads or writes elements, and so has its place among the launches: a step with
+  /// such work is no single GPU graph. Runs `now` without recording it, and `again` in each replay.
+  virtual void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) = 0;
+  /// `settle` is called when a replay throws, with the exception and before anyone else sees it.
+  virtual void on_replay_failure(std::function<void(const std::exception&)> settle) = 0;
 
  protected:
   ~StepRecorder() = default;
@@ -112,6 +119,16 @@ template <class Work>
 void host_work(const char* name, const Work& work) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
     recorder->on_host_work(name, work);
+    return;
+  }
+  work();
+}
+
+/// Like host_work() for work that reads or writes elements, see StepRecorder::on_placed_work().
+template <class Work>
+void placed_work(const char* name, const Work& work) {
+  if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
+    recorder->on_placed_work(name, work, work);
     return;
   }
   work();

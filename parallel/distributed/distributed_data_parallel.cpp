@@ -23,7 +23,7 @@ namespace {
 class OutputNode final : public autograd::Node {
  public:
   OutputNode(const std::shared_ptr<Reducer>& reducer, std::int64_t samples, const Tensor& output)
-      : Node("ddp", 1), seen_(reducer), reducer_(reducer), samples_(samples), synced_(reducer->local_scopes() == 0) {
+      : Node("ddp", 1), seen_(reducer), reducer_(reducer), samples_(samples), synced_(!reducer->is_local()) {
     watch_passes();
     connect({&output});
     if (output.dim() == 0) {
@@ -94,12 +94,10 @@ std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shap
   check<ConfigError>(frame == nullptr || frame->replica().count == 1,
                      "DistributedDataParallel: called within a replica of DataParallel; wrap the module that uses "
                      "DataParallel inside instead, or give each device a rank of its own");
-  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
-                      "DistributedDataParallel: a captured step cannot talk to other ranks");
   if (!core::thread_state().grad_enabled) {
     return kUncounted;
   }
-  reducer.check_parameters();
+  reducer.before_forward();
   if (JoinState* join = reducer.join(); join != nullptr) {
     return join->samples_of(inputs());
   }
@@ -116,7 +114,14 @@ Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std
   return result;
 }
 
-int& local_scopes(Reducer& reducer) noexcept { return reducer.local_scopes(); }
+bool begin_local_scope(Reducer& reducer) noexcept {
+  const bool is_recorded = tandem::detail::step_recorder() != nullptr;
+  is_recorded ? reducer.add_recorded_local_scopes(1) : reducer.add_local_scopes(1);
+  return is_recorded;
+}
+void end_local_scope(Reducer& reducer, bool is_recorded) noexcept {
+  is_recorded ? reducer.add_recorded_local_scopes(-1) : reducer.add_local_scopes(-1);
+}
 
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 

@@ -45,8 +45,9 @@ inline constexpr std::int64_t kUncounted = -1;
 /// Checks the wrapper and the thread. Returns the number of samples in `inputs`, which only a Join asks for.
 TANDEM_API std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shape>()> inputs);
 TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& reducer, std::int64_t samples);
-/// The number of NoSync that live: where it is 0, gradients of forward passes will be reduced.
-TANDEM_API int& local_scopes(Reducer& reducer) noexcept;
+/// Begins a NoSync. Returns whether it belongs to a step that this thread records.
+TANDEM_API bool begin_local_scope(Reducer& reducer) noexcept;
+TANDEM_API void end_local_scope(Reducer& reducer, bool is_recorded) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
 
 /// The shapes of the tensors in an input.
@@ -129,16 +130,16 @@ class DistributedDataParallel {
   ///     loss(ddp(x2), y2).backward();
   class NoSync {
    public:
-    ~NoSync() { --detail::local_scopes(*reducer_); }
+    ~NoSync() { detail::end_local_scope(*reducer_, is_recorded_); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     friend class DistributedDataParallel;
-    explicit NoSync(std::shared_ptr<Reducer> reducer) : reducer_(std::move(reducer)) {
-      ++detail::local_scopes(*reducer_);
-    }
+    explicit NoSync(std::shared_ptr<Reducer> reducer)
+        : reducer_(std::move(reducer)), is_recorded_(detail::begin_local_scope(*reducer_)) {}
     std::shared_ptr<Reducer> reducer_;
+    bool is_recorded_;
   };
   /// See NoSync.
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }

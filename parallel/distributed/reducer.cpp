@@ -24,6 +24,16 @@ constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
 
+// The same elements without a part in their memory, which the recording of a step must not keep.
+tandem::detail::View borrowed(const tandem::detail::View& view) {
+  tandem::detail::View result = view;
+  if (view.defined()) {
+    static_cast<void>(view.data());  // notes the use
+    result.storage = tandem::detail::Storage::adopt(view.storage->data(), view.storage->bytes(), view.device(), {});
+  }
+  return result;
+}
+
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
 // options, then the places of gradients, which follow from both.
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
@@ -95,6 +105,35 @@ void Reducer::check_parameters() {
   }
 }
 
+void Reducer::before_forward() {
+  tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder();
+  if (recorder == nullptr) {
+    check_parameters();
+    return;
+  }
+  life_.watch();
+  const auto check_replay = [this] {
+    check_parameters();
+    check_can_be_captured();
+  };
+  recorder->on_placed_work("DistributedDataParallel::forward", check_replay, check_replay);
+}
+
+void Reducer::check_can_be_captured() const {
+  check<CaptureError>(!used_.may_be_unused(),
+                      "DistributedDataParallel: a captured step cannot have find_unused_parameters, with which other "
+                      "ranks decide in each pass which parameters have a gradient; leave the option out, or call the "
+                      "function itself");
+  check<CaptureError>(join() == nullptr,
+                      "DistributedDataParallel: a captured step cannot run in a Join, where the ranks exchange the "
+                      "sizes of their batches; call the function itself there");
+}
+
+void Reducer::add_local_scopes(int count) noexcept {
+  local_scopes_ += count;
+  is_local_.set(local_scopes_ > 0);
+}
+
 void Reducer::set_join(const std::shared_ptr<JoinState>& join, std::size_t index) {
   join_ = join;
   join_index_ = index;
@@ -110,16 +149,24 @@ void Reducer::look_for_nan(const tandem::detail::View& gradient, const tandem::d
   if (link_.size() == 1 || gradient.device().type != DeviceType::cpu || !is_floating_point(gradient.dtype)) {
     return;
   }
-  const NoGradGuard no_grad;
-  const Tensor values(gradient);
-  const bool is_loss_nan = loss.defined() && std::isnan(Tensor(loss).item());
-  const bool has_nan = std::isnan(values.sum().item()) && isnan(values).any().item<bool>();
-  if ((!is_loss_nan && !has_nan) || told_of_nan_.exchange(true)) {
+  const auto look = [this](const tandem::detail::View& elements, const tandem::detail::View& value) {
+    const NoGradGuard no_grad;
+    const Tensor values(elements);
+    const bool is_loss_nan = value.defined() && std::isnan(Tensor(value).item());
+    const bool has_nan = std::isnan(values.sum().item()) && isnan(values).any().item<bool>();
+    if ((!is_loss_nan && !has_nan) || told_of_nan_.exchange(true)) {
+      return;
+    }
+    core::warn(fmt::format("rank {}: its loss {} {} {}, which the mean carries to all ranks",
+                           link_.names().rank(link_.rank()), has_nan ? "gives" : "is NaN and gives",
+                           link_.wrapper_name(), has_nan ? "a gradient with NaN" : "such gradients"));
+  };
+  if (tandem::detail::step_recorder() == nullptr) {
+    look(gradient, loss);
     return;
   }
-  core::warn(fmt::format("rank {}: its loss {} {} {}, which the mean carries to all ranks",
-                         link_.names().rank(link_.rank()), has_nan ? "gives" : "is NaN and gives", link_.wrapper_name(),
-                         has_nan ? "a gradient with NaN" : "such gradients"));
+  const auto look_again = [look, elements = borrowed(gradient), value = borrowed(loss)] { look(elements, value); };
+  tandem::detail::placed_work("DistributedDataParallel::look_for_nan", look_again);
 }
 
 void Reducer::check_pass(const autograd::Node& node, bool synced) const {
@@ -131,9 +178,6 @@ void Reducer::check_pass(const autograd::Node& node, bool synced) const {
 
 void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t samples) {
   const void* id = node.pass.load(std::memory_order_relaxed);
-  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
-                      "DistributedDataParallel: a captured step cannot run its backward pass: a replay would bring "
-                      "gradients unseen");
   const std::lock_guard lock(lock_);
   if (pass_ == nullptr) {
     pass_ = std::make_unique<ReducerPass>(shared_from_this(), id);
@@ -144,8 +188,20 @@ void Reducer::begin_pass(const autograd::Node& node, bool synced, std::int64_t s
 }
 
 void Reducer::on_pass_begin() {
-  const std::lock_guard lock(lock_);
-  pass_->begin();
+  const auto begin = [this] {
+    const std::lock_guard lock(lock_);
+    pass_->begin();
+  };
+  tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder();
+  if (recorder == nullptr) {
+    begin();
+    return;
+  }
+  check_can_be_captured();
+  life_.watch();
+  recorder->on_replay_failure([this](const std::exception& failure) { fail_replayed_pass(failure); });
+  recorder->on_placed_work("DistributedDataParallel::begin", begin,
+                           [this, synced = pass_->is_synced()] { begin_replayed_pass(synced); });
 }
 
 bool Reducer::on_gradient(autograd::Leaf& leaf) {
@@ -160,11 +216,30 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
         "and within ddp.no_sync() where gradients are to stay local",
         buckets_.members()[leaf.observed_as].name);
   }
-  return pass_->on_gradient(leaf.observed_as);
+  bool synced = false;
+  const auto add = [&] { synced = pass_->on_gradient(leaf.observed_as); };
+  if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+    recorder->on_placed_work("DistributedDataParallel::gradient", add, [this, member = leaf.observed_as] {
+      const std::lock_guard replay_lock(lock_);
+      pass_->on_gradient(member);
+    });
+  } else {
+    add();
+  }
+  return synced;
+}
+
+void Reducer::on_pass_end() {
+  if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+    recorder->on_placed_work(
+        "DistributedDataParallel::end", [this] { end_pass(); }, [this] { end_replayed_pass(); });
+  } else {
+    end_pass();
+  }
 }
 
 // A pass may hold the last reference to the reducer and its lock, so destroy the pass after releasing the lock.
-void Reducer::on_pass_end() {
+void Reducer::end_pass() {
   std::unique_ptr<ReducerPass> pass;
   const std::lock_guard lock(lock_);
   pass = std::move(pass_);
@@ -188,6 +263,33 @@ void Reducer::on_pass_failed(const std::exception& failure) {
   const std::lock_guard lock(lock_);
   failed = std::move(pass_);
   failed->fail(failure);
+}
+
+// In a replay, every gradient arrives that arrived while the step was recorded, so none is absent. Hooks of parameters
+// are part of the recorded step.
+void Reducer::begin_replayed_pass(bool synced) {
+  check_can_be_captured();
+  exchange_.refuse_within_hook(this);
+  const std::lock_guard lock(lock_);
+  check<AutogradError>(pass_ == nullptr, kStillRunning);
+  pass_ = std::make_unique<ReducerPass>(shared_from_this(), this);
+  pass_->add_output(synced, detail::kUncounted);
+}
+
+void Reducer::end_replayed_pass() {
+  end_pass();
+  std::unique_ptr<ReducerPass> done;
+  const std::lock_guard lock(lock_);
+  done = std::move(pass_);
+}
+
+void Reducer::fail_replayed_pass(const std::exception& failure) {
+  std::unique_ptr<ReducerPass> failed;
+  const std::lock_guard lock(lock_);
+  if (pass_ != nullptr && pass_->id() == this) {
+    failed = std::move(pass_);
+    failed->fail(failure);
+  }
 }
 
 void Reducer::shadow() {

@@ -14,6 +14,7 @@
 #include <tandem/parallel/distributed/group_link.h>
 #include <tandem/parallel/distributed/used_parameters.h>
 #include <tandem/parallel/distributed/wrapped_module.h>
+#include <tandem/tensor/recorder.h>
 
 // Internal: the backward passes of a DistributedDataParallel.
 
@@ -40,6 +41,9 @@ class ReducerPass;
 /// A failure on one rank, in the module or anywhere else in the graph, ends the group on all ranks with the failure's
 /// text, and the gradients of the pass are forgotten.
 ///
+/// In a captured step the engine runs only while the step is recorded. Each of its notifications is recorded as work of
+/// the host, which in a replay drives a ReducerPass of that replay: buckets leave in the same places.
+///
 /// In a Join the pass asks the JoinState for its weights and gets plain numbers (PassWeights). A rank whose input has
 /// ended makes the same exchanges through shadow(). The Reducer knows the JoinState and not the other way round: only
 /// the pass knows when the ranks have to talk, and all that a JoinState needs to see is in the Buckets.
@@ -56,8 +60,15 @@ class Reducer final : public autograd::LeafObserver,
   /// Throws ConfigError when the group is gone, or parameters were frozen, thawed, added or moved since wrapping.
   /// Warns, once, when an optimiser has used gradients that no_sync() keeps local.
   void check_parameters();
-  /// The number of NoSync that live. Gradients stay local in a pass whose outputs were all made while some lived.
-  int& local_scopes() noexcept { return local_scopes_; }
+  /// check_parameters(), before a forward pass and before its replays. Throws CaptureError while this thread records a
+  /// step, if the wrapper cannot be captured.
+  void before_forward();
+  /// Whether a NoSync lives. Gradients stay local in a pass whose outputs were all made while one lived.
+  bool is_local() const { return recorded_local_scopes_ > 0 || is_local_.get(); }
+  /// A NoSync begins (1) or ends (-1), outside of a step that is being recorded ...
+  void add_local_scopes(int count) noexcept;
+  /// ... or within one.
+  void add_recorded_local_scopes(int count) noexcept { recorded_local_scopes_ += count; }
   /// Throws ConfigError if the wrapper has a hook.
   void set_comm_hook(CommHook hook) { exchange_.set_hook(std::move(hook)); }
 
@@ -89,12 +100,21 @@ class Reducer final : public autograd::LeafObserver,
   void on_pass_done() override;
   void on_pass_failed(const std::exception& failure) override;
 
+  void end_pass();
+  void check_can_be_captured() const;
+  void begin_replayed_pass(bool synced);
+  void end_replayed_pass();
+  void fail_replayed_pass(const std::exception& failure);
+
   GroupLink link_;
   Buckets buckets_;
   BucketExchange exchange_;
   UsedParameters used_;
   WrappedModule module_;
-  int local_scopes_ = 0;
+  int local_scopes_ = 0;           // NoSync that live ...
+  int recorded_local_scopes_ = 0;  // ... and those of the step that is being recorded
+  tandem::detail::WatchedFlag is_local_{false};
+  tandem::detail::Watched life_;
   std::atomic<bool> told_of_nan_ = false;
   std::optional<std::uint64_t> versions_after_local_pass_;  // of the parameters; empty after a reduced pass
   bool told_of_drift_ = false;

@@ -41,6 +41,8 @@ class ReducerPass {
 
   /// Null from end() on.
   PassId id() const noexcept { return id_; }
+  /// Whether the gradients are reduced. Known once all outputs were added.
+  bool is_synced() const noexcept { return synced_; }
 
   void add_output(bool synced, std::int64_t samples);
   void begin();

@@ -385,16 +385,6 @@ TEST(DdpModels, ABucketForEachGradient) {
   });
 }
 
-TEST(DdpErrors, ACapturedStep) {
-  as_ranks(1, [](ProcessGroup&) {
-    nn::Linear layer(2, 1);
-    DistributedDataParallel ddp(layer);
-    auto step = graph::capture([&](const Tensor& x) { ddp(x).sum().backward(); });
-    EXPECT_THAT(message_of<CaptureError>([&] { step(ones({1, 2})); }),
-                testing::HasSubstr("a captured step cannot talk to other ranks"));
-  });
-}
-
 TEST(DdpErrors, AnExceptionInOneForwardPassEndsTheOthers) {
   std::string text;
   as_ranks(2, [&](ProcessGroup& group) {
