@@ -15,7 +15,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array<Way, kWays> kAll{Way::one_rank, Way::one_part, Way::no_exchange, Way::ddp, Way::no_overlap};
+constexpr std::array<Way, kWays> kAll{Way::one_rank,   Way::one_part,             Way::no_exchange, Way::ddp,
+                                      Way::no_overlap, Way::captured_no_exchange, Way::captured_ddp};
 
 double median_waited(const std::array<std::vector<double>, kWays>& waited) {
   std::vector<double> all;
@@ -52,11 +53,11 @@ std::string Report::text() const {
                   spec.loss == Loss::mse ? "mse" : "ce", spec.rule == Rule::adam ? "adam" : "sgd", ranks, backend,
                   spec.batch, threads, threads == 1 ? "" : "s", tandem::core::to_string(tandem::core::isa()));
   text +=
-      fmt::format("{:<18}{:>8}{:>12}{:>12}{:>12}{:>18}\n", "way", "rows", "us/step", "rows/s", "x one rank", "95 %");
+      fmt::format("{:<22}{:>8}{:>12}{:>12}{:>12}{:>18}\n", "way", "rows", "us/step", "rows/s", "x one rank", "95 %");
   for (const Way way : kAll) {
     const double step = median(of(way));
     const auto [low, high] = median_interval(rates(way));
-    text += fmt::format("{:<18}{:>8}{:>12.1f}{:>12.0f}{:>12.3f}{:>18}\n", name_of(way), rows(way), step,
+    text += fmt::format("{:<22}{:>8}{:>12.1f}{:>12.0f}{:>12.3f}{:>18}\n", name_of(way), rows(way), step,
                         1e6 * static_cast<double>(rows(way)) / step, median(rates(way)),
                         fmt::format("{:.3f}-{:.3f}", low, high));
   }
@@ -77,9 +78,11 @@ std::string Report::text() const {
                   kib.size(), kib.size() == 1 ? "" : "s", fmt::join(kib, ", "), 1e6 * schedule.link.alpha,
                   schedule.link.beta > 0 ? 1e-9 / schedule.link.beta : 0.0, 1e6 * schedule.exchange() / compute);
   text += fmt::format(
-      "ddp adds {:.1f} us to a step without exchange; without overlap it would be {:.1f}\ngradients differ from one "
+      "ddp adds {:.1f} us to a step without exchange; without overlap it would be {:.1f}; in captured steps "
+      "{:.1f}\ngradients differ from one "
       "device's by {:.1e}; {} rounds, in which threads waited for a core {:.1f} % of the time\n",
       median(differences(Way::ddp, Way::no_exchange)), median(differences(Way::no_overlap, Way::no_exchange)),
+      median(differences(Way::captured_ddp, Way::captured_no_exchange)),
       difference, of(Way::ddp).size(), 100 * median_waited(waited));
   return text;
 }

@@ -20,6 +20,8 @@ const char* name_of(Way way) {
     case Way::no_exchange: return "no exchange";
     case Way::ddp: return "ddp";
     case Way::no_overlap: return "ddp, no overlap";
+    case Way::captured_no_exchange: return "captured, no exchange";
+    case Way::captured_ddp: return "captured ddp";
   }
   return "";
 }
@@ -54,7 +56,15 @@ RankTraining::RankTraining(const Spec& spec, parallel::ProcessGroup& group, cons
       averaged_(make_trainee(joined_)),
       late_(make_trainee(joined_)),
       ddp_(averaged_.model, options),
-      ddp_late_(late_.model, options) {
+      ddp_late_(late_.model, options),
+      captured_plain_([this](const Tensor& x, const Tensor& y) {
+        backward(plain_, plain_.model, x, y);
+        plain_.optimizer->step();
+      }),
+      captured_averaged_([this](const Tensor& x, const Tensor& y) {
+        backward(averaged_, ddp_, x, y);
+        averaged_.optimizer->step();
+      }) {
   ddp_late_.register_comm_hook(
       [this](parallel::ProcessGroup&, const parallel::GradBucket& bucket) { return on_bucket(bucket); });
   course();  // determines the sizes of the buckets
@@ -88,6 +98,13 @@ void RankTraining::run(Way way, std::int64_t steps) {
   if (group_.rank() != 0 && (way == Way::one_rank || way == Way::one_part)) {
     return;
   }
+  if (way == Way::captured_no_exchange || way == Way::captured_ddp) {
+    Step& step = way == Way::captured_ddp ? captured_averaged_ : captured_plain_;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      step(x_, y_);
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < steps; ++i) {
     Trainee& trainee = way == Way::ddp ? averaged_ : way == Way::no_overlap ? late_ : plain_;
     switch (way) {
@@ -96,6 +113,7 @@ void RankTraining::run(Way way, std::int64_t steps) {
       case Way::no_exchange: backward(trainee, trainee.model, x_, y_); break;
       case Way::ddp: backward(trainee, ddp_, x_, y_); break;
       case Way::no_overlap: backward(trainee, ddp_late_, x_, y_); break;
+      default: break;
     }
     trainee.optimizer->step();
   }

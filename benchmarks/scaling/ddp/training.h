@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include <tandem/graph/capture.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 
@@ -19,9 +20,11 @@ enum class Way : std::uint8_t {
   one_part,     // rank 0 with one rank's part of the batch
   no_exchange,  // every rank its part, without averaging
   ddp,
-  no_overlap  // the same buckets, all sent after the backward pass
+  no_overlap,            // the same buckets, all sent after the backward pass
+  captured_no_exchange,  // as no_exchange and ddp, in captured steps
+  captured_ddp
 };
-inline constexpr std::size_t kWays = 5;
+inline constexpr std::size_t kWays = 7;
 /// The name of a way: "one rank", ...
 const char* name_of(Way way);
 
@@ -58,6 +61,7 @@ class RankTraining {
   using Wrapped = tandem::parallel::DistributedDataParallel<tandem::nn::Sequential>;
 
   static Trainee make_trainee(const Problem& joined);
+  using Step = tandem::graph::CapturedStep<std::function<void(tandem::Tensor, tandem::Tensor)>>;
   template <class Model>
   void backward(Trainee& trainee, Model& model, const tandem::Tensor& x, const tandem::Tensor& y);
   std::function<void()> on_bucket(const tandem::parallel::GradBucket& bucket);
@@ -71,6 +75,8 @@ class RankTraining {
   Trainee late_;
   Wrapped ddp_;
   Wrapped ddp_late_;
+  Step captured_plain_;
+  Step captured_averaged_;
   std::vector<tandem::parallel::PlannedAllReduce> late_plans_;
   std::vector<std::int64_t> bucket_bytes_;
   Course* watched_ = nullptr;  // set while ddp_late_ does not exchange
