@@ -151,8 +151,9 @@ void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
     right += right_stride;
   }
   constexpr std::int64_t kCols = kVecs * kLanes;
+  constexpr bool kMasksAreCheap = kLanes == 16;
   alignas(64) float memory[kRows * kCols];
-  const bool plain = epilogue.plain();
+  const bool plain = epilogue.plain() && (kMasksAreCheap || tile.cols == kCols);
   float* out = plain ? tile.out : memory;
   const std::int64_t out_stride = plain ? tile.out_stride : kCols;
   const bool add = plain && epilogue.add;
@@ -160,7 +161,7 @@ void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
   for (int r = 0; r < kRows; ++r, out += out_stride) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      const Mask lanes = v + 1 < kVecs ? first(kLanes) : last;
+      const Mask lanes = v + 1 < kVecs || !kMasksAreCheap ? first(kLanes) : last;
       store(out + v * kLanes, add ? sum[r][v] + load(out + v * kLanes, lanes) : sum[r][v], lanes);
     }
   }

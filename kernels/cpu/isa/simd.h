@@ -43,17 +43,39 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
 
 using Vec = __m256;
 inline constexpr int kLanes = 8;
-using Mask = __m256i;
+struct Mask {
+  __m256i lanes;
+  int count;
+};
 
 TANDEM_SIMD Vec broadcast(float x) { return _mm256_set1_ps(x); }
 TANDEM_SIMD Vec load(const float* p) { return _mm256_loadu_ps(p); }
 TANDEM_SIMD void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 TANDEM_SIMD Mask first(std::int64_t count) {
   const int lanes = count >= kLanes ? kLanes : static_cast<int>(count);
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return {_mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), lanes};
 }
-TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask); }
-TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm256_maskstore_ps(p, mask, v); }
+TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask.lanes); }
+// In pieces: AMD's processors take twelve cycles or more for a masked store.
+TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
+  if (mask.count == kLanes) {
+    return store(p, v);
+  }
+  __m128 rest = _mm256_castps256_ps128(v);
+  if ((mask.count & 4) != 0) {
+    _mm_storeu_ps(p, rest);
+    p += 4;
+    rest = _mm256_extractf128_ps(v, 1);
+  }
+  if ((mask.count & 2) != 0) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), rest);
+    p += 2;
+    rest = _mm_movehl_ps(rest, rest);
+  }
+  if ((mask.count & 1) != 0) {
+    _mm_store_ss(p, rest);
+  }
+}
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 TANDEM_SIMD Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
