@@ -1,9 +1,14 @@
 #include <tandem/graph/capture.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include <tandem/core/check.h>
+#include <tandem/core/fork.h>
 #include <tandem/core/step_times.h>
 #include <tandem/graph/replay.h>
 #include <tandem/tensor/raw.h>
@@ -104,6 +109,8 @@ void check_inputs(std::span<const Tensor* const> inputs) {
 }  // namespace
 
 struct StepRunner::Impl {
+  explicit Impl(const CaptureOptions& of) : options(of) {}
+
   CaptureOptions options;
   CaptureStats stats;
   std::vector<std::shared_ptr<Capture>> captures;
@@ -204,16 +211,49 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
                                           : recording.comparison().difference());
 }
 
-StepRunner::StepRunner(const CaptureOptions& options) : impl_(std::make_unique<Impl>()) {
+// What each thread has of a step that several threads call. A thread that ends leaves its recordings to the next one
+// with its id.
+struct StepRunner::OfThreads {
+  CaptureOptions options;
+  std::uint64_t number = next_number();  // not the address, which another step may get
+  mutable core::ForkSafeMutex mutex;
+  std::map<std::thread::id, std::unique_ptr<Impl>> impls;
+
+  static std::uint64_t next_number() noexcept {
+    static std::atomic<std::uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+  }
+  Impl& mine() {
+    struct Latest {
+      std::uint64_t number = 0;
+      Impl* impl = nullptr;
+    };
+    thread_local Latest latest;
+    if (latest.number != number) {
+      const std::lock_guard lock(mutex);
+      std::unique_ptr<Impl>& impl = impls[std::this_thread::get_id()];
+      impl = impl ? std::move(impl) : std::make_unique<Impl>(options);
+      latest = {number, impl.get()};
+    }
+    return *latest.impl;
+  }
+};
+
+StepRunner::StepRunner(const CaptureOptions& options) {
   check<ConfigError>(options.max_captures >= 1, "capture: max_captures must be >= 1, got {}", options.max_captures);
-  impl_->options = options;
+  if (options.concurrent) {
+    of_threads_ = std::make_unique<OfThreads>(options);
+  } else {
+    impl_ = std::make_unique<Impl>(options);
+  }
 }
+StepRunner::Impl& StepRunner::impl() const { return impl_ ? *impl_ : of_threads_->mine(); }
 StepRunner::~StepRunner() = default;
 StepRunner::StepRunner(StepRunner&&) noexcept = default;
 StepRunner& StepRunner::operator=(StepRunner&&) noexcept = default;
 
 std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, Body body) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   check<CaptureError>(detail::step_recorder() == nullptr,
                       "captured step: called inside another captured step; call the function itself there");
   check_inputs(inputs);
@@ -239,13 +279,15 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
   return capture->outputs;
 }
 
-const CaptureStats& StepRunner::stats() const noexcept { return impl_->stats; }
+const CaptureStats& StepRunner::stats() const noexcept { return impl().stats; }
 std::span<const Tensor> StepRunner::inputs() const noexcept {
-  return impl_->last != nullptr ? std::span<const Tensor>(impl_->last->slots) : std::span<const Tensor>();
+  const Impl& mine = impl();
+  return mine.last != nullptr ? std::span<const Tensor>(mine.last->slots) : std::span<const Tensor>();
 }
 void StepRunner::reset() noexcept {
-  impl_->captures.clear();
-  impl_->last = nullptr;
+  Impl& mine = impl();
+  mine.captures.clear();
+  mine.last = nullptr;
 }
 
 }  // namespace tandem::inline v0::graph

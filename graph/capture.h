@@ -20,6 +20,9 @@ namespace tandem::inline v0::graph {
 /// Limits of a captured step.
 struct CaptureOptions {
   int max_captures = 8;  // captures of different inputs; beyond this number, the least recently used one is dropped
+  /// Whether several threads may call the step at once. Each thread then has captures, results and stats of its own,
+  /// and its first calls run the function, at the same time as other threads do. Meant for forward passes.
+  bool concurrent = false;
 };
 
 /// Statistics of a captured step.
@@ -58,7 +61,11 @@ class TANDEM_API StepRunner {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct OfThreads;
+  Impl& impl() const;
+
+  std::unique_ptr<Impl> impl_;             // null if threads have their own
+  std::unique_ptr<OfThreads> of_threads_;  // null if they have not
 };
 
 /// A function of tensors that is recorded and then replayed, see capture().
@@ -70,8 +77,9 @@ class CapturedStep {
       : function_(std::move(function)), runner_(options) {}
 
   /// Runs one step. The results have no history, and share memory with the results of other calls for the same inputs:
-  /// the next such call overwrites them, so clone() results to keep them. Throws CaptureError for operations that
-  /// cannot be captured, and any exception of the function; the next call then records from the start.
+  /// the next such call (of this thread, if several may call) overwrites them, so clone() results to keep them. Throws
+  /// CaptureError for operations that cannot be captured, and any exception of the function; the next call then records
+  /// from the start.
   template <std::derived_from<Tensor>... Inputs>
   std::invoke_result_t<Function&, decltype(static_cast<Tensor>(std::declval<const Inputs&>()))...> operator()(
       const Inputs&... inputs) {
@@ -93,10 +101,42 @@ class CapturedStep {
   const CaptureStats& stats() const noexcept { return runner_.stats(); }
   /// The tensors to which the inputs of the last call were copied. A call with these tensors copies nothing.
   std::span<const Tensor> inputs() const noexcept { return runner_.inputs(); }
+  /// Runs one step for each batch of a DataLoader, or of another range of tuples of tensors or of structs of two, and
+  /// calls `each` with its result. Returns the number of steps.
+  ///
+  ///     step.run(loader, [&](const Tensor& loss) { mean.add(loss.item()); });
+  template <class Batches, class Each>
+  std::int64_t run(Batches&& batches, Each&& each) {
+    std::int64_t steps = 0;
+    for (auto&& batch : batches) {
+      each(take(batch));
+      ++steps;
+    }
+    return steps;
+  }
+  /// Runs one step for each batch, see above. The results are dropped.
+  template <class Batches>
+  std::int64_t run(Batches&& batches) {
+    std::int64_t steps = 0;
+    for (auto&& batch : batches) {
+      take(batch);
+      ++steps;
+    }
+    return steps;
+  }
   /// Drops all recordings. Needed after a change that cannot be detected, such as another number inside the function.
   void reset() noexcept { runner_.reset(); }
 
  private:
+  template <class Batch>
+  decltype(auto) take(const Batch& batch) {
+    if constexpr (requires { std::tuple_size<Batch>::value; }) {
+      return std::apply(*this, batch);
+    } else {
+      const auto& [x, y] = batch;
+      return (*this)(x, y);
+    }
+  }
   template <class Result, std::size_t... i>
   std::vector<Tensor> call([[maybe_unused]] std::span<const Tensor> slots, std::index_sequence<i...>) {
     if constexpr (std::is_void_v<Result>) {
@@ -147,12 +187,15 @@ class CapturedStep {
 /// - train() and eval() are recorded separately. The next call records again if a parameter was moved, frozen or
 ///   unfrozen, a hook was registered, a generator was reseeded, or a tensor that the function reads was replaced;
 ///   stats().last_reason gives the reason.
+/// - A parallel::DistributedDataParallel may be part of the step, and then talks to the other ranks in each replay.
 /// - CaptureError, naming the call, is thrown for: item(), to_vector(), data(), span(), printing, from_data() and all
 ///   other access to elements on the host; nonzero() and masked_select(), whose shapes depend on values; work on
 ///   another thread; a captured step inside a captured step; a step that never repeats itself. A tensor that each step
 ///   replaces by one computed from it must instead be written in place.
 ///
-/// For use by one thread at a time.
+/// For use by one thread at a time, or by several with {.concurrent = true}:
+///
+///     auto predict = graph::capture([&](Tensor x) { return model(x); }, {.concurrent = true});
 template <class Function>
 CapturedStep<std::decay_t<Function>> capture(Function&& function, const CaptureOptions& options = {}) {
   return CapturedStep<std::decay_t<Function>>(std::forward<Function>(function), options);

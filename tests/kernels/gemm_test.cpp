@@ -208,8 +208,8 @@ std::vector<float> result_of(core::Isa isa, Matmul kernel, const std::vector<cpu
   return result;
 }
 
-// With more than three columns, each output is one chain of fused multiply-adds per block of depths, whatever the
-// tiles. Any number of threads therefore gives the same bits, and AVX2 gives the same as AVX-512.
+// With more than three rows and columns, each output is one chain of fused multiply-adds per block of depths, whatever
+// the tiles. Any number of threads therefore gives the same bits, and AVX2 gives the same as AVX-512.
 TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
   Rng rng(7);
   for (const core::Isa isa : core::available_isas()) {
@@ -226,7 +226,7 @@ TEST(Gemm, HowTheOutputIsCutChangesNoBit) {
           const std::vector<float> cols = result_of(isa, kernel, {{0, m, 0, n / 3}, {0, m, n / 3, n - n / 3}});
           EXPECT_EQ(whole, rows) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
           EXPECT_EQ(whole, cols) << batch << ' ' << in << ' ' << out << " pass " << static_cast<int>(pass);
-          const bool dots = n <= 3;  // summed by lanes; AVX-512 has more of these
+          const bool dots = n <= 3 || (m <= 3 && pass == Pass::forward);  // summed by lanes; AVX-512 has more of these
           if (isa == core::Isa::avx512 && accumulate == Accumulate::no && !dots) {
             EXPECT_EQ(whole, result_of(core::Isa::avx2, kernel, {{0, m, 0, n}}));
           }

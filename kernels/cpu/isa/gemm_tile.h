@@ -78,6 +78,7 @@ struct Tile {
   std::int64_t cols;
   float* out;
   std::int64_t out_stride;
+  bool is_out_far;  // the outputs lie in memory rather than in a cache
 };
 
 // Element (r, 0) of a left side by rows. A pointer for each row would not fit in the registers; with three multiples of
@@ -123,6 +124,12 @@ void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     rows[i] = reinterpret_cast<const char*>(left) + i * 7 * s1;
+  }
+  if (tile.is_out_far) {
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+      __builtin_prefetch(tile.out + r * tile.out_stride, 1);
+    }
   }
   for (std::int64_t k = tile.depth; k > 0; --k) {
     Vec b[kVecs];
