@@ -192,7 +192,7 @@ class Pass {
         throw;
       }
       for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
-        node.output(i).grad = {};
+        node.output(i).grad.clear();
       }
     }
     if (!retain_graph_) {
@@ -237,14 +237,14 @@ class Pass {
     if (Output& out = leaf.output(0); out.has_gradient()) {
       apply_hooks(out);
       leaf.deliver(out.gradient(), out.grad.owned);
-      out.grad = {};
+      out.grad.clear();
     }
     leaf.complete();
   }
 
   static void clean(Node& node) noexcept {
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
-      node.output(i).grad = {};
+      node.output(i).grad.clear();
     }
     node.pending.store(0, std::memory_order_relaxed);
     node.pass.store(nullptr, std::memory_order_release);

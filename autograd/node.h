@@ -61,6 +61,13 @@ struct GradBuffer {
   bool is_one = false;                // every element is 1: `view` is undefined until somebody reads it
   bool answered = false;              // the output's note holds an answer of this pass
   const Node* prepared_by = nullptr;  // has the memory before its turn, see Gradients::prepare()
+
+  /// Forgets everything. Sizes that nobody reads stay.
+  void clear() noexcept {
+    view.storage = nullptr;
+    owned = as_noted = is_one = answered = false;
+    prepared_by = nullptr;
+  }
 };
 
 using TensorHook = std::function<Tensor(const Tensor&)>;

@@ -47,7 +47,7 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel);
 void run(OnCuda, Context& context, const ElementwiseLoss& kernel);
 
 /// result (+)= derivative * g * scale. The derivative is the loss's by the input, or by the target (of_target). g has
-/// one element in all, or one per element.
+/// one element in all, or one per element (loss_per_element).
 struct ElementwiseLossGrad {
   static constexpr const char* kName = "elementwise_loss_grad";
   LossOp op;
@@ -62,7 +62,7 @@ struct ElementwiseLossGrad {
   const void* target;
   const void* weight = nullptr;
   const void* pos_weight = nullptr;
-  const void* grad;
+  const void* grad;  // null for one element that is 1
   void* result;
 };
 void run(OnCpu, Context& context, const ElementwiseLossGrad& kernel);

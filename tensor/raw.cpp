@@ -157,6 +157,12 @@ View dense_copy(const View& view, Device device) {
 
 View on_host(const View& view) { return on_gpu(view) ? dense_copy(view, Device()) : view; }
 View contiguous(const View& view) { return view.is_contiguous() ? view : dense_copy(view, view.device()); }
+const View& contiguous(const View& view, View& copy) {
+  return view.is_contiguous() ? view : copy = dense_copy(view, view.device());
+}
+const View& matrix_like(const View& view, View& copy) {
+  return is_matrix_like(view) ? view : copy = dense_copy(view, view.device());
+}
 View matrix_like(const View& view) { return is_matrix_like(view) ? view : dense_copy(view, view.device()); }
 
 namespace {
@@ -252,6 +258,9 @@ void sum_to(const View& out, const View& in, Accumulate accumulate) {
 }
 
 bool is_matrix_like(const View& view) {
+  if (view.strides.begin()[1] == 1 && view.strides.begin()[0] == view.sizes.begin()[1]) {
+    return true;
+  }
   const auto unit = [&](int dim) { return view.strides[dim] == 1 || view.sizes[dim] == 1; };
   const auto spread = [&](int dim) { return view.strides[dim] >= view.sizes[1 - dim] || view.sizes[dim] == 1; };
   return view.is_contiguous() || (view.numel() > 0 && ((unit(1) && spread(0)) || (unit(0) && spread(1))));

@@ -4,7 +4,7 @@
 
 namespace tandem::inline v0::detail {
 
-bool View::is_contiguous() const noexcept {
+bool View::is_contiguous_slow() const noexcept {
   std::uint64_t expected = 1;  // may wrap around before a size of 0 is reached
   for (int dim = sizes.ndim() - 1; dim >= 0; --dim) {
     if (sizes[dim] == 0) {

@@ -44,7 +44,19 @@ struct View {
     }
     return static_cast<std::int64_t>(count);
   }
-  TANDEM_API bool is_contiguous() const noexcept;
+  bool is_contiguous() const noexcept {
+    const std::int64_t* stride = strides.begin();
+    const std::int64_t* size = sizes.begin();
+    switch (sizes.ndim()) {
+      case 0: return true;
+      case 1: return stride[0] == 1 || size[0] <= 1;
+      case 2: return (stride[1] == 1 && stride[0] == size[1]) || is_contiguous_slow();
+      default: return is_contiguous_slow();
+    }
+  }
+
+ private:
+  TANDEM_API bool is_contiguous_slow() const noexcept;
 };
 
 /// Throws ShapeError naming `op` if several elements share memory and so cannot be written one by one.

@@ -70,8 +70,10 @@ Tensor promoted(LossNames names, const Tensor& input, const Tensor& target, Loss
 
 Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const Tensor& target, const How& how) {
   check_pair(names, input, target);
-  const View x = detail::contiguous(input.raw());
-  const View t = detail::contiguous(target.raw());
+  View input_copy;
+  View target_copy;
+  const View& x = detail::contiguous(input.raw(), input_copy);
+  const View& t = detail::contiguous(target.raw(), target_copy);
   const View weight = spread(names, "weight", input, how.weight);
   const View pos_weight = spread(names, "pos_weight", input, how.pos_weight);
   const bool per_element = how.reduction == Reduction::none;
@@ -104,26 +106,28 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
       if (prepared.deliver(g)) {
         return;
       }
-      const View grad = detail::contiguous(g.output());
+      const bool is_one = g.is_one() && !per_element;
+      View copy;
+      const void* grad = is_one ? nullptr : detail::contiguous(g.output(), copy).data();
       for (const std::uint32_t i : {0u, 1u}) {
         if (!g.wants(i)) {
           continue;
         }
         const Destination to = g.destination(i);
-        kernels::launch(detail::context_of(grad), kernels::ElementwiseLossGrad{.op = op,
-                                                                               .dtype = grad.dtype,
-                                                                               .loss_per_element = per_element,
-                                                                               .of_target = i == 1,
-                                                                               .accumulate = to.accumulate,
-                                                                               .scale = scale,
-                                                                               .threshold = threshold,
-                                                                               .count = count,
-                                                                               .input = x.get(g).data(),
-                                                                               .target = t.get(g).data(),
-                                                                               .weight = weight.data(g),
-                                                                               .pos_weight = pos_weight.data(g),
-                                                                               .grad = grad.data(),
-                                                                               .result = to.view.data()});
+        kernels::launch(detail::context_of(to.view), kernels::ElementwiseLossGrad{.op = op,
+                                                                                  .dtype = to.view.dtype,
+                                                                                  .loss_per_element = per_element,
+                                                                                  .of_target = i == 1,
+                                                                                  .accumulate = to.accumulate,
+                                                                                  .scale = scale,
+                                                                                  .threshold = threshold,
+                                                                                  .count = count,
+                                                                                  .input = x.get(g).data(),
+                                                                                  .target = t.get(g).data(),
+                                                                                  .weight = weight.data(g),
+                                                                                  .pos_weight = pos_weight.data(g),
+                                                                                  .grad = grad,
+                                                                                  .result = to.view.data()});
       }
     };
   });

@@ -60,17 +60,16 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   }
 }
 
-// [..., features] as a matrix.
-View as_rows(const View& view) {
-  const std::int64_t features = view.sizes.back();
+// [..., features] as a matrix: `view` itself, or another view in `copy`.
+const View& as_rows(const View& view, View& copy) {
   if (view.sizes.ndim() == 2) {
-    return detail::matrix_like(view);
+    return detail::matrix_like(view, copy);
   }
   std::int64_t rows = 1;
   for (int dim = 0; dim + 1 < view.sizes.ndim(); ++dim) {
     rows *= view.sizes[dim];
   }
-  return detail::matrix_like(*detail::try_reshape(detail::contiguous(view), {rows, features}));
+  return copy = detail::matrix_like(*detail::try_reshape(detail::contiguous(view), {rows, view.sizes.back()}));
 }
 
 // `count` elements of a storage.
@@ -122,7 +121,7 @@ class LinearNode final : public Node {
     Saved relu;  // the result, if it is a ReLU's
   };
 
-  View output_gradient(Gradients& g) const;
+  const View& output_gradient(Gradients& g, View& copy) const;
   void weight_gradient(Gradients& g, const View& grad, std::optional<Destination>& bias) const;
   static void bias_gradient(const View& grad, const Destination& to);
   void input_gradient(Gradients& g, const View& grad) const;
@@ -144,7 +143,8 @@ void LinearNode::join_relu(const View& result, const View& bits) {
 }
 
 void LinearNode::apply(Gradients& g) {
-  const View grad = output_gradient(g);
+  View copy;
+  const View& grad = output_gradient(g, copy);
   std::optional<Destination> bias;  // until the gradient of the bias is written
   View early = std::exchange(note_.bias, View());
   core::Ref<detail::Storage> sums = std::move(note_.sums);
@@ -170,23 +170,27 @@ void LinearNode::apply(Gradients& g) {
   }
 }
 
-// The gradient of the product, as a matrix: without the ReLU.
-View LinearNode::output_gradient(Gradients& g) const {
-  View grad = *detail::try_reshape(detail::contiguous(g.output()), matrix_);
+// The gradient of the product, as a dense matrix: without the ReLU. The result is in `copy`, or that of the output.
+const View& LinearNode::output_gradient(Gradients& g, View& copy) const {
+  const View& given = g.output();
+  const bool is_matrix = given.sizes.ndim() == 2;
+  const View& grad =
+      is_matrix ? detail::contiguous(given, copy) : copy = *detail::try_reshape(detail::contiguous(given), matrix_);
   if (!is_relu_ || g.is_as_noted()) {
     return grad;
   }
   const View result = *detail::try_reshape(kept_->relu.get(g), matrix_);
   View masked = detail::empty_view(matrix_, grad.dtype, grad.device());
   detail::pointwise(PointwiseOp::relu_grad, masked, {&grad, &result});
-  return masked;
+  return copy = std::move(masked);
 }
 
 // grad^T x. The same product sums the gradient of the bias wherever that saves a pass.
 void LinearNode::weight_gradient(Gradients& g, const View& grad, std::optional<Destination>& bias) const {
   const Destination to = g.destination(1);
   const bool along = fuses_ && bias && bias->accumulate == Accumulate::no && to.view.numel() > 0;
-  multiply(to.view, detail::transpose(grad, 0, 1), as_rows(kept_->x.get(g)), to.accumulate,
+  View copy;
+  multiply(to.view, MatrixIn(grad).transposed(), MatrixIn(as_rows(kept_->x.get(g), copy)), to.accumulate,
            {.a_sums = along ? bias->view.data() : nullptr});
   if (along) {
     bias.reset();
@@ -200,7 +204,8 @@ void LinearNode::bias_gradient(const View& grad, const Destination& to) {
 // grad W. If a ReLU left a note on x, the product applies the ReLU's mask, which is the saved x.
 void LinearNode::input_gradient(Gradients& g, const View& grad) const {
   const Destination to = g.destination(0);
-  const View weight = detail::matrix_like(kept_->weight.get(g));
+  View copy;
+  const View& weight = detail::matrix_like(kept_->weight.get(g), copy);
   const Shape matrix{matrix_[0], weight.sizes[1]};
   GradientNote* note = g.note(0);
   Epilogue after;
@@ -217,7 +222,7 @@ void LinearNode::input_gradient(Gradients& g, const View& grad) const {
       }
     }
   }
-  multiply(*detail::try_reshape(to.view, matrix), grad, weight, to.accumulate, after);
+  multiply(to.view, MatrixIn(grad), MatrixIn(weight), to.accumulate, after);
   if (after.relu_mask != nullptr) {
     g.set_as_noted(0);
   }
@@ -225,9 +230,12 @@ void LinearNode::input_gradient(Gradients& g, const View& grad) const {
 
 Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, bool relu) {
   check_linear(x, weight, bias);
-  const View in = as_rows(x.raw());
-  const View w = detail::matrix_like(weight.raw());
-  const View b = dense(bias);
+  View rows;
+  View copy_of_weight;
+  View copy_of_bias;
+  const View& in = as_rows(x.raw(), rows);
+  const View& w = detail::matrix_like(weight.raw(), copy_of_weight);
+  const void* b = bias.defined() ? detail::contiguous(bias.raw(), copy_of_bias).data() : nullptr;
   Shape sizes = x.shape();
   sizes[sizes.ndim() - 1] = w.sizes[0];
   Tensor result(detail::empty_view(sizes, in.dtype, in.device()));
@@ -239,8 +247,8 @@ Tensor run(const char* op, const Tensor& x, const Tensor& weight, const Tensor& 
   if (relu && recorded && kernels::writes_relu_bits(out.device(), out.dtype)) {
     bits = detail::empty_view({matrix[0], kernels::relu_bits_stride(matrix[1])}, DType::u8, out.device());
   }
-  multiply(*detail::try_reshape(out, matrix), in, detail::transpose(w, 0, 1), Accumulate::no,
-           {.bias = data_of(b), .relu = relu, .relu_bits = data_of(bits)});
+  multiply(out, MatrixIn(in), MatrixIn(w).transposed(), Accumulate::no,
+           {.bias = b, .relu = relu, .relu_bits = data_of(bits)});
   if (recorded) {
     auto* const node = new LinearNode(op, x, weight, matrix, fuses);
     core::Ref<Node> owner(node);

@@ -13,21 +13,22 @@ namespace {
 
 // A dimension of size 1 may have any stride, but the kernel requires one of the two strides to be 1.
 kernels::Matrix matrix_of(const View& view) {
-  const bool row_major = view.strides[1] == 1 || view.sizes[1] == 1;
-  return row_major ? kernels::Matrix{view.data(), view.strides[0], 1}
-                   : kernels::Matrix{view.data(), 1, view.strides[1]};
+  const std::int64_t* strides = view.strides.begin();
+  const bool row_major = strides[1] == 1 || view.sizes.begin()[1] == 1;
+  return row_major ? kernels::Matrix{view.data(), strides[0], 1} : kernels::Matrix{view.data(), 1, strides[1]};
 }
 
-kernels::Matmul product(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after) {
+kernels::Matmul product(const View& out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate,
+                        const Epilogue& after) {
   return {.dtype = out.dtype,
           .accumulate = accumulate,
-          .m = a.sizes[0],
-          .n = b.sizes[1],
-          .k = a.sizes[1],
-          .a = matrix_of(a),
-          .b = matrix_of(b),
+          .m = a.rows,
+          .n = b.cols,
+          .k = a.cols,
+          .a = a.elements,
+          .b = b.elements,
           .out = out.data(),
-          .out_stride = out.sizes[1],
+          .out_stride = b.cols,
           .after = after};
 }
 
@@ -69,7 +70,7 @@ void multiply_batched(const View& out, const View& a, const View& b, Accumulate 
   const View first_a = split_batch(left, batch, kernel.a);
   const View first_b = split_batch(right, batch, kernel.b);
   const View first_out = split_batch(out, batch, kernel.out);
-  kernel.matrix = product(first_out, first_a, first_b, accumulate, {});
+  kernel.matrix = product(first_out, MatrixIn(first_a), MatrixIn(first_b), accumulate, {});
   kernels::simplify(kernel.batch, {&kernel.a, &kernel.b, &kernel.out});
   kernels::launch(detail::context_of(out), kernel);
 }
@@ -102,7 +103,10 @@ View swapped(const View& view) { return detail::transpose(view, view.sizes.ndim(
 // batches that it represents are summed.
 void product_to(const View& out, const View& a, const View& b, Accumulate accumulate) {
   if (a.sizes.ndim() == 2 && b.sizes.ndim() == 2) {
-    return multiply(out, detail::matrix_like(a), detail::matrix_like(b), accumulate);
+    View copy_of_a;
+    View copy_of_b;
+    return multiply(out, MatrixIn(detail::matrix_like(a, copy_of_a)), MatrixIn(detail::matrix_like(b, copy_of_b)),
+                    accumulate);
   }
   Shape full = broadcast_shapes(batch_of(a.sizes), batch_of(b.sizes), "matmul");
   full.push_back(a.sizes[a.sizes.ndim() - 2]);
@@ -117,7 +121,11 @@ void product_to(const View& out, const View& a, const View& b, Accumulate accumu
 
 }  // namespace
 
-void autograd::multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after) {
+MatrixIn::MatrixIn(const View& view)
+    : elements(matrix_of(view)), rows(view.sizes.begin()[0]), cols(view.sizes.begin()[1]) {}
+
+void autograd::multiply(const View& out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate,
+                        const Epilogue& after) {
   if (out.numel() == 0) {
     return;
   }

@@ -9,8 +9,19 @@ namespace tandem::inline v0::autograd {
 
 using kernels::Epilogue;
 
-/// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. a and b are matrix_like, out is dense. Does nothing if out has
-/// no elements.
-void multiply(const View& out, const View& a, const View& b, Accumulate accumulate, const Epilogue& after = {});
+/// A matrix that a product reads.
+struct MatrixIn {
+  kernels::Matrix elements;
+  std::int64_t rows, cols;
+
+  /// Of a view that is matrix_like.
+  explicit MatrixIn(const View& view);
+  MatrixIn(const kernels::Matrix& of, std::int64_t r, std::int64_t c) : elements(of), rows(r), cols(c) {}
+  MatrixIn transposed() const { return {{elements.data, elements.col_stride, elements.row_stride}, cols, rows}; }
+};
+
+/// out [m, n] (+)= a [m, k] b [k, n], then the epilogue. out is dense, and may have other sizes with as many elements.
+/// Does nothing if out has no elements.
+void multiply(const View& out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate, const Epilogue& after = {});
 
 }  // namespace tandem::inline v0::autograd

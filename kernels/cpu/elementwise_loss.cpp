@@ -120,10 +120,11 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
     const T* grad = static_cast<const T*>(kernel.grad);
     T* out = static_cast<T*>(kernel.result);
     const C scale = static_cast<C>(kernel.scale);
+    const C common = kernel.loss_per_element || grad == nullptr ? scale : grad[0] * scale;
     const auto write = [&](auto&& slope) {
       core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-          const C value = slope(i) * (grad[kernel.loss_per_element ? i : 0] * scale);
+          const C value = slope(i) * (kernel.loss_per_element ? grad[i] * scale : common);
           out[i] = T(kernel.accumulate == Accumulate::yes ? out[i] + value : value);
         }
       });

@@ -121,14 +121,14 @@ template <LossOp op, class T>
 struct LossGradient : LossArrays<op, T> {
   using Arrays = LossArrays<op, T>;
   using C = ComputeType<T>;
-  const T* one_grad;  // shared by all losses; null if each has its own
+  const T* one_grad;  // shared by all losses; null if each has its own, or if it is 1
   C scale;
-  bool of_target, accumulate;
+  bool each, of_target, accumulate;
 
   __device__ bool reads(int k) const { return (k != 0 || accumulate) && this->arrays[k] != nullptr; }
-  __device__ C factors() const { return one_grad != nullptr ? *one_grad * scale : C(0); }
+  __device__ C factors() const { return one_grad != nullptr ? *one_grad * scale : scale; }
   __device__ void update(C& by, T (&x)[Arrays::kArrays], std::int64_t) const {
-    const C g = one_grad != nullptr ? by : x[3] * scale;
+    const C g = each ? x[3] * scale : by;
     const C value = (of_target ? this->target_grad(x) : this->input_grad(x)) * g;
     x[0] = T(accumulate ? x[0] + value : value);
   }
@@ -168,6 +168,7 @@ void run(OnCuda, Context& context, const ElementwiseLossGrad& kernel) {
     const LossGradient<op, T> gradient{{kernel, kernel.result, kernel.loss_per_element ? kernel.grad : nullptr},
                                        kernel.loss_per_element ? nullptr : static_cast<const T*>(kernel.grad),
                                        static_cast<ComputeType<T>>(kernel.scale),
+                                       kernel.loss_per_element,
                                        kernel.of_target,
                                        kernel.accumulate == Accumulate::yes};
     flat::for_each(queue, ElementwiseLossGrad::kName, gradient, kernel.count);
