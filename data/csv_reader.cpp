@@ -192,6 +192,7 @@ class TableReader {
       CsvColumn& column = draft_.columns[static_cast<std::size_t>(i)];
       if (!column.numeric) {
         column.numbers = std::vector<double>();
+        column.texts.reserve(room_);
         column.texts.resize(std::max(rows, column.texts.size()));
         return;
       }
