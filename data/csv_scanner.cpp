@@ -77,6 +77,7 @@ CsvSurvey survey(std::string_view text) {
   if (text.empty()) {
     return {};
   }
+  const char* bytes = text.data();
   std::size_t line_ends = text.back() == '\n' || text.back() == '\r' ? 1 : 0;
   bool special = text.back() == '"' || text.back() == '\0';
   constexpr std::size_t kBlock = 128;  // its count fits into a byte, so the compiler looks at 16 bytes at once
@@ -85,9 +86,9 @@ CsvSurvey survey(std::string_view text) {
     std::uint8_t count = 0;
     std::uint8_t found = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      const bool is_line_end = (text[i] == '\n') | ((text[i] == '\r') & (text[i + 1] != '\n'));
+      const bool is_line_end = (bytes[i] == '\n') | ((bytes[i] == '\r') & (bytes[i + 1] != '\n'));
       count = static_cast<std::uint8_t>(count + is_line_end);
-      found = static_cast<std::uint8_t>(found | (text[i] == '"') | (text[i] == '\0'));
+      found = static_cast<std::uint8_t>(found | (bytes[i] == '"') | (bytes[i] == '\0'));
     }
     line_ends += count;
     special = special || found != 0;
