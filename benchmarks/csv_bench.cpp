@@ -15,8 +15,8 @@
 #include <tandem/data/csv.h>
 
 // Reading CSV files of 1,000,000 rows with the page cache warm: 20 numbers, or 10 numbers and 10 words. "fields" is
-// their number in a second. "bytes" reads the file into memory: the floor. peers/read_csv.py reads the file of numbers
-// with pandas and polars; `csv_bench --keep FILE` writes it.
+// their number in a second. "bytes" reads the file into memory, which tables of a plain file do not need.
+// peers/read_csv.py reads the file of numbers with pandas and polars; `csv_bench --keep FILE` writes it.
 
 namespace {
 

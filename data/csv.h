@@ -114,13 +114,14 @@ class TANDEM_API CsvTable {
 /// ignored. Blanks around fields are removed. Numbers are decimal with a point in every locale: "-1", "+.5", "1e-3".
 /// Hexadecimal numbers count as text.
 ///
-/// Memory: the unpacked file, 8 bytes per number, a std::string per text, and 8 bytes per row.
+/// Memory: 8 bytes per number, a std::string per text, 8 bytes per row, and the unpacked file. A large plain file
+/// without quotes is read in pieces on all threads, twice, and is never in memory as a whole.
 ///
 /// Throws IoError with the file, and line:column where known, for: a missing, empty, too large or corrupt file; a row
 /// with more or fewer fields than the first; a quote inside an unquoted field, text after a closing quote, an unclosed
 /// quote; a NUL byte; a repeated column name; a missing value (see Missing); a number that is infinite or does not fit
-/// into a double, in a column without text; a file without rows; a field or row beyond the limits. Throws ConfigError
-/// for an unusable delimiter and for text_columns that do not exist.
+/// into a double, in a column without text; a file without rows, or one that changes while it is read; a field or row
+/// beyond the limits. Throws ConfigError for an unusable delimiter and for text_columns that do not exist.
 TANDEM_API CsvTable read_csv(const std::string& path, const CsvOptions& options = {});
 
 /// read_csv() for uncompressed text in memory. `name` stands for the path in errors.

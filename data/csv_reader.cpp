@@ -9,6 +9,7 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/data/byte_source.h>
 #include <tandem/data/csv.h>
+#include <tandem/data/csv_file.h>
 #include <tandem/data/csv_number.h>
 #include <tandem/data/csv_rows.h>
 #include <tandem/data/diagnostics.h>
@@ -20,23 +21,15 @@ namespace {
 constexpr std::size_t kPartBytes = std::size_t{1} << 20;
 constexpr std::size_t kPartsAtOnce = 16;  // at least: a file that is wrong at its beginning takes little memory
 
-// LF, CRLF and CR end lines.
-std::size_t count_line_ends(std::string_view text) {
-  std::size_t count = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  if (std::memchr(text.data(), '\r', text.size()) != nullptr) {
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      count += text[i] == '\r' && (i + 1 == text.size() || text[i + 1] != '\n') ? 1 : 0;
-    }
-  }
-  return count;
-}
-
 class TableReader {
  public:
   TableReader(std::string_view text, const std::string& source, const CsvOptions& options, std::size_t part_bytes)
       : text_(check_csv_text(text, source, options)),
         draft_{.source = source, .options = options},
         part_bytes_(part_bytes) {}
+  TableReader(const CsvFile& file, const std::string& source, const CsvOptions& options)
+      : text_(check_csv_text(file.beginning(), source, options)),
+        draft_{.source = source, .options = options, .file = &file} {}
 
   CsvTable read() {
     read_beginning();
@@ -135,8 +128,26 @@ class TableReader {
     }
   }
 
-  // Cuts the rows into parts at line ends. With quotes, which may hold line ends, there is one part.
+  // Cuts the rows into parts at line ends, which the scanner has not seen yet.
   void cut(std::string_view rows, std::int64_t line) {
+    if (draft_.file != nullptr) {
+      cut_file(rows.data());
+    } else {
+      cut_text(rows);
+    }
+    for (CsvPart& part : parts_) {
+      part.line = line;
+      part.first_row = room_;
+      line += static_cast<std::int64_t>(part.capacity);
+      // Each field takes at least one byte, so a wrong text does not take more memory than a right one.
+      const std::size_t bytes = part.text.size() + part.piece.bytes;
+      part.capacity = std::min(part.capacity, (bytes + 1) / draft_.columns.size());
+      room_ += part.capacity;
+    }
+  }
+
+  // With quotes, which may hold line ends, there is one part.
+  void cut_text(std::string_view rows) {
     const bool has_quotes = std::memchr(rows.data(), '"', rows.size()) != nullptr;
     while (!rows.empty()) {
       const std::size_t end = has_quotes ? std::string_view::npos : rows.find('\n', std::min(part_bytes_, rows.size()));
@@ -145,16 +156,18 @@ class TableReader {
     }
     core::ThreadPool::instance().for_each_chunk(std::ssize(parts_), [&](std::int64_t i) {
       CsvPart& part = parts_[static_cast<std::size_t>(i)];
-      part.capacity = count_line_ends(part.text) + (i + 1 == std::ssize(parts_) ? 1 : 0);
+      part.capacity = survey(part.text).line_ends + (i + 1 == std::ssize(parts_) ? 1 : 0);
     });
-    for (CsvPart& part : parts_) {
-      part.line = line;
-      part.first_row = room_;
-      line += static_cast<std::int64_t>(part.capacity);
-      // Each field takes at least one byte, so a wrong text does not take more memory than a right one.
-      part.capacity = std::min(part.capacity, (part.text.size() + 1) / draft_.columns.size());
-      room_ += part.capacity;
+  }
+
+  void cut_file(const char* first_row) {
+    std::string_view beginning = draft_.file->beginning();
+    beginning.remove_prefix(static_cast<std::size_t>(first_row - beginning.data()));
+    parts_.push_back({.text = beginning, .capacity = survey(beginning).line_ends});
+    for (const CsvPiece& piece : std::span(draft_.file->pieces()).subspan(1)) {
+      parts_.push_back({.piece = piece, .capacity = piece.survey.line_ends});
     }
+    ++parts_.back().capacity;  // the last line lacks its end
   }
 
   // Reads some parts at a time, so that memory grows with what was accepted.
@@ -179,6 +192,7 @@ class TableReader {
       CsvColumn& column = draft_.columns[static_cast<std::size_t>(i)];
       if (!column.numeric) {
         column.numbers = std::vector<double>();
+        column.texts.reserve(room_);
         column.texts.resize(std::max(rows, column.texts.size()));
         return;
       }
@@ -258,7 +272,7 @@ class TableReader {
   std::string_view text_;
   CsvDraft draft_;
   std::vector<CsvPart> parts_;
-  std::size_t part_bytes_;
+  std::size_t part_bytes_ = 0;
   std::size_t room_ = 0;  // for rows, in all parts
 };
 
@@ -269,11 +283,10 @@ CsvTable read_table(std::string_view text, const std::string& source, const CsvO
   return TableReader(text, source, options, part_bytes).read();
 }
 
-CsvTable parse_csv(std::string_view text, const std::string& name, const CsvOptions& options) {
-  return read_table(text, name, options, kPartBytes);
-}
-
-CsvTable read_csv(const std::string& path, const CsvOptions& options) {
+CsvTable read_table(const std::string& path, const CsvOptions& options, std::size_t part_bytes) {
+  if (const auto file = CsvFile::open(path, options, part_bytes)) {
+    return TableReader(*file, path, options).read();
+  }
   // The parser refuses NUL bytes and fields that are too long. Files full of one byte are packed well.
   std::size_t without_end = 0;  // bytes of the last field so far
   const auto is_text = [&](std::span<const std::uint8_t> fresh, std::size_t) {
@@ -285,7 +298,13 @@ CsvTable read_csv(const std::string& path, const CsvOptions& options) {
     return without_end <= options.max_field_bytes && std::memchr(fresh.data(), 0, fresh.size()) == nullptr;
   };
   const std::vector<std::uint8_t> bytes = read_file(path, options.max_bytes, is_text);
-  return parse_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options);
+  return read_table({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options, part_bytes);
 }
+
+CsvTable parse_csv(std::string_view text, const std::string& name, const CsvOptions& options) {
+  return read_table(text, name, options, kPartBytes);
+}
+
+CsvTable read_csv(const std::string& path, const CsvOptions& options) { return read_table(path, options, kPartBytes); }
 
 }  // namespace tandem::inline v0::data

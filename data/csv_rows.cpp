@@ -1,6 +1,7 @@
 #include <tandem/data/csv_rows.h>
 
 #include <algorithm>
+#include <memory>
 
 #include <tandem/core/check.h>
 #include <tandem/data/csv_number.h>
@@ -19,13 +20,16 @@ constexpr double kNoNumber = __builtin_nan("");
 
 class PartReader {
  public:
-  PartReader(CsvDraft& draft, CsvPart& part)
+  PartReader(CsvDraft& draft, CsvPart& part, std::string_view text)
       : draft_(draft),
         part_(part),
-        scanner_(part.text, part.line, draft.source, draft.options),
+        scanner_(text, part.line, draft.source, draft.options),
         has_first_text_(draft.columns.size(), false) {
     part.texts.clear();
     part.not_finite.clear();
+    for (CsvColumn& column : draft.columns) {
+      numbers_.push_back(column.numeric ? column.numbers.data() : nullptr);
+    }
   }
 
   void read() {
@@ -44,33 +48,24 @@ class PartReader {
       return false;
     }
     const std::size_t row = this->row();
-    const std::size_t last = draft_.columns.size() - 1;
+    const std::size_t last = numbers_.size() - 1;
     for (std::size_t i = 0; i <= last; ++i) {
       if (at == end) {
         return false;
       }
-      CsvColumn& column = draft_.columns[i];
-      const char* stop = at;
-      if (column.numeric) {
-        stop = parse_plain_number(at, end, column.numbers[row]);
-        if (stop == nullptr) {
-          return false;
-        }
-      } else {
-        while (stop != end && !scanner_.ends_field(*stop)) {
-          ++stop;
-        }
-        if (stop == at || scanner_.is_blank(*at) || scanner_.is_blank(stop[-1]) || !has_first_text_[i]) {
-          return false;
-        }
-        column.texts[row].assign(at, stop);
+      const char* stop = numbers_[i] != nullptr ? parse_plain_number(at, end, numbers_[i][row]) : plain_text(at, i);
+      if (stop == nullptr) {
+        return false;
       }
-      const bool is_end = stop == end || *stop == '\n' || *stop == '\r';
+      const bool ends_here =
+          i < last ? stop != end && *stop == draft_.options.delimiter : stop == end || *stop == '\n' || *stop == '\r';
       const std::string_view text(at, static_cast<std::size_t>(stop - at));
-      if ((i == last ? !is_end : is_end || *stop != draft_.options.delimiter) ||
-          text.size() > draft_.options.max_field_bytes ||
+      if (!ends_here || text.size() > draft_.options.max_field_bytes ||
           (draft_.missing.may_begin(*at) && draft_.missing.contains(text))) {
         return false;
+      }
+      if (numbers_[i] == nullptr) {
+        draft_.columns[i].texts[row].assign(at, stop);
       }
       at = i == last ? stop : stop + 1;
     }
@@ -79,6 +74,17 @@ class PartReader {
     const std::ptrdiff_t line_end = at == end ? 0 : *at == '\r' && at + 1 != end && at[1] == '\n' ? 2 : 1;
     scanner_.skip_row(at + line_end);
     return true;
+  }
+
+  // Returns the end of a text without blanks around it in a column whose first text is known, or null.
+  const char* plain_text(const char* at, std::size_t column) const {
+    const char* stop = at;
+    while (stop != scanner_.end() && !scanner_.ends_field(*stop)) {
+      ++stop;
+    }
+    const bool is_plain =
+        has_first_text_[column] && stop != at && !scanner_.is_blank(*at) && !scanner_.is_blank(stop[-1]);
+    return is_plain ? stop : nullptr;
   }
 
   bool read_row() {
@@ -150,6 +156,7 @@ class PartReader {
   CsvPart& part_;
   CsvScanner scanner_;
   std::vector<CsvField> fields_;
+  std::vector<double*> numbers_;      // by column, from the first row of the table; null for texts
   std::vector<bool> has_first_text_;  // by column: its place is known, so plain rows may follow
 };
 
@@ -172,7 +179,14 @@ void read_part(CsvDraft& draft, CsvPart& part) noexcept {
   part.dropped = 0;
   part.error = nullptr;
   try {
-    PartReader(draft, part).read();
+    std::unique_ptr<char[]> buffer;
+    std::string_view text = part.text;
+    if (text.empty()) {
+      buffer = std::make_unique_for_overwrite<char[]>(part.piece.bytes);
+      draft.file->read(part.piece, buffer.get());
+      text = {buffer.get(), part.piece.bytes};
+    }
+    PartReader(draft, part, text).read();
   } catch (...) {
     part.error = std::current_exception();
   }

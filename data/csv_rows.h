@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tandem/data/csv.h>
+#include <tandem/data/csv_file.h>
 #include <tandem/data/csv_scanner.h>
 
 // Internal: the rows of a CSV text, part by part. Parts are read at the same time, each into its own rows of the
@@ -36,9 +37,10 @@ struct CsvFinding {
   std::string text;  // quoted and shortened
 };
 
-/// Rows that belong together, and what reading them gave.
+/// Rows that belong together, and what reading them gave. They are in memory or in a file.
 struct CsvPart {
-  std::string_view text;
+  std::string_view text = {};
+  CsvPiece piece = {};        // of the file, if there is no text
   std::int64_t line = 1;      // of the first row
   std::size_t first_row = 0;  // where the rows go
   std::size_t capacity = 0;   // a bound for their number
@@ -54,6 +56,7 @@ struct CsvPart {
 struct CsvDraft {
   const std::string& source;
   const CsvOptions& options;
+  const CsvFile* file = nullptr;  // null if the text is in memory
   MissingNames missing{options.missing_names};
   std::int64_t first_line = 1;  // of the text
   std::vector<CsvColumn> columns = {};
@@ -64,8 +67,9 @@ struct CsvDraft {
 /// then be read again as text.
 void read_part(CsvDraft& draft, CsvPart& part) noexcept;
 
-/// parse_csv(), in parts of about so many bytes.
+/// parse_csv() and read_csv(), in parts of about so many bytes.
 TANDEM_API CsvTable read_table(std::string_view text, const std::string& source, const CsvOptions& options,
                                std::size_t part_bytes);
+TANDEM_API CsvTable read_table(const std::string& path, const CsvOptions& options, std::size_t part_bytes);
 
 }  // namespace tandem::inline v0::data

@@ -24,21 +24,6 @@ CsvPlace place_in(const char* begin, const char* end, const char* position, std:
   return {.line = line, .column = position - line_begin + 1};
 }
 
-// The text without a leading byte order mark and trailing blank lines.
-std::string_view trim_text(std::string_view text, char delimiter) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) {
-    text.remove_prefix(kByteOrderMark.size());
-  }
-  const auto is_trailing = [&](char c) {
-    return c == '\n' || c == '\r' || ((c == ' ' || c == '\t') && c != delimiter);
-  };
-  while (!text.empty() && is_trailing(text.back())) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
 void check_delimiter(char delimiter) {
   constexpr std::string_view kPartOfFields = "\"\r\n+-.0123456789eE";
   check<ConfigError>(delimiter != '\0' && kPartOfFields.find(delimiter) == std::string_view::npos,
@@ -64,7 +49,11 @@ std::string_view check_csv_text(std::string_view text, const std::string& source
   check_delimiter(options.delimiter);
   const std::string_view guess = recognise(text.substr(0, 64));
   check<IoError>(guess.empty(), "{}: not a CSV file; this looks like {}", source, guess);
-  text = trim_text(text, options.delimiter);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
+  text = trim_end(text, options.delimiter);
   check<IoError>(!text.empty(), "{}: there are no rows", source);
   if (const void* nul = std::memchr(text.data(), 0, text.size()); nul != nullptr) {
     const char* end = text.data() + text.size();
@@ -72,6 +61,39 @@ std::string_view check_csv_text(std::string_view text, const std::string& source
     fail<IoError>("{}:{}:{}: a NUL byte; is this a binary file, or UTF-16 text?", source, at.line, at.column);
   }
   return text;
+}
+
+std::string_view trim_end(std::string_view text, char delimiter) {
+  const auto is_trailing = [&](char c) {
+    return c == '\n' || c == '\r' || ((c == ' ' || c == '\t') && c != delimiter);
+  };
+  while (!text.empty() && is_trailing(text.back())) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+CsvSurvey survey(std::string_view text) {
+  if (text.empty()) {
+    return {};
+  }
+  const char* bytes = text.data();
+  std::size_t line_ends = text.back() == '\n' || text.back() == '\r' ? 1 : 0;
+  bool special = text.back() == '"' || text.back() == '\0';
+  constexpr std::size_t kBlock = 128;  // its count fits into a byte, so the compiler looks at 16 bytes at once
+  for (std::size_t begin = 0; begin + 1 < text.size(); begin += kBlock) {
+    const std::size_t end = std::min(begin + kBlock, text.size() - 1);
+    std::uint8_t count = 0;
+    std::uint8_t found = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const bool is_line_end = (bytes[i] == '\n') | ((bytes[i] == '\r') & (bytes[i + 1] != '\n'));
+      count = static_cast<std::uint8_t>(count + is_line_end);
+      found = static_cast<std::uint8_t>(found | (bytes[i] == '"') | (bytes[i] == '\0'));
+    }
+    line_ends += count;
+    special = special || found != 0;
+  }
+  return {.line_ends = line_ends, .is_plain = !special};
 }
 
 CsvScanner::CsvScanner(std::string_view text, std::int64_t line, const std::string& source, const CsvOptions& options)

@@ -27,6 +27,19 @@ struct CsvField {
 /// cannot be one, and IoError for a text without rows, with a NUL byte, or in another format.
 std::string_view check_csv_text(std::string_view text, const std::string& source, const CsvOptions& options);
 
+/// Returns the text without blank lines and blanks at its end.
+std::string_view trim_end(std::string_view text, char delimiter);
+
+/// Facts about a text that are cheap to find.
+struct CsvSurvey {
+  std::size_t line_ends = 0;  // LF, CRLF and CR; a CR at the end of the text counts
+  bool is_plain = true;       // has no quotes, which may hide line ends, and no NUL bytes
+
+  bool operator==(const CsvSurvey&) const = default;
+};
+
+CsvSurvey survey(std::string_view text);
+
 /// Splits a text, or a part of it, into rows of fields. Nothing is copied: fields are valid as long as the text. Every
 /// error names the source, line and column.
 class CsvScanner {
