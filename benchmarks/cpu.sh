@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Measures the cost of a training step on this machine's CPU, beside its floor, PyTorch and libtorch. `./dev bench cpu`
-# builds and calls this script.
+# Measures the cost of a training step on this machine's CPU, beside its floor, PyTorch, libtorch and JAX, and that of a
+# forward pass beside ONNX Runtime. `./dev bench cpu` builds and calls this script.
 # usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
-# PyTorch is measured if $PYTHON (default python3) imports torch; libtorch, if benchmarks/peers was built
-# (peers/CMakeLists.txt).
+# PyTorch and JAX are measured if $PYTHON (default python3) imports torch or jax; libtorch, if benchmarks/peers was built
+# (peers/CMakeLists.txt). MKL takes slow kernels on AMD's processors, so that PyTorch is measured a second time there,
+# with a library that lets MKL take its fast ones.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -66,11 +67,25 @@ if "$python" -c 'import numpy, torch' 2>/dev/null; then
 else
   say "no PyTorch: $python does not import torch and numpy (PYTHON=... names another)"
 fi
+if "$python" -c 'import numpy, jax' 2>/dev/null; then
+  has_jax=1
+  say "JAX $("$python" -c 'import jax; print(jax.__version__)')"
+else
+  has_jax=
+  say "no JAX: $python does not import jax and numpy"
+fi
 libtorch=$build/peers/libtorch_step
 [[ -x $libtorch ]] && say "libtorch: $libtorch" || say "no libtorch: $libtorch is not built"
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
+fast_mkl=
+if [[ -n $has_pytorch ]] && grep -q AuthenticAMD /proc/cpuinfo &&
+  "$python" -c 'import sys, torch; sys.exit(not torch.backends.mkl.is_available())' 2>/dev/null; then
+  fast_mkl=$out/fast_mkl.so
+  echo 'int mkl_serv_intel_cpu_true(void) { return 1; }' | "${CC:-cc}" -shared -fPIC -x c - -o "$fast_mkl" ||
+    die "the library that lets MKL take its fast kernels was not built"
+fi
 lines=$out/cpu.jsonl
 data=$(mktemp -d)
 trap 'rm -rf "$data"' EXIT
@@ -92,7 +107,10 @@ for ((round = 1; round <= rounds; ++round)); do
         peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
         measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned --implementation fused
+        [[ -z $fast_mkl ]] || measure env "OMP_NUM_THREADS=$threads" "LD_PRELOAD=$fast_mkl" "${tuned[@]}" "${peer[@]}" \
+          --setting "tuned, fast MKL" --implementation fused
       fi
+      [[ -z $has_jax ]] || measure "$python" "$here/peers/jax_step.py" "${flags[@]}" --data "$data"
       if [[ -x $libtorch ]]; then
         peer=("$libtorch" "${flags[@]}" --data "$data")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
@@ -102,3 +120,11 @@ for ((round = 1; round <= rounds; ++round)); do
   done
 done
 "$build/bin/bench_report" --lines "$lines" --out "$out"
+
+say "a forward pass"
+"$build/bin/inference_bench" --benchmark_out="$out/inference.json" 2>/dev/null
+if "$python" -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
+  for batch in 1 64; do "$python" "$here/peers/onnxruntime_inference.py" --batch $batch; done
+else
+  say "no ONNX Runtime: $python does not import numpy, onnx and onnxruntime"
+fi
