@@ -302,6 +302,23 @@ void multiply_rows(const Left& left, const Right& right, std::int64_t rows, std:
   }
 }
 
+// finish() for outputs of one column that lie side by side.
+TANDEM_SIMD void finish_column(const Epilogue& epilogue, std::int64_t row, Vec sum, Mask lanes, float* out) {
+  if (epilogue.add) {
+    sum += load(out, lanes);
+  }
+  if (epilogue.bias != nullptr) {
+    sum += broadcast(*epilogue.bias);
+  }
+  if (epilogue.relu) {
+    sum = max(broadcast(0), sum);
+  }
+  if (epilogue.mask != nullptr) {
+    sum = unless_off(load(epilogue.mask + row, lanes), sum);
+  }
+  store(out, sum, lanes);
+}
+
 // For few columns, both sides dense along the depth.
 void multiply_dots(const Left& left, const Right& right, std::int64_t rows, std::int64_t cols, std::int64_t depth,
                    const Output& out) {
@@ -311,8 +328,13 @@ void multiply_dots(const Left& left, const Right& right, std::int64_t rows, std:
       alignas(64) float sums[kLanes];
       const float* a = left.at(row, 0).data;
       const float* b = right.at(0, col).data;
-      store(sums, here == kLanes ? dots<true>(a, left.row_stride, here, b, depth)
-                                 : dots<false>(a, left.row_stride, here, b, depth));
+      const Vec all = here == kLanes ? dots<true>(a, left.row_stride, here, b, depth)
+                                     : dots<false>(a, left.row_stride, here, b, depth);
+      if (out.stride == 1) {
+        finish_column(out.epilogue, row, all, first(here), out.data + row);
+        continue;
+      }
+      store(sums, all);
       for (std::int64_t r = 0; r < here; ++r) {
         finish(out.epilogue, row + r, col, broadcast(sums[r]), first(1), out.data + (row + r) * out.stride + col);
       }
