@@ -18,7 +18,7 @@ inline constexpr int kMaxDims = 8;
 /// Sizes (or strides) of a tensor, held in place: making one never allocates.
 class TANDEM_API Shape {
  public:
-  constexpr Shape() noexcept = default;
+  Shape() noexcept : ndim_(0) {}  // leaves the sizes unset: to clear them is a tenth of a small step
   Shape(std::initializer_list<std::int64_t> sizes)
       : Shape(std::span<const std::int64_t>(sizes.begin(), sizes.size())) {}
   /// Throws ShapeError beyond kMaxDims.
@@ -71,8 +71,8 @@ class TANDEM_API Shape {
   int place_of(int dim) const { return static_cast<unsigned>(dim) < static_cast<unsigned>(ndim_) ? dim : wrapped(dim); }
   int wrapped(int dim) const;
 
-  std::int64_t values_[kMaxDims] = {};
-  int ndim_ = 0;
+  std::int64_t values_[kMaxDims];  // the first ndim_ are set
+  int ndim_;
 };
 
 /// "[32, 784]"; "[]" for a scalar.

@@ -30,7 +30,10 @@ struct autograd::GradientNote {
 namespace {
 
 // The note of every ReLU that is not part of a layer. Nothing writes to it, because it does not want sums.
-constinit GradientNote plain_relu;
+GradientNote& plain_relu() {
+  static auto* note = new GradientNote;  // outlives every node
+  return *note;
+}
 
 void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Shape& in = x.shape();
@@ -286,7 +289,7 @@ bool autograd::join_relu(const Tensor& x) {
 
 void autograd::let_products_mask(const Tensor& result) {
   if (auto* node = static_cast<Node*>(result.get()->history.get()); node != nullptr) {
-    node->output(0).note = &plain_relu;
+    node->output(0).note = &plain_relu();
   }
 }
 
