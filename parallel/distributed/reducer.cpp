@@ -231,8 +231,7 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
 
 void Reducer::on_pass_end() {
   if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_placed_work(
-        "DistributedDataParallel::end", [this] { end_pass(); }, [this] { end_replayed_pass(); });
+    recorder->on_placed_work("DistributedDataParallel::end", [this] { end_pass(); }, [this] { end_replayed_pass(); });
   } else {
     end_pass();
   }

@@ -15,8 +15,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array<Way, kWays> kAll{Way::one_rank,   Way::one_part,             Way::no_exchange, Way::ddp,
-                                      Way::no_overlap, Way::captured_no_exchange, Way::captured_ddp};
+constexpr std::array<Way, kWays> kAll{Way::one_rank,    Way::one_part,   Way::no_exchange,
+                                      Way::ddp,         Way::no_overlap, Way::captured_no_exchange,
+                                      Way::captured_ddp};
 
 double median_waited(const std::array<std::vector<double>, kWays>& waited) {
   std::vector<double> all;
@@ -82,8 +83,8 @@ std::string Report::text() const {
       "{:.1f}\ngradients differ from one "
       "device's by {:.1e}; {} rounds, in which threads waited for a core {:.1f} % of the time\n",
       median(differences(Way::ddp, Way::no_exchange)), median(differences(Way::no_overlap, Way::no_exchange)),
-      median(differences(Way::captured_ddp, Way::captured_no_exchange)),
-      difference, of(Way::ddp).size(), 100 * median_waited(waited));
+      median(differences(Way::captured_ddp, Way::captured_no_exchange)), difference, of(Way::ddp).size(),
+      100 * median_waited(waited));
   return text;
 }
 
