@@ -129,7 +129,20 @@ void Replay::run() const {
     for (const auto& settle : recorded_->on_failure) {
       settle(failure);
     }
+    // A part of the step was done: memory has changed, and gradients that the step drops first are incomplete.
+    for (const LeafState& state : recorded_->leaves) {
+      if (state.any_before) {
+        state.leaf->set_fresh(false);
+      }
+    }
+    bump_versions();
     throw;
+  }
+}
+
+void Replay::bump_versions() const {
+  for (const core::Ref<detail::Storage>& storage : changed_) {
+    storage->bump_version();
   }
 }
 
@@ -151,9 +164,7 @@ void Replay::run_step() const {
     }
     state.leaf->set_fresh(state.fresh_after);
   }
-  for (const core::Ref<detail::Storage>& storage : changed_) {
-    storage->bump_version();
-  }
+  bump_versions();
 }
 
 // Records this thread's streams for the GPU memory that they are about to use.

@@ -37,6 +37,7 @@ class Replay {
   };
   class DrawScope;
   void run_step() const;
+  void bump_versions() const;
   void run_ops() const;
   void run_range(std::size_t first, std::size_t end) const;
   void run_lanes(const RecordedLanes& lanes) const;

@@ -310,6 +310,32 @@ TEST(DpCaptureReplay, AFailureNamesTheReplicaAndLeavesAUsableStep) {
   }
 }
 
+struct NormedWords : nn::Module<NormedWords> {
+  nn::Embedding table = child("table", nn::Embedding(5, 3));
+  nn::BatchNorm1d norm = child("norm", nn::BatchNorm1d(3));
+  Tensor forward(const Tensor& x) const { return norm(table(x)); }
+};
+
+TEST(DpCaptureReplay, AfterAFailureReplicasHaveTheBuffersOfTheModule) {
+  NormedWords model = seeded<NormedWords>(DType::f32);
+  DataParallel dp(model, cpus(2));
+  auto step = graph::capture([&](const Tensor& x) {
+    model.zero_grad();
+    dp(x).sum().backward();
+  });
+  const Tensor x = tensor<std::int64_t>({1, 2, 3, 4});
+  while (step.stats().replayed < 2) {
+    step(x);
+  }
+  model.eval();
+  dp(x);
+  model.train();
+  EXPECT_THROW(step(tensor<std::int64_t>({1, 2, 3, 7})), ValueError);
+  EXPECT_FALSE(model.table.weight.grad().defined());
+  model.eval();
+  EXPECT_EQ(dp(x).detach().to_vector<float>(), model(x).detach().to_vector<float>());
+}
+
 TEST(DpCaptureReplay, IsSharedOutAnewWithAnotherNumberOfThreads) {
   const auto run = [](bool changes) {
     const test::ThreadCount two(2);
