@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <unordered_map>
 
+#include <tandem/autograd/lane_stages.h>
 #include <tandem/core/spin.h>
 #include <tandem/core/thread_pool.h>
 
@@ -51,11 +54,56 @@ DeviceLanes::DeviceLanes(std::span<Node* const> order) : remaining_(order.size()
 }
 
 void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
+  if (detail::StepRecorder* recorder = detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+    record(*recorder, process);
+    return;
+  }
   lanes_.front().awaited = true;  // reserves the lane for the calling thread, even if another thread is faster
   core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
                                              [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
   if (failure_) {
     std::rethrow_exception(failure_);
+  }
+}
+
+// A replay runs the lanes of a stage at the same time. Each lane keeps its order, and every sum its bits.
+void DeviceLanes::record(detail::StepRecorder& recorder, core::FunctionRef<void(Node&)> process) const {
+  std::unordered_map<const Node*, std::size_t> index_of;
+  std::vector<StagedTask> staged(tasks_.size());
+  for (std::size_t index = 0; index < tasks_.size(); ++index) {
+    const auto first = meetings_.begin() + static_cast<std::ptrdiff_t>(tasks_[index].first);
+    staged[index].lanes.assign(first, first + static_cast<std::ptrdiff_t>(tasks_[index].lanes));
+    index_of.emplace(tasks_[index].node, index);
+  }
+  for (std::size_t index = 0; index < tasks_.size(); ++index) {
+    for (std::uint32_t i = 0; i < tasks_[index].node->num_edges(); ++i) {
+      if (const auto target = index_of.find(tasks_[index].node->edge(i).node.get()); target != index_of.end()) {
+        staged[target->second].needs.push_back(index);
+      }
+    }
+  }
+  const std::vector<std::size_t> stages = find_stages(staged, lanes_.size());
+  const std::size_t last = *std::max_element(stages.begin(), stages.end());
+  std::vector<std::size_t> next(lanes_.size());  // position of each lane
+  for (std::size_t stage = 0; stage <= last; ++stage) {
+    recorder.run_lanes(
+        lanes_.size(),
+        [&](std::size_t k) {
+          const std::vector<std::size_t>& tasks = lanes_[k].tasks;
+          for (; next[k] < tasks.size() && stages[tasks[next[k]]] == stage && tasks_[tasks[next[k]]].lanes == 1;
+               ++next[k]) {
+            process(*tasks_[tasks[next[k]]].node);
+          }
+        },
+        {});
+    for (std::size_t index = 0; index < tasks_.size(); ++index) {
+      if (stages[index] == stage && tasks_[index].lanes != 1) {
+        process(*tasks_[index].node);
+        for (std::size_t i = tasks_[index].first; i < tasks_[index].first + tasks_[index].lanes; ++i) {
+          ++next[meetings_[i]];
+        }
+      }
+    }
   }
 }
 

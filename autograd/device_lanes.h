@@ -26,6 +26,7 @@ class DeviceLanes {
   explicit DeviceLanes(std::span<Node* const> order);
 
   /// Calls process(node) for every node. After a failure no further node is started, and the first error is rethrown.
+  /// A step that is being recorded runs on this thread alone.
   void run(core::FunctionRef<void(Node&)> process);
 
  private:
@@ -43,6 +44,7 @@ class DeviceLanes {
     bool awaited = false;  // its own thread will take it as soon as it is ready
   };
 
+  void record(detail::StepRecorder& recorder, core::FunctionRef<void(Node&)> process) const;
   void walk(std::size_t own, core::FunctionRef<void(Node&)> process);
   bool is_ready(std::size_t lane) const;
   std::size_t choose(std::size_t own) const;

@@ -190,12 +190,17 @@ class CapturedStep {
 /// - A parallel::DistributedDataParallel may be part of the step, and then talks to the other ranks in each replay.
 /// - CaptureError, naming the call, is thrown for: item(), to_vector(), data(), span(), printing, from_data() and all
 ///   other access to elements on the host; nonzero() and masked_select(), whose shapes depend on values; work on
-///   another thread; a captured step inside a captured step; a step that never repeats itself. A tensor that each step
-///   replaces by one computed from it must instead be written in place.
+///   another thread, except that of a DataParallel or a backward pass over several devices; a captured step inside a
+///   captured step; a step that never repeats itself. A tensor that each step replaces by one computed from it must
+///   instead be written in place.
+/// - The replicas of a DataParallel, and the devices of a backward pass, run one after another while the step is
+///   recorded, and at the same time in replays.
 ///
-/// For use by one thread at a time, or by several with {.concurrent = true}:
+/// For use by one thread at a time, or by several with {.concurrent = true}, unless the step has a DataParallel:
 ///
 ///     auto predict = graph::capture([&](Tensor x) { return model(x); }, {.concurrent = true});
+///
+/// During a replay, no other thread may call a DataParallel of the step.
 template <class Function>
 CapturedStep<std::decay_t<Function>> capture(Function&& function, const CaptureOptions& options = {}) {
   return CapturedStep<std::decay_t<Function>>(std::forward<Function>(function), options);

@@ -84,18 +84,30 @@ void Recording::add(const Event& event) {
   comparison_.add(recorded_->trace);
 }
 
-const Recording::Live* Recording::live_at(std::uint64_t address) const {
+Recording::Live* Recording::live_at(std::uint64_t address) {
   auto after = live_.upper_bound(address);
   if (after == live_.begin()) {
     return nullptr;
   }
-  const Live& live = (--after)->second;
+  Live& live = (--after)->second;
   return address < live.end ? &live : nullptr;
 }
 
-Word Recording::word_of(std::uint64_t value) const {
-  const Live* live = live_at(value);
-  return live != nullptr ? Word{value - live->begin, static_cast<std::uint32_t>(live->index + 1)} : Word{value};
+// Notes the use by a lane.
+void Recording::use(Live& live) {
+  if (turn_ != 0 && live.turn != turn_) {
+    live.turn = turn_;
+    add({.kind = Event::Kind::use, .number = live.index});
+  }
+}
+
+Word Recording::word_of(std::uint64_t value) {
+  Live* live = live_at(value);
+  if (live == nullptr) {
+    return {value};
+  }
+  use(*live);
+  return {value - live->begin, static_cast<std::uint32_t>(live->index + 1)};
 }
 
 void Recording::on_launch(kernels::Context& context, const kernels::LaunchRecord& record) {
@@ -149,7 +161,7 @@ core::Ref<detail::Storage> Recording::allocate(std::size_t bytes, Device device)
         std::move(memory));
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(storage->data());
-  live_.insert_or_assign(begin, Live{begin, begin + std::max<std::size_t>(bytes, 1), index, storage.get()});
+  live_.insert_or_assign(begin, Live{begin, begin + std::max<std::size_t>(bytes, 1), index, storage.get(), turn_});
   storage->set_recorded(true);
   return storage;
 }
@@ -166,12 +178,21 @@ void Recording::on_free(const void* data, std::size_t index) noexcept {
 
 void Recording::on_use(const detail::Storage& storage) noexcept {
   const std::lock_guard lock(mutex_);
-  const bool own = live_at(reinterpret_cast<std::uintptr_t>(storage.data())) != nullptr;
+  Live* own = live_at(reinterpret_cast<std::uintptr_t>(storage.data()));
   if (!own_thread()) {
-    foreign_ = foreign_ || own;
-  } else if (!own && held_.emplace(&storage, recorded_->held.size()).second) {
-    storage.watch();
-    recorded_->held.push_back({core::Ref<detail::Storage>(const_cast<detail::Storage*>(&storage)), storage.version()});
+    foreign_ = foreign_ || own != nullptr;
+    return;
+  }
+  if (own != nullptr) {
+    use(*own);
+    return;
+  }
+  // Replicas make an alias for each step.
+  const detail::Storage& original = storage.is_alias() ? *storage.parent() : storage;
+  if (held_.emplace(&original, recorded_->held.size()).second) {
+    original.watch();
+    recorded_->held.push_back(
+        {core::Ref<detail::Storage>(const_cast<detail::Storage*>(&original)), original.version()});
   }
 }
 
@@ -188,7 +209,7 @@ void Recording::on_draw(Generator& generator, std::uint64_t first, std::uint64_t
   add({.kind = Event::Kind::draw, .identity = &generator, .number = blocks, .place = first});
   for (Draws& draws : recorded_->draws) {
     if (draws.generator == &generator && draws.seed == generator.seed()) {
-      draws.end = first + blocks;
+      draws.end = std::max(draws.end, first + blocks);  // replicas draw from one position on
       return;
     }
   }
@@ -215,6 +236,43 @@ void Recording::on_host_work(const char* name, std::function<void()> work) { add
 void Recording::on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) {
   recorded_->has_placed_work = true;
   add_work(name, now, std::move(again));
+}
+
+void Recording::begin_lane(std::size_t lane) {
+  const std::lock_guard lock(mutex_);
+  turn_ = ++turns_;
+  recorded_->lanes.back().first.push_back(recorded_->ops.size());
+  add({.kind = Event::Kind::lane, .number = lane});
+}
+
+void Recording::join_lanes() {
+  const std::lock_guard lock(mutex_);
+  turn_ = 0;
+  recorded_->lanes.back().first.push_back(recorded_->ops.size());
+  add({.kind = Event::Kind::join});
+}
+
+void Recording::run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, detail::LaneFailure describe) {
+  if (!own_thread()) [[unlikely]] {
+    throw_foreign("replicas were computed");
+  }
+  if (turn_ != 0) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      body(lane);
+    }
+    return;
+  }
+  recorded_->lanes.push_back({.describe = std::move(describe)});
+  try {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      begin_lane(lane);
+      body(lane);
+    }
+  } catch (...) {
+    join_lanes();
+    throw;
+  }
+  join_lanes();
 }
 
 void Recording::on_replay_failure(std::function<void(const std::exception&)> settle) {

@@ -74,10 +74,17 @@ struct Draws {
   std::uint64_t end;
 };
 
+/// Ops in lanes that a replay runs at the same time.
+struct RecordedLanes {
+  std::vector<std::size_t> first{};  // index of each lane's first op; at the end, the index behind the last lane
+  detail::LaneFailure describe;      // may be empty
+};
+
 /// The full record of one run.
 struct Recorded {
   Trace trace;
   std::vector<RecordedOp> ops;
+  std::vector<RecordedLanes> lanes;  // in the order of the ops
   std::vector<std::byte> args;
   std::vector<std::function<void()>> works;
   bool has_placed_work = false;
@@ -143,6 +150,7 @@ class Recording final : public kernels::LaunchObserver,
   void on_step_change() noexcept override { changed_ = true; }
   void on_host_work(const char* name, std::function<void()> work) override;
   void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) override;
+  void run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, detail::LaneFailure describe) override;
   void on_replay_failure(std::function<void(const std::exception&)> settle) override;
 
  private:
@@ -151,6 +159,7 @@ class Recording final : public kernels::LaunchObserver,
     std::uintptr_t end;
     std::size_t index;
     const detail::Storage* storage;
+    std::size_t turn;  // the last turn of a lane that used it
   };
   bool own_thread() const noexcept { return std::this_thread::get_id() == thread_; }
   [[noreturn]] void throw_foreign(const std::string& what);
@@ -158,8 +167,11 @@ class Recording final : public kernels::LaunchObserver,
   void add_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again);
   void close() noexcept;
   void on_free(const void* data, std::size_t index) noexcept;
-  const Live* live_at(std::uint64_t address) const;
-  Word word_of(std::uint64_t value) const;
+  Live* live_at(std::uint64_t address);
+  void use(Live& live);
+  Word word_of(std::uint64_t value);
+  void begin_lane(std::size_t lane);
+  void join_lanes();
 
   std::thread::id thread_ = std::this_thread::get_id();
   kernels::LaunchObserver* outer_ = nullptr;
@@ -170,6 +182,8 @@ class Recording final : public kernels::LaunchObserver,
   std::atomic<bool> changed_{false};
   Comparison comparison_;
   std::size_t allocations_ = 0;
+  std::size_t turns_ = 0;                // turns of lanes so far
+  std::size_t turn_ = 0;                 // the present one; 0 outside of lanes
   std::map<std::uintptr_t, Live> live_;  // by address
   std::unordered_map<const detail::Storage*, std::size_t> held_;
   std::unordered_map<const autograd::Leaf*, std::size_t> leaves_;

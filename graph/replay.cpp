@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <tandem/build.h>
+#include <tandem/core/thread_pool.h>
 #include <tandem/kernels/copy.h>
 
 namespace tandem::inline v0::graph {
@@ -128,7 +129,20 @@ void Replay::run() const {
     for (const auto& settle : recorded_->on_failure) {
       settle(failure);
     }
+    // A part of the step was done: memory has changed, and gradients that the step drops first are incomplete.
+    for (const LeafState& state : recorded_->leaves) {
+      if (state.any_before) {
+        state.leaf->set_fresh(false);
+      }
+    }
+    bump_versions();
     throw;
+  }
+}
+
+void Replay::bump_versions() const {
+  for (const core::Ref<detail::Storage>& storage : changed_) {
+    storage->bump_version();
   }
 }
 
@@ -150,9 +164,7 @@ void Replay::run_step() const {
     }
     state.leaf->set_fresh(state.fresh_after);
   }
-  for (const core::Ref<detail::Storage>& storage : changed_) {
-    storage->bump_version();
-  }
+  bump_versions();
 }
 
 // Records this thread's streams for the GPU memory that they are about to use.
@@ -166,18 +178,58 @@ void Replay::note_streams() const {
 }
 
 void Replay::run_ops() const {
+  std::size_t next = 0;
+  for (const RecordedLanes& lanes : recorded_->lanes) {
+    run_range(next, lanes.first.front());
+    run_lanes(lanes);
+    next = lanes.first.back();
+  }
+  run_range(next, ops_.size());
+}
+
+void Replay::run_range(std::size_t first, std::size_t end) const {
   ModuleOfOp module;
   if (one_device_) {
     kernels::Context& context = kernels::context_for(device_);
-    for (const Op& op : ops_) {
-      module.set(op.module);
-      op.run(context, op.args);
+    for (std::size_t i = first; i < end; ++i) {
+      module.set(ops_[i].module);
+      ops_[i].run(context, ops_[i].args);
     }
     return;
   }
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     module.set(ops_[i].module);
     ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
+  }
+}
+
+// All lanes run to their end or failure. The failure of the lowest lane is thrown.
+void Replay::run_lanes(const RecordedLanes& lanes) const {
+  const std::size_t count = lanes.first.size() - 1;
+  std::vector<std::exception_ptr> failures(count);
+  std::size_t working = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    working += lanes.first[k] < lanes.first[k + 1] ? 1 : 0;
+  }
+  const auto run_lane = [&](std::int64_t lane) {
+    const auto k = static_cast<std::size_t>(lane);
+    try {
+      run_range(lanes.first[k], lanes.first[k + 1]);
+    } catch (...) {
+      failures[k] = std::current_exception();
+    }
+  };
+  if (working > 1) {
+    core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(count), run_lane);
+  } else {
+    for (std::size_t k = 0; k < count; ++k) {
+      run_lane(static_cast<std::int64_t>(k));
+    }
+  }
+  for (std::size_t k = 0; k < count; ++k) {
+    if (failures[k]) {
+      std::rethrow_exception(lanes.describe ? lanes.describe(k, failures[k]) : failures[k]);
+    }
   }
 }
 

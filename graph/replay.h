@@ -37,7 +37,10 @@ class Replay {
   };
   class DrawScope;
   void run_step() const;
+  void bump_versions() const;
   void run_ops() const;
+  void run_range(std::size_t first, std::size_t end) const;
+  void run_lanes(const RecordedLanes& lanes) const;
   void run_gpu_graph() const;
   void run_observed(kernels::LaunchObserver& observer) const;
   bool fits_gpu_graph() const;

@@ -19,6 +19,9 @@ std::string describe(const Event& event) {
     case Event::Kind::launch: return fmt::format("'{}' was launched", event.name);
     case Event::Kind::draw: return fmt::format("{} blocks of random numbers were drawn", event.number);
     case Event::Kind::work: return fmt::format("'{}' was done", event.name);
+    case Event::Kind::lane: return fmt::format("lane {} began", event.number);
+    case Event::Kind::use: return fmt::format("tensor {} of the step was used in another lane", event.number);
+    case Event::Kind::join: return "the lanes were done";
   }
   __builtin_unreachable();
 }
@@ -89,6 +92,75 @@ Device device_at(std::uint64_t place) noexcept {
 
 namespace {
 
+// A point of the step. Points in different lanes of one section (up to a join) have no order in a replay.
+struct Moment {
+  std::size_t time = 0;
+  std::size_t section = 0;  // 0 outside of lanes
+  std::size_t lane = 0;
+
+  bool is_before(const Moment& other) const {
+    return time < other.time && (section == 0 || section != other.section || lane == other.lane);
+  }
+};
+
+// The life of an allocation.
+struct Life {
+  std::size_t bytes;
+  Moment from;
+  Moment to{std::numeric_limits<std::size_t>::max()};  // an allocation that is never freed keeps its place
+  std::size_t section = 0;                             // the last section that used it, and the first lane there
+  std::size_t lane = 0;
+  bool is_shared = false;  // several lanes of that section used it
+
+  void use(const Moment& now) {
+    is_shared = now.section == section && (is_shared || now.lane != lane);
+    lane = now.section == section ? lane : now.lane;
+    section = now.section;
+  }
+  bool overlaps(const Life& other) const { return !to.is_before(other.from) && !other.to.is_before(from); }
+};
+
+// The lives of all allocations of a trace. What several lanes used is free when all lanes are done, whichever lane of
+// the recording let it go.
+std::vector<Life> lives_of(const Trace& trace) {
+  std::vector<Life> lives;
+  std::vector<std::size_t> until_join;
+  std::size_t sections = 1;
+  Moment now;
+  for (; now.time < trace.events.size(); ++now.time) {
+    const Event& event = trace.events[now.time];
+    switch (event.kind) {
+      case Event::Kind::lane:
+        now.section = sections;
+        now.lane = event.number;
+        break;
+      case Event::Kind::join:
+        ++sections;
+        now.section = now.lane = 0;
+        for (const std::size_t index : until_join) {
+          lives[index].to = now;
+        }
+        until_join.clear();
+        break;
+      case Event::Kind::allocate:
+        lives.push_back({.bytes = std::max<std::size_t>(event.number, 1), .from = now});
+        lives.back().use(now);
+        break;
+      case Event::Kind::use: lives[event.number].use(now); break;
+      case Event::Kind::free:
+        lives[event.number].use(now);
+        if (now.section != 0 && lives[event.number].is_shared) {
+          until_join.push_back(event.number);
+        } else {
+          lives[event.number].to = now;
+        }
+        break;
+      default: break;
+    }
+  }
+  return lives;
+}
+
 // The plan's block for a device; the first allocation on a device adds a block.
 std::size_t block_at(Plan& plan, std::uint64_t place) {
   const auto found =
@@ -103,47 +175,35 @@ std::size_t block_at(Plan& plan, std::uint64_t place) {
 }  // namespace
 
 Plan make_plan(const Trace& trace) {
-  struct Block {
-    std::size_t bytes;
-    std::size_t from;
-    std::size_t to = std::numeric_limits<std::size_t>::max();  // an allocation that is never freed keeps its place
-  };
-  std::vector<Block> blocks;
+  std::vector<Life> lives = lives_of(trace);
   Plan plan;
-  for (std::size_t time = 0; time < trace.events.size(); ++time) {
-    const Event& event = trace.events[time];
-    if (event.kind == Event::Kind::allocate) {
-      const std::size_t bytes = std::max<std::size_t>(event.number, 1);
-      const bool on_gpu = device_at(event.place).type == DeviceType::cuda;
-      const std::size_t alignment = on_gpu ? Plan::kGpuAlignment : Plan::kAlignment;
-      blocks.push_back({(bytes + alignment - 1) / alignment * alignment, time});
-      plan.block.push_back(block_at(plan, event.place));
-      plan.requested += blocks.back().bytes;
-    } else if (event.kind == Event::Kind::free) {
-      blocks[event.number].to = time;
-    }
+  for (Life& life : lives) {
+    const std::uint64_t place = trace.events[life.from.time].place;
+    const std::size_t alignment = device_at(place).type == DeviceType::cuda ? Plan::kGpuAlignment : Plan::kAlignment;
+    life.bytes = (life.bytes + alignment - 1) / alignment * alignment;
+    plan.block.push_back(block_at(plan, place));
+    plan.requested += life.bytes;
   }
   // The largest allocation comes first. Each one goes to the lowest offset where it overlaps no allocation alive at the
   // same time.
-  std::vector<std::size_t> order(blocks.size());
+  std::vector<std::size_t> order(lives.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  plan.offsets.resize(blocks.size());
+                   [&](std::size_t a, std::size_t b) { return lives[a].bytes > lives[b].bytes; });
+  plan.offsets.resize(lives.size());
   std::vector<std::size_t> placed;  // by offset
   for (const std::size_t index : order) {
-    const Block& block = blocks[index];
+    const Life& life = lives[index];
     std::size_t offset = 0;
     for (const std::size_t other : placed) {
-      const bool together =
-          plan.block[other] == plan.block[index] && blocks[other].from < block.to && block.from < blocks[other].to;
-      if (together && plan.offsets[other] < offset + block.bytes) {
-        offset = std::max(offset, plan.offsets[other] + blocks[other].bytes);
+      const bool together = plan.block[other] == plan.block[index] && lives[other].overlaps(life);
+      if (together && plan.offsets[other] < offset + life.bytes) {
+        offset = std::max(offset, plan.offsets[other] + lives[other].bytes);
       }
     }
     plan.offsets[index] = offset;
     std::size_t& size = plan.blocks[plan.block[index]].bytes;
-    size = std::max(size, offset + block.bytes);
+    size = std::max(size, offset + life.bytes);
     const auto behind =
         std::upper_bound(placed.begin(), placed.end(), offset,
                          [&](std::size_t value, std::size_t other) { return value < plan.offsets[other]; });

@@ -21,17 +21,19 @@ struct Word {
 
 /// An operation of a step.
 struct Event {
-  enum class Kind : std::uint8_t { allocate, free, launch, draw, work };
+  enum class Kind : std::uint8_t { allocate, free, launch, draw, work, lane, use, join };
   Kind kind;
   const char* name = "";           // name of a launch or of host work
   const void* identity = nullptr;  // launch: function that runs it; draw: the generator
-  std::uint64_t number = 0;        // bytes of an allocation, index of a freed one, blocks of a draw
+  std::uint64_t number = 0;        // bytes of an allocation, index of a freed or used one, blocks of a draw, a lane
   std::uint64_t place = 0;         // device of an allocation or launch; position of a draw, which differs between runs
   std::size_t first_word = 0;      // of a launch: index of its first word
   std::size_t words = 0;           // of a launch: number of words
 };
 
-/// All operations of a step, in order.
+/// All operations of a step, in order. Operations from a `lane` event to the next `lane` or `join` event belong to that
+/// lane. A replay runs the lanes before a `join` at the same time. The first use of an allocation by a lane is a `use`
+/// event, except in the lane that made the allocation.
 struct Trace {
   std::vector<Event> events{};
   std::vector<Word> words{};
@@ -72,7 +74,7 @@ std::uint64_t place_of(Device device) noexcept;
 Device device_at(std::uint64_t place) noexcept;
 
 /// Assigns each allocation of a trace a position in one memory block per device. Allocations that are never in use
-/// together share bytes.
+/// together share bytes; lanes that a replay runs at the same time share none.
 struct Plan {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kGpuAlignment = 256;

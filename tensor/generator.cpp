@@ -14,8 +14,9 @@ Generator::~Generator() {
 std::uint64_t Generator::reserve(std::uint64_t blocks) {
   const std::uint64_t first = reserve_blocks(blocks);
   if (detail::StepRecorder* recorder = detail::step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorded_ = true;
-    recorder->on_draw(*this, first, blocks);
+    Generator& replayed = whole_ != nullptr ? *whole_ : *this;
+    replayed.recorded_ = true;
+    recorder->on_draw(replayed, first, blocks);
   }
   return first;
 }

@@ -14,6 +14,10 @@ namespace tandem::inline v0 {
 class TANDEM_API Generator {
  public:
   explicit Generator(std::uint64_t seed = 0) noexcept : seed_(seed) {}
+  /// A generator for a part of the work that draws from `whole`, such as a replica: another sequence at the present
+  /// position of `whole`. Replays move its draws with those of `whole`, so it need not outlive a captured step.
+  Generator(std::uint64_t seed, Generator& whole) noexcept
+      : seed_(seed), offset_(whole.offset()), whole_(whole.whole_ != nullptr ? whole.whole_ : &whole) {}
   ~Generator();
   Generator(const Generator&) = delete;  // a copy would repeat the draws
   Generator& operator=(const Generator&) = delete;
@@ -29,7 +33,7 @@ class TANDEM_API Generator {
   /// Reserves `blocks` of the counter and returns the first one.
   std::uint64_t reserve(std::uint64_t blocks);
   /// The offset that a replay of a captured step adds to the position of its draws.
-  const kernels::StepState* state() const noexcept { return &state_; }
+  const kernels::StepState* state() const noexcept { return whole_ != nullptr ? whole_->state() : &state_; }
   /// Prepares the replay of a captured step: reserves `blocks` of the counter. Until end_replay(), draws recorded from
   /// position `recorded` on come from the reserved range.
   void begin_replay(std::uint64_t recorded, std::uint64_t blocks) noexcept {
@@ -46,6 +50,7 @@ class TANDEM_API Generator {
   bool recorded_ = false;  // a captured step may refer to this generator
   std::uint64_t seed_;
   std::atomic<std::uint64_t> offset_{0};
+  Generator* whole_ = nullptr;
   kernels::StepState state_;
 };
 

@@ -23,6 +23,9 @@ class Leaf;
 
 namespace detail {
 
+/// Describes the failure of a lane in a replay: returns the exception to throw. Called on the thread that replays.
+using LaneFailure = std::function<std::exception_ptr(std::size_t lane, std::exception_ptr failure)>;
+
 /// Observes a step on its thread while the step is recorded.
 class StepRecorder {
  public:
@@ -44,6 +47,9 @@ class StepRecorder {
   /// Like on_host_work() for work that reads or writes elements, and so has its place among the launches: a step with
   /// such work is no single GPU graph. Runs `now` without recording it, and `again` in each replay.
   virtual void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) = 0;
+  /// Calls body(k) for each lane, one lane after another on this thread. A replay runs the lanes at the same time, so a
+  /// lane must not need what another lane of this call does. Lanes within a lane run one by one in the replay too.
+  virtual void run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, LaneFailure describe) = 0;
   /// `settle` is called when a replay throws, with the exception and before anyone else sees it.
   virtual void on_replay_failure(std::function<void(const std::exception&)> settle) = 0;
 

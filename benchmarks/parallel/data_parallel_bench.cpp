@@ -8,6 +8,7 @@
 //   extra_per_floor  extra_us / floor_us
 //   speedup        images per second relative to one device with one thread
 //   of_threads     images per second relative to one device with two threads inside its ops
+//   eager_us, of_eager  the same step, not captured, and its time relative to the captured one
 //   disturbed      share of the blocks used in which our threads waited for a core: should be 0
 // Evaluation/...: forward passes with unchanged parameters. bytes_copied counts the bytes that each sends to replicas.
 // Piece/...: the parts of a step, alone.
@@ -144,18 +145,47 @@ void speedup(benchmark::State& state, Parallel parallel) {
 BENCHMARK_CAPTURE(speedup, dp, Parallel::dp)->Name("Step/784-512-512-10,b256,adam/dp")->UseManualTime();
 BENCHMARK_CAPTURE(speedup, dp_loss, Parallel::dp_loss)->Name("Step/784-512-512-10,b256,adam/dp_loss")->UseManualTime();
 
+void captured(benchmark::State& state, const bench::Spec& spec, Parallel parallel) {
+  const Way way{.parallel = parallel, .devices = 2, .threads = 2, .batch = spec.batch, .is_captured = true};
+  Way eager = way;
+  eager.is_captured = false;
+  InTurn steps(spec, {way, eager, {.batch = spec.batch, .is_captured = true}});
+  for ([[maybe_unused]] auto _ : state) {
+    state.SetIterationTime(steps.run());
+  }
+  state.counters["disturbed"] = steps.keep_best();
+  state.counters["us"] = steps.us(0);
+  state.counters["eager_us"] = steps.us(1);
+  state.counters["plain_us"] = steps.us(2);
+  state.counters["of_eager"] = steps.rate(1);
+  state.counters["speedup"] = steps.rate(2);
+}
+BENCHMARK_CAPTURE(captured, small_dp, small_net(), Parallel::dp)
+    ->Name("Step/128-256-128-10,b16/captured dp")
+    ->UseManualTime();
+BENCHMARK_CAPTURE(captured, small_dp_loss, small_net(), Parallel::dp_loss)
+    ->Name("Step/128-256-128-10,b16/captured dp_loss")
+    ->UseManualTime();
+BENCHMARK_CAPTURE(captured, large_dp, large_net(), Parallel::dp)
+    ->Name("Step/784-512-512-10,b256,adam/captured dp")
+    ->UseManualTime();
+BENCHMARK_CAPTURE(captured, large_dp_loss, large_net(), Parallel::dp_loss)
+    ->Name("Step/784-512-512-10,b256,adam/captured dp_loss")
+    ->UseManualTime();
+
 // Speed without equal numbers would be a bug, so compare gradients and losses first.
 bool computes_the_same() {
   for (const bench::Spec& spec : {small_net(), large_net()}) {
-    for (const Parallel parallel : {Parallel::dp, Parallel::dp_loss}) {
+    for (const auto& [parallel, is_captured] : {std::pair(Parallel::dp, false), std::pair(Parallel::dp_loss, false),
+                                                std::pair(Parallel::dp, true), std::pair(Parallel::dp_loss, true)}) {
       set_num_threads(2);
-      const auto dp =
-          make_step(spec, {.parallel = parallel, .devices = 2, .threads = 2, .batch = spec.batch}, DeviceType::cpu);
+      const Way way{.parallel = parallel, .devices = 2, .threads = 2, .batch = spec.batch, .is_captured = is_captured};
+      const auto dp = make_step(spec, way, DeviceType::cpu);
       const auto plain = make_step(spec, {.batch = spec.batch}, DeviceType::cpu);
       const double found = bench::scaling::difference(*dp, *plain);
       if (!(found <= 1e-6)) {
-        fmt::print(stderr, "{}, batch {}: gradients differ from one device's by {:.3g}, expected at most 1e-6\n",
-                   bench::scaling::name_of(parallel), spec.batch, found);
+        fmt::print(stderr, "{}{}, batch {}: gradients differ from one device's by {:.3g}, expected at most 1e-6\n",
+                   is_captured ? "captured " : "", bench::scaling::name_of(parallel), spec.batch, found);
         return false;
       }
     }

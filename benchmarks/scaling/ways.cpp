@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include <tandem/tandem.h>
 
@@ -31,22 +34,25 @@ Problem problem_of(Spec spec, std::int64_t batch, Device device) {
 
 class ScalingStep final : public TrainingStep {
  public:
-  ScalingStep(const Problem& problem, Parallel parallel, const std::vector<Device>& devices)
+  ScalingStep(const Problem& problem, const Way& way, const std::vector<Device>& devices)
       : x_(problem.x),
         y_(problem.y),
         criterion_(problem.spec.loss),
-        parallel_(parallel),
+        parallel_(way.parallel),
         model_(make_model(problem)),
         optimizer_(make_optimizer(problem.spec, model_.parameters())) {
     if (parallel_ != Parallel::plain) {
       dp_.emplace(model_, devices);
     }
+    if (way.is_captured) {
+      differentiate_ = captured(differentiate_);
+      step_ = captured(step_);
+    }
   }
 
   void run(std::int64_t steps) override {
     for (std::int64_t i = 0; i < steps; ++i) {
-      differentiate();
-      optimizer_->step();
+      loss_ = step_(x_, y_);
     }
     if (x_.device().type == DeviceType::cuda) {
       loss_.item();
@@ -56,7 +62,9 @@ class ScalingStep final : public TrainingStep {
   double loss() const override { return loss_.item(); }
 
   std::vector<Tensor> gradients_and_loss() override {
-    differentiate();
+    for (int i = 0; i < 3; ++i) {  // the third call of a captured function is a replay
+      loss_ = differentiate_(x_, y_);
+    }
     std::vector<Tensor> values;
     for (const Tensor& parameter : model_.parameters()) {
       values.push_back(parameter.grad());
@@ -66,25 +74,33 @@ class ScalingStep final : public TrainingStep {
   }
 
  private:
-  void differentiate() {
-    optimizer_->zero_grad();
-    loss_ = forward();
-    loss_.backward();
+  using Function = std::function<Tensor(Tensor x, Tensor y)>;
+
+  static Function captured(Function function) {
+    auto step = std::make_shared<graph::CapturedStep<Function>>(std::move(function));
+    return [step = std::move(step)](const Tensor& x, const Tensor& y) { return (*step)(x, y); };
   }
 
-  Tensor forward() {
+  Tensor differentiate(const Tensor& x, const Tensor& y) {
+    optimizer_->zero_grad();
+    Tensor loss = forward(x, y);
+    loss.backward();
+    return loss;
+  }
+
+  Tensor forward(const Tensor& x, const Tensor& y) {
     switch (parallel_) {
-      case Parallel::dp: return loss_of(criterion_, (*dp_)(x_), y_);
+      case Parallel::dp: return loss_of(criterion_, (*dp_)(x), y);
       case Parallel::dp_loss:
-        return dp_->loss([this](const Tensor& out, const Tensor& y) { return loss_of(criterion_, out, y); }, x_, y_);
+        return dp_->loss([this](const Tensor& out, const Tensor& t) { return loss_of(criterion_, out, t); }, x, y);
       case Parallel::plain: break;
     }
-    return loss_of(criterion_, outputs(), y_);
+    return loss_of(criterion_, outputs(x), y);
   }
 
-  Tensor outputs() {
+  Tensor outputs(const Tensor& x) {
     const PhaseScope timed(Phase::forward);
-    return model_(x_);
+    return model_(x);
   }
 
   Tensor x_;
@@ -94,6 +110,12 @@ class ScalingStep final : public TrainingStep {
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<parallel::DataParallel<nn::Sequential>> dp_;
+  Function differentiate_ = [this](const Tensor& x, const Tensor& y) { return differentiate(x, y); };
+  Function step_ = [this](const Tensor& x, const Tensor& y) {
+    Tensor loss = differentiate(x, y);
+    optimizer_->step();
+    return loss;
+  };
   Tensor loss_;
 };
 
@@ -104,7 +126,7 @@ std::unique_ptr<TrainingStep> make_step(const Spec& spec, const Way& way, Device
   for (int i = 0; i < way.devices; ++i) {
     devices.emplace_back(type, i);
   }
-  return std::make_unique<ScalingStep>(problem_of(spec, way.batch, devices.front()), way.parallel, devices);
+  return std::make_unique<ScalingStep>(problem_of(spec, way.batch, devices.front()), way, devices);
 }
 
 double difference(TrainingStep& a, TrainingStep& b) {

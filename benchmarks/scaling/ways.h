@@ -27,6 +27,7 @@ struct Way {
   int devices = 1;
   int threads = 1;         // threads of the pool for all devices together
   std::int64_t batch = 1;  // batch for all devices together
+  bool is_captured = false;
 
   bool operator==(const Way&) const = default;
 };

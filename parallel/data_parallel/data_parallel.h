@@ -59,8 +59,9 @@ std::int64_t rows_of(T& part, int dim) {
 ///
 /// The module lives on the first device; use its own state_dict(). Without devices all
 /// GPUs are used. Without GPUs a call is a plain call of the module. Buffers that replica 0 writes (running statistics)
-/// are kept; those of other replicas are lost. With a loss on the gathered outputs, or by loss(), results equal those
-/// of one device up to rounding. Random draws (dropout) differ between replicas.
+/// are kept; those of other replicas are lost. Calls may be part of a captured step (graph::capture). With a loss on
+/// the gathered outputs, or by loss(), results equal those of one device up to rounding. Random draws (dropout) differ
+/// between replicas.
 ///
 /// Zhang et al., "Dive into Deep Learning", 13.5; semantics of torch.nn.DataParallel.
 template <class M>
@@ -86,15 +87,15 @@ class DataParallel {
   M& module() const noexcept { return *module_; }
   /// The devices; empty if calls are plain calls.
   std::vector<Device> devices() const { return replicas_ ? replicas_->devices() : std::vector<Device>(); }
-  /// Bytes copied to replicas so far: changed parameters, and buffers.
+  /// Bytes copied to replicas so far: changed parameters, and buffers. Replays of captured steps are not counted.
   std::int64_t bytes_copied() const noexcept { return replicas_ ? replicas_->bytes_copied() : 0; }
 
   /// Calls module(args...) on the whole batch. Arguments that hold tensors (structure.h) are cut up, other values go to
   /// all replicas. A struct of tensors must have members() for that. With fewer rows than devices, only as many
   /// replicas compute as there are parts; if no argument holds tensors, all compute; without arguments, only replica 0.
   /// Throws the errors of scatter(), gather() and the module, DeviceError when the module is not on the first device,
-  /// CaptureError while this thread records a step, ConfigError when a buffer requires a gradient, and AutogradError
-  /// when the module changes an input in place that was cut up, before anything is changed.
+  /// ConfigError when a buffer requires a gradient, and AutogradError when the module changes an input in place that
+  /// was cut up, before anything is changed.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::decay_t<decltype(std::declval<const M&>()(args...))>;
@@ -182,7 +183,7 @@ class DataParallel {
 };
 
 /// Calls module(inputs) once on several devices, like a DataParallel made for this call. `inputs` may be a tuple of
-/// arguments.
+/// arguments. Throws CaptureError while this thread records a step, which cannot make replicas.
 template <class M, class Inputs>
 auto data_parallel(M& module, const Inputs& inputs, const std::vector<Device>& devices = {},
                    const DataParallelOptions& options = {}) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <utility>
 
 #include <tandem/core/check.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -45,21 +47,38 @@ std::optional<ReplicaInfo>& failed_replica() noexcept {
   return replica;
 }
 
+namespace {
+
+// Makes a failed replay look like a failed call.
+tandem::detail::LaneFailure describe_failures(Replicas& replicas, std::size_t count) {
+  std::vector<ReplicaInfo> infos;
+  for (std::size_t k = 0; k < count; ++k) {
+    infos.push_back(replicas.frame(k).replica());
+  }
+  return [infos = std::move(infos)](std::size_t k, std::exception_ptr failure) {
+    failed_replica() = infos[k];
+    return with_context(std::move(failure), infos[k]);
+  };
+}
+
+}  // namespace
+
 void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(std::size_t)> body) {
-  failed_replica().reset();
+  tandem::detail::host_work("parallel_apply", [] { failed_replica().reset(); });
   check<ConfigError>(count <= replicas.size(), "parallel_apply: {} inputs for {} replicas", count, replicas.size());
   if (count == 0) {
     return;
   }
+  tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder();
   Generator& drawn_from = current_generator();
   const std::uint64_t seed = drawn_from.seed();
-  const std::uint64_t offset = drawn_from.reserve(kMostDrawn);
+  // A replay reserves what all draws of the step took, and the replicas' draws count with them.
+  const std::uint64_t offset = recorder == nullptr ? drawn_from.reserve(kMostDrawn) : drawn_from.offset();
   std::vector<std::exception_ptr> failures(count);
   std::vector<std::uint64_t> drawn(count);
-  core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(count), [&](std::int64_t lane) {
-    const auto k = static_cast<std::size_t>(lane);
+  const auto run_replica = [&](std::size_t k) {
     core::Frame& frame = replicas.frame(k);
-    Generator generator(seed_of_replica(seed, k));
+    Generator generator(seed_of_replica(seed, k), drawn_from);
     generator.set_offset(offset);
     const GeneratorScope draws(generator);
     const core::FrameScope active(frame);
@@ -70,8 +89,15 @@ void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(
       failures[k] = with_context(std::current_exception(), frame.replica());
     }
     drawn[k] = generator.offset() - offset;
-  });
-  if (drawn_from.offset() == offset + kMostDrawn) {  // else another thread has drawn since
+  };
+  if (recorder == nullptr) {
+    core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(count),
+                                               [&](std::int64_t lane) { run_replica(static_cast<std::size_t>(lane)); });
+  } else {
+    recorder->run_lanes(count, run_replica, describe_failures(replicas, count));
+  }
+  const std::uint64_t reserved = recorder == nullptr ? kMostDrawn : 0;
+  if (drawn_from.offset() == offset + reserved) {  // else another thread has drawn since
     drawn_from.set_offset(offset + *std::max_element(drawn.begin(), drawn.end()));
   }
   for (std::size_t k = 0; k < count; ++k) {

@@ -14,6 +14,7 @@
 #include <tandem/parallel/data_parallel/stand_ins.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -77,7 +78,8 @@ struct Replicas::Impl {
   std::vector<Tensor> buffers;
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
-  std::mutex in_use;  // not fork-safe: a forked child could not use half-bound frames anyway
+  tandem::detail::Watched life;  // a captured step that calls these replicas ends with them
+  std::mutex in_use;             // not fork-safe: a forked child could not use half-bound frames anyway
 
   Impl(nn::ModuleRef m, std::vector<Device> d) : module(std::move(m)), devices(std::move(d)) { unbind(); }
 
@@ -177,6 +179,7 @@ struct Replicas::Impl {
   }
 
   void update(std::size_t count) {
+    life.watch();
     find_slots();
     check_placement();
     if (count > 1) {
@@ -202,6 +205,10 @@ std::pair<std::size_t, std::size_t> detail::find_imbalance(const std::vector<cud
 }
 
 Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates) {
+  check<CaptureError>(
+      tandem::detail::step_recorder() == nullptr,
+      "replicate: a captured step cannot make replicas, because they would be gone after the step; make "
+      "a DataParallel before the step, and call it there");
   check_devices(devices, allow_duplicates);
   tandem::detail::idle_gpus().note_parallel();
   warn_of_imbalance(devices);
@@ -218,10 +225,6 @@ std::unique_lock<std::mutex> Replicas::lock() {
 
 void Replicas::update(std::size_t count) {
   check_outermost();
-  check<CaptureError>(
-      tandem::detail::step_recorder() == nullptr,
-      "DataParallel: its call cannot be part of a captured step yet; call it without graph::capture, or the module "
-      "itself where there is one device");
   impl_->update(std::min(count, size()));
 }
 

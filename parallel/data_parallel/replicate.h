@@ -24,16 +24,16 @@ namespace tandem::inline v0::parallel {
 class TANDEM_API Replicas {
  public:
   /// The module must be on devices[0] whenever update() is called. Its parameters are packed into a ParameterStore.
-  /// Throws ConfigError for an empty list and, unless `allow_duplicates`, for a repeated device. Warns once of GPUs
-  /// that are too different to share a batch evenly.
+  /// Throws ConfigError for an empty list and, unless `allow_duplicates`, for a repeated device, and CaptureError while
+  /// this thread records a step. Warns once of GPUs that are too different to share a batch evenly.
   Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow_duplicates = false);
   ~Replicas();
   Replicas(Replicas&&) noexcept;
   Replicas& operator=(Replicas&&) noexcept;
 
   /// Makes the first `count` replicas equal to the module, for one forward pass. If gradients are recorded, those of
-  /// all replicas are summed into the module's. Throws DeviceError naming the parameter or buffer that is not on
-  /// devices[0].
+  /// all replicas are summed into the module's. A captured step copies all buffers, and all parameters that are on
+  /// other GPUs, in each replay. Throws DeviceError naming the parameter or buffer that is not on devices[0].
   void update(std::size_t count);
   /// For threads that share these replicas: hold the lock from update() to the end of the forward pass. Throws
   /// ConfigError within a replica.

@@ -7,6 +7,7 @@
 
 #include <tandem/core/step_times.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -34,6 +35,9 @@ GradientLayout::GradientLayout(std::vector<Tensor> trained)
 bool GradientLayout::holds() const { return std::ranges::equal(places_, parameters_, {}, {}, ParameterStore::find); }
 
 GradientLayout::Blocks GradientLayout::take_blocks(std::size_t replicas) const {
+  if (tandem::detail::step_recorder() != nullptr) {
+    return Blocks(replicas);
+  }
   const std::lock_guard lock(mutex_);
   Blocks blocks;
   if (!spare_.empty()) {
@@ -50,6 +54,9 @@ GradientLayout::Blocks GradientLayout::take_blocks(std::size_t replicas) const {
 }
 
 void GradientLayout::give_back(Blocks blocks) const {
+  if (tandem::detail::step_recorder() != nullptr) {
+    return;
+  }
   const std::lock_guard lock(mutex_);
   spare_.push_back(std::move(blocks));
 }

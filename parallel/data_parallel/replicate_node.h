@@ -28,7 +28,8 @@ class GradientLayout {
   bool holds() const;
 
   /// Memory for the gradients of replicas: for each replica one block per store. Blocks are kept from step to step,
-  /// because allocating them costs more than a small step.
+  /// because allocating them costs more than a small step. A step that is being recorded gets new memory of its own,
+  /// which costs its replays nothing.
   using Blocks = std::vector<std::map<const ParameterStore*, tandem::detail::View>>;
   Blocks take_blocks(std::size_t replicas) const;
   void give_back(Blocks blocks) const;

@@ -5,10 +5,24 @@
 
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/raw.h>
+#include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
 using tandem::detail::View;
+
+namespace {
+
+// Memory that outlives a step, even if this thread records the step.
+View lasting_view(const Shape& sizes, DType dtype, Device device) {
+  core::ThreadState state = core::thread_state();
+  state.memory_use = core::MemoryUse::parameters;
+  state.recorder = nullptr;
+  const core::ThreadStateScope unrecorded(state);
+  return tandem::detail::empty_view(sizes, dtype, device);
+}
+
+}  // namespace
 
 bool StandIns::StandIn::is_of(const View& slot) const {
   return value.defined() && source.storage.get() == slot.storage.get() && source.offset == slot.offset &&
@@ -39,9 +53,10 @@ std::int64_t StandIns::copy(const std::vector<Tensor>& slots) {
   all_.resize(slots.size());
   std::vector<std::size_t> changed;
   std::int64_t bytes = 0;
+  const bool copies_all = tandem::detail::step_recorder() != nullptr;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const View& slot = slots[i].raw();
-    if (!all_[i].is_equal_to(slot)) {
+    if (copies_all || !all_[i].is_equal_to(slot)) {
       if (!all_[i].is_of(slot)) {
         make_place(all_[i], slots[i]);
       }
@@ -90,8 +105,7 @@ void StandIns::make_place(StandIn& there, const Tensor& slot) {
     there.value = Tensor(ParameterStore::segment_view(block_of(store), store->segments()[segment], slot.shape()));
     return;
   }
-  const core::MemoryUseScope counted(core::MemoryUse::parameters);
-  there.value = Tensor(tandem::detail::empty_view(slot.shape(), slot.dtype(), device_));
+  there.value = Tensor(lasting_view(slot.shape(), slot.dtype(), device_));
 }
 
 const View& StandIns::block_of(const std::shared_ptr<ParameterStore>& store) {
@@ -101,9 +115,7 @@ const View& StandIns::block_of(const std::shared_ptr<ParameterStore>& store) {
   std::erase_if(blocks_, [&](const auto& block) {  // of a store that holds no slot any more
     return std::ranges::none_of(all_, [&](const StandIn& s) { return s.place.store == block.first; });
   });
-  const core::MemoryUseScope counted(core::MemoryUse::parameters);
-  return blocks_.emplace(store, tandem::detail::empty_view(store->values().sizes, store->dtype(), device_))
-      .first->second;
+  return blocks_.emplace(store, lasting_view(store->values().sizes, store->dtype(), device_)).first->second;
 }
 
 }  // namespace tandem::inline v0::parallel

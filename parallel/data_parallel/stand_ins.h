@@ -20,8 +20,8 @@ class StandIns {
 
   /// Makes the stand-ins share memory with `slots`, which the device can access.
   void share(const std::vector<Tensor>& slots);
-  /// Makes the stand-ins equal to `slots`, copying those that have changed on either side. Returns the number of bytes
-  /// copied.
+  /// Makes the stand-ins equal to `slots`, copying those that have changed on either side. A step that is being
+  /// recorded copies all, because they may change between its replays. Returns the number of bytes copied.
   std::int64_t copy(const std::vector<Tensor>& slots);
 
   const Tensor& operator[](std::size_t i) const { return all_[i].value; }

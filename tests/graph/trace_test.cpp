@@ -29,6 +29,51 @@ TEST(Plan, WhatIsNeverLetGoKeepsItsPlace) {
 
 TEST(Plan, NothingNeedsNoMemory) { EXPECT_EQ(make_plan({}).bytes, 0u); }
 
+Event lane(std::size_t number) { return {.kind = Event::Kind::lane, .number = number}; }
+Event use(std::size_t index) { return {.kind = Event::Kind::use, .number = index}; }
+Event join() { return {.kind = Event::Kind::join}; }
+
+TEST(Plan, LanesShareNoMemory) {
+  const Plan plan = make_plan({.events = {lane(0), make(64), let_go(0), lane(1), make(64), let_go(1), join()}});
+  EXPECT_EQ(plan.bytes, 128u);
+  EXPECT_NE(plan.offsets[0], plan.offsets[1]);
+}
+
+TEST(Plan, ALaneUsesItsMemoryAgain) {
+  const Plan plan = make_plan({.events = {lane(0), make(64), let_go(0), make(64), let_go(1), join()}});
+  EXPECT_EQ(plan.bytes, 64u);
+}
+
+TEST(Plan, MemoryOfALaneIsFreeAfterTheJoin) {
+  const Plan plan = make_plan({.events = {lane(0), make(64), let_go(0), lane(1), join(), lane(0), lane(1), make(64)}});
+  EXPECT_EQ(plan.bytes, 64u);
+}
+
+TEST(Plan, MemoryFromBeforeTheLanesIsFreeForTheLaneThatLetItGo) {
+  const Plan plan = make_plan({.events = {make(64), lane(0), use(0), let_go(0), make(64), lane(1), make(64), join()}});
+  EXPECT_EQ(plan.offsets[1], plan.offsets[0]);
+  EXPECT_NE(plan.offsets[2], plan.offsets[0]);
+}
+
+TEST(Plan, MemoryThatSeveralLanesUseIsFreeAfterTheJoin) {
+  const Plan plan =
+      make_plan({.events = {make(64), lane(0), use(0), lane(1), use(0), let_go(0), make(64), join(), make(64)}});
+  EXPECT_NE(plan.offsets[1], plan.offsets[0]);
+  EXPECT_EQ(plan.offsets[2], plan.offsets[0]);
+}
+
+TEST(Plan, MemoryThatAnotherLaneLetGoIsFreeAfterTheJoin) {
+  const Plan plan = make_plan({.events = {make(64), lane(0), use(0), lane(1), let_go(0), make(64), join(), make(64)}});
+  EXPECT_NE(plan.offsets[1], plan.offsets[0]);
+  EXPECT_EQ(plan.offsets[2], plan.offsets[0]);
+}
+
+TEST(Plan, UsesInEarlierLanesAreOver) {
+  const Plan plan = make_plan(
+      {.events = {make(64), lane(0), use(0), lane(1), use(0), join(), lane(0), use(0), let_go(0), make(64), join()}});
+  EXPECT_EQ(plan.offsets[1], plan.offsets[0]);
+}
+
 TEST(Plan, NoTwoThatLiveTogetherOverlap) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {

@@ -171,18 +171,6 @@ TEST(DataParallelErrors, OutputsThatAreBuiltDifferently) {
   EXPECT_NE(message_of<ConfigError>([&] { dp(batch(5)); }).find("built differently"), std::string::npos);
 }
 
-TEST(DataParallelErrors, ACapturedStep) {
-  Mlp model = seeded<Mlp>();
-  DataParallel dp(model, cpus(2));
-  auto step = graph::capture([&](const Tensor& x) { return dp(x).sum(); });
-  const std::string text = message_of<CaptureError>([&] {
-    for (int i = 0; i < 5; ++i) {
-      step(batch());
-    }
-  });
-  EXPECT_NE(text.find("cannot be part of a captured step yet"), std::string::npos) << text;
-}
-
 TEST(DataParallelErrors, DevicesThatAreNotThere) {
   Mlp model = seeded<Mlp>();
   EXPECT_THROW(DataParallel(model, {"cpu:0", "cpu:99"}), DeviceError);
