@@ -52,7 +52,8 @@ test::Batch batch_of_step(int step, std::int64_t rows) {
 struct Training {
   int devices = 2;
   bool loss_in_replicas = false;
-  int passes = 1;  // per step
+  int passes = 1;              // per step
+  bool on_one_device = false;  // all replicas
   std::function<std::int64_t(int step)> rows = [](int) { return 9; };
   std::function<void(int step, NormedMlp& model)> before = [](int, NormedMlp&) {};
 };
@@ -65,7 +66,9 @@ constexpr int kSteps = 12;
 // Step i is captured if is_captured(i).
 Outcome train(const Training& training, const std::function<bool(int)>& is_captured) {
   NormedMlp model = seeded<NormedMlp>(DType::f32);
-  DataParallel dp(model, cpus(training.devices));
+  const std::vector<Device> repeated(static_cast<std::size_t>(training.devices), "cpu:0");
+  DataParallel dp(model, training.on_one_device ? repeated : cpus(training.devices),
+                  {.allow_duplicate_devices = training.on_one_device});
   optim::Adam adam(model.parameters(), {.lr = 0.05});
   manual_seed(3);
   const auto eager = [&](const Tensor& x, const Tensor& y) {
@@ -131,6 +134,13 @@ TEST_P(DpCapture, BatchesOfOtherSizesAreRecordedApart) {
   expect_equal_bits(uneven);
 }
 
+// The replicas' tensors then have places in one block of memory.
+TEST_P(DpCapture, ReplicasOnOneDevice) {
+  Training together = training();
+  together.on_one_device = true;
+  expect_equal_bits(together);
+}
+
 TEST_P(DpCapture, FrozenParametersAreRecordedAgain) {
   Training freezing = training();
   freezing.before = [](int step, NormedMlp& model) {
@@ -177,7 +187,7 @@ TEST(DpCaptureForward, FewerRowsThanDevices) {
   auto step = graph::capture([&](const Tensor& x) { return dp(x); });
   for (int i = 0; i < 12; ++i) {
     const Tensor x = batch_of_step(i, i % 3).x;
-    EXPECT_EQ(step(x).to_vector<float>(), model(x).to_vector<float>());
+    EXPECT_EQ(step(x).to_vector<float>(), dp(x).to_vector<float>());
   }
   EXPECT_GT(step.stats().replayed, 0);
 }
