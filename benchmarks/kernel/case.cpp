@@ -63,9 +63,8 @@ void* Data::zeros(DType dtype, std::int64_t count) {
 std::int64_t* Data::indices(std::int64_t count, std::int64_t limit) {
   auto* memory = static_cast<std::int64_t*>(allocate(static_cast<std::size_t>(count) * sizeof(std::int64_t)));
   std::mt19937_64 generator(21);
-  std::generate_n(memory, count, [&] {
-    return static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(limit));
-  });
+  std::generate_n(memory, count,
+                  [&] { return static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(limit)); });
   return memory;
 }
 

@@ -15,7 +15,8 @@
 #include "kernel/floor_loops.h"
 #include "kernel/peer.h"
 
-// A case is one kernel on one size of data, with the least memory traffic and arithmetic that its result takes.
+// A case is one kernel on one size of data, with the least memory traffic that its result takes and, for a product, the
+// number of operations.
 
 namespace bench::kernel {
 
@@ -39,7 +40,7 @@ class Data {
   std::int64_t* indices(std::int64_t count, std::int64_t limit);
   /// Zeros and ones.
   std::uint8_t* flags(std::int64_t count);
-  /// Keeps `value` as long as the data.
+  /// Keeps `value` as long as the arrays.
   template <class T>
   T* keep(T value) {
     auto kept = std::make_shared<T>(std::move(value));
@@ -88,7 +89,7 @@ class Cases {
 // One function for each file of cases.
 void add_products(Cases& cases);
 void add_pointwise(Cases& cases);
-void add_rows(Cases& cases);       // softmax, norms
+void add_rows(Cases& cases);        // softmax, norms
 void add_reductions(Cases& cases);  // reductions, scans
 void add_losses(Cases& cases);
 void add_moves(Cases& cases);    // copies, indices, fills, comparisons

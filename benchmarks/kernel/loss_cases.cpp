@@ -40,11 +40,8 @@ Case cross_entropy_case(DType dtype, Size size, Entropy part) {
                        .scale = data.zeros(wide, 1),
                        .loss = data.zeros(dtype, 1)};
   const auto operation = [&](const char* name) {
-    made.operation = {.name = name,
-                      .dtype = "",
-                      .sizes = {rows, classes},
-                      .in = {logits, target.indices},
-                      .out = {gradient}};
+    made.operation = {
+        .name = name, .dtype = "", .sizes = {rows, classes}, .in = {logits, target.indices}, .out = {gradient}};
   };
   if (part == Entropy::gradient) {
     launches(forward)();  // the normalizers
@@ -152,7 +149,8 @@ Case nll_case(DType dtype, Size size, bool gradient) {
                                               .scale = scale,
                                               .loss = data.zeros(dtype, 1)});
     made.passes = {{reads(log_probs, dtype, rows * kClasses), reads(indices, DType::i64, rows)}};
-    made.operation = {.name = "nll_loss", .dtype = "", .sizes = {rows, kClasses}, .in = {log_probs, indices}, .out = {}};
+    made.operation = {
+        .name = "nll_loss", .dtype = "", .sizes = {rows, kClasses}, .in = {log_probs, indices}, .out = {}};
   }
   return made;
 }
@@ -161,9 +159,9 @@ struct NamedLoss {
   LossOp op;
   const char* name;
 };
-constexpr NamedLoss kLosses[] = {{LossOp::squared, "mse_loss"},     {LossOp::absolute, "l1_loss"},
-                                 {LossOp::smooth_l1, "smooth_l1"},  {LossOp::huber, "huber"},
-                                 {LossOp::binary, "binary"},        {LossOp::binary_logits, "binary_logits"}};
+constexpr NamedLoss kLosses[] = {{LossOp::squared, "mse_loss"},    {LossOp::absolute, "l1_loss"},
+                                 {LossOp::smooth_l1, "smooth_l1"}, {LossOp::huber, "huber"},
+                                 {LossOp::binary, "binary"},       {LossOp::binary_logits, "binary_logits"}};
 
 enum class LossPart : std::uint8_t { sum, with_gradient, gradient };
 
@@ -212,8 +210,8 @@ Case rescale_case(DType dtype, Size size) {
   const std::int64_t count = count_of(size);
   Case made;
   void* gradient = made.data.random(dtype, count);
-  made.run = launches(RescaleGradient{
-      .dtype = dtype, .count = count, .grad = made.data.random(dtype, 1, 0, -1), .gradient = gradient});
+  made.run = launches(
+      RescaleGradient{.dtype = dtype, .count = count, .grad = made.data.random(dtype, 1, 0, -1), .gradient = gradient});
   made.passes = {{updates(gradient, dtype, count)}};
   return made;
 }
@@ -237,7 +235,8 @@ void add_losses(Cases& cases) {
   for (const NamedLoss& loss : kLosses) {
     const std::vector<DType> dtypes = loss.op == LossOp::squared ? kFloats : std::vector<DType>{kF32};
     const auto add = [&](const char* name, LossPart part) {
-      cases.add("elementwise_loss", std::string(loss.name) + name, part == LossPart::with_gradient ? std::vector<DType>{kF32} : dtypes,
+      cases.add("elementwise_loss", std::string(loss.name) + name,
+                part == LossPart::with_gradient ? std::vector<DType>{kF32} : dtypes,
                 [loss, part](DType dtype, Size size) { return elementwise_loss_case(dtype, size, loss, part); });
     };
     add("", LossPart::sum);

@@ -1,8 +1,8 @@
 // Every CPU kernel beside its roofline and its peers, on one thread and one instruction set. A kernel, its roofline and
 // its peers run in alternating blocks, on the same memory.
 
-#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -31,9 +31,7 @@ Examples:
   TANDEM_CPU_ISA=baseline kernel_bench --benchmark_filter=f32/large
 )";
 
-const char* text_of(Size size) {
-  return size == Size::large ? "large" : size == Size::small ? "small" : "tiny";
-}
+const char* text_of(Size size) { return size == Size::large ? "large" : size == Size::small ? "small" : "tiny"; }
 
 void run_case(benchmark::State& state, const Entry& entry, Peers& peers, double block_seconds) {
   Case made = entry.make(entry.dtype, entry.size);
@@ -45,7 +43,7 @@ void run_case(benchmark::State& state, const Entry& entry, Peers& peers, double 
   const Result result = measurement.result();
   const double amount = 1e-9 * (made.flops > 0 ? made.flops : result.bytes);
   state.counters[made.flops > 0 ? "GFLOP/s" : "GB/s"] = amount / result.ours;
-  state.counters["roofline"] = amount / result.roofline;
+  state.counters["roofline"] = result.roofline > 0 ? amount / result.roofline : 0;  // 0: too little memory to walk
   state.counters["share"] = result.share;
   state.counters["us"] = 1e6 * result.ours;
   for (const auto& [name, ratio] : result.peers) {
@@ -53,8 +51,23 @@ void run_case(benchmark::State& state, const Entry& entry, Peers& peers, double 
   }
 }
 
+// Hands Google Benchmark its flags and returns the others: it would answer --help itself.
+std::vector<char*> take_flags(int argc, char** argv) {
+  std::vector<char*> theirs{argv[0]};
+  std::vector<char*> ours{argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    (std::string_view(argv[i]).starts_with("--benchmark_") ? theirs : ours).push_back(argv[i]);
+  }
+  int count = static_cast<int>(theirs.size());
+  benchmark::Initialize(&count, theirs.data());
+  if (count > 1) {
+    throw tandem::ValueError(fmt::format("unknown flag '{}'", cli::shown(theirs[1])));
+  }
+  return ours;
+}
+
 int kernel_bench(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
+  const std::vector<char*> arguments = take_flags(argc, argv);
   CLI::App app("Every CPU kernel beside its roofline and its peers.", "kernel_bench");
   app.footer(kFooter);
   std::string sizes = "small,large";
@@ -67,7 +80,7 @@ int kernel_bench(int argc, char** argv) {
   cli::add_number(app, "--block-ms", "MS", "Length of a block; a call is the least", block_ms, 0, 60'000);
   cli::add_path(app, "--peers", "Library of peers", library);
   cli::add_text(app, "--pytorch", "COMMAND", "Program that runs PyTorch", program);
-  if (const auto code = cli::parse(app, argc, argv)) {
+  if (const auto code = cli::parse(app, static_cast<int>(arguments.size()), arguments.data())) {
     return *code;
   }
   tandem::set_num_threads(1);
@@ -86,9 +99,10 @@ int kernel_bench(int argc, char** argv) {
     }
     const std::string name =
         fmt::format("{}/{}/{}/{}", entry.family, entry.name, tandem::name(entry.dtype), text_of(entry.size));
-    benchmark::RegisterBenchmark(name.c_str(), [&](benchmark::State& state) {
-      run_case(state, entry, peers, 1e-3 * block_ms);
-    })->Iterations(blocks)->UseManualTime();
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [&](benchmark::State& state) { run_case(state, entry, peers, 1e-3 * block_ms); })
+        ->Iterations(blocks)
+        ->UseManualTime();
   }
   const std::string isa = tandem::core::to_string(tandem::core::isa());
   benchmark::AddCustomContext("processor", cli::cpu_model());

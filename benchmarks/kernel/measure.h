@@ -13,10 +13,10 @@ namespace bench::kernel {
 /// A case's medians over the blocks. Times are seconds per call.
 struct Result {
   double ours = 0;
-  double roofline = 0;  // the longer one of both limits: memory, multiply-adds
-  double share = 0;     // roofline / ours, block by block
-  double bytes = 0;     // per call, of all passes
-  bool by_arithmetic = false;                          // the multiply-adds take longer than the memory
+  double roofline = 0;                                // the longer one of both limits: memory, multiply-adds
+  double share = 0;                                   // roofline / ours, block by block
+  double bytes = 0;                                   // per call, of all passes
+  bool by_arithmetic = false;                         // the multiply-adds take longer than the memory
   std::vector<std::pair<std::string, double>> peers;  // the peer's time / ours, block by block
 };
 

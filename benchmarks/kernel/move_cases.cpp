@@ -26,14 +26,11 @@ Case copy_case(DType from, Size size, DType to, Accumulate accumulate) {
                            .loop = {1, {count}},
                            .out = along(out, 1),
                            .in = along(in, 1)});
-  made.passes = {{reads(in, from, count),
-                  accumulate == Accumulate::yes ? updates(out, to, count) : writes(out, to, count)}};
+  made.passes = {
+      {reads(in, from, count), accumulate == Accumulate::yes ? updates(out, to, count) : writes(out, to, count)}};
   if (accumulate == Accumulate::no) {
-    made.operation = {.name = "copy to " + std::string(tandem::name(to)),
-                      .dtype = "",
-                      .sizes = {count},
-                      .in = {in},
-                      .out = {out}};
+    made.operation = {
+        .name = "copy to " + std::string(tandem::name(to)), .dtype = "", .sizes = {count}, .in = {in}, .out = {out}};
   }
   return made;
 }
@@ -53,11 +50,8 @@ Case form_case(DType dtype, Size size, Form form) {
                        : form == Form::row      ? along(in, 0, 1)
                        : form == Form::column   ? along(in, 1, 0)
                                                 : along(in, 2 * side, 2);
-  made.run = launches(Copy{.in_dtype = dtype,
-                           .out_dtype = dtype,
-                           .loop = {2, {side, side}},
-                           .out = along(out, side, 1),
-                           .in = from});
+  made.run = launches(
+      Copy{.in_dtype = dtype, .out_dtype = dtype, .loop = {2, {side, side}}, .out = along(out, side, 1), .in = from});
   made.passes = {{reads(in, dtype, in_count), writes(out, dtype, side * side)}};
   if (form == Form::transposed) {
     made.operation = {.name = "copy transposed", .dtype = "", .sizes = {side, side}, .in = {in}, .out = {out}};
@@ -71,12 +65,8 @@ Case compare_case(DType dtype, Size size, CompareOp op, const char* name) {
   const void* a = made.data.random(dtype, count);
   const void* b = made.data.random(dtype, count, 2);
   void* out = made.data.zeros(DType::boolean, count);
-  made.run = launches(Compare{.op = op,
-                              .dtype = dtype,
-                              .loop = {1, {count}},
-                              .out = along(out, 1),
-                              .a = along(a, 1),
-                              .b = along(b, 1)});
+  made.run = launches(Compare{
+      .op = op, .dtype = dtype, .loop = {1, {count}}, .out = along(out, 1), .a = along(a, 1), .b = along(b, 1)});
   made.passes = {{reads(a, dtype, count), reads(b, dtype, count), writes(out, DType::boolean, count)}};
   made.operation = {.name = name, .dtype = "", .sizes = {count}, .in = {a, b}, .out = {out}};
   return made;
@@ -166,11 +156,8 @@ Case gather_case(DType dtype, Size size, bool add) {
     made.passes = {{reads(index, DType::i64, rows * columns), reads(in, dtype, rows * columns),
                     writes(out, dtype, rows * columns)}};
   }
-  made.operation = {.name = add ? "scatter_add" : "gather",
-                    .dtype = "",
-                    .sizes = {rows, columns},
-                    .in = {in, index},
-                    .out = {out}};
+  made.operation = {
+      .name = add ? "scatter_add" : "gather", .dtype = "", .sizes = {rows, columns}, .in = {in, index}, .out = {out}};
   return made;
 }
 
@@ -234,10 +221,8 @@ void add_moves(Cases& cases) {
     cases.add("copy", name, {DType::f32, DType::f64, DType::bf16},
               [form = form](DType dtype, Size size) { return form_case(dtype, size, form); });
   }
-  const std::pair<CompareOp, const char*> comparisons[] = {{CompareOp::eq, "eq"},
-                                                           {CompareOp::lt, "lt"},
-                                                           {CompareOp::ge, "ge"},
-                                                           {CompareOp::logical_and, "logical_and"}};
+  const std::pair<CompareOp, const char*> comparisons[] = {
+      {CompareOp::eq, "eq"}, {CompareOp::lt, "lt"}, {CompareOp::ge, "ge"}, {CompareOp::logical_and, "logical_and"}};
   for (const auto& [op, name] : comparisons) {
     cases.add("compare", name, op == CompareOp::lt ? kFloats : std::vector<DType>{kF32},
               [op = op, name = name](DType dtype, Size size) { return compare_case(dtype, size, op, name); });
@@ -245,13 +230,11 @@ void add_moves(Cases& cases) {
   cases.add("compare", "where", kFloats, where_case);
   cases.add("index", "index_select", kFloats,
             [](DType dtype, Size size) { return index_select_case(dtype, size, false); });
-  cases.add("index", "index_add", kFloats,
-            [](DType dtype, Size size) { return index_select_case(dtype, size, true); });
+  cases.add("index", "index_add", kFloats, [](DType dtype, Size size) { return index_select_case(dtype, size, true); });
   cases.add("gather", "gather", kFloats, [](DType dtype, Size size) { return gather_case(dtype, size, false); });
   cases.add("gather", "scatter_add", kFloats, [](DType dtype, Size size) { return gather_case(dtype, size, true); });
   const auto fills = [&](const char* family, Filling filling, const char* name) {
-    cases.add(family, name, kFloats,
-              [=](DType dtype, Size size) { return fill_case(dtype, size, filling, name); });
+    cases.add(family, name, kFloats, [=](DType dtype, Size size) { return fill_case(dtype, size, filling, name); });
   };
   fills("fill", Filling::fill, "fill");
   fills("fill", Filling::arange, "arange");

@@ -127,7 +127,8 @@ Case dense_case(DType dtype, Size size, const Named& named) {
   Pass pass;
   made.operation = {.name = named.name, .dtype = "", .sizes = {count}, .in = {}, .out = {kernel.out.data}};
   for (int i = 0; i < inputs; ++i) {
-    kernel.in[i] = along(made.data.random(dtype, count, takes_positive(named.op) ? 2 : 4, takes_positive(named.op) ? 2.5 : 0), 1);
+    kernel.in[i] =
+        along(made.data.random(dtype, count, takes_positive(named.op) ? 2 : 4, takes_positive(named.op) ? 2.5 : 0), 1);
     made.operation.in.push_back(kernel.in[i].data);
     pass.push_back(reads(kernel.in[i].data, dtype, count));
   }
@@ -209,8 +210,7 @@ void add_pointwise(Cases& cases) {
   for (const Named& named : kArithmetic) {
     add("pointwise", named);
   }
-  cases.add("pointwise", "add row", kFloats,
-            [](DType dtype, Size size) { return broadcast_case(dtype, size, true); });
+  cases.add("pointwise", "add row", kFloats, [](DType dtype, Size size) { return broadcast_case(dtype, size, true); });
   cases.add("pointwise", "add column", {kF32},
             [](DType dtype, Size size) { return broadcast_case(dtype, size, false); });
   cases.add("pointwise", "add in place", kFloats, in_place_case);

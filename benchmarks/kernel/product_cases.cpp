@@ -112,11 +112,10 @@ void add_products(Cases& cases) {
                                                       {Product::weight_gradient, "weight gradient"}};
   for (const auto& [product, name] : products) {
     for (const Sized& sized : shapes) {
-      cases.add("matmul", fmt::format("{} {}", name, text_of(sized.shape)), sized.dtypes,
-                [product = product, shape = sized.shape](DType dtype, Size) {
-                  return product_case(dtype, product, shape);
-                },
-                {sized.size});
+      cases.add(
+          "matmul", fmt::format("{} {}", name, text_of(sized.shape)), sized.dtypes,
+          [product = product, shape = sized.shape](DType dtype, Size) { return product_case(dtype, product, shape); },
+          {sized.size});
     }
   }
   cases.add("matmul", "batched 64x64x64", kFloats, batched_case);

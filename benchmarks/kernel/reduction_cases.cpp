@@ -50,11 +50,8 @@ Case reduce_case(DType dtype, Size size, const Reduction& reduction, Over over) 
   made.run = launches(kernel);
   made.passes = {{reads(in, dtype, count)}};
   const char* what = over == Over::all ? "" : over == Over::rows ? " of rows" : " of columns";
-  made.operation = {.name = std::string(reduction.name) + what,
-                    .dtype = "",
-                    .sizes = {rows, columns},
-                    .in = {in},
-                    .out = {out}};
+  made.operation = {
+      .name = std::string(reduction.name) + what, .dtype = "", .sizes = {rows, columns}, .in = {in}, .out = {out}};
   return made;
 }
 
@@ -68,17 +65,16 @@ Case cumsum_case(DType dtype, Size size, Over over) {
   void* out = made.data.zeros(dtype, count);
   made.run = launches(CumSum{.dtype = dtype,
                              .outer = over == Over::rows ? rows : 1,
-                             .size = over == Over::rows ? columns : over == Over::columns ? rows : count,
+                             .size = over == Over::rows      ? columns
+                                     : over == Over::columns ? rows
+                                                             : count,
                              .inner = over == Over::columns ? columns : 1,
                              .in = in,
                              .out = out});
   made.passes = {{reads(in, dtype, count), writes(out, dtype, count)}};
   const char* what = over == Over::all ? "" : over == Over::rows ? " of rows" : " of columns";
-  made.operation = {.name = std::string("cumsum") + what,
-                    .dtype = "",
-                    .sizes = {rows, columns},
-                    .in = {in},
-                    .out = {out}};
+  made.operation = {
+      .name = std::string("cumsum") + what, .dtype = "", .sizes = {rows, columns}, .in = {in}, .out = {out}};
   return made;
 }
 

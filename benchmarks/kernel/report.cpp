@@ -26,7 +26,9 @@ std::vector<std::string> parts_of(const std::string& name) {
 }
 
 std::string shown_time(double us) {
-  return us < 100 ? fmt::format("{:.2f} us", us) : us < 1e5 ? fmt::format("{:.0f} us", us) : fmt::format("{:.0f} ms", us / 1e3);
+  return us < 100   ? fmt::format("{:.2f} us", us)
+         : us < 1e5 ? fmt::format("{:.0f} us", us)
+                    : fmt::format("{:.0f} ms", us / 1e3);
 }
 
 }  // namespace

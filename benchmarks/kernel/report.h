@@ -14,7 +14,7 @@ inline constexpr double kEnough = 0.85;
 /// Prints a table for each family, then how many families reach kEnough.
 class Table : public benchmark::BenchmarkReporter {
  public:
-  /// `peers` are the columns, and `family_of` the families of the benchmarks' names.
+  /// `headings` are printed first.
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}
   bool ReportContext(const Context& context) override;
   void ReportRuns(const std::vector<Run>& runs) override;

@@ -72,11 +72,8 @@ Case layer_norm_case(DType dtype, Size size) {
   auto* statistics = static_cast<NormStatistics*>(made.data.zeros(DType::f64, 2 * rows));
   made.run = launches(LayerNorm{dtype, rows, columns, kEps, in, weight, bias, statistics, out});
   made.passes = {{reads(in, dtype, rows * columns), writes(out, dtype, rows * columns)}};
-  made.operation = {.name = "layer_norm",
-                    .dtype = "",
-                    .sizes = {rows, columns},
-                    .in = {in, weight, bias},
-                    .out = {out}};
+  made.operation = {
+      .name = "layer_norm", .dtype = "", .sizes = {rows, columns}, .in = {in, weight, bias}, .out = {out}};
   return made;
 }
 
@@ -104,8 +101,8 @@ Case layer_norm_grad_case(DType dtype, Size size) {
                                     .in_grad = in_grad,
                                     .weight_grad = weight_grad,
                                     .bias_grad = bias_grad});
-  made.passes = {{reads(grad, dtype, rows * columns), reads(in, dtype, rows * columns),
-                  writes(in_grad, dtype, rows * columns)}};
+  made.passes = {
+      {reads(grad, dtype, rows * columns), reads(in, dtype, rows * columns), writes(in_grad, dtype, rows * columns)}};
   made.operation = {.name = "layer_norm gradient",
                     .dtype = "",
                     .sizes = {rows, columns},
@@ -199,8 +196,7 @@ void add_rows(Cases& cases) {
     for (const bool log : {false, true}) {
       const std::string name = std::string(log ? "log_softmax" : "softmax") + (rows ? " of rows" : " of channels");
       const std::vector<DType> dtypes = rows ? kFloats : std::vector<DType>{kF32};
-      cases.add("softmax", name, dtypes,
-                [=](DType dtype, Size size) { return softmax_case(dtype, size, rows, log); });
+      cases.add("softmax", name, dtypes, [=](DType dtype, Size size) { return softmax_case(dtype, size, rows, log); });
       cases.add("softmax", name + " gradient", dtypes,
                 [=](DType dtype, Size size) { return softmax_grad_case(dtype, size, rows, log); });
     }

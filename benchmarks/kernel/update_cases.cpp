@@ -64,8 +64,7 @@ Adam adam_of(DType dtype, std::int64_t count, void* param, const void* grad, con
           .decoupled = false,
           .max_exp_avg_sq = kept[2]};
 }
-RmsProp rmsprop_of(DType dtype, std::int64_t count, void* param, const void* grad, const Kept& kept,
-                   StepState* state) {
+RmsProp rmsprop_of(DType dtype, std::int64_t count, void* param, const void* grad, const Kept& kept, StepState* state) {
   return {.dtype = dtype,
           .count = count,
           .param = param,
@@ -77,8 +76,7 @@ RmsProp rmsprop_of(DType dtype, std::int64_t count, void* param, const void* gra
           .alpha = 0.99,
           .eps = 1e-8};
 }
-Adagrad adagrad_of(DType dtype, std::int64_t count, void* param, const void* grad, const Kept& kept,
-                   StepState* state) {
+Adagrad adagrad_of(DType dtype, std::int64_t count, void* param, const void* grad, const Kept& kept, StepState* state) {
   return {.dtype = dtype,
           .count = count,
           .param = param,
@@ -94,8 +92,8 @@ Case moving_average_case(DType dtype, Size size) {
   Case made;
   void* average = made.data.random(dtype, count);
   const void* values = made.data.random(dtype, count);
-  made.run = launches(
-      MovingAverage{.dtype = dtype, .count = count, .average = average, .values = values, .decay = 0.999});
+  made.run =
+      launches(MovingAverage{.dtype = dtype, .count = count, .average = average, .values = values, .decay = 0.999});
   made.passes = {{updates(average, dtype, count), reads(values, dtype, count)}};
   made.operation = {.name = "moving_average", .dtype = "", .sizes = {count}, .in = {values}, .out = {average}};
   return made;
@@ -140,11 +138,8 @@ Case clip_case(DType dtype, Size size, bool by_norm) {
   Case made;
   void* values = made.data.random(dtype, count);
   if (by_norm) {
-    made.run = launches(ClipByNorm{.dtype = dtype,
-                                   .count = count,
-                                   .values = values,
-                                   .norm = made.data.keep(1.000001),
-                                   .max_norm = 1});
+    made.run = launches(
+        ClipByNorm{.dtype = dtype, .count = count, .values = values, .norm = made.data.keep(1.000001), .max_norm = 1});
   } else {
     made.run = launches(ClipByValue{.dtype = dtype, .count = count, .values = values, .limit = 0.5});
     made.operation = {.name = "clip_by_value", .dtype = "", .sizes = {count}, .in = {}, .out = {values}};
@@ -239,7 +234,8 @@ void add_updates(Cases& cases) {
             [](DType dtype, Size size) { return norm_case(dtype, size, std::numeric_limits<double>::infinity()); });
   cases.add("clip", "by norm", kFloats, [](DType dtype, Size size) { return clip_case(dtype, size, true); });
   cases.add("clip", "by value", kFloats, [](DType dtype, Size size) { return clip_case(dtype, size, false); });
-  cases.add("grad_scale", "find inf", kFloats, [](DType dtype, Size size) { return find_inf_case(dtype, size, false); });
+  cases.add("grad_scale", "find inf", kFloats,
+            [](DType dtype, Size size) { return find_inf_case(dtype, size, false); });
   cases.add("grad_scale", "find inf and unscale", kFloats,
             [](DType dtype, Size size) { return find_inf_case(dtype, size, true); });
   cases.add("dropout", "forward", kFloats, [](DType dtype, Size size) { return dropout_case(dtype, size, false); });
