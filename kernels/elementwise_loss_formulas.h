@@ -55,7 +55,7 @@ struct Softplus {
 
 /// The loss of one element; x and t are as in LossOp.
 template <LossOp op, class T>
-TANDEM_HD inline T loss(T x, T t, LossFactors<T> by) {
+[[gnu::always_inline]] TANDEM_HD inline T loss(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   const T d = x - t;
   const T size = std::abs(d);
@@ -78,7 +78,7 @@ TANDEM_HD inline T loss(T x, T t, LossFactors<T> by) {
 
 /// The derivative of loss() by x; 0 in the middle of a kink.
 template <LossOp op, class T>
-TANDEM_HD inline T loss_input_grad(T x, T t, LossFactors<T> by) {
+[[gnu::always_inline]] TANDEM_HD inline T loss_input_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   const T d = x - t;
   const T sign = d > T(0) ? T(1) : d < T(0) ? T(-1) : d;  // NaN stays NaN
@@ -97,7 +97,7 @@ TANDEM_HD inline T loss_input_grad(T x, T t, LossFactors<T> by) {
 
 /// The derivative of loss() by t.
 template <LossOp op, class T>
-TANDEM_HD inline T loss_target_grad(T x, T t, LossFactors<T> by) {
+[[gnu::always_inline]] TANDEM_HD inline T loss_target_grad(T x, T t, LossFactors<T> by) {
   using enum LossOp;
   if constexpr (of_difference(op)) return -loss_input_grad<op>(x, t, by);
   if constexpr (op == binary) {

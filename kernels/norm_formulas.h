@@ -36,7 +36,7 @@ struct Moments {
   C squares = 0;
 
   /// Takes in the values of `other` (Chan, Golub and LeVeque, 1979).
-  TANDEM_HD void add(const Moments& other) noexcept {
+  [[gnu::always_inline]] TANDEM_HD void add(const Moments& other) noexcept {
     const C share = other.count > C(0) ? quotient(other.count, count + other.count) : C(0);
     const C apart = other.count > C(0) ? other.mean - mean : C(0);  // an infinite mean stays
     mean += apart * share;

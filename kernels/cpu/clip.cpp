@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/clip.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 
 namespace tandem::inline v0::kernels {
@@ -13,6 +15,9 @@ void run(OnCpu, Context& context, const SquaredNorm& kernel) {
     const T* values = static_cast<const T*>(kernel.values);
     const double before = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
     const auto part = [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, float>) {
+        return TANDEM_BY_ISA(sum_of_squares)(values + begin, end - begin);
+      }
       constexpr int kLanes = 8;
       double lanes[kLanes] = {};
       for (std::int64_t i = begin; i < end; i += kLanes) {
@@ -40,6 +45,12 @@ void run(OnCpu, Context& context, const PowerNorm& kernel) {
     };
     const double before = kernel.accumulate == Accumulate::yes ? *kernel.total : 0.0;
     const auto part = [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, float>) {
+        if (largest || kernel.power == 1) {
+          return (largest ? TANDEM_BY_ISA(largest_magnitude) : TANDEM_BY_ISA(sum_of_magnitudes))(values + begin,
+                                                                                                 end - begin);
+        }
+      }
       double total = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         const double value = std::abs(static_cast<double>(values[i]));
@@ -60,6 +71,9 @@ void run(OnCpu, Context&, const ClipByNorm& kernel) {
     using C = ComputeType<T>;
     T* values = static_cast<T*>(kernel.values);
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, float>) {
+        return TANDEM_BY_ISA(scale_nonzero)(values + begin, static_cast<float>(factor), end - begin);
+      }
       for (std::int64_t i = begin; i < end; ++i) {
         values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
       }
@@ -73,6 +87,9 @@ void run(OnCpu, Context&, const ClipByValue& kernel) {
     using C = ComputeType<T>;
     const C limit = static_cast<C>(kernel.limit);
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, float>) {
+        return TANDEM_BY_ISA(clamp_f32)(values + begin, limit, end - begin);
+      }
       for (std::int64_t i = begin; i < end; ++i) {
         const C value = values[i];
         values[i] = T(value > limit ? limit : value < -limit ? -limit : value);

@@ -5,6 +5,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/combine.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 
 namespace tandem::inline v0::kernels {
 
@@ -16,12 +17,38 @@ constexpr std::int64_t kCombineBlock = 2048;
 template <class T, CombineOp kOp>
 void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count) {
   using C = ComputeType<T>;
+  T* result = static_cast<T*>(kernel.out[0]) + first;
+  const auto copy_to_others = [&] {
+    for (int k = 1; k < kernel.outs; ++k) {
+      std::memcpy(static_cast<T*>(kernel.out[k]) + first, result, static_cast<std::size_t>(count) * sizeof(T));
+    }
+  };
+  if constexpr (std::is_same_v<T, float> && kOp == CombineOp::sum) {
+    if (kernel.ins > 1) {
+      // The sums stay in cache between the arrays, also where the result is one of those.
+      float sums[kCombineBlock];
+      TANDEM_BY_ISA(sum_two)(sums, static_cast<const T*>(kernel.in[0]) + first,
+                             static_cast<const T*>(kernel.in[1]) + first, count);
+      for (int k = 2; k < kernel.ins; ++k) {
+        TANDEM_BY_ISA(add_f32)(sums, static_cast<const T*>(kernel.in[k]) + first, count);
+      }
+      std::memcpy(result, sums, static_cast<std::size_t>(count) * sizeof(T));
+      return copy_to_others();
+    }
+  }
   C sums[kCombineBlock];
   const T* lowest = static_cast<const T*>(kernel.in[0]) + first;
-  for (std::int64_t i = 0; i < count; ++i) {
-    sums[i] = static_cast<C>(lowest[i]);
+  if (kernel.ins > 1) {
+    const T* values = static_cast<const T*>(kernel.in[1]) + first;
+    for (std::int64_t i = 0; i < count; ++i) {
+      sums[i] = formula::combined<kOp>(static_cast<C>(lowest[i]), static_cast<C>(values[i]));
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      sums[i] = static_cast<C>(lowest[i]);
+    }
   }
-  for (int k = 1; k < kernel.ins; ++k) {
+  for (int k = 2; k < kernel.ins; ++k) {
     const T* values = static_cast<const T*>(kernel.in[k]) + first;
     for (std::int64_t i = 0; i < count; ++i) {
       sums[i] = formula::combined<kOp>(sums[i], static_cast<C>(values[i]));
@@ -33,13 +60,10 @@ void combine_block(const Combine& kernel, std::int64_t first, std::int64_t count
       sums[i] /= divisor;
     }
   }
-  T* result = static_cast<T*>(kernel.out[0]) + first;
   for (std::int64_t i = 0; i < count; ++i) {
     result[i] = static_cast<T>(sums[i]);
   }
-  for (int k = 1; k < kernel.outs; ++k) {
-    std::memcpy(static_cast<T*>(kernel.out[k]) + first, result, static_cast<std::size_t>(count) * sizeof(T));
-  }
+  copy_to_others();
 }
 
 template <class T>

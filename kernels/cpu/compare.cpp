@@ -3,6 +3,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/compare.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 
 namespace tandem::inline v0::kernels {
@@ -56,6 +57,19 @@ CompareRow compare_row_of(CompareOp op) {
   __builtin_unreachable();
 }
 
+// Selects with a mask, so that the loop vectorises: a branch on the condition would often be mispredicted.
+template <class Item>
+void select_dense(Item* out, const bool* condition, const Item* a, const Item* b, std::int64_t count) {
+  if constexpr (sizeof(Item) == 4) {
+    return TANDEM_BY_ISA(select_32)(out, condition, a, b, count);
+  }
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto mask = static_cast<Item>(Item(0) - static_cast<Item>(condition[i]));
+    out[i] = static_cast<Item>((a[i] & mask) | (b[i] & static_cast<Item>(~mask)));
+  }
+}
+
 template <class Item>
 void select(const Where& kernel) {
   const int last = kernel.loop.ndim - 1;
@@ -72,6 +86,9 @@ void select(const Where& kernel) {
                                  const bool* condition = reinterpret_cast<const bool*>(p[1]);
                                  const Item* a = reinterpret_cast<const Item*>(p[2]);
                                  const Item* b = reinterpret_cast<const Item*>(p[3]);
+                                 if (so == 1 && sc == 1 && sa == 1 && sb == 1) {
+                                   return select_dense(out, condition, a, b, count);
+                                 }
                                  for (std::int64_t i = 0; i < count; ++i) {
                                    out[i * so] = condition[i * sc] ? a[i * sa] : b[i * sb];
                                  }

@@ -1,10 +1,12 @@
 #include <tandem/kernels/copy.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
 
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/math.h>
 
@@ -18,6 +20,11 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
   Out* to = static_cast<Out*>(out);
   const In* from = static_cast<const In*>(in);
   if (accumulate) {
+    if constexpr (std::is_same_v<Out, float> && std::is_same_v<In, float>) {
+      if (in_stride == 1 && out_stride == 1) {
+        return TANDEM_BY_ISA(add_f32)(to, from, count);
+      }
+    }
     if constexpr (!std::is_same_v<Out, bool>) {
       for (std::int64_t i = 0; i < count; ++i) {
         to[i * out_stride] = wrapping_add(to[i * out_stride], convert<Out>(from[i * in_stride]));
@@ -26,11 +33,21 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
   } else if (in_stride == 1 && out_stride == 1) {
     if constexpr (std::is_same_v<In, Out>) {
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(Out));
+    } else if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, BFloat16>) {
+      TANDEM_BY_ISA(narrow_bf16)(to, from, count);
+    } else if constexpr (std::is_same_v<In, float> && std::is_same_v<Out, Float16>) {
+      TANDEM_BY_ISA(narrow_f16)(to, from, count);
+    } else if constexpr (std::is_same_v<In, BFloat16> && std::is_same_v<Out, float>) {
+      TANDEM_BY_ISA(widen_bf16)(to, from, count);
+    } else if constexpr (std::is_same_v<In, Float16> && std::is_same_v<Out, float>) {
+      TANDEM_BY_ISA(widen_f16)(to, from, count);
     } else {
       for (std::int64_t i = 0; i < count; ++i) {
         to[i] = convert<Out>(from[i]);
       }
     }
+  } else if (in_stride == 0 && out_stride == 1) {
+    std::fill_n(to, count, convert<Out>(*from));
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
       to[i * out_stride] = convert<Out>(from[i * in_stride]);
@@ -38,9 +55,55 @@ void copy_row(void* out, const void* in, std::int64_t out_stride, std::int64_t i
   }
 }
 
+// Whether the kernel writes rows and reads columns whose elements are neighbours.
+bool transposes(const Copy& kernel) {
+  const int last = kernel.loop.ndim - 1;
+  return kernel.in_dtype == kernel.out_dtype && kernel.accumulate == Accumulate::no && last >= 1 && last <= 2 &&
+         kernel.out.strides[last] == 1 && kernel.in.strides[last - 1] == 1 && kernel.in.strides[last] > 1;
+}
+
+// Copies one matrix in tiles. A tile goes through a buffer, so that each cache line is read and written once: rows a
+// power of two apart would push each other out of the cache.
+template <class Item>
+void transpose(const Copy& kernel, const Item* in, Item* out) {
+  constexpr std::int64_t kTile = 32;
+  const int last = kernel.loop.ndim - 1;
+  const std::int64_t rows = kernel.loop.sizes[last - 1];
+  const std::int64_t columns = kernel.loop.sizes[last];
+  const std::int64_t in_stride = kernel.in.strides[last];
+  const std::int64_t out_stride = kernel.out.strides[last - 1];
+  const std::int64_t grain = 1 + cpu::kElementChunk / (kTile * columns + 1);
+  core::parallel_for((rows + kTile - 1) / kTile, grain, [&](std::int64_t begin, std::int64_t end) {
+    Item tile[kTile][kTile];
+    for (std::int64_t row = begin * kTile; row < std::min(end * kTile, rows); row += kTile) {
+      const std::int64_t height = std::min(kTile, rows - row);
+      for (std::int64_t column = 0; column < columns; column += kTile) {
+        const std::int64_t width = std::min(kTile, columns - column);
+        for (std::int64_t c = 0; c < width; ++c) {
+          const Item* from = in + (column + c) * in_stride + row;
+          for (std::int64_t r = 0; r < height; ++r) {
+            tile[r][c] = from[r];
+          }
+        }
+        for (std::int64_t r = 0; r < height; ++r) {
+          std::memcpy(out + (row + r) * out_stride + column, tile[r], static_cast<std::size_t>(width) * sizeof(Item));
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void run(OnCpu, Context&, const Copy& kernel) {
+  if (transposes(kernel)) {
+    return for_item(static_cast<std::int64_t>(item_size(kernel.in_dtype)), [&]<class Item>() {
+      for (std::int64_t i = 0; i < (kernel.loop.ndim == 3 ? kernel.loop.sizes[0] : 1); ++i) {
+        transpose(kernel, kernel.in.as<const Item>() + i * kernel.in.strides[0],
+                  kernel.out.as<Item>() + i * kernel.out.strides[0]);
+      }
+    });
+  }
   // Looks up the row function by both types, so that the walk over rows is compiled once.
   using Row = void (*)(void*, const void*, std::int64_t, std::int64_t, std::int64_t, bool);
   const Row row = core::dispatch_any(kernel.out_dtype, [&]<class Out>() {

@@ -1,10 +1,12 @@
 #include <tandem/kernels/elementwise_loss.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/cpu/loss_rows.h>
 #include <tandem/kernels/elementwise_loss_formulas.h>
 
 namespace tandem::inline v0::kernels {
@@ -37,6 +39,17 @@ class Elements {
   C input_grad(std::int64_t i) const { return weight(i) * loss_input_grad<op, C>(input_[i], target_[i], factors(i)); }
   C target_grad(std::int64_t i) const { return weight(i) * loss_target_grad<op, C>(input_[i], target_[i], factors(i)); }
 
+  /// All elements, for the loops of f32.
+  cpu::LossRow row() const {
+    return {.op = op,
+            .count = 0,
+            .input = input_,
+            .target = target_,
+            .weight = of_difference(op) ? nullptr : weight_,
+            .pos_weight = of_difference(op) ? nullptr : pos_weight_,
+            .threshold = threshold_};
+  }
+
  private:
   C weight(std::int64_t i) const {
     if constexpr (of_difference(op)) return C(1);
@@ -58,19 +71,30 @@ class Elements {
 // stretch is in cache.
 template <LossOp op, class T, class Follow>
 double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::int64_t end, const Follow& follow) {
-  constexpr int kLanes = 8;
-  constexpr std::int64_t kStretch = 128 * kLanes;
+  using C = ComputeType<T>;
+  constexpr int kLanes = cpu::kLossLanes;
+  constexpr std::int64_t kStretch = cpu::kLossStretch;
   double lanes[kLanes] = {};
   for (std::int64_t first = begin; first < end; first += kStretch) {
     const std::int64_t last = std::min(end, first + kStretch);
-    std::int64_t i = first;
-    for (; i + kLanes <= last; i += kLanes) {
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(add_losses)(elements.row().from(first, last), lanes);
+      follow(first, last);
+      continue;
+    }
+    C losses[kStretch];  // loops of their own, because the compiler then uses vectors for both
+    const std::int64_t count = last - first;
+    for (std::int64_t i = 0; i < count; ++i) {
+      losses[i] = elements.loss(first + i);
+    }
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
       for (int lane = 0; lane < kLanes; ++lane) {
-        lanes[lane] += static_cast<double>(elements.loss(i + lane));
+        lanes[lane] += static_cast<double>(losses[i + lane]);
       }
     }
-    for (int lane = 0; i < last; ++i, ++lane) {
-      lanes[lane] += static_cast<double>(elements.loss(i));
+    for (int lane = 0; i < count; ++i, ++lane) {
+      lanes[lane] += static_cast<double>(losses[i]);
     }
     follow(first, last);
   }
@@ -79,6 +103,18 @@ double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::i
     sum += lane;
   }
   return sum;
+}
+
+// The gradient by the input for one gradient of all losses.
+void input_gradient_f32(const ElementwiseLossGrad& kernel) {
+  const float factor = *static_cast<const float*>(kernel.grad) * static_cast<float>(kernel.scale);
+  for_loss<float>(kernel.op, [&]<LossOp op, class T>() {
+    const Elements<op, float> elements(kernel);
+    core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
+      TANDEM_BY_ISA(loss_gradients)
+      (elements.row().from(begin, end), factor, static_cast<float*>(kernel.result) + begin, kernel.accumulate);
+    });
+  });
 }
 
 }  // namespace
@@ -104,8 +140,12 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
             return sum_of_losses(elements, begin, end, [](std::int64_t, std::int64_t) {});
           }
           return sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
-            for (std::int64_t i = first; i < last; ++i) {
-              gradient[i] = T(elements.input_grad(i) * scale);
+            if constexpr (std::is_same_v<T, float>) {
+              TANDEM_BY_ISA(loss_gradients)(elements.row().from(first, last), scale, gradient + first, Accumulate::no);
+            } else {
+              for (std::int64_t i = first; i < last; ++i) {
+                gradient[i] = T(elements.input_grad(i) * scale);
+              }
             }
           });
         });
@@ -131,6 +171,8 @@ void run(OnCpu, Context&, const ElementwiseLossGrad& kernel) {
     };
     if (kernel.of_target) {
       write([&](std::int64_t i) { return elements.target_grad(i); });
+    } else if (std::is_same_v<T, float> && !kernel.loss_per_element) {
+      input_gradient_f32(kernel);
     } else {
       write([&](std::int64_t i) { return elements.input_grad(i); });
     }

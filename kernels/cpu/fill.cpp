@@ -1,10 +1,29 @@
 #include <tandem/kernels/fill.h>
 
+#include <algorithm>
+
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
+
+namespace {
+
+// out[i] = value(i) for i in [begin, end). Blocks are counted in 32 bits, which processors convert in vectors.
+template <class T, class Value>
+void fill_counted(T* out, std::int64_t begin, std::int64_t end, Value&& value) {
+  constexpr std::int64_t kCountedBlock = 4096;
+  for (std::int64_t first = begin; first < end; first += kCountedBlock) {
+    const auto size = static_cast<std::int32_t>(std::min(kCountedBlock, end - first));
+    const auto base = static_cast<double>(first);
+    for (std::int32_t i = 0; i < size; ++i) {
+      out[first + i] = convert<T>(value(base + static_cast<double>(i)));
+    }
+  }
+}
+
+}  // namespace
 
 void run(OnCpu, Context&, const Fill& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
@@ -27,10 +46,8 @@ void run(OnCpu, Context&, const Fill& kernel) {
 
 void run(OnCpu, Context&, const Arange& kernel) {
   core::dispatch_any(kernel.dtype, [&]<class T>() {
-    T* out = static_cast<T*>(kernel.out);
-    for (std::int64_t i = 0; i < kernel.count; ++i) {
-      out[i] = convert<T>(kernel.start + static_cast<double>(i) * kernel.step);
-    }
+    fill_counted(static_cast<T*>(kernel.out), 0, kernel.count,
+                 [start = kernel.start, step = kernel.step](double i) { return start + i * step; });
   });
 }
 
@@ -39,11 +56,12 @@ void run(OnCpu, Context&, const Linspace& kernel) {
     T* out = static_cast<T*>(kernel.out);
     const std::int64_t last = kernel.count - 1;
     const double step = last > 0 ? (kernel.end - kernel.start) / static_cast<double>(last) : 0;
-    for (std::int64_t i = 0; i <= last; ++i) {
-      const bool first_half = i < kernel.count / 2 || last == 0;
-      out[i] = convert<T>(first_half ? kernel.start + static_cast<double>(i) * step
-                                     : kernel.end - static_cast<double>(last - i) * step);
-    }
+    const std::int64_t middle = last == 0 ? 1 : kernel.count / 2;
+    fill_counted(out, 0, std::min(middle, kernel.count),
+                 [start = kernel.start, step](double i) { return start + i * step; });
+    fill_counted(out, middle, kernel.count, [end = kernel.end, step, all = static_cast<double>(last)](double i) {
+      return end - (all - i) * step;
+    });
   });
 }
 

@@ -11,37 +11,59 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
+// Strides along a row and along the indexed dimension. The rows take a copy, which their stores can't alias.
+struct Strides {
+  std::int64_t out, index, in, dim;
+
+  template <class Kernel>
+  explicit Strides(const Kernel& kernel)
+      : out(kernel.out.strides[kernel.loop.ndim - 1]),
+        index(kernel.index.strides[kernel.loop.ndim - 1]),
+        in(kernel.in.strides[kernel.loop.ndim - 1]),
+        dim(kernel.dim_stride) {}
+};
+
 template <class Item>
 void gather(const Gather& kernel) {
-  const int last = kernel.loop.ndim - 1;
   const Operand out = cpu::in_bytes(kernel.out, sizeof(Item));
   const Operand index = cpu::in_bytes(kernel.index, sizeof(std::int64_t));
   const Operand in = cpu::in_bytes(kernel.in, sizeof(Item));
-  cpu::for_each_row<std::byte>(kernel.loop, {&out, &index, &in}, [&](std::byte* const(&p)[3], std::int64_t count) {
+  const Strides by(kernel);
+  cpu::for_each_row<std::byte>(kernel.loop, {&out, &index, &in}, [&, by](std::byte* const(&p)[3], std::int64_t count) {
     Item* to = reinterpret_cast<Item*>(p[0]);
     const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);
     const Item* from = reinterpret_cast<const Item*>(p[2]);
+    if (by.out == 1 && by.index == 1 && by.in == 0 && by.dim == 1) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i] = from[at[i]];
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t position = at[i * kernel.index.strides[last]] * kernel.dim_stride;
-      to[i * kernel.out.strides[last]] = from[i * kernel.in.strides[last] + position];
+      to[i * by.out] = from[i * by.in + at[i * by.index] * by.dim];
     }
   });
 }
 
 template <class T>
 void scatter_add(const ScatterAdd& kernel) {
-  const int last = kernel.loop.ndim - 1;
+  const Strides by(kernel);
   const Operand out = cpu::in_bytes(kernel.out, sizeof(T));
   const Operand index = cpu::in_bytes(kernel.index, sizeof(std::int64_t));
   const Operand in = cpu::in_bytes(kernel.in, sizeof(T));
-  const auto row = [&](std::byte* const(&p)[3], std::int64_t count) {
+  const auto row = [by](std::byte* const(&p)[3], std::int64_t count) {
     T* to = reinterpret_cast<T*>(p[0]);
     const auto* at = reinterpret_cast<const std::int64_t*>(p[1]);
     const T* from = reinterpret_cast<const T*>(p[2]);
+    if (by.out == 0 && by.index == 1 && by.in == 1 && by.dim == 1) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[at[i]] = wrapping_add(to[at[i]], from[i]);
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t position = at[i * kernel.index.strides[last]] * kernel.dim_stride;
-      T& target = to[i * kernel.out.strides[last] + position];
-      target = wrapping_add(target, from[i * kernel.in.strides[last]]);
+      T& target = to[i * by.out + at[i * by.index] * by.dim];
+      target = wrapping_add(target, from[i * by.in]);
     }
   };
   if (kernel.loop.ndim == 1) {  // a single row is not cut, because its parts could meet at one index

@@ -14,6 +14,24 @@ ComputeType<T> weight_of(const void* weight, std::int64_t index) {
   return weight != nullptr ? ComputeType<T>(static_cast<const T*>(weight)[index]) : ComputeType<T>(1);
 }
 
+// Rows whose classes are neighbours.
+template <class T>
+void dense_gradient(const NegativeLogLikelihoodGrad& kernel, std::int64_t begin, std::int64_t end) {
+  using C = ComputeType<T>;
+  const T* grad = static_cast<const T*>(kernel.grad);
+  T* row = static_cast<T*>(kernel.log_probs_grad) + begin * kernel.classes;
+  const C scale = *static_cast<const C*>(kernel.scale);
+  if (kernel.accumulate == Accumulate::no) {
+    std::fill_n(row, (end - begin) * kernel.classes, T(0));
+  }
+  for (std::int64_t i = begin; i < end; ++i, row += kernel.classes) {
+    if (const std::int64_t index = kernel.indices[i]; index != kernel.ignore_index) {
+      const C g = grad[kernel.loss_per_row ? i : 0] * scale;
+      row[index] = T(row[index] - weight_of<T>(kernel.weight, index) * g);
+    }
+  }
+}
+
 }  // namespace
 
 void run(OnCpu, Context& context, const NegativeLogLikelihood& kernel) {
@@ -41,6 +59,9 @@ void run(OnCpu, Context&, const NegativeLogLikelihoodGrad& kernel) {
     const std::int64_t inner = kernel.inner;
     const std::int64_t grain = 1 + cpu::kElementChunk / kernel.classes;
     core::parallel_for(kernel.outer * inner, grain, [&](std::int64_t begin, std::int64_t end) {
+      if (inner == 1) {
+        return dense_gradient<T>(kernel, begin, end);
+      }
       while (begin < end) {  // a stretch of rows that are neighbours in memory
         const std::int64_t first = begin % inner;
         const std::int64_t count = std::min(end - begin, inner - first);

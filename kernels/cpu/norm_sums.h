@@ -9,7 +9,7 @@
 #include <tandem/kernels/norm_formulas.h>
 
 // The sums that layer norm and batch norm are made of. Blocks of 512 are summed in the type's arithmetic, and their
-// sums in f64. Memory is read in order.
+// sums in f64. Memory is read in order. Inlined by force: see per_isa.h.
 
 namespace tandem::inline v0::kernels::cpu {
 
@@ -24,7 +24,7 @@ inline constexpr std::int64_t kTileElements = 65536;  // some 20 us of work
 
 /// Sums of terms(i), an array of N numbers, over [0, count).
 template <class C, std::size_t N, class Terms>
-std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
+[[gnu::always_inline]] inline std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
   std::array<double, N> totals{};
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t end = std::min(begin + kSumBlock, count);
@@ -54,7 +54,8 @@ std::array<double, N> sums_of(std::int64_t count, Terms&& terms) {
 
 /// Like sums_of(), for each of up to kTileColumns columns, over rows: terms(row)(column) is an array of N numbers.
 template <class C, std::size_t N, class Terms>
-void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kTileColumns], Terms&& terms) {
+[[gnu::always_inline]] inline void column_sums(std::int64_t rows, std::int64_t columns,
+                                               double (&totals)[N][kTileColumns], Terms&& terms) {
   for (std::int64_t block = 0; block < rows; block += kSumRows) {
     C sums[N][kTileColumns] = {};
     for (std::int64_t row = block; row < std::min(block + kSumRows, rows); ++row) {
@@ -78,7 +79,7 @@ void column_sums(std::int64_t rows, std::int64_t columns, double (&totals)[N][kT
 /// Distances from the first value keep their digits around a large mean, and make the variance of equal values exactly
 /// 0.
 template <class T, class C = ComputeType<T>>
-Moments moments_of(const T* values, std::int64_t size) {
+[[gnu::always_inline]] inline Moments moments_of(const T* values, std::int64_t size) {
   Moments all;
   for (std::int64_t begin = 0; begin < size; begin += kSumBlock) {
     const T* x = values + begin;

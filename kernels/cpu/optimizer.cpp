@@ -4,6 +4,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/optimizer_loops.h>
 
@@ -34,6 +35,10 @@ void update(const Kernel& kernel, Kept... kept) {
         TANDEM_BY_ISA(sgd_f32)(loop, scaled, begin, end);
       } else if constexpr (std::is_same_v<Loop<T, S>, cpu::AdamLoop<float>>) {
         TANDEM_BY_ISA(adam_f32)(loop, scaled, begin, end);
+      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::RmsPropLoop<float>>) {
+        TANDEM_BY_ISA(rmsprop_f32)(loop, scaled, begin, end);
+      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::AdagradLoop<float>>) {
+        TANDEM_BY_ISA(adagrad_f32)(loop, scaled, begin, end);
       } else {
         scaled ? loop.template run<true>(begin, end) : loop.template run<false>(begin, end);
       }
@@ -68,6 +73,9 @@ void run(OnCpu, Context&, const MovingAverage& kernel) {
     const C decay = static_cast<C>(kernel.decay);
     const C rest = static_cast<C>(1 - kernel.decay);
     core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, float>) {
+        return TANDEM_BY_ISA(move_average)(average + begin, values + begin, decay, rest, end - begin);
+      }
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {
         average[i] = T(decay * average[i] + rest * values[i]);

@@ -7,9 +7,8 @@
 #include <tandem/kernels/cpu/per_isa.h>
 #include <tandem/kernels/optimizer_formulas.h>
 
-// The loops of the optimisers. Those of Sgd and Adam in f32 are compiled once per instruction set, with the same bits
-// for all. Inlined by force: see per_isa.h. T is the type of gradients, S that of everything else: f32 if there is a
-// master.
+// The loops of the optimisers. Those of f32 are compiled once per instruction set, with the same bits for all. Inlined
+// by force: see per_isa.h. T is the type of gradients, S that of everything else: f32 if there is a master.
 
 namespace tandem::inline v0::kernels::cpu {
 
@@ -140,6 +139,8 @@ struct AdagradLoop : StepLoop<T, S, formula::AdagradFactors<ComputeType<S>>> {
 
 TANDEM_FOR_EACH_ISA(void sgd_f32(const SgdLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
                     void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
+                    void rmsprop_f32(const RmsPropLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
+                    void adagrad_f32(const AdagradLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end);
                     /* Whether values[i] * factor is infinite or NaN for some i. */
                     bool any_nonfinite_f32(const float* values, float factor, std::int64_t begin, std::int64_t end);)
 

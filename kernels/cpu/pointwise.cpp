@@ -8,6 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
+#include <tandem/kernels/cpu/flat_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
@@ -60,6 +61,11 @@ void run_typed(const Pointwise& kernel) {
                        });
 }
 
+void widen(float* out, const BFloat16* in, std::int64_t count) { TANDEM_BY_ISA(widen_bf16)(out, in, count); }
+void widen(float* out, const Float16* in, std::int64_t count) { TANDEM_BY_ISA(widen_f16)(out, in, count); }
+void narrow(BFloat16* out, const float* in, std::int64_t count) { TANDEM_BY_ISA(narrow_bf16)(out, in, count); }
+void narrow(Float16* out, const float* in, std::int64_t count) { TANDEM_BY_ISA(narrow_f16)(out, in, count); }
+
 // 16-bit rows are widened a block at a time, go through the f32 row function, and are rounded once.
 template <class T>
 void run_16_bit(const Pointwise& kernel) {
@@ -80,11 +86,19 @@ void run_16_bit(const Pointwise& kernel) {
                            const std::int64_t size = std::min(kBlock, count - first);
                            for (int k = 0; k < inputs; ++k) {
                              const std::int64_t stride = kernel.in[k].strides[last];
+                             if (stride == 1) {
+                               widen(wide[k], p[k + 1] + first, size);
+                               continue;
+                             }
                              for (std::int64_t i = 0; i < size; ++i) {
                                wide[k][i] = p[k + 1][(first + i) * stride];
                              }
                            }
                            row(result, 1, in, kDense, s, t, size);
+                           if (out_stride == 1 && kernel.accumulate == Accumulate::no) {
+                             narrow(p[0] + first, result, size);
+                             continue;
+                           }
                            for (std::int64_t i = 0; i < size; ++i) {
                              T& target = p[0][(first + i) * out_stride];
                              target = T(kernel.accumulate == Accumulate::yes ? target + result[i] : result[i]);

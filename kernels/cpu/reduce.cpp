@@ -8,6 +8,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/column_sums.h>
 #include <tandem/kernels/cpu/loops.h>
+#include <tandem/kernels/cpu/reduce_rows.h>
 #include <tandem/kernels/math.h>
 
 namespace tandem::inline v0::kernels {
@@ -41,6 +42,11 @@ struct Sum {
 
 template <class S, class T>
 typename S::Total sum_strided(const T* in, std::int64_t stride, std::int64_t count) {
+  if constexpr (std::is_same_v<S, Sum<float, false>>) {
+    if (stride == 1) {
+      return TANDEM_BY_ISA(sum_row)(in, count);
+    }
+  }
   typename S::Total total = 0;
   for (std::int64_t begin = 0; begin < count; begin += kSumBlock) {
     const std::int64_t end = std::min(begin + kSumBlock, count);
@@ -91,6 +97,13 @@ void store(const Reduce& kernel, typename S::Out* out, typename S::Total total) 
   *out = typename S::Out(kernel.accumulate == Accumulate::yes ? wrapping_add<C>(*out, value) : value);
 }
 
+// Columns per chunk: few wide chunks, so that rows are read in long stretches. How the columns are cut changes no bit.
+std::int64_t column_grain(std::int64_t columns, std::int64_t rows) {
+  constexpr std::int64_t kLeast = 256;
+  const std::int64_t parts = rows * kLeast < kSumChunk ? 1 : core::ThreadPool::instance().share();
+  return std::max(((columns + parts - 1) / parts + 63) / 64 * 64, kLeast);
+}
+
 // Sums over the outer dimension of a matrix whose rows are dense (a bias gradient). Rows are added to a row of sums, in
 // blocks, so that memory is read in order.
 template <class S, class T>
@@ -99,8 +112,7 @@ void sum_columns(const Reduce& kernel) {
   const std::int64_t columns = kernel.kept.sizes[0];
   const std::int64_t rows = kernel.reduced.sizes[0];
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
-  const std::int64_t grain = rows * kColumns < kSumChunk ? std::max(columns, kColumns) : kColumns;
-  core::parallel_for(columns, grain, [&](std::int64_t begin, std::int64_t end) {
+  core::parallel_for(columns, column_grain(columns, rows), [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<S, Sum<float, false>>) {
       const std::int64_t out_stride = kernel.out.strides[0];
       return TANDEM_BY_ISA(sum_columns_f32)({.in = kernel.in.as<float>() + begin,
@@ -159,14 +171,50 @@ void sum(Context& context, const Reduce& kernel) {
   });
 }
 
+// Whether the reduced dimension is walked in rows whose elements are neighbours, and so are the results.
+bool has_neighbouring_columns(const Reduce& kernel) {
+  return kernel.kept.ndim == 1 && kernel.reduced.ndim == 1 && kernel.in.strides[0] == 1 && kernel.out.strides[0] == 1 &&
+         kernel.kept.sizes[0] > 1 && kernel.reduced.sizes[0] > 0;
+}
+
+void extremes_of_columns(const Reduce& kernel, bool largest) {
+  core::parallel_for(kernel.kept.sizes[0], column_grain(kernel.kept.sizes[0], kernel.reduced.sizes[0]),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       TANDEM_BY_ISA(extremes_of_columns)
+                       ({.in = kernel.in.as<const float>() + begin,
+                         .rows = kernel.reduced.sizes[0],
+                         .columns = end - begin,
+                         .row_stride = kernel.in_reduced.strides[0],
+                         .out = kernel.out.as<float>() + begin,
+                         .indices = kernel.indices != nullptr ? kernel.indices + begin : nullptr},
+                        largest);
+                     });
+}
+
 template <class T, bool kMax>
 void extreme(const Reduce& kernel) {
   using C = ComputeType<T>;
   const std::int64_t length = kernel.reduced.numel();
+  if constexpr (std::is_same_v<T, float>) {
+    if (has_neighbouring_columns(kernel) && length < (std::int64_t{1} << 31)) {
+      return extremes_of_columns(kernel, kMax);
+    }
+  }
+  const bool dense = kernel.reduced.ndim == 1 && kernel.in_reduced.strides[0] == 1;
   const std::int64_t grain = 1 + kSumChunk / (length + 16);
   core::parallel_for(kernel.kept.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t position = begin; position < end; ++position) {
       const T* base = kernel.in.as<const T>() + offset_at(kernel.kept, kernel.in.strides, position);
+      if constexpr (std::is_same_v<T, float>) {
+        if (dense) {
+          const cpu::Extreme found = TANDEM_BY_ISA(extreme_of_row)(base, length, kMax, kernel.indices != nullptr);
+          kernel.out.as<T>()[offset_at(kernel.kept, kernel.out.strides, position)] = found.value;
+          if (kernel.indices != nullptr) {
+            kernel.indices[position] = found.at;
+          }
+          continue;
+        }
+      }
       T best = base[0];
       std::int64_t best_at = 0;
       for (std::int64_t i = 1; i < length; ++i) {

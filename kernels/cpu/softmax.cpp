@@ -74,6 +74,16 @@ void for_each_softmax_row(std::int64_t outer, std::int64_t size, std::int64_t in
   });
 }
 
+// Calls body(offset of the first element, columns) for neighbouring rows of a tensor whose `inner` is not 1.
+template <class Body>
+void for_neighbouring_rows(std::int64_t begin, std::int64_t end, std::int64_t size, std::int64_t inner, Body&& body) {
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t count = std::min(end - i, inner - i % inner);
+    body(i / inner * size * inner + i % inner, count);
+    i += count;
+  }
+}
+
 // f32 is computed in vectors: along a dense row, else across neighbouring rows.
 void softmax_f32(const Softmax& kernel) {
   const auto* in = static_cast<const float*>(kernel.in);
@@ -89,16 +99,30 @@ void softmax_f32(const Softmax& kernel) {
       }
       return;
     }
-    for (std::int64_t i = begin; i < end;) {
-      const std::int64_t count = std::min(end - i, inner - i % inner);
-      const std::int64_t at = i / inner * size * inner + i % inner;
+    for_neighbouring_rows(begin, end, size, inner, [&](std::int64_t at, std::int64_t count) {
       columns(in + at, out + at, size, inner, count, kernel.log);
-      i += count;
-    }
+    });
   });
 }
 
 void softmax_grad_f32(const SoftmaxGrad& kernel) {
+  if (kernel.inner > 1) {
+    const std::int64_t grain = cpu::exponential_rows(kernel.size);
+    core::parallel_for(kernel.outer * kernel.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+      for_neighbouring_rows(begin, end, kernel.size, kernel.inner, [&](std::int64_t at, std::int64_t columns) {
+        TANDEM_BY_ISA(softmax_grad_columns)
+        ({.grad = static_cast<const float*>(kernel.grad) + at,
+          .y = static_cast<const float*>(kernel.out) + at,
+          .out = static_cast<float*>(kernel.in_grad) + at,
+          .size = kernel.size,
+          .stride = kernel.inner,
+          .columns = columns,
+          .log = kernel.log,
+          .accumulate = kernel.accumulate});
+      });
+    });
+    return;
+  }
   const auto row = TANDEM_BY_ISA(softmax_grad_row);
   for_each_softmax_row(kernel.outer, kernel.size, 1, [&](std::int64_t at) {
     row(static_cast<const float*>(kernel.grad) + at, static_cast<const float*>(kernel.out) + at,
@@ -121,7 +145,7 @@ void run(OnCpu, Context&, const Softmax& kernel) {
 }
 
 void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
-  if (kernel.dtype == DType::f32 && kernel.inner == 1) {
+  if (kernel.dtype == DType::f32 && kernel.size > 0 && kernel.inner > 0) {
     return softmax_grad_f32(kernel);
   }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {

@@ -39,6 +39,16 @@ struct ClassRows {
   float* gradient;
 };
 
+/// Writes the gradient of a softmax along `size` elements that are `stride` apart, for `columns` neighbours.
+struct SoftmaxGradColumns {
+  const float* grad;
+  const float* y;
+  float* out;
+  std::int64_t size, stride, columns;
+  bool log;
+  Accumulate accumulate;
+};
+
 // softmax_columns takes the softmax along `size` elements that are `stride` apart, for `columns` neighbours.
 TANDEM_FOR_EACH_ISA(void normalize_rows(const float* logits, std::int64_t rows, std::int64_t classes,
                                         Normalizer<float>* normalizer);
@@ -47,6 +57,7 @@ TANDEM_FOR_EACH_ISA(void normalize_rows(const float* logits, std::int64_t rows, 
                     void softmax_row(const float* in, float* out, std::int64_t size, bool log);
                     void softmax_grad_row(const float* grad, const float* y, float* out, std::int64_t size, bool log,
                                           Accumulate accumulate);
+                    void softmax_grad_columns(const SoftmaxGradColumns& of);
                     void softmax_columns(const float* in, float* out, std::int64_t size, std::int64_t stride,
                                          std::int64_t columns, bool log);)
 

@@ -31,6 +31,14 @@ void sgd_f32(const SgdLoop<float>& loop, bool scaled, std::int64_t begin, std::i
   run_loop(loop, scaled, begin, end);
 }
 
+void rmsprop_f32(const RmsPropLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  run_loop(loop, scaled, begin, end);
+}
+
+void adagrad_f32(const AdagradLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  run_loop(loop, scaled, begin, end);
+}
+
 void adam_f32(const AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
   run_loop(loop, scaled, begin, end);
 }

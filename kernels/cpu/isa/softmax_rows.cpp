@@ -284,23 +284,57 @@ void softmax_columns(const float* in, float* out, std::int64_t size, std::int64_
     const Mask mask = first(count);
     const float* x = in + column;
     float* y = out + column;
-    Vec highest = load(x, mask);
+    const bool whole = count == kLanes;  // masks are slow with AVX2
+    const auto get = [=](const float* from)
+                         __attribute__((always_inline)) { return whole ? load(from) : load(from, mask); };
+    const auto put = [=](float* to, Vec value)
+                         __attribute__((always_inline)) { whole ? store(to, value) : store(to, value, mask); };
+    Vec highest = get(x);
     for (std::int64_t i = 1; i < size; ++i) {
-      highest = max(highest, load(x + i * stride, mask));
+      highest = max(highest, get(x + i * stride));
     }
     SumOfPowers sum;
     for (std::int64_t i = 0; i < size; ++i) {
-      const Vec power = exp_below_one(load(x + i * stride, mask) - highest);
+      const Vec power = exp_below_one(get(x + i * stride) - highest);
       sum.add(power);
       if (!log) {
-        store(y + i * stride, power, mask);
+        put(y + i * stride, power);
       }
     }
     const Vec log_sum = log_of_pair(sum.lanes(), sum.rest_of_lanes());
     const Vec factor = broadcast(1) / sum.lanes();
     for (std::int64_t i = 0; i < size; ++i) {
-      store(y + i * stride,
-            log ? (load(x + i * stride, mask) - highest) - log_sum : load(y + i * stride, mask) * factor, mask);
+      put(y + i * stride, log ? (get(x + i * stride) - highest) - log_sum : get(y + i * stride) * factor);
+    }
+  }
+}
+
+void softmax_grad_columns(const SoftmaxGradColumns& of) {
+  for (std::int64_t column = 0; column < of.columns; column += kLanes) {
+    const std::int64_t count = of.columns - column < kLanes ? of.columns - column : kLanes;
+    const Mask mask = first(count);
+    const bool whole = count == kLanes;
+    const auto get = [=](const float* from, std::int64_t i) __attribute__((always_inline)) {
+      return whole ? load(from + column + i) : load(from + column + i, mask);
+    };
+    double totals[kLanes] = {};
+    for (std::int64_t i = 0; i < of.size; ++i) {
+      const Vec g = get(of.grad, i * of.stride);
+      float terms[kLanes];
+      store(terms, of.log ? g : g * get(of.y, i * of.stride));
+      for (int lane = 0; lane < kLanes; ++lane) {
+        totals[lane] += static_cast<double>(terms[lane]);
+      }
+    }
+    float sums[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      sums[lane] = static_cast<float>(totals[lane]);
+    }
+    const Vec sum = load(sums);
+    for (std::int64_t i = 0; i < of.size; ++i) {
+      const Vec g = get(of.grad, i * of.stride);
+      const Vec y = get(of.y, i * of.stride);
+      write(of.out + column + i * of.stride, count, of.log ? g - exp_below_one(y) * sum : y * (g - sum), of.accumulate);
     }
   }
 }

@@ -1,0 +1,117 @@
+#include <tandem/kernels/cpu/flat_rows.h>
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+constexpr int kSums = 8;
+
+// Adds up terms(i), in eight chains.
+template <class Term>
+[[gnu::always_inline]] inline double sum_in_lanes(std::int64_t count, Term&& term) {
+  double lanes[kSums] = {};
+  std::int64_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+#pragma GCC unroll 8
+    for (int lane = 0; lane < kSums; ++lane) {
+      lanes[lane] += term(i + lane);
+    }
+  }
+  for (int lane = 0; i < count; ++i, ++lane) {
+    lanes[lane] += term(i);
+  }
+  double sum = 0;
+  for (int lane = 0; lane < kSums; ++lane) {
+    sum += lanes[lane];
+  }
+  return sum;
+}
+
+template <class Out, class In>
+[[gnu::always_inline]] inline void convert_row(Out* out, const In* in, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = Out(in[i]);
+  }
+}
+
+}  // namespace
+
+void scale_nonzero(float* values, float factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float scaled = values[i] * factor;
+    values[i] = values[i] == 0 ? values[i] : scaled;
+  }
+}
+
+void clamp_f32(float* values, float limit, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float value = values[i];
+    values[i] = value > limit ? limit : value < -limit ? -limit : value;
+  }
+}
+
+void move_average(float* average, const float* values, float decay, float rest, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    average[i] = decay * average[i] + rest * values[i];
+  }
+}
+
+double sum_of_squares(const float* values, std::int64_t count) {
+  return sum_in_lanes(count, [=](std::int64_t i) __attribute__((always_inline)) {
+    const auto value = static_cast<double>(values[i]);
+    return value * value;
+  });
+}
+
+double sum_of_magnitudes(const float* values, std::int64_t count) {
+  return sum_in_lanes(count, [=](std::int64_t i) __attribute__((always_inline)) {
+    return static_cast<double>(__builtin_fabsf(values[i]));
+  });
+}
+
+double largest_magnitude(const float* values, std::int64_t count) {
+  // Without their signs, floats are ordered like the integers of their bits, with NaN above infinity.
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int32_t bits;
+    __builtin_memcpy(&bits, values + i, sizeof bits);
+    bits &= 0x7fffffff;
+    largest = bits > largest ? bits : largest;
+  }
+  float value;
+  __builtin_memcpy(&value, &largest, sizeof value);
+  return static_cast<double>(value);
+}
+
+// The mask keeps the loop free of branches, which would often be mispredicted.
+void select_32(std::uint32_t* out, const bool* condition, const std::uint32_t* a, const std::uint32_t* b,
+               std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition[i]);
+    out[i] = (a[i] & mask) | (b[i] & ~mask);
+  }
+}
+
+void add_f32(float* to, const float* values, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = to[i] + values[i];
+  }
+}
+
+void sum_two(float* out, const float* a, const float* b, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = a[i] + b[i];
+  }
+}
+
+void narrow_bf16(BFloat16* out, const float* in, std::int64_t count) { convert_row(out, in, count); }
+void narrow_f16(Float16* out, const float* in, std::int64_t count) { convert_row(out, in, count); }
+void widen_bf16(float* out, const BFloat16* in, std::int64_t count) { convert_row(out, in, count); }
+void widen_f16(float* out, const Float16* in, std::int64_t count) { convert_row(out, in, count); }
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
