@@ -107,7 +107,8 @@ double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::i
 
 // The gradient by the input for one gradient of all losses.
 void input_gradient_f32(const ElementwiseLossGrad& kernel) {
-  const float factor = *static_cast<const float*>(kernel.grad) * static_cast<float>(kernel.scale);
+  const float grad = kernel.grad != nullptr ? *static_cast<const float*>(kernel.grad) : 1.0F;
+  const float factor = grad * static_cast<float>(kernel.scale);
   for_loss<float>(kernel.op, [&]<LossOp op, class T>() {
     const Elements<op, float> elements(kernel);
     core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
