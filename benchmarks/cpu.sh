@@ -122,7 +122,7 @@ done
 "$build/bin/bench_report" --lines "$lines" --out "$out"
 
 say "a forward pass"
-"$build/bin/inference_bench" --benchmark_out="$out/inference.json" 2>/dev/null
+"$build/bin/inference_bench" --benchmark_out="$out/inference.json"
 if "$python" -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
   for batch in 1 64; do "$python" "$here/peers/onnxruntime_inference.py" --batch $batch; done
 else

@@ -116,6 +116,12 @@ struct StepRunner::Impl {
   std::vector<std::shared_ptr<Capture>> captures;
   Capture* last = nullptr;
   std::uint64_t calls = 0;
+  std::uint64_t resets = 0;  // of a step that several threads call, at the last look
+
+  void clear() noexcept {
+    captures.clear();
+    last = nullptr;
+  }
 
   void forget(const Capture* capture) {
     last = last == capture ? nullptr : last;
@@ -185,6 +191,11 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
 void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::shared_ptr<const Arena> arena,
                               std::uint64_t epoch) {
   std::unique_ptr<Recorded> recorded = recording.finish();
+  const auto is_own = [&](const Draws& draws) { return draws.generator == capture.generator; };
+  check<CaptureError>(!options.concurrent || std::ranges::all_of(recorded->draws, is_own),
+                      "captured step: a step that several threads call draws random numbers from a generator that they "
+                      "share; open a GeneratorScope around the calls of each thread, or call eval() where only dropout "
+                      "draws");
   capture.leaves = recorded->leaves;
   capture.flags = recorded->flags;
   capture.epoch = detail::step_epoch();
@@ -216,8 +227,11 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
 struct StepRunner::OfThreads {
   CaptureOptions options;
   std::uint64_t number = next_number();  // not the address, which another step may get
-  mutable core::ForkSafeMutex mutex;
+  std::atomic<std::uint64_t> resets{0};
+  core::ForkSafeMutex mutex;
   std::map<std::thread::id, std::unique_ptr<Impl>> impls;
+
+  explicit OfThreads(const CaptureOptions& of) : options(of) {}
 
   static std::uint64_t next_number() noexcept {
     static std::atomic<std::uint64_t> next{1};
@@ -234,6 +248,10 @@ struct StepRunner::OfThreads {
       std::unique_ptr<Impl>& impl = impls[std::this_thread::get_id()];
       impl = impl ? std::move(impl) : std::make_unique<Impl>(options);
       latest = {number, impl.get()};
+    }
+    if (const std::uint64_t now = resets.load(std::memory_order_acquire); latest.impl->resets != now) {
+      latest.impl->clear();
+      latest.impl->resets = now;
     }
     return *latest.impl;
   }
@@ -285,9 +303,10 @@ std::span<const Tensor> StepRunner::inputs() const noexcept {
   return mine.last != nullptr ? std::span<const Tensor>(mine.last->slots) : std::span<const Tensor>();
 }
 void StepRunner::reset() noexcept {
-  Impl& mine = impl();
-  mine.captures.clear();
-  mine.last = nullptr;
+  if (of_threads_) {
+    of_threads_->resets.fetch_add(1, std::memory_order_acq_rel);
+  }
+  impl().clear();
 }
 
 }  // namespace tandem::inline v0::graph

@@ -21,7 +21,9 @@ namespace tandem::inline v0::graph {
 struct CaptureOptions {
   int max_captures = 8;  // captures of different inputs; beyond this number, the least recently used one is dropped
   /// Whether several threads may call the step at once. Each thread then has captures, results and stats of its own,
-  /// and its first calls run the function, at the same time as other threads do. Meant for forward passes.
+  /// which a later thread with its id takes over, and its first calls run the function, at the same time as other
+  /// threads do. Meant for forward passes. A step that draws random numbers needs a GeneratorScope around the calls of
+  /// each thread, with a generator of its own, and throws CaptureError without.
   bool concurrent = false;
 };
 
@@ -124,7 +126,8 @@ class CapturedStep {
     }
     return steps;
   }
-  /// Drops all recordings. Needed after a change that cannot be detected, such as another number inside the function.
+  /// Drops all recordings, those of other threads at their next call. Needed after a change that cannot be detected,
+  /// such as another number inside the function.
   void reset() noexcept { runner_.reset(); }
 
  private:

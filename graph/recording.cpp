@@ -231,11 +231,19 @@ void Recording::on_flag(const bool& flag) {
   }
 }
 
-void Recording::on_host_work(const char* name, std::function<void()> work) { add_work(name, work, work); }
+void Recording::on_host_work(const char* name, std::function<void()> work) { add_work(name, 0, work, work); }
 
-void Recording::on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) {
+void Recording::on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                               std::function<void()> again) {
   recorded_->has_placed_work = true;
-  add_work(name, now, std::move(again));
+  const core::ThreadState& state = core::thread_state();
+  add_work(name, which, now, [again = std::move(again), grad_enabled = state.grad_enabled, device = state.device] {
+    core::ThreadState replayed = core::thread_state();
+    replayed.grad_enabled = grad_enabled;
+    replayed.device = device;
+    const core::ThreadStateScope as_recorded(replayed);
+    again();
+  });
 }
 
 void Recording::begin_lane(std::size_t lane) {
@@ -279,7 +287,8 @@ void Recording::on_replay_failure(std::function<void(const std::exception&)> set
   recorded_->on_failure.push_back(std::move(settle));
 }
 
-void Recording::add_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) {
+void Recording::add_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                         std::function<void()> again) {
   if (!own_thread()) [[unlikely]] {
     throw_foreign(fmt::format("'{}' was done", name));
   }
@@ -289,7 +298,7 @@ void Recording::add_work(const char* name, core::FunctionRef<void()> now, std::f
     const std::lock_guard lock(mutex_);
     recorded_->ops.push_back(
         {name, nullptr, state.device, recorded_->works.size() - 1, 0, recorded_->modules.keep(state.scope)});
-    add({.kind = Event::Kind::work, .name = name});
+    add({.kind = Event::Kind::work, .name = name, .number = which});
   }
   state.observer = outer_;
   state.recorder = nullptr;

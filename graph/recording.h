@@ -149,7 +149,8 @@ class Recording final : public kernels::LaunchObserver,
   void on_flag(const bool& flag) override;
   void on_step_change() noexcept override { changed_ = true; }
   void on_host_work(const char* name, std::function<void()> work) override;
-  void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) override;
+  void on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                      std::function<void()> again) override;
   void run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, detail::LaneFailure describe) override;
   void on_replay_failure(std::function<void(const std::exception&)> settle) override;
 
@@ -164,7 +165,7 @@ class Recording final : public kernels::LaunchObserver,
   bool own_thread() const noexcept { return std::this_thread::get_id() == thread_; }
   [[noreturn]] void throw_foreign(const std::string& what);
   void add(const Event& event);
-  void add_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again);
+  void add_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now, std::function<void()> again);
   void close() noexcept;
   void on_free(const void* data, std::size_t index) noexcept;
   Live* live_at(std::uint64_t address);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include <tandem/build.h>
 #include <tandem/core/thread_pool.h>
@@ -126,18 +127,25 @@ void Replay::run() const {
   try {
     run_step();
   } catch (const std::exception& failure) {
-    for (const auto& settle : recorded_->on_failure) {
-      settle(failure);
-    }
-    // A part of the step was done: memory has changed, and gradients that the step drops first are incomplete.
-    for (const LeafState& state : recorded_->leaves) {
-      if (state.any_before) {
-        state.leaf->set_fresh(false);
-      }
-    }
-    bump_versions();
+    fail(failure);
+    throw;
+  } catch (...) {
+    fail(std::runtime_error("what was thrown is not a std::exception"));
     throw;
   }
+}
+
+void Replay::fail(const std::exception& failure) const {
+  for (const auto& settle : recorded_->on_failure) {
+    settle(failure);
+  }
+  // A part of the step was done: memory has changed, and gradients that the step drops first are incomplete.
+  for (const LeafState& state : recorded_->leaves) {
+    if (state.any_before) {
+      state.leaf->set_fresh(false);
+    }
+  }
+  bump_versions();
 }
 
 void Replay::bump_versions() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +38,7 @@ class Replay {
   };
   class DrawScope;
   void run_step() const;
+  void fail(const std::exception& failure) const;
   void bump_versions() const;
   void run_ops() const;
   void run_range(std::size_t first, std::size_t end) const;

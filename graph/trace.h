@@ -25,7 +25,8 @@ struct Event {
   Kind kind;
   const char* name = "";           // name of a launch or of host work
   const void* identity = nullptr;  // launch: function that runs it; draw: the generator
-  std::uint64_t number = 0;        // bytes of an allocation, index of a freed or used one, blocks of a draw, a lane
+  std::uint64_t number = 0;        // bytes of an allocation, index of a freed or used one, blocks of a draw, a lane,
+                                   // what host work does
   std::uint64_t place = 0;         // device of an allocation or launch; position of a draw, which differs between runs
   std::size_t first_word = 0;      // of a launch: index of its first word
   std::size_t words = 0;           // of a launch: number of words

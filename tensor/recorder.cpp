@@ -42,12 +42,16 @@ RecorderScope::~RecorderScope() {
 }
 
 void note_use(const Storage& storage) noexcept {
-  if (StepRecorder* recorder = core::thread_state().recorder; recorder != nullptr) {
-    recorder->on_use(storage);
-  } else if (storage.recorded()) {
+  StepRecorder* own = core::thread_state().recorder;
+  if (own != nullptr) {
+    own->on_use(storage);
+  }
+  if (storage.recorded()) {
     const std::lock_guard lock(recorders().mutex);
     for (StepRecorder* other : recorders().all) {
-      other->on_foreign_use(storage);
+      if (other != own) {
+        other->on_foreign_use(storage);
+      }
     }
   }
 }

@@ -45,8 +45,11 @@ class StepRecorder {
   /// Runs `work` now without recording it, and again in each replay.
   virtual void on_host_work(const char* name, std::function<void()> work) = 0;
   /// Like on_host_work() for work that reads or writes elements, and so has its place among the launches: a step with
-  /// such work is no single GPU graph. Runs `now` without recording it, and `again` in each replay.
-  virtual void on_placed_work(const char* name, core::FunctionRef<void()> now, std::function<void()> again) = 0;
+  /// such work is no single GPU graph. Runs `now` without recording it, and `again` in each replay, with the grad mode
+  /// and the device that this thread has now. A step repeats itself only if `which` is the same, too: it stands for all
+  /// that `again` does and that the name does not tell.
+  virtual void on_placed_work(const char* name, std::uint64_t which, core::FunctionRef<void()> now,
+                              std::function<void()> again) = 0;
   /// Calls body(k) for each lane, one lane after another on this thread. A replay runs the lanes at the same time, so a
   /// lane must not need what another lane of this call does. Lanes within a lane run one by one in the replay too.
   virtual void run_lanes(std::size_t lanes, core::FunctionRef<void(std::size_t)> body, LaneFailure describe) = 0;
@@ -134,7 +137,7 @@ void host_work(const char* name, const Work& work) {
 template <class Work>
 void placed_work(const char* name, const Work& work) {
   if (StepRecorder* recorder = step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_placed_work(name, work, work);
+    recorder->on_placed_work(name, 0, work, work);
     return;
   }
   work();

@@ -27,8 +27,25 @@ def arguments():
 
 
 options = arguments()
+
+
+def first_of_each_core(cpus):
+    """One CPU of each core: two threads on one core would share it."""
+    seen, first = set(), []
+    for cpu in sorted(cpus):
+        try:
+            with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
+                core = file.read()
+        except OSError:
+            core = str(cpu)
+        if core not in seen:
+            seen.add(core)
+            first.append(cpu)
+    return first
+
+
 # Read when JAX starts. XLA's pool otherwise has as many threads as the process has cores.
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:options.threads])
+os.sched_setaffinity(0, first_of_each_core(os.sched_getaffinity(0))[:options.threads])
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax  # noqa: E402

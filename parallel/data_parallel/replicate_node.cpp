@@ -54,9 +54,6 @@ GradientLayout::Blocks GradientLayout::take_blocks(std::size_t replicas) const {
 }
 
 void GradientLayout::give_back(Blocks blocks) const {
-  if (tandem::detail::step_recorder() != nullptr) {
-    return;
-  }
   const std::lock_guard lock(mutex_);
   spare_.push_back(std::move(blocks));
 }
@@ -74,6 +71,7 @@ View& ReplicateNode::block(std::size_t replica, std::size_t parameter) {
   const std::lock_guard lock(mutex_);
   if (blocks_.empty()) {
     blocks_ = layout_->take_blocks(replicas_);
+    has_blocks_of_step_ = tandem::detail::step_recorder() != nullptr;
   }
   return blocks_[replica][layout_->places()[parameter].store.get()];
 }
@@ -170,8 +168,8 @@ void ReplicateNode::apply(Gradients& gradients) {
     }
   }
   sum.add();
-  if (!blocks_.empty()) {
-    layout_->give_back(std::exchange(blocks_, {}));
+  if (GradientLayout::Blocks blocks = std::exchange(blocks_, {}); !blocks.empty() && !has_blocks_of_step_) {
+    layout_->give_back(std::move(blocks));
   }
 }
 

@@ -61,8 +61,9 @@ class ReplicateNode final : public autograd::Node {
 
   std::shared_ptr<const GradientLayout> layout_;
   std::size_t replicas_;
-  std::mutex mutex_;               // replicas ask at the same time
-  GradientLayout::Blocks blocks_;  // allocated at first use
+  std::mutex mutex_;                 // replicas ask at the same time
+  GradientLayout::Blocks blocks_;    // allocated at first use
+  bool has_blocks_of_step_ = false;  // in memory of the captured step that is being recorded
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -108,6 +108,9 @@ void Reducer::check_parameters() {
 void Reducer::before_forward() {
   tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder();
   if (recorder == nullptr) {
+    check<CaptureError>(recorded_local_scopes_ == 0,
+                        "DistributedDataParallel: a NoSync that a captured step has made outlives the step; end it "
+                        "within the step, or make it around the step");
     check_parameters();
     return;
   }
@@ -116,7 +119,7 @@ void Reducer::before_forward() {
     check_parameters();
     check_can_be_captured();
   };
-  recorder->on_placed_work("DistributedDataParallel::forward", check_replay, check_replay);
+  recorder->on_placed_work("DistributedDataParallel::forward", 0, check_replay, check_replay);
 }
 
 void Reducer::check_can_be_captured() const {
@@ -200,8 +203,9 @@ void Reducer::on_pass_begin() {
   check_can_be_captured();
   life_.watch();
   recorder->on_replay_failure([this](const std::exception& failure) { fail_replayed_pass(failure); });
-  recorder->on_placed_work("DistributedDataParallel::begin", begin,
-                           [this, synced = pass_->is_synced()] { begin_replayed_pass(synced); });
+  const bool synced = pass_->is_synced();
+  recorder->on_placed_work("DistributedDataParallel::begin", synced ? 1 : 0, begin,
+                           [this, synced] { begin_replayed_pass(synced); });
 }
 
 bool Reducer::on_gradient(autograd::Leaf& leaf) {
@@ -219,7 +223,8 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
   bool synced = false;
   const auto add = [&] { synced = pass_->on_gradient(leaf.observed_as); };
   if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_placed_work("DistributedDataParallel::gradient", add, [this, member = leaf.observed_as] {
+    const std::size_t member = leaf.observed_as;
+    recorder->on_placed_work("DistributedDataParallel::gradient", member, add, [this, member] {
       const std::lock_guard replay_lock(lock_);
       pass_->on_gradient(member);
     });
@@ -231,7 +236,8 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
 
 void Reducer::on_pass_end() {
   if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
-    recorder->on_placed_work("DistributedDataParallel::end", [this] { end_pass(); }, [this] { end_replayed_pass(); });
+    const auto end = [this] { end_pass(); };
+    recorder->on_placed_work("DistributedDataParallel::end", 0, end, end);
   } else {
     end_pass();
   }
@@ -255,6 +261,9 @@ void Reducer::on_pass_done() {
     hooked = done->leaves_with_hooks();
   }
   done->run_post_hooks(hooked);  // without the lock: hooks may begin another pass
+  if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder(); recorder != nullptr) [[unlikely]] {
+    recorder->on_placed_work("DistributedDataParallel::done", 0, [] {}, [this] { end_replay(); });
+  }
 }
 
 void Reducer::on_pass_failed(const std::exception& failure) {
@@ -267,25 +276,36 @@ void Reducer::on_pass_failed(const std::exception& failure) {
 // In a replay, every gradient arrives that arrived while the step was recorded, so none is absent. Hooks of parameters
 // are part of the recorded step.
 void Reducer::begin_replayed_pass(bool synced) {
-  check_can_be_captured();
-  exchange_.refuse_within_hook(this);
-  const std::lock_guard lock(lock_);
-  check<AutogradError>(pass_ == nullptr, kStillRunning);
-  pass_ = std::make_unique<ReducerPass>(shared_from_this(), this);
-  pass_->add_output(synced, detail::kUncounted);
+  if (synced) {
+    link_.check_open();
+  }
+  try {
+    check_can_be_captured();
+    exchange_.refuse_within_hook(this);
+    const std::lock_guard lock(lock_);
+    check<AutogradError>(pass_ == nullptr, kStillRunning);
+    pass_ = std::make_unique<ReducerPass>(shared_from_this(), this);
+    is_replay_ = true;
+    pass_->add_output(synced, detail::kUncounted);
+  } catch (const std::exception& error) {
+    refuse_pass(error, synced);
+    throw;
+  }
 }
 
-void Reducer::end_replayed_pass() {
-  end_pass();
+// The replay has done what hooks of parameters did, and what other wrappers in the pass did at its end.
+void Reducer::end_replay() {
   std::unique_ptr<ReducerPass> done;
   const std::lock_guard lock(lock_);
   done = std::move(pass_);
+  is_replay_ = false;
 }
 
+// A pass that has failed by itself is gone.
 void Reducer::fail_replayed_pass(const std::exception& failure) {
   std::unique_ptr<ReducerPass> failed;
   const std::lock_guard lock(lock_);
-  if (pass_ != nullptr && pass_->id() == this) {
+  if (std::exchange(is_replay_, false) && pass_ != nullptr) {
     failed = std::move(pass_);
     failed->fail(failure);
   }

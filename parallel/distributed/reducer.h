@@ -103,7 +103,7 @@ class Reducer final : public autograd::LeafObserver,
   void end_pass();
   void check_can_be_captured() const;
   void begin_replayed_pass(bool synced);
-  void end_replayed_pass();
+  void end_replay();
   void fail_replayed_pass(const std::exception& failure);
 
   GroupLink link_;
@@ -122,6 +122,7 @@ class Reducer final : public autograd::LeafObserver,
   std::size_t join_index_ = 0;
   core::SpinLock lock_;                // for the pass and all that it works on: lanes of several devices call
   std::unique_ptr<ReducerPass> pass_;  // the one that runs
+  bool is_replay_ = false;             // it belongs to a replay
 };
 
 }  // namespace tandem::inline v0::parallel

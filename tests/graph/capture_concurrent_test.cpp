@@ -8,12 +8,14 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/graph/capture.h>
 #include <tandem/nn/container.h>
 #include <tandem/nn/stateless.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 
 // Captured steps that several threads call, or that take all batches of a loader.
 
@@ -88,6 +90,54 @@ TEST(CapturedConcurrently, WeightsThatMoveAreSeenByAllThreads) {
   turn.notify_all();
   other.join();
   use(4);
+}
+
+TEST(CapturedConcurrently, RandomNumbersNeedAGeneratorForEachThread) {
+  auto draw = graph::capture([](const Tensor& x) { return x + rand({4}); }, {.concurrent = true});
+  EXPECT_THROW(draw(zeros({4})), CaptureError);
+  const Device device = core::thread_state().device;
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&, thread] {
+      const core::DeviceScope on(device);
+      Generator eager(thread);
+      Generator captured(thread);
+      for (int i = 0; i < 40; ++i) {
+        const Tensor expected = [&] {
+          const GeneratorScope draws(eager);
+          return rand({4});
+        }();
+        const GeneratorScope draws(captured);
+        EXPECT_EQ(draw(zeros({4})).to_vector<float>(), expected.to_vector<float>());
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST(CapturedConcurrently, ResetDropsTheRecordingsOfAllThreads) {
+  double added = 1;
+  auto step = graph::capture([&](const Tensor& x) { return x + added; }, {.concurrent = true});
+  const Device device = core::thread_state().device;
+  std::atomic<int> turn{0};
+  std::thread other([&] {
+    const core::DeviceScope on(device);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(step(zeros({1})).item<float>(), 1.0F);
+    }
+    turn = 1;
+    turn.notify_all();
+    turn.wait(1);
+    EXPECT_EQ(step(zeros({1})).item<float>(), 5.0F);
+  });
+  turn.wait(0);
+  added = 5;
+  step.reset();
+  turn = 2;
+  turn.notify_all();
+  other.join();
 }
 
 struct Pair {

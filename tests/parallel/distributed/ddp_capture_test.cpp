@@ -247,6 +247,117 @@ TEST(DdpCapture, AFailureWithinAReplayedPassEndsTheGroup) {
   }
 }
 
+// The same, from a hook that sees the mean over the ranks, when the wrapper's own part of the pass is over.
+TEST(DdpCapture, AFailureOfAParametersHookInAReplayEndsTheGroup) {
+  const std::vector<CommError> errors = comm_errors(2, [](ProcessGroup& group) {
+    bool fails = false;
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    layer.weight.register_post_accumulate_grad_hook(
+        [&](const Tensor&) { detail::host_work("test", [&fails] { check<ValueError>(!fails, "a hook failed"); }); });
+    auto step = graph::capture([&](const Tensor& x) {
+      layer.zero_grad();
+      ddp(x).sum().backward();
+    });
+    while (step.stats().replayed < 2) {
+      step(ones({1, 1}));
+    }
+    group.barrier();
+    if (group.rank() == 1) {
+      fails = true;
+      EXPECT_THAT(message_of<ValueError>([&] { step(ones({1, 1})); }), HasSubstr("a hook failed"));
+    } else {
+      step(ones({1, 1}));
+    }
+    group.all_reduce(zeros({1}));
+  });
+  for (const CommError& error : errors) {
+    EXPECT_THAT(error.what(), HasSubstr("a hook failed"));
+  }
+}
+
+TEST(DdpCapture, ACommHookThatThrowsWhatIsNoExceptionLeavesAWrapperThatWorks) {
+  as_ranks(1, [](ProcessGroup&) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    bool throws = false;
+    ddp.register_comm_hook([&](ProcessGroup&, const parallel::GradBucket&) -> std::function<void()> {
+      return throws ? throw 42 : std::function<void()>();
+    });
+    auto step = graph::capture([&](const Tensor& x) {
+      layer.zero_grad();
+      ddp(x).sum().backward();
+    });
+    while (step.stats().replayed < 2) {
+      step(ones({1, 1}));
+    }
+    throws = true;
+    EXPECT_THROW(step(ones({1, 1})), int);
+    EXPECT_FALSE(layer.weight.grad().defined());
+    throws = false;
+    step(full({1, 1}, 3.0));
+    EXPECT_EQ(layer.weight.grad().to("cpu:0").item<float>(), 3.0F);
+    layer.zero_grad();
+    ddp(full({1, 1}, 2.0)).sum().backward();
+    EXPECT_EQ(layer.weight.grad().to("cpu:0").item<float>(), 2.0F);
+  });
+}
+
+TEST(DdpCapture, ACommHookRecordsNoHistoryInAReplay) {
+  as_ranks(1, [](ProcessGroup&) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    int with_history = 0;
+    ddp.register_comm_hook([&](ProcessGroup&, const parallel::GradBucket&) -> std::function<void()> {
+      with_history += (layer.weight * 2.0).requires_grad() ? 1 : 0;
+      return {};
+    });
+    auto step = graph::capture([&](const Tensor& x) { ddp(x).sum().backward(); });
+    while (step.stats().replayed < 2) {
+      step(ones({1, 1}));
+    }
+    EXPECT_EQ(with_history, 0);
+  });
+}
+
+TEST(DdpCapture, AStepThatReducesEverySecondTimeIsRefused) {
+  as_ranks(1, [](ProcessGroup&) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    int steps = 0;
+    auto step = graph::capture([&](const Tensor& x) {
+      if (steps++ % 2 == 0) {
+        const auto local = ddp.no_sync();
+        ddp(x).sum().backward();
+      } else {
+        ddp(x).sum().backward();
+      }
+    });
+    EXPECT_THAT(message_of<CaptureError>([&] {
+                  for (int i = 0; i < 10; ++i) {
+                    step(ones({1, 1}));
+                  }
+                }),
+                HasSubstr("no two in a row did the same"));
+  });
+}
+
+TEST(DdpCapture, ANoSyncThatOutlivesItsStepIsAnError) {
+  as_ranks(1, [](ProcessGroup&) {
+    nn::Linear layer(1, 1);
+    DistributedDataParallel ddp(layer);
+    using NoSync = DistributedDataParallel<nn::Linear>::NoSync;
+    std::unique_ptr<NoSync> kept;
+    auto step = graph::capture([&](const Tensor& x) {
+      kept.reset();
+      kept.reset(new NoSync(ddp.no_sync()));
+      ddp(x).sum().backward();
+    });
+    step(ones({1, 1}));
+    EXPECT_THAT(message_of<CaptureError>([&] { ddp(ones({1, 1})); }), HasSubstr("outlives the step"));
+  });
+}
+
 TEST(DdpCapture, ABackwardPassAloneMayBeCaptured) {
   as_ranks(2, [](ProcessGroup& group) {
     nn::Linear layer(1, 1);
