@@ -23,12 +23,16 @@
 /// The function `name` for the instruction set in use, for code in tandem::kernels.
 #define TANDEM_BY_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
+/// The same for a function whose AVX-512 version no machine has run yet: AVX2's runs there, too.
+#define TANDEM_BY_ISA_UP_TO_AVX2(name) \
+  ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx2::name})
 #else
 #define TANDEM_FOR_EACH_ISA(...) \
   namespace baseline {           \
   __VA_ARGS__                    \
   }
 #define TANDEM_BY_ISA(name) (&cpu::baseline::name)
+#define TANDEM_BY_ISA_UP_TO_AVX2(name) (&cpu::baseline::name)
 #endif
 
 namespace tandem::inline v0::kernels::cpu {
