@@ -12,7 +12,7 @@ namespace tandem::inline v0::kernels {
 namespace {
 
 using cpu::Moments;
-using cpu::Tile;
+using cpu::NormTile;
 using cpu::Tiles;
 using Sums = cpu::ChannelSums;
 
@@ -22,7 +22,7 @@ void batch_statistics(Context& context, const BatchNorm& kernel, const Tiles& ti
   using C = ComputeType<T>;
   const ScratchScope scope(context.scratch);
   auto* partial = context.scratch.allocate_array<Moments>(static_cast<std::size_t>(tiles.down * tiles.channels));
-  cpu::for_each_tile(tiles, [&](const Tile& tile) {
+  cpu::for_each_tile(tiles, [&](const NormTile& tile) {
     Moments* out = partial + tile.part * tiles.channels + tile.channel;
     if constexpr (std::is_same_v<T, float>) {
       TANDEM_BY_ISA(tile_moments_f32)(static_cast<const T*>(kernel.in), tiles, tile, out);
@@ -58,7 +58,7 @@ void running_statistics(const BatchNorm& kernel) {
 
 template <class T>
 void normalise(const BatchNorm& kernel, const Tiles& tiles) {
-  cpu::for_each_tile(tiles, [&](const Tile& tile) {
+  cpu::for_each_tile(tiles, [&](const NormTile& tile) {
     if constexpr (std::is_same_v<T, float>) {
       TANDEM_BY_ISA(normalise_tile_f32)(kernel, tiles, tile);
     } else {
@@ -75,7 +75,7 @@ void gradients(Context& context, const BatchNormGrad& kernel) {
   if (kernel.weight_grad != nullptr || kernel.bias_grad != nullptr || kernel.training) {
     sums = context.scratch.allocate_array<Sums>(static_cast<std::size_t>((tiles.down + 1) * tiles.channels));
     Sums* partial = sums + tiles.channels;
-    cpu::for_each_tile(tiles, [&](const Tile& tile) {
+    cpu::for_each_tile(tiles, [&](const NormTile& tile) {
       Sums* out = partial + tile.part * tiles.channels + tile.channel;
       if constexpr (std::is_same_v<T, float>) {
         TANDEM_BY_ISA(tile_sums_f32)(kernel, tiles, tile, out);
@@ -92,7 +92,7 @@ void gradients(Context& context, const BatchNormGrad& kernel) {
     }
   }
   if (kernel.in_grad != nullptr) {
-    cpu::for_each_tile(tiles, [&](const Tile& tile) {
+    cpu::for_each_tile(tiles, [&](const NormTile& tile) {
       if constexpr (std::is_same_v<T, float>) {
         TANDEM_BY_ISA(input_gradient_tile_f32)(kernel, tiles, sums, tile);
       } else {

@@ -23,12 +23,12 @@ struct ChannelSums {
   }
 };
 
-TANDEM_FOR_EACH_ISA(void tile_moments_f32(const float* in, const Tiles& tiles, const Tile& tile, Moments* out);
-                    void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const Tile& tile);
-                    void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const Tile& tile,
+TANDEM_FOR_EACH_ISA(void tile_moments_f32(const float* in, const Tiles& tiles, const NormTile& tile, Moments* out);
+                    void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const NormTile& tile);
+                    void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile,
                                        ChannelSums* out);
                     void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles,
-                                                 const ChannelSums* sums, const Tile& tile);)
+                                                 const ChannelSums* sums, const NormTile& tile);)
 
 // Each source that includes this header has functions of its own: those of f32 are compiled once per instruction set.
 namespace {
@@ -36,7 +36,7 @@ namespace {
 // Position of a tile's rows in memory.
 struct Rows {
   std::int64_t first, stride, columns;
-  Rows(const Tiles& tiles, const Tile& tile)
+  Rows(const Tiles& tiles, const NormTile& tile)
       : first((tile.row * tiles.channels + tile.channel) * tiles.inner),
         stride(tiles.channels * tiles.inner),
         columns(tile.channels * tiles.inner) {}
@@ -80,7 +80,7 @@ void column_moments(const T* x, std::int64_t rows, const Rows& at, Moments (&mom
 
 // Writes the moments of the tile's channels to out[0 ... tile.channels).
 template <class T>
-void tile_moments(const T* in, const Tiles& tiles, const Tile& tile, Moments* out) {
+void tile_moments(const T* in, const Tiles& tiles, const NormTile& tile, Moments* out) {
   const Rows at(tiles, tile);
   in += at.first;
   std::fill_n(out, tile.channels, Moments{});
@@ -101,7 +101,7 @@ void tile_moments(const T* in, const Tiles& tiles, const Tile& tile, Moments* ou
 
 // Calls body(channel, index of its first element, number of elements) for each dense row of a wide tile.
 template <class Body>
-void for_each_dense_row(const Tiles& tiles, const Tile& tile, Body&& body) {
+void for_each_dense_row(const Tiles& tiles, const NormTile& tile, Body&& body) {
   const Rows at(tiles, tile);
   for (std::int64_t row = 0; row < tile.rows; ++row) {
     for (std::int64_t channel = 0; channel < tile.channels; ++channel) {
@@ -116,7 +116,7 @@ struct Coefficients {
   C values[kTileColumns];
 
   template <class OfChannel>
-  Coefficients(const Tiles& tiles, const Tile& tile, OfChannel&& of_channel) {
+  Coefficients(const Tiles& tiles, const NormTile& tile, OfChannel&& of_channel) {
     const std::int64_t repeats = tiles.narrow() ? tiles.inner : 1;
     for (std::int64_t c = 0; c < tile.channels * repeats; ++c) {
       values[c] = static_cast<C>(of_channel(tile.channel + c / repeats));
@@ -127,7 +127,7 @@ struct Coefficients {
 
 // Sets out[i] = formula(i, k) for each element, where k is its column or channel in the tile.
 template <class T, class Formula>
-void for_each_element(const Tiles& tiles, const Tile& tile, T* out, Formula&& formula) {
+void for_each_element(const Tiles& tiles, const NormTile& tile, T* out, Formula&& formula) {
   if (tiles.narrow()) {
     const Rows at(tiles, tile);
     for (std::int64_t row = 0; row < tile.rows; ++row) {
@@ -147,7 +147,7 @@ void for_each_element(const Tiles& tiles, const Tile& tile, T* out, Formula&& fo
 
 // Normalises one tile.
 template <class T>
-void normalise_tile(const BatchNorm& kernel, const Tiles& tiles, const Tile& tile) {
+void normalise_tile(const BatchNorm& kernel, const Tiles& tiles, const NormTile& tile) {
   using C = ComputeType<T>;
   const T* in = static_cast<const T*>(kernel.in);
   const T* weight = static_cast<const T*>(kernel.weight);
@@ -167,7 +167,7 @@ void normalise_tile(const BatchNorm& kernel, const Tiles& tiles, const Tile& til
 // Writes the sums of the tile's channels to out[0 ... tile.channels). If `in` is null, the products are not needed and
 // hold no meaning.
 template <class T>
-void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const Tile& tile, ChannelSums* out) {
+void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, ChannelSums* out) {
   using C = ComputeType<T>;
   const T* grad = static_cast<const T*>(kernel.grad);
   const T* in = static_cast<const T*>(kernel.in == nullptr ? kernel.grad : kernel.in);
@@ -200,7 +200,8 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const Tile& tile
 
 // Writes the gradient of one tile's input.
 template <class T>
-void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const ChannelSums* sums, const Tile& tile) {
+void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const ChannelSums* sums,
+                         const NormTile& tile) {
   using C = ComputeType<T>;
   const T* grad = static_cast<const T*>(kernel.grad);
   const T* in = static_cast<const T*>(kernel.in);

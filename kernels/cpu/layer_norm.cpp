@@ -35,7 +35,7 @@ void affine_gradients(Context& context, const LayerNormGrad& kernel, bool rows_t
   const cpu::Tiles tiles{kernel.rows, kernel.size, 1};
   const ScratchScope scope(context.scratch);
   auto* partial = context.scratch.allocate_array<Sums>(static_cast<std::size_t>(tiles.down * kernel.size));
-  const auto sum_tile = [&](const cpu::Tile& tile) {
+  const auto sum_tile = [&](const cpu::NormTile& tile) {
     double sums[2][cpu::kTileColumns] = {};
     if constexpr (std::is_same_v<T, float>) {
       TANDEM_BY_ISA(affine_sums_f32)(kernel, tile, sums);

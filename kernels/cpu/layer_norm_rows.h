@@ -12,7 +12,7 @@ namespace tandem::inline v0::kernels::cpu {
 
 TANDEM_FOR_EACH_ISA(void normalise_row_f32(const LayerNorm& kernel, std::int64_t row);
                     void row_gradient_f32(const LayerNormGrad& kernel, std::int64_t row);
-                    void affine_sums_f32(const LayerNormGrad& kernel, const Tile& tile,
+                    void affine_sums_f32(const LayerNormGrad& kernel, const NormTile& tile,
                                          double (&sums)[2][kTileColumns]);)
 
 // Each source that includes this header has functions of its own: those of f32 are compiled once per instruction set.
@@ -91,7 +91,7 @@ void row_gradient(const LayerNormGrad& kernel, std::int64_t row) {
 // Sums over the rows of one tile: of the gradient, and of its products with the normalised input. If `in` is null, the
 // products are not needed and hold no meaning.
 template <class T>
-void affine_sums(const LayerNormGrad& kernel, const Tile& tile, double (&sums)[2][kTileColumns]) {
+void affine_sums(const LayerNormGrad& kernel, const NormTile& tile, double (&sums)[2][kTileColumns]) {
   using C = ComputeType<T>;
   const T* values = static_cast<const T*>(kernel.in == nullptr ? kernel.grad : kernel.in);
   column_sums<C, 2>(tile.rows, tile.channels, sums, [&](std::int64_t row) {

@@ -112,7 +112,7 @@ struct Tiles {
   bool narrow() const noexcept { return inner * 8 <= kTileColumns; }
 };
 
-struct Tile {
+struct NormTile {
   std::int64_t channel, channels;
   std::int64_t row, rows;
   std::int64_t part;  // index of the tile among those of the same channels, from the top
@@ -128,8 +128,8 @@ void for_each_tile(const Tiles& tiles, Body&& body) {
       const std::int64_t part = i / tiles.across;
       const std::int64_t channel = i % tiles.across * tiles.width;
       const std::int64_t row = part * tiles.height;
-      body(Tile{channel, std::min(tiles.width, tiles.channels - channel), row,
-                std::min(tiles.height, tiles.outer - row), part});
+      body(NormTile{channel, std::min(tiles.width, tiles.channels - channel), row,
+                    std::min(tiles.height, tiles.outer - row), part});
     }
   });
 }

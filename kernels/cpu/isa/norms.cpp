@@ -9,24 +9,24 @@ void normalise_row_f32(const LayerNorm& kernel, std::int64_t row) { normalise_ro
 
 void row_gradient_f32(const LayerNormGrad& kernel, std::int64_t row) { row_gradient<float>(kernel, row); }
 
-void affine_sums_f32(const LayerNormGrad& kernel, const Tile& tile, double (&sums)[2][kTileColumns]) {
+void affine_sums_f32(const LayerNormGrad& kernel, const NormTile& tile, double (&sums)[2][kTileColumns]) {
   affine_sums<float>(kernel, tile, sums);
 }
 
-void tile_moments_f32(const float* in, const Tiles& tiles, const Tile& tile, Moments* out) {
+void tile_moments_f32(const float* in, const Tiles& tiles, const NormTile& tile, Moments* out) {
   tile_moments(in, tiles, tile, out);
 }
 
-void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const Tile& tile) {
+void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const NormTile& tile) {
   normalise_tile<float>(kernel, tiles, tile);
 }
 
-void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const Tile& tile, ChannelSums* out) {
+void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, ChannelSums* out) {
   tile_sums<float>(kernel, tiles, tile, out);
 }
 
 void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles, const ChannelSums* sums,
-                             const Tile& tile) {
+                             const NormTile& tile) {
   input_gradient_tile<float>(kernel, tiles, sums, tile);
 }
 
