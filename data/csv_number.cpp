@@ -126,7 +126,7 @@ const char* parse_short_number(const char* begin, double& value) noexcept {
   return stop;
 }
 
-// Not inlined, so that short numbers save no registers for it.
+// This function is not inlined, so that short numbers save no registers for it.
 [[gnu::noinline]] const char* parse_long_number(const char* begin, const char* end, double& value) noexcept {
   const char* first = begin + (begin < end && *begin == '-' ? 1 : 0);
   if (first == end || !(*first == '.' || is_digit(*first))) {

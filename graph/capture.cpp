@@ -222,7 +222,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
                                           : recording.comparison().difference());
 }
 
-// What each thread has of a step that several threads call. A thread that ends leaves its recordings to the next one
+// Each thread has recordings of its own here. A thread that ends leaves its recordings to the next one
 // with its id.
 struct StepRunner::OfThreads {
   CaptureOptions options;

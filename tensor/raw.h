@@ -34,7 +34,7 @@ void copy_without_waiting(const View& out, const View& in);
 View on_host(const View& view);
 /// `view` itself if it is dense, else a dense copy.
 View contiguous(const View& view);
-/// The same without a copy of the view: a dense copy of the elements is put into `copy`.
+/// Returns `view` itself if it is dense; else puts a dense copy of the elements into `copy` and returns that.
 const View& contiguous(const View& view, View& copy);
 /// The scalars s and t of a PointwiseOp.
 struct Scalars {
@@ -54,7 +54,7 @@ void sum_to(const View& out, const View& in, kernels::Accumulate accumulate);
 bool is_matrix_like(const View& view);
 /// A 2-D view that is dense along one of its dimensions: `view` itself, or a dense copy.
 View matrix_like(const View& view);
-/// The same without a copy of the view, see contiguous().
+/// Returns `view` itself if it is dense along a dimension; else a dense copy, which `copy` holds.
 const View& matrix_like(const View& view, View& copy);
 
 }  // namespace tandem::inline v0::detail

@@ -14,7 +14,7 @@ struct MatrixIn {
   kernels::Matrix elements;
   std::int64_t rows, cols;
 
-  /// Of a view that is matrix_like.
+  /// Refers to the elements of `view`, which is matrix_like.
   explicit MatrixIn(const View& view);
   MatrixIn(const kernels::Matrix& of, std::int64_t r, std::int64_t c) : elements(of), rows(r), cols(c) {}
   MatrixIn transposed() const { return {{elements.data, elements.col_stride, elements.row_stride}, cols, rows}; }

@@ -54,7 +54,7 @@ class Data {
   std::vector<std::shared_ptr<void>> others_;
 };
 
-/// What a case measures.
+/// A case holds the kernel to time and the memory that the kernel reads and writes.
 struct Case {
   Data data;
   std::function<void()> run;

@@ -10,7 +10,7 @@
 
 namespace bench::kernel {
 
-/// What a case computes, for a peer that can do the same: out[i] are the results, in[i] the inputs.
+/// An operation describes the work of a case to peers that can do the same: out[i] are the results, in[i] the inputs.
 struct Operation {
   std::string name;   // "softmax"; peers leave out names that they don't know
   std::string dtype;  // of the inputs: "f32"

@@ -23,7 +23,7 @@
 /// The function `name` for the instruction set in use, for code in tandem::kernels.
 #define TANDEM_BY_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
-/// The same for a function whose AVX-512 version no machine has run yet: AVX2's runs there, too.
+/// Chooses like TANDEM_BY_ISA, but AVX2's version on AVX-512 machines: no machine has run the AVX-512 version yet.
 #define TANDEM_BY_ISA_UP_TO_AVX2(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx2::name})
 #else

@@ -24,7 +24,7 @@ constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
 
-// The same elements without a part in their memory, which the recording of a step must not keep.
+// Returns a view that does not keep the memory of its elements alive, since the recording of a step must not.
 tandem::detail::View borrowed(const tandem::detail::View& view) {
   tandem::detail::View result = view;
   if (view.defined()) {

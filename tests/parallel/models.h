@@ -18,6 +18,15 @@ struct Mlp : nn::Module<Mlp> {
   Tensor forward(const Tensor& x) const { return fc3(relu(fc2(relu(fc1(x))))); }
 };
 
+/// A model with running statistics and random numbers.
+struct NormedMlp : nn::Module<NormedMlp> {
+  nn::Linear first = child("first", nn::Linear(6, 9));
+  nn::BatchNorm1d norm = child("norm", nn::BatchNorm1d(9));
+  nn::Dropout dropout = child("dropout", nn::Dropout(0.3));
+  nn::Linear second = child("second", nn::Linear(9, 3));
+  Tensor forward(const Tensor& x) const { return second(dropout(relu(norm(first(x))))); }
+};
+
 /// A model with fixed weights.
 template <class M = Mlp>
 M seeded(DType dtype = DType::f64) {

@@ -27,18 +27,11 @@ namespace {
 
 using test::cpus;
 using test::message_of;
+using test::NormedMlp;
 using test::seeded;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-struct NormedMlp : nn::Module<NormedMlp> {
-  nn::Linear first = child("first", nn::Linear(6, 9));
-  nn::BatchNorm1d norm = child("norm", nn::BatchNorm1d(9));
-  nn::Dropout dropout = child("dropout", nn::Dropout(0.3));
-  nn::Linear second = child("second", nn::Linear(9, 3));
-  Tensor forward(const Tensor& x) const { return second(dropout(relu(norm(first(x))))); }
-};
 
 test::Batch batch_of_step(int step, std::int64_t rows) {
   const Tensor numbers = arange(0, rows * 6).reshape({rows, 6}).to(DType::f32);

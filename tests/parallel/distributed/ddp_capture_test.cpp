@@ -32,14 +32,6 @@ using parallel::DistributedDataParallel;
 using parallel::ProcessGroup;
 using testing::HasSubstr;
 
-struct Normed : nn::Module<Normed> {
-  nn::Linear first = child("first", nn::Linear(6, 9));
-  nn::BatchNorm1d norm = child("norm", nn::BatchNorm1d(9));
-  nn::Dropout dropout = child("dropout", nn::Dropout(0.2));
-  nn::Linear second = child("second", nn::Linear(9, 3));
-  Tensor forward(const Tensor& x) const { return second(dropout(relu(norm(first(x))))); }
-};
-
 // Different on each rank and in each step.
 Batch batch_of_step(const ProcessGroup& group, int step, std::int64_t rows) {
   const Tensor numbers = arange(0, rows * 6).reshape({rows, 6}).to(DType::f32);
@@ -75,7 +67,7 @@ using Function = std::function<Tensor(Tensor, Tensor)>;
 // The parameters and buffers after training with steps that `made` makes of functions.
 std::vector<std::vector<float>> train(ProcessGroup& group, const Training& training,
                                       const std::function<Function(Function)>& made) {
-  Normed model = seeded<Normed>(DType::f32);
+  NormedMlp model = seeded<NormedMlp>(DType::f32);
   DistributedDataParallel ddp(model, {.bucket_cap_mb = training.bucket_cap_mb});
   if (training.with_hook) {
     ddp.register_comm_hook(parallel::bf16_compress_hook());
