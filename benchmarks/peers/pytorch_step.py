@@ -3,7 +3,6 @@
 
 Takes step_bench's flags and prints one JSON object in its format: us_per_step is the median of blocks of equal steps.
 """
-import argparse
 import json
 import os
 import statistics
@@ -13,20 +12,11 @@ import time
 import numpy
 import torch
 
+from step_flags import step_parser
+
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="folder that step_bench --export wrote")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--loss", choices=["ce", "mse"], default="ce")
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--optimizer", choices=["sgd", "adam"], required=True)
-    parser.add_argument("--momentum", type=float, default=0)
-    parser.add_argument("--lr", type=float, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--blocks", type=int, default=30)
-    parser.add_argument("--block-ms", type=float, default=20)
-    parser.add_argument("--check-steps", type=int, default=50)
+    parser = step_parser(__doc__)
     parser.add_argument("--implementation", choices=["default", "foreach", "fused"], default="default",
                         help="of the optimizer")
     parser.add_argument("--setting", default="default", help="a name for the environment, for the report")
