@@ -194,9 +194,13 @@ TEST(LauncherKilled, AGuardThatWasKilledIsReplaced) {
     }
     return found;
   };
+  ASSERT_TRUE(eventually([&] { return guards().size() == 1; }));
   const pid_t first = guards().front();
   ::kill(first, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return guards().size() == 1 && guards().front() != first; }));
+  EXPECT_TRUE(eventually([&] {
+    const std::vector<pid_t> found = guards();  // looked up once: the killed guard vanishes at any moment
+    return found.size() == 1 && found.front() != first;
+  }));
   EXPECT_TRUE(eventually([&] {
     return launched.err().find(fmt::format("(pid {}) was killed; there is a new one", first)) != std::string::npos;
   }));
