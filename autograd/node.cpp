@@ -210,6 +210,7 @@ void Leaf::make_memory() {
 
 Destination Leaf::destination() {
   note_use(false);
+  settle();
   touched_ = true;
   prepared_by_ = nullptr;
   if (!grad_.defined()) {
@@ -223,6 +224,31 @@ Destination Leaf::destination() {
   const Accumulate accumulate = fresh_ ? Accumulate::yes : Accumulate::no;
   fresh_ = true;
   return {grad_.raw(), accumulate};
+}
+
+void Leaf::postpone(const PostponedGradient& gradient) { postponed_ = std::make_unique<PostponedGradient>(gradient); }
+
+void Leaf::check_usable_now() const {
+  const auto described = [&] {
+    return fmt::format("{} {}", name.empty() ? "a parameter" : "parameter '" + name + "'", grad_.raw().sizes);
+  };
+  check<AutogradError>(!is_taken_,
+                       "grad: the gradient of {} went straight into the optimiser's update (fuse_update) and was not "
+                       "written; ask for it between backward() and step(), or capture the step without fuse_update. "
+                       "Before another backward(), also of another loss, call zero_grad()",
+                       described());
+  check<AutogradError>(
+      postponed_ == nullptr || !postponed_->is_changed(),
+      "backward: the gradient of {} was left to the optimiser's update (fuse_update), and the input of "
+      "the layer or the gradient of its result was changed in place since; change a copy, or capture "
+      "the step without fuse_update",
+      described());
+}
+
+void Leaf::settle_now() const {
+  check_usable();
+  kernels::launch(kernels::context_for(grad_.device()), postponed_->product);
+  postponed_.reset();
 }
 
 detail::View Leaf::prepare(const Node& node) {
@@ -244,6 +270,8 @@ void Leaf::adopt_home() {
   if (!grad_.defined()) {
     grad_ = Tensor(home_);
   }
+  postponed_.reset();
+  is_taken_ = false;
   fresh_ = true;
 }
 
@@ -345,6 +373,19 @@ Destination Gradients::destination(std::uint32_t i) {
   }
   buffer.as_noted = false;
   return {buffer.view, Accumulate::yes};
+}
+
+bool Gradients::may_postpone(std::uint32_t i) const noexcept {
+  const Leaf* leaf = leaf_that_takes(i);
+  return leaf != nullptr && leaf->may_postpone();
+}
+
+void Gradients::postpone(std::uint32_t i, const kernels::Matmul& product, const detail::View& a,
+                         const detail::View& b) {
+  Leaf& leaf = *leaf_that_takes(i);
+  kernels::Matmul whole = product;
+  whole.out = leaf.destination().view.data();
+  leaf.postpone({whole, a, b});
 }
 
 detail::View Gradients::prepare(std::uint32_t i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tandem/autograd/parameter_store.h>
+#include <tandem/autograd/postponed.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/tensor/recorder.h>
 #include <tandem/tensor/tensor.h>
@@ -170,6 +171,7 @@ class Leaf final : public Node {
   /// The gradient, if it is there and not stale.
   Tensor grad() const {
     note_use(false);
+    settle();
     return fresh_ ? grad_ : Tensor();
   }
   const detail::View& raw_grad() const { return grad_.raw(); }
@@ -200,6 +202,41 @@ class Leaf final : public Node {
   void set_fresh(bool fresh) noexcept {
     fresh_ = fresh;
     used_by_ = fresh ? used_by_ : nullptr;
+    if (!fresh) {
+      postponed_.reset();
+      is_taken_ = false;
+    }
+  }
+  /// Whether an update has taken the place of the gradient, which was never written.
+  bool is_taken() const noexcept { return is_taken_; }
+  void set_taken(bool taken) noexcept { is_taken_ = taken; }
+  /// Whether the gradient may be computed when the optimiser wants it: nobody else waits for it, or has a handle to it
+  /// from before.
+  bool may_postpone() const noexcept {
+    return !fresh_ && place.store != nullptr && observer == nullptr && prepared_by_ == nullptr &&
+           (!grad_.defined() || grad_.unresolved()->is_unique());
+  }
+  /// Leaves the gradient, whose memory destination() has returned, to be computed later.
+  void postpone(const PostponedGradient& gradient);
+  /// The gradient that is to be computed, or null.
+  const PostponedGradient* postponed() const noexcept { return postponed_.get(); }
+  /// An update has taken it.
+  void finish_postponed() noexcept {
+    postponed_.reset();
+    is_taken_ = true;
+  }
+  /// Throws AutogradError if an update cannot use the gradient: it was taken by another one, or it was postponed and an
+  /// operand was changed since.
+  void check_usable() const {
+    if (postponed_ != nullptr || is_taken_) [[unlikely]] {
+      check_usable_now();
+    }
+  }
+  /// Computes the gradient if that was postponed. Throws like check_usable().
+  void settle() const {
+    if (postponed_ != nullptr || is_taken_) [[unlikely]] {
+      settle_now();
+    }
   }
   /// Whether this optimiser was the last one to use the gradient, and nobody has written it since.
   bool is_used_by(const void* optimizer) const noexcept {
@@ -240,7 +277,9 @@ class Leaf final : public Node {
   void run_post_hooks();
   /// The pass failed: what it left here is no gradient.
   void abandon() noexcept {
-    fresh_ = fresh_ && !touched_;
+    if (touched_) {
+      set_fresh(false);
+    }
     touched_ = false;
     prepared_by_ = nullptr;
   }
@@ -266,11 +305,15 @@ class Leaf final : public Node {
   const HookList<TensorHook>* first_hooks() const noexcept { return const_cast<Leaf*>(this)->output(0).hooks.get(); }
   void make_memory();
   void note_reached();
+  void settle_now() const;
+  void check_usable_now() const;
 
   Tensor grad_;
   detail::View home_;
   bool fresh_ = false;
-  bool touched_ = false;  // got something in this pass
+  bool touched_ = false;                                  // got something in this pass
+  mutable std::unique_ptr<PostponedGradient> postponed_;  // computed on request, also by const members
+  bool is_taken_ = false;
   const void* used_by_ = nullptr;
   std::uint32_t used_version_ = 0;  // of the gradient, then or after the latest addition
   bool is_added_ = false;
@@ -299,6 +342,11 @@ class Gradients {
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
   Destination destination(std::uint32_t i);
+  /// Whether postpone() may replace destination(): input `i` is a weight, and nobody but its optimiser waits for the
+  /// gradient.
+  bool may_postpone(std::uint32_t i) const noexcept;
+  /// Leaves the gradient of input `i`, the product of `a` and `b`, to the optimiser's update.
+  void postpone(std::uint32_t i, const kernels::Matmul& product, const detail::View& a, const detail::View& b);
   /// Gives the memory away before this op's turn, to another op that can compute the gradient on its way. The result is
   /// undefined if there is a gradient already, to which this one would be added, or if another op has the memory.
   detail::View prepare(std::uint32_t i);

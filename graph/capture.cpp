@@ -65,9 +65,11 @@ struct Capture {
         return false;
       }
     }
-    return std::all_of(
-               leaves.begin(), leaves.end(),
-               [](const LeafState& known) { return known.any_before || known.leaf->fresh() == known.fresh_before; }) &&
+    return std::all_of(leaves.begin(), leaves.end(),
+                       [](const LeafState& known) {
+                         return known.any_before ||
+                                (known.leaf->fresh() == known.fresh_before && !known.leaf->is_taken());
+                       }) &&
            std::all_of(flags.begin(), flags.end(), [](const Flag& known) { return *known.flag == known.value; });
   }
 
@@ -169,10 +171,11 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
   if (capture.runs > 0) {
     arena = std::make_shared<const Arena>(make_plan(capture.trace));
   }
-  const auto recording = std::make_shared<Recording>(capture.runs > 0 ? &capture.trace : nullptr, arena);
+  const auto recording =
+      std::make_shared<Recording>(capture.runs > 0 ? &capture.trace : nullptr, arena, options.fuse_update);
   const std::uint64_t epoch = detail::step_epoch();
   std::vector<Tensor> outputs;
-  {
+  try {
     const Recording::Scope scope(*recording);
     std::vector<Tensor> slots;
     slots.reserve(capture.slots.size());
@@ -183,6 +186,10 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
     for (Tensor& output : outputs) {
       output = output.defined() ? output.detach() : output;
     }
+    recording->settle_gradients();
+  } catch (...) {
+    recording->settle_or_drop_gradients();
+    throw;
   }
   capture.outputs = std::move(outputs);
   finish(capture, *recording, std::move(arena), epoch);
@@ -210,6 +217,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
     stats.arena_bytes = capture.replay->plan().bytes;
     stats.temporary_bytes = capture.replay->plan().requested;
     stats.gpu_graph = capture.replay->is_gpu_graph();
+    stats.fused_updates = capture.replay->fused_updates();
     return;
   }
   capture.trace = std::move(recorded->trace);

@@ -17,7 +17,7 @@
 
 namespace tandem::inline v0::graph {
 
-/// Limits of a captured step.
+/// Options of a captured step.
 struct CaptureOptions {
   int max_captures = 8;  // captures of different inputs; beyond this number, the least recently used one is dropped
   /// Whether several threads may call the step at once. Each thread then has captures, results and stats of its own,
@@ -25,6 +25,17 @@ struct CaptureOptions {
   /// threads do. Meant for forward passes. A step that draws random numbers needs a GeneratorScope around the calls of
   /// each thread, with a generator of its own, and throws CaptureError without.
   bool concurrent = false;
+  /// Whether an update may be computed inside the product that gives a weight's gradient, with the same bits: the
+  /// gradient then is not written to memory and read back. Concerns large f32 weights of linear layers and matrix
+  /// products, on CPUs with AVX2, trained by SGD, Adam or AdamW; stats().fused_updates counts them. Inputs of these
+  /// layers and gradients of their results are kept until step().
+  ///
+  /// Where something reads the gradient before the update (grad(), a handle from it, clipping, GradScaler,
+  /// skip_nonfinite(), hooks, DistributedDataParallel, a second contribution), or no update comes, the gradient is
+  /// computed as usual. After the update it does not exist: grad(), another update, and a backward() without
+  /// zero_grad(), also that of another loss, throw AutogradError. So does step() if the layer's input was changed in
+  /// place after backward(). ParameterStore::gradients() is undefined for these weights.
+  bool fuse_update = false;
 };
 
 /// Statistics of a captured step.
@@ -35,6 +46,7 @@ struct CaptureStats {
   std::size_t launches = 0;         // launches in the last capture
   std::size_t arena_bytes = 0;      // memory of all tensors made by the step, in the last capture
   std::size_t temporary_bytes = 0;  // that memory if nothing were shared
+  std::size_t fused_updates = 0;    // weights whose gradient is part of their update, in the last capture
   bool gpu_graph = false;           // whether the last capture is a single GPU graph, replayed with one launch
   std::string last_reason = "";     // reason for the last recording: "first call", or the change that required it
 };

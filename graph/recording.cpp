@@ -46,6 +46,27 @@ void Recording::close() noexcept {
   live_.clear();
 }
 
+void Recording::settle_gradients() {
+  const std::vector<LeafState> leaves = recorded_->leaves;  // a copy, since more may be noted meanwhile
+  for (const LeafState& state : leaves) {
+    if (state.leaf->postponed() != nullptr) {
+      state.leaf->settle();
+    }
+  }
+}
+
+void Recording::settle_or_drop_gradients() {
+  for (const LeafState& state : recorded_->leaves) {
+    try {
+      if (state.leaf->postponed() != nullptr) {
+        state.leaf->settle();
+      }
+    } catch (const Error&) {
+      state.leaf->set_fresh(false);
+    }
+  }
+}
+
 std::unique_ptr<Recorded> Recording::finish() {
   check<CaptureError>(!foreign_,
                       "captured step: another thread used a tensor of the step while it was recorded; only what one "
@@ -56,6 +77,7 @@ std::unique_ptr<Recorded> Recording::finish() {
                 [](const LeafState& state) { return state.leaf->tensor == nullptr || state.leaf->is_unique(); });
   for (LeafState& state : recorded_->leaves) {
     state.fresh_after = state.leaf->fresh();
+    state.taken_after = state.leaf->is_taken();
   }
   for (const Held& held : recorded_->held) {
     if (held.storage->is_unique()) {
@@ -219,7 +241,7 @@ void Recording::on_draw(Generator& generator, std::uint64_t first, std::uint64_t
 void Recording::on_leaf(autograd::Leaf& leaf, bool forget) {
   const std::lock_guard lock(mutex_);
   if (leaves_.emplace(&leaf, recorded_->leaves.size()).second) {
-    recorded_->leaves.push_back({core::Ref<autograd::Leaf>(&leaf), leaf.fresh(), forget, false});
+    recorded_->leaves.push_back({core::Ref<autograd::Leaf>(&leaf), leaf.fresh(), forget, false, false});
   }
 }
 

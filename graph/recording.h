@@ -52,6 +52,7 @@ struct LeafState {
   bool fresh_before;  // the leaf had a gradient before the step
   bool any_before;    // the step drops the gradient first, so an earlier one makes no difference
   bool fresh_after;
+  bool taken_after;  // an update took the place of the gradient
 };
 
 /// Memory from before the step that the step uses.
@@ -117,8 +118,11 @@ class Recording final : public kernels::LaunchObserver,
   static constexpr std::size_t kArgsAlignment = 64;
 
   /// Takes an earlier run, which must outlive the scope, together with memory for its plan; or null for both.
-  Recording(const Trace* before, std::shared_ptr<const Arena> arena)
-      : arena_(std::move(arena)), comparison_(before), recorded_(std::make_unique<Recorded>()) {}
+  Recording(const Trace* before, std::shared_ptr<const Arena> arena, bool fuses_updates)
+      : fuses_updates_(fuses_updates),
+        arena_(std::move(arena)),
+        comparison_(before),
+        recorded_(std::make_unique<Recorded>()) {}
 
   class Scope {
    public:
@@ -133,6 +137,10 @@ class Recording final : public kernels::LaunchObserver,
     detail::RecorderScope recorder_;
   };
 
+  /// Computes the gradients that no update has taken: the end of the step, inside the scope.
+  void settle_gradients();
+  /// The same after a step that failed, outside the scope. A gradient that cannot be computed is dropped.
+  void settle_or_drop_gradients();
   /// Returns the record; call this once, after the scope. Throws CaptureError if another thread took part.
   std::unique_ptr<Recorded> finish();
   /// Whether the step itself moved or froze parameters, switched a mode, or made a similar change.
@@ -142,6 +150,7 @@ class Recording final : public kernels::LaunchObserver,
 
   void on_launch(kernels::Context& context, const kernels::LaunchRecord& record) override;
   core::Ref<detail::Storage> allocate(std::size_t bytes, Device device) override;
+  bool fuses_updates() const noexcept override { return fuses_updates_; }
   void on_use(const detail::Storage& storage) noexcept override;
   void on_foreign_use(const detail::Storage& storage) noexcept override;
   void on_draw(Generator& generator, std::uint64_t first, std::uint64_t blocks) override;
@@ -175,6 +184,7 @@ class Recording final : public kernels::LaunchObserver,
   void join_lanes();
 
   std::thread::id thread_ = std::this_thread::get_id();
+  bool fuses_updates_;
   kernels::LaunchObserver* outer_ = nullptr;
   std::shared_ptr<const Arena> arena_;
   core::ForkSafeMutex mutex_;  // tensors may be released on other threads

@@ -7,6 +7,7 @@
 #include <tandem/build.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/copy.h>
+#include <tandem/kernels/fused_update.h>
 
 namespace tandem::inline v0::graph {
 
@@ -102,6 +103,12 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
 #endif
 }
 
+std::size_t Replay::fused_updates() const {
+  return static_cast<std::size_t>(std::ranges::count_if(recorded_->ops, [](const RecordedOp& op) {
+    return op.name == kernels::MatmulSgd::kName || op.name == kernels::MatmulAdam::kName;
+  }));
+}
+
 // Whether the step launches on one GPU only, copies nothing to another device, and has no work for the host in between.
 bool Replay::fits_gpu_graph() const {
   const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(),
@@ -171,6 +178,7 @@ void Replay::run_step() const {
       state.leaf->set_fresh(false);  // as zero_grad() in the step
     }
     state.leaf->set_fresh(state.fresh_after);
+    state.leaf->set_taken(state.taken_after);
   }
   bump_versions();
 }

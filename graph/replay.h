@@ -26,6 +26,7 @@ class Replay {
   void run() const;
 
   std::size_t launches() const noexcept { return ops_.size() - works_.size(); }
+  std::size_t fused_updates() const;
   const Plan& plan() const noexcept { return arena_->plan; }
   /// Whether the whole step is a single GPU graph.
   bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }

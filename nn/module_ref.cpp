@@ -203,7 +203,8 @@ void ModuleRef::convert(Convert&& wanted) {
       if (moved.unresolved() == old.unresolved()) {
         continue;
       }
-      const Tensor grad = slot.requires_grad() ? slot.grad() : Tensor();
+      const autograd::Leaf* leaf = autograd::leaf_of(*slot.unresolved());
+      const Tensor grad = leaf != nullptr && !leaf->is_taken() ? slot.grad() : Tensor();
       autograd::replace_elements(slot, moved);
       if (grad.defined()) {
         autograd::leaf_of(*slot.unresolved())->set_grad(wanted(grad));

@@ -1,7 +1,7 @@
 #include <tandem/optim/adam.h>
 
 #include <tandem/core/check.h>
-#include <tandem/kernels/optimizer.h>
+#include <tandem/optim/launch_update.h>
 
 namespace tandem::inline v0::optim {
 
@@ -23,6 +23,7 @@ Adam::Adam(const char* name, const std::vector<ParamGroup>& groups, const AdamOp
   check<ConfigError>(options.eps >= 0 && options.weight_decay >= 0,
                      "{}: eps and weight_decay must be >= 0, got {} and {}", name, options.eps, options.weight_decay);
   second_momentum_ = options.betas.second;
+  fuses_products_ = true;
 }
 
 AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
@@ -40,20 +41,20 @@ AdamW::AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options)
            true) {}
 
 void Adam::update(const Slice& slice) {
-  kernels::launch(kernels::context_for(slice.run.device),
-                  kernels::Adam{.dtype = slice.run.dtype,
-                                .count = slice.run.numel,
-                                .param = slice.run.values,
-                                .grad = slice.run.gradients,
-                                .exp_avg = slice.buffers[0],
-                                .exp_avg_sq = slice.buffers[1],
-                                .state = &slice.state,
-                                .beta2 = options_.betas.second,
-                                .eps = options_.eps,
-                                .decoupled = decoupled_,
-                                .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
-                                .maximize = options_.maximize,
-                                .master = slice.master});
+  launch_update<kernels::MatmulAdam>(slice.run.device, slice.product,
+                                     kernels::Adam{.dtype = slice.run.dtype,
+                                                   .count = slice.run.numel,
+                                                   .param = slice.run.values,
+                                                   .grad = slice.run.gradients,
+                                                   .exp_avg = slice.buffers[0],
+                                                   .exp_avg_sq = slice.buffers[1],
+                                                   .state = &slice.state,
+                                                   .beta2 = options_.betas.second,
+                                                   .eps = options_.eps,
+                                                   .decoupled = decoupled_,
+                                                   .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
+                                                   .maximize = options_.maximize,
+                                                   .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

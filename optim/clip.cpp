@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -14,6 +15,11 @@ namespace tandem::inline v0::optim {
 namespace {
 
 std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters) {
+  for (const Tensor& parameter : parameters) {
+    if (const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved()); leaf != nullptr) {
+      leaf->settle();
+    }
+  }
   return gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
 }
 

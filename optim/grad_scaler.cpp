@@ -102,6 +102,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     return;
   }
   check_scaled("GradScaler::unscale_");
+  optimizer.settle_gradients();
   optimizer.prepare();
   optimizer.check_gradients("GradScaler::unscale_", scale_.device());
   enter("GradScaler::unscale_", optimizer, Stage::unscaled);
@@ -114,6 +115,7 @@ void GradScaler::step(Optimizer& optimizer) {
     return;
   }
   check_scaled("GradScaler::step");
+  optimizer.settle_gradients();
   optimizer.prepare();
   optimizer.check_gradients("GradScaler::step", scale_.device());
   const bool unscaled = enter("GradScaler::step", optimizer, Stage::stepped) == Stage::unscaled;

@@ -32,6 +32,10 @@ struct Optimizer::Member {
       buffer.storage->note_stream();
     }
   }
+  bool is_postponed() const {
+    const autograd::Leaf* at = leaf();
+    return at != nullptr && at->postponed() != nullptr;
+  }
   bool changed_since_cut() const {
     const autograd::Leaf* at = leaf();
     if (at != nullptr) {

@@ -174,7 +174,8 @@ void Optimizer::cut() {
   std::vector<std::unique_ptr<Slice>> slices;
   const auto alike = [&](std::size_t i, std::size_t j) {
     return members_[i].steps == members_[j].steps && members_[i].group == members_[j].group &&
-           !is_shared_out(members_[i].parameter) && !is_shared_out(members_[j].parameter);
+           !is_shared_out(members_[i].parameter) && !is_shared_out(members_[j].parameter) &&
+           !members_[i].is_postponed() && !members_[j].is_postponed();
   };
   for (const ParameterRun& run : gradient_runs(sorted, alike)) {
     const Member& first = members_[run.first];
@@ -230,8 +231,33 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
   return whole.data();
 }
 
+bool Optimizer::has_mixed_slice() const {
+  return detail::fuses_updates() && std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+           return member.is_postponed() && slices_[member.slice]->run.last - slices_[member.slice]->run.first > 1;
+         });
+}
+
+void Optimizer::settle_gradients() const {
+  for (const Member& member : members_) {
+    if (const autograd::Leaf* leaf = member.leaf(); leaf != nullptr) {
+      leaf->settle();
+    }
+  }
+}
+
+// Finds all that is wrong with gradients: no update may fail when others are done.
 void Optimizer::prepare() {
-  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.changed_since_cut(); })) {
+  if (!fuses_products_ || nonfinite_.defined()) {
+    settle_gradients();
+  }
+  bool changed = false;
+  for (const Member& member : members_) {
+    if (const autograd::Leaf* leaf = member.leaf(); leaf != nullptr) {
+      leaf->check_usable();
+    }
+    changed = changed || member.changed_since_cut();
+  }
+  if (changed || has_mixed_slice()) {
     cut();
   }
 }
@@ -268,6 +294,18 @@ void Optimizer::skip_nonfinite(bool on) {
 
 bool Optimizer::found_nonfinite() const { return nonfinite_.defined() && nonfinite_.item<float>() != 0; }
 
+// The product of a slice's gradients, for the time of its update.
+class Optimizer::ProductScope {
+ public:
+  ProductScope(Slice& slice, const kernels::Matmul& product) : slice_(slice) { slice.product = &product; }
+  ~ProductScope() { slice_.product = nullptr; }
+  ProductScope(const ProductScope&) = delete;
+  ProductScope& operator=(const ProductScope&) = delete;
+
+ private:
+  Slice& slice_;
+};
+
 void Optimizer::update_all() {
   look_for_mistakes();
   // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
@@ -300,7 +338,14 @@ void Optimizer::update_all() {
   });
   note_streams();
   for (const auto& slice : slices_) {
+    autograd::Leaf& leaf = *members_[slice->run.first].leaf();
+    if (leaf.postponed() == nullptr) {
+      update(*slice);
+      continue;
+    }
+    const ProductScope product(*slice, leaf.postponed()->product);
     update(*slice);
+    leaf.finish_postponed();
   }
 }
 

@@ -16,6 +16,9 @@
 namespace tandem::inline v0::detail {
 class Watched;
 }
+namespace tandem::inline v0::kernels {
+struct Matmul;
+}
 
 namespace tandem::inline v0::optim {
 
@@ -138,11 +141,12 @@ class TANDEM_API Optimizer {
  protected:
   /// One stretch of memory whose members belong to one group and have taken the same number of steps.
   struct Slice {
-    ParameterRun run;            // the stretch
-    kernels::StepState state;    // rate and step count of this update
-    std::vector<void*> buffers;  // kept values per element, in the order given at construction
-    void* master;                // f32, as the buffers then are; null without masters
-    const Group* group;          // group whose options apply
+    ParameterRun run;                          // the stretch
+    kernels::StepState state;                  // rate and step count of this update
+    std::vector<void*> buffers;                // kept values per element, in the order given at construction
+    void* master;                              // f32, as the buffers then are; null without masters
+    const Group* group;                        // group whose options apply
+    const kernels::Matmul* product = nullptr;  // during an update that computes the gradients first: the product
   };
   /// A kind of value that is kept for each element of a parameter.
   struct BufferKind {
@@ -158,13 +162,20 @@ class TANDEM_API Optimizer {
   virtual void update(const Slice& slice) = 0;
 
   std::optional<double> second_momentum_;  // of Adam: its second beta
+  bool fuses_products_ = false;            // update() heeds Slice::product
 
  private:
   friend class GradScaler;
   friend class LRScheduler;
   struct Member;
+  class ProductScope;
   void cut();
   void prepare();
+  /// Whether a gradient that is left to the update shares its slice with others.
+  bool has_mixed_slice() const;
+  /// Computes the gradients that a captured step has left to the update. Throws AutogradError if an earlier update has
+  /// taken one.
+  void settle_gradients() const;
   void update_all();
   /// Warns of what works and is hardly meant: steps without new gradients, without zero_grad(), without some parameter.
   void look_for_mistakes();

@@ -1,7 +1,7 @@
 #include <tandem/optim/sgd.h>
 
 #include <tandem/core/check.h>
-#include <tandem/kernels/optimizer.h>
+#include <tandem/optim/launch_update.h>
 
 namespace tandem::inline v0::optim {
 
@@ -19,23 +19,24 @@ SGD::SGD(const std::vector<ParamGroup>& groups, const SGDOptions& options)
   check<ConfigError>(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
                      "SGD: nesterov needs momentum > 0 and dampening = 0, got {} and {}", options.momentum,
                      options.dampening);
+  fuses_products_ = true;
 }
 
 SGD::SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options)
     : SGD(std::vector<ParamGroup>(groups), options) {}
 
 void SGD::update(const Slice& slice) {
-  kernels::launch(kernels::context_for(slice.run.device),
-                  kernels::Sgd{.dtype = slice.run.dtype,
-                               .count = slice.run.numel,
-                               .param = slice.run.values,
-                               .grad = slice.run.gradients,
-                               .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
-                               .state = &slice.state,
-                               .dampening = options_.dampening,
-                               .nesterov = options_.nesterov,
-                               .maximize = options_.maximize,
-                               .master = slice.master});
+  launch_update<kernels::MatmulSgd>(slice.run.device, slice.product,
+                                    kernels::Sgd{.dtype = slice.run.dtype,
+                                                 .count = slice.run.numel,
+                                                 .param = slice.run.values,
+                                                 .grad = slice.run.gradients,
+                                                 .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
+                                                 .state = &slice.state,
+                                                 .dampening = options_.dampening,
+                                                 .nesterov = options_.nesterov,
+                                                 .maximize = options_.maximize,
+                                                 .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

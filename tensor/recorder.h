@@ -31,6 +31,8 @@ class StepRecorder {
  public:
   /// Allocates memory for a tensor of the step.
   virtual core::Ref<Storage> allocate(std::size_t bytes, Device device) = 0;
+  /// Whether gradients may be left to the optimiser's update, which then computes them on its way.
+  virtual bool fuses_updates() const noexcept = 0;
   /// The recording thread takes the address of elements in `storage`.
   virtual void on_use(const Storage& storage) noexcept = 0;
   /// A thread that does not record takes the address of elements in `storage`.
@@ -75,6 +77,12 @@ class RecorderScope {
 /// The recorder of this thread, or null.
 inline StepRecorder* step_recorder() noexcept {
   return recorders_at_work.load(std::memory_order_relaxed) == 0 ? nullptr : core::thread_state().recorder;
+}
+
+/// Whether this thread records a step that leaves gradients to the optimiser's update.
+inline bool fuses_updates() noexcept {
+  const StepRecorder* recorder = step_recorder();
+  return recorder != nullptr && recorder->fuses_updates();
 }
 
 [[noreturn]] TANDEM_API void throw_host_access(const char* call);

@@ -190,10 +190,14 @@ const View& LinearNode::output_gradient(Gradients& g, View& copy) const {
 
 // grad^T x. The same product sums the gradient of the bias wherever that saves a pass.
 void LinearNode::weight_gradient(Gradients& g, const View& grad, std::optional<Destination>& bias) const {
+  View copy;
+  const View& x = as_rows(kept_->x.get(g), copy);
+  if (detail::fuses_updates() && postpone_product(g, 1, detail::transpose(grad, 0, 1), x)) [[unlikely]] {
+    return;
+  }
   const Destination to = g.destination(1);
   const bool along = fuses_ && bias && bias->accumulate == Accumulate::no && to.view.numel() > 0;
-  View copy;
-  multiply(to.view, MatrixIn(grad).transposed(), MatrixIn(as_rows(kept_->x.get(g), copy)), to.accumulate,
+  multiply(to.view, MatrixIn(grad).transposed(), MatrixIn(x), to.accumulate,
            {.a_sums = along ? bias->view.data() : nullptr});
   if (along) {
     bias.reset();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <tandem/kernels/fused_update.h>
+
 // Matrix products with the semantics of PyTorch's matmul. A vector becomes a matrix with a dimension of size 1, which
 // is removed from the result. Dimensions before the last two form a batch and broadcast.
 
@@ -18,16 +20,16 @@ kernels::Matrix matrix_of(const View& view) {
   return row_major ? kernels::Matrix{view.data(), strides[0], 1} : kernels::Matrix{view.data(), 1, strides[1]};
 }
 
-kernels::Matmul product(const View& out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate,
+kernels::Matmul product(DType dtype, void* out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate,
                         const Epilogue& after) {
-  return {.dtype = out.dtype,
+  return {.dtype = dtype,
           .accumulate = accumulate,
           .m = a.rows,
           .n = b.cols,
           .k = a.cols,
           .a = a.elements,
           .b = b.elements,
-          .out = out.data(),
+          .out = out,
           .out_stride = b.cols,
           .after = after};
 }
@@ -70,7 +72,7 @@ void multiply_batched(const View& out, const View& a, const View& b, Accumulate 
   const View first_a = split_batch(left, batch, kernel.a);
   const View first_b = split_batch(right, batch, kernel.b);
   const View first_out = split_batch(out, batch, kernel.out);
-  kernel.matrix = product(first_out, MatrixIn(first_a), MatrixIn(first_b), accumulate, {});
+  kernel.matrix = product(out.dtype, first_out.data(), MatrixIn(first_a), MatrixIn(first_b), accumulate, {});
   kernels::simplify(kernel.batch, {&kernel.a, &kernel.b, &kernel.out});
   kernels::launch(detail::context_of(out), kernel);
 }
@@ -121,6 +123,22 @@ void product_to(const View& out, const View& a, const View& b, Accumulate accumu
 
 }  // namespace
 
+bool autograd::postpone_product(Gradients& g, std::uint32_t i, const View& a, const View& b) {
+  // An operand that is trained itself may be updated before the product is computed.
+  const bool fits = detail::fuses_updates() && a.sizes.ndim() == 2 && b.sizes.ndim() == 2 && g.may_postpone(i) &&
+                    detail::is_matrix_like(a) && detail::is_matrix_like(b) && !a.storage->holds_leaf() &&
+                    !b.storage->holds_leaf();
+  if (!fits) {
+    return false;
+  }
+  const kernels::Matmul whole = product(b.dtype, nullptr, MatrixIn(a), MatrixIn(b), Accumulate::no, {});
+  if (!kernels::fuses_update(b.device(), whole)) {
+    return false;
+  }
+  g.postpone(i, whole, a, b);
+  return true;
+}
+
 MatrixIn::MatrixIn(const View& view)
     : elements(matrix_of(view)), rows(view.sizes.begin()[0]), cols(view.sizes.begin()[1]) {}
 
@@ -129,7 +147,7 @@ void autograd::multiply(const View& out, const MatrixIn& a, const MatrixIn& b, A
   if (out.numel() == 0) {
     return;
   }
-  kernels::launch(detail::context_of(out), product(out, a, b, accumulate, after));
+  kernels::launch(detail::context_of(out), product(out.dtype, out.data(), a, b, accumulate, after));
 }
 
 Tensor Tensor::matmul(const Tensor& other) const {
@@ -173,12 +191,18 @@ Tensor Tensor::matmul(const Tensor& other) const {
     return [a = saved_for(other, *this), b = saved_for(*this, other), full](Gradients& g) {
       const View grad = *detail::try_reshape(detail::contiguous(g.output()), full);
       if (g.wants(0)) {
-        const Destination to = g.destination(0);
-        product_to(as_left(to.view), grad, swapped(as_right(b.get(g))), to.accumulate);
+        const View b_swapped = swapped(as_right(b.get(g)));
+        if (!postpone_product(g, 0, grad, b_swapped)) {
+          const Destination to = g.destination(0);
+          product_to(as_left(to.view), grad, b_swapped, to.accumulate);
+        }
       }
       if (g.wants(1)) {
-        const Destination to = g.destination(1);
-        product_to(as_right(to.view), swapped(as_left(a.get(g))), grad, to.accumulate);
+        const View a_swapped = swapped(as_left(a.get(g)));
+        if (!postpone_product(g, 1, a_swapped, grad)) {
+          const Destination to = g.destination(1);
+          product_to(as_right(to.view), a_swapped, grad, to.accumulate);
+        }
       }
     };
   });

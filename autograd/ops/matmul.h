@@ -24,4 +24,8 @@ struct MatrixIn {
 /// Does nothing if out has no elements.
 void multiply(const View& out, const MatrixIn& a, const MatrixIn& b, Accumulate accumulate, const Epilogue& after = {});
 
+/// In a step that fuses updates, and if input `i` is a weight for which that pays: leaves its gradient, the product of
+/// two matrices, to the update of its optimiser. False if the gradient is to be computed now.
+bool postpone_product(Gradients& g, std::uint32_t i, const View& a, const View& b);
+
 }  // namespace tandem::inline v0::autograd

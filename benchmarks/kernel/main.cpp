@@ -87,6 +87,7 @@ int kernel_bench(int argc, char** argv) {
   Peers peers(library, program);
   Cases cases;
   add_products(cases);
+  add_fused(cases);
   add_pointwise(cases);
   add_rows(cases);
   add_reductions(cases);

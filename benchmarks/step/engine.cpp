@@ -51,7 +51,8 @@ class EagerStep final : public Step {
 // Each step copies the batch to the addresses of the recorded inputs, as in training.
 class CapturedStep final : public Step {
  public:
-  explicit CapturedStep(const Problem& problem) : eager_(problem), step_(Take{&eager_}) {}
+  CapturedStep(const Problem& problem, const graph::CaptureOptions& options)
+      : eager_(problem), step_(Take{&eager_}, options) {}
 
   void run(std::int64_t steps) override {
     for (std::int64_t i = 0; i < steps; ++i) {
@@ -75,6 +76,11 @@ class CapturedStep final : public Step {
 }  // namespace
 
 std::unique_ptr<Step> make_eager(const Problem& problem) { return std::make_unique<EagerStep>(problem); }
-std::unique_ptr<Step> make_captured(const Problem& problem) { return std::make_unique<CapturedStep>(problem); }
+std::unique_ptr<Step> make_captured(const Problem& problem) {
+  return std::make_unique<CapturedStep>(problem, graph::CaptureOptions{});
+}
+std::unique_ptr<Step> make_fused(const Problem& problem) {
+  return std::make_unique<CapturedStep>(problem, graph::CaptureOptions{.fuse_update = true});
+}
 
 }  // namespace bench

@@ -23,6 +23,8 @@ class Step {
 std::unique_ptr<Step> make_eager(const Problem& problem);
 /// The eager step, recorded once and replayed.
 std::unique_ptr<Step> make_captured(const Problem& problem);
+/// The captured step whose weights are updated inside the products that give their gradients.
+std::unique_ptr<Step> make_fused(const Problem& problem);
 
 /// Plain loops and this build's matrix product on existing buffers, without autograd. A step that writes gradients out
 /// cannot be faster.
@@ -34,7 +36,7 @@ struct Mode {
   std::unique_ptr<Step> (*make)(const Problem& problem);
 };
 inline const std::vector<Mode>& modes() {
-  static const std::vector<Mode> all{{"eager", make_eager}, {"captured", make_captured}};
+  static const std::vector<Mode> all{{"eager", make_eager}, {"captured", make_captured}, {"fused", make_fused}};
   return all;
 }
 

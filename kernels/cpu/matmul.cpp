@@ -113,7 +113,7 @@ std::int64_t block_count(std::int64_t work) {
 // The longer side is cut, so that each block packs little more than its share. A product with a transposed left side is
 // the gradient of a weight.
 template <class T>
-void blocked(Context& context, const Matmul& kernel) {
+void blocked(Context& context, const Matmul& kernel, const cpu::TileUpdate* update = nullptr) {
   const bool by_rows = kernel.m >= kernel.n || (kernel.a.col_stride != 1 && kernel.m >= kRowsEnough);
   const std::int64_t total = by_rows ? kernel.m : kernel.n;
   const Device device = context.device;
@@ -121,7 +121,7 @@ void blocked(Context& context, const Matmul& kernel) {
     const cpu::OutputBlock block =
         by_rows ? cpu::OutputBlock{begin, end - begin, 0, kernel.n} : cpu::OutputBlock{0, kernel.m, begin, end - begin};
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(gemm_f32)(kernel, block, context_for(device).scratch);
+      TANDEM_BY_ISA(gemm_f32)(kernel, block, context_for(device).scratch, update);
     } else {
       TANDEM_BY_ISA(eigen_product_f64)(kernel, block);
     }
@@ -210,6 +210,10 @@ void write_bits(const Matmul& kernel) {
 }
 
 }  // namespace
+
+void cpu::multiply_and_update(Context& context, const Matmul& kernel, const TileUpdate& update) {
+  blocked<float>(context, kernel, &update);
+}
 
 void run(OnCpu, Context& context, const Matmul& kernel) {
   core::dispatch_floating(kernel.dtype, "matmul", [&]<class T>() {

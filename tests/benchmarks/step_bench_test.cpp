@@ -110,7 +110,7 @@ TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
   }
   EXPECT_EQ(error_of({"--optimizer", "lion"}), "error: --optimizer: expected sgd or adam, got 'lion'\n");
   EXPECT_EQ(error_of({"--thread", "2"}), "error: unknown flag --thread; did you mean --threads?\n");
-  EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager or captured"));
+  EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager, captured or fused"));
 }
 
 TEST_F(StepBench, HelpFitsOnAScreen) { expect_help_that_fits(STEP_BENCH, dir_.path()); }

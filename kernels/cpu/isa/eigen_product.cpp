@@ -69,7 +69,9 @@ void eigen_product_of(const Matmul& kernel, const OutputBlock& block) {
 void eigen_product_f64(const Matmul& kernel, const OutputBlock& block) { eigen_product_of<double>(kernel, block); }
 
 #if !defined(__AVX2__)
-void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena&) { eigen_product_of<float>(kernel, block); }
+void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena&, const TileUpdate*) {
+  eigen_product_of<float>(kernel, block);
+}
 #endif
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

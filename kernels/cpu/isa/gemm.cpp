@@ -3,6 +3,7 @@
 #if defined(__AVX2__)
 
 #include <tandem/kernels/cpu/isa/gemm_pack.h>
+#include <tandem/kernels/cpu/isa/gemm_update.h>
 
 // Blocks of a product: of the right side what fits in the second-level cache together with a block of the left one.
 
@@ -57,6 +58,10 @@ TANDEM_SIMD Vec dots(const float* left, std::int64_t stride, std::int64_t rows, 
 // Columns of the right side and rows of the left one that are packed at a time.
 constexpr std::int64_t kBlockCols = 32 * kTileCols;
 constexpr std::int64_t kBlockRows = 12 * kTileRows;
+// An update has long pieces of the weights' rows, because each piece is fetched from memory anew: with 512 columns a
+// large product with Adam takes 10 % longer than with 4,096.
+constexpr std::int64_t kUpdateCols = 4096;
+constexpr std::int64_t kGradientStride = kUpdateCols + 16;
 
 // Outputs of so many elements do not stay in the second-level cache: fetching a tile's lines while its depth runs is
 // worth 7 to 9 % then. It costs 1 to 10 % for outputs that are in a cache.
@@ -143,9 +148,10 @@ struct Output {
   std::int64_t stride;
   Epilogue epilogue;
   bool is_far = false;
+  UpdateAt update{};  // takes the outputs, if there is one
 
   Output at(std::int64_t row, std::int64_t col) const {
-    return {data + row * stride + col, stride, epilogue.at(row, col), is_far};
+    return {data + row * stride + col, stride, epilogue.at(row, col), is_far, update.at(row, col)};
   }
 };
 
@@ -175,25 +181,38 @@ void multiply_block(const Left& left, std::int64_t rows, std::int64_t depth, flo
     left_step = height * (left.row_major() ? kLeftStride : depth);
     left_stride = height;
   }
-  for (std::int64_t col = 0; col < cols; col += width) {
-    const float* left_tile = left_data;
-    const std::int64_t wide = min(width, cols - col);
-    for (std::int64_t row = 0; row < rows; row += height, left_tile += left_step) {
-      const std::int64_t high = min(height, rows - row);
-      // One epilogue for all tiles: a copy of it for each would be read back before its parts have left the store
-      // buffer, where they stand behind all outputs of the tile before (12 % of a step).
-      tile_function(high, wide, order)({.row = row,
-                                        .col = col,
-                                        .depth = depth,
-                                        .left = left_tile,
-                                        .left_stride = left_stride,
-                                        .right = right.at(col),
-                                        .right_stride = right.stride,
-                                        .cols = wide,
-                                        .out = out.data + row * out.stride + col,
-                                        .out_stride = out.stride,
-                                        .is_out_far = out.is_far},
-                                       out.epilogue);
+  // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
+  // the output has the memory of one.
+  const bool updates = out.update.update != nullptr;
+  const std::int64_t strip = updates ? height : rows;
+  for (std::int64_t top = 0; top < rows; top += strip, left_data += left_step) {
+    const std::int64_t bottom = min(top + strip, rows);
+    for (std::int64_t col = 0; col < cols; col += width) {
+      const float* left_tile = left_data;
+      const std::int64_t wide = min(width, cols - col);
+      for (std::int64_t row = top; row < bottom; row += height, left_tile += left_step) {
+        const std::int64_t high = min(height, bottom - row);
+        if (updates) {
+          fetch_tile(out.update.at(row, col), high, wide);
+        }
+        // One epilogue for all tiles: a copy of it for each would be read back before its parts have left the store
+        // buffer, where they stand behind all outputs of the tile before (12 % of a step).
+        tile_function(high, wide, order)({.row = row,
+                                          .col = col,
+                                          .depth = depth,
+                                          .left = left_tile,
+                                          .left_stride = left_stride,
+                                          .right = right.at(col),
+                                          .right_stride = right.stride,
+                                          .cols = wide,
+                                          .out = out.data + (row - top) * out.stride + col,
+                                          .out_stride = out.stride,
+                                          .is_out_far = out.is_far},
+                                         out.epilogue);
+      }
+    }
+    if (updates) {
+      update_block(out.update.at(top, 0), {out.data, out.stride, bottom - top, cols});
     }
   }
 }
@@ -217,8 +236,11 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
   const bool pack =
       cols > kTileCols && !(left.row_major() ? rows_stay_close(left.row_stride) : stay_close(deep, left.depth_stride));
   const ScratchScope scope(scratch);
+  const bool updates = out.update.update != nullptr;
   const std::int64_t block_rows = min(rows, kBlockRows);
-  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, kBlockCols);
+  const std::int64_t block_cols = min(up(cols, kTileCols) * kTileCols, updates ? kUpdateCols : kBlockCols);
+  float* gradients =
+      updates ? scratch.allocate_array<float>(static_cast<std::size_t>(kTallRows * kGradientStride)) : nullptr;
   float* left_memory = pack ? scratch.allocate_array<float>(left_size(block_rows)) : nullptr;
   float* right_memory =
       pack_right ? scratch.allocate_array<float>(static_cast<std::size_t>(block_cols * (deep + kLanes))) : nullptr;
@@ -233,9 +255,15 @@ void multiply_direct(const Left& left, const Right& right, std::int64_t rows, st
       }
       const Epilogue epilogue = part_of(out.epilogue, k, k + count, depth);
       for (std::int64_t row = 0; row < rows; row += block_rows) {
-        const Output to = Output{out.data, out.stride, epilogue, out.is_far}.at(row, col);
+        const std::int64_t rows_here = min(block_rows, rows - row);
+        Output to = Output{out.data, out.stride, epilogue, out.is_far}.at(row, col);
+        const bool takes = updates && k + count == depth;  // else these are sums of a part of the depth
+        if (takes) {
+          to = {gradients, kGradientStride, {}, false, out.update.at(row, col)};
+          to.update.add = epilogue.add;
+        }
         multiply_block(
-            left.at(row, k), min(block_rows, rows - row), count, left_memory,
+            left.at(row, k), rows_here, count, left_memory,
             pack_right ? Panels{right_memory, kTileCols, kTileCols * count} : Panels{from.data, from.depth_stride, 0},
             here, to);
       }
@@ -344,7 +372,7 @@ void multiply_dots(const Left& left, const Right& right, std::int64_t rows, std:
 
 }  // namespace
 
-void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch) {
+void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch, const TileUpdate* update) {
   const Left left{static_cast<const float*>(kernel.a.data) + block.row * kernel.a.row_stride, kernel.a.row_stride,
                   kernel.a.col_stride};
   const Right right{static_cast<const float*>(kernel.b.data) + block.col * kernel.b.col_stride, kernel.b.row_stride,
@@ -354,9 +382,9 @@ void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
                        .bias = static_cast<const float*>(kernel.after.bias),
                        .mask = static_cast<const float*>(kernel.after.relu_mask),
                        .mask_stride = kernel.out_stride};
-  const Output out =
-      Output{static_cast<float*>(kernel.out), kernel.out_stride, whole, kernel.m * kernel.n >= kFarOutputs}.at(
-          block.row, block.col);
+  const Output out = Output{static_cast<float*>(kernel.out), kernel.out_stride, whole,
+                            kernel.m * kernel.n >= kFarOutputs, UpdateAt{update, 0, kernel.out_stride}}
+                         .at(block.row, block.col);
   const std::int64_t rows = block.rows;
   const std::int64_t cols = block.cols;
   if (rows == 0 || cols == 0) {

@@ -1,5 +1,7 @@
 #include <tandem/kernels/cpu/optimizer_loops.h>
 
+#include <tandem/kernels/cpu/isa/simd.h>
+
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
@@ -7,12 +9,10 @@ namespace {
 // Takes ownership of cache lines before they are written. Replicas on several cores have all read the parameters, so a
 // write to a line would otherwise have to wait until the other cores give up their copies.
 void own_lines(const float* data, std::int64_t begin, std::int64_t end) {
-#if defined(__x86_64__)
   constexpr std::int64_t kLine = 16;
   for (std::int64_t i = begin; i < end; i += kLine) {
-    asm volatile("prefetchw %0" : : "m"(data[i]));
+    own_line(data + i);
   }
-#endif
 }
 
 template <class Loop>

@@ -14,6 +14,16 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
+/// Fetches a cache line that will be written, and takes it away from other cores. In assembler, because GCC removes
+/// calls of functions that do nothing but __builtin_prefetch().
+TANDEM_SIMD void own_line(const float* p) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p, 1);
+#endif
+}
+
 #if defined(__AVX512F__)
 
 using Vec = __m512;

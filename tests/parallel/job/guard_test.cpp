@@ -118,15 +118,16 @@ TEST(Guard, WhatARankThrewIsTheLastThingThatTheLauncherSays) {
 TEST(Guard, WhoWaitsSaysForWhom) {
   const std::array<ReservedPort, 3> ports;
   const TempDir folder;
-  std::string script;
+  std::string script = "all=; ";
   for (const auto& [rank, size, port] :
        {std::tuple{1, 2, ports[0].number()}, {0, 3, ports[1].number()}, {0, 999'999, ports[2].number()}}) {
     script += fmt::format(
-        "RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL 4 '{}' join > /dev/null 2> err{} "
-        "& ",
+        "RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} '{}' join > /dev/null 2> err{} & "
+        "all=\"$all $!\"; ",
         rank, size, port, GUARD_PROGRAM, size);
   }
-  run_program("/bin/sh", {"-c", script + "wait"}, folder.path());
+  script += "for i in $(seq 200); do [ -s err2 ] && [ -s err3 ] && [ -s err999999 ] && break; sleep 0.1; done; ";
+  run_program("/bin/sh", {"-c", script + "kill -KILL $all; wait"}, folder.path());
   EXPECT_EQ(read_text(folder.file("err2")),
             fmt::format("tandem: rank 1 of 2 waits for rank 0, whose store is to be at 127.0.0.1:{} (Connection "
                         "refused)\n",
