@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 #include <tandem/build.h>
 #include <tandem/core/thread_pool.h>
@@ -27,6 +28,12 @@ class ModuleOfOp {
   const core::ModuleScope*& current_;
   const core::ModuleScope* saved_;
 };
+
+// By the text: every source may have a copy of it.
+template <class Kernel>
+bool is(const RecordedOp& op) {
+  return std::string_view(op.name) == Kernel::kName;
+}
 
 void run_work(kernels::Context&, const void* work) { (*static_cast<const std::function<void()>*>(work))(); }
 
@@ -104,15 +111,13 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
 }
 
 std::size_t Replay::fused_updates() const {
-  return static_cast<std::size_t>(std::ranges::count_if(recorded_->ops, [](const RecordedOp& op) {
-    return op.name == kernels::MatmulSgd::kName || op.name == kernels::MatmulAdam::kName;
-  }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      recorded_->ops, [](const RecordedOp& op) { return is<kernels::MatmulSgd>(op) || is<kernels::MatmulAdam>(op); }));
 }
 
 // Whether the step launches on one GPU only, copies nothing to another device, and has no work for the host in between.
 bool Replay::fits_gpu_graph() const {
-  const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(),
-                                  [](const RecordedOp& op) { return op.name == kernels::Transfer::kName; });
+  const bool copies = std::any_of(recorded_->ops.begin(), recorded_->ops.end(), is<kernels::Transfer>);
   return one_device_ && device_.type == DeviceType::cuda && !copies && !recorded_->has_placed_work;
 }
 

@@ -1,5 +1,6 @@
 #include <tandem/kernels/fused_update.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -32,8 +33,8 @@ struct Weight {
   explicit Weight(const Sizes& of) : sizes(of) {
     Rng rng(7);
     const std::int64_t count = of.out * of.in;
-    x = test::random_values<float>(rng, of.batch * of.in);
-    grad_y = test::random_values<float>(rng, of.batch * of.out);
+    x = test::random_values<float>(rng, std::max<std::int64_t>(1, of.batch * of.in));
+    grad_y = test::random_values<float>(rng, std::max<std::int64_t>(1, of.batch * of.out));
     gradient = test::random_values<float>(rng, count);
     weight = test::random_values<float>(rng, count);
     first = test::random_values<float>(rng, count);
