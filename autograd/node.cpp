@@ -246,7 +246,7 @@ void Leaf::check_usable_now() const {
 }
 
 void Leaf::settle_now() const {
-  check_usable();
+  check_usable_now();
   kernels::launch(kernels::context_for(grad_.device()), postponed_->product);
   postponed_.reset();
 }

@@ -9,9 +9,8 @@
 
 namespace tandem::inline v0::autograd {
 
-/// What a captured step with CaptureOptions::fuse_update leaves for the optimiser, which computes the product tile by
-/// tile and updates the weight from the tiles. Whoever asks for the gradient before that gets it: the product is
-/// computed then, see Leaf::settle().
+/// A captured step with CaptureOptions::fuse_update leaves this for the optimiser, whose update computes the product on
+/// its way. Whoever asks for the gradient before that gets it: the product is computed then, see Leaf::settle().
 struct PostponedGradient {
   kernels::Matmul product;
   detail::View a, b;  // hold the memory of the operands

@@ -139,7 +139,7 @@ class Recording final : public kernels::LaunchObserver,
 
   /// Computes the gradients that no update has taken: the end of the step, inside the scope.
   void settle_gradients();
-  /// The same after a step that failed, outside the scope. A gradient that cannot be computed is dropped.
+  /// Computes them after a step that failed, outside the scope, and drops a gradient that cannot be computed.
   void settle_or_drop_gradients();
   /// Returns the record; call this once, after the scope. Throws CaptureError if another thread took part.
   std::unique_ptr<Recorded> finish();

@@ -32,4 +32,14 @@ struct MatmulAdam {
 void run(OnCpu, Context& context, const MatmulAdam& kernel);
 void run(OnCuda, Context& context, const MatmulAdam& kernel);
 
+/// Launches `update`, or, with a `product` of its gradients, both as one kernel, Fused.
+template <class Fused, class Update>
+void launch_update(Context& context, const Matmul* product, const Update& update) {
+  if (product != nullptr) {
+    launch(context, Fused{.product = *product, .update = update});
+  } else {
+    launch(context, update);
+  }
+}
+
 }  // namespace tandem::inline v0::kernels

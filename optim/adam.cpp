@@ -1,7 +1,7 @@
 #include <tandem/optim/adam.h>
 
 #include <tandem/core/check.h>
-#include <tandem/optim/launch_update.h>
+#include <tandem/kernels/fused_update.h>
 
 namespace tandem::inline v0::optim {
 
@@ -41,20 +41,21 @@ AdamW::AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& options)
            true) {}
 
 void Adam::update(const Slice& slice) {
-  launch_update<kernels::MatmulAdam>(slice.run.device, slice.product,
-                                     kernels::Adam{.dtype = slice.run.dtype,
-                                                   .count = slice.run.numel,
-                                                   .param = slice.run.values,
-                                                   .grad = slice.run.gradients,
-                                                   .exp_avg = slice.buffers[0],
-                                                   .exp_avg_sq = slice.buffers[1],
-                                                   .state = &slice.state,
-                                                   .beta2 = options_.betas.second,
-                                                   .eps = options_.eps,
-                                                   .decoupled = decoupled_,
-                                                   .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
-                                                   .maximize = options_.maximize,
-                                                   .master = slice.master});
+  kernels::launch_update<kernels::MatmulAdam>(
+      kernels::context_for(slice.run.device), slice.product,
+      kernels::Adam{.dtype = slice.run.dtype,
+                    .count = slice.run.numel,
+                    .param = slice.run.values,
+                    .grad = slice.run.gradients,
+                    .exp_avg = slice.buffers[0],
+                    .exp_avg_sq = slice.buffers[1],
+                    .state = &slice.state,
+                    .beta2 = options_.betas.second,
+                    .eps = options_.eps,
+                    .decoupled = decoupled_,
+                    .max_exp_avg_sq = options_.amsgrad ? slice.buffers[2] : nullptr,
+                    .maximize = options_.maximize,
+                    .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

@@ -1,7 +1,7 @@
 #include <tandem/optim/sgd.h>
 
 #include <tandem/core/check.h>
-#include <tandem/optim/launch_update.h>
+#include <tandem/kernels/fused_update.h>
 
 namespace tandem::inline v0::optim {
 
@@ -26,17 +26,18 @@ SGD::SGD(std::initializer_list<ParamGroup> groups, const SGDOptions& options)
     : SGD(std::vector<ParamGroup>(groups), options) {}
 
 void SGD::update(const Slice& slice) {
-  launch_update<kernels::MatmulSgd>(slice.run.device, slice.product,
-                                    kernels::Sgd{.dtype = slice.run.dtype,
-                                                 .count = slice.run.numel,
-                                                 .param = slice.run.values,
-                                                 .grad = slice.run.gradients,
-                                                 .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
-                                                 .state = &slice.state,
-                                                 .dampening = options_.dampening,
-                                                 .nesterov = options_.nesterov,
-                                                 .maximize = options_.maximize,
-                                                 .master = slice.master});
+  kernels::launch_update<kernels::MatmulSgd>(
+      kernels::context_for(slice.run.device), slice.product,
+      kernels::Sgd{.dtype = slice.run.dtype,
+                   .count = slice.run.numel,
+                   .param = slice.run.values,
+                   .grad = slice.run.gradients,
+                   .momentum_buffer = slice.buffers.empty() ? nullptr : slice.buffers[0],
+                   .state = &slice.state,
+                   .dampening = options_.dampening,
+                   .nesterov = options_.nesterov,
+                   .maximize = options_.maximize,
+                   .master = slice.master});
 }
 
 }  // namespace tandem::inline v0::optim

@@ -152,7 +152,7 @@ TEST_F(CaptureFused, AnEagerStepBeforeKeepsItsState) {
             fusing(3));
 }
 
-// That of w reads x against its rows, which takes two passes.
+// The gradient of w reads x against its rows, which takes two passes.
 TEST_F(CaptureFused, ProductsOfMatricesAreFused) {
   const auto step_of = [](Tensor& w, Tensor& v, optim::SGD& sgd) {
     return [&](const Tensor& x) {
