@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures the cost of a training step on this machine's CPU, beside its floor, PyTorch, libtorch and JAX, and that of a
-# forward pass beside ONNX Runtime. `./dev bench cpu` builds and calls this script.
+# Measures the cost of a training step on this machine's CPU, beside its floor, PyTorch, libtorch, JAX and dlib, and that
+# of a forward pass beside ONNX Runtime. `./dev bench cpu` builds and calls this script.
 # usage: cpu.sh BUILD_FOLDER [--out FOLDER] [--rounds N] [--cases "NAME ..."] [--threads "N ..."] [--blocks N]
-# PyTorch and JAX are measured if $PYTHON (default python3) imports torch or jax; libtorch, if benchmarks/peers was built
-# (peers/CMakeLists.txt). MKL takes slow kernels on AMD's processors, so that PyTorch is measured a second time there,
-# with a library that lets MKL take its fast ones.
+# PyTorch and JAX are measured if $PYTHON (default python3) imports torch or jax; libtorch and dlib, if benchmarks/peers
+# was built with them (peers/CMakeLists.txt). MKL takes slow kernels on AMD's processors, so that PyTorch is measured a
+# second time there, with a library that lets MKL take its fast ones.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -75,7 +75,10 @@ else
   say "no JAX: $python does not import jax and numpy"
 fi
 libtorch=$build/peers/libtorch_step
-[[ -x $libtorch ]] && say "libtorch: $libtorch" || say "no libtorch: $libtorch is not built"
+dlib=$build/peers/dlib_step
+for peer in "$libtorch" "$dlib"; do
+  [[ -x $peer ]] || say "no ${peer##*/}: its library was not found, or it cannot be built (build/release/peers.log)"
+done
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
@@ -100,7 +103,9 @@ for ((round = 1; round <= rounds; ++round)); do
       [[ $name != linear || $threads == 1 ]] || continue # too small to share
       read -r -a flags <<<"$(flags_of "$name") --threads $threads --blocks $blocks"
       say "round $round of $rounds: $name, $threads threads"
-      for mode in eager captured; do
+      for mode in eager captured fused; do
+        # Only large weights are updated inside products.
+        [[ $mode != fused || $name == large ]] || continue
         measure "$build/bin/step_bench" "${flags[@]}" --mode "$mode" --json --export "$data" 2>/dev/null
       done
       if [[ -n $has_pytorch ]]; then
@@ -116,6 +121,8 @@ for ((round = 1; round <= rounds; ++round)); do
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
         measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned
       fi
+      [[ ! -x $dlib || $threads != 1 ]] ||
+        measure env OPENBLAS_NUM_THREADS=1 "${tuned[@]}" "$dlib" "${flags[@]}" --data "$data" --setting tuned
     done
   done
 done

@@ -11,46 +11,23 @@
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/telemetry/axis.h>
+#include <tandem/telemetry/svg.h>
 #include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {
 
 namespace {
 
-// The palette of Okabe and Ito for colour-blind readers, without its yellow, which is hard to see on white.
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222"};
 // After the last colour the colours repeat, dashed.
 constexpr const char* kDashes[] = {"none", "7 4", "2 4"};
 
-// All lengths in SVG user units: pixels at 100 %.
 constexpr double kPanelWidth = 480;
 constexpr double kPlotHeight = 250;
-constexpr double kMargin = 22;
-constexpr double kTitleHeight = 34;
-constexpr double kPanelTitleHeight = 26;
 constexpr double kLegendRow = 19;
 constexpr double kSwatch = 20;
 constexpr double kBelowPlot = 52;  // room for tick labels and axis label
 constexpr double kPlotLeft = 62;   // from the panel's left side; larger when tick labels are long
 constexpr double kPlotRight = 14;
-constexpr std::size_t kPanelsInRow = 3;
-constexpr double kSmallText = 11.5;
-
-// An estimate, because no font is available to measure. It is wider than most fonts, so that nothing overlaps.
-double text_width(std::string_view clean, double size) { return 0.6 * size * columns(clean); }
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : clean_text(text)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 struct Box {
   double left, top, right, bottom;
@@ -98,24 +75,6 @@ std::vector<LegendEntry> legend_of(const Panel& panel) {
   return entries;
 }
 
-class Picture {
- public:
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(svg_), format, std::forward<Args>(args)...);
-  }
-  void text(double x, double y, std::string_view style, std::string_view content) {
-    add("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, style, escaped(content));
-  }
-  void line(double x1, double y1, double x2, double y2, std::string_view style) {
-    add("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1, x2, y2, style);
-  }
-  std::string take() { return std::move(svg_); }
-
- private:
-  std::string svg_;
-};
-
 std::string stroke_of(std::size_t curve) {
   return fmt::format("stroke=\"{}\" stroke-dasharray=\"{}\"", kColours[curve % std::size(kColours)],
                      kDashes[curve / std::size(kColours) % std::size(kDashes)]);
@@ -145,51 +104,14 @@ void draw_curve(Picture& picture, const Panel& panel, std::size_t index, const A
   }
 }
 
-// Value labels shrink with the bars, down to a size that is still legible.
-void draw_bars(Picture& picture, const Panel& panel, std::size_t index, const Axis& y_axis, const Box& plot) {
-  const double group = (plot.right - plot.left) / static_cast<double>(panel.categories.size());
-  const double bar = 0.86 * group / static_cast<double>(panel.curves.size());
-  const Curve& curve = panel.curves[index];
-  for (std::size_t i = 0; i < curve.x.size(); ++i) {
-    if (!drawable(panel, curve.x[i], curve.y[i])) {
-      continue;
-    }
-    const double left = plot.left + (curve.x[i] + 0.07) * group + static_cast<double>(index) * bar;
-    const double top = plot.bottom - y_axis.place(curve.y[i]) * (plot.bottom - plot.top);
-    picture.add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", left, top,
-                0.9 * bar, plot.bottom - top, kColours[index % std::size(kColours)]);
-    const std::string value = fmt::format("{:.3g}", curve.y[i]);
-    const double size = std::clamp(bar / (0.6 * static_cast<double>(value.size())), 7.0, kSmallText);
-    picture.text(left + 0.45 * bar, top - 3, fmt::format("font-size=\"{:.1f}\" text-anchor=\"middle\"", size), value);
-  }
-}
-
-void draw_categories(Picture& picture, const Panel& panel, const Box& plot) {
-  const double group = (plot.right - plot.left) / static_cast<double>(panel.categories.size());
-  for (std::size_t i = 0; i < panel.categories.size(); ++i) {
-    std::string_view rest = panel.categories[i];
-    for (double y = plot.bottom + 15; !rest.empty(); y += 13) {
-      const std::size_t end = std::min(rest.find(", "), rest.size());
-      picture.text(plot.left + (static_cast<double>(i) + 0.5) * group, y, "class=\"small\" text-anchor=\"middle\"",
-                   rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 2, rest.size()));
-    }
-  }
-}
-
 void draw_axes(Picture& picture, const Panel& panel, const Axis& x_axis, const Axis& y_axis, const Box& plot) {
   const std::string_view grid = "stroke=\"#e3e3e3\"";
-  if (panel.categories.empty()) {
-    for (const Tick& tick : x_axis.ticks()) {
-      const double x = plot.left + tick.place * (plot.right - plot.left);
-      picture.line(x, plot.top, x, plot.bottom + 5, grid);
-      picture.text(x, plot.bottom + 18, "class=\"small\" text-anchor=\"middle\"", tick.label);
-    }
-    picture.text((plot.left + plot.right) / 2, plot.bottom + 39, "class=\"label\" text-anchor=\"middle\"",
-                 panel.x_label);
-  } else {
-    draw_categories(picture, panel, plot);
+  for (const Tick& tick : x_axis.ticks()) {
+    const double x = plot.left + tick.place * (plot.right - plot.left);
+    picture.line(x, plot.top, x, plot.bottom + 5, grid);
+    picture.text(x, plot.bottom + 18, "class=\"small\" text-anchor=\"middle\"", tick.label);
   }
+  picture.text((plot.left + plot.right) / 2, plot.bottom + 39, "class=\"label\" text-anchor=\"middle\"", panel.x_label);
   for (const Tick& tick : y_axis.ticks()) {
     const double y = plot.bottom - tick.place * (plot.bottom - plot.top);
     picture.line(plot.left, y, plot.right, y, grid);
@@ -211,9 +133,6 @@ void draw_panel(Picture& picture, const Panel& panel, double left, double top, i
     }
   }
   const bool has_data = x_range.low <= x_range.high;
-  if (!panel.categories.empty() && !panel.log_y) {
-    y_range.include(0);  // the length of a bar is its value
-  }
   const Axis x_axis(x_range.whole && has_data ? Axis::Kind::counter : Axis::Kind::position, has_data ? x_range.low : 0,
                     has_data ? x_range.high : 1);
   const Axis y_axis(panel.log_y && has_data ? Axis::Kind::log : Axis::Kind::linear, has_data ? y_range.low : 0,
@@ -238,19 +157,12 @@ void draw_panel(Picture& picture, const Panel& panel, double left, double top, i
   }
   draw_axes(picture, panel, x_axis, y_axis, plot);
   const double middle = (plot.top + plot.bottom) / 2;
-  picture.add(
-      "<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" class=\"label\" text-anchor=\"middle\">{}"
-      "</text>\n",
-      left + 12, middle, escaped(panel.y_label));
+  picture.text_upwards(left + 12, middle, "class=\"label\"", panel.y_label);
   if (!has_data) {
     picture.text((plot.left + plot.right) / 2, middle, "class=\"label\" text-anchor=\"middle\"", "no data");
   }
   for (std::size_t i = 0; i < panel.curves.size(); ++i) {
-    if (panel.categories.empty()) {
-      draw_curve(picture, panel, i, x_axis, y_axis, plot);
-    } else {
-      draw_bars(picture, panel, i, y_axis, plot);
-    }
+    draw_curve(picture, panel, i, x_axis, y_axis, plot);
   }
 }
 
@@ -263,11 +175,6 @@ std::string curves_svg(std::string_view title, const std::vector<Panel>& panels)
     for (const Curve& curve : panel.curves) {
       check<ConfigError>(curve.x.size() == curve.y.size(), "curves_svg: curve '{}' of panel '{}' has {} x and {} y",
                          curve.name, panel.title, curve.x.size(), curve.y.size());
-      for (const double x : panel.categories.empty() ? std::vector<double>() : curve.x) {
-        check<ConfigError>(x >= 0 && x < static_cast<double>(panel.categories.size()) && x == std::floor(x),
-                           "curves_svg: curve '{}' of panel '{}' has a bar in category {}, expected 0 to {}",
-                           curve.name, panel.title, x, panel.categories.size() - 1);
-      }
     }
     if (const auto legend = legend_of(panel); !legend.empty()) {
       legend_rows = std::max(legend_rows, legend.back().row + 1);
@@ -281,28 +188,13 @@ std::string curves_svg(std::string_view title, const std::vector<Panel>& panels)
   const double width = static_cast<double>(in_row) * column_step + kMargin;
   const double height = kTitleHeight + static_cast<double>(rows) * row_step + kMargin;
 
-  Picture picture;
-  picture.add(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" role="img">
-<title>{2}</title>
-<style>
-text {{ font-family: Helvetica, Arial, sans-serif; fill: #333333 }}
-.title {{ font-size: 17px; font-weight: bold }}
-.panel {{ font-size: 14px; font-weight: bold }}
-.label {{ font-size: 12.5px }}
-.small {{ font-size: {3}px }}
-path {{ stroke-linejoin: round; stroke-linecap: round }}
-</style>
-<rect width="100%" height="100%" fill="#ffffff"/>
-)",
-      width, height, escaped(title), kSmallText);
-  picture.text(kMargin, kMargin + 13, "class=\"title\"", title);
+  Picture picture(width, height, title);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     const std::size_t row = i / in_row;
     draw_panel(picture, panels[i], kMargin + static_cast<double>(i % in_row) * column_step,
                kMargin + kTitleHeight + static_cast<double>(row) * row_step, legend_rows);
   }
-  return picture.take() + "</svg>\n";
+  return picture.take();
 }
 
 void write_curves(const std::string& path, std::string_view title, const std::vector<Panel>& panels) {

@@ -23,15 +23,11 @@ struct Panel {
   std::string y_label = {};        // beside the y axis
   std::vector<Curve> curves = {};  // drawn in this order
   bool log_y = false;              // logarithmic y axis
-  /// If not empty, the panel shows bars with their values instead of lines: a group of bars for each of these names,
-  /// written below the group, a line for each part between ", ". The x of a curve counts the groups from 0.
-  std::vector<std::string> categories = {};
 };
 
 /// An SVG picture of the panels, up to three in a row, in colours that colour-blind people can tell apart. The picture
 /// is self-contained: no scripts, no links, only generic fonts. Every point is drawn, so reduce data beyond some
-/// 100,000 points. Throws ConfigError for an empty list of panels, when a curve's x and y differ in length, and when a
-/// curve's x is no number of a category.
+/// 100,000 points. Throws ConfigError for an empty list of panels, and when a curve's x and y differ in length.
 TANDEM_API std::string curves_svg(std::string_view title, const std::vector<Panel>& panels);
 
 /// Writes curves_svg() to `path`, completely or not at all. Throws IoError in addition.

@@ -19,6 +19,7 @@
 #include <tandem/core/error.h>
 
 #include "support/temp_dir.h"
+#include "telemetry/svg_text.h"
 
 namespace tandem {
 namespace {
@@ -43,16 +44,6 @@ std::string plot(std::vector<double> x, std::vector<double> y, bool log_y = fals
   return curves_svg("", {{.curves = {{"c", std::move(x), std::move(y)}}, .log_y = log_y}});
 }
 
-// For every `before`, the text between it and the next `after`.
-std::vector<std::string> all(const std::string& text, const std::string& before, const std::string& after) {
-  std::vector<std::string> found;
-  for (std::size_t at = 0; (at = text.find(before, at)) != std::string::npos;) {
-    at += before.size();
-    found.push_back(text.substr(at, text.find(after, at) - at));
-  }
-  return found;
-}
-
 std::vector<std::string> x_labels(const std::string& svg) {
   return all(svg, R"(class="small" text-anchor="middle">)", "<");
 }
@@ -73,34 +64,6 @@ std::vector<std::string> coordinates(const std::string& svg) {
     }
   }
   return numbers;
-}
-
-// Whether tags are closed in order, and neither text nor attributes contain stray markup.
-bool is_well_formed(const std::string& svg) {
-  std::vector<std::string> open;
-  for (std::size_t at = 0; (at = svg.find_first_of("<>&", at)) != std::string::npos;) {
-    const std::string rest = svg.substr(at, 5);
-    if (rest.starts_with("&amp;") || rest.starts_with("&lt;") || rest.starts_with("&gt;")) {
-      ++at;
-      continue;
-    }
-    const std::size_t end = svg.find_first_of("<>&", at + 1);
-    if (svg[at] != '<' || end == std::string::npos || svg[end] != '>') {
-      return false;
-    }
-    const std::string tag = svg.substr(at + 1, end - at - 1);
-    const std::string name = tag.substr(0, tag.find_first_of(" /", 1));
-    if (tag[0] == '/') {
-      if (open.empty() || "/" + open.back() != tag) {
-        return false;
-      }
-      open.pop_back();
-    } else if (tag.back() != '/') {
-      open.push_back(name);
-    }
-    at = end + 1;
-  }
-  return open.empty();
 }
 
 TEST(Curves, LossAndAccuracyStandSideBySide) {
@@ -157,36 +120,6 @@ TEST(Curves, NothingToDrawIsSaid) {
     EXPECT_THAT(paths(svg), IsEmpty());
   }
   EXPECT_THAT(plot({1, 2}, {1, 2}), Not(HasSubstr("no data")));
-}
-
-TEST(Curves, CategoriesAreBarsWithTheirValues) {
-  const std::string svg = curves_svg("", {{.y_label = "us",
-                                           .curves = {{"ours", {0, 1}, {1, 2}}, {"theirs", {1, 0}, {4, kNan}}},
-                                           .categories = {"small, batch 16", "large"}}});
-  EXPECT_TRUE(is_well_formed(svg));
-  EXPECT_THAT(paths(svg), IsEmpty());
-  EXPECT_THAT(x_labels(svg), ElementsAre("small", "batch 16", "large"));
-  std::vector<double> lefts;
-  std::vector<double> heights;
-  for (const std::string& bar : all(svg, "<rect x=\"", "/>")) {
-    lefts.push_back(std::stod(bar));
-    heights.push_back(std::stod(all(bar, "height=\"", "\"").at(0)));
-  }
-  ASSERT_EQ(heights.size(), 3u) << "a value that is not finite has no bar";
-  EXPECT_NEAR(heights[1], 2 * heights[0], 0.2) << "bars begin at 0";
-  EXPECT_NEAR(heights[2], 4 * heights[0], 0.3);
-  EXPECT_LT(lefts[0], lefts[1]);
-  EXPECT_LT(lefts[1], lefts[2]);
-  for (const char* value : {">1<", ">2<", ">4<"}) {
-    EXPECT_THAT(svg, HasSubstr(value));
-  }
-}
-
-TEST(Curves, BarOutsideTheCategoriesIsRefused) {
-  for (const double x : {-1.0, 0.5, 2.0, kNan}) {
-    const auto draw = [&] { curves_svg("", {{.title = "p", .curves = {{"c", {x}, {1}}}, .categories = {"a", "b"}}}); };
-    EXPECT_THAT(draw, ThrowsMessage<ConfigError>(HasSubstr("curve 'c' of panel 'p' has a bar in category")));
-  }
 }
 
 TEST(Curves, TicksAreRound) {

@@ -1,0 +1,56 @@
+#include <tandem/telemetry/svg.h>
+
+#include <tandem/telemetry/text.h>
+
+namespace tandem::inline v0::telemetry {
+
+namespace {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : clean_text(text)) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+double text_width(std::string_view clean, double size) { return 0.6 * size * columns(clean); }
+
+Picture::Picture(double width, double height, std::string_view title) {
+  add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" role="img">
+<title>{2}</title>
+<style>
+text {{ font-family: Helvetica, Arial, sans-serif; fill: #333333 }}
+.title {{ font-size: 17px; font-weight: bold }}
+.panel {{ font-size: 14px; font-weight: bold }}
+.label {{ font-size: 12.5px }}
+.small {{ font-size: {3}px }}
+path {{ stroke-linejoin: round; stroke-linecap: round }}
+</style>
+<rect width="100%" height="100%" fill="#ffffff"/>
+)",
+      width, height, escaped(title), kSmallText);
+  text(kMargin, kMargin + 13, "class=\"title\"", title);
+}
+
+void Picture::text(double x, double y, std::string_view style, std::string_view content) {
+  add("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, style, escaped(content));
+}
+
+void Picture::text_upwards(double x, double y, std::string_view style, std::string_view content) {
+  add("<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" {} text-anchor=\"middle\">{}</text>\n", x, y, style,
+      escaped(content));
+}
+
+void Picture::line(double x1, double y1, double x2, double y2, std::string_view style) {
+  add("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1, x2, y2, style);
+}
+
+}  // namespace tandem::inline v0::telemetry
