@@ -25,21 +25,23 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// A tile treats its sums in this order: [+ old] [+ bias] [max 0] [0 if mask <= 0; a NaN mask keeps the sum]. The
-/// pointers are those of the first row and column.
+/// A tile treats its sums in this order: [+ old] [+ bias] [+ row bias] [max 0] [0 if mask <= 0; a NaN mask keeps the
+/// sum]. The pointers are those of the first row and column.
 struct Epilogue {
   bool add = false;
   bool relu = false;
   const float* bias = nullptr;
   const float* mask = nullptr;
   std::int64_t mask_stride = 0;
+  const float* row_bias = nullptr;
 
   /// Nothing, or the sum with what was there.
-  bool plain() const { return bias == nullptr && !relu && mask == nullptr; }
+  bool plain() const { return bias == nullptr && row_bias == nullptr && !relu && mask == nullptr; }
 
   Epilogue at(std::int64_t row, std::int64_t col) const {
     Epilogue moved = *this;
     moved.bias = bias == nullptr ? nullptr : bias + col;
+    moved.row_bias = row_bias == nullptr ? nullptr : row_bias + row;
     moved.mask = mask == nullptr ? nullptr : mask + row * mask_stride + col;
     return moved;
   }
@@ -51,6 +53,9 @@ TANDEM_SIMD void finish(const Epilogue& epilogue, std::int64_t row, std::int64_t
   }
   if (epilogue.bias != nullptr) {
     sum += load(epilogue.bias + col, lanes);
+  }
+  if (epilogue.row_bias != nullptr) {
+    sum += broadcast(epilogue.row_bias[row]);
   }
   if (epilogue.relu) {
     sum = max(broadcast(0), sum);  // NaN stays

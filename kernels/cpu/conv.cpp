@@ -1,0 +1,421 @@
+#include <tandem/kernels/conv.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <type_traits>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/patches.h>
+
+// Convolutions as products with patches. All cuts follow from sizes.
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+using cpu::kOwnBlocks;
+using cpu::kPatchColumns;
+using cpu::PatchAxis;
+using cpu::Patches;
+using cpu::PatchGradient;
+using cpu::PatchProduct;
+
+// Multiply-adds of a chunk, at the least.
+constexpr std::int64_t kChunkWork = 500'000;
+
+std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+template <class T>
+const T* offset(const void* data, std::int64_t elements) {
+  return static_cast<const T*>(data) + elements;
+}
+template <class T>
+T* offset(void* data, std::int64_t elements) {
+  return static_cast<T*>(data) + elements;
+}
+
+// The blocks that the columns of patches are cut into.
+class Blocks {
+ public:
+  explicit Blocks(const Patches& patches)
+      : columns_(patches.positions() >= kOwnBlocks ? patches.positions() : patches.columns()),
+        ranges_(patches.positions() >= kOwnBlocks ? patches.images : 1),
+        in_range_(up(columns_, kPatchColumns)),
+        size_(up(up(columns_, std::max<std::int64_t>(in_range_, 1)), kStep) * kStep) {}
+
+  std::int64_t count() const { return ranges_ * in_range_; }
+  std::int64_t begin(std::int64_t block) const {
+    return block / in_range_ * columns_ + std::min(block % in_range_ * size_, columns_);
+  }
+  std::int64_t end(std::int64_t block) const {
+    return std::min(begin(block) + size_, (block / in_range_ + 1) * columns_);
+  }
+
+ private:
+  static constexpr std::int64_t kStep = 32;
+  std::int64_t columns_, ranges_;  // a range is an image, or all
+  std::int64_t in_range_, size_;
+};
+
+template <class T>
+void multiply(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+  if constexpr (std::is_same_v<T, float>) {
+    TANDEM_BY_ISA(patch_product_f32)(product, begin, end, scratch);
+  } else {
+    TANDEM_BY_ISA(patch_product_f64)(product, begin, end, scratch);
+  }
+}
+
+// Writes the bias, or 0, to every place of a product without depth.
+template <class T>
+void write_bias(const PatchProduct& product, std::int64_t groups) {
+  const Patches& patches = product.patches;
+  for (std::int64_t i = 0; i < patches.images * groups * product.rows; ++i) {
+    const std::int64_t channel = i % (groups * product.rows);
+    const T value = product.bias != nullptr ? static_cast<const T*>(product.bias)[channel] : T(0);
+    T* const out = offset<T>(product.out.data, i / (groups * product.rows) * product.out.image_stride +
+                                                   channel * product.out.channel_stride);
+    for (std::int64_t y = 0; y < patches.y.positions; ++y) {
+      for (std::int64_t x = 0; x < patches.x.positions; ++x) {
+        T& to = out[y * product.out.y_stride + x * product.out.x_stride];
+        to = product.add ? to + value : value;
+      }
+    }
+  }
+}
+
+// `product` is that of group 0. Of its arrays, the images, the weight, the bias and the outputs of a group follow those
+// of the group before.
+template <class T>
+void multiply_groups(Context& context, const PatchProduct& product, std::int64_t groups) {
+  const Patches& patches = product.patches;
+  if (patches.depth() == 0) {
+    return write_bias<T>(product, groups);
+  }
+  const Blocks blocks(patches);
+  const Device device = context.device;
+  const auto multiply_block = [&](std::int64_t task) {
+    const std::int64_t group = task / blocks.count();
+    const std::int64_t block = task % blocks.count();
+    if (blocks.begin(block) >= blocks.end(block)) {
+      return;
+    }
+    PatchProduct of_group = product;
+    of_group.patches.data = offset<T>(patches.data, group * patches.channels * patches.y.size * patches.x.size);
+    of_group.weight = offset<T>(product.weight, group * product.rows * patches.depth());
+    of_group.bias = product.bias == nullptr ? nullptr : offset<T>(product.bias, group * product.rows);
+    of_group.out.data = offset<T>(product.out.data, group * product.rows * product.out.channel_stride);
+    multiply<T>(of_group, blocks.begin(block), blocks.end(block), context_for(device).scratch);
+  };
+  const std::int64_t tasks = groups * blocks.count();
+  const std::int64_t work = product.rows * patches.depth() * std::min(patches.columns(), kPatchColumns);
+  core::parallel_for(tasks, 1 + kChunkWork / (work + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      multiply_block(task);
+    }
+  });
+}
+
+Patches patches_of(const ConvShape& shape, const void* in) {
+  const auto axis = [&](std::size_t d) {
+    return PatchAxis{.size = shape.in[d],
+                     .positions = shape.out[d],
+                     .step = shape.stride[d],
+                     .first = -shape.padding[d],
+                     .taps = shape.window[d],
+                     .tap_step = shape.dilation[d]};
+  };
+  return {.data = in,
+          .images = shape.batch,
+          .image_stride = shape.in_size(),
+          .channels = shape.in_channels,
+          .y = axis(0),
+          .x = axis(1)};
+}
+
+template <class T>
+void convolve(Context& context, const Conv& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t plane = shape.out[0] * shape.out[1];
+  multiply_groups<T>(context,
+                     {.patches = patches_of(shape, kernel.in),
+                      .weight = kernel.weight,
+                      .rows = shape.out_channels,
+                      .bias = kernel.bias,
+                      .add = kernel.accumulate == Accumulate::yes,
+                      .out = {kernel.out, shape.out_size(), plane, shape.out[1], 1}},
+                     shape.groups);
+}
+
+// The taps of a window that reach the elements of an image that are `remainder` from a multiple of the stride.
+struct Reaching {
+  PatchAxis axis;                // patches of the gradient
+  std::int64_t first_tap, step;  // in the window
+
+  Reaching(const ConvShape& shape, std::size_t d, std::int64_t remainder) {
+    const std::int64_t stride = shape.stride[d];
+    const auto place = [&](std::int64_t tap) { return remainder + shape.padding[d] - tap * shape.dilation[d]; };
+    step = stride / std::gcd(stride, shape.dilation[d]);
+    first_tap = 0;
+    while (first_tap < std::min(step, shape.window[d]) && place(first_tap) % stride != 0) {
+      ++first_tap;
+    }
+    const std::int64_t taps = first_tap < std::min(step, shape.window[d]) ? up(shape.window[d] - first_tap, step) : 0;
+    axis = {.size = shape.out[d],
+            .positions = shape.in[d] > remainder ? up(shape.in[d] - remainder, stride) : 0,
+            .step = 1,
+            .first = place(first_tap) / stride,
+            .taps = taps,
+            .tap_step = -step * shape.dilation[d] / stride};
+  }
+};
+
+// Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it,
+// turned to [inputs, outputs * taps].
+template <class T>
+void convolve_back(Context& context, const ConvInGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t plane = shape.in[0] * shape.in[1];
+  const bool add = kernel.accumulate == Accumulate::yes;
+  const ScratchScope scope(context.scratch);
+  T* const turned = context.scratch.allocate_array<T>(static_cast<std::size_t>(shape.weight_size()));
+  for (std::int64_t ry = 0; ry < std::min(shape.stride[0], shape.in[0]); ++ry) {
+    for (std::int64_t rx = 0; rx < std::min(shape.stride[1], shape.in[1]); ++rx) {
+      const Reaching y(shape, 0, ry);
+      const Reaching x(shape, 1, rx);
+      T* to = turned;
+      for (std::int64_t row = 0; row < shape.groups * shape.in_channels; ++row) {
+        const std::int64_t group = row / shape.in_channels;
+        for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+          const T* from = static_cast<const T*>(kernel.weight) +
+                          ((group * shape.out_channels + out) * shape.in_channels + row % shape.in_channels) *
+                              shape.window[0] * shape.window[1];
+          for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
+            for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
+              *to++ = from[(y.first_tap + ty * y.step) * shape.window[1] + x.first_tap + tx * x.step];
+            }
+          }
+        }
+      }
+      const PatchProduct product{.patches = {.data = kernel.grad,
+                                             .images = shape.batch,
+                                             .image_stride = shape.out_size(),
+                                             .channels = shape.out_channels,
+                                             .y = y.axis,
+                                             .x = x.axis},
+                                 .weight = turned,
+                                 .rows = shape.in_channels,
+                                 .bias = kernel.bias,
+                                 .add = add,
+                                 .out = {offset<T>(kernel.in_grad, ry * shape.in[1] + rx), shape.in_size(), plane,
+                                         shape.stride[0] * shape.in[1], shape.stride[1]}};
+      multiply_groups<T>(context, product, shape.groups);
+    }
+  }
+}
+
+// Parts of the columns whose sums are added in the end: by sizes, so that threads change no bit.
+struct Parts {
+  static constexpr std::int64_t kColumns = 8192;
+  static constexpr std::int64_t kMost = 16;
+  static constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  static constexpr std::int64_t kRows = 64;
+
+  std::int64_t count;    // of columns
+  std::int64_t columns;  // of each
+  std::int64_t rows;     // of each, where columns are few
+  std::int64_t row_parts;
+
+  Parts(std::int64_t all_columns, std::int64_t depth, std::int64_t bytes) {
+    count =
+        std::clamp<std::int64_t>(all_columns / kColumns, 1, std::clamp<std::int64_t>(kBytes / (bytes + 1), 1, kMost));
+    columns = up(up(all_columns, count), kPatchColumns) * kPatchColumns;
+    count = up(all_columns, columns);
+    row_parts = std::clamp<std::int64_t>(4 / count, 1, up(depth, kRows));
+    rows = up(up(depth, row_parts), kRows) * kRows;
+    row_parts = up(depth, rows);
+  }
+};
+
+template <class T>
+void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const bool add = kernel.accumulate == Accumulate::yes;
+  const Patches all = patches_of(shape, kernel.in);
+  const std::int64_t depth = all.depth();
+  const std::int64_t columns = all.columns();
+  if (columns == 0 || shape.weight_size() == 0) {
+    T* const out = static_cast<T*>(kernel.weight_grad);
+    std::fill_n(out, add ? 0 : shape.weight_size(), T(0));
+    return;
+  }
+  const std::int64_t stride = up(shape.out_channels, 16) * 16;
+  const Parts parts(columns, depth, depth * stride * std::int64_t{sizeof(T)});
+  const Device device = context.device;
+  const std::int64_t plane = shape.out[0] * shape.out[1];
+  const ScratchScope scope(context.scratch);
+  T* const sums = context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * depth * stride));
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    PatchGradient gradient{.patches = all,
+                           .grad = offset<T>(kernel.grad, group * shape.out_channels * plane),
+                           .grad_image_stride = shape.out_size(),
+                           .rows = shape.out_channels};
+    gradient.patches.data = offset<T>(kernel.in, group * shape.in_channels * shape.in[0] * shape.in[1]);
+    const std::int64_t work = columns * depth * shape.out_channels / (parts.count * parts.row_parts);
+    core::parallel_for(parts.count * parts.row_parts, 1 + kChunkWork / (work + 1),
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t task = begin; task < end; ++task) {
+                           const std::int64_t part = task / parts.row_parts;
+                           const std::int64_t first = task % parts.row_parts * parts.rows;
+                           const std::int64_t last = std::min(first + parts.rows, depth);
+                           const std::int64_t from = part * parts.columns;
+                           const std::int64_t to = std::min(from + parts.columns, columns);
+                           T* const out = sums + part * depth * stride;
+                           ScratchArena& scratch = context_for(device).scratch;
+                           if constexpr (std::is_same_v<T, float>) {
+                             TANDEM_BY_ISA(patch_gradient_f32)(gradient, from, to, first, last, out, stride, scratch);
+                           } else {
+                             TANDEM_BY_ISA(patch_gradient_f64)(gradient, from, to, first, last, out, stride, scratch);
+                           }
+                         }
+                       });
+    T* const out = offset<T>(kernel.weight_grad, group * shape.out_channels * depth);
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(add_transposed_f32)(sums, parts.count, depth, shape.out_channels, stride, add, out);
+    } else {
+      TANDEM_BY_ISA(add_transposed_f64)(sums, parts.count, depth, shape.out_channels, stride, add, out);
+    }
+  }
+}
+
+// 16-bit arrays are widened some images at a time. Sums stay in f32 until the end, where they are rounded once.
+constexpr std::int64_t kWidened = std::int64_t{1} << 20;  // elements
+
+template <class T>
+const float* widen(ScratchArena& scratch, const void* from, std::int64_t count) {
+  float* const to = scratch.allocate_array<float>(static_cast<std::size_t>(count));
+  std::copy_n(static_cast<const T*>(from), count, to);
+  return to;
+}
+
+template <class T>
+void round_to(void* to, const float* sums, std::int64_t count, Accumulate accumulate) {
+  T* const out = static_cast<T*>(to);
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = T(accumulate == Accumulate::yes ? static_cast<float>(out[i]) + sums[i] : sums[i]);
+  }
+}
+
+// Calls body(first image, the shape of some images).
+template <class Body>
+void for_some_images(const ConvShape& shape, Body&& body) {
+  const std::int64_t some = 1 + kWidened / (shape.in_size() + shape.out_size() + 1);
+  for (std::int64_t image = 0; image < shape.batch; image += some) {
+    ConvShape part = shape;
+    part.batch = std::min(some, shape.batch - image);
+    body(image, part);
+  }
+}
+
+template <class T>
+void convolve_16_bit(Context& context, const Conv& kernel) {
+  const ConvShape& shape = kernel.shape;
+  ScratchArena& scratch = context.scratch;
+  const ScratchScope scope(scratch);
+  const float* const weight = widen<T>(scratch, kernel.weight, shape.weight_size());
+  const float* const bias =
+      kernel.bias == nullptr ? nullptr : widen<T>(scratch, kernel.bias, shape.groups * shape.out_channels);
+  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
+    const ScratchScope inner(scratch);
+    const std::int64_t count = part.batch * shape.out_size();
+    float* const out = scratch.allocate_array<float>(static_cast<std::size_t>(count));
+    convolve<float>(
+        context, {.dtype = DType::f32,
+                  .shape = part,
+                  .in = widen<T>(scratch, offset<T>(kernel.in, image * shape.in_size()), part.batch * shape.in_size()),
+                  .weight = weight,
+                  .bias = bias,
+                  .out = out});
+    round_to<T>(offset<T>(kernel.out, image * shape.out_size()), out, count, kernel.accumulate);
+  });
+}
+
+template <class T>
+void convolve_back_16_bit(Context& context, const ConvInGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  ScratchArena& scratch = context.scratch;
+  const ScratchScope scope(scratch);
+  const float* const weight = widen<T>(scratch, kernel.weight, shape.weight_size());
+  const float* const bias =
+      kernel.bias == nullptr ? nullptr : widen<T>(scratch, kernel.bias, shape.groups * shape.in_channels);
+  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
+    const ScratchScope inner(scratch);
+    const std::int64_t count = part.batch * shape.in_size();
+    float* const in_grad = scratch.allocate_array<float>(static_cast<std::size_t>(count));
+    convolve_back<float>(context, {.dtype = DType::f32,
+                                   .shape = part,
+                                   .grad = widen<T>(scratch, offset<T>(kernel.grad, image * shape.out_size()),
+                                                    part.batch * shape.out_size()),
+                                   .weight = weight,
+                                   .bias = bias,
+                                   .in_grad = in_grad});
+    round_to<T>(offset<T>(kernel.in_grad, image * shape.in_size()), in_grad, count, kernel.accumulate);
+  });
+}
+
+template <class T>
+void weight_gradient_16_bit(Context& context, const ConvWeightGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  ScratchArena& scratch = context.scratch;
+  const ScratchScope scope(scratch);
+  float* const sums = scratch.allocate_array<float>(static_cast<std::size_t>(shape.weight_size()));
+  std::fill_n(sums, shape.weight_size(), 0.0F);
+  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
+    const ScratchScope inner(scratch);
+    weight_gradient<float>(
+        context,
+        {.dtype = DType::f32,
+         .accumulate = Accumulate::yes,
+         .shape = part,
+         .grad = widen<T>(scratch, offset<T>(kernel.grad, image * shape.out_size()), part.batch * shape.out_size()),
+         .in = widen<T>(scratch, offset<T>(kernel.in, image * shape.in_size()), part.batch * shape.in_size()),
+         .weight_grad = sums});
+  });
+  round_to<T>(kernel.weight_grad, sums, shape.weight_size(), kernel.accumulate);
+}
+
+}  // namespace
+
+void run(OnCpu, Context& context, const Conv& kernel) {
+  core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
+    if constexpr (is_16_bit<T>) {
+      convolve_16_bit<T>(context, kernel);
+    } else {
+      convolve<T>(context, kernel);
+    }
+  });
+}
+
+void run(OnCpu, Context& context, const ConvInGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
+    if constexpr (is_16_bit<T>) {
+      convolve_back_16_bit<T>(context, kernel);
+    } else {
+      convolve_back<T>(context, kernel);
+    }
+  });
+}
+
+void run(OnCpu, Context& context, const ConvWeightGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
+    if constexpr (is_16_bit<T>) {
+      weight_gradient_16_bit<T>(context, kernel);
+    } else {
+      weight_gradient<T>(context, kernel);
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::kernels

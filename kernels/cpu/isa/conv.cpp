@@ -1,0 +1,114 @@
+#include <tandem/kernels/cpu/patches.h>
+
+#if defined(__AVX2__)
+
+#include <tandem/kernels/cpu/isa/patch_block.h>
+#include <tandem/kernels/cpu/isa/patch_runs.h>
+
+// The products of convolutions in f32, a block of columns at a time.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+  const Patches& patches = product.patches;
+  const std::int64_t depth = patches.depth();
+  const std::int64_t cols = end - begin;
+  const std::int64_t deep = block_depth(depth);
+  const Places& out = product.out;
+  const std::int64_t positions = patches.positions();
+  const bool direct = positions >= kOwnBlocks && out.is_dense(patches);
+  const float* const weight = static_cast<const float*>(product.weight);
+  const float* const bias = static_cast<const float*>(product.bias);
+  const ScratchScope scope(scratch);
+  PatchBlock block(patches, begin, end);
+  float* const slab = scratch.allocate_array<float>(block.slab_size(deep));
+  float* const panels = scratch.allocate_array<float>(static_cast<std::size_t>(up(cols, kTileCols) * kTileCols * deep));
+  const bool pack = cols > kTileCols && !rows_stay_close(depth);
+  float* const left_memory = pack ? scratch.allocate_array<float>(left_size(min(product.rows, kBlockRows))) : nullptr;
+  Output to{nullptr, 0, {.add = product.add && direct, .row_bias = bias}};
+  if (direct) {
+    to.data = static_cast<float*>(out.data) + begin / positions * out.image_stride + begin % positions;
+    to.stride = out.channel_stride;
+    to.is_far = out.image_stride * patches.images >= kFarOutputs;
+  } else {
+    to.stride = up(cols, kLanes) * kLanes + kLanes;
+    to.data = scratch.allocate_array<float>(static_cast<std::size_t>(product.rows * to.stride));
+  }
+  for (std::int64_t k = 0; k < depth; k += deep) {
+    const std::int64_t count = min(deep, depth - k);
+    block.begin(k, count, slab);
+    block.pack_panels(panels);
+    Output part = to;
+    part.epilogue = part_of(to.epilogue, k, k + count, depth);
+    for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
+      multiply_block({weight + row * depth + k, depth, 1}, min(kBlockRows, product.rows - row), count, left_memory,
+                     {panels, kTileCols, kTileCols * count}, cols, part.at(row, 0));
+    }
+  }
+  if (!direct) {
+    place(product, begin, end, to.data, to.stride, product.add);
+  }
+}
+
+void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first_row,
+                        std::int64_t last_row, float* sums, std::int64_t stride, ScratchArena& scratch) {
+  const Patches& patches = gradient.patches;
+  const std::int64_t positions = patches.positions();
+  const std::int64_t rows = gradient.rows;
+  const float* const grad = static_cast<const float*>(gradient.grad);
+  const ScratchScope scope(scratch);
+  float* const right =
+      scratch.allocate_array<float>(static_cast<std::size_t>(up(rows, kTileCols) * kTileCols * (kDepth + kLanes)));
+  float* const left = scratch.allocate_array<float>(left_size(kBlockRows));
+  float* const lines = scratch.allocate_array<float>(static_cast<std::size_t>(rows * kLeftStride));
+  for (std::int64_t column = begin; column < end; column += kDepth) {
+    const std::int64_t count = min(kDepth, end - column);
+    const std::int64_t position = column % positions;
+    if (position + count <= positions) {
+      pack_transposed(grad + column / positions * gradient.grad_image_stride + position, positions, count, rows, right);
+    } else {
+      for_each_run(patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
+        copy_lines(grad + run.image * gradient.grad_image_stride + run.position, positions, rows, run.count, lines + at,
+                   kLeftStride);
+      });
+      pack_transposed(lines, kLeftStride, count, rows, right);
+    }
+    const ScratchScope block_scope(scratch);
+    PatchBlock block(patches, column, column + count);
+    float* const slab = scratch.allocate_array<float>(block.slab_size(kBlockRows));
+    for (std::int64_t row = first_row; row < last_row; row += kBlockRows) {
+      const std::int64_t here = min(kBlockRows, last_row - row);
+      block.begin(row, here, slab);
+      block.pack_rows(left);
+      multiply_block({left, kLeftStride, 1}, here, count, nullptr, {right, kTileCols, kTileCols * count}, rows,
+                     {sums + row * stride, stride, {.add = column > begin}});
+    }
+  }
+}
+
+void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
+                        std::int64_t stride, bool add, float* out) {
+  for (std::int64_t col = 0; col < cols; col += kLanes) {
+    const std::int64_t wide = min(kLanes, cols - col);
+    for (std::int64_t row = 0; row < rows; row += kLanes) {
+      const std::int64_t high = min(kLanes, rows - row);
+      alignas(64) float square[kLanes * kLanes];
+      for (std::int64_t r = 0; r < high; ++r) {
+        const float* from = matrices + (row + r) * stride + col;
+        Vec sum = load(from, first(wide));
+        for (std::int64_t part = 1; part < parts; ++part) {
+          sum += load(from + part * rows * stride, first(wide));
+        }
+        store(square + r * kLanes, sum);
+      }
+      transpose_square(square, kLanes, high, wide, [&](std::int64_t c, Vec v) {
+        float* to = out + (col + c) * rows + row;
+        store(to, add ? load(to, first(high)) + v : v, first(high));
+      });
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
+
+#endif

@@ -1,0 +1,153 @@
+#include <tandem/kernels/cpu/gemm.h>
+#include <tandem/kernels/cpu/isa/patch_runs.h>
+
+// The products of convolutions by Eigen, with the patches of a block written out: for f64, and for f32 where the
+// instruction set has no product of tandem's own.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+template <class T>
+void multiply(const Matmul& kernel, ScratchArena& scratch) {
+  const OutputBlock all{0, kernel.m, 0, kernel.n};
+  if constexpr (sizeof(T) == sizeof(double)) {
+    eigen_product_f64(kernel, all);
+  } else {
+    gemm_f32(kernel, all, scratch);
+  }
+}
+
+// Rows [first, last) of the patches' columns [begin, end), to rows of end - begin elements.
+template <class T>
+void write_patches(const Patches& patches, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t last,
+                   T* to) {
+  const std::int64_t wide = patches.x.positions;
+  for (std::int64_t k = first; k < last; ++k, to += end - begin) {
+    const std::int64_t tap = k % patches.taps();
+    const T* channel = static_cast<const T*>(patches.data) + k / patches.taps() * patches.y.size * patches.x.size;
+    for_each_run(patches, false, begin, end, [&](std::int64_t column, const Run& run) {
+      const std::int64_t y = patches.y.at(run.position / wide, tap / patches.x.taps);
+      const bool inside = y >= 0 && y < patches.y.size;
+      const T* line = channel + run.image * patches.image_stride + (inside ? y * patches.x.size : 0);
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        const std::int64_t x = patches.x.at(run.position % wide + i, tap % patches.x.taps);
+        to[column + i] = inside && x >= 0 && x < patches.x.size ? line[x] : T(0);
+      }
+    });
+  }
+}
+
+template <class T>
+constexpr DType type_of() {
+  return sizeof(T) == sizeof(double) ? DType::f64 : DType::f32;
+}
+
+template <class T>
+void patch_product(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+  const std::int64_t depth = product.patches.depth();
+  const std::int64_t cols = end - begin;
+  const ScratchScope scope(scratch);
+  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>(depth * cols));
+  T* const sums = scratch.allocate_array<T>(static_cast<std::size_t>(product.rows * cols));
+  write_patches(product.patches, begin, end, 0, depth, patches);
+  multiply<T>({.dtype = type_of<T>(),
+               .m = product.rows,
+               .n = cols,
+               .k = depth,
+               .a = {product.weight, depth, 1},
+               .b = {patches, cols, 1},
+               .out = sums,
+               .out_stride = cols},
+              scratch);
+  if (product.bias != nullptr) {
+    const T* bias = static_cast<const T*>(product.bias);
+    for (std::int64_t i = 0; i < product.rows * cols; ++i) {
+      sums[i] += bias[i / cols];
+    }
+  }
+  place(product, begin, end, sums, cols, product.add);
+}
+
+template <class T>
+void patch_gradient(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
+                    std::int64_t last, T* sums, std::int64_t stride, ScratchArena& scratch) {
+  const std::int64_t rows = gradient.rows;
+  const std::int64_t positions = gradient.patches.positions();
+  const ScratchScope scope(scratch);
+  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>((last - first) * kPatchColumns));
+  T* const grad = scratch.allocate_array<T>(static_cast<std::size_t>(rows * kPatchColumns));
+  for (std::int64_t column = begin; column < end; column += kPatchColumns) {
+    const std::int64_t cols = end - column < kPatchColumns ? end - column : kPatchColumns;
+    write_patches(gradient.patches, column, column + cols, first, last, patches);
+    for_each_run(gradient.patches, true, column, column + cols, [&](std::int64_t at, const Run& run) {
+      const T* from = static_cast<const T*>(gradient.grad) + run.image * gradient.grad_image_stride + run.position;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          grad[row * cols + at + i] = from[row * positions + i];
+        }
+      }
+    });
+    multiply<T>({.dtype = type_of<T>(),
+                 .accumulate = column > begin ? Accumulate::yes : Accumulate::no,
+                 .m = last - first,
+                 .n = rows,
+                 .k = cols,
+                 .a = {patches, cols, 1},
+                 .b = {grad, 1, cols},
+                 .out = sums + first * stride,
+                 .out_stride = stride},
+                scratch);
+  }
+}
+
+template <class T>
+void add_transposed(const T* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols, std::int64_t stride,
+                    bool add, T* out) {
+  for (std::int64_t col = 0; col < cols; ++col) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      T sum = matrices[row * stride + col];
+      for (std::int64_t part = 1; part < parts; ++part) {
+        sum += matrices[(part * rows + row) * stride + col];
+      }
+      T& to = out[col * rows + row];
+      to = add ? to + sum : sum;
+    }
+  }
+}
+
+}  // namespace
+
+void patch_product_f64(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+  patch_product<double>(product, begin, end, scratch);
+}
+
+void patch_gradient_f64(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
+                        std::int64_t last, double* sums, std::int64_t stride, ScratchArena& scratch) {
+  patch_gradient<double>(gradient, begin, end, first, last, sums, stride, scratch);
+}
+
+void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
+                        std::int64_t stride, bool add, double* out) {
+  add_transposed<double>(matrices, parts, rows, cols, stride, add, out);
+}
+
+#if !defined(__AVX2__)
+
+void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+  patch_product<float>(product, begin, end, scratch);
+}
+
+void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
+                        std::int64_t last, float* sums, std::int64_t stride, ScratchArena& scratch) {
+  patch_gradient<float>(gradient, begin, end, first, last, sums, stride, scratch);
+}
+
+void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
+                        std::int64_t stride, bool add, float* out) {
+  add_transposed<float>(matrices, parts, rows, cols, stride, add, out);
+}
+
+#endif
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

@@ -1,0 +1,255 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cpu/isa/gemm_block.h>
+#include <tandem/kernels/cpu/patches.h>
+
+// A block of a convolution's patches, in the order in which tiles read it. Vectors along the columns are loaded from
+// where the images lie, if no window stands over a border and its positions are neighbours; otherwise from a copy of
+// the lines that the block needs, the slab, which has zeros around and neighbours side by side.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+static_assert(kPatchColumns == kDepth);
+
+/// The lanes [from, to).
+TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) {
+#if defined(__AVX512F__)
+  return Mask(first(to) & ~first(from));
+#else
+  return {_mm256_andnot_si256(first(from).lanes, first(to).lanes), 0};
+#endif
+}
+
+/// The lanes that are set in a or b: each is 0 in one of the two.
+TANDEM_SIMD Vec either(Vec a, Vec b) { return from_bits(bits_of(a) | bits_of(b)); }
+
+/// See above. For one thread.
+class PatchBlock {
+ public:
+  /// Columns [begin, end), at most kPatchColumns.
+  PatchBlock(const Patches& patches, std::int64_t begin, std::int64_t end) : of_(patches), columns_(end - begin) {
+    const std::int64_t wide = of_.x.positions;
+    const std::int64_t last = end - 1;
+    is_one_row_ = begin / wide == last / wide;
+    first_x_ = is_one_row_ ? begin % wide : 0;
+    in_place_ = of_.x.step == 1 && of_.x.is_inside() && of_.y.is_inside();
+    const std::int64_t spread = of_.x.high() - of_.x.low();
+    part_ = ((is_one_row_ ? columns_ : wide) - 1) + spread / of_.x.step + 1;
+    pitch_ = part_ * of_.x.step;
+    add_segments(begin, end);
+  }
+
+  /// Floats of the slab for a depth of at most `deepest`. 0: there is none.
+  std::size_t slab_size(std::int64_t deepest) const {
+    const std::int64_t channels = min(of_.channels, up(deepest, of_.taps()) + 1);
+    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_rows_ * pitch_);
+  }
+
+  /// Prepares the depth of [k, k + count), at most kDepth.
+  void begin(std::int64_t k, std::int64_t count, float* slab) {
+    const std::int64_t taps = of_.taps();
+    const std::int64_t channel = k / taps;
+    const std::int64_t plane = of_.y.size * of_.x.size;
+    data_ = static_cast<const float*>(of_.data) + channel * plane;
+    std::int64_t channel_stride = plane;
+    if (!in_place_) {
+      channel_stride = slab_rows_ * pitch_;
+      fill_slab(data_, up(k + count, taps) - channel, slab);
+      data_ = slab;
+    }
+    std::int64_t at = 0;
+    std::int64_t tap = k % taps;
+    for (std::int64_t c = 0; at < count; ++c) {
+      for (; tap < taps && at < count; ++tap, ++at) {
+        offsets_[at] = c * channel_stride + tap_offset(tap / of_.x.taps, tap % of_.x.taps);
+      }
+      tap = 0;
+    }
+    count_ = count;
+  }
+
+  /// Packs the depth as a right side, in panels of kTileCols columns.
+  void pack_panels(float* to) const {
+    for_each_vector([&](std::int64_t vector) {
+      return Lines{to + vector / kTileVecs * kTileCols * count_ + vector % kTileVecs * kLanes, kTileCols};
+    });
+  }
+  /// Packs the depth as rows of a left side, kLeftStride apart.
+  void pack_rows(float* to) const {
+    for_each_vector([&](std::int64_t vector) { return Lines{to + vector * kLanes, kLeftStride}; });
+  }
+
+ private:
+  // Columns that lie side by side, in the lanes [from, to) of a vector. `base` is that of lane 0.
+  struct Segment {
+    std::int64_t base;
+    std::int64_t from, to;
+  };
+  struct Lines {
+    float* data;
+    std::int64_t stride;
+  };
+
+  void add_segments(std::int64_t begin, std::int64_t end) {
+    const std::int64_t wide = of_.x.positions;
+    const std::int64_t positions = of_.positions();
+    std::int64_t column = begin;
+    std::int64_t image = -1;
+    std::int64_t band = 0;     // the first row of the slab that belongs to the image
+    std::int64_t first_y = 0;  // its first row of positions
+    std::int64_t count = 0;
+    starts_[0] = 0;
+    while (column < end) {
+      const std::int64_t position = column % positions;
+      const std::int64_t y = position / wide;
+      const std::int64_t x = position % wide;
+      if (column / positions != image) {
+        image = column / positions;
+        first_y = y;
+        band = slab_rows_;
+        const std::int64_t rest = min(end - column, positions - position);
+        const std::int64_t rows = (position + rest - 1) / wide - y + 1;
+        bands_[num_bands_++] = {image, y, band};
+        slab_rows_ += (rows - 1) * of_.y.step + of_.y.high() - of_.y.low() + 1;
+      }
+      std::int64_t base = in_place_ ? image * of_.image_stride + y * of_.y.step * of_.x.size + x
+                                    : (band + (y - first_y) * of_.y.step) * pitch_ + x - first_x_;
+      for (std::int64_t rest = min(wide - x, end - column); rest > 0;) {
+        const std::int64_t lane = (column - begin) % kLanes;
+        const std::int64_t here = min(kLanes - lane, rest);
+        Segment* last = lane > 0 ? &segments_[count - 1] : nullptr;
+        if (last != nullptr && last->base == base - lane) {
+          last->to += here;
+        } else {
+          segments_[count++] = {base - lane, lane, lane + here};
+        }
+        column += here;
+        base += here;
+        rest -= here;
+        starts_[up(column - begin, kLanes)] = static_cast<std::int16_t>(count);
+      }
+    }
+    bands_[num_bands_] = {0, 0, slab_rows_};
+  }
+
+  // Where a tap reads, from where position 0 of the block's first row begins.
+  std::int64_t tap_offset(std::int64_t y, std::int64_t x) const {
+    if (in_place_) {
+      return of_.y.at(0, y) * of_.x.size + of_.x.at(0, x);
+    }
+    const std::int64_t along = of_.x.at(0, x) - of_.x.low();
+    return (of_.y.at(0, y) - of_.y.low()) * pitch_ + along % of_.x.step * part_ + along / of_.x.step;
+  }
+
+  // Whether a tap reads that line of the slab's part for an image.
+  bool is_read(std::int64_t line) const {
+    for (std::int64_t tap = 0; tap < of_.y.taps; ++tap) {
+      if ((line - (of_.y.at(0, tap) - of_.y.low())) % of_.y.step == 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // A line holds the elements that are one step apart side by side, for each of the step's remainders.
+  void fill_line(const float* from, float* to) const {
+    const std::int64_t step = of_.x.step;
+    for (std::int64_t part = 0; part < step; ++part, to += part_) {
+      const std::int64_t x = of_.x.low() + first_x_ * step + part;  // of element 0
+      const std::int64_t first = x >= 0 ? 0 : min(up(-x, step), part_);
+      const std::int64_t end = x >= of_.x.size ? first : min(up(of_.x.size - x, step), part_);
+      for (std::int64_t i = 0; i < first; ++i) {
+        to[i] = 0;
+      }
+      if (step == 1) {
+        copy_lines(from + x + first, 0, 1, end > first ? end - first : 0, to + first, 0);
+      } else {
+        for (std::int64_t i = first; i < end; ++i) {
+          to[i] = from[x + i * step];
+        }
+      }
+      for (std::int64_t i = end > first ? end : first; i < part_; ++i) {
+        to[i] = 0;
+      }
+    }
+  }
+
+  void fill_slab(const float* data, std::int64_t channels, float* slab) const {
+    for (std::int64_t c = 0; c < channels; ++c, data += of_.y.size * of_.x.size) {
+      for (std::int64_t band = 0; band < num_bands_; ++band) {
+        const float* image = data + bands_[band].image * of_.image_stride;
+        const std::int64_t low = of_.y.low() + bands_[band].y * of_.y.step;
+        for (std::int64_t row = bands_[band].row; row < bands_[band + 1].row; ++row, slab += pitch_) {
+          const std::int64_t line = row - bands_[band].row;
+          const std::int64_t y = low + line;
+          if (y < 0 || y >= of_.y.size) {
+            for (std::int64_t i = 0; i < pitch_; ++i) {
+              slab[i] = 0;
+            }
+          } else if (is_read(line)) {
+            fill_line(image + y * of_.x.size, slab);
+          }
+        }
+      }
+    }
+  }
+
+  // Writes each vector of columns to the lines that place(vector) gives, one for each depth.
+  template <class Place>
+  TANDEM_SIMD void for_each_vector(Place&& place) const {
+    const std::int64_t vectors = up(columns_, kLanes);
+    for (std::int64_t vector = 0; vector < vectors; ++vector) {
+      const Segment* const segments = segments_ + starts_[vector];
+      const std::int64_t count = starts_[vector + 1] - starts_[vector];
+      const Lines to = place(vector);
+      const float* const from = data_ + segments[0].base;
+      float* out = to.data;
+      if (count == 1 && segments[0].to == kLanes) {
+        for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
+          store(out, load(from + offsets_[k]));
+        }
+        continue;
+      }
+      const Mask mask = between(segments[0].from, segments[0].to);
+      if (count == 2) {
+        const float* const from_second = data_ + segments[1].base;
+        const Mask second = between(segments[1].from, segments[1].to);
+        for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
+          store(out, either(load(from + offsets_[k], mask), load(from_second + offsets_[k], second)));
+        }
+        continue;
+      }
+      for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
+        Vec v = load(from + offsets_[k], mask);
+        for (std::int64_t i = 1; i < count; ++i) {
+          v = either(v, load(data_ + segments[i].base + offsets_[k], between(segments[i].from, segments[i].to)));
+        }
+        store(out, v);
+      }
+    }
+  }
+
+  struct Band {
+    std::int64_t image, y, row;
+  };
+
+  const Patches& of_;
+  std::int64_t columns_;
+  bool is_one_row_;
+  bool in_place_;
+  std::int64_t first_x_;  // the position along x of the slab's first element
+  std::int64_t part_;     // elements of a line that are one step apart
+  std::int64_t pitch_;
+  std::int64_t slab_rows_ = 0;
+  std::int64_t num_bands_ = 0;
+  std::int64_t count_ = 0;
+  const float* data_ = nullptr;
+  std::int64_t offsets_[kDepth];
+  Segment segments_[kPatchColumns];
+  std::int16_t starts_[kPatchColumns / kLanes + 1];
+  Band bands_[kPatchColumns + 1];
+};
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/kernels/cpu/per_isa.h>
+#include <tandem/kernels/scratch.h>
+
+// A convolution as a product: of a weight [rows, depth] with the patches [depth, columns] of images, which exist only
+// in blocks. A column is a position of a window in an image; positions are counted row by row, image after image. The
+// depth counts (channel, place in the window).
+
+namespace tandem::inline v0::kernels::cpu {
+
+/// Positions and window along one dimension. Tap t at position p reads element first + p * step + t * tap_step of the
+/// image, which is 0 unless it is one of [0, size).
+struct PatchAxis {
+  std::int64_t size;
+  std::int64_t positions;
+  std::int64_t step;
+  std::int64_t first;
+  std::int64_t taps, tap_step;
+
+  [[gnu::always_inline]] std::int64_t at(std::int64_t position, std::int64_t tap) const {
+    return first + position * step + tap * tap_step;
+  }
+  /// The smallest and the largest element that position 0 reads.
+  [[gnu::always_inline]] std::int64_t low() const { return tap_step < 0 ? at(0, taps - 1) : first; }
+  [[gnu::always_inline]] std::int64_t high() const { return tap_step < 0 ? first : at(0, taps - 1); }
+  /// Whether no tap of any position reads outside.
+  [[gnu::always_inline]] bool is_inside() const { return low() >= 0 && high() + (positions - 1) * step < size; }
+};
+
+/// The patches of `channels` channels, which lie y.size * x.size elements apart.
+struct Patches {
+  const void* data;
+  std::int64_t images;
+  std::int64_t image_stride;
+  std::int64_t channels;
+  PatchAxis y, x;
+
+  [[gnu::always_inline]] std::int64_t taps() const { return y.taps * x.taps; }
+  [[gnu::always_inline]] std::int64_t depth() const { return channels * taps(); }
+  [[gnu::always_inline]] std::int64_t positions() const { return y.positions * x.positions; }
+  [[gnu::always_inline]] std::int64_t columns() const { return images * positions(); }
+};
+
+/// Where a row and a column of the product belong: rows are channels.
+struct Places {
+  void* data;
+  std::int64_t image_stride, channel_stride;
+  std::int64_t y_stride, x_stride;  // between positions
+
+  /// Whether the positions of an image lie side by side.
+  [[gnu::always_inline]] bool is_dense(const Patches& patches) const {
+    return x_stride == 1 && y_stride == patches.x.positions;
+  }
+};
+
+/// out (+)= weight * patches + bias.
+struct PatchProduct {
+  Patches patches;
+  const void* weight;  // [rows, depth]
+  std::int64_t rows;
+  const void* bias;  // [rows], or null
+  bool add;
+  Places out;
+};
+
+/// The columns that a block has at most. Images of at least kOwnBlocks columns have blocks of their own, which write to
+/// their places directly.
+inline constexpr std::int64_t kPatchColumns = 256;
+inline constexpr std::int64_t kOwnBlocks = 128;
+
+/// sums[depth, rows] = patches * grad^T, whose transpose is the gradient of the weight.
+struct PatchGradient {
+  Patches patches;
+  const void* grad;  // rows as channels, positions side by side
+  std::int64_t grad_image_stride;
+  std::int64_t rows;
+};
+
+// The blocks of tandem's own products, for f32 where the machine has fused multiply-adds: the cut into ranges changes
+// no bit there. Those of Eigen's products for f64, and for f32 elsewhere.
+TANDEM_FOR_EACH_ISA(
+    /* Columns [begin, end): at most kPatchColumns, of one image where images have blocks of their own. */
+    void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch);
+    void patch_product_f64(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch);
+    /* Rows [first, last) of the sums over columns [begin, end). */
+    void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
+                            std::int64_t last, float* sums, std::int64_t stride, ScratchArena& scratch);
+    void patch_gradient_f64(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
+                            std::int64_t last, double* sums, std::int64_t stride, ScratchArena& scratch);
+    /* out[cols, rows] (+)= the sum of `parts` matrices [rows, stride], which follow each other. */
+    void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
+                            std::int64_t stride, bool add, float* out);
+    void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
+                            std::int64_t stride, bool add, double* out);)
+
+}  // namespace tandem::inline v0::kernels::cpu

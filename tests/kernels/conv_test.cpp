@@ -1,0 +1,201 @@
+#include <tandem/kernels/conv.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/float16.h>
+#include <tandem/core/thread_pool.h>
+
+#include "kernels/arrays.h"
+#include "kernels/naive_conv.h"
+
+namespace tandem::kernels {
+namespace {
+
+using test::for_each_product;
+
+template <class T>
+double slack() {
+  return is_16_bit<T> ? 1e-2 : test::tolerance<T>();
+}
+
+template <class T>
+std::vector<T> draw(test::Rng& rng, std::int64_t count) {
+  std::vector<T> values;
+  for (const double value : test::random_values<double>(rng, count)) {
+    values.push_back(T(static_cast<ComputeType<T>>(value)));
+  }
+  return values;
+}
+
+template <class T>
+std::vector<double> as_doubles(const std::vector<T>& values) {
+  std::vector<double> doubles;
+  for (const T value : values) {
+    doubles.push_back(static_cast<double>(value));
+  }
+  return doubles;
+}
+
+// The arrays of a convolution, and what its three kernels should give: zeros unless `expects`.
+template <class T>
+struct Case {
+  ConvShape shape;
+  std::vector<T> in, weight, grad, out_bias, in_bias;
+  std::vector<double> out, in_grad, weight_grad;
+
+  Case(test::Rng& rng, const ConvShape& s, bool expects = false)
+      : shape(s),
+        in(draw<T>(rng, s.batch * s.in_size())),
+        weight(draw<T>(rng, s.weight_size())),
+        grad(draw<T>(rng, s.batch * s.out_size())),
+        out_bias(draw<T>(rng, s.groups * s.out_channels)),
+        in_bias(draw<T>(rng, s.groups * s.in_channels)),
+        out(grad.size()),
+        in_grad(in.size()),
+        weight_grad(weight.size()) {
+    if (!expects) {
+      return;
+    }
+    for_each_product(s, [&](std::size_t o, std::size_t i, std::size_t w) {
+      out[o] += static_cast<double>(in[i]) * static_cast<double>(weight[w]);
+      in_grad[i] += static_cast<double>(grad[o]) * static_cast<double>(weight[w]);
+      weight_grad[w] += static_cast<double>(grad[o]) * static_cast<double>(in[i]);
+    });
+  }
+
+  Conv forward(std::vector<T>& to, bool bias, Accumulate accumulate = Accumulate::no) const {
+    return {.dtype = dtype_of<T>,
+            .accumulate = accumulate,
+            .shape = shape,
+            .in = in.data(),
+            .weight = weight.data(),
+            .bias = bias ? out_bias.data() : nullptr,
+            .out = to.data()};
+  }
+  ConvInGrad back(std::vector<T>& to, bool bias, Accumulate accumulate = Accumulate::no) const {
+    return {.dtype = dtype_of<T>,
+            .accumulate = accumulate,
+            .shape = shape,
+            .grad = grad.data(),
+            .weight = weight.data(),
+            .bias = bias ? in_bias.data() : nullptr,
+            .in_grad = to.data()};
+  }
+  ConvWeightGrad of_weight(std::vector<T>& to, Accumulate accumulate = Accumulate::no) const {
+    return {.dtype = dtype_of<T>,
+            .accumulate = accumulate,
+            .shape = shape,
+            .grad = grad.data(),
+            .in = in.data(),
+            .weight_grad = to.data()};
+  }
+};
+
+// What is expected of a kernel that adds `values` and the bias of each channel to `before`.
+std::vector<double> added(std::vector<double> values, const std::vector<double>& before,
+                          const std::vector<double>& bias, std::int64_t plane) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] += before.empty() ? 0 : before[i];
+    values[i] += bias.empty() ? 0 : bias[i / static_cast<std::size_t>(plane) % bias.size()];
+  }
+  return values;
+}
+
+template <class T>
+class ConvOf : public ::testing::Test {};
+using Types = ::testing::Types<float, double, BFloat16, Float16>;
+TYPED_TEST_SUITE(ConvOf, Types);
+
+TYPED_TEST(ConvOf, AgreesWithTheNaiveLoop) {
+  using T = TypeParam;
+  test::Rng rng(1);
+  for (const ConvShape& shape : test::awkward_convs()) {
+    SCOPED_TRACE(test::describe(shape));
+    const Case<T> c(rng, shape, true);
+    for (const bool bias : {false, true}) {
+      for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+        const bool adds = accumulate == Accumulate::yes;
+        SCOPED_TRACE(fmt::format("bias {}, added {}", bias, adds));
+        const auto check = [&](const char* what, const std::vector<double>& expected, std::vector<T> got,
+                               const std::vector<double>& biases, std::int64_t plane, auto kernel) {
+          const std::vector<double> before = adds ? as_doubles(got) : std::vector<double>();
+          launch(test::cpu(), kernel(got));
+          EXPECT_LE(test::difference(got, added(expected, before, biases, plane), 1e-3), slack<T>()) << what;
+        };
+        check("forward", c.out, draw<T>(rng, shape.batch * shape.out_size()),
+              bias ? as_doubles(c.out_bias) : std::vector<double>(), shape.out[0] * shape.out[1],
+              [&](std::vector<T>& to) { return c.forward(to, bias, accumulate); });
+        check("gradient of the input", c.in_grad, draw<T>(rng, shape.batch * shape.in_size()),
+              bias ? as_doubles(c.in_bias) : std::vector<double>(), shape.in[0] * shape.in[1],
+              [&](std::vector<T>& to) { return c.back(to, bias, accumulate); });
+        if (!bias) {
+          check("gradient of the weight", c.weight_grad, draw<T>(rng, shape.weight_size()), {}, 1,
+                [&](std::vector<T>& to) { return c.of_weight(to, accumulate); });
+        }
+      }
+    }
+  }
+}
+
+TEST(Conv, AnyNumberOfThreadsGivesTheSameBits) {
+  test::Rng rng(2);
+  const int threads = num_threads();
+  for (const ConvShape& shape : {test::conv_shape({16, 1, 20, 24, {40, 40}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
+                                 test::conv_shape({40, 1, 90, 70, {6, 6}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
+                                 test::conv_shape({8, 2, 12, 16, {31, 29}, {}, {3, 3}, {2, 2}, {1, 1}, {1, 1}})}) {
+    SCOPED_TRACE(test::describe(shape));
+    const Case<float> c(rng, shape);
+    std::vector<std::vector<float>> first;
+    for (const int count : {1, 2, 3, 8}) {
+      set_num_threads(count);
+      std::vector<std::vector<float>> got{std::vector<float>(c.grad.size()), std::vector<float>(c.in.size()),
+                                          std::vector<float>(c.weight.size())};
+      launch(test::cpu(), c.forward(got[0], true));
+      launch(test::cpu(), c.back(got[1], false));
+      launch(test::cpu(), c.of_weight(got[2]));
+      if (first.empty()) {
+        first = got;
+      }
+      EXPECT_EQ(got, first) << count << " threads";
+    }
+  }
+  set_num_threads(threads);
+}
+
+TEST(Conv, ReadsAndWritesNothingOutsideItsArrays) {
+  test::Rng rng(3);
+  for (const ConvShape& shape : test::awkward_convs()) {
+    SCOPED_TRACE(test::describe(shape));
+    const Case<float> c(rng, shape);
+    // Arrays of their exact sizes, which AddressSanitizer watches, and guards around the results.
+    const auto guarded = [](std::size_t count, auto kernel) {
+      std::vector<float> memory(count + 64, 12345);
+      kernel(memory.data() + 32);
+      EXPECT_TRUE(std::all_of(memory.begin(), memory.begin() + 32, [](float x) { return x == 12345; }));
+      EXPECT_TRUE(std::all_of(memory.end() - 32, memory.end(), [](float x) { return x == 12345; }));
+    };
+    std::vector<float> none;
+    guarded(c.grad.size(), [&](float* out) {
+      Conv kernel = c.forward(none, true);
+      kernel.out = out;
+      launch(test::cpu(), kernel);
+    });
+    guarded(c.in.size(), [&](float* out) {
+      ConvInGrad kernel = c.back(none, false);
+      kernel.in_grad = out;
+      launch(test::cpu(), kernel);
+    });
+    guarded(c.weight.size(), [&](float* out) {
+      ConvWeightGrad kernel = c.of_weight(none);
+      kernel.weight_grad = out;
+      launch(test::cpu(), kernel);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels
