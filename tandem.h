@@ -30,6 +30,7 @@
 #include <tandem/kernels/matmul_tuning.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/container.h>
+#include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/init.h>
@@ -38,6 +39,7 @@
 #include <tandem/nn/loss.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/module_ref.h>
+#include <tandem/nn/pool.h>
 #include <tandem/nn/stateless.h>
 #include <tandem/nn/summary.h>
 #include <tandem/nn/utils.h>

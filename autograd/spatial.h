@@ -2,7 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include <tandem/tensor/tensor.h>
 
@@ -18,6 +21,8 @@ struct Size2d {
   constexpr Size2d(std::int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor)
   constexpr Size2d(std::int64_t h, std::int64_t w) : height(h), width(w) {}
 };
+/// "(height, width)".
+TANDEM_API std::string to_string(Size2d size);
 
 /// What a convolution adds around its input: a number of zeros on each side; "valid", none; or "same", as many as keep
 /// the size, for a stride of 1.
@@ -49,5 +54,49 @@ TANDEM_API Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bi
 /// conv2d() along one dimension: x [N, C, L], weight [O, C / groups, k].
 TANDEM_API Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, std::int64_t stride = 1,
                          ConvPadding padding = 0, std::int64_t dilation = 1, std::int64_t groups = 1);
+
+/// The transposed convolution: the gradient of conv2d() by its input, as a function of x [N, C, H, W]. `weight` is [C,
+/// O / groups, kh, kw], the result [N, O, H', W'] with H' = (H - 1) stride - 2 padding + dilation (kh - 1) +
+/// output_padding
+/// + 1. The output_padding, less than stride or dilation, chooses among the sizes that conv2d() maps to H. Errors as
+/// those of conv2d().
+TANDEM_API Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Size2d stride = 1,
+                                   Size2d padding = 0, Size2d output_padding = 0, std::int64_t groups = 1,
+                                   Size2d dilation = 1);
+/// conv_transpose2d() along one dimension: x [N, C, L], weight [C, O / groups, k].
+TANDEM_API Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                                   std::int64_t stride = 1, std::int64_t padding = 0, std::int64_t output_padding = 0,
+                                   std::int64_t groups = 1, std::int64_t dilation = 1);
+
+/// The largest element of each window: x [N, C, H, W] -> [N, C, H', W'] with H' = (H + 2 padding - dilation (kh - 1) -
+/// 1) / stride + 1, rounded up with `ceil_mode`, where the last window begins inside the input or its padding. The
+/// stride is the kernel_size unless given; padding, at most half the kernel_size, never is the largest. The gradient
+/// goes to the first of equal elements. NaN is larger than all numbers. Throws ShapeError if the sizes do not fit,
+/// ConfigError for numbers out of range.
+TANDEM_API Tensor max_pool2d(const Tensor& x, Size2d kernel_size, std::optional<Size2d> stride = std::nullopt,
+                             Size2d padding = 0, Size2d dilation = 1, bool ceil_mode = false);
+/// max_pool2d(), and the i64 places of the elements in their planes, y * W + x.
+TANDEM_API std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2d kernel_size,
+                                                             std::optional<Size2d> stride = std::nullopt,
+                                                             Size2d padding = 0, Size2d dilation = 1,
+                                                             bool ceil_mode = false);
+/// max_pool2d() along one dimension: x [N, C, L].
+TANDEM_API Tensor max_pool1d(const Tensor& x, std::int64_t kernel_size,
+                             std::optional<std::int64_t> stride = std::nullopt, std::int64_t padding = 0,
+                             std::int64_t dilation = 1, bool ceil_mode = false);
+/// The mean of each window, sizes as those of max_pool2d(). The sum is divided by the window's size; without
+/// `count_include_pad`, by the number of elements inside the input; with a `divisor_override`, by that.
+TANDEM_API Tensor avg_pool2d(const Tensor& x, Size2d kernel_size, std::optional<Size2d> stride = std::nullopt,
+                             Size2d padding = 0, bool ceil_mode = false, bool count_include_pad = true,
+                             std::optional<std::int64_t> divisor_override = std::nullopt);
+/// avg_pool2d() along one dimension: x [N, C, L].
+TANDEM_API Tensor avg_pool1d(const Tensor& x, std::int64_t kernel_size,
+                             std::optional<std::int64_t> stride = std::nullopt, std::int64_t padding = 0,
+                             bool ceil_mode = false, bool count_include_pad = true);
+/// The mean of each of H' x W' windows that cover x [N, C, H, W]: window i of n is [floor(i H / n), ceil((i + 1) H /
+/// n)). Size 1 is the mean of the plane. Throws ConfigError for a size below 1.
+TANDEM_API Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output_size);
+/// The largest element of each of these windows.
+TANDEM_API Tensor adaptive_max_pool2d(const Tensor& x, Size2d output_size);
 
 }  // namespace tandem::inline v0

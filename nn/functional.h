@@ -1,16 +1,25 @@
 #pragma once
 
 #include <tandem/autograd/ops.h>
+#include <tandem/autograd/spatial.h>
 
 // The functions of torch.nn.functional, under the names that users of PyTorch look for.
 
 namespace tandem::inline v0::nn {
 
+using tandem::adaptive_avg_pool2d;
+using tandem::adaptive_max_pool2d;
+using tandem::avg_pool1d;
+using tandem::avg_pool2d;
 using tandem::batch_norm;
 using tandem::BCELossOptions;
 using tandem::BCEWithLogitsLossOptions;
 using tandem::binary_cross_entropy;
 using tandem::binary_cross_entropy_with_logits;
+using tandem::conv1d;
+using tandem::conv2d;
+using tandem::conv_transpose1d;
+using tandem::conv_transpose2d;
 using tandem::cross_entropy;
 using tandem::CrossEntropyLossOptions;
 using tandem::dropout;
@@ -24,6 +33,9 @@ using tandem::layer_norm;
 using tandem::leaky_relu;
 using tandem::linear;
 using tandem::log_softmax;
+using tandem::max_pool1d;
+using tandem::max_pool2d;
+using tandem::max_pool2d_with_indices;
 using tandem::mse_loss;
 using tandem::nll_loss;
 using tandem::NLLLossOptions;

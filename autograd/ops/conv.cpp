@@ -1,6 +1,5 @@
+#include <algorithm>
 #include <array>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include <tandem/autograd/ops/common.h>
@@ -12,29 +11,36 @@ namespace tandem::inline v0 {
 using namespace autograd;
 using kernels::ConvShape;
 
+std::string to_string(Size2d size) { return fmt::format("({}, {})", size.height, size.width); }
+
 ConvPadding::ConvPadding(std::string_view name) : size_(0), is_same_(name == "same") {
   check<ConfigError>(is_same_ || name == "valid", "padding: expected numbers, \"same\" or \"valid\", got \"{}\"", name);
 }
 
 namespace {
 
-// One of the two ways to see a convolution: along (height, width), or along a length as a height of 1.
-struct Conv2dArguments {
+// The arguments of a convolution: along (height, width), or along a length, which has a height of 1. A transposed one
+// has the gradient of a convolution's input as its result.
+struct Arguments {
   const char* op;
   int dims;  // 1 or 2
+  bool transposed;
   std::array<std::int64_t, 2> stride, dilation;
   ConvPadding padding;
+  std::array<std::int64_t, 2> output_padding;
   std::int64_t groups;
 };
 
-void check_numbers(const Conv2dArguments& of) {
+void check_numbers(const Arguments& of) {
   const core::MessagePrefix prefix{of.op};
   const Size2d padding = of.padding.size();
-  for (const std::int64_t value : of.stride) {
-    check<ConfigError>(value >= 1, "{}the stride must be at least 1, got {}", prefix, value);
-  }
-  for (const std::int64_t value : of.dilation) {
-    check<ConfigError>(value >= 1, "{}the dilation must be at least 1, got {}", prefix, value);
+  for (std::size_t d = 0; d < 2; ++d) {
+    check<ConfigError>(of.stride[d] >= 1 && of.dilation[d] >= 1,
+                       "{}stride and dilation must be at least 1, got {} and {}", prefix, of.stride[d], of.dilation[d]);
+    check<ConfigError>(of.output_padding[d] == 0 ||
+                           (of.output_padding[d] > 0 && of.output_padding[d] < std::max(of.stride[d], of.dilation[d])),
+                       "{}the output_padding must be less than stride or dilation, {} and {}, got {}", prefix,
+                       of.stride[d], of.dilation[d], of.output_padding[d]);
   }
   check<ConfigError>(padding.height >= 0 && padding.width >= 0, "{}the padding must not be negative, got ({}, {})",
                      prefix, padding.height, padding.width);
@@ -43,70 +49,79 @@ void check_numbers(const Conv2dArguments& of) {
                      "{}padding \"same\" needs a stride of 1; give the padding as numbers", prefix);
 }
 
-void check_tensors(const Conv2dArguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+void check_tensors(const Arguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const core::MessagePrefix prefix{of.op};
   const Shape& in = x.shape();
   const Shape& w = weight.shape();
-  const char* const image = of.dims == 2 ? "[batch, channels, height, width]" : "[batch, channels, length]";
-  check<ShapeError>(w.ndim() == of.dims + 2, "{}the weight must be [out, in / groups, {}], got {}", prefix,
-                    of.dims == 2 ? "height, width" : "length", w);
+  const char* const sizes = of.dims == 2 ? "height, width" : "length";
+  check<ShapeError>(w.ndim() == of.dims + 2, "{}the weight must be [{}, {}], got {}", prefix,
+                    of.transposed ? "in, out / groups" : "out, in / groups", sizes, w);
   check<ShapeError>(in.ndim() == of.dims + 2 || in.ndim() == of.dims + 1,
-                    "{}the input must be {}, or without the batch, got {}", prefix, image, in);
+                    "{}the input must be [batch, channels, {}], or without the batch, got {}", prefix, sizes, in);
   check<DeviceError>(x.device() == weight.device(), "{}input is on {}, weight on {}. Move the input: x.to(\"{}\")",
                      prefix, x.device(), weight.device(), weight.device());
   check<DTypeError>(x.dtype() == weight.dtype(), "{}input is {}, weight {}. Convert the input: x.to(DType::{})", prefix,
                     x.dtype(), weight.dtype(), weight.dtype());
   check_floating(of.op, x);
-  check<ShapeError>(w[0] % of.groups == 0, "{}{} outputs cannot be divided into {} groups (weight {})", prefix, w[0],
+  check<ShapeError>(w[0] % of.groups == 0, "{}{} channels cannot be divided into {} groups (weight {})", prefix, w[0],
                     of.groups, w);
   const std::int64_t channels = in[in.ndim() - of.dims - 1];
-  if (channels != w[1] * of.groups) [[unlikely]] {
-    const bool is_last = in.back() == w[1] * of.groups && in.ndim() == of.dims + 2;
-    fail<ShapeError>("{}input {} has {} channels, the weight {} with {} group{} expects {}{}", prefix, in, channels, w,
-                     of.groups, of.groups == 1 ? "" : "s", w[1] * of.groups,
+  const std::int64_t expected = of.transposed ? w[0] : w[1] * of.groups;
+  if (channels != expected) [[unlikely]] {
+    const bool is_last = in.back() == expected && in.ndim() == of.dims + 2;
+    fail<ShapeError>("{}input {} has {} channel{}, the weight {} with {} group{} expects {}{}", prefix, in, channels,
+                     channels == 1 ? "" : "s", w, of.groups, of.groups == 1 ? "" : "s", expected,
                      !is_last       ? ""
                      : of.dims == 2 ? ". Channels seem to be last: x.permute({0, 3, 1, 2})"
                                     : ". Channels seem to be last: x.transpose(1, 2)");
   }
   if (bias.defined()) {
+    const std::int64_t results = of.transposed ? w[1] * of.groups : w[0];
     check_same_kind(of.op, weight, bias);
-    check<ShapeError>(bias.shape() == Shape{w[0]}, "{}bias {} does not fit the weight {}: expected [{}]", prefix,
-                      bias.shape(), w, w[0]);
+    check<ShapeError>(bias.shape() == Shape{results}, "{}bias {} does not fit the weight {}: expected [{}]", prefix,
+                      bias.shape(), w, results);
   }
 }
 
-// Sizes of views [batch, channels, height, width] and [out, in / groups, height, width].
-ConvShape shape_of(const Conv2dArguments& of, const Shape& in, const Shape& weight) {
+// The convolution of x and weight, views [batch, channels, height, width] and [.., .., height, width].
+ConvShape shape_of(const Arguments& of, const Shape& in, const Shape& weight) {
+  const core::MessagePrefix prefix{of.op};
   ConvShape shape{.batch = in[0],
                   .groups = of.groups,
                   .in_channels = weight[1],
                   .out_channels = weight[0] / of.groups,
                   .in = {in[2], in[3]},
-                  .out = {},
+                  .out = {in[2], in[3]},
                   .window = {weight[2], weight[3]},
                   .stride = of.stride,
                   .padding = {of.padding.size().height, of.padding.size().width},
                   .dilation = of.dilation};
-  for (std::size_t d = of.dims == 2 ? 0 : 1; d < 2; ++d) {
-    const std::int64_t reach = shape.dilation[d] * (shape.window[d] - 1) + 1;
-    check<ShapeError>(shape.window[d] >= 1, "{}the window must have at least one element, got the weight {}",
-                      core::MessagePrefix{of.op}, weight);
-    if (of.padding.is_same()) {
-      shape.padding[d] = (reach - 1) / 2;
-      shape.out[d] = shape.in[d];
-      continue;
-    }
-    const std::int64_t padded = shape.in[d] + 2 * shape.padding[d];
-    check<ShapeError>(reach <= padded, "{}a window of {} is larger than the padded input, {} = {} + 2 * {} (input {})",
-                      core::MessagePrefix{of.op}, reach, padded, shape.in[d], shape.padding[d], in);
-    shape.out[d] = (padded - reach) / shape.stride[d] + 1;
-  }
   if (of.dims == 1) {
-    shape.out[0] = 1;
     shape.padding[0] = 0;
+  }
+  for (std::size_t d = 0; d < 2; ++d) {
+    check<ShapeError>(shape.window[d] >= 1, "{}the window must have at least one element, got the weight {}", prefix,
+                      weight);
+    const std::int64_t reach = shape.dilation[d] * (shape.window[d] - 1) + 1;
+    if (of.transposed) {
+      shape.in[d] = (shape.out[d] - 1) * shape.stride[d] - 2 * shape.padding[d] + reach + of.output_padding[d];
+      check<ShapeError>(shape.in[d] >= 1, "{}the result would have {} elements along a dimension (input {}, weight {})",
+                        prefix, shape.in[d], in, weight);
+    } else if (of.padding.is_same()) {
+      shape.padding[d] = (reach - 1) / 2;
+    } else {
+      const std::int64_t padded = shape.in[d] + 2 * shape.padding[d];
+      check<ShapeError>(reach <= padded,
+                        "{}a window of {} is larger than the padded input, {} = {} + 2 * {} (input {})", prefix, reach,
+                        padded, shape.in[d], shape.padding[d], in);
+      shape.out[d] = (padded - reach) / shape.stride[d] + 1;
+    }
   }
   return shape;
 }
+
+// Saves a view that the gradient of `input` needs.
+Saved saved_if(const Tensor& input, const View& view) { return input.requires_grad() ? Saved(view) : Saved(); }
 
 // With a batch, and with a height.
 View as_images(const View& view, int dims, bool batched) {
@@ -123,7 +138,29 @@ View as_images(const View& view, int dims, bool batched) {
   return *detail::try_reshape(detail::contiguous(view), sizes);
 }
 
-Tensor convolve(const Conv2dArguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+void launch_conv(const ConvShape& shape, const View& in, const View& weight, const void* bias, const View& out,
+                 Accumulate accumulate) {
+  kernels::launch(detail::context_of(in), kernels::Conv{.dtype = in.dtype,
+                                                        .accumulate = accumulate,
+                                                        .shape = shape,
+                                                        .in = in.data(),
+                                                        .weight = weight.data(),
+                                                        .bias = bias,
+                                                        .out = out.data()});
+}
+
+void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight, const void* bias, const View& in_grad,
+                    Accumulate accumulate) {
+  kernels::launch(detail::context_of(grad), kernels::ConvInGrad{.dtype = grad.dtype,
+                                                                .accumulate = accumulate,
+                                                                .shape = shape,
+                                                                .grad = grad.data(),
+                                                                .weight = weight.data(),
+                                                                .bias = bias,
+                                                                .in_grad = in_grad.data()});
+}
+
+Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_numbers(of);
   check_tensors(of, x, weight, bias);
   const bool batched = x.dim() == of.dims + 2;
@@ -131,51 +168,43 @@ Tensor convolve(const Conv2dArguments& of, const Tensor& x, const Tensor& weight
   const View w = as_images(weight.raw(), of.dims, true);
   const View shift = dense(bias);
   const ConvShape shape = shape_of(of, in.sizes, w.sizes);
+  const bool transposed = of.transposed;
+  const std::int64_t channels = shape.groups * (transposed ? shape.in_channels : shape.out_channels);
+  const std::array<std::int64_t, 2>& plane = transposed ? shape.in : shape.out;
   Shape sizes;
   if (batched) {
     sizes.push_back(shape.batch);
   }
-  sizes.push_back(shape.groups * shape.out_channels);
+  sizes.push_back(channels);
   if (of.dims == 2) {
-    sizes.push_back(shape.out[0]);
+    sizes.push_back(plane[0]);
   }
-  sizes.push_back(shape.out[1]);
+  sizes.push_back(plane[1]);
   View out = detail::empty_view(sizes, in.dtype, in.device());
-  kernels::launch(detail::context_of(in), kernels::Conv{.dtype = in.dtype,
-                                                        .shape = shape,
-                                                        .in = in.data(),
-                                                        .weight = w.data(),
-                                                        .bias = data_of(shift),
-                                                        .out = out.data()});
+  (transposed ? launch_in_grad : launch_conv)(shape, in, w, data_of(shift), out, Accumulate::no);
   return record(of.op, std::move(out), {&x, &weight, &bias}, [&] {
-    return [in = weight.requires_grad() ? Saved(in) : Saved(), w = x.requires_grad() ? Saved(w) : Saved(),
-            shape](Gradients& g) {
+    return [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels](Gradients& g) {
       const View grad = detail::contiguous(g.output());
-      kernels::Context& context = detail::context_of(grad);
       if (g.wants(1)) {
         const Destination to = g.destination(1);
-        kernels::launch(context, kernels::ConvWeightGrad{.dtype = grad.dtype,
-                                                         .accumulate = to.accumulate,
-                                                         .shape = shape,
-                                                         .grad = grad.data(),
-                                                         .in = in.get(g).data(),
-                                                         .weight_grad = to.view.data()});
+        const View& other = in.get(g);
+        kernels::launch(detail::context_of(grad),
+                        kernels::ConvWeightGrad{.dtype = grad.dtype,
+                                                .accumulate = to.accumulate,
+                                                .shape = shape,
+                                                .grad = transposed ? other.data() : grad.data(),
+                                                .in = transposed ? grad.data() : other.data(),
+                                                .weight_grad = to.view.data()});
       }
       if (g.wants(2)) {
         const Destination to = g.destination(2);
-        const std::int64_t channels = shape.groups * shape.out_channels;
+        const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
         detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
-                       *detail::try_reshape(grad, {shape.batch, channels, shape.out[0] * shape.out[1]}), to.accumulate);
+                       *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
       }
       if (g.wants(0)) {
         const Destination to = g.destination(0);
-        kernels::launch(context, kernels::ConvInGrad{.dtype = grad.dtype,
-                                                     .accumulate = to.accumulate,
-                                                     .shape = shape,
-                                                     .grad = grad.data(),
-                                                     .weight = w.get(g).data(),
-                                                     .bias = nullptr,
-                                                     .in_grad = to.view.data()});
+        (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
       }
     };
   });
@@ -187,9 +216,11 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Size2d 
               Size2d dilation, std::int64_t groups) {
   return convolve({.op = "conv2d",
                    .dims = 2,
+                   .transposed = false,
                    .stride = {stride.height, stride.width},
                    .dilation = {dilation.height, dilation.width},
                    .padding = padding,
+                   .output_padding = {},
                    .groups = groups},
                   x, weight, bias);
 }
@@ -198,9 +229,37 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::in
               std::int64_t dilation, std::int64_t groups) {
   return convolve({.op = "conv1d",
                    .dims = 1,
+                   .transposed = false,
                    .stride = {1, stride},
                    .dilation = {1, dilation},
                    .padding = padding,
+                   .output_padding = {},
+                   .groups = groups},
+                  x, weight, bias);
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Size2d stride, Size2d padding,
+                        Size2d output_padding, std::int64_t groups, Size2d dilation) {
+  return convolve({.op = "conv_transpose2d",
+                   .dims = 2,
+                   .transposed = true,
+                   .stride = {stride.height, stride.width},
+                   .dilation = {dilation.height, dilation.width},
+                   .padding = padding,
+                   .output_padding = {output_padding.height, output_padding.width},
+                   .groups = groups},
+                  x, weight, bias);
+}
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride,
+                        std::int64_t padding, std::int64_t output_padding, std::int64_t groups, std::int64_t dilation) {
+  return convolve({.op = "conv_transpose1d",
+                   .dims = 1,
+                   .transposed = true,
+                   .stride = {1, stride},
+                   .dilation = {1, dilation},
+                   .padding = padding,
+                   .output_padding = {0, output_padding},
                    .groups = groups},
                   x, weight, bias);
 }

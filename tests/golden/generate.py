@@ -41,6 +41,7 @@ Ops whose call is not plain from their attributes:
     batch_norm             inputs x, running mean and variance and perhaps weight, bias; attrs {"training", "eps"}
     running_statistics     inputs are batches, which BatchNorm1d sees in training; the output is its running mean,
                            followed by its running variance; attrs {"momentum": number or null}
+    conv... ..._pool...    inputs x and perhaps weight, bias; attrs are the arguments of torch.nn.functional
     embedding              inputs indices (i64), weight; attrs {"padding_idx": number or null}
     cross_entropy          inputs logits, target (i64, or float: probabilities) and perhaps the class weights; attrs
                            {"reduction"} and perhaps {"ignore_index", "label_smoothing"}; nll_loss likewise
@@ -63,6 +64,7 @@ sys.dont_write_bytecode = True  # the imports below would leave a folder beside 
 from losses import loss
 from matrix import matrix
 from mixed_precision import mixed_precision
+from spatial import spatial
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
 
@@ -470,7 +472,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, matrix, norm, training, schedules, init, mixed_precision)}
+                                    linear, matrix, norm, spatial, training, schedules, init, mixed_precision)}
 
 
 def main():

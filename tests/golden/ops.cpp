@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/autograd/spatial.h>
 #include <tandem/nn/batch_norm.h>
 
 namespace tandem::golden {
@@ -161,6 +162,14 @@ Op deviation(Tensor (Tensor::*method)(const Shape&, std::int64_t, bool) const) {
 }
 
 Tensor optional_input(const Tensors& x, std::size_t i) { return i < x.size() ? x[i] : Tensor(); }
+
+Size2d size_of(const json& numbers) { return {numbers.at(0), numbers.at(1)}; }
+
+ConvPadding padding_of(const json& given) {
+  return given.is_string()  ? ConvPadding(given.get<std::string>())
+         : given.is_array() ? ConvPadding(size_of(given))
+                            : ConvPadding(given.get<std::int64_t>());
+}
 
 Tensor running_statistics(const json& attrs, const Tensors& batches) {
   nn::BatchNormOptions options{.dtype = batches.at(0).dtype()};
@@ -327,6 +336,53 @@ const std::map<std::string, Op>& ops() {
                            0.1, attrs.at("eps"));
        }},
       {"running_statistics", running_statistics},
+      {"conv1d",
+       [](const json& a, const Tensors& x) {
+         return conv1d(x.at(0), x.at(1), optional_input(x, 2), a.at("stride"), padding_of(a.at("padding")),
+                       a.at("dilation"), a.at("groups"));
+       }},
+      {"conv2d",
+       [](const json& a, const Tensors& x) {
+         return conv2d(x.at(0), x.at(1), optional_input(x, 2), size_of(a.at("stride")), padding_of(a.at("padding")),
+                       size_of(a.at("dilation")), a.at("groups"));
+       }},
+      {"conv_transpose1d",
+       [](const json& a, const Tensors& x) {
+         return conv_transpose1d(x.at(0), x.at(1), optional_input(x, 2), a.at("stride"), a.at("padding"),
+                                 a.at("output_padding"), a.at("groups"), a.at("dilation"));
+       }},
+      {"conv_transpose2d",
+       [](const json& a, const Tensors& x) {
+         return conv_transpose2d(x.at(0), x.at(1), optional_input(x, 2), size_of(a.at("stride")),
+                                 size_of(a.at("padding")), size_of(a.at("output_padding")), a.at("groups"),
+                                 size_of(a.at("dilation")));
+       }},
+      {"max_pool1d",
+       [](const json& a, const Tensors& x) {
+         return max_pool1d(x.at(0), a.at("kernel_size"), a.at("stride").get<std::int64_t>(), a.at("padding"),
+                           a.at("dilation"), a.at("ceil_mode"));
+       }},
+      {"max_pool2d",
+       [](const json& a, const Tensors& x) {
+         return max_pool2d(x.at(0), size_of(a.at("kernel_size")), size_of(a.at("stride")), size_of(a.at("padding")),
+                           size_of(a.at("dilation")), a.at("ceil_mode"));
+       }},
+      {"avg_pool1d",
+       [](const json& a, const Tensors& x) {
+         return avg_pool1d(x.at(0), a.at("kernel_size"), a.at("stride").get<std::int64_t>(), a.at("padding"),
+                           a.at("ceil_mode"), a.at("count_include_pad"));
+       }},
+      {"avg_pool2d",
+       [](const json& a, const Tensors& x) {
+         const json& divisor = a.at("divisor_override");
+         return avg_pool2d(x.at(0), size_of(a.at("kernel_size")), size_of(a.at("stride")), size_of(a.at("padding")),
+                           a.at("ceil_mode"), a.at("count_include_pad"),
+                           divisor.is_null() ? std::nullopt : std::optional<std::int64_t>(divisor));
+       }},
+      {"adaptive_avg_pool2d",
+       [](const json& a, const Tensors& x) { return adaptive_avg_pool2d(x.at(0), size_of(a.at("output_size"))); }},
+      {"adaptive_max_pool2d",
+       [](const json& a, const Tensors& x) { return adaptive_max_pool2d(x.at(0), size_of(a.at("output_size"))); }},
       {"embedding",
        [](const json& attrs, const Tensors& x) {
          const json& padding = attrs.at("padding_idx");

@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-const std::set<std::string> kFamilies{"activation", "index",  "linear",  "loss",       "matmul", "norm",
-                                      "pointwise",  "reduce", "softmax", "statistics", "view"};
+const std::set<std::string> kFamilies{"activation", "index",  "linear",  "loss",    "matmul",     "norm",
+                                      "pointwise",  "reduce", "softmax", "spatial", "statistics", "view"};
 
 class GoldenOps : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 

@@ -210,6 +210,9 @@ OPS = {
     "binary_cross_entropy": weighted(F.binary_cross_entropy),
     "binary_cross_entropy_with_logits": weighted(F.binary_cross_entropy_with_logits),
 }
+for spatial in ("conv1d conv2d conv_transpose1d conv_transpose2d max_pool1d max_pool2d avg_pool1d avg_pool2d "
+                "adaptive_avg_pool2d adaptive_max_pool2d").split():
+    OPS[spatial] = lambda attrs, *inputs, fn=getattr(F, spatial): fn(*inputs, **attrs)
 OPS |= {
     "eq": lambda attrs, a, b: a == b,
     "ne": lambda attrs, a, b: a != b,

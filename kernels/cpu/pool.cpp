@@ -1,0 +1,228 @@
+#include <tandem/kernels/pool.h>
+
+#include <algorithm>
+
+#include <tandem/core/dispatch.h>
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/scratch.h>
+
+// Pooling, a plane at a time. Gradients go from the windows to their elements in the order of the windows, and one
+// thread has all windows of a plane.
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+constexpr std::int64_t kChunk = 16384;  // elements
+
+// Calls body(plane) for all planes.
+template <class Body>
+void for_each_plane(const PoolShape& shape, Body&& body) {
+  const std::int64_t grain = 1 + kChunk / (shape.in_plane() + 1);
+  core::parallel_for(shape.planes, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t plane = begin; plane < end; ++plane) {
+      body(plane);
+    }
+  });
+}
+
+// Calls body(output, y range, x range) for all windows.
+template <class Body>
+void for_each_window(const PoolShape& shape, Body&& body) {
+  for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+    const PoolShape::Range rows = shape.range(0, y);
+    for (std::int64_t x = 0; x < shape.out[1]; ++x) {
+      body(y * shape.out[1] + x, rows, shape.range(1, x));
+    }
+  }
+}
+
+// Whether every window is two by two, and the next one follows at once.
+bool is_halving(const PoolShape& shape) {
+  const std::array<std::int64_t, 2> two{2, 2};
+  return !shape.adaptive && shape.window == two && shape.stride == two && shape.padding[0] == 0 &&
+         shape.padding[1] == 0 && shape.dilation[0] == 1 && shape.dilation[1] == 1 && shape.in[0] >= 2 * shape.out[0] &&
+         shape.in[1] >= 2 * shape.out[1];
+}
+
+// Without branches, for the compiler to make vectors of.
+template <class T>
+void halve_row(const T* upper, const T* lower, std::int64_t count, std::int32_t place, std::int32_t width, T* out,
+               std::int32_t* places) {
+  using C = ComputeType<T>;
+  for (std::int64_t x = 0; x < count; ++x) {
+    const std::int32_t at = place + static_cast<std::int32_t>(2 * x);
+    const C values[4] = {C(upper[2 * x]), C(upper[2 * x + 1]), C(lower[2 * x]), C(lower[2 * x + 1])};
+    const std::int32_t where[4] = {at, at + 1, at + width, at + width + 1};
+    C largest = values[0];
+    std::int32_t chosen = where[0];
+    for (int i = 1; i < 4; ++i) {
+      const bool takes = values[i] > largest || values[i] != values[i];
+      largest = takes ? values[i] : largest;
+      chosen = takes ? where[i] : chosen;
+    }
+    out[x] = T(largest);
+    places[x] = chosen;
+  }
+}
+
+template <class T>
+void max_pool(const MaxPool& kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  const bool halves = is_halving(shape);
+  const auto width = static_cast<std::int32_t>(shape.in[1]);
+  for_each_plane(shape, [&](std::int64_t plane) {
+    const T* in = static_cast<const T*>(kernel.in) + plane * shape.in_plane();
+    T* out = static_cast<T*>(kernel.out) + plane * shape.out_plane();
+    std::int32_t* places = kernel.places + plane * shape.out_plane();
+    if (halves) {
+      for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+        const T* upper = in + 2 * y * shape.in[1];
+        halve_row(upper, upper + shape.in[1], shape.out[1], static_cast<std::int32_t>(2 * y) * width, width,
+                  out + y * shape.out[1], places + y * shape.out[1]);
+      }
+      return;
+    }
+    for_each_window(shape, [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns) {
+      std::int64_t chosen = rows.begin * shape.in[1] + columns.begin;
+      C largest = C(in[chosen]);
+      for (std::int64_t y = rows.begin; y < rows.end; y += rows.step) {
+        for (std::int64_t x = columns.begin; x < columns.end; x += columns.step) {
+          const std::int64_t at = y * shape.in[1] + x;
+          const C value = C(in[at]);
+          if (value > largest || value != value) {
+            largest = value;
+            chosen = at;
+          }
+        }
+      }
+      out[output] = T(largest);
+      places[output] = static_cast<std::int32_t>(chosen);
+    });
+  });
+}
+
+// Gives `add_to(sums)` a plane of zeros in the type of the computation, and adds it to the gradient.
+template <class T, class AddTo>
+void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumulate, T* in_grad, AddTo&& add_to) {
+  using C = ComputeType<T>;
+  const std::int64_t count = shape.in_plane();
+  if constexpr (!is_16_bit<T>) {
+    if (accumulate == Accumulate::no) {
+      std::fill_n(in_grad, count, T(0));
+      return add_to(in_grad);
+    }
+  }
+  ScratchArena& scratch = context_for(device).scratch;
+  const ScratchScope scope(scratch);
+  C* const sums = scratch.allocate_array<C>(static_cast<std::size_t>(count));
+  std::fill_n(sums, count, C(0));
+  add_to(sums);
+  for (std::int64_t i = 0; i < count; ++i) {
+    in_grad[i] = T(accumulate == Accumulate::yes ? C(in_grad[i]) + sums[i] : sums[i]);
+  }
+}
+
+// The gradient of two neighbouring rows: each of four elements looks whether its window has chosen it.
+template <class T>
+void halve_row_back(const T* grad, const std::int32_t* places, std::int64_t count, std::int32_t place,
+                    std::int32_t width, T* upper, T* lower) {
+  for (std::int64_t x = 0; x < count; ++x) {
+    const std::int32_t chosen = places[x] - place - static_cast<std::int32_t>(2 * x);
+    upper[2 * x] = chosen == 0 ? grad[x] : T(0);
+    upper[2 * x + 1] = chosen == 1 ? grad[x] : T(0);
+    lower[2 * x] = chosen == width ? grad[x] : T(0);
+    lower[2 * x + 1] = chosen == width + 1 ? grad[x] : T(0);
+  }
+}
+
+template <class T>
+void max_pool_grad(Device device, const MaxPoolGrad& kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  const bool halves = is_halving(shape) && kernel.accumulate == Accumulate::no;
+  const auto width = static_cast<std::int32_t>(shape.in[1]);
+  for_each_plane(shape, [&](std::int64_t plane) {
+    const T* grad = static_cast<const T*>(kernel.grad) + plane * shape.out_plane();
+    const std::int32_t* places = kernel.places + plane * shape.out_plane();
+    T* in_grad = static_cast<T*>(kernel.in_grad) + plane * shape.in_plane();
+    if (halves) {
+      for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+        T* upper = in_grad + 2 * y * shape.in[1];
+        T* lower = upper + shape.in[1];
+        halve_row_back(grad + y * shape.out[1], places + y * shape.out[1], shape.out[1],
+                       static_cast<std::int32_t>(2 * y) * width, width, upper, lower);
+        std::fill(upper + 2 * shape.out[1], lower, T(0));
+        std::fill(lower + 2 * shape.out[1], lower + shape.in[1], T(0));
+      }
+      std::fill(in_grad + 2 * shape.out[0] * shape.in[1], in_grad + shape.in_plane(), T(0));
+      return;
+    }
+    gradient_of_plane(device, shape, kernel.accumulate, in_grad, [&](auto* sums) {
+      for (std::int64_t output = 0; output < shape.out_plane(); ++output) {
+        sums[places[output]] += C(grad[output]);
+      }
+    });
+  });
+}
+
+template <class T>
+void avg_pool(const AvgPool& kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_each_plane(shape, [&](std::int64_t plane) {
+    const T* in = static_cast<const T*>(kernel.in) + plane * shape.in_plane();
+    T* out = static_cast<T*>(kernel.out) + plane * shape.out_plane();
+    for_each_window(shape, [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns) {
+      C sum(0);
+      for (std::int64_t y = rows.begin; y < rows.end; ++y) {
+        for (std::int64_t x = columns.begin; x < columns.end; ++x) {
+          sum += C(in[y * shape.in[1] + x]);
+        }
+      }
+      out[output] = T(sum / static_cast<C>(kernel.divisor.at(shape, output / shape.out[1], output % shape.out[1])));
+    });
+  });
+}
+
+template <class T>
+void avg_pool_grad(Device device, const AvgPoolGrad& kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_each_plane(shape, [&](std::int64_t plane) {
+    const T* grad = static_cast<const T*>(kernel.grad) + plane * shape.out_plane();
+    T* in_grad = static_cast<T*>(kernel.in_grad) + plane * shape.in_plane();
+    gradient_of_plane(device, shape, kernel.accumulate, in_grad, [&](auto* sums) {
+      for_each_window(shape, [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns) {
+        const C part =
+            C(grad[output]) / static_cast<C>(kernel.divisor.at(shape, output / shape.out[1], output % shape.out[1]));
+        for (std::int64_t y = rows.begin; y < rows.end; ++y) {
+          for (std::int64_t x = columns.begin; x < columns.end; ++x) {
+            sums[y * shape.in[1] + x] += part;
+          }
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void run(OnCpu, Context&, const MaxPool& kernel) {
+  core::dispatch_floating(kernel.dtype, "max_pool", [&]<class T>() { max_pool<T>(kernel); });
+}
+
+void run(OnCpu, Context& context, const MaxPoolGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "max_pool", [&]<class T>() { max_pool_grad<T>(context.device, kernel); });
+}
+
+void run(OnCpu, Context&, const AvgPool& kernel) {
+  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool<T>(kernel); });
+}
+
+void run(OnCpu, Context& context, const AvgPoolGrad& kernel) {
+  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool_grad<T>(context.device, kernel); });
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,166 @@
+#include <tandem/kernels/pool.h>
+
+#include <tandem/kernels/cuda/launch/dispatch.h>
+#include <tandem/kernels/cuda/launch/queue.h>
+
+// Pooling. Floor: each element is read and written once. A thread has an output forwards, and an input backwards, which
+// looks at the windows that read it, in their order: so no two threads write to one place.
+
+namespace tandem::inline v0::kernels {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// An element of dense planes.
+struct At {
+  std::int64_t plane, y, x;
+
+  __device__ At(std::int64_t element, const std::array<std::int64_t, 2>& sizes)
+      : plane(element / (sizes[0] * sizes[1])), y(element / sizes[1] % sizes[0]), x(element % sizes[1]) {}
+};
+
+template <class Body>
+__device__ void for_my_elements(std::int64_t count, Body&& body) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    body(i);
+  }
+}
+
+// Calls body(output) for the windows that read an element of the plane, in their order.
+template <class Body>
+__device__ void for_windows_of(const PoolShape& shape, const At& input, Body&& body) {
+  const auto reads = [](const PoolShape::Range& range, std::int64_t at) {
+    return at >= range.begin && at < range.end && (at - range.begin) % range.step == 0;
+  };
+  for (std::int64_t y = shape.first_window(0, input.y); y < shape.out[0]; ++y) {
+    const PoolShape::Range rows = shape.range(0, y);
+    if (rows.begin > input.y) {
+      break;
+    }
+    for (std::int64_t x = shape.first_window(1, input.x); x < shape.out[1]; ++x) {
+      const PoolShape::Range columns = shape.range(1, x);
+      if (columns.begin > input.x) {
+        break;
+      }
+      if (reads(rows, input.y) && reads(columns, input.x)) {
+        body(y, x);
+      }
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) largest(MaxPool kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_my_elements(shape.planes * shape.out_plane(), [&](std::int64_t i) {
+    const At output(i, shape.out);
+    const T* in = static_cast<const T*>(kernel.in) + output.plane * shape.in_plane();
+    const PoolShape::Range rows = shape.range(0, output.y);
+    const PoolShape::Range columns = shape.range(1, output.x);
+    std::int64_t chosen = rows.begin * shape.in[1] + columns.begin;
+    C largest = C(in[chosen]);
+    for (std::int64_t y = rows.begin; y < rows.end; y += rows.step) {
+      for (std::int64_t x = columns.begin; x < columns.end; x += columns.step) {
+        const C value = C(in[y * shape.in[1] + x]);
+        if (value > largest || value != value) {
+          largest = value;
+          chosen = y * shape.in[1] + x;
+        }
+      }
+    }
+    static_cast<T*>(kernel.out)[i] = T(largest);
+    kernel.places[i] = static_cast<std::int32_t>(chosen);
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) mean(AvgPool kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_my_elements(shape.planes * shape.out_plane(), [&](std::int64_t i) {
+    const At output(i, shape.out);
+    const T* in = static_cast<const T*>(kernel.in) + output.plane * shape.in_plane();
+    const PoolShape::Range rows = shape.range(0, output.y);
+    const PoolShape::Range columns = shape.range(1, output.x);
+    C sum(0);
+    for (std::int64_t y = rows.begin; y < rows.end; ++y) {
+      for (std::int64_t x = columns.begin; x < columns.end; ++x) {
+        sum += C(in[y * shape.in[1] + x]);
+      }
+    }
+    static_cast<T*>(kernel.out)[i] = T(sum / static_cast<C>(kernel.divisor.at(shape, output.y, output.x)));
+  });
+}
+
+template <class T>
+__device__ void write(void* to, std::int64_t i, ComputeType<T> sum, Accumulate accumulate) {
+  T& out = static_cast<T*>(to)[i];
+  out = T(accumulate == Accumulate::yes ? ComputeType<T>(out) + sum : sum);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) largest_back(MaxPoolGrad kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_my_elements(shape.planes * shape.in_plane(), [&](std::int64_t i) {
+    const At input(i, shape.in);
+    C sum(0);
+    for_windows_of(shape, input, [&](std::int64_t y, std::int64_t x) {
+      const std::int64_t output = input.plane * shape.out_plane() + y * shape.out[1] + x;
+      if (kernel.places[output] == input.y * shape.in[1] + input.x) {
+        sum += C(static_cast<const T*>(kernel.grad)[output]);
+      }
+    });
+    write<T>(kernel.in_grad, i, sum, kernel.accumulate);
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) mean_back(AvgPoolGrad kernel) {
+  using C = ComputeType<T>;
+  const PoolShape& shape = kernel.shape;
+  for_my_elements(shape.planes * shape.in_plane(), [&](std::int64_t i) {
+    const At input(i, shape.in);
+    C sum(0);
+    for_windows_of(shape, input, [&](std::int64_t y, std::int64_t x) {
+      const std::int64_t output = input.plane * shape.out_plane() + y * shape.out[1] + x;
+      sum += C(static_cast<const T*>(kernel.grad)[output]) / static_cast<C>(kernel.divisor.at(shape, y, x));
+    });
+    write<T>(kernel.in_grad, i, sum, kernel.accumulate);
+  });
+}
+
+template <class Kernel, class Of>
+void launch_pool(Context& context, const Kernel& kernel, std::int64_t count, Of&& of) {
+  if (count == 0) {
+    return;
+  }
+  const Queue queue(context);
+  for_floating(kernel.dtype, [&]<class T>() {
+    queue.launch(Kernel::kName, queue.blocks_for(count, kThreads), kThreads, 0, of.template operator()<T>(), kernel);
+  });
+}
+
+}  // namespace
+
+void run(OnCuda, Context& context, const MaxPool& kernel) {
+  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.out_plane(), []<class T>() { return largest<T>; });
+}
+
+void run(OnCuda, Context& context, const MaxPoolGrad& kernel) {
+  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.in_plane(),
+              []<class T>() { return largest_back<T>; });
+}
+
+void run(OnCuda, Context& context, const AvgPool& kernel) {
+  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.out_plane(), []<class T>() { return mean<T>; });
+}
+
+void run(OnCuda, Context& context, const AvgPoolGrad& kernel) {
+  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.in_plane(), []<class T>() { return mean_back<T>; });
+}
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <tandem/core/dtype.h>
+#include <tandem/core/export.h>
+#include <tandem/kernels/launch.h>
+
+// Pooling over windows in two dimensions, plane by plane. One dimension is two with a height of 1. Arrays are dense:
+// [planes, height, width].
+
+namespace tandem::inline v0::kernels {
+
+/// The sizes of a pooling, by (height, width). `padding` is the one before the plane; what lies outside has no part in
+/// a maximum and adds 0 to a sum.
+struct PoolShape {
+  std::int64_t planes;
+  std::array<std::int64_t, 2> in, out;
+  /// Adaptive: window i of n is [floor(i in / n), ceil((i + 1) in / n)), and the fields below mean nothing.
+  bool adaptive;
+  std::array<std::int64_t, 2> window, stride, padding, dilation;
+
+  /// The elements of the plane along one dimension that a window reads: begin, begin + step, ... below end.
+  struct Range {
+    std::int64_t begin, end, step;
+  };
+  TANDEM_HD constexpr Range range(int dim, std::int64_t i) const {
+    if (adaptive) {
+      return {i * in[dim] / out[dim], ((i + 1) * in[dim] + out[dim] - 1) / out[dim], 1};
+    }
+    const std::int64_t step = dilation[dim];
+    std::int64_t begin = i * stride[dim] - padding[dim];
+    const std::int64_t end = begin + (window[dim] - 1) * step + 1;
+    begin = begin < 0 ? begin + (-begin + step - 1) / step * step : begin;
+    return {begin, end < in[dim] ? end : in[dim], step};
+  }
+  /// The first of the windows that may read an element; later ones follow until one begins behind it.
+  TANDEM_HD constexpr std::int64_t first_window(int dim, std::int64_t at) const {
+    if (adaptive) {
+      return at * out[dim] / in[dim];
+    }
+    const std::int64_t before = at + padding[dim] - (window[dim] - 1) * dilation[dim];
+    return before <= 0 ? 0 : (before + stride[dim] - 1) / stride[dim];
+  }
+  constexpr std::int64_t in_plane() const { return in[0] * in[1]; }
+  constexpr std::int64_t out_plane() const { return out[0] * out[1]; }
+};
+
+/// out = the largest element of each window, and its place in the plane (the first one of equals; a NaN is larger than
+/// all, and the last one counts). Every window has an element inside.
+struct MaxPool {
+  static constexpr const char* kName = "max_pool";
+  DType dtype;
+  PoolShape shape;
+  const void* in;
+  void* out;
+  std::int32_t* places;  // laid out like `out`, y * width + x
+};
+void run(OnCpu, Context& context, const MaxPool& kernel);
+void run(OnCuda, Context& context, const MaxPool& kernel);
+
+/// in_grad (+)= the gradient of MaxPool's `in`.
+struct MaxPoolGrad {
+  static constexpr const char* kName = "max_pool_grad";
+  DType dtype;
+  Accumulate accumulate = Accumulate::no;
+  PoolShape shape;
+  const void* grad;
+  const std::int32_t* places;
+  void* in_grad;
+};
+void run(OnCpu, Context& context, const MaxPoolGrad& kernel);
+void run(OnCuda, Context& context, const MaxPoolGrad& kernel);
+
+/// What the sum over a window is divided by.
+struct Divisor {
+  bool include_padding;   // its size, with the padding around the plane, or only what is inside
+  std::int64_t override;  // this, unless 0
+
+  /// That of a window.
+  TANDEM_HD constexpr std::int64_t at(const PoolShape& shape, std::int64_t y, std::int64_t x) const {
+    if (override != 0) {
+      return override;
+    }
+    std::int64_t size = 1;
+    for (int dim = 0; dim < 2; ++dim) {
+      const std::int64_t i = dim == 0 ? y : x;
+      const PoolShape::Range inside = shape.range(dim, i);
+      std::int64_t length = inside.end - inside.begin;
+      if (include_padding && !shape.adaptive) {
+        const std::int64_t begin = i * shape.stride[dim] - shape.padding[dim];
+        const std::int64_t border = shape.in[dim] + shape.padding[dim];
+        const std::int64_t end = begin + shape.window[dim];
+        length = (end < border ? end : border) - begin;
+      }
+      size *= length;
+    }
+    return size;
+  }
+};
+
+/// out = the mean of each window. The dilation is 1.
+struct AvgPool {
+  static constexpr const char* kName = "avg_pool";
+  DType dtype;
+  PoolShape shape;
+  Divisor divisor;
+  const void* in;
+  void* out;
+};
+void run(OnCpu, Context& context, const AvgPool& kernel);
+void run(OnCuda, Context& context, const AvgPool& kernel);
+
+/// in_grad (+)= the gradient of AvgPool's `in`.
+struct AvgPoolGrad {
+  static constexpr const char* kName = "avg_pool_grad";
+  DType dtype;
+  Accumulate accumulate = Accumulate::no;
+  PoolShape shape;
+  Divisor divisor;
+  const void* grad;
+  void* in_grad;
+};
+void run(OnCpu, Context& context, const AvgPoolGrad& kernel);
+void run(OnCuda, Context& context, const AvgPoolGrad& kernel);
+
+}  // namespace tandem::inline v0::kernels

@@ -1,0 +1,175 @@
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/spatial.h>
+#include <tandem/core/error.h>
+
+#include "leaves.h"
+#include "support/message.h"
+
+// Convolutions and poolings.
+
+namespace tandem {
+namespace {
+
+using test::expect_gradient;
+using test::leaf;
+using test::message_of;
+using test::stepped_leaf;
+using test::transposed_leaf;
+using test::values;
+using ::testing::HasSubstr;
+using Tensors = std::vector<Tensor>;
+
+struct Case {
+  Shape x, weight;
+  Size2d stride = 1;
+  ConvPadding padding = 0;
+  Size2d dilation = 1;
+  std::int64_t groups = 1;
+};
+
+TEST(GradcheckConv, EveryShapeAndLayout) {
+  for (const Case& c : {Case{{2, 3, 5, 4}, {4, 3, 3, 2}}, Case{{1, 2, 6, 5}, {3, 2, 3, 3}, {2, 1}, {1, 2}},
+                        Case{{1, 2, 6, 6}, {2, 2, 2, 2}, 1, 2, {2, 3}}, Case{{2, 4, 4, 4}, {6, 2, 3, 3}, 1, 1, 1, 2},
+                        Case{{1, 3, 4, 4}, {3, 1, 3, 3}, 2, 1, 1, 3}, Case{{2, 3, 4, 4}, {2, 3, 2, 3}, 1, "same"},
+                        Case{{1, 2, 5, 5}, {3, 2, 1, 1}, 3}, Case{{0, 2, 4, 4}, {3, 2, 3, 3}}}) {
+    SCOPED_TRACE(to_string(c.x) + " " + to_string(c.weight));
+    const auto convolve = [&](const Tensors& in) {
+      const Tensor y =
+          conv2d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), c.stride, c.padding, c.dilation, c.groups);
+      return y * values(y.shape(), 0.5, 1.5, 40);
+    };
+    const Tensor x = leaf(c.x, -2, 2);
+    const Tensor weight = leaf(c.weight, -1, 1, 7);
+    const Tensor bias = leaf({c.weight[0]}, -1, 1, 8);
+    expect_gradient(convolve, {x, weight});
+    for (const Tensor& in : {x, transposed_leaf(x), stepped_leaf(x)}) {
+      expect_gradient(convolve, {in, weight, bias});
+    }
+    expect_gradient(convolve, {x, transposed_leaf(weight), stepped_leaf(bias)});
+    expect_gradient([&](const Tensors& in) { return convolve({in[0], weight.detach(), bias.detach()}); }, {x});
+    expect_gradient([&](const Tensors& in) { return convolve({x.detach(), in[0], bias.detach()}); }, {weight});
+    expect_gradient([&](const Tensors& in) { return convolve({x.detach(), weight.detach(), in[0]}); }, {bias});
+    expect_gradient([&](const Tensors& in) { return convolve(in).transpose(1, 3); }, {x, weight, bias});
+  }
+}
+
+TEST(GradcheckConv, OneInputForBothSidesGetsBothGradients) {
+  const Tensor x = leaf({2, 2, 3, 3}, -1, 1);
+  expect_gradient([](const Tensors& in) { return conv2d(in[0], in[0], {}, 1, 1) * 2; }, {x});
+}
+
+TEST(GradcheckConv, Transposed) {
+  for (const auto& [stride, padding, output_padding, dilation] :
+       {std::tuple<Size2d, Size2d, Size2d, Size2d>{1, 0, 0, 1}, {{2, 3}, {1, 0}, {1, 2}, 1}, {2, 1, 0, {1, 2}}}) {
+    const auto convolve = [&](const Tensors& in) {
+      const Tensor y = conv_transpose2d(in[0], in[1], in[2], stride, padding, output_padding, 2, dilation);
+      return y * values(y.shape(), 0.5, 1.5, 40);
+    };
+    expect_gradient(convolve, {leaf({2, 4, 3, 4}, -2, 2), leaf({4, 3, 3, 2}, -1, 1, 7), leaf({6}, -1, 1, 8)});
+  }
+}
+
+TEST(GradcheckConv, AlongALength) {
+  expect_gradient([](const Tensors& in) { return conv1d(in[0], in[1], in[2], 2, 1) * 3; },
+                  {leaf({2, 3, 8}, -2, 2), leaf({4, 3, 3}, -1, 1, 7), leaf({4}, -1, 1, 8)});
+  expect_gradient([](const Tensors& in) { return conv_transpose1d(in[0], in[1], in[2], 2, 1, 1) * 3; },
+                  {leaf({2, 3, 5}, -2, 2), leaf({3, 2, 3}, -1, 1, 7), leaf({2}, -1, 1, 8)});
+}
+
+TEST(GradcheckPool, EveryKind) {
+  const Tensor x = leaf({2, 2, 6, 7}, -2, 2);
+  const auto weighted = [](const Tensor& y) { return y * values(y.shape(), 0.5, 1.5, 40); };
+  for (const Tensor& in : {x, transposed_leaf(x), stepped_leaf(x)}) {
+    expect_gradient([&](const Tensors& t) { return weighted(max_pool2d(t[0], 2)); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(max_pool2d(t[0], 3, 1, 1, {1, 2}, true)); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(avg_pool2d(t[0], 2)); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(avg_pool2d(t[0], 3, 2, 1, true, false)); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(adaptive_avg_pool2d(t[0], {4, 3})); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(adaptive_max_pool2d(t[0], {4, 3})); }, {in});
+    expect_gradient([&](const Tensors& t) { return weighted(max_pool2d(t[0], 2) + avg_pool2d(t[0], 2)); }, {in});
+  }
+}
+
+TEST(MaxPool, IndicesAreThePlacesInTheirPlanes) {
+  const Tensor x = tensor({1, 5, 2, 0, 3, 4, 9, 9, 7, 6, 8, 1}).to(DType::f32).reshape({1, 1, 3, 4});
+  const auto [largest, indices] = max_pool2d_with_indices(x, 2, 1);
+  EXPECT_EQ(indices.dtype(), DType::i64);
+  EXPECT_EQ(largest.to_vector<float>(), (std::vector<float>{5, 9, 9, 7, 9, 9}));
+  EXPECT_EQ(indices.to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 6, 6, 8, 6, 6})) << "the first of equals";
+}
+
+TEST(MaxPool, KeepsNaNAndMinusInfinity) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float low = -std::numeric_limits<float>::infinity();
+  const Tensor x = tensor({1.0F, nan, 2.0F, 3.0F, low, low, low, low}).reshape({2, 2, 2});
+  for (const Tensor& y : {max_pool2d(x, 2), max_pool2d(x, 2, 2, 1)}) {
+    EXPECT_TRUE(isnan(y[0]).any().item<bool>());
+    EXPECT_EQ(y[1].amax({}, false).item<float>(), low);
+  }
+}
+
+TEST(ConvMessages, SayWhatDoesNotFit) {
+  const Tensor x = ones({2, 3, 8, 8});
+  const Tensor weight = ones({4, 3, 3, 3});
+  const auto shape_error = [](auto&& op) { return message_of<ShapeError>(op); };
+  const auto config_error = [](auto&& op) { return message_of<ConfigError>(op); };
+  EXPECT_EQ(shape_error([&] { conv2d(ones({2, 5, 8, 8}), weight); }),
+            "conv2d: input [2, 5, 8, 8] has 5 channels, the weight [4, 3, 3, 3] with 1 group expects 3");
+  EXPECT_EQ(
+      shape_error([&] { conv2d(ones({2, 8, 8, 3}), weight); }),
+      "conv2d: input [2, 8, 8, 3] has 8 channels, the weight [4, 3, 3, 3] with 1 group expects 3. Channels seem to "
+      "be last: x.permute({0, 3, 1, 2})");
+  EXPECT_EQ(shape_error([&] { conv2d(ones({2, 3, 2, 8}), weight); }),
+            "conv2d: a window of 3 is larger than the padded input, 2 = 2 + 2 * 0 (input [2, 3, 2, 8])");
+  EXPECT_EQ(shape_error([&] { conv2d(ones({2, 8}), weight); }),
+            "conv2d: the input must be [batch, channels, height, width], or without the batch, got [2, 8]");
+  EXPECT_EQ(shape_error([&] { conv2d(x, ones({4, 3, 3})); }),
+            "conv2d: the weight must be [out, in / groups, height, width], got [4, 3, 3]");
+  EXPECT_EQ(shape_error([&] { conv2d(x, ones({4, 1, 3, 3}), {}, 1, 0, 1, 3); }),
+            "conv2d: 4 channels cannot be divided into 3 groups (weight [4, 1, 3, 3])");
+  EXPECT_EQ(shape_error([&] { conv2d(x, weight, ones({3})); }),
+            "conv2d: bias [3] does not fit the weight [4, 3, 3, 3]: expected [4]");
+  EXPECT_EQ(message_of<DTypeError>([&] { conv2d(x.to(DType::f64), weight); }),
+            "conv2d: input is f64, weight f32. Convert the input: x.to(DType::f32)");
+  EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 0); }),
+            "conv2d: stride and dilation must be at least 1, got 0 and 1");
+  EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 1, -1); }),
+            "conv2d: the padding must not be negative, got (-1, -1)");
+  EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 2, "same"); }),
+            "conv2d: padding \"same\" needs a stride of 1; give the padding as numbers");
+  EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 1, "full"); }),
+            "padding: expected numbers, \"same\" or \"valid\", got \"full\"");
+  EXPECT_EQ(config_error([&] { conv_transpose2d(x, ones({3, 4, 3, 3}), {}, 2, 0, 2); }),
+            "conv_transpose2d: the output_padding must be less than stride or dilation, 2 and 1, got 2");
+  EXPECT_EQ(
+      shape_error([&] { conv_transpose2d(ones({1, 3, 1, 1}), ones({3, 4, 2, 2}), {}, 1, 1); }),
+      "conv_transpose2d: the result would have 0 elements along a dimension (input [1, 3, 1, 1], weight [3, 4, 2, "
+      "2])");
+}
+
+TEST(PoolMessages, SayWhatDoesNotFit) {
+  const Tensor x = ones({2, 3, 8, 8});
+  EXPECT_EQ(message_of<ConfigError>([&] { max_pool2d(x, 2, 2, 2); }),
+            "max_pool2d: the padding must be 0 to half the kernel_size of 2, got 2");
+  EXPECT_EQ(message_of<ShapeError>([&] { max_pool2d(x, 9); }),
+            "max_pool2d: a window of 9 is larger than the padded input, 8 = 8 + 2 * 0 (input [2, 3, 8, 8])");
+  EXPECT_EQ(message_of<ShapeError>([&] { max_pool2d(ones({2, 8}), 2); }),
+            "max_pool2d: the input must be [batch, channels, height, width], or without the batch, got [2, 8]");
+  EXPECT_EQ(message_of<ShapeError>([&] { max_pool2d(ones({1, 1, 1, 1}), 2, 2, 1, 2); }),
+            "max_pool2d: window 0 has no element inside the input [1, 1, 1, 1]");
+  EXPECT_EQ(message_of<ConfigError>([&] { avg_pool2d(x, 2, 2, 0, false, true, 0); }),
+            "avg_pool2d: the divisor_override must not be 0");
+  EXPECT_EQ(message_of<ConfigError>([&] { adaptive_avg_pool2d(x, 0); }),
+            "adaptive_avg_pool2d: the output_size must be at least 1, got (0, 0)");
+  EXPECT_THAT(message_of<DTypeError>([&] { max_pool2d(x.to(DType::i64), 2); }), HasSubstr("max_pool2d"));
+}
+
+}  // namespace
+}  // namespace tandem
