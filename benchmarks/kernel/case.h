@@ -88,7 +88,8 @@ class Cases {
 
 // One function for each file of cases.
 void add_products(Cases& cases);
-void add_fused(Cases& cases);  // products that take an optimiser's step along
+void add_fused(Cases& cases);    // products that take an optimiser's step along
+void add_spatial(Cases& cases);  // convolutions, poolings
 void add_pointwise(Cases& cases);
 void add_rows(Cases& cases);        // softmax, norms
 void add_reductions(Cases& cases);  // reductions, scans

@@ -88,6 +88,7 @@ int kernel_bench(int argc, char** argv) {
   Cases cases;
   add_products(cases);
   add_fused(cases);
+  add_spatial(cases);
   add_pointwise(cases);
   add_rows(cases);
   add_reductions(cases);

@@ -16,6 +16,27 @@ def random(dtype, *sizes, scale=1.0, shift=0.0):
     return ((torch.rand(*sizes) * 2 - 1) * scale + shift).to(dtype)
 
 
+def spatial(name, dtype, sizes):
+    """Channels last, PyTorch's best layout."""
+    if name.endswith("pool"):
+        planes, side = sizes
+        x = random(dtype, 1, planes, side, side)
+        return (lambda: F.max_pool2d(x, 2)) if name == "max_pool" else (lambda: F.avg_pool2d(x, 2))
+    batch, groups, ins, outs, side, window, stride, padding = sizes
+
+    def image(*sizes):
+        return random(dtype, *sizes).to(memory_format=torch.channels_last)
+
+    x, weight = image(batch, groups * ins, side, side), image(groups * outs, ins, window, window)
+    convolve = lambda: F.conv2d(x, weight, None, stride, padding, 1, groups)
+    if name == "conv":
+        return convolve
+    grad = image(*convolve().shape)
+    wanted = [name == "conv data gradient", name == "conv weight gradient", False]
+    return lambda: torch.ops.aten.convolution_backward(
+        grad, x, weight, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, wanted)
+
+
 UNARY = {
     name: getattr(torch, name)
     for name in "neg abs sign sqrt rsqrt floor ceil round exp expm1 log log1p tanh sigmoid sin cos".split()
@@ -206,6 +227,8 @@ def make(case):
     name, dtype, sizes = case["name"], DTYPES[case["dtype"]], case["sizes"]
     if "product" in name:
         return product(name, dtype, sizes)
+    if name.startswith("conv") or name.endswith("pool"):
+        return spatial(name, dtype, sizes)
     for kind in (optimizer, over_rows, reduction, moves, element_wise):
         run = kind(name, dtype, sizes)
         if run is not None:

@@ -219,6 +219,7 @@ void convolve_back(Context& context, const ConvInGrad& kernel) {
 // Parts of the columns whose sums are added in the end: by sizes, so that threads change no bit.
 struct Parts {
   static constexpr std::int64_t kColumns = 8192;
+  static constexpr std::int64_t kStep = 512;
   static constexpr std::int64_t kMost = 16;
   static constexpr std::int64_t kBytes = std::int64_t{16} << 20;
   static constexpr std::int64_t kRows = 64;
@@ -231,7 +232,7 @@ struct Parts {
   Parts(std::int64_t all_columns, std::int64_t depth, std::int64_t bytes) {
     count =
         std::clamp<std::int64_t>(all_columns / kColumns, 1, std::clamp<std::int64_t>(kBytes / (bytes + 1), 1, kMost));
-    columns = up(up(all_columns, count), kPatchColumns) * kPatchColumns;
+    columns = up(up(all_columns, count), kStep) * kStep;
     count = up(all_columns, columns);
     row_parts = std::clamp<std::int64_t>(4 / count, 1, up(depth, kRows));
     rows = up(up(depth, row_parts), kRows) * kRows;

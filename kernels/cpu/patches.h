@@ -68,7 +68,7 @@ struct PatchProduct {
 
 /// The columns that a block has at most. Images of at least kOwnBlocks columns have blocks of their own, which write to
 /// their places directly.
-inline constexpr std::int64_t kPatchColumns = 256;
+inline constexpr std::int64_t kPatchColumns = 512;
 inline constexpr std::int64_t kOwnBlocks = 128;
 
 /// sums[depth, rows] = patches * grad^T, whose transpose is the gradient of the weight.

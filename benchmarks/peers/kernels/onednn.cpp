@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include <omp.h>
@@ -59,6 +61,44 @@ std::function<void()> product(const Operation& of) {
   return running(
       dnnl::matmul(desc),
       {{DNNL_ARG_SRC, at(a, of.in[0])}, {DNNL_ARG_WEIGHTS, at(b, of.in[1])}, {DNNL_ARG_DST, at(c, of.out[0])}});
+}
+
+// In the layouts that oneDNN chooses, on memory of its own.
+std::function<void()> convolution(const Operation& of) {
+  const auto [batch, groups, in, out] = std::array{of.sizes[0], of.sizes[1], of.sizes[2], of.sizes[3]};
+  const std::int64_t side = of.sizes[4], window = of.sizes[5], stride = of.sizes[6], padding = of.sizes[7];
+  const std::int64_t result = (side + 2 * padding - window) / stride + 1;
+  const auto any = [](const Dims& dims) { return memory::desc(dims, memory::data_type::f32, memory::format_tag::any); };
+  const memory::desc x = any({batch, groups * in, side, side});
+  const memory::desc w = groups == 1 ? any({out, in, window, window}) : any({groups, out, in, window, window});
+  const memory::desc y = any({batch, groups * out, result, result});
+  const Dims strides{stride, stride}, paddings{padding, padding};
+  constexpr auto direct = dnnl::algorithm::convolution_direct;
+  const auto own = [](const memory::desc& desc) {
+    memory made(desc, engine());
+    std::fill_n(static_cast<float*>(made.get_data_handle()), desc.get_size() / sizeof(float), 0.5F);
+    return made;
+  };
+  const dnnl::convolution_forward::primitive_desc forward(
+      dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, x, w, y, strides, paddings, paddings),
+      engine());
+  if (of.name == "conv") {
+    return running(dnnl::convolution_forward(forward), {{DNNL_ARG_SRC, own(forward.src_desc())},
+                                                        {DNNL_ARG_WEIGHTS, own(forward.weights_desc())},
+                                                        {DNNL_ARG_DST, own(forward.dst_desc())}});
+  }
+  if (of.name == "conv data gradient") {
+    const dnnl::convolution_backward_data::primitive_desc back(
+        dnnl::convolution_backward_data::desc(direct, x, w, y, strides, paddings, paddings), engine(), forward);
+    return running(dnnl::convolution_backward_data(back), {{DNNL_ARG_DIFF_SRC, own(back.diff_src_desc())},
+                                                           {DNNL_ARG_WEIGHTS, own(back.weights_desc())},
+                                                           {DNNL_ARG_DIFF_DST, own(back.diff_dst_desc())}});
+  }
+  const dnnl::convolution_backward_weights::primitive_desc back(
+      dnnl::convolution_backward_weights::desc(direct, x, w, y, strides, paddings, paddings), engine(), forward);
+  return running(dnnl::convolution_backward_weights(back), {{DNNL_ARG_SRC, own(back.src_desc())},
+                                                            {DNNL_ARG_DIFF_WEIGHTS, own(back.diff_weights_desc())},
+                                                            {DNNL_ARG_DIFF_DST, own(back.diff_dst_desc())}});
 }
 
 std::function<void()> element_wise(const Operation& of) {
@@ -168,6 +208,7 @@ std::function<void()> copy(const Operation& of) {
 std::function<void()> run_of(const Operation& of) {
   const std::string& name = of.name;
   if (name.starts_with("product")) return product(of);
+  if (name.starts_with("conv")) return convolution(of);
   if (name == "softmax" || name == "log_softmax") return softmax(of);
   if (name == "layer_norm") return layer_norm(of);
   if (name == "batch_norm" || name == "batch_norm evaluation") return batch_norm(of);

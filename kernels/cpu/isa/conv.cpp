@@ -9,6 +9,31 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
+namespace {
+
+// All tiles of a panel that is read in place.
+void multiply_panel(const Left& left, std::int64_t rows, std::int64_t depth, const ScatteredRight& right,
+                    const Output& out) {
+  const std::int64_t height = up(rows, up(rows, kTileRows));
+  for (std::int64_t row = 0; row < rows; row += height) {
+    const std::int64_t high = min(height, rows - row);
+    scattered_tile_function(high)({.row = row,
+                                   .col = 0,
+                                   .depth = depth,
+                                   .left = left.data + row * left.row_stride,
+                                   .left_stride = left.row_stride,
+                                   .right = nullptr,
+                                   .right_stride = 0,
+                                   .cols = kTileCols,
+                                   .out = out.data + row * out.stride,
+                                   .out_stride = out.stride,
+                                   .is_out_far = out.is_far},
+                                  out.epilogue, right);
+  }
+}
+
+}  // namespace
+
 void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
   const Patches& patches = product.patches;
   const std::int64_t depth = patches.depth();
@@ -23,8 +48,6 @@ void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int
   PatchBlock block(patches, begin, end);
   float* const slab = scratch.allocate_array<float>(block.slab_size(deep));
   float* const panels = scratch.allocate_array<float>(static_cast<std::size_t>(up(cols, kTileCols) * kTileCols * deep));
-  const bool pack = cols > kTileCols && !rows_stay_close(depth);
-  float* const left_memory = pack ? scratch.allocate_array<float>(left_size(min(product.rows, kBlockRows))) : nullptr;
   Output to{nullptr, 0, {.add = product.add && direct, .row_bias = bias}};
   if (direct) {
     to.data = static_cast<float*>(out.data) + begin / positions * out.image_stride + begin % positions;
@@ -41,8 +64,17 @@ void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int
     Output part = to;
     part.epilogue = part_of(to.epilogue, k, k + count, depth);
     for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
-      multiply_block({weight + row * depth + k, depth, 1}, min(kBlockRows, product.rows - row), count, left_memory,
-                     {panels, kTileCols, kTileCols * count}, cols, part.at(row, 0));
+      const std::int64_t rows = min(kBlockRows, product.rows - row);
+      const Left left{weight + row * depth + k, depth, 1};
+      for (std::int64_t col = 0; col < cols; col += kTileCols) {
+        const Output to_panel = part.at(row, col);
+        if (block.is_scattered(col / kTileCols)) {
+          multiply_panel(left, rows, count, block.scattered(col / kTileCols), to_panel);
+        } else {
+          multiply_block(left, rows, count, nullptr, {panels + col * count, kTileCols, kTileCols * count},
+                         min(kTileCols, cols - col), to_panel);
+        }
+      }
     }
   }
   if (!direct) {

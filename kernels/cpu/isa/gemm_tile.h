@@ -86,6 +86,12 @@ struct Tile {
   bool is_out_far;  // the outputs lie in memory rather than in a cache
 };
 
+/// A right side of two vectors in places of their own: lane i of line k is at vectors[v][offsets[k] + i].
+struct ScatteredRight {
+  const float* vectors[2];
+  const std::int64_t* offsets;
+};
+
 // Element (r, 0) of a left side by rows. A pointer for each row would not fit in the registers; with three multiples of
 // the stride, x86's address modes reach seven rows from one.
 template <int r>
@@ -107,8 +113,9 @@ TANDEM_SIMD float in_row(const char* const (&from_rows)[4], std::int64_t s1, std
   }
 }
 
-template <int kRows, int kVecs, LeftOrder order>
-void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
+// kScattered: the right side is `scattered`, else that of the tile.
+template <int kRows, int kVecs, LeftOrder order, bool kScattered = false>
+TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, const ScatteredRight* scattered) {
   Vec sum[kRows][kVecs];
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) {
@@ -136,11 +143,26 @@ void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
       __builtin_prefetch(tile.out + r * tile.out_stride, 1);
     }
   }
+  const float* vectors[kVecs];
+  const std::int64_t* offsets = nullptr;
+  if constexpr (kScattered) {
+    static_assert(kVecs == 2);
+    vectors[0] = scattered->vectors[0];
+    vectors[1] = scattered->vectors[1];
+    offsets = scattered->offsets;
+  }
   for (std::int64_t k = tile.depth; k > 0; --k) {
     Vec b[kVecs];
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      b[v] = v + 1 < kVecs ? load(right + v * kLanes) : load(right + v * kLanes, last);
+      if constexpr (kScattered) {
+        b[v] = load(vectors[v] + *offsets);
+      } else {
+        b[v] = v + 1 < kVecs ? load(right + v * kLanes) : load(right + v * kLanes, last);
+      }
+    }
+    if constexpr (kScattered) {
+      ++offsets;
     }
     const auto row = [&]<int r>() {
       const float x = order == LeftOrder::by_depth      ? left[r]
@@ -182,6 +204,11 @@ void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
   }
 }
 
+template <int kRows, int kVecs, LeftOrder order>
+void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
+  multiply_tile_of<kRows, kVecs, order>(tile, epilogue, nullptr);
+}
+
 using MultiplyTile = void (*)(const Tile&, const Epilogue&);
 
 template <int kVecs, int... kRows>
@@ -201,6 +228,21 @@ inline MultiplyTile tile_function(std::int64_t rows, std::int64_t cols, LeftOrde
   const auto row = static_cast<std::size_t>(rows - 1);
   const auto by = static_cast<std::size_t>(order);
   return cols <= kLanes ? kTall[by][row] : cols <= kTileCols ? kUsual[by][row] : kFlat[by][row];
+}
+
+template <int kRows>
+void multiply_scattered_tile(const Tile& tile, const Epilogue& epilogue, const ScatteredRight& right) {
+  multiply_tile_of<kRows, kTileVecs, LeftOrder::by_rows, true>(tile, epilogue, &right);
+}
+
+using MultiplyScatteredTile = void (*)(const Tile&, const Epilogue&, const ScatteredRight&);
+
+/// The function for tiles of `rows` rows, at most kTileRows, and kTileCols columns, whose left side lies by rows.
+inline MultiplyScatteredTile scattered_tile_function(std::int64_t rows) {
+  static constexpr auto kOfRows = []<int... row>(std::integer_sequence<int, row...>) {
+    return std::array<MultiplyScatteredTile, sizeof...(row)>{&multiply_scattered_tile<row + 1>...};
+  }(std::make_integer_sequence<int, kTileRows>());
+  return kOfRows[static_cast<std::size_t>(rows - 1)];
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

@@ -11,8 +11,6 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
-static_assert(kPatchColumns == kDepth);
-
 /// The lanes [from, to).
 TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) {
 #if defined(__AVX512F__)
@@ -39,12 +37,15 @@ class PatchBlock {
     part_ = ((is_one_row_ ? columns_ : wide) - 1) + spread / of_.x.step + 1;
     pitch_ = part_ * of_.x.step;
     add_segments(begin, end);
+    // Not a power of two lines, so that channels do not share cache sets.
+    slab_stride_ = (up(slab_rows_ * pitch_, kLine) | 1) * kLine;
+    reads_lines_ = !in_place_ || stay_close(up(kDepth, of_.taps()), of_.y.size * of_.x.size);
   }
 
   /// Floats of the slab for a depth of at most `deepest`. 0: there is none.
   std::size_t slab_size(std::int64_t deepest) const {
     const std::int64_t channels = min(of_.channels, up(deepest, of_.taps()) + 1);
-    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_rows_ * pitch_);
+    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + kLanes);
   }
 
   /// Prepares the depth of [k, k + count), at most kDepth.
@@ -55,7 +56,7 @@ class PatchBlock {
     data_ = static_cast<const float*>(of_.data) + channel * plane;
     std::int64_t channel_stride = plane;
     if (!in_place_) {
-      channel_stride = slab_rows_ * pitch_;
+      channel_stride = slab_stride_;
       fill_slab(data_, up(k + count, taps) - channel, slab);
       data_ = slab;
     }
@@ -70,15 +71,30 @@ class PatchBlock {
     count_ = count;
   }
 
-  /// Packs the depth as a right side, in panels of kTileCols columns.
+  /// Whether a panel of kTileCols columns can be read in place: its vectors are lines of an image or of the slab.
+  bool is_scattered(std::int64_t panel) const {
+    const std::int64_t first = panel * kTileVecs;
+    return reads_lines_ && (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
+  }
+  /// Such a panel, for the depth that was begun.
+  ScatteredRight scattered(std::int64_t panel) const {
+    return {{from(panel * kTileVecs), from(panel * kTileVecs + 1)}, offsets_};
+  }
+  /// Packs all other panels as a right side, one after the other.
   void pack_panels(float* to) const {
-    for_each_vector([&](std::int64_t vector) {
-      return Lines{to + vector / kTileVecs * kTileCols * count_ + vector % kTileVecs * kLanes, kTileCols};
-    });
+    for (std::int64_t panel = 0; panel * kTileCols < columns_; ++panel) {
+      if (!is_scattered(panel)) {
+        for (std::int64_t v = 0; v < kTileVecs && panel * kTileCols + v * kLanes < columns_; ++v) {
+          write_vector(panel * kTileVecs + v, to + panel * kTileCols * count_ + v * kLanes, kTileCols);
+        }
+      }
+    }
   }
   /// Packs the depth as rows of a left side, kLeftStride apart.
   void pack_rows(float* to) const {
-    for_each_vector([&](std::int64_t vector) { return Lines{to + vector * kLanes, kLeftStride}; });
+    for (std::int64_t vector = 0; vector * kLanes < columns_; ++vector) {
+      write_vector(vector, to + vector * kLanes, kLeftStride);
+    }
   }
 
  private:
@@ -87,10 +103,13 @@ class PatchBlock {
     std::int64_t base;
     std::int64_t from, to;
   };
-  struct Lines {
-    float* data;
-    std::int64_t stride;
-  };
+  static constexpr std::int64_t kLine = 16;  // floats of a cache line
+
+  bool is_line(std::int64_t vector) const {
+    const Segment& first = segments_[starts_[vector]];
+    return first.from == 0 && first.to == kLanes;
+  }
+  const float* from(std::int64_t vector) const { return data_ + segments_[starts_[vector]].base; }
 
   void add_segments(std::int64_t begin, std::int64_t end) {
     const std::int64_t wide = of_.x.positions;
@@ -160,74 +179,67 @@ class PatchBlock {
       const std::int64_t x = of_.x.low() + first_x_ * step + part;  // of element 0
       const std::int64_t first = x >= 0 ? 0 : min(up(-x, step), part_);
       const std::int64_t end = x >= of_.x.size ? first : min(up(of_.x.size - x, step), part_);
-      for (std::int64_t i = 0; i < first; ++i) {
-        to[i] = 0;
-      }
       if (step == 1) {
-        copy_lines(from + x + first, 0, 1, end > first ? end - first : 0, to + first, 0);
-      } else {
-        for (std::int64_t i = first; i < end; ++i) {
-          to[i] = from[x + i * step];
+        // A vector may stand over; what it writes there is written later.
+        for (std::int64_t i = 0; i < part_; i += kLanes) {
+          const bool whole = i >= first && i + kLanes <= end;
+          store(to + i, whole ? load(from + x + i) : load(from + x + i, between(first - i, end - i)));
         }
+        continue;
       }
-      for (std::int64_t i = end > first ? end : first; i < part_; ++i) {
-        to[i] = 0;
+      for (std::int64_t i = 0; i < part_; ++i) {
+        to[i] = i >= first && i < end ? from[x + i * step] : 0;
       }
     }
   }
 
   void fill_slab(const float* data, std::int64_t channels, float* slab) const {
-    for (std::int64_t c = 0; c < channels; ++c, data += of_.y.size * of_.x.size) {
+    for (std::int64_t c = 0; c < channels; ++c, data += of_.y.size * of_.x.size, slab += slab_stride_) {
       for (std::int64_t band = 0; band < num_bands_; ++band) {
         const float* image = data + bands_[band].image * of_.image_stride;
         const std::int64_t low = of_.y.low() + bands_[band].y * of_.y.step;
-        for (std::int64_t row = bands_[band].row; row < bands_[band + 1].row; ++row, slab += pitch_) {
+        for (std::int64_t row = bands_[band].row; row < bands_[band + 1].row; ++row) {
           const std::int64_t line = row - bands_[band].row;
           const std::int64_t y = low + line;
+          float* const to = slab + row * pitch_;
           if (y < 0 || y >= of_.y.size) {
-            for (std::int64_t i = 0; i < pitch_; ++i) {
-              slab[i] = 0;
+            for (std::int64_t i = 0; i < pitch_; i += kLanes) {
+              store(to + i, broadcast(0));
             }
           } else if (is_read(line)) {
-            fill_line(image + y * of_.x.size, slab);
+            fill_line(image + y * of_.x.size, to);
           }
         }
       }
     }
   }
 
-  // Writes each vector of columns to the lines that place(vector) gives, one for each depth.
-  template <class Place>
-  TANDEM_SIMD void for_each_vector(Place&& place) const {
-    const std::int64_t vectors = up(columns_, kLanes);
-    for (std::int64_t vector = 0; vector < vectors; ++vector) {
-      const Segment* const segments = segments_ + starts_[vector];
-      const std::int64_t count = starts_[vector + 1] - starts_[vector];
-      const Lines to = place(vector);
-      const float* const from = data_ + segments[0].base;
-      float* out = to.data;
-      if (count == 1 && segments[0].to == kLanes) {
-        for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
-          store(out, load(from + offsets_[k]));
-        }
-        continue;
+  // Writes the lines of a vector of columns, `stride` apart, one for each depth.
+  void write_vector(std::int64_t vector, float* to, std::int64_t stride) const {
+    const Segment* const segments = segments_ + starts_[vector];
+    const std::int64_t count = starts_[vector + 1] - starts_[vector];
+    const float* const first = from(vector);
+    if (is_line(vector)) {
+      for (std::int64_t k = 0; k < count_; ++k, to += stride) {
+        store(to, load(first + offsets_[k]));
       }
-      const Mask mask = between(segments[0].from, segments[0].to);
-      if (count == 2) {
-        const float* const from_second = data_ + segments[1].base;
-        const Mask second = between(segments[1].from, segments[1].to);
-        for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
-          store(out, either(load(from + offsets_[k], mask), load(from_second + offsets_[k], second)));
-        }
-        continue;
+      return;
+    }
+    const Mask mask = between(segments[0].from, segments[0].to);
+    if (count == 2) {
+      const float* const second = data_ + segments[1].base;
+      const Mask rest = between(segments[1].from, segments[1].to);
+      for (std::int64_t k = 0; k < count_; ++k, to += stride) {
+        store(to, either(load(first + offsets_[k], mask), load(second + offsets_[k], rest)));
       }
-      for (std::int64_t k = 0; k < count_; ++k, out += to.stride) {
-        Vec v = load(from + offsets_[k], mask);
-        for (std::int64_t i = 1; i < count; ++i) {
-          v = either(v, load(data_ + segments[i].base + offsets_[k], between(segments[i].from, segments[i].to)));
-        }
-        store(out, v);
+      return;
+    }
+    for (std::int64_t k = 0; k < count_; ++k, to += stride) {
+      Vec v = load(first + offsets_[k], mask);
+      for (std::int64_t i = 1; i < count; ++i) {
+        v = either(v, load(data_ + segments[i].base + offsets_[k], between(segments[i].from, segments[i].to)));
       }
+      store(to, v);
     }
   }
 
@@ -243,6 +255,8 @@ class PatchBlock {
   std::int64_t part_;     // elements of a line that are one step apart
   std::int64_t pitch_;
   std::int64_t slab_rows_ = 0;
+  std::int64_t slab_stride_;  // between channels
+  bool reads_lines_;          // lines that are read side by side stay close
   std::int64_t num_bands_ = 0;
   std::int64_t count_ = 0;
   const float* data_ = nullptr;
