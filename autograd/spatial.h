@@ -16,7 +16,8 @@ namespace tandem::inline v0 {
 
 /// A number for (height, width), or one for both.
 struct Size2d {
-  std::int64_t height, width;
+  std::int64_t height;  // or rows
+  std::int64_t width;   // or columns
 
   constexpr Size2d(std::int64_t both) : height(both), width(both) {}  // NOLINT(google-explicit-constructor)
   constexpr Size2d(std::int64_t h, std::int64_t w) : height(h), width(w) {}
@@ -37,7 +38,9 @@ class ConvPadding {
       : ConvPadding(std::string_view(name)) {}
   TANDEM_API explicit ConvPadding(std::string_view name);
 
+  /// Whether it is "same".
   constexpr bool is_same() const { return is_same_; }
+  /// The numbers; 0 for the names.
   constexpr Size2d size() const { return size_; }
 
  private:

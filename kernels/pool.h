@@ -35,13 +35,14 @@ struct PoolShape {
     begin = begin < 0 ? begin + (-begin + step - 1) / step * step : begin;
     return {begin, end < in[dim] ? end : in[dim], step};
   }
-  /// The first of the windows that may read an element; later ones follow until one begins behind it.
-  TANDEM_HD constexpr std::int64_t first_window(int dim, std::int64_t at) const {
+  /// The windows that may read an element: [begin, end), and no other.
+  TANDEM_HD constexpr Range windows_of(int dim, std::int64_t at) const {
     if (adaptive) {
-      return at * out[dim] / in[dim];
+      return {at * out[dim] / in[dim], ((at + 1) * out[dim] + in[dim] - 1) / in[dim], 1};
     }
     const std::int64_t before = at + padding[dim] - (window[dim] - 1) * dilation[dim];
-    return before <= 0 ? 0 : (before + stride[dim] - 1) / stride[dim];
+    const std::int64_t end = (at + padding[dim]) / stride[dim] + 1;
+    return {before <= 0 ? 0 : (before + stride[dim] - 1) / stride[dim], end < out[dim] ? end : out[dim], 1};
   }
   constexpr std::int64_t in_plane() const { return in[0] * in[1]; }
   constexpr std::int64_t out_plane() const { return out[0] * out[1]; }

@@ -13,9 +13,9 @@ namespace tandem::inline v0::nn {
 
 /// Options of Conv2d.
 struct Conv2dOptions {
-  Size2d stride = 1;
-  ConvPadding padding = 0;
-  Size2d dilation = 1;
+  Size2d stride = 1;                            // between windows
+  ConvPadding padding = 0;                      // on each side, "same" or "valid"
+  Size2d dilation = 1;                          // between elements of a window
   std::int64_t groups = 1;                      // channels are divided into so many, which don't see each other
   bool bias = true;                             // whether there is a bias
   std::optional<Device> device = std::nullopt;  // of the parameters; default: the current device
@@ -42,13 +42,13 @@ class TANDEM_API Conv2d : public Module<Conv2d> {
 
 /// Options of Conv1d, see Conv2dOptions.
 struct Conv1dOptions {
-  std::int64_t stride = 1;
-  ConvPadding padding = 0;
-  std::int64_t dilation = 1;
-  std::int64_t groups = 1;
-  bool bias = true;
-  std::optional<Device> device = std::nullopt;
-  DType dtype = DType::f32;
+  std::int64_t stride = 1;                      // between windows
+  ConvPadding padding = 0;                      // on each side, "same" or "valid"
+  std::int64_t dilation = 1;                    // between elements of a window
+  std::int64_t groups = 1;                      // of channels
+  bool bias = true;                             // whether there is a bias
+  std::optional<Device> device = std::nullopt;  // of the parameters; default: the current device
+  DType dtype = DType::f32;                     // of the parameters
 };
 
 /// conv1d() of sequences [batch, in_channels, length].
@@ -72,14 +72,14 @@ class TANDEM_API Conv1d : public Module<Conv1d> {
 
 /// Options of ConvTranspose2d, see conv_transpose2d().
 struct ConvTranspose2dOptions {
-  Size2d stride = 1;
-  Size2d padding = 0;
-  Size2d output_padding = 0;
-  std::int64_t groups = 1;
-  bool bias = true;
-  Size2d dilation = 1;
-  std::optional<Device> device = std::nullopt;
-  DType dtype = DType::f32;
+  Size2d stride = 1;                            // between windows
+  Size2d padding = 0;                           // on each side
+  Size2d output_padding = 0;                    // behind the result
+  std::int64_t groups = 1;                      // of channels
+  bool bias = true;                             // whether there is a bias
+  Size2d dilation = 1;                          // between elements of a window
+  std::optional<Device> device = std::nullopt;  // of the parameters; default: the current device
+  DType dtype = DType::f32;                     // of the parameters
 };
 
 /// conv_transpose2d() of images [batch, in_channels, height, width].
@@ -101,14 +101,14 @@ class TANDEM_API ConvTranspose2d : public Module<ConvTranspose2d> {
 
 /// Options of ConvTranspose1d, see conv_transpose2d().
 struct ConvTranspose1dOptions {
-  std::int64_t stride = 1;
-  std::int64_t padding = 0;
-  std::int64_t output_padding = 0;
-  std::int64_t groups = 1;
-  bool bias = true;
-  std::int64_t dilation = 1;
-  std::optional<Device> device = std::nullopt;
-  DType dtype = DType::f32;
+  std::int64_t stride = 1;                      // between windows
+  std::int64_t padding = 0;                     // on each side
+  std::int64_t output_padding = 0;              // behind the result
+  std::int64_t groups = 1;                      // of channels
+  bool bias = true;                             // whether there is a bias
+  std::int64_t dilation = 1;                    // between elements of a window
+  std::optional<Device> device = std::nullopt;  // of the parameters; default: the current device
+  DType dtype = DType::f32;                     // of the parameters
 };
 
 /// conv_transpose1d() of sequences [batch, in_channels, length].

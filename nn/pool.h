@@ -13,9 +13,9 @@ namespace tandem::inline v0::nn {
 /// Options of MaxPool2d.
 struct MaxPool2dOptions {
   std::optional<Size2d> stride = std::nullopt;  // default: the kernel_size
-  Size2d padding = 0;
-  Size2d dilation = 1;
-  bool ceil_mode = false;
+  Size2d padding = 0;                           // on each side
+  Size2d dilation = 1;                          // between elements of a window
+  bool ceil_mode = false;                       // whether a last window may stand over
 };
 
 /// The largest element of each window: max_pool2d().
@@ -34,9 +34,9 @@ class TANDEM_API MaxPool2d : public Module<MaxPool2d> {
 /// Options of MaxPool1d.
 struct MaxPool1dOptions {
   std::optional<std::int64_t> stride = std::nullopt;  // default: the kernel_size
-  std::int64_t padding = 0;
-  std::int64_t dilation = 1;
-  bool ceil_mode = false;
+  std::int64_t padding = 0;                           // on each side
+  std::int64_t dilation = 1;                          // between elements of a window
+  bool ceil_mode = false;                             // whether a last window may stand over
 };
 
 /// The largest element of each window: max_pool1d().
@@ -54,11 +54,11 @@ class TANDEM_API MaxPool1d : public Module<MaxPool1d> {
 
 /// Options of AvgPool2d.
 struct AvgPool2dOptions {
-  std::optional<Size2d> stride = std::nullopt;  // default: the kernel_size
-  Size2d padding = 0;
-  bool ceil_mode = false;
-  bool count_include_pad = true;
-  std::optional<std::int64_t> divisor_override = std::nullopt;
+  std::optional<Size2d> stride = std::nullopt;                  // default: the kernel_size
+  Size2d padding = 0;                                           // on each side
+  bool ceil_mode = false;                                       // whether a last window may stand over
+  bool count_include_pad = true;                                // whether padding counts in the mean
+  std::optional<std::int64_t> divisor_override = std::nullopt;  // default: the size of the window
 };
 
 /// The mean of each window: avg_pool2d().
@@ -78,9 +78,9 @@ class TANDEM_API AvgPool2d : public Module<AvgPool2d> {
 /// Options of AvgPool1d.
 struct AvgPool1dOptions {
   std::optional<std::int64_t> stride = std::nullopt;  // default: the kernel_size
-  std::int64_t padding = 0;
-  bool ceil_mode = false;
-  bool count_include_pad = true;
+  std::int64_t padding = 0;                           // on each side
+  bool ceil_mode = false;                             // whether a last window may stand over
+  bool count_include_pad = true;                      // whether padding counts in the mean
 };
 
 /// The mean of each window: avg_pool1d().

@@ -59,15 +59,6 @@ class Blocks {
   std::int64_t in_range_, size_;
 };
 
-template <class T>
-void multiply(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
-  if constexpr (std::is_same_v<T, float>) {
-    TANDEM_BY_ISA(patch_product_f32)(product, begin, end, scratch);
-  } else {
-    TANDEM_BY_ISA(patch_product_f64)(product, begin, end, scratch);
-  }
-}
-
 // Writes the bias, or 0, to every place of a product without depth.
 template <class T>
 void write_bias(const PatchProduct& product, std::int64_t groups) {
@@ -86,8 +77,7 @@ void write_bias(const PatchProduct& product, std::int64_t groups) {
   }
 }
 
-// `product` is that of group 0. Of its arrays, the images, the weight, the bias and the outputs of a group follow those
-// of the group before.
+// `product` is that of group 0.
 template <class T>
 void multiply_groups(Context& context, const PatchProduct& product, std::int64_t groups) {
   const Patches& patches = product.patches;
@@ -96,24 +86,27 @@ void multiply_groups(Context& context, const PatchProduct& product, std::int64_t
   }
   const Blocks blocks(patches);
   const Device device = context.device;
-  const auto multiply_block = [&](std::int64_t task) {
-    const std::int64_t group = task / blocks.count();
-    const std::int64_t block = task % blocks.count();
-    if (blocks.begin(block) >= blocks.end(block)) {
-      return;
+  const auto multiply = [&](const cpu::PatchRange& range) {
+    ScratchArena& scratch = context_for(device).scratch;
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(patch_product_f32)(product, range, scratch);
+    } else {
+      TANDEM_BY_ISA(patch_product_f64)(product, range, scratch);
     }
-    PatchProduct of_group = product;
-    of_group.patches.data = offset<T>(patches.data, group * patches.channels * patches.y.size * patches.x.size);
-    of_group.weight = offset<T>(product.weight, group * product.rows * patches.depth());
-    of_group.bias = product.bias == nullptr ? nullptr : offset<T>(product.bias, group * product.rows);
-    of_group.out.data = offset<T>(product.out.data, group * product.rows * product.out.channel_stride);
-    multiply<T>(of_group, blocks.begin(block), blocks.end(block), context_for(device).scratch);
   };
-  const std::int64_t tasks = groups * blocks.count();
+  // Groups of little work share what a block costs.
   const std::int64_t work = product.rows * patches.depth() * std::min(patches.columns(), kPatchColumns);
-  core::parallel_for(tasks, 1 + kChunkWork / (work + 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t task = begin; task < end; ++task) {
-      multiply_block(task);
+  const std::int64_t some = std::min(groups, 1 + kChunkWork / (work + 1));
+  const std::int64_t of_groups = up(groups, some);
+  const std::int64_t tasks = of_groups * blocks.count();
+  core::parallel_for(tasks, 1 + kChunkWork / (work * some + 1), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t task = first; task < last; ++task) {
+      const std::int64_t block = task / of_groups;
+      const std::int64_t group = task % of_groups * some;
+      const cpu::PatchRange range{group, std::min(group + some, groups), blocks.begin(block), blocks.end(block)};
+      if (range.begin < range.end) {
+        multiply(range);
+      }
     }
   });
 }

@@ -64,6 +64,25 @@ struct PatchProduct {
   const void* bias;  // [rows], or null
   bool add;
   Places out;
+
+  /// The product of another group, whose channels, weight, bias and rows follow those of the group before.
+  template <class T>
+  [[gnu::always_inline]] PatchProduct of_group(std::int64_t group) const {
+    PatchProduct moved = *this;
+    moved.patches.data =
+        static_cast<const T*>(patches.data) + group * patches.channels * patches.y.size * patches.x.size;
+    moved.weight = static_cast<const T*>(weight) + group * rows * patches.depth();
+    moved.bias = bias == nullptr ? nullptr : static_cast<const T*>(bias) + group * rows;
+    moved.out.data = static_cast<T*>(out.data) + group * rows * out.channel_stride;
+    return moved;
+  }
+};
+
+/// A part of the work on a product: columns [begin, end) of groups [group, last_group). They are at most kPatchColumns,
+/// of one image where images have blocks of their own.
+struct PatchRange {
+  std::int64_t group, last_group;
+  std::int64_t begin, end;
 };
 
 /// The columns that a block has at most. Images of at least kOwnBlocks columns have blocks of their own, which write to
@@ -82,9 +101,9 @@ struct PatchGradient {
 // The blocks of tandem's own products, for f32 where the machine has fused multiply-adds: the cut into ranges changes
 // no bit there. Those of Eigen's products for f64, and for f32 elsewhere.
 TANDEM_FOR_EACH_ISA(
-    /* Columns [begin, end): at most kPatchColumns, of one image where images have blocks of their own. */
-    void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch);
-    void patch_product_f64(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch);
+    /* `product` is that of group 0. */
+    void patch_product_f32(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
+    void patch_product_f64(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
     /* Rows [first, last) of the sums over columns [begin, end). */
     void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
                             std::int64_t last, float* sums, std::int64_t stride, ScratchArena& scratch);

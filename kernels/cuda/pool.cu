@@ -34,18 +34,14 @@ __device__ void for_windows_of(const PoolShape& shape, const At& input, Body&& b
   const auto reads = [](const PoolShape::Range& range, std::int64_t at) {
     return at >= range.begin && at < range.end && (at - range.begin) % range.step == 0;
   };
-  for (std::int64_t y = shape.first_window(0, input.y); y < shape.out[0]; ++y) {
-    const PoolShape::Range rows = shape.range(0, y);
-    if (rows.begin > input.y) {
-      break;
-    }
-    for (std::int64_t x = shape.first_window(1, input.x); x < shape.out[1]; ++x) {
-      const PoolShape::Range columns = shape.range(1, x);
-      if (columns.begin > input.x) {
-        break;
-      }
-      if (reads(rows, input.y) && reads(columns, input.x)) {
-        body(y, x);
+  const PoolShape::Range of_y = shape.windows_of(0, input.y);
+  const PoolShape::Range of_x = shape.windows_of(1, input.x);
+  for (std::int64_t y = of_y.begin; y < of_y.end; ++y) {
+    if (reads(shape.range(0, y), input.y)) {
+      for (std::int64_t x = of_x.begin; x < of_x.end; ++x) {
+        if (reads(shape.range(1, x), input.x)) {
+          body(y, x);
+        }
       }
     }
   }

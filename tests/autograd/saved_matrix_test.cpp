@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/spatial.h>
 #include <tandem/core/error.h>
 
 #include "leaves.h"
@@ -49,6 +50,12 @@ const Op kOps[] = {
     {"matmul_itself", {{3, 3}}, [](const auto& in) { return matmul(in[0], in[0].t()); }},
     {"linear", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear(in[0], in[1], in[2]); }},
     {"linear_relu", {{3, 3}, {3, 3}, {3}}, [](const auto& in) { return linear_relu(in[0], in[1] - 1, in[2]); }},
+    {"conv2d", {{1, 2, 3, 3}, {2, 2, 2, 2}, {2}}, [](const auto& in) { return conv2d(in[0], in[1], in[2]); }},
+    {"conv_transpose2d",
+     {{1, 2, 3, 3}, {2, 2, 2, 2}, {2}},
+     [](const auto& in) { return conv_transpose2d(in[0], in[1], in[2]); }},
+    {"max_pool2d", {{1, 1, 4, 4}}, [](const auto& in) { return max_pool2d(in[0], 2); }},
+    {"avg_pool2d", {{1, 1, 4, 4}}, [](const auto& in) { return avg_pool2d(in[0], 2); }},
     {"layer_norm", {{3, 3}, {3}, {3}}, [](const auto& in) { return layer_norm(in[0], {3}, in[1], in[2]); }},
     {"batch_norm", {{3, 3}, {3}, {3}}, [](const auto& in) { return batch_norm(in[0], {}, {}, in[1], in[2], true); }},
     {"embedding", {{3, 3}}, [](const auto& in) { return embedding(tensor({2, 0, 2}), in[0], 1); }, false},

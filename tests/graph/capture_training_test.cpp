@@ -13,9 +13,11 @@
 #include <tandem/graph/capture.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/container.h>
+#include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/layer_norm.h>
 #include <tandem/nn/loss.h>
+#include <tandem/nn/pool.h>
 #include <tandem/nn/stateless.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip.h>
@@ -193,6 +195,20 @@ TEST(CapturedTraining, WithBatchNormAndLayerNorm) {
   const auto stats = expect_same_as_eager([] {
     return with_sgd(nn::Sequential(nn::Linear(20, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 12),
                                    nn::LayerNorm({12}), nn::Linear(12, 7)));
+  });
+  EXPECT_LE(stats.recorded, 3u);
+}
+
+/// Sees rows of 20 as images.
+struct AsImages : nn::Module<AsImages> {
+  Tensor forward(const Tensor& x) const { return x.reshape({-1, 1, 4, 5}); }
+};
+
+TEST(CapturedTraining, WithConvolutions) {
+  const auto stats = expect_same_as_eager([] {
+    return with_sgd(nn::Sequential(AsImages(), nn::Conv2d(1, 6, 3, {.padding = 1}), nn::BatchNorm2d(6), nn::ReLU(),
+                                   nn::MaxPool2d(2), nn::Conv2d(6, 8, 2), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
+                                   nn::Linear(8, 7)));
   });
   EXPECT_LE(stats.recorded, 3u);
 }

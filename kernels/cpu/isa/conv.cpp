@@ -11,74 +11,73 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// All tiles of a panel that is read in place.
-void multiply_panel(const Left& left, std::int64_t rows, std::int64_t depth, const ScatteredRight& right,
-                    const Output& out) {
+// All tiles of a panel.
+void multiply_panel(const Left& left, std::int64_t rows, std::int64_t depth, ScatteredRight right, std::int64_t cols,
+                    const float* starts, const Output& out, float* to) {
   const std::int64_t height = up(rows, up(rows, kTileRows));
+  Tile tile{.row = 0,
+            .col = 0,
+            .depth = depth,
+            .left = left.data,
+            .left_stride = left.row_stride,
+            .right = nullptr,
+            .right_stride = 0,
+            .cols = cols,
+            .out = to,
+            .out_stride = out.stride,
+            .is_out_far = out.is_far};
   for (std::int64_t row = 0; row < rows; row += height) {
-    const std::int64_t high = min(height, rows - row);
-    scattered_tile_function(high)({.row = row,
-                                   .col = 0,
-                                   .depth = depth,
-                                   .left = left.data + row * left.row_stride,
-                                   .left_stride = left.row_stride,
-                                   .right = nullptr,
-                                   .right_stride = 0,
-                                   .cols = kTileCols,
-                                   .out = out.data + row * out.stride,
-                                   .out_stride = out.stride,
-                                   .is_out_far = out.is_far},
-                                  out.epilogue, right);
+    right.starts = starts == nullptr ? nullptr : starts + row;
+    scattered_tile_function(min(height, rows - row))(tile, out.epilogue, right);
+    tile.left += height * left.row_stride;
+    tile.out += height * out.stride;
   }
 }
 
 }  // namespace
 
-void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+void patch_product_f32(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch) {
   const Patches& patches = product.patches;
   const std::int64_t depth = patches.depth();
-  const std::int64_t cols = end - begin;
-  const std::int64_t deep = block_depth(depth);
-  const Places& out = product.out;
   const std::int64_t positions = patches.positions();
-  const bool direct = positions >= kOwnBlocks && out.is_dense(patches);
-  const float* const weight = static_cast<const float*>(product.weight);
-  const float* const bias = static_cast<const float*>(product.bias);
+  const std::int64_t cols = range.end - range.begin;
+  const std::int64_t deep = block_depth(depth);
+  const bool direct = positions >= kOwnBlocks && product.out.is_dense(patches);
   const ScratchScope scope(scratch);
-  PatchBlock block(patches, begin, end);
+  PatchBlock block(patches, range.begin, range.end);
   float* const slab = scratch.allocate_array<float>(block.slab_size(deep));
   float* const panels = scratch.allocate_array<float>(static_cast<std::size_t>(up(cols, kTileCols) * kTileCols * deep));
-  Output to{nullptr, 0, {.add = product.add && direct, .row_bias = bias}};
-  if (direct) {
-    to.data = static_cast<float*>(out.data) + begin / positions * out.image_stride + begin % positions;
-    to.stride = out.channel_stride;
-    to.is_far = out.image_stride * patches.images >= kFarOutputs;
-  } else {
-    to.stride = up(cols, kLanes) * kLanes + kLanes;
-    to.data = scratch.allocate_array<float>(static_cast<std::size_t>(product.rows * to.stride));
-  }
-  for (std::int64_t k = 0; k < depth; k += deep) {
-    const std::int64_t count = min(deep, depth - k);
-    block.begin(k, count, slab);
-    block.pack_panels(panels);
-    Output part = to;
-    part.epilogue = part_of(to.epilogue, k, k + count, depth);
-    for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
-      const std::int64_t rows = min(kBlockRows, product.rows - row);
-      const Left left{weight + row * depth + k, depth, 1};
-      for (std::int64_t col = 0; col < cols; col += kTileCols) {
-        const Output to_panel = part.at(row, col);
-        if (block.is_scattered(col / kTileCols)) {
-          multiply_panel(left, rows, count, block.scattered(col / kTileCols), to_panel);
-        } else {
-          multiply_block(left, rows, count, nullptr, {panels + col * count, kTileCols, kTileCols * count},
-                         min(kTileCols, cols - col), to_panel);
+  const std::int64_t stride = up(cols, kLanes) * kLanes + kLanes;
+  float* const sums = direct ? nullptr : scratch.allocate_array<float>(static_cast<std::size_t>(product.rows * stride));
+  for (std::int64_t group = range.group; group < range.last_group; ++group) {
+    const PatchProduct one = product.of_group<float>(group);
+    const float* const weight = static_cast<const float*>(one.weight);
+    const float* const bias = static_cast<const float*>(one.bias);
+    Output out{sums, stride, {}};
+    if (direct) {
+      out.data =
+          static_cast<float*>(one.out.data) + range.begin / positions * one.out.image_stride + range.begin % positions;
+      out.stride = one.out.channel_stride;
+      out.is_far = one.out.image_stride * patches.images >= kFarOutputs;
+    }
+    for (std::int64_t k = 0; k < depth; k += deep) {
+      const std::int64_t count = min(deep, depth - k);
+      block.begin(one.patches.data, k, count, slab);
+      block.pack_panels(panels);
+      out.epilogue.add = k > 0 || (direct && product.add);
+      const float* const starts = k == 0 ? bias : nullptr;
+      for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
+        const Left left{weight + row * depth + k, depth, 1};
+        for (std::int64_t col = 0; col < cols; col += kTileCols) {
+          multiply_panel(left, min(kBlockRows, product.rows - row), count, block.panel(col / kTileCols),
+                         min(kTileCols, cols - col), starts == nullptr ? nullptr : starts + row, out,
+                         out.data + row * out.stride + col);
         }
       }
     }
-  }
-  if (!direct) {
-    place(product, begin, end, to.data, to.stride, product.add);
+    if (!direct) {
+      place(one, range.begin, range.end, sums, stride, product.add);
+    }
   }
 }
 
@@ -110,7 +109,7 @@ void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::
     float* const slab = scratch.allocate_array<float>(block.slab_size(kBlockRows));
     for (std::int64_t row = first_row; row < last_row; row += kBlockRows) {
       const std::int64_t here = min(kBlockRows, last_row - row);
-      block.begin(row, here, slab);
+      block.begin(patches.data, row, here, slab);
       block.pack_rows(left);
       multiply_block({left, kLeftStride, 1}, here, count, nullptr, {right, kTileCols, kTileCols * count}, rows,
                      {sums + row * stride, stride, {.add = column > begin}});

@@ -44,29 +44,32 @@ constexpr DType type_of() {
 }
 
 template <class T>
-void patch_product(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
+void patch_product(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch) {
   const std::int64_t depth = product.patches.depth();
-  const std::int64_t cols = end - begin;
+  const std::int64_t cols = range.end - range.begin;
   const ScratchScope scope(scratch);
   T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>(depth * cols));
   T* const sums = scratch.allocate_array<T>(static_cast<std::size_t>(product.rows * cols));
-  write_patches(product.patches, begin, end, 0, depth, patches);
-  multiply<T>({.dtype = type_of<T>(),
-               .m = product.rows,
-               .n = cols,
-               .k = depth,
-               .a = {product.weight, depth, 1},
-               .b = {patches, cols, 1},
-               .out = sums,
-               .out_stride = cols},
-              scratch);
-  if (product.bias != nullptr) {
-    const T* bias = static_cast<const T*>(product.bias);
-    for (std::int64_t i = 0; i < product.rows * cols; ++i) {
-      sums[i] += bias[i / cols];
+  for (std::int64_t group = range.group; group < range.last_group; ++group) {
+    const PatchProduct one = product.of_group<T>(group);
+    write_patches(one.patches, range.begin, range.end, 0, depth, patches);
+    multiply<T>({.dtype = type_of<T>(),
+                 .m = one.rows,
+                 .n = cols,
+                 .k = depth,
+                 .a = {one.weight, depth, 1},
+                 .b = {patches, cols, 1},
+                 .out = sums,
+                 .out_stride = cols},
+                scratch);
+    if (one.bias != nullptr) {
+      const T* bias = static_cast<const T*>(one.bias);
+      for (std::int64_t i = 0; i < one.rows * cols; ++i) {
+        sums[i] += bias[i / cols];
+      }
     }
+    place(one, range.begin, range.end, sums, cols, one.add);
   }
-  place(product, begin, end, sums, cols, product.add);
 }
 
 template <class T>
@@ -118,8 +121,8 @@ void add_transposed(const T* matrices, std::int64_t parts, std::int64_t rows, st
 
 }  // namespace
 
-void patch_product_f64(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
-  patch_product<double>(product, begin, end, scratch);
+void patch_product_f64(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch) {
+  patch_product<double>(product, range, scratch);
 }
 
 void patch_gradient_f64(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
@@ -134,8 +137,8 @@ void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t
 
 #if !defined(__AVX2__)
 
-void patch_product_f32(const PatchProduct& product, std::int64_t begin, std::int64_t end, ScratchArena& scratch) {
-  patch_product<float>(product, begin, end, scratch);
+void patch_product_f32(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch) {
+  patch_product<float>(product, range, scratch);
 }
 
 void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,

@@ -25,23 +25,21 @@ inline constexpr int kFlatCols = 3 * kLanes;
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// A tile treats its sums in this order: [+ old] [+ bias] [+ row bias] [max 0] [0 if mask <= 0; a NaN mask keeps the
-/// sum]. The pointers are those of the first row and column.
+/// A tile treats its sums in this order: [+ old] [+ bias] [max 0] [0 if mask <= 0; a NaN mask keeps the sum]. The
+/// pointers are those of the first row and column.
 struct Epilogue {
   bool add = false;
   bool relu = false;
   const float* bias = nullptr;
   const float* mask = nullptr;
   std::int64_t mask_stride = 0;
-  const float* row_bias = nullptr;
 
   /// Nothing, or the sum with what was there.
-  bool plain() const { return bias == nullptr && row_bias == nullptr && !relu && mask == nullptr; }
+  bool plain() const { return bias == nullptr && !relu && mask == nullptr; }
 
   Epilogue at(std::int64_t row, std::int64_t col) const {
     Epilogue moved = *this;
     moved.bias = bias == nullptr ? nullptr : bias + col;
-    moved.row_bias = row_bias == nullptr ? nullptr : row_bias + row;
     moved.mask = mask == nullptr ? nullptr : mask + row * mask_stride + col;
     return moved;
   }
@@ -53,9 +51,6 @@ TANDEM_SIMD void finish(const Epilogue& epilogue, std::int64_t row, std::int64_t
   }
   if (epilogue.bias != nullptr) {
     sum += load(epilogue.bias + col, lanes);
-  }
-  if (epilogue.row_bias != nullptr) {
-    sum += broadcast(epilogue.row_bias[row]);
   }
   if (epilogue.relu) {
     sum = max(broadcast(0), sum);  // NaN stays
@@ -86,10 +81,12 @@ struct Tile {
   bool is_out_far;  // the outputs lie in memory rather than in a cache
 };
 
-/// A right side of two vectors in places of their own: lane i of line k is at vectors[v][offsets[k] + i].
+/// A right side of two vectors in places of their own: lane i of line k is at vectors[v][offsets[k] + i]. Its sums
+/// begin with starts[row], or with 0 if that is null.
 struct ScatteredRight {
   const float* vectors[2];
   const std::int64_t* offsets;
+  const float* starts;
 };
 
 // Element (r, 0) of a left side by rows. A pointer for each row would not fit in the registers; with three multiples of
@@ -121,7 +118,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      sum[r][v] = broadcast(0);
+      sum[r][v] = broadcast(kScattered && scattered->starts != nullptr ? scattered->starts[r] : 0);
     }
   }
   const Mask last = first(tile.cols - (kVecs - 1) * kLanes);

@@ -37,6 +37,9 @@ class PatchBlock {
     part_ = ((is_one_row_ ? columns_ : wide) - 1) + spread / of_.x.step + 1;
     pitch_ = part_ * of_.x.step;
     add_segments(begin, end);
+    for (std::int64_t k = 0; k < kDepth; ++k) {
+      packed_offsets_[k] = k * kTileCols;
+    }
     // Not a power of two lines, so that channels do not share cache sets.
     slab_stride_ = (up(slab_rows_ * pitch_, kLine) | 1) * kLine;
     reads_lines_ = !in_place_ || stay_close(up(kDepth, of_.taps()), of_.y.size * of_.x.size);
@@ -48,18 +51,23 @@ class PatchBlock {
     return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + kLanes);
   }
 
-  /// Prepares the depth of [k, k + count), at most kDepth.
-  void begin(std::int64_t k, std::int64_t count, float* slab) {
+  /// Prepares the depth of [k, k + count), at most kDepth, of a group whose images are at `data`.
+  void begin(const void* data, std::int64_t k, std::int64_t count, float* slab) {
     const std::int64_t taps = of_.taps();
     const std::int64_t channel = k / taps;
     const std::int64_t plane = of_.y.size * of_.x.size;
-    data_ = static_cast<const float*>(of_.data) + channel * plane;
+    data_ = static_cast<const float*>(data) + channel * plane;
     std::int64_t channel_stride = plane;
     if (!in_place_) {
       channel_stride = slab_stride_;
       fill_slab(data_, up(k + count, taps) - channel, slab);
       data_ = slab;
     }
+    if (begun_ == k && count_ == count) {
+      return;  // the offsets are those of the group before
+    }
+    begun_ = k;
+    count_ = count;
     std::int64_t at = 0;
     std::int64_t tap = k % taps;
     for (std::int64_t c = 0; at < count; ++c) {
@@ -68,27 +76,26 @@ class PatchBlock {
       }
       tap = 0;
     }
-    count_ = count;
   }
 
-  /// Whether a panel of kTileCols columns can be read in place: its vectors are lines of an image or of the slab.
-  bool is_scattered(std::int64_t panel) const {
-    const std::int64_t first = panel * kTileVecs;
-    return reads_lines_ && (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
-  }
-  /// Such a panel, for the depth that was begun.
-  ScatteredRight scattered(std::int64_t panel) const {
-    return {{from(panel * kTileVecs), from(panel * kTileVecs + 1)}, offsets_};
-  }
-  /// Packs all other panels as a right side, one after the other.
-  void pack_panels(float* to) const {
+  /// Packs all other panels, one after the other, for the depth that was begun.
+  void pack_panels(float* to) {
     for (std::int64_t panel = 0; panel * kTileCols < columns_; ++panel) {
       if (!is_scattered(panel)) {
-        for (std::int64_t v = 0; v < kTileVecs && panel * kTileCols + v * kLanes < columns_; ++v) {
+        for (std::int64_t v = 0; v < kTileVecs; ++v) {
           write_vector(panel * kTileVecs + v, to + panel * kTileCols * count_ + v * kLanes, kTileCols);
         }
       }
     }
+    packed_ = to;
+  }
+  /// A panel after pack_panels(), without starts.
+  ScatteredRight panel(std::int64_t panel) const {
+    if (is_scattered(panel)) {
+      return {{from(panel * kTileVecs), from(panel * kTileVecs + 1)}, offsets_, nullptr};
+    }
+    const float* const packed = packed_ + panel * kTileCols * count_;
+    return {{packed, packed + kLanes}, packed_offsets_, nullptr};
   }
   /// Packs the depth as rows of a left side, kLeftStride apart.
   void pack_rows(float* to) const {
@@ -103,6 +110,12 @@ class PatchBlock {
     std::int64_t base;
     std::int64_t from, to;
   };
+  // Whether a panel of kTileCols columns can be read in place: its vectors are lines of an image or of the slab.
+  bool is_scattered(std::int64_t panel) const {
+    const std::int64_t first = panel * kTileVecs;
+    return reads_lines_ && (first + kTileVecs) * kLanes <= columns_ && is_line(first) && is_line(first + 1);
+  }
+
   static constexpr std::int64_t kLine = 16;  // floats of a cache line
 
   bool is_line(std::int64_t vector) const {
@@ -214,8 +227,14 @@ class PatchBlock {
     }
   }
 
-  // Writes the lines of a vector of columns, `stride` apart, one for each depth.
+  // Writes the lines of a vector of columns, `stride` apart, one for each depth: zeros behind the last column.
   void write_vector(std::int64_t vector, float* to, std::int64_t stride) const {
+    if (vector * kLanes >= columns_) {
+      for (std::int64_t k = 0; k < count_; ++k, to += stride) {
+        store(to, broadcast(0));
+      }
+      return;
+    }
     const Segment* const segments = segments_ + starts_[vector];
     const std::int64_t count = starts_[vector + 1] - starts_[vector];
     const float* const first = from(vector);
@@ -258,9 +277,12 @@ class PatchBlock {
   std::int64_t slab_stride_;  // between channels
   bool reads_lines_;          // lines that are read side by side stay close
   std::int64_t num_bands_ = 0;
+  std::int64_t begun_ = -1;
   std::int64_t count_ = 0;
   const float* data_ = nullptr;
+  const float* packed_ = nullptr;
   std::int64_t offsets_[kDepth];
+  std::int64_t packed_offsets_[kDepth];
   Segment segments_[kPatchColumns];
   std::int16_t starts_[kPatchColumns / kLanes + 1];
   Band bands_[kPatchColumns + 1];
