@@ -22,6 +22,8 @@ using cpu::Patches;
 using cpu::PatchGradient;
 using cpu::PatchProduct;
 
+// Cycles that it takes to pack a vector, twice: the tile takes half a cycle for each of its rows.
+constexpr std::int64_t kWide = 8;
 // Multiply-adds of a chunk, at the least.
 constexpr std::int64_t kChunkWork = 500'000;
 
@@ -77,12 +79,25 @@ void write_bias(const PatchProduct& product, std::int64_t groups) {
   }
 }
 
+// Whether it costs less to compute positions behind the width than to pack the vectors that hold the end of one line
+// and the beginning of the next.
+bool prefers_wide(const PatchProduct& product) {
+  constexpr std::int64_t kVector = 8;
+  const PatchAxis& x = product.patches.x;
+  const std::int64_t more = x.high() - x.low();
+  return x.step == 1 && product.patches.y.step == 1 && x.positions % kVector != 0 && more > 0 &&
+         product.rows * more < kWide * kVector;
+}
+
 // `product` is that of group 0.
 template <class T>
-void multiply_groups(Context& context, const PatchProduct& product, std::int64_t groups) {
-  const Patches& patches = product.patches;
+void multiply_groups(Context& context, PatchProduct product, std::int64_t groups) {
+  Patches& patches = product.patches;
   if (patches.depth() == 0) {
     return write_bias<T>(product, groups);
+  }
+  if (std::is_same_v<T, float> && core::isa() != core::Isa::baseline && prefers_wide(product)) {
+    patches.x.positions += patches.x.high() - patches.x.low();
   }
   const Blocks blocks(patches);
   const Device device = context.device;

@@ -31,12 +31,17 @@ struct PatchAxis {
 };
 
 /// The patches of `channels` channels, which lie y.size * x.size elements apart.
+///
+/// There may be more positions along x than the `width` that anyone wants. With as many as the padded line of an image
+/// has elements, all columns of an image are neighbours: none has to be packed, and those behind the width are computed
+/// for nothing.
 struct Patches {
   const void* data;
   std::int64_t images;
   std::int64_t image_stride;
   std::int64_t channels;
   PatchAxis y, x;
+  std::int64_t width = x.positions;
 
   [[gnu::always_inline]] std::int64_t taps() const { return y.taps * x.taps; }
   [[gnu::always_inline]] std::int64_t depth() const { return channels * taps(); }
@@ -52,7 +57,7 @@ struct Places {
 
   /// Whether the positions of an image lie side by side.
   [[gnu::always_inline]] bool is_dense(const Patches& patches) const {
-    return x_stride == 1 && y_stride == patches.x.positions;
+    return x_stride == 1 && y_stride == patches.x.positions && patches.width == patches.x.positions;
   }
 };
 

@@ -11,26 +11,16 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// All tiles of a panel.
-void multiply_panel(const Left& left, std::int64_t rows, std::int64_t depth, ScatteredRight right, std::int64_t cols,
-                    const float* starts, const Output& out, float* to) {
+// All tiles of a panel: `tile` is its first one.
+TANDEM_SIMD void multiply_panel(Tile tile, std::int64_t rows, ScatteredRight right, const float* starts,
+                                const Epilogue& epilogue) {
   const std::int64_t height = up(rows, up(rows, kTileRows));
-  Tile tile{.row = 0,
-            .col = 0,
-            .depth = depth,
-            .left = left.data,
-            .left_stride = left.row_stride,
-            .right = nullptr,
-            .right_stride = 0,
-            .cols = cols,
-            .out = to,
-            .out_stride = out.stride,
-            .is_out_far = out.is_far};
+  right.starts = starts;
   for (std::int64_t row = 0; row < rows; row += height) {
-    right.starts = starts == nullptr ? nullptr : starts + row;
-    scattered_tile_function(min(height, rows - row))(tile, out.epilogue, right);
-    tile.left += height * left.row_stride;
-    tile.out += height * out.stride;
+    scattered_tile_function(min(height, rows - row))(tile, epilogue, right);
+    right.starts = starts == nullptr ? nullptr : right.starts + height;
+    tile.left += height * tile.left_stride;
+    tile.out += height * tile.out_stride;
   }
 }
 
@@ -53,25 +43,29 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
     const PatchProduct one = product.of_group<float>(group);
     const float* const weight = static_cast<const float*>(one.weight);
     const float* const bias = static_cast<const float*>(one.bias);
-    Output out{sums, stride, {}};
+    float* out = sums;
+    Tile tile{};
+    tile.out_stride = stride;
+    tile.left_stride = depth;
     if (direct) {
-      out.data =
+      out =
           static_cast<float*>(one.out.data) + range.begin / positions * one.out.image_stride + range.begin % positions;
-      out.stride = one.out.channel_stride;
-      out.is_far = one.out.image_stride * patches.images >= kFarOutputs;
+      tile.out_stride = one.out.channel_stride;
+      tile.is_out_far = one.out.image_stride * patches.images >= kFarOutputs;
     }
     for (std::int64_t k = 0; k < depth; k += deep) {
-      const std::int64_t count = min(deep, depth - k);
-      block.begin(one.patches.data, k, count, slab);
+      tile.depth = min(deep, depth - k);
+      block.begin(one.patches.data, k, tile.depth, slab);
       block.pack_panels(panels);
-      out.epilogue.add = k > 0 || (direct && product.add);
+      const Epilogue epilogue{.add = k > 0 || (direct && product.add)};
       const float* const starts = k == 0 ? bias : nullptr;
       for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
-        const Left left{weight + row * depth + k, depth, 1};
+        tile.left = weight + row * depth + k;
         for (std::int64_t col = 0; col < cols; col += kTileCols) {
-          multiply_panel(left, min(kBlockRows, product.rows - row), count, block.panel(col / kTileCols),
-                         min(kTileCols, cols - col), starts == nullptr ? nullptr : starts + row, out,
-                         out.data + row * out.stride + col);
+          tile.cols = min(kTileCols, cols - col);
+          tile.out = out + row * tile.out_stride + col;
+          multiply_panel(tile, min(kBlockRows, product.rows - row), block.panel(col / kTileCols),
+                         starts == nullptr ? nullptr : starts + row, epilogue);
         }
       }
     }

@@ -31,10 +31,10 @@ class PatchBlock {
     const std::int64_t wide = of_.x.positions;
     const std::int64_t last = end - 1;
     is_one_row_ = begin / wide == last / wide;
-    first_x_ = is_one_row_ ? begin % wide : 0;
-    in_place_ = of_.x.step == 1 && of_.x.is_inside() && of_.y.is_inside();
+    first_x_ = is_one_row_ && of_.width == wide ? begin % wide : 0;
+    in_place_ = of_.x.step == 1 && of_.x.is_inside() && of_.y.is_inside() && of_.width == wide;
     const std::int64_t spread = of_.x.high() - of_.x.low();
-    part_ = ((is_one_row_ ? columns_ : wide) - 1) + spread / of_.x.step + 1;
+    part_ = ((is_one_row_ && of_.width == wide ? columns_ : of_.width) - 1) + spread / of_.x.step + 1;
     pitch_ = part_ * of_.x.step;
     add_segments(begin, end);
     for (std::int64_t k = 0; k < kDepth; ++k) {
@@ -48,7 +48,8 @@ class PatchBlock {
   /// Floats of the slab for a depth of at most `deepest`. 0: there is none.
   std::size_t slab_size(std::int64_t deepest) const {
     const std::int64_t channels = min(of_.channels, up(deepest, of_.taps()) + 1);
-    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + kLanes);
+    // The last vectors may stand over: when it is filled, and by positions behind the width.
+    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + part_ + kLanes);
   }
 
   /// Prepares the depth of [k, k + count), at most kDepth, of a group whose images are at `data`.

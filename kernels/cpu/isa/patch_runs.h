@@ -36,21 +36,27 @@ void place(const PatchProduct& product, std::int64_t begin, std::int64_t end, co
   const Places& out = product.out;
   const bool dense = out.is_dense(product.patches);
   const std::int64_t wide = product.patches.x.positions;
+  const std::int64_t step = out.x_stride;
   for_each_run(product.patches, dense, begin, end, [&](std::int64_t column, const Run& run) {
-    const std::int64_t at =
-        dense ? run.position : run.position / wide * out.y_stride + run.position % wide * out.x_stride;
+    const std::int64_t x = run.position % wide;
+    const std::int64_t wanted = dense ? run.count : product.patches.width - x;
+    const std::int64_t count = run.count < wanted ? run.count : wanted;
+    const std::int64_t at = dense ? run.position : run.position / wide * out.y_stride + x * step;
     T* to = static_cast<T*>(out.data) + run.image * out.image_stride + at;
     const T* from = sums + column;
-    const std::int64_t step = out.x_stride;
     for (std::int64_t row = 0; row < product.rows; ++row, to += out.channel_stride, from += stride) {
-      if (step == 1 && !add) {
-        for (std::int64_t i = 0; i < run.count; ++i) {
-          to[i] = from[i];
+      if constexpr (sizeof(T) == sizeof(float) && kLanes > 4) {
+        if (step == 1) {
+          for (std::int64_t i = 0; i < count; i += kLanes) {
+            const Mask lanes = first(count - i);
+            const Vec sum = load(from + i, lanes);
+            store(to + i, add ? load(to + i, lanes) + sum : sum, lanes);
+          }
+          continue;
         }
-      } else {
-        for (std::int64_t i = 0; i < run.count; ++i) {
-          to[i * step] = add ? to[i * step] + from[i] : from[i];
-        }
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        to[i * step] = add ? to[i * step] + from[i] : from[i];
       }
     }
   });
