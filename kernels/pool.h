@@ -79,25 +79,20 @@ struct Divisor {
   bool include_padding;   // its size, with the padding around the plane, or only what is inside
   std::int64_t override;  // this, unless 0
 
+  /// The factor of a window's size along one dimension.
+  TANDEM_HD constexpr std::int64_t length(const PoolShape& shape, int dim, std::int64_t i) const {
+    if (!include_padding || shape.adaptive) {
+      const PoolShape::Range inside = shape.range(dim, i);
+      return inside.end - inside.begin;
+    }
+    const std::int64_t begin = i * shape.stride[dim] - shape.padding[dim];
+    const std::int64_t end = begin + shape.window[dim];
+    const std::int64_t border = shape.in[dim] + shape.padding[dim];
+    return (end < border ? end : border) - begin;
+  }
   /// That of a window.
   TANDEM_HD constexpr std::int64_t at(const PoolShape& shape, std::int64_t y, std::int64_t x) const {
-    if (override != 0) {
-      return override;
-    }
-    std::int64_t size = 1;
-    for (int dim = 0; dim < 2; ++dim) {
-      const std::int64_t i = dim == 0 ? y : x;
-      const PoolShape::Range inside = shape.range(dim, i);
-      std::int64_t length = inside.end - inside.begin;
-      if (include_padding && !shape.adaptive) {
-        const std::int64_t begin = i * shape.stride[dim] - shape.padding[dim];
-        const std::int64_t border = shape.in[dim] + shape.padding[dim];
-        const std::int64_t end = begin + shape.window[dim];
-        length = (end < border ? end : border) - begin;
-      }
-      size *= length;
-    }
-    return size;
+    return override != 0 ? override : length(shape, 0, y) * length(shape, 1, x);
   }
 };
 

@@ -1,9 +1,11 @@
 #include <tandem/kernels/pool.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/pool_rows.h>
 #include <tandem/kernels/scratch.h>
 
 // Pooling, a plane at a time. Gradients go from the windows to their elements in the order of the windows, and one
@@ -45,24 +47,22 @@ bool is_halving(const PoolShape& shape) {
          shape.in[1] >= 2 * shape.out[1];
 }
 
-// Without branches, for the compiler to make vectors of.
 template <class T>
-void halve_row(const T* upper, const T* lower, std::int64_t count, std::int32_t place, std::int32_t width, T* out,
-               std::int32_t* places) {
+void halve_rows(const cpu::HalvedRows& rows, const T* upper, const T* lower, T* out, std::int32_t* places) {
+  if constexpr (std::is_same_v<T, float>) {
+    return TANDEM_BY_ISA(max_of_halves_f32)(rows, upper, lower, out, places);
+  }
   using C = ComputeType<T>;
-  for (std::int64_t x = 0; x < count; ++x) {
-    const std::int32_t at = place + static_cast<std::int32_t>(2 * x);
+  for (std::int64_t x = 0; x < rows.count; ++x) {
+    const std::int32_t at = rows.place + static_cast<std::int32_t>(2 * x);
     const C values[4] = {C(upper[2 * x]), C(upper[2 * x + 1]), C(lower[2 * x]), C(lower[2 * x + 1])};
-    const std::int32_t where[4] = {at, at + 1, at + width, at + width + 1};
-    C largest = values[0];
-    std::int32_t chosen = where[0];
+    const std::int32_t where[4] = {at, at + 1, at + rows.width, at + rows.width + 1};
+    int chosen = 0;
     for (int i = 1; i < 4; ++i) {
-      const bool takes = values[i] > largest || values[i] != values[i];
-      largest = takes ? values[i] : largest;
-      chosen = takes ? where[i] : chosen;
+      chosen = values[i] > values[chosen] || values[i] != values[i] ? i : chosen;
     }
-    out[x] = T(largest);
-    places[x] = chosen;
+    out[x] = T(values[chosen]);
+    places[x] = where[chosen];
   }
 }
 
@@ -79,8 +79,8 @@ void max_pool(const MaxPool& kernel) {
     if (halves) {
       for (std::int64_t y = 0; y < shape.out[0]; ++y) {
         const T* upper = in + 2 * y * shape.in[1];
-        halve_row(upper, upper + shape.in[1], shape.out[1], static_cast<std::int32_t>(2 * y) * width, width,
-                  out + y * shape.out[1], places + y * shape.out[1]);
+        const cpu::HalvedRows rows{shape.out[1], static_cast<std::int32_t>(2 * y) * width, width};
+        halve_rows(rows, upper, upper + shape.in[1], out + y * shape.out[1], places + y * shape.out[1]);
       }
       return;
     }
@@ -124,16 +124,18 @@ void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumul
   }
 }
 
-// The gradient of two neighbouring rows: each of four elements looks whether its window has chosen it.
+// Each of a window's four elements looks whether it was chosen.
 template <class T>
-void halve_row_back(const T* grad, const std::int32_t* places, std::int64_t count, std::int32_t place,
-                    std::int32_t width, T* upper, T* lower) {
-  for (std::int64_t x = 0; x < count; ++x) {
-    const std::int32_t chosen = places[x] - place - static_cast<std::int32_t>(2 * x);
+void halve_rows_back(const cpu::HalvedRows& rows, const T* grad, const std::int32_t* places, T* upper, T* lower) {
+  if constexpr (std::is_same_v<T, float>) {
+    return TANDEM_BY_ISA(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
+  }
+  for (std::int64_t x = 0; x < rows.count; ++x) {
+    const std::int32_t chosen = places[x] - rows.place - static_cast<std::int32_t>(2 * x);
     upper[2 * x] = chosen == 0 ? grad[x] : T(0);
     upper[2 * x + 1] = chosen == 1 ? grad[x] : T(0);
-    lower[2 * x] = chosen == width ? grad[x] : T(0);
-    lower[2 * x + 1] = chosen == width + 1 ? grad[x] : T(0);
+    lower[2 * x] = chosen == rows.width ? grad[x] : T(0);
+    lower[2 * x + 1] = chosen == rows.width + 1 ? grad[x] : T(0);
   }
 }
 
@@ -151,8 +153,8 @@ void max_pool_grad(Device device, const MaxPoolGrad& kernel) {
       for (std::int64_t y = 0; y < shape.out[0]; ++y) {
         T* upper = in_grad + 2 * y * shape.in[1];
         T* lower = upper + shape.in[1];
-        halve_row_back(grad + y * shape.out[1], places + y * shape.out[1], shape.out[1],
-                       static_cast<std::int32_t>(2 * y) * width, width, upper, lower);
+        const cpu::HalvedRows rows{shape.out[1], static_cast<std::int32_t>(2 * y) * width, width};
+        halve_rows_back(rows, grad + y * shape.out[1], places + y * shape.out[1], upper, lower);
         std::fill(upper + 2 * shape.out[1], lower, T(0));
         std::fill(lower + 2 * shape.out[1], lower + shape.in[1], T(0));
       }
@@ -167,42 +169,79 @@ void max_pool_grad(Device device, const MaxPoolGrad& kernel) {
   });
 }
 
+// The windows along one dimension, and their lengths.
+struct Window {
+  PoolShape::Range range;
+  std::int64_t length;
+};
+
+const Window* windows(ScratchArena& scratch, const PoolShape& shape, const Divisor& divisor, int dim) {
+  const std::int64_t count = shape.out[static_cast<std::size_t>(dim)];
+  Window* const all = scratch.allocate_array<Window>(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    all[i] = {shape.range(dim, i), divisor.length(shape, dim, i)};
+  }
+  return all;
+}
+
+// Calls body(output, y range, x range, divisor) for all windows of a mean.
+template <class C, class Body>
+void for_each_mean(const PoolShape& shape, const Divisor& divisor, const Window* rows, const Window* columns,
+                   Body&& body) {
+  for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+    for (std::int64_t x = 0; x < shape.out[1]; ++x) {
+      const std::int64_t size = divisor.override != 0 ? divisor.override : rows[y].length * columns[x].length;
+      body(y * shape.out[1] + x, rows[y].range, columns[x].range, static_cast<C>(size));
+    }
+  }
+}
+
 template <class T>
-void avg_pool(const AvgPool& kernel) {
+void avg_pool(Context& context, const AvgPool& kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
+  const ScratchScope scope(context.scratch);
+  const Window* const all_rows = windows(context.scratch, shape, kernel.divisor, 0);
+  const Window* const all_columns = windows(context.scratch, shape, kernel.divisor, 1);
   for_each_plane(shape, [&](std::int64_t plane) {
     const T* in = static_cast<const T*>(kernel.in) + plane * shape.in_plane();
     T* out = static_cast<T*>(kernel.out) + plane * shape.out_plane();
-    for_each_window(shape, [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns) {
-      C sum(0);
-      for (std::int64_t y = rows.begin; y < rows.end; ++y) {
-        for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-          sum += C(in[y * shape.in[1] + x]);
-        }
-      }
-      out[output] = T(sum / static_cast<C>(kernel.divisor.at(shape, output / shape.out[1], output % shape.out[1])));
-    });
+    for_each_mean<C>(
+        shape, kernel.divisor, all_rows, all_columns,
+        [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns, C divisor) {
+          C sum(0);
+          for (std::int64_t y = rows.begin; y < rows.end; ++y) {
+            for (std::int64_t x = columns.begin; x < columns.end; ++x) {
+              sum += C(in[y * shape.in[1] + x]);
+            }
+          }
+          out[output] = T(sum / divisor);
+        });
   });
 }
 
 template <class T>
-void avg_pool_grad(Device device, const AvgPoolGrad& kernel) {
+void avg_pool_grad(Context& context, const AvgPoolGrad& kernel) {
   using C = ComputeType<T>;
   const PoolShape& shape = kernel.shape;
+  const Device device = context.device;
+  const ScratchScope scope(context.scratch);
+  const Window* const all_rows = windows(context.scratch, shape, kernel.divisor, 0);
+  const Window* const all_columns = windows(context.scratch, shape, kernel.divisor, 1);
   for_each_plane(shape, [&](std::int64_t plane) {
     const T* grad = static_cast<const T*>(kernel.grad) + plane * shape.out_plane();
     T* in_grad = static_cast<T*>(kernel.in_grad) + plane * shape.in_plane();
-    gradient_of_plane(device, shape, kernel.accumulate, in_grad, [&](auto* sums) {
-      for_each_window(shape, [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns) {
-        const C part =
-            C(grad[output]) / static_cast<C>(kernel.divisor.at(shape, output / shape.out[1], output % shape.out[1]));
-        for (std::int64_t y = rows.begin; y < rows.end; ++y) {
-          for (std::int64_t x = columns.begin; x < columns.end; ++x) {
-            sums[y * shape.in[1] + x] += part;
-          }
-        }
-      });
+    gradient_of_plane(device, shape, kernel.accumulate, in_grad, [&](C* sums) {
+      for_each_mean<C>(
+          shape, kernel.divisor, all_rows, all_columns,
+          [&](std::int64_t output, const PoolShape::Range& rows, const PoolShape::Range& columns, C divisor) {
+            const C part = C(grad[output]) / divisor;
+            for (std::int64_t y = rows.begin; y < rows.end; ++y) {
+              for (std::int64_t x = columns.begin; x < columns.end; ++x) {
+                sums[y * shape.in[1] + x] += part;
+              }
+            }
+          });
     });
   });
 }
@@ -217,12 +256,12 @@ void run(OnCpu, Context& context, const MaxPoolGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "max_pool", [&]<class T>() { max_pool_grad<T>(context.device, kernel); });
 }
 
-void run(OnCpu, Context&, const AvgPool& kernel) {
-  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool<T>(kernel); });
+void run(OnCpu, Context& context, const AvgPool& kernel) {
+  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool<T>(context, kernel); });
 }
 
 void run(OnCpu, Context& context, const AvgPoolGrad& kernel) {
-  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool_grad<T>(context.device, kernel); });
+  core::dispatch_floating(kernel.dtype, "avg_pool", [&]<class T>() { avg_pool_grad<T>(context, kernel); });
 }
 
 }  // namespace tandem::inline v0::kernels
