@@ -13,8 +13,8 @@
 #include <tandem/telemetry/curves.h>
 
 #include "../common/cli.h"
+#include "../common/digits.h"
 #include "../common/training.h"
-#include "digits.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <tandem/data/csv.h>
 #include <tandem/data/idx.h>
 
-#include "common/data_file.h"
+#include "data_file.h"
 
 namespace example {
 
