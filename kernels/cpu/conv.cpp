@@ -252,49 +252,54 @@ template <class T>
 void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
   const ConvShape& shape = kernel.shape;
   const bool add = kernel.accumulate == Accumulate::yes;
-  const Patches all = patches_of(shape, kernel.in);
-  const std::int64_t depth = all.depth();
-  const std::int64_t columns = all.columns();
-  if (columns == 0 || shape.weight_size() == 0) {
-    T* const out = static_cast<T*>(kernel.weight_grad);
-    std::fill_n(out, add ? 0 : shape.weight_size(), T(0));
+  const PatchGradient gradient{.patches = patches_of(shape, kernel.in),
+                               .grad = kernel.grad,
+                               .grad_image_stride = shape.out_size(),
+                               .rows = shape.out_channels};
+  const std::int64_t depth = gradient.patches.depth();
+  const std::int64_t columns = gradient.patches.columns();
+  const std::int64_t size = shape.weight_size();
+  if (columns == 0 || size == 0) {
+    std::fill_n(static_cast<T*>(kernel.weight_grad), add ? 0 : size, T(0));
     return;
   }
-  const std::int64_t stride = up(shape.out_channels, 16) * 16;
-  const Parts parts(columns, depth, depth * stride * std::int64_t{sizeof(T)});
+  const Parts parts(columns, depth, size * std::int64_t{sizeof(T)});
+  const std::int64_t work = std::min(columns, parts.columns) * std::min(depth, parts.rows) * shape.out_channels;
+  const std::int64_t some = std::min(shape.groups, 1 + kChunkWork / (work + 1));  // groups of a task
+  const std::int64_t of_groups = up(shape.groups, some);
   const Device device = context.device;
-  const std::int64_t plane = shape.out[0] * shape.out[1];
   const ScratchScope scope(context.scratch);
-  T* const sums = context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * depth * stride));
-  for (std::int64_t group = 0; group < shape.groups; ++group) {
-    PatchGradient gradient{.patches = all,
-                           .grad = offset<T>(kernel.grad, group * shape.out_channels * plane),
-                           .grad_image_stride = shape.out_size(),
-                           .rows = shape.out_channels};
-    gradient.patches.data = offset<T>(kernel.in, group * shape.in_channels * shape.in[0] * shape.in[1]);
-    const std::int64_t work = columns * depth * shape.out_channels / (parts.count * parts.row_parts);
-    core::parallel_for(parts.count * parts.row_parts, 1 + kChunkWork / (work + 1),
-                       [&](std::int64_t begin, std::int64_t end) {
-                         for (std::int64_t task = begin; task < end; ++task) {
-                           const std::int64_t part = task / parts.row_parts;
-                           const std::int64_t first = task % parts.row_parts * parts.rows;
-                           const std::int64_t last = std::min(first + parts.rows, depth);
-                           const std::int64_t from = part * parts.columns;
-                           const std::int64_t to = std::min(from + parts.columns, columns);
-                           T* const out = sums + part * depth * stride;
-                           ScratchArena& scratch = context_for(device).scratch;
-                           if constexpr (std::is_same_v<T, float>) {
-                             TANDEM_BY_ISA(patch_gradient_f32)(gradient, from, to, first, last, out, stride, scratch);
-                           } else {
-                             TANDEM_BY_ISA(patch_gradient_f64)(gradient, from, to, first, last, out, stride, scratch);
-                           }
-                         }
-                       });
-    T* const out = offset<T>(kernel.weight_grad, group * shape.out_channels * depth);
+  T* const sums = context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * size));
+  const auto compute = [&](std::int64_t task) {
+    const std::int64_t group = task % of_groups * some;
+    const std::int64_t row = task / of_groups % parts.row_parts * parts.rows;
+    const std::int64_t part = task / of_groups / parts.row_parts;
+    const cpu::GradientRange range{.group = group,
+                                   .last_group = std::min(group + some, shape.groups),
+                                   .begin = part * parts.columns,
+                                   .end = std::min((part + 1) * parts.columns, columns),
+                                   .first = row,
+                                   .last = std::min(row + parts.rows, depth)};
+    ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(add_transposed_f32)(sums, parts.count, depth, shape.out_channels, stride, add, out);
+      TANDEM_BY_ISA(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
     } else {
-      TANDEM_BY_ISA(add_transposed_f64)(sums, parts.count, depth, shape.out_channels, stride, add, out);
+      TANDEM_BY_ISA(patch_gradient_f64)(gradient, range, sums + part * size, scratch);
+    }
+  };
+  core::parallel_for(parts.count * parts.row_parts * of_groups, 1 + kChunkWork / (work * some + 1),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t task = begin; task < end; ++task) {
+                         compute(task);
+                       }
+                     });
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    const std::int64_t at = group * shape.out_channels * depth;
+    T* const out = offset<T>(kernel.weight_grad, at);
+    if constexpr (std::is_same_v<T, float>) {
+      TANDEM_BY_ISA(add_transposed_f32)(sums + at, parts.count, size, depth, shape.out_channels, add, out);
+    } else {
+      TANDEM_BY_ISA(add_transposed_f64)(sums + at, parts.count, size, depth, shape.out_channels, add, out);
     }
   }
 }

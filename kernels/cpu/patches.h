@@ -95,12 +95,31 @@ struct PatchRange {
 inline constexpr std::int64_t kPatchColumns = 512;
 inline constexpr std::int64_t kOwnBlocks = 128;
 
-/// sums[depth, rows] = patches * grad^T, whose transpose is the gradient of the weight.
+/// sums[depth, rows] = patches * grad^T, whose transpose is the gradient of the weight. The fields are those of group
+/// 0; the images, the gradients and the sums of a group follow those of the group before.
 struct PatchGradient {
   Patches patches;
   const void* grad;  // rows as channels, positions side by side
   std::int64_t grad_image_stride;
   std::int64_t rows;
+
+  /// That of another group.
+  template <class T>
+  [[gnu::always_inline]] PatchGradient of_group(std::int64_t group) const {
+    PatchGradient moved = *this;
+    moved.patches.data =
+        static_cast<const T*>(patches.data) + group * patches.channels * patches.y.size * patches.x.size;
+    moved.grad = static_cast<const T*>(grad) + group * rows * patches.positions();
+    return moved;
+  }
+};
+
+/// A part of the work on a gradient: rows [first, last) of the sums over columns [begin, end), of groups [group,
+/// last_group).
+struct GradientRange {
+  std::int64_t group, last_group;
+  std::int64_t begin, end;
+  std::int64_t first, last;
 };
 
 // The blocks of tandem's own products, for f32 where the machine has fused multiply-adds: the cut into ranges changes
@@ -109,15 +128,15 @@ TANDEM_FOR_EACH_ISA(
     /* `product` is that of group 0. */
     void patch_product_f32(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
     void patch_product_f64(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
-    /* Rows [first, last) of the sums over columns [begin, end). */
-    void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
-                            std::int64_t last, float* sums, std::int64_t stride, ScratchArena& scratch);
-    void patch_gradient_f64(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
-                            std::int64_t last, double* sums, std::int64_t stride, ScratchArena& scratch);
-    /* out[cols, rows] (+)= the sum of `parts` matrices [rows, stride], which follow each other. */
-    void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
-                            std::int64_t stride, bool add, float* out);
-    void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
-                            std::int64_t stride, bool add, double* out);)
+    /* `sums` are those of group 0. */
+    void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& range, float* sums,
+                            ScratchArena& scratch);
+    void patch_gradient_f64(const PatchGradient& gradient, const GradientRange& range, double* sums,
+                            ScratchArena& scratch);
+    /* out[cols, rows] (+)= the sum of `parts` matrices [rows, cols], `stride` elements apart. */
+    void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows,
+                            std::int64_t cols, bool add, float* out);
+    void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows,
+                            std::int64_t cols, bool add, double* out);)
 
 }  // namespace tandem::inline v0::kernels::cpu

@@ -129,34 +129,43 @@ __global__ void __launch_bounds__(kThreads) mean_back(AvgPoolGrad kernel) {
   });
 }
 
-template <class Kernel, class Of>
-void launch_pool(Context& context, const Kernel& kernel, std::int64_t count, Of&& of) {
+template <class T>
+auto function_of(const MaxPool&) {
+  return largest<T>;
+}
+template <class T>
+auto function_of(const MaxPoolGrad&) {
+  return largest_back<T>;
+}
+template <class T>
+auto function_of(const AvgPool&) {
+  return mean<T>;
+}
+template <class T>
+auto function_of(const AvgPoolGrad&) {
+  return mean_back<T>;
+}
+
+template <class Kernel>
+void launch_pool(Context& context, const Kernel& kernel, std::int64_t plane) {
+  const std::int64_t count = kernel.shape.planes * plane;
   if (count == 0) {
     return;
   }
   const Queue queue(context);
   for_floating(kernel.dtype, [&]<class T>() {
-    queue.launch(Kernel::kName, queue.blocks_for(count, kThreads), kThreads, 0, of.template operator()<T>(), kernel);
+    queue.launch(Kernel::kName, queue.blocks_for(count, kThreads), kThreads, 0, function_of<T>(kernel), kernel);
   });
 }
 
 }  // namespace
 
-void run(OnCuda, Context& context, const MaxPool& kernel) {
-  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.out_plane(), []<class T>() { return largest<T>; });
-}
+void run(OnCuda, Context& context, const MaxPool& kernel) { launch_pool(context, kernel, kernel.shape.out_plane()); }
 
-void run(OnCuda, Context& context, const MaxPoolGrad& kernel) {
-  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.in_plane(),
-              []<class T>() { return largest_back<T>; });
-}
+void run(OnCuda, Context& context, const MaxPoolGrad& kernel) { launch_pool(context, kernel, kernel.shape.in_plane()); }
 
-void run(OnCuda, Context& context, const AvgPool& kernel) {
-  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.out_plane(), []<class T>() { return mean<T>; });
-}
+void run(OnCuda, Context& context, const AvgPool& kernel) { launch_pool(context, kernel, kernel.shape.out_plane()); }
 
-void run(OnCuda, Context& context, const AvgPoolGrad& kernel) {
-  launch_pool(context, kernel, kernel.shape.planes * kernel.shape.in_plane(), []<class T>() { return mean_back<T>; });
-}
+void run(OnCuda, Context& context, const AvgPoolGrad& kernel) { launch_pool(context, kernel, kernel.shape.in_plane()); }
 
 }  // namespace tandem::inline v0::kernels

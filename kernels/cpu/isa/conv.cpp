@@ -75,54 +75,156 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
   }
 }
 
-void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first_row,
-                        std::int64_t last_row, float* sums, std::int64_t stride, ScratchArena& scratch) {
+namespace {
+
+// Lines of patches that are read in place.
+struct LinesOfRuns {
+  const PatchRun* runs;
+  std::int64_t num_runs;
+};
+
+// A tile of a gradient: rows of patches times a panel of the transposed gradient. Like other tiles, each sum is a chain
+// in the order of the columns.
+template <int kRows, int kVecs>
+void multiply_runs(const LinesOfRuns& lines, const float* const* rows, const float* panel, std::int64_t cols,
+                   float* out, std::int64_t stride, bool add) {
+  Vec sum[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) {
+      sum[r][v] = broadcast(0);
+    }
+  }
+  for (std::int64_t i = 0; i < lines.num_runs; ++i) {
+    const PatchRun run = lines.runs[i];
+    const float* from[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      from[r] = rows[r] + run.base;
+    }
+    const float* right = panel + run.begin * kTileCols;
+    const std::int64_t length = run.end - run.begin;
+    for (std::int64_t at = 0; at < length; ++at, right += kTileCols) {
+      Vec b[kVecs];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        b[v] = load(right + v * kLanes);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Vec a = broadcast(from[r][at]);
+#pragma GCC unroll 2
+        for (int v = 0; v < kVecs; ++v) {
+          sum[r][v] = fma(a, b[v], sum[r][v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r, out += stride) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) {
+      const Mask lanes = first(cols - v * kLanes);
+      store(out + v * kLanes, add ? load(out + v * kLanes, lanes) + sum[r][v] : sum[r][v], lanes);
+    }
+  }
+}
+
+using MultiplyRuns = void (*)(const LinesOfRuns&, const float* const*, const float*, std::int64_t, float*, std::int64_t,
+                              bool);
+constexpr int kRunRows = kLanes == 16 ? 8 : 6;  // more rows than that have no registers for their addresses
+
+MultiplyRuns runs_function(std::int64_t rows, std::int64_t cols) {
+  static constexpr auto kFunctions = []<int... row>(std::integer_sequence<int, row...>) {
+    return std::array<std::array<MultiplyRuns, sizeof...(row)>, 2>{
+        std::array<MultiplyRuns, sizeof...(row)>{&multiply_runs<row + 1, 1>...},
+        std::array<MultiplyRuns, sizeof...(row)>{&multiply_runs<row + 1, 2>...}};
+  }(std::make_integer_sequence<int, kRunRows>());
+  return kFunctions[cols <= kLanes ? 0 : 1][static_cast<std::size_t>(rows - 1)];
+}
+
+// All tiles of a block of `rows` lines of the depth that was begun.
+void multiply_lines(const PatchBlock& block, const LinesOfRuns& lines, std::int64_t rows, const float* right,
+                    std::int64_t count, std::int64_t cols, float* out, std::int64_t stride, bool add) {
+  const std::int64_t height = up(rows, up(rows, kRunRows));
+  for (std::int64_t col = 0; col < cols; col += kTileCols) {
+    const std::int64_t wide = min(kTileCols, cols - col);
+    for (std::int64_t row = 0; row < rows; row += height) {
+      const std::int64_t high = min(height, rows - row);
+      const float* of_rows[kRunRows];
+      for (std::int64_t r = 0; r < high; ++r) {
+        of_rows[r] = block.line(row + r);
+      }
+      runs_function(high, wide)(lines, of_rows, right + col * count, wide, out + row * stride + col, stride, add);
+    }
+  }
+}
+
+// Shorter runs than that are packed: they end too often.
+constexpr std::int64_t kShortRun = 10;
+
+}  // namespace
+
+void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& range, float* sums, ScratchArena& scratch) {
   const Patches& patches = gradient.patches;
   const std::int64_t positions = patches.positions();
+  const std::int64_t depth = patches.depth();
   const std::int64_t rows = gradient.rows;
-  const float* const grad = static_cast<const float*>(gradient.grad);
   const ScratchScope scope(scratch);
   float* const right =
       scratch.allocate_array<float>(static_cast<std::size_t>(up(rows, kTileCols) * kTileCols * (kDepth + kLanes)));
   float* const left = scratch.allocate_array<float>(left_size(kBlockRows));
   float* const lines = scratch.allocate_array<float>(static_cast<std::size_t>(rows * kLeftStride));
-  for (std::int64_t column = begin; column < end; column += kDepth) {
-    const std::int64_t count = min(kDepth, end - column);
+  for (std::int64_t column = range.begin; column < range.end; column += kDepth) {
+    const std::int64_t count = min(kDepth, range.end - column);
     const std::int64_t position = column % positions;
-    if (position + count <= positions) {
-      pack_transposed(grad + column / positions * gradient.grad_image_stride + position, positions, count, rows, right);
-    } else {
-      for_each_run(patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
-        copy_lines(grad + run.image * gradient.grad_image_stride + run.position, positions, rows, run.count, lines + at,
-                   kLeftStride);
-      });
-      pack_transposed(lines, kLeftStride, count, rows, right);
-    }
     const ScratchScope block_scope(scratch);
     PatchBlock block(patches, column, column + count);
     float* const slab = scratch.allocate_array<float>(block.slab_size(kBlockRows));
-    for (std::int64_t row = first_row; row < last_row; row += kBlockRows) {
-      const std::int64_t here = min(kBlockRows, last_row - row);
-      block.begin(patches.data, row, here, slab);
-      block.pack_rows(left);
-      multiply_block({left, kLeftStride, 1}, here, count, nullptr, {right, kTileCols, kTileCols * count}, rows,
-                     {sums + row * stride, stride, {.add = column > begin}});
+    PatchRun runs[kDepth];
+    const LinesOfRuns lines_of{runs, block.runs(runs)};
+    const bool packs = count < kShortRun * lines_of.num_runs;
+    for (std::int64_t group = range.group; group < range.last_group; ++group) {
+      const PatchGradient one = gradient.of_group<float>(group);
+      const float* const grad = static_cast<const float*>(one.grad);
+      if (position + count <= positions) {
+        pack_transposed(grad + column / positions * one.grad_image_stride + position, positions, count, rows, right);
+      } else {
+        for_each_run(patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
+          copy_lines(grad + run.image * one.grad_image_stride + run.position, positions, rows, run.count, lines + at,
+                     kLeftStride);
+        });
+        pack_transposed(lines, kLeftStride, count, rows, right);
+      }
+      for (std::int64_t row = range.first; row < range.last; row += kBlockRows) {
+        const std::int64_t here = min(kBlockRows, range.last - row);
+        float* const out = sums + (group * depth + row) * rows;
+        block.begin(one.patches.data, row, here, slab);
+        if (!packs) {
+          multiply_lines(block, lines_of, here, right, count, rows, out, rows, column > range.begin);
+          continue;
+        }
+        block.pack_rows(left);
+        multiply_block({left, kLeftStride, 1}, here, count, nullptr, {right, kTileCols, kTileCols * count}, rows,
+                       {out, rows, {.add = column > range.begin}});
+      }
     }
   }
 }
 
-void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
-                        std::int64_t stride, bool add, float* out) {
+void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows,
+                        std::int64_t cols, bool add, float* out) {
   for (std::int64_t col = 0; col < cols; col += kLanes) {
     const std::int64_t wide = min(kLanes, cols - col);
     for (std::int64_t row = 0; row < rows; row += kLanes) {
       const std::int64_t high = min(kLanes, rows - row);
       alignas(64) float square[kLanes * kLanes];
       for (std::int64_t r = 0; r < high; ++r) {
-        const float* from = matrices + (row + r) * stride + col;
+        const float* from = matrices + (row + r) * cols + col;
         Vec sum = load(from, first(wide));
         for (std::int64_t part = 1; part < parts; ++part) {
-          sum += load(from + part * rows * stride, first(wide));
+          sum += load(from + part * stride, first(wide));
         }
         store(square + r * kLanes, sum);
       }

@@ -73,45 +73,48 @@ void patch_product(const PatchProduct& product, const PatchRange& range, Scratch
 }
 
 template <class T>
-void patch_gradient(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
-                    std::int64_t last, T* sums, std::int64_t stride, ScratchArena& scratch) {
+void patch_gradient(const PatchGradient& gradient, const GradientRange& range, T* sums, ScratchArena& scratch) {
   const std::int64_t rows = gradient.rows;
   const std::int64_t positions = gradient.patches.positions();
+  const std::int64_t depth = gradient.patches.depth();
   const ScratchScope scope(scratch);
-  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>((last - first) * kPatchColumns));
+  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>((range.last - range.first) * kPatchColumns));
   T* const grad = scratch.allocate_array<T>(static_cast<std::size_t>(rows * kPatchColumns));
-  for (std::int64_t column = begin; column < end; column += kPatchColumns) {
-    const std::int64_t cols = end - column < kPatchColumns ? end - column : kPatchColumns;
-    write_patches(gradient.patches, column, column + cols, first, last, patches);
-    for_each_run(gradient.patches, true, column, column + cols, [&](std::int64_t at, const Run& run) {
-      const T* from = static_cast<const T*>(gradient.grad) + run.image * gradient.grad_image_stride + run.position;
-      for (std::int64_t row = 0; row < rows; ++row) {
-        for (std::int64_t i = 0; i < run.count; ++i) {
-          grad[row * cols + at + i] = from[row * positions + i];
+  for (std::int64_t group = range.group; group < range.last_group; ++group) {
+    const PatchGradient one = gradient.of_group<T>(group);
+    for (std::int64_t column = range.begin; column < range.end; column += kPatchColumns) {
+      const std::int64_t cols = range.end - column < kPatchColumns ? range.end - column : kPatchColumns;
+      write_patches(one.patches, column, column + cols, range.first, range.last, patches);
+      for_each_run(one.patches, true, column, column + cols, [&](std::int64_t at, const Run& run) {
+        const T* from = static_cast<const T*>(one.grad) + run.image * one.grad_image_stride + run.position;
+        for (std::int64_t row = 0; row < rows; ++row) {
+          for (std::int64_t i = 0; i < run.count; ++i) {
+            grad[row * cols + at + i] = from[row * positions + i];
+          }
         }
-      }
-    });
-    multiply<T>({.dtype = type_of<T>(),
-                 .accumulate = column > begin ? Accumulate::yes : Accumulate::no,
-                 .m = last - first,
-                 .n = rows,
-                 .k = cols,
-                 .a = {patches, cols, 1},
-                 .b = {grad, 1, cols},
-                 .out = sums + first * stride,
-                 .out_stride = stride},
-                scratch);
+      });
+      multiply<T>({.dtype = type_of<T>(),
+                   .accumulate = column > range.begin ? Accumulate::yes : Accumulate::no,
+                   .m = range.last - range.first,
+                   .n = rows,
+                   .k = cols,
+                   .a = {patches, cols, 1},
+                   .b = {grad, 1, cols},
+                   .out = sums + (group * depth + range.first) * rows,
+                   .out_stride = rows},
+                  scratch);
+    }
   }
 }
 
 template <class T>
-void add_transposed(const T* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols, std::int64_t stride,
+void add_transposed(const T* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows, std::int64_t cols,
                     bool add, T* out) {
   for (std::int64_t col = 0; col < cols; ++col) {
     for (std::int64_t row = 0; row < rows; ++row) {
-      T sum = matrices[row * stride + col];
+      T sum = matrices[row * cols + col];
       for (std::int64_t part = 1; part < parts; ++part) {
-        sum += matrices[(part * rows + row) * stride + col];
+        sum += matrices[part * stride + row * cols + col];
       }
       T& to = out[col * rows + row];
       to = add ? to + sum : sum;
@@ -125,14 +128,14 @@ void patch_product_f64(const PatchProduct& product, const PatchRange& range, Scr
   patch_product<double>(product, range, scratch);
 }
 
-void patch_gradient_f64(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
-                        std::int64_t last, double* sums, std::int64_t stride, ScratchArena& scratch) {
-  patch_gradient<double>(gradient, begin, end, first, last, sums, stride, scratch);
+void patch_gradient_f64(const PatchGradient& gradient, const GradientRange& range, double* sums,
+                        ScratchArena& scratch) {
+  patch_gradient<double>(gradient, range, sums, scratch);
 }
 
-void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
-                        std::int64_t stride, bool add, double* out) {
-  add_transposed<double>(matrices, parts, rows, cols, stride, add, out);
+void add_transposed_f64(const double* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows,
+                        std::int64_t cols, bool add, double* out) {
+  add_transposed<double>(matrices, parts, stride, rows, cols, add, out);
 }
 
 #if !defined(__AVX2__)
@@ -141,14 +144,13 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
   patch_product<float>(product, range, scratch);
 }
 
-void patch_gradient_f32(const PatchGradient& gradient, std::int64_t begin, std::int64_t end, std::int64_t first,
-                        std::int64_t last, float* sums, std::int64_t stride, ScratchArena& scratch) {
-  patch_gradient<float>(gradient, begin, end, first, last, sums, stride, scratch);
+void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& range, float* sums, ScratchArena& scratch) {
+  patch_gradient<float>(gradient, range, sums, scratch);
 }
 
-void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t rows, std::int64_t cols,
-                        std::int64_t stride, bool add, float* out) {
-  add_transposed<float>(matrices, parts, rows, cols, stride, add, out);
+void add_transposed_f32(const float* matrices, std::int64_t parts, std::int64_t stride, std::int64_t rows,
+                        std::int64_t cols, bool add, float* out) {
+  add_transposed<float>(matrices, parts, stride, rows, cols, add, out);
 }
 
 #endif

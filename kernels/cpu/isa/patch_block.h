@@ -20,6 +20,12 @@ TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) {
 #endif
 }
 
+/// Columns [begin, end) of a block that lie side by side; `base` is where the first one lies.
+struct PatchRun {
+  std::int64_t base;
+  std::int64_t begin, end;
+};
+
 /// The lanes that are set in a or b: each is 0 in one of the two.
 TANDEM_SIMD Vec either(Vec a, Vec b) { return from_bits(bits_of(a) | bits_of(b)); }
 
@@ -98,6 +104,25 @@ class PatchBlock {
     const float* const packed = packed_ + panel * kTileCols * count_;
     return {{packed, packed + kLanes}, packed_offsets_, nullptr};
   }
+  /// The columns as runs, of which there are at most kPatchColumns.
+  std::int64_t runs(PatchRun* to) const {
+    std::int64_t count = 0;
+    for (std::int64_t vector = 0; vector * kLanes < columns_; ++vector) {
+      for (std::int64_t i = starts_[vector]; i < starts_[vector + 1]; ++i) {
+        const Segment& segment = segments_[i];
+        const std::int64_t begin = vector * kLanes + segment.from;
+        const std::int64_t base = segment.base + segment.from;
+        if (count > 0 && to[count - 1].base + begin - to[count - 1].begin == base) {
+          to[count - 1].end += segment.to - segment.from;
+        } else {
+          to[count++] = {base, begin, begin + segment.to - segment.from};
+        }
+      }
+    }
+    return count;
+  }
+  /// Where a line of the depth that was begun lies, from which bases count.
+  const float* line(std::int64_t k) const { return data_ + offsets_[k]; }
   /// Packs the depth as rows of a left side, kLeftStride apart.
   void pack_rows(float* to) const {
     for (std::int64_t vector = 0; vector * kLanes < columns_; ++vector) {
