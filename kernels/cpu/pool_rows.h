@@ -6,8 +6,8 @@
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// Two neighbouring rows of a plane, of which each window of two by two gives an element. `place` is the first element's
-/// place in the plane; places are those of MaxPool.
+/// Two neighbouring rows of a plane, of which each window of two by two gives an element. `place` is the first
+/// element's place in the plane; places are those of MaxPool.
 struct HalvedRows {
   std::int64_t count;  // of windows
   std::int32_t place;
