@@ -33,6 +33,7 @@
 #include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
 #include <tandem/nn/functional.h>
+#include <tandem/nn/group_norm.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/layer_norm.h>
 #include <tandem/nn/linear.h>

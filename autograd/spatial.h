@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <tandem/tensor/tensor.h>
 
@@ -101,5 +102,44 @@ TANDEM_API Tensor avg_pool1d(const Tensor& x, std::int64_t kernel_size,
 TANDEM_API Tensor adaptive_avg_pool2d(const Tensor& x, Size2d output_size);
 /// The largest element of each of these windows.
 TANDEM_API Tensor adaptive_max_pool2d(const Tensor& x, Size2d output_size);
+
+/// What stands in a padding.
+enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
+
+/// x with so many elements before and behind its last dimension, then those of the one before it, and so on: {left,
+/// right, top, bottom}. They are `value`; or the mirror image about the border element, which is not repeated; or the
+/// border element; or those of the other end. Negative numbers of a constant padding take elements away. Throws
+/// ConfigError for too many or an odd number of sizes, ShapeError where a dimension is too short.
+TANDEM_API Tensor pad(const Tensor& x, const std::vector<std::int64_t>& sizes, PadMode mode = PadMode::constant,
+                      double value = 0);
+/// The windows of x [N, C, H, W] as columns: [N, C kh kw, windows]. Errors as those of max_pool2d().
+TANDEM_API Tensor unfold(const Tensor& x, Size2d kernel_size, Size2d dilation = 1, Size2d padding = 0,
+                         Size2d stride = 1);
+
+/// How interpolate() computes an element.
+enum class InterpolateMode : std::uint8_t {
+  nearest,   // element floor(i * old / new)
+  bilinear,  // between the four elements around (i + 0.5) * old / new - 0.5
+};
+
+/// Images x [N, C, H, W] in another size. With `align_corners` the corner elements of both images have the same places.
+/// Throws ConfigError for a size below 1, and ShapeError for an input without elements.
+TANDEM_API Tensor interpolate(const Tensor& x, Size2d size, InterpolateMode mode = InterpolateMode::nearest,
+                              bool align_corners = false);
+
+/// dropout() of whole channels of x [N, C, ...]: each becomes zero with probability p (Tompson et al., 2015).
+TANDEM_API Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true);
+
+/// (x - mean) / sqrt(var + eps) * weight + bias for x [N, C, ...], with mean and (biased) variance of each group of C /
+/// num_groups channels of a sample; weight and bias, if given, are [C] (Wu and He, 2018). Throws ConfigError unless the
+/// groups divide the channels.
+TANDEM_API Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight = {},
+                             const Tensor& bias = {}, double eps = 1e-5);
+/// group_norm() with a group for each channel (Ulyanov et al., 2016).
+TANDEM_API Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+/// x / sqrt(mean(x^2) + eps) * weight, with the mean over the last dimensions, whose sizes are `normalized_shape`
+/// (Zhang and Sennrich, 2019). Without an eps, it is the smallest step above 1 of f64, or else of f32.
+TANDEM_API Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
+                           std::optional<double> eps = std::nullopt);
 
 }  // namespace tandem::inline v0

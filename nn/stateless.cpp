@@ -27,6 +27,18 @@ Dropout::Dropout(double p) : p_(p) {
   describe(fmt::format("p={}", p));
 }
 
+Dropout2d::Dropout2d(double p) : p_(p) {
+  check<ConfigError>(p >= 0 && p <= 1, "Dropout2d: the probability must be between 0 and 1, got {}", p);
+  describe(fmt::format("p={}", p));
+}
+
+Upsample::Upsample(std::int64_t scale_factor, const UpsampleOptions& options)
+    : scale_factor_(scale_factor), options_(options) {
+  check<ConfigError>(scale_factor >= 1, "Upsample: the scale_factor must be at least 1, got {}", scale_factor);
+  describe(fmt::format("scale_factor={}, mode={}", scale_factor,
+                       options.mode == InterpolateMode::nearest ? "nearest" : "bilinear"));
+}
+
 Flatten::Flatten(int start_dim, int end_dim) : start_dim_(start_dim), end_dim_(end_dim) {
   describe(fmt::format("start_dim={}, end_dim={}", start_dim, end_dim));
 }

@@ -3,9 +3,10 @@
 #include <utility>
 
 #include <tandem/autograd/ops.h>
+#include <tandem/autograd/spatial.h>
 #include <tandem/nn/module.h>
 
-// Layers without parameters: activations, Dropout, Flatten, Identity.
+// Layers without parameters: activations, dropout, Upsample, Flatten, Identity.
 
 namespace tandem::inline v0::nn {
 
@@ -106,6 +107,39 @@ class TANDEM_API Dropout : public Module<Dropout> {
 
  private:
   double p_;
+};
+
+/// Dropout of whole channels: dropout2d().
+class TANDEM_API Dropout2d : public Module<Dropout2d> {
+ public:
+  /// Throws ConfigError unless 0 <= p <= 1.
+  explicit Dropout2d(double p = 0.5);
+  Tensor forward(const Tensor& x) const { return dropout2d(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+
+/// Options of Upsample.
+struct UpsampleOptions {
+  InterpolateMode mode = InterpolateMode::nearest;  // see there
+  bool align_corners = false;                       // whether corner elements keep their places
+};
+
+/// Images scale_factor times as large: interpolate().
+class TANDEM_API Upsample : public Module<Upsample> {
+ public:
+  /// Throws ConfigError for a factor below 1.
+  explicit Upsample(std::int64_t scale_factor, const UpsampleOptions& options = {});
+  Tensor forward(const Tensor& x) const {
+    const std::int64_t high = x.dim() == 4 ? x.size(2) * scale_factor_ : 1;
+    const std::int64_t wide = x.dim() == 4 ? x.size(3) * scale_factor_ : 1;
+    return interpolate(x, {high, wide}, options_.mode, options_.align_corners);
+  }
+
+ private:
+  std::int64_t scale_factor_;
+  UpsampleOptions options_;
 };
 
 /// Merges dimensions start_dim to end_dim (inclusive) into one: [batch, 1, 28, 28] becomes [batch, 784].

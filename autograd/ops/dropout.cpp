@@ -1,5 +1,7 @@
 #include <tandem/autograd/ops/common.h>
+#include <tandem/autograd/spatial.h>
 #include <tandem/kernels/dropout.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0 {
@@ -42,6 +44,18 @@ Tensor dropout(const Tensor& x, double p, bool training) {
                                            .in_grad = to.view.data()});
     };
   });
+}
+
+Tensor dropout2d(const Tensor& x, double p, bool training) {
+  check<ShapeError>(x.dim() >= 2, "{}the input must be [batch, channels, ...], got {}",
+                    core::MessagePrefix{"dropout2d"}, x.shape());
+  if (!training || p == 0) {
+    return dropout(x, p, training);
+  }
+  Shape sizes = Shape::filled(x.dim(), 1);
+  sizes[0] = x.size(0);
+  sizes[1] = x.size(1);
+  return x * dropout(ones(sizes, {.dtype = x.dtype(), .device = x.device()}), p);
 }
 
 }  // namespace tandem::inline v0

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -97,6 +98,52 @@ TEST(GradcheckPool, EveryKind) {
   }
 }
 
+TEST(GradcheckSpatial, EveryOtherFunction) {
+  const Tensor x = leaf({2, 4, 4, 5}, -2, 2);
+  const auto weighted = [](const Tensor& y) { return y * values(y.shape(), 0.5, 1.5, 40); };
+  const auto check = [&](auto&& function) {
+    for (const Tensor& in : {x, transposed_leaf(x), stepped_leaf(x)}) {
+      expect_gradient([&](const Tensors& t) { return weighted(function(t[0])); }, {in});
+    }
+  };
+  check([](const Tensor& t) { return pad(t, {1, 2, 3, -1}); });
+  check([](const Tensor& t) { return pad(t, {2, 1, 0, 3}, PadMode::reflect); });
+  check([](const Tensor& t) { return pad(t, {2, 7, 0, 3}, PadMode::replicate); });
+  check([](const Tensor& t) { return pad(t, {5, 1, 0, 3}, PadMode::circular); });
+  check([](const Tensor& t) { return unfold(t, {2, 3}, 1, 1, {2, 1}); });
+  check([](const Tensor& t) { return interpolate(t, {9, 7}); });
+  check([](const Tensor& t) { return interpolate(t, {9, 7}, InterpolateMode::bilinear); });
+  check([](const Tensor& t) { return interpolate(t, {3, 9}, InterpolateMode::bilinear, true); });
+  check([](const Tensor& t) { return rms_norm(t, {4, 5}, {}, 1e-3); });
+  check([](const Tensor& t) { return instance_norm(t); });
+  expect_gradient([&](const Tensors& t) { return weighted(group_norm(t[0], 2, t[1], t[2])); },
+                  {x, leaf({4}, 0.5, 1.5, 8), leaf({4}, -1, 1, 9)});
+  expect_gradient([&](const Tensors& t) { return weighted(rms_norm(t[0], {5}, t[1])); }, {x, leaf({5}, 0.5, 1.5, 8)});
+}
+
+TEST(RmsNorm, InSixteenBitsSumsInThirtyTwo) {
+  const Tensor x = values({3, 200}, -300, 300).to(DType::f16);  // squares of 16 bits would be infinite
+  const Tensor y = rms_norm(x, {200});
+  EXPECT_EQ(y.dtype(), DType::f16);
+  const Tensor wide = x.to(DType::f64);
+  const Tensor expected = wide / ((wide * wide).mean({1}, true) + 1.1920928955078125e-07).sqrt();
+  EXPECT_LT((y.to(DType::f64) - expected).abs().amax({}, false).item<double>(), 2e-3);
+}
+
+TEST(Dropout2d, TakesWholeChannels) {
+  manual_seed(5);
+  const Tensor y = dropout2d(ones({8, 16, 3, 3}), 0.25);
+  const Tensor sums = y.sum({2, 3});
+  int dropped = 0;
+  for (const float sum : sums.to_vector<float>()) {
+    EXPECT_TRUE(sum == 0 || std::abs(sum - 12) < 1e-5) << sum;
+    dropped += sum == 0 ? 1 : 0;
+  }
+  EXPECT_GT(dropped, 10);
+  EXPECT_LT(dropped, 60);
+  EXPECT_EQ(dropout2d(y, 0.25, false).sum().item<float>(), y.sum().item<float>());
+}
+
 TEST(MaxPool, IndicesAreThePlacesInTheirPlanes) {
   const Tensor x = tensor({1, 5, 2, 0, 3, 4, 9, 9, 7, 6, 8, 1}).to(DType::f32).reshape({1, 1, 3, 4});
   const auto [largest, indices] = max_pool2d_with_indices(x, 2, 1);
@@ -152,6 +199,29 @@ TEST(ConvMessages, SayWhatDoesNotFit) {
       shape_error([&] { conv_transpose2d(ones({1, 3, 1, 1}), ones({3, 4, 2, 2}), {}, 1, 1); }),
       "conv_transpose2d: the result would have 0 elements along a dimension (input [1, 3, 1, 1], weight [3, 4, 2, "
       "2])");
+}
+
+TEST(SpatialMessages, SayWhatDoesNotFit) {
+  const Tensor x = ones({2, 3, 4, 5});
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { pad(x, {1, 2, 3}); }),
+      "pad: expected a number before and one behind for some of the last dimensions of [2, 3, 4, 5], got 3 numbers");
+  EXPECT_EQ(message_of<ShapeError>([&] { pad(x, {5, 0}, PadMode::reflect); }),
+            "pad: in this mode a dimension of 5 elements can be padded by 0 to 4, got 5 and 0");
+  EXPECT_EQ(message_of<ShapeError>([&] { pad(x, {-3, -3}); }),
+            "pad: -3 and -3 take more from a dimension than its 5 elements");
+  EXPECT_EQ(message_of<ShapeError>([&] { unfold(x, 6); }),
+            "unfold: a window of (6, 6) is larger than the padded input [2, 3, 4, 5]");
+  EXPECT_EQ(message_of<ShapeError>([&] { interpolate(ones({3, 4}), 2); }),
+            "interpolate: the input must be [batch, channels, height, width] with elements, got [3, 4]");
+  EXPECT_EQ(message_of<ConfigError>([&] { interpolate(x, 0); }),
+            "interpolate: the size must be at least 1, got (0, 0)");
+  EXPECT_EQ(message_of<ConfigError>([&] { group_norm(x, 2); }),
+            "group_norm: 3 channels cannot be divided into 2 groups (input [2, 3, 4, 5])");
+  EXPECT_EQ(message_of<ShapeError>([&] { rms_norm(x, {4}); }),
+            "rms_norm: the last dimensions of the input [2, 3, 4, 5] must be the normalized_shape [4]");
+  EXPECT_EQ(message_of<ShapeError>([&] { dropout2d(ones({3})); }),
+            "dropout2d: the input must be [batch, channels, ...], got [3]");
 }
 
 TEST(PoolMessages, SayWhatDoesNotFit) {

@@ -379,6 +379,32 @@ const std::map<std::string, Op>& ops() {
                            a.at("ceil_mode"), a.at("count_include_pad"),
                            divisor.is_null() ? std::nullopt : std::optional<std::int64_t>(divisor));
        }},
+      {"pad",
+       [](const json& a, const Tensors& x) {
+         static const std::map<std::string, PadMode> kModes{{"constant", PadMode::constant},
+                                                            {"reflect", PadMode::reflect},
+                                                            {"replicate", PadMode::replicate},
+                                                            {"circular", PadMode::circular}};
+         return pad(x.at(0), a.at("pad"), kModes.at(a.at("mode")));
+       }},
+      {"unfold",
+       [](const json& a, const Tensors& x) {
+         return unfold(x.at(0), size_of(a.at("kernel_size")), size_of(a.at("dilation")), size_of(a.at("padding")),
+                       size_of(a.at("stride")));
+       }},
+      {"interpolate",
+       [](const json& a, const Tensors& x) {
+         const bool nearest = a.at("mode") == "nearest";
+         return interpolate(x.at(0), size_of(a.at("size")),
+                            nearest ? InterpolateMode::nearest : InterpolateMode::bilinear,
+                            !nearest && a.at("align_corners").get<bool>());
+       }},
+      {"group_norm",
+       [](const json& a, const Tensors& x) {
+         return group_norm(x.at(0), a.at("num_groups"), x.at(1), x.at(2), a.at("eps"));
+       }},
+      {"instance_norm",
+       [](const json& a, const Tensors& x) { return instance_norm(x.at(0), x.at(1), x.at(2), a.at("eps")); }},
       {"adaptive_avg_pool2d",
        [](const json& a, const Tensors& x) { return adaptive_avg_pool2d(x.at(0), size_of(a.at("output_size"))); }},
       {"adaptive_max_pool2d",

@@ -94,9 +94,37 @@ def pool(family):
         add("adaptive_max_pool2d", x, {"output_size": size}, {})
 
 
+def others(family):
+    for x, sizes, mode in [([2, 3, 4, 5], [1, 2], "constant"), ([2, 3, 4, 5], [1, 2, 3, 0], "constant"),
+                           ([2, 3, 4, 5], [-1, 2, 0, -2], "constant"), ([2, 3, 4, 5], [1, 2, 3, 0, 1, 1], "constant"),
+                           ([2, 3, 4, 5], [2, 4, 3, 1], "reflect"), ([2, 3, 4, 5], [2, 6, 3, 1], "replicate"),
+                           ([2, 3, 4, 5], [5, 2, 0, 4], "circular"), ([2, 3, 5], [2, 3], "reflect")]:
+        name = f"pad {label(x)} {sizes} {mode}"
+        family.add(name, "pad", [family.draw(name).normal(x)], pad=sizes, mode=mode)
+    for x, attrs in [([2, 3, 4, 5], {"kernel_size": [2, 3]}), ([1, 2, 7, 6], {"kernel_size": [3, 2], "stride": [2, 1],
+                      "padding": [1, 1], "dilation": [2, 1]})]:
+        attrs = {"dilation": [1, 1], "padding": [0, 0], "stride": [1, 1]} | attrs
+        name = f"unfold {label(x)} {attrs}"
+        family.add(name, "unfold", [family.draw(name).normal(x)], **attrs)
+    for x, size in [([2, 3, 4, 5], [8, 10]), ([1, 2, 5, 7], [3, 4]), ([1, 2, 3, 3], [7, 5]), ([1, 1, 1, 4], [3, 4])]:
+        for mode, align in [("nearest", None), ("bilinear", False), ("bilinear", True)]:
+            name = f"interpolate {label(x)} to {size} {mode}{' aligned' if align else ''}"
+            family.add(name, "interpolate", [family.draw(name).normal(x)], size=size, mode=mode, align_corners=align)
+    for x, groups in [([2, 6, 3, 4], 3), ([3, 8], 2), ([2, 4, 5], 1), ([2, 4, 5], 4)]:
+        name = f"group_norm {label(x)} in {groups}"
+        draw = family.draw(name)
+        family.add(name, "group_norm", [draw.normal(x, 2.0, 1.0), draw.away_from_zero([x[1]]), draw.normal([x[1]])],
+                   num_groups=groups, eps=1e-5)
+    name = "instance_norm"
+    draw = family.draw(name)
+    family.add(name, "instance_norm", [draw.normal([2, 3, 4, 5], 2.0, 1.0), draw.away_from_zero([3]), draw.normal([3])],
+               eps=1e-3)
+
+
 def spatial():
     family = Family("spatial", grid=64)
     conv(family)
     conv_transpose(family)
     pool(family)
+    others(family)
     family.write()

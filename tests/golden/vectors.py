@@ -213,6 +213,11 @@ OPS = {
 for spatial in ("conv1d conv2d conv_transpose1d conv_transpose2d max_pool1d max_pool2d avg_pool1d avg_pool2d "
                 "adaptive_avg_pool2d adaptive_max_pool2d").split():
     OPS[spatial] = lambda attrs, *inputs, fn=getattr(F, spatial): fn(*inputs, **attrs)
+OPS["pad"] = lambda attrs, x: F.pad(x, **attrs)
+OPS["unfold"] = lambda attrs, x: F.unfold(x, **attrs)
+OPS["interpolate"] = lambda attrs, x: F.interpolate(x, **attrs)
+OPS["group_norm"] = lambda attrs, x, w, b: F.group_norm(x, attrs["num_groups"], w, b, attrs["eps"])
+OPS["instance_norm"] = lambda attrs, x, w, b: F.instance_norm(x, weight=w, bias=b, eps=attrs["eps"])
 OPS |= {
     "eq": lambda attrs, a, b: a == b,
     "ne": lambda attrs, a, b: a != b,

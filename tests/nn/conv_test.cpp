@@ -12,6 +12,7 @@
 #include <tandem/core/error.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/container.h>
+#include <tandem/nn/group_norm.h>
 #include <tandem/nn/pool.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
@@ -107,6 +108,20 @@ TEST(Conv2d, MessagesNameTheLayer) {
             "Conv2d: the kernel_size must be at least 1, got (0, 0)");
   EXPECT_EQ(message_of<ConfigError>([] { nn::ConvTranspose1d(-4, 6, 2); }),
             "ConvTranspose1d: channels must not be negative, got -4 and 6");
+}
+
+TEST(GroupNorm, LayersHavePyTorchsParameters) {
+  const nn::GroupNorm group(2, 6);
+  EXPECT_THAT(names_of(group.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_EQ(group(randn({3, 6, 4, 4})).shape(), (Shape{3, 6, 4, 4}));
+  EXPECT_TRUE(nn::InstanceNorm2d(6).parameters().empty());
+  EXPECT_EQ(nn::InstanceNorm2d(6, {.affine = true}).weight.shape(), (Shape{6}));
+  EXPECT_EQ(nn::RMSNorm(6)(randn({2, 6})).shape(), (Shape{2, 6}));
+  EXPECT_EQ(nn::Upsample(2)(randn({1, 2, 3, 4})).shape(), (Shape{1, 2, 6, 8}));
+  EXPECT_EQ(message_of<ConfigError>([] { nn::GroupNorm(4, 6); }),
+            "GroupNorm: 6 channels cannot be divided into 4 groups");
+  EXPECT_EQ(message_of<ShapeError>([&] { group(randn({3, 4, 4, 4})); }),
+            "GroupNorm: input [3, 4, 4, 4] has 4 channels, layer expects 6");
 }
 
 TEST(BatchNorm2d, NormalisesEachChannelOverImagesAndPlaces) {
