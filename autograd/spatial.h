@@ -10,8 +10,9 @@
 
 #include <tandem/tensor/tensor.h>
 
-// Differentiable functions of windows that move over images [batch, channels, height, width], or over sequences [batch,
-// channels, length]. The batch may be left out. Names, arguments and their order are those of torch.nn.functional.
+// Differentiable functions of images [batch, channels, height, width] and of sequences [batch, channels, length]. The
+// batch may be left out of a convolution or pooling. Names and the order of arguments are those of torch.nn.functional,
+// but for instance_norm(), which has no running statistics, and interpolate(), which has no scale_factor.
 
 namespace tandem::inline v0 {
 
@@ -112,7 +113,8 @@ enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 /// ConfigError for too many or an odd number of sizes, ShapeError where a dimension is too short.
 TANDEM_API Tensor pad(const Tensor& x, const std::vector<std::int64_t>& sizes, PadMode mode = PadMode::constant,
                       double value = 0);
-/// The windows of x [N, C, H, W] as columns: [N, C kh kw, windows]. Errors as those of max_pool2d().
+/// The windows of x [N, C, H, W] as columns: [N, C kh kw, windows]. Throws ShapeError for a window that is
+/// larger than the padded input, ConfigError for numbers out of range.
 TANDEM_API Tensor unfold(const Tensor& x, Size2d kernel_size, Size2d dilation = 1, Size2d padding = 0,
                          Size2d stride = 1);
 

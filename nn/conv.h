@@ -7,7 +7,7 @@
 #include <tandem/nn/module.h>
 
 // Convolutions as modules. Parameters have PyTorch's names, layouts and initial distributions: weight and bias start
-// uniform on +-1/sqrt(inputs of an output).
+// uniform on +-1/sqrt(the weight's elements per entry of its first dimension).
 
 namespace tandem::inline v0::nn {
 

@@ -32,7 +32,7 @@ Tensor GroupNorm::forward(const Tensor& x) const {
   return group_norm(x, num_groups_, weight, bias, eps_);
 }
 
-InstanceNorm2d::InstanceNorm2d(std::int64_t num_features, const GroupNormOptions& options)
+InstanceNorm2d::InstanceNorm2d(std::int64_t num_features, const InstanceNorm2dOptions& options)
     : num_features_(num_features), eps_(options.eps) {
   check<ConfigError>(num_features >= 0, "InstanceNorm2d: num_features must not be negative, got {}", num_features);
   describe(fmt::format("{}, eps={}, affine={}", num_features, options.eps, options.affine));

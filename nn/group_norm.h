@@ -11,7 +11,7 @@
 
 namespace tandem::inline v0::nn {
 
-/// Options of GroupNorm and InstanceNorm2d.
+/// Options of GroupNorm.
 struct GroupNormOptions {
   double eps = 1e-5;                            // added to the variance
   bool affine = true;                           // whether there are weight and bias
@@ -34,12 +34,19 @@ class TANDEM_API GroupNorm : public Module<GroupNorm> {
   double eps_;
 };
 
-/// GroupNorm with a group for each channel, of images [batch, channels, height, width]. As in PyTorch, there are no
-/// weight and bias unless `affine` is set.
+/// Options of InstanceNorm2d.
+struct InstanceNorm2dOptions {
+  double eps = 1e-5;                            // added to the variance
+  bool affine = false;                          // whether there are weight and bias
+  std::optional<Device> device = std::nullopt;  // of the parameters; default: the current device
+  DType dtype = DType::f32;                     // of the parameters
+};
+
+/// GroupNorm with a group for each channel, of images [batch, channels, height, width].
 class TANDEM_API InstanceNorm2d : public Module<InstanceNorm2d> {
  public:
   /// Throws ConfigError for a negative size.
-  explicit InstanceNorm2d(std::int64_t num_features, const GroupNormOptions& options = {.affine = false});
+  explicit InstanceNorm2d(std::int64_t num_features, const InstanceNorm2dOptions& options = {});
   Tensor forward(const Tensor& x) const;
 
   Parameter weight;  // [num_features]; both are undefined without affine

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include <tandem/autograd/ops/common.h>
@@ -31,19 +32,23 @@ struct Arguments {
   std::int64_t groups;
 };
 
+constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
+
 void check_numbers(const Arguments& of) {
   const core::MessagePrefix prefix{of.op};
   const Size2d padding = of.padding.size();
   for (std::size_t d = 0; d < 2; ++d) {
-    check<ConfigError>(of.stride[d] >= 1 && of.dilation[d] >= 1,
-                       "{}stride and dilation must be at least 1, got {} and {}", prefix, of.stride[d], of.dilation[d]);
+    check<ConfigError>(
+        of.stride[d] >= 1 && of.dilation[d] >= 1 && of.stride[d] <= kLargest && of.dilation[d] <= kLargest,
+        "{}stride and dilation must be at least 1 and below 2^31, got {} and {}", prefix, of.stride[d], of.dilation[d]);
     check<ConfigError>(of.output_padding[d] == 0 ||
                            (of.output_padding[d] > 0 && of.output_padding[d] < std::max(of.stride[d], of.dilation[d])),
                        "{}the output_padding must be less than stride or dilation, {} and {}, got {}", prefix,
                        of.stride[d], of.dilation[d], of.output_padding[d]);
   }
-  check<ConfigError>(padding.height >= 0 && padding.width >= 0, "{}the padding must not be negative, got ({}, {})",
-                     prefix, padding.height, padding.width);
+  check<ConfigError>(
+      std::min(padding.height, padding.width) >= 0 && std::max(padding.height, padding.width) <= kLargest,
+      "{}the padding must not be negative, and below 2^31, got {}", prefix, to_string(padding));
   check<ConfigError>(of.groups >= 1, "{}expected at least one group, got {}", prefix, of.groups);
   check<ConfigError>(!of.padding.is_same() || (of.stride[0] == 1 && of.stride[1] == 1),
                      "{}padding \"same\" needs a stride of 1; give the padding as numbers", prefix);

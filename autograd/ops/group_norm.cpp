@@ -10,11 +10,27 @@ using namespace autograd;
 
 namespace {
 
+// 16 bits are widened, so that only the result is rounded.
+Tensor widened(const Tensor& x) { return x.dtype() == DType::f64 ? x : x.to(DType::f32); }
+
 // A tensor of channels, to be broadcast over [batch, channels, ...].
 Tensor as_channels(const Tensor& part, const Tensor& x) {
   Shape sizes = Shape::filled(x.dim(), 1);
   sizes[1] = part.size(0);
-  return part.reshape(sizes);
+  return widened(part).reshape(sizes);
+}
+
+Tensor normalize(const char* op, const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
+                 double eps) {
+  const std::int64_t channels = x.size(1);
+  check_part(op, x, "weight", weight, {channels});
+  check_part(op, x, "bias", bias, {channels});
+  const std::int64_t rows = x.size(0) * num_groups;
+  const std::int64_t size = rows > 0 ? x.numel() / rows : 0;
+  Tensor y = layer_norm(widened(x).reshape({rows, size}), {size}, {}, {}, eps).reshape(x.shape());
+  y = weight.defined() ? y * as_channels(weight, x) : y;
+  y = bias.defined() ? y + as_channels(bias, x) : y;
+  return y.to(x.dtype());
 }
 
 }  // namespace
@@ -23,23 +39,17 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
   const core::MessagePrefix prefix{"group_norm"};
   check_floating("group_norm", x);
   check<ShapeError>(x.dim() >= 2, "{}the input must be [batch, channels, ...], got {}", prefix, x.shape());
-  const std::int64_t channels = x.size(1);
-  check<ConfigError>(num_groups >= 1 && channels % num_groups == 0,
-                     "{}{} channels cannot be divided into {} groups (input {})", prefix, channels, num_groups,
+  check<ConfigError>(num_groups >= 1 && x.size(1) % num_groups == 0,
+                     "{}{} channels cannot be divided into {} groups (input {})", prefix, x.size(1), num_groups,
                      x.shape());
-  check_part("group_norm", x, "weight", weight, {channels});
-  check_part("group_norm", x, "bias", bias, {channels});
-  const std::int64_t rows = x.size(0) * num_groups;
-  const std::int64_t size = rows > 0 ? x.numel() / rows : 0;
-  Tensor y = layer_norm(x.reshape({rows, size}), {size}, {}, {}, eps).reshape(x.shape());
-  y = weight.defined() ? y * as_channels(weight, x) : y;
-  return bias.defined() ? y + as_channels(bias, x) : y;
+  return normalize("group_norm", x, num_groups, weight, bias, eps);
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  check_floating("instance_norm", x);
   check<ShapeError>(x.dim() >= 3, "{}the input must be [batch, channels, ...] with places, got {}",
                     core::MessagePrefix{"instance_norm"}, x.shape());
-  return group_norm(x, x.size(1), weight, bias, eps);
+  return normalize("instance_norm", x, x.size(1), weight, bias, eps);
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
@@ -55,13 +65,11 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
   check<ShapeError>(fits, "{}the last dimensions of the input {} must be the normalized_shape {}", prefix, x.shape(),
                     normalized_shape);
   check_part("rms_norm", x, "weight", weight, normalized_shape);
-  // Squares of 16 bits lose too much.
-  const Tensor wide = x.dtype() == DType::f64 ? x : x.to(DType::f32);
+  const Tensor wide = widened(x);
   const double least =
       x.dtype() == DType::f64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
-  const Tensor scale = ((wide * wide).mean(dims, true) + eps.value_or(least)).rsqrt();
-  const Tensor y = (wide * scale).to(x.dtype());
-  return weight.defined() ? y * weight : y;
+  const Tensor y = wide * ((wide * wide).mean(dims, true) + eps.value_or(least)).rsqrt();
+  return (weight.defined() ? y * widened(weight) : y).to(x.dtype());
 }
 
 }  // namespace tandem::inline v0

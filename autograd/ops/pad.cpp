@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <tandem/autograd/ops/common.h>
@@ -11,17 +12,19 @@ using namespace autograd;
 
 namespace {
 
-Tensor positions(const std::vector<std::int64_t>& of, const Tensor& like) { return from_data(of).to(like.device()); }
+constexpr std::int64_t kLargestPadding = std::numeric_limits<std::int32_t>::max();
 
-// The element of a dimension that position i shows, which may lie outside of [0, size).
-std::int64_t element(std::int64_t i, std::int64_t size, PadMode mode) {
-  if (mode == PadMode::replicate) {
-    return std::clamp<std::int64_t>(i, 0, size - 1);
+// The elements that a dimension shows when it is padded, as indices. f64 holds every position.
+Tensor elements(std::int64_t before, std::int64_t behind, std::int64_t size, PadMode mode, Device device) {
+  const auto last = static_cast<double>(size - 1);
+  const Tensor at =
+      arange(size + before + behind, {.dtype = DType::f64, .device = device}) - static_cast<double>(before);
+  switch (mode) {
+    case PadMode::replicate: return at.clamp(0, last).to(DType::i64);
+    case PadMode::circular:
+      return (at - (at / static_cast<double>(size)).floor() * static_cast<double>(size)).to(DType::i64);
+    default: return (last - (last - at.abs()).abs()).to(DType::i64);
   }
-  if (mode == PadMode::circular) {
-    return (i + size) % size;
-  }
-  return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
 }
 
 Tensor pad_with(const Tensor& x, int dim, std::int64_t before, std::int64_t behind, double value) {
@@ -49,6 +52,7 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& sizes, PadMode mode
                      "{}expected a number before and one behind for some of the last dimensions of {}, got {} numbers",
                      prefix, x.shape(), sizes.size());
   Tensor padded = x;
+  bool copies = false;
   for (std::size_t i = 0; i < sizes.size(); i += 2) {
     const int dim = x.dim() - 1 - static_cast<int>(i / 2);
     const std::int64_t before = sizes[i];
@@ -57,33 +61,36 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& sizes, PadMode mode
     if (before == 0 && behind == 0) {
       continue;
     }
+    check<ConfigError>(std::max(before, behind) <= kLargestPadding, "{}the sizes must be below 2^31, got {} and {}",
+                       prefix, before, behind);
     if (mode == PadMode::constant) {
-      check<ShapeError>(size + before + behind >= 0 && before >= -size && behind >= -size,
-                        "{}{} and {} take more from a dimension than its {} elements", prefix, before, behind, size);
+      check<ShapeError>(before >= -size && behind >= -size && size + before + behind >= 0,
+                        "{}{} and {} take more from dimension {} of {} than its {} elements", prefix, before, behind,
+                        dim, x.shape(), size);
       padded = pad_with(padded, dim, before, behind, value);
+      copies = copies || before > 0 || behind > 0;
       continue;
     }
     const std::int64_t most = mode == PadMode::reflect ? size - 1 : mode == PadMode::circular ? size : INT64_MAX;
     check<ShapeError>(
         before >= 0 && behind >= 0 && before <= most && behind <= most && size > 0,
-        "{}in this mode a dimension of {} elements can be padded by 0 to {}, got {} and {}", prefix, size,
+        "{}in this mode dimension {} of {} can be padded by 0 to {}, got {} and {}", prefix, dim, x.shape(),
         mode == PadMode::replicate ? "any number of elements" : fmt::format("{}", std::max<std::int64_t>(most, 0)),
         before, behind);
-    std::vector<std::int64_t> of;
-    for (std::int64_t p = -before; p < size + behind; ++p) {
-      of.push_back(element(p, size, mode));
-    }
-    padded = padded.index_select(dim, positions(of, x));
+    copies = true;
+    padded = padded.index_select(dim, elements(before, behind, size, mode, x.device()));
   }
-  return padded;
+  return copies ? padded : padded.clone();  // never a view of x
 }
 
 Tensor unfold(const Tensor& x, Size2d kernel_size, Size2d dilation, Size2d padding, Size2d stride) {
   const core::MessagePrefix prefix{"unfold"};
   check<ShapeError>(x.dim() == 4, "{}the input must be [batch, channels, height, width], got {}", prefix, x.shape());
-  check<ConfigError>(kernel_size.height >= 1 && kernel_size.width >= 1 && dilation.height >= 1 && dilation.width >= 1 &&
-                         stride.height >= 1 && stride.width >= 1 && padding.height >= 0 && padding.width >= 0,
-                     "{}kernel_size, dilation and stride must be at least 1 and the padding 0", prefix);
+  check<ConfigError>(
+      kernel_size.height >= 1 && kernel_size.width >= 1 && dilation.height >= 1 && dilation.width >= 1 &&
+          stride.height >= 1 && stride.width >= 1 && padding.height >= 0 && padding.width >= 0,
+      "{}kernel_size, dilation and stride must be at least 1, and the padding not negative, got {}, {}, {} and {}",
+      prefix, to_string(kernel_size), to_string(dilation), to_string(stride), to_string(padding));
   const Tensor padded = pad(x, {padding.width, padding.width, padding.height, padding.height});
   const std::int64_t high = padded.size(2) - dilation.height * (kernel_size.height - 1);
   const std::int64_t wide = padded.size(3) - dilation.width * (kernel_size.width - 1);

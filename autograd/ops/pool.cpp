@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
@@ -14,6 +15,8 @@ using kernels::PoolShape;
 namespace {
 
 using Numbers = std::array<std::int64_t, 2>;
+
+constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
 
 Numbers numbers(Size2d size) { return {size.height, size.width}; }
 
@@ -64,18 +67,19 @@ PoolShape shape_of(const Windows& of, const Tensor& x) {
   shape.padding = of.padding;
   shape.dilation = of.dilation;
   for (std::size_t d = 0; d < 2; ++d) {
-    check<ConfigError>(of.size[d] >= 1 && of.stride[d] >= 1 && of.dilation[d] >= 1,
-                       "{}kernel_size, stride and dilation must be at least 1, got {}, {} and {}", prefix, of.size[d],
-                       of.stride[d], of.dilation[d]);
+    check<ConfigError>(std::min({of.size[d], of.stride[d], of.dilation[d]}) >= 1 &&
+                           std::max({of.size[d], of.stride[d], of.dilation[d]}) <= kLargestNumber,
+                       "{}kernel_size, stride and dilation must be at least 1 and below 2^31, got {}, {} and {}",
+                       prefix, of.size[d], of.stride[d], of.dilation[d]);
     check<ConfigError>(of.padding[d] >= 0 && of.padding[d] <= of.size[d] / 2,
                        "{}the padding must be 0 to half the kernel_size of {}, got {}", prefix, of.size[d],
                        of.padding[d]);
     const std::int64_t reach = of.dilation[d] * (of.size[d] - 1) + 1;
     const std::int64_t padded = shape.in[d] + 2 * of.padding[d];
-    check<ShapeError>(reach <= padded, "{}a window of {} is larger than the padded input, {} = {} + 2 * {} (input {})",
+    const std::int64_t room = padded - reach + (of.ceil_mode ? of.stride[d] - 1 : 0);
+    check<ShapeError>(room >= 0, "{}a window of {} is larger than the padded input, {} = {} + 2 * {} (input {})",
                       prefix, reach, padded, shape.in[d], of.padding[d], x.shape());
-    const std::int64_t steps = padded - reach;
-    shape.out[d] = (of.ceil_mode ? (steps + of.stride[d] - 1) / of.stride[d] : steps / of.stride[d]) + 1;
+    shape.out[d] = room / of.stride[d] + 1;
     if (of.ceil_mode && (shape.out[d] - 1) * of.stride[d] >= shape.in[d] + of.padding[d]) {
       --shape.out[d];  // the last window would begin behind the input
     }

@@ -5,8 +5,8 @@
 
 #include "kernel/case.h"
 
-// Convolutions and poolings. The sizes of an operation: batch, groups, channels in and out of a group, height and width
-// of the result, window, stride, padding.
+// Convolutions and poolings. The sizes of an operation: batch, groups, channels in and out of a group, side of the
+// images, window, stride, padding.
 
 namespace bench::kernel {
 

@@ -43,9 +43,12 @@ class Blocks {
  public:
   explicit Blocks(const Patches& patches)
       : columns_(patches.positions() >= kOwnBlocks ? patches.positions() : patches.columns()),
-        ranges_(patches.positions() >= kOwnBlocks ? patches.images : 1),
-        in_range_(up(columns_, kPatchColumns)),
-        size_(up(up(columns_, std::max<std::int64_t>(in_range_, 1)), kStep) * kStep) {}
+        ranges_(patches.positions() >= kOwnBlocks ? patches.images : 1) {
+    const std::int64_t most = cpu::columns_of_block(patches, kPatchColumns);
+    in_range_ = up(columns_, most);
+    size_ = std::min(up(up(columns_, in_range_), kStep) * kStep, most);
+    in_range_ = up(columns_, size_);
+  }
 
   std::int64_t count() const { return ranges_ * in_range_; }
   std::int64_t begin(std::int64_t block) const {
@@ -93,6 +96,9 @@ bool prefers_wide(const PatchProduct& product) {
 template <class T>
 void multiply_groups(Context& context, PatchProduct product, std::int64_t groups) {
   Patches& patches = product.patches;
+  if (patches.columns() == 0 || product.rows == 0) {
+    return;
+  }
   if (patches.depth() == 0) {
     return write_bias<T>(product, groups);
   }
@@ -104,7 +110,7 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
   const auto multiply = [&](const cpu::PatchRange& range) {
     ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(patch_product_f32)(product, range, scratch);
+      TANDEM_BY_ISA_UP_TO_AVX2(patch_product_f32)(product, range, scratch);
     } else {
       TANDEM_BY_ISA(patch_product_f64)(product, range, scratch);
     }
@@ -130,7 +136,7 @@ Patches patches_of(const ConvShape& shape, const void* in) {
   const auto axis = [&](std::size_t d) {
     return PatchAxis{.size = shape.in[d],
                      .positions = shape.out[d],
-                     .step = shape.stride[d],
+                     .step = shape.out[d] > 1 ? shape.stride[d] : 1,
                      .first = -shape.padding[d],
                      .taps = shape.window[d],
                      .tap_step = shape.dilation[d]};
@@ -180,48 +186,80 @@ struct Reaching {
   }
 };
 
-// Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it,
-// turned to [inputs, outputs * taps].
+// Some groups, or some rows of one, so that an array of their weights has at most kMostWeights elements.
+constexpr std::int64_t kMostWeights = std::int64_t{1} << 24;
+
+template <class Body>
+void for_some_weights(std::int64_t groups, std::int64_t rows, std::int64_t depth, Body&& body) {
+  const bool all = groups * rows * depth <= kMostWeights;
+  const std::int64_t some_groups = all ? groups : 1;
+  const std::int64_t some_rows = all ? rows : std::clamp<std::int64_t>(kMostWeights / depth, 1, rows);
+  for (std::int64_t group = 0; group < groups; group += some_groups) {
+    for (std::int64_t row = 0; row < rows; row += some_rows) {
+      body(group, some_groups, row, std::min(some_rows, rows - row));
+    }
+  }
+}
+
+// The weights that reach one remainder, turned: [groups, rows (inputs), outputs * taps].
+template <class T>
+void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, std::int64_t first_group, std::int64_t groups,
+          std::int64_t first_row, std::int64_t rows, T* to) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t window = shape.window[0] * shape.window[1];
+  for (std::int64_t group = first_group; group < first_group + groups; ++group) {
+    for (std::int64_t row = first_row; row < first_row + rows; ++row) {
+      for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+        const T* from = static_cast<const T*>(kernel.weight) +
+                        ((group * shape.out_channels + out) * shape.in_channels + row) * window;
+        for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
+          for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
+            *to++ = from[(y.first_tap + ty * y.step) * shape.window[1] + x.first_tap + tx * x.step];
+          }
+        }
+      }
+    }
+  }
+}
+
+// Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it.
 template <class T>
 void convolve_back(Context& context, const ConvInGrad& kernel) {
   const ConvShape& shape = kernel.shape;
   const std::int64_t plane = shape.in[0] * shape.in[1];
-  const bool add = kernel.accumulate == Accumulate::yes;
-  const ScratchScope scope(context.scratch);
-  T* const turned = context.scratch.allocate_array<T>(static_cast<std::size_t>(shape.weight_size()));
-  for (std::int64_t ry = 0; ry < std::min(shape.stride[0], shape.in[0]); ++ry) {
-    for (std::int64_t rx = 0; rx < std::min(shape.stride[1], shape.in[1]); ++rx) {
-      const Reaching y(shape, 0, ry);
-      const Reaching x(shape, 1, rx);
-      T* to = turned;
-      for (std::int64_t row = 0; row < shape.groups * shape.in_channels; ++row) {
-        const std::int64_t group = row / shape.in_channels;
-        for (std::int64_t out = 0; out < shape.out_channels; ++out) {
-          const T* from = static_cast<const T*>(kernel.weight) +
-                          ((group * shape.out_channels + out) * shape.in_channels + row % shape.in_channels) *
-                              shape.window[0] * shape.window[1];
-          for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
-            for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
-              *to++ = from[(y.first_tap + ty * y.step) * shape.window[1] + x.first_tap + tx * x.step];
-            }
+  const std::int64_t depth = shape.out_channels * shape.window[0] * shape.window[1];
+  if (shape.groups * shape.in_channels == 0) {
+    return;
+  }
+  for_some_weights(
+      shape.groups, shape.in_channels, std::max<std::int64_t>(depth, 1),
+      [&](std::int64_t group, std::int64_t groups, std::int64_t row, std::int64_t rows) {
+        const ScratchScope scope(context.scratch);
+        T* const turned = context.scratch.allocate_array<T>(static_cast<std::size_t>(groups * rows * depth));
+        const std::int64_t channel = group * shape.in_channels + row;
+        for (std::int64_t ry = 0; ry < std::min(shape.stride[0], shape.in[0]); ++ry) {
+          for (std::int64_t rx = 0; rx < std::min(shape.stride[1], shape.in[1]); ++rx) {
+            const Reaching y(shape, 0, ry);
+            const Reaching x(shape, 1, rx);
+            turn(kernel, y, x, group, groups, row, rows, turned);
+            multiply_groups<T>(
+                context,
+                {.patches = {.data = offset<T>(kernel.grad, group * shape.out_channels * shape.out[0] * shape.out[1]),
+                             .images = shape.batch,
+                             .image_stride = shape.out_size(),
+                             .channels = shape.out_channels,
+                             .y = y.axis,
+                             .x = x.axis},
+                 .weight = turned,
+                 .rows = rows,
+                 .bias = kernel.bias == nullptr ? nullptr : offset<T>(kernel.bias, channel),
+                 .add = kernel.accumulate == Accumulate::yes,
+                 .out = {offset<T>(kernel.in_grad, channel * plane + ry * shape.in[1] + rx), shape.in_size(), plane,
+                         shape.stride[0] * shape.in[1], shape.stride[1]}},
+                groups);
           }
         }
-      }
-      const PatchProduct product{.patches = {.data = kernel.grad,
-                                             .images = shape.batch,
-                                             .image_stride = shape.out_size(),
-                                             .channels = shape.out_channels,
-                                             .y = y.axis,
-                                             .x = x.axis},
-                                 .weight = turned,
-                                 .rows = shape.in_channels,
-                                 .bias = kernel.bias,
-                                 .add = add,
-                                 .out = {offset<T>(kernel.in_grad, ry * shape.in[1] + rx), shape.in_size(), plane,
-                                         shape.stride[0] * shape.in[1], shape.stride[1]}};
-      multiply_groups<T>(context, product, shape.groups);
-    }
-  }
+      });
 }
 
 // Parts of the columns whose sums are added in the end: by sizes, so that threads change no bit.
@@ -248,25 +286,16 @@ struct Parts {
   }
 };
 
+// The gradient of the weights of some groups: `gradient` has those of the first one.
 template <class T>
-void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
-  const ConvShape& shape = kernel.shape;
-  const bool add = kernel.accumulate == Accumulate::yes;
-  const PatchGradient gradient{.patches = patches_of(shape, kernel.in),
-                               .grad = kernel.grad,
-                               .grad_image_stride = shape.out_size(),
-                               .rows = shape.out_channels};
+void gradient_of_groups(Context& context, const PatchGradient& gradient, std::int64_t groups, bool add, T* out) {
   const std::int64_t depth = gradient.patches.depth();
   const std::int64_t columns = gradient.patches.columns();
-  const std::int64_t size = shape.weight_size();
-  if (columns == 0 || size == 0) {
-    std::fill_n(static_cast<T*>(kernel.weight_grad), add ? 0 : size, T(0));
-    return;
-  }
+  const std::int64_t size = groups * gradient.rows * depth;
   const Parts parts(columns, depth, size * std::int64_t{sizeof(T)});
-  const std::int64_t work = std::min(columns, parts.columns) * std::min(depth, parts.rows) * shape.out_channels;
-  const std::int64_t some = std::min(shape.groups, 1 + kChunkWork / (work + 1));  // groups of a task
-  const std::int64_t of_groups = up(shape.groups, some);
+  const std::int64_t work = std::min(columns, parts.columns) * std::min(depth, parts.rows) * gradient.rows;
+  const std::int64_t some = std::min(groups, 1 + kChunkWork / (work + 1));  // groups of a task
+  const std::int64_t of_groups = up(groups, some);
   const Device device = context.device;
   const ScratchScope scope(context.scratch);
   T* const sums = context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * size));
@@ -275,14 +304,14 @@ void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
     const std::int64_t row = task / of_groups % parts.row_parts * parts.rows;
     const std::int64_t part = task / of_groups / parts.row_parts;
     const cpu::GradientRange range{.group = group,
-                                   .last_group = std::min(group + some, shape.groups),
+                                   .last_group = std::min(group + some, groups),
                                    .begin = part * parts.columns,
                                    .end = std::min((part + 1) * parts.columns, columns),
                                    .first = row,
                                    .last = std::min(row + parts.rows, depth)};
     ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
+      TANDEM_BY_ISA_UP_TO_AVX2(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
     } else {
       TANDEM_BY_ISA(patch_gradient_f64)(gradient, range, sums + part * size, scratch);
     }
@@ -293,15 +322,37 @@ void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
                          compute(task);
                        }
                      });
-  for (std::int64_t group = 0; group < shape.groups; ++group) {
-    const std::int64_t at = group * shape.out_channels * depth;
-    T* const out = offset<T>(kernel.weight_grad, at);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t at = group * gradient.rows * depth;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(add_transposed_f32)(sums + at, parts.count, size, depth, shape.out_channels, add, out);
+      TANDEM_BY_ISA_UP_TO_AVX2(add_transposed_f32)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);
     } else {
-      TANDEM_BY_ISA(add_transposed_f64)(sums + at, parts.count, size, depth, shape.out_channels, add, out);
+      TANDEM_BY_ISA(add_transposed_f64)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);
     }
   }
+}
+
+template <class T>
+void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const bool add = kernel.accumulate == Accumulate::yes;
+  T* const out = static_cast<T*>(kernel.weight_grad);
+  const Patches patches = patches_of(shape, kernel.in);
+  if (patches.columns() == 0 || shape.weight_size() == 0) {
+    std::fill_n(out, add ? 0 : shape.weight_size(), T(0));
+    return;
+  }
+  for_some_weights(shape.groups, shape.out_channels, shape.depth(),
+                   [&](std::int64_t group, std::int64_t groups, std::int64_t row, std::int64_t rows) {
+                     const std::int64_t channel = group * shape.out_channels + row;
+                     PatchGradient gradient{.patches = patches,
+                                            .grad = offset<T>(kernel.grad, channel * shape.out[0] * shape.out[1]),
+                                            .grad_image_stride = shape.out_size(),
+                                            .rows = rows};
+                     gradient.patches.data =
+                         offset<T>(kernel.in, group * shape.in_channels * shape.in[0] * shape.in[1]);
+                     gradient_of_groups(context, gradient, groups, add, out + channel * shape.depth());
+                   });
 }
 
 // 16-bit arrays are widened some images at a time. Sums stay in f32 until the end, where they are rounded once.

@@ -49,6 +49,35 @@ struct Patches {
   [[gnu::always_inline]] std::int64_t columns() const { return images * positions(); }
 };
 
+/// The floats that a block's copy of images may have, unless one channel of one image has more.
+inline constexpr std::int64_t kSlab = std::int64_t{1} << 20;
+
+/// The elements of a channel that a block reads of one image, at most: of padded lines.
+[[gnu::always_inline]] inline std::int64_t padded_lines(const Patches& patches, std::int64_t rows_of_positions) {
+  const PatchAxis& y = patches.y;
+  const PatchAxis& x = patches.x;
+  const std::int64_t rows = rows_of_positions < y.positions ? rows_of_positions : y.positions;
+  return ((rows - 1) * y.step + y.high() - y.low() + 1) * ((x.positions - 1) * x.step + x.high() - x.low() + 1);
+}
+
+/// How many columns a block may have: at most `most`, and of so few images that a channel of them fits in the slab.
+[[gnu::always_inline]] inline std::int64_t columns_of_block(const Patches& patches, std::int64_t most) {
+  const std::int64_t images = kSlab / (padded_lines(patches, patches.y.positions) + 1);
+  const std::int64_t columns = (images < 1 ? 1 : images) * patches.positions();
+  return columns < most ? columns : most;
+}
+
+/// How deep a block may be: at most `most`, and of so few channels that they fit in the slab.
+[[gnu::always_inline]] inline std::int64_t depth_of_block(const Patches& patches, std::int64_t columns,
+                                                          std::int64_t most) {
+  const std::int64_t positions = patches.positions();
+  const std::int64_t images = columns <= positions ? 2 : columns / positions + 2;
+  const std::int64_t rows = columns / patches.x.positions + 2;
+  const std::int64_t channels = kSlab / (images * padded_lines(patches, rows) + 1);
+  const std::int64_t depth = (channels < 2 ? 1 : channels - 1) * patches.taps();
+  return depth < most ? depth : most;
+}
+
 /// Where a row and a column of the product belong: rows are channels.
 struct Places {
   void* data;

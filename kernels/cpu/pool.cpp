@@ -50,7 +50,7 @@ bool is_halving(const PoolShape& shape) {
 template <class T>
 void halve_rows(const cpu::HalvedRows& rows, const T* upper, const T* lower, T* out, std::int32_t* places) {
   if constexpr (std::is_same_v<T, float>) {
-    return TANDEM_BY_ISA(max_of_halves_f32)(rows, upper, lower, out, places);
+    return TANDEM_BY_ISA_UP_TO_AVX2(max_of_halves_f32)(rows, upper, lower, out, places);
   }
   using C = ComputeType<T>;
   for (std::int64_t x = 0; x < rows.count; ++x) {
@@ -103,24 +103,24 @@ void max_pool(const MaxPool& kernel) {
   });
 }
 
-// Gives `add_to(sums)` a plane of zeros in the type of the computation, and adds it to the gradient.
+// Lets `add_to(sums)` add to a plane of the gradient; in 16 bits, to a plane of f32 that is rounded once.
 template <class T, class AddTo>
 void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumulate, T* in_grad, AddTo&& add_to) {
-  using C = ComputeType<T>;
   const std::int64_t count = shape.in_plane();
   if constexpr (!is_16_bit<T>) {
     if (accumulate == Accumulate::no) {
       std::fill_n(in_grad, count, T(0));
-      return add_to(in_grad);
     }
-  }
-  ScratchArena& scratch = context_for(device).scratch;
-  const ScratchScope scope(scratch);
-  C* const sums = scratch.allocate_array<C>(static_cast<std::size_t>(count));
-  std::fill_n(sums, count, C(0));
-  add_to(sums);
-  for (std::int64_t i = 0; i < count; ++i) {
-    in_grad[i] = T(accumulate == Accumulate::yes ? C(in_grad[i]) + sums[i] : sums[i]);
+    add_to(in_grad);
+  } else {
+    ScratchArena& scratch = context_for(device).scratch;
+    const ScratchScope scope(scratch);
+    float* const sums = scratch.allocate_array<float>(static_cast<std::size_t>(count));
+    std::fill_n(sums, count, 0.0F);
+    add_to(sums);
+    for (std::int64_t i = 0; i < count; ++i) {
+      in_grad[i] = T(accumulate == Accumulate::yes ? static_cast<float>(in_grad[i]) + sums[i] : sums[i]);
+    }
   }
 }
 
@@ -128,7 +128,7 @@ void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumul
 template <class T>
 void halve_rows_back(const cpu::HalvedRows& rows, const T* grad, const std::int32_t* places, T* upper, T* lower) {
   if constexpr (std::is_same_v<T, float>) {
-    return TANDEM_BY_ISA(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
+    return TANDEM_BY_ISA_UP_TO_AVX2(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
   }
   for (std::int64_t x = 0; x < rows.count; ++x) {
     const std::int32_t chosen = places[x] - rows.place - static_cast<std::int32_t>(2 * x);
@@ -169,14 +169,15 @@ void max_pool_grad(Device device, const MaxPoolGrad& kernel) {
   });
 }
 
-// The windows along one dimension, and their lengths.
+// The windows along one dimension, and their lengths, for the first kKept of them.
+constexpr std::int64_t kKept = 4096;
 struct Window {
   PoolShape::Range range;
   std::int64_t length;
 };
 
 const Window* windows(ScratchArena& scratch, const PoolShape& shape, const Divisor& divisor, int dim) {
-  const std::int64_t count = shape.out[static_cast<std::size_t>(dim)];
+  const std::int64_t count = std::min(kKept, shape.out[static_cast<std::size_t>(dim)]);
   Window* const all = scratch.allocate_array<Window>(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     all[i] = {shape.range(dim, i), divisor.length(shape, dim, i)};
@@ -188,10 +189,15 @@ const Window* windows(ScratchArena& scratch, const PoolShape& shape, const Divis
 template <class C, class Body>
 void for_each_mean(const PoolShape& shape, const Divisor& divisor, const Window* rows, const Window* columns,
                    Body&& body) {
+  const auto window = [&](const Window* kept, int dim, std::int64_t i) {
+    return i < kKept ? kept[i] : Window{shape.range(dim, i), divisor.length(shape, dim, i)};
+  };
   for (std::int64_t y = 0; y < shape.out[0]; ++y) {
+    const Window row = window(rows, 0, y);
     for (std::int64_t x = 0; x < shape.out[1]; ++x) {
-      const std::int64_t size = divisor.override != 0 ? divisor.override : rows[y].length * columns[x].length;
-      body(y * shape.out[1] + x, rows[y].range, columns[x].range, static_cast<C>(size));
+      const Window column = window(columns, 1, x);
+      const std::int64_t size = divisor.override != 0 ? divisor.override : row.length * column.length;
+      body(y * shape.out[1] + x, row.range, column.range, static_cast<C>(size));
     }
   }
 }

@@ -152,6 +152,26 @@ TEST(MaxPool, IndicesAreThePlacesInTheirPlanes) {
   EXPECT_EQ(indices.to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 6, 6, 8, 6, 6})) << "the first of equals";
 }
 
+TEST(MaxPool, TheOnlyWindowMayStandOverInCeilMode) {
+  const Tensor x = tensor({1.0F, 2.0F, 3.0F, 4.0F}).reshape({1, 1, 2, 2});
+  EXPECT_EQ(max_pool2d(x, 3, 2, 0, 1, true).to_vector<float>(), (std::vector<float>{4}));
+  EXPECT_EQ(avg_pool2d(x, 3, 2, 0, true).to_vector<float>(), (std::vector<float>{2.5}));
+}
+
+TEST(Interpolate, FiniteValuesStayFinite) {
+  const Tensor x = tensor({60000.0, -60000.0}).to(DType::f16).reshape({1, 1, 1, 2});
+  EXPECT_EQ(interpolate(x, {1, 4}, InterpolateMode::bilinear).to(DType::f32).to_vector<float>(),
+            (std::vector<float>{60000, 30000, -30000, -60000}));
+}
+
+TEST(Pad, NeverGivesAViewOfItsInput) {
+  Tensor x = ones({1, 1, 3, 4});
+  for (Tensor y : {pad(x, {0, 0}), pad(x, {-1, 0}), interpolate(x, {3, 4})}) {
+    y.add_(1);
+  }
+  EXPECT_EQ(x.sum().item<float>(), 12);
+}
+
 TEST(MaxPool, KeepsNaNAndMinusInfinity) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float low = -std::numeric_limits<float>::infinity();
@@ -186,9 +206,9 @@ TEST(ConvMessages, SayWhatDoesNotFit) {
   EXPECT_EQ(message_of<DTypeError>([&] { conv2d(x.to(DType::f64), weight); }),
             "conv2d: input is f64, weight f32. Convert the input: x.to(DType::f32)");
   EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 0); }),
-            "conv2d: stride and dilation must be at least 1, got 0 and 1");
+            "conv2d: stride and dilation must be at least 1 and below 2^31, got 0 and 1");
   EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 1, -1); }),
-            "conv2d: the padding must not be negative, got (-1, -1)");
+            "conv2d: the padding must not be negative, and below 2^31, got (-1, -1)");
   EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 2, "same"); }),
             "conv2d: padding \"same\" needs a stride of 1; give the padding as numbers");
   EXPECT_EQ(config_error([&] { conv2d(x, weight, {}, 1, "full"); }),
@@ -201,15 +221,41 @@ TEST(ConvMessages, SayWhatDoesNotFit) {
       "2])");
 }
 
+TEST(ConvMessages, NumbersBeyondAllSizesAreRefused) {
+  const Tensor x = ones({1, 3, 5, 5});
+  const std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_THAT(message_of<ConfigError>([&] { conv2d(x, ones({2, 3, 3, 3}), {}, huge); }), HasSubstr("below 2^31"));
+  EXPECT_THAT(message_of<ConfigError>([&] { conv2d(x, ones({2, 3, 3, 3}), {}, 1, 0, huge); }), HasSubstr("below 2^31"));
+  EXPECT_THAT(message_of<ConfigError>([&] { conv2d(x, ones({2, 3, 3, 3}), {}, 1, huge); }), HasSubstr("below 2^31"));
+  EXPECT_THAT(message_of<ConfigError>([&] { max_pool2d(x, 5, 1, 0, huge); }), HasSubstr("below 2^31"));
+  EXPECT_THAT(message_of<ConfigError>([&] { pad(x, {huge, 0}); }), HasSubstr("below 2^31"));
+}
+
+TEST(Conv, OneWindowTakesAnyStride) {
+  const Tensor x = values({1, 3, 5, 5});
+  const Tensor weight = values({2, 3, 5, 5}, -1, 1, 8);
+  const Tensor y = conv2d(x.to(DType::f32), weight.to(DType::f32), {}, {1, 2'000'000'000});
+  EXPECT_LT((y.to(DType::f64) - (x * weight).sum({1, 2, 3}).reshape({1, 2, 1, 1})).abs().amax({}, false).item<double>(),
+            1e-5);
+}
+
+TEST(Conv, ScratchDoesNotGrowWithTheBatch) {
+  // Three lines of each image are read, far apart: all lines of all images would not fit below the ceiling.
+  const Tensor x = ones({128, 32, 200, 200});
+  const Tensor y = conv2d(x, ones({2, 32, 3, 3}), {}, 1, 1, 100);
+  EXPECT_EQ(y.shape(), (Shape{128, 2, 2, 2}));
+  EXPECT_EQ(y.amax({}, false).item<float>(), 32 * 4);
+}
+
 TEST(SpatialMessages, SayWhatDoesNotFit) {
   const Tensor x = ones({2, 3, 4, 5});
   EXPECT_EQ(
       message_of<ConfigError>([&] { pad(x, {1, 2, 3}); }),
       "pad: expected a number before and one behind for some of the last dimensions of [2, 3, 4, 5], got 3 numbers");
   EXPECT_EQ(message_of<ShapeError>([&] { pad(x, {5, 0}, PadMode::reflect); }),
-            "pad: in this mode a dimension of 5 elements can be padded by 0 to 4, got 5 and 0");
+            "pad: in this mode dimension 3 of [2, 3, 4, 5] can be padded by 0 to 4, got 5 and 0");
   EXPECT_EQ(message_of<ShapeError>([&] { pad(x, {-3, -3}); }),
-            "pad: -3 and -3 take more from a dimension than its 5 elements");
+            "pad: -3 and -3 take more from dimension 3 of [2, 3, 4, 5] than its 5 elements");
   EXPECT_EQ(message_of<ShapeError>([&] { unfold(x, 6); }),
             "unfold: a window of (6, 6) is larger than the padded input [2, 3, 4, 5]");
   EXPECT_EQ(message_of<ShapeError>([&] { interpolate(ones({3, 4}), 2); }),

@@ -15,6 +15,7 @@
 #include <tandem/nn/container.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
+#include <tandem/nn/group_norm.h>
 #include <tandem/nn/layer_norm.h>
 #include <tandem/nn/loss.h>
 #include <tandem/nn/pool.h>
@@ -207,8 +208,9 @@ struct AsImages : nn::Module<AsImages> {
 TEST(CapturedTraining, WithConvolutions) {
   const auto stats = expect_same_as_eager([] {
     return with_sgd(nn::Sequential(AsImages(), nn::Conv2d(1, 6, 3, {.padding = 1}), nn::BatchNorm2d(6), nn::ReLU(),
-                                   nn::MaxPool2d(2), nn::Conv2d(6, 8, 2), nn::AdaptiveAvgPool2d(1), nn::Flatten(),
-                                   nn::Linear(8, 7)));
+                                   nn::Upsample(2, {.mode = InterpolateMode::bilinear}), nn::MaxPool2d(2),
+                                   nn::Conv2d(6, 8, 2), nn::GroupNorm(2, 8), nn::Dropout2d(0.1),
+                                   nn::AdaptiveAvgPool2d(1), nn::Flatten(), nn::Linear(8, 7)));
   });
   EXPECT_LE(stats.recorded, 3u);
 }

@@ -115,6 +115,7 @@ TEST(GroupNorm, LayersHavePyTorchsParameters) {
   EXPECT_THAT(names_of(group.named_parameters()), ElementsAre("weight", "bias"));
   EXPECT_EQ(group(randn({3, 6, 4, 4})).shape(), (Shape{3, 6, 4, 4}));
   EXPECT_TRUE(nn::InstanceNorm2d(6).parameters().empty());
+  EXPECT_TRUE(nn::InstanceNorm2d(6, {.eps = 1e-3}).parameters().empty());
   EXPECT_EQ(nn::InstanceNorm2d(6, {.affine = true}).weight.shape(), (Shape{6}));
   EXPECT_EQ(nn::RMSNorm(6)(randn({2, 6})).shape(), (Shape{2, 6}));
   EXPECT_EQ(nn::Upsample(2)(randn({1, 2, 3, 4})).shape(), (Shape{1, 2, 6, 8}));

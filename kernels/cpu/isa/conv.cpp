@@ -31,7 +31,8 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
   const std::int64_t depth = patches.depth();
   const std::int64_t positions = patches.positions();
   const std::int64_t cols = range.end - range.begin;
-  const std::int64_t deep = block_depth(depth);
+  const std::int64_t deepest = depth_of_block(patches, columns_of_block(patches, kPatchColumns), kDepth);
+  const std::int64_t deep = up(depth, up(depth, deepest));
   const bool direct = positions >= kOwnBlocks && product.out.is_dense(patches);
   const ScratchScope scope(scratch);
   PatchBlock block(patches, range.begin, range.end);
@@ -176,12 +177,14 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
       scratch.allocate_array<float>(static_cast<std::size_t>(up(rows, kTileCols) * kTileCols * (kDepth + kLanes)));
   float* const left = scratch.allocate_array<float>(left_size(kBlockRows));
   float* const lines = scratch.allocate_array<float>(static_cast<std::size_t>(rows * kLeftStride));
-  for (std::int64_t column = range.begin; column < range.end; column += kDepth) {
-    const std::int64_t count = min(kDepth, range.end - column);
+  const std::int64_t most = columns_of_block(patches, kDepth);
+  const std::int64_t high = min(kBlockRows, depth_of_block(patches, most, kDepth));
+  for (std::int64_t column = range.begin; column < range.end; column += most) {
+    const std::int64_t count = min(most, range.end - column);
     const std::int64_t position = column % positions;
     const ScratchScope block_scope(scratch);
     PatchBlock block(patches, column, column + count);
-    float* const slab = scratch.allocate_array<float>(block.slab_size(kBlockRows));
+    float* const slab = scratch.allocate_array<float>(block.slab_size(high));
     PatchRun runs[kDepth];
     const LinesOfRuns lines_of{runs, block.runs(runs)};
     const bool packs = count < kShortRun * lines_of.num_runs;
@@ -197,8 +200,8 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
         });
         pack_transposed(lines, kLeftStride, count, rows, right);
       }
-      for (std::int64_t row = range.first; row < range.last; row += kBlockRows) {
-        const std::int64_t here = min(kBlockRows, range.last - row);
+      for (std::int64_t row = range.first; row < range.last; row += high) {
+        const std::int64_t here = min(high, range.last - row);
         float* const out = sums + (group * depth + row) * rows;
         block.begin(one.patches.data, row, here, slab);
         if (!packs) {

@@ -192,7 +192,10 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   for (int r = 0; r < kRows; ++r, out += out_stride) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      const Mask lanes = v + 1 < kVecs || !kMasksAreCheap ? first(kLanes) : last;
+      // A scattered tile has two vectors even for the columns of one.
+      const Mask lanes = !kMasksAreCheap                ? first(kLanes)
+                         : kScattered || v + 1 == kVecs ? first(tile.cols - v * kLanes)
+                                                        : first(kLanes);
       store(out + v * kLanes, add ? sum[r][v] + load(out + v * kLanes, lanes) : sum[r][v], lanes);
     }
   }

@@ -33,8 +33,10 @@ using Mask = __mmask16;
 TANDEM_SIMD Vec broadcast(float x) { return _mm512_set1_ps(x); }
 TANDEM_SIMD Vec load(const float* p) { return _mm512_loadu_ps(p); }
 TANDEM_SIMD void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
-/// Mask of the first `count` lanes (0 to kLanes; a larger count means all).
-TANDEM_SIMD Mask first(std::int64_t count) { return count >= kLanes ? Mask(0xffff) : Mask((1U << count) - 1); }
+/// Mask of the first `count` lanes: none if it is negative, all if it is larger than kLanes.
+TANDEM_SIMD Mask first(std::int64_t count) {
+  return count >= kLanes ? Mask(0xffff) : count <= 0 ? Mask(0) : Mask((1U << count) - 1);
+}
 /// Loads the masked lanes. The other lanes are 0, and their memory is not touched.
 TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, mask, v); }
@@ -62,7 +64,7 @@ TANDEM_SIMD Vec broadcast(float x) { return _mm256_set1_ps(x); }
 TANDEM_SIMD Vec load(const float* p) { return _mm256_loadu_ps(p); }
 TANDEM_SIMD void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 TANDEM_SIMD Mask first(std::int64_t count) {
-  const int lanes = count >= kLanes ? kLanes : static_cast<int>(count);
+  const int lanes = count >= kLanes ? kLanes : count <= 0 ? 0 : static_cast<int>(count);
   return {_mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), lanes};
 }
 TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask.lanes); }
@@ -108,7 +110,7 @@ TANDEM_SIMD Vec load(const float* p) {
   return v;
 }
 TANDEM_SIMD void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
-TANDEM_SIMD Mask first(std::int64_t count) { return {count >= kLanes ? kLanes : count}; }
+TANDEM_SIMD Mask first(std::int64_t count) { return {count >= kLanes ? kLanes : count <= 0 ? 0 : count}; }
 TANDEM_SIMD Vec load(const float* p, Mask mask) {
   Vec v{};
   __builtin_memcpy(&v, p, static_cast<std::size_t>(mask.count) * sizeof(float));
