@@ -8,6 +8,7 @@
 
 #include <tandem/core/float16.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/patches.h>
 
 #include "kernels/arrays.h"
 #include "kernels/naive_conv.h"
@@ -175,6 +176,21 @@ TEST(Conv, RandomShapesAgreeWithTheNaiveLoop) {
     EXPECT_LE(test::difference(in_grad, c.in_grad, 0.1), 1e-6);
     EXPECT_LE(test::difference(weight_grad, c.weight_grad, 0.1), 2e-6);
   }
+}
+
+TEST(Conv, ABlocksCopyOfImagesDoesNotGrowWithTheBatch) {
+  const cpu::PatchAxis axis{.size = 200, .positions = 2, .step = 1, .first = -1, .taps = 3, .tap_step = 100};
+  const cpu::Patches patches{
+      .data = nullptr, .images = 1'000'000, .image_stride = 0, .channels = 32, .y = axis, .x = axis};
+  const std::int64_t columns = cpu::columns_of_block(patches, 512);
+  const std::int64_t depth = cpu::depth_of_block(patches, columns, 256);
+  EXPECT_GE(columns, 4);
+  EXPECT_GE(depth, 9);
+  EXPECT_LE((columns / 4 + 1) * (depth / 9 + 1) * 202 * 202, 4 * cpu::kSlab);
+  const cpu::PatchAxis usual{.size = 56, .positions = 56, .step = 1, .first = -1, .taps = 3, .tap_step = 1};
+  const cpu::Patches images{.data = nullptr, .images = 16, .image_stride = 0, .channels = 64, .y = usual, .x = usual};
+  EXPECT_EQ(cpu::columns_of_block(images, 512), 512);
+  EXPECT_EQ(cpu::depth_of_block(images, 512, 256), 256);
 }
 
 TEST(Conv, AnyNumberOfThreadsGivesTheSameBits) {
