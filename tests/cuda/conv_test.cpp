@@ -15,23 +15,14 @@ namespace {
 
 using test::DeviceArray;
 
-template <class T>
-std::vector<T> draw(test::Rng& rng, std::int64_t count) {
-  std::vector<T> values;
-  for (const double value : test::random_values<double>(rng, count)) {
-    values.push_back(T(static_cast<ComputeType<T>>(value)));
-  }
-  return values;
-}
-
 // Runs a kernel on both devices: with(in, other, bias, out) makes it.
 template <class T, class With>
 void compare(test::Rng& rng, const char* what, std::int64_t in, std::int64_t other, std::int64_t bias, std::int64_t out,
              double slack, With&& with) {
-  const auto first = draw<T>(rng, in);
-  const auto second = draw<T>(rng, other);
-  const auto shift = draw<T>(rng, bias);
-  auto result = draw<T>(rng, out);
+  const auto first = test::random_values<T>(rng, in);
+  const auto second = test::random_values<T>(rng, other);
+  const auto shift = test::random_values<T>(rng, bias);
+  auto result = test::random_values<T>(rng, out);
   const DeviceArray<T> gpu_first(first, 1), gpu_second(second), gpu_shift(shift), gpu_result(result, 1);
   launch(test::cpu(), with(first.data(), second.data(), shift.data(), result.data()));
   launch(test::gpu(), with(gpu_first.data(), gpu_second.data(), gpu_shift.data(), gpu_result.data()));

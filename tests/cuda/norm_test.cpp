@@ -19,14 +19,6 @@ namespace {
 using test::DeviceArray;
 using test::Rng;
 
-template <class T>
-std::vector<T> draw(Rng& rng, std::int64_t count, double low, double high) {
-  std::vector<T> values;
-  for (const double value : test::random_values<double>(rng, count, low, high))
-    values.push_back(T(static_cast<ComputeType<T>>(value)));
-  return values;
-}
-
 void expect_near(const std::vector<NormStatistics>& got, const std::vector<NormStatistics>& expected, double slack) {
   ASSERT_EQ(got.size(), expected.size());
   const auto near = [=](double a, double b) {
@@ -52,11 +44,11 @@ struct Case {
   std::int64_t statistics_count() const { return layer ? outer : channels; }
 
   void forward() const {
-    const auto in = draw<T>(rng, numel(), -2, 3);
-    const auto weight = draw<T>(rng, channels, 0.5, 1.5);
-    const auto bias = draw<T>(rng, channels, -1, 1);
-    auto running_mean = draw<T>(rng, channels, -1, 1);
-    auto running_var = draw<T>(rng, channels, 1, 2);
+    const auto in = test::random_values<T>(rng, numel(), -2, 3);
+    const auto weight = test::random_values<T>(rng, channels, 0.5, 1.5);
+    const auto bias = test::random_values<T>(rng, channels, -1, 1);
+    auto running_mean = test::random_values<T>(rng, channels, -1, 1);
+    auto running_var = test::random_values<T>(rng, channels, 1, 2);
     std::vector<T> out(in.size());
     std::vector<NormStatistics> statistics(static_cast<std::size_t>(statistics_count()));
     const DeviceArray<T> gpu_in(in, offset), gpu_weight(weight, offset), gpu_bias(bias, offset), gpu_out(out, offset),
@@ -83,12 +75,12 @@ struct Case {
   }
 
   void backward(bool of_in, bool of_weight, bool of_bias) const {
-    const auto in = draw<T>(rng, numel(), -2, 3);
-    const auto grad = draw<T>(rng, numel(), -1, 1);
-    const auto weight = draw<T>(rng, channels, 0.5, 1.5);
-    auto in_grad = draw<T>(rng, numel(), -1, 1);
-    auto weight_grad = draw<T>(rng, channels, -1, 1);
-    auto bias_grad = draw<T>(rng, channels, -1, 1);
+    const auto in = test::random_values<T>(rng, numel(), -2, 3);
+    const auto grad = test::random_values<T>(rng, numel(), -1, 1);
+    const auto weight = test::random_values<T>(rng, channels, 0.5, 1.5);
+    auto in_grad = test::random_values<T>(rng, numel(), -1, 1);
+    auto weight_grad = test::random_values<T>(rng, channels, -1, 1);
+    auto bias_grad = test::random_values<T>(rng, channels, -1, 1);
     std::vector<NormStatistics> statistics;
     for (std::int64_t i = 0; i < statistics_count(); ++i)
       statistics.push_back({test::real_between(rng, -1, 1), test::real_between(rng, 0.5, 1.5)});

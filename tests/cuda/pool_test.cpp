@@ -17,26 +17,17 @@ namespace {
 using test::DeviceArray;
 
 template <class T>
-std::vector<T> draw(test::Rng& rng, std::int64_t count) {
-  std::vector<T> values;
-  for (const double value : test::random_values<double>(rng, count)) {
-    values.push_back(T(static_cast<ComputeType<T>>(value)));
-  }
-  return values;
-}
-
-template <class T>
 void compare_largest(const PoolShape& shape, Accumulate accumulate) {
   test::Rng rng(6);
-  auto in = draw<T>(rng, shape.planes * shape.in_plane());
+  auto in = test::random_values<T>(rng, shape.planes * shape.in_plane());
   if (in.size() > 5) {
     in[1] = T(std::numeric_limits<float>::quiet_NaN());
     in[4] = in[5];
   }
-  const auto grad = draw<T>(rng, shape.planes * shape.out_plane());
+  const auto grad = test::random_values<T>(rng, shape.planes * shape.out_plane());
   auto out = grad;
   std::vector<std::int32_t> places(grad.size());
-  auto in_grad = draw<T>(rng, shape.planes * shape.in_plane());
+  auto in_grad = test::random_values<T>(rng, shape.planes * shape.in_plane());
   const DeviceArray<T> gpu_in(in), gpu_grad(grad), gpu_out(out), gpu_in_grad(in_grad);
   const DeviceArray<std::int32_t> gpu_places(places);
   launch(test::cpu(), MaxPool{dtype_of<T>, shape, in.data(), out.data(), places.data()});
@@ -52,8 +43,8 @@ void compare_largest(const PoolShape& shape, Accumulate accumulate) {
 template <class T>
 void compare_mean(const PoolShape& shape, const Divisor& divisor, Accumulate accumulate) {
   test::Rng rng(7);
-  const auto in = draw<T>(rng, shape.planes * shape.in_plane());
-  const auto grad = draw<T>(rng, shape.planes * shape.out_plane());
+  const auto in = test::random_values<T>(rng, shape.planes * shape.in_plane());
+  const auto grad = test::random_values<T>(rng, shape.planes * shape.out_plane());
   auto out = grad;
   auto in_grad = in;
   const DeviceArray<T> gpu_in(in), gpu_grad(grad), gpu_out(out), gpu_in_grad(in_grad);

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/float16.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/loop.h>
 
@@ -35,7 +36,7 @@ template <class T>
 std::vector<T> random_values(Rng& rng, std::int64_t count, double low = -1, double high = 1) {
   std::vector<T> values(static_cast<std::size_t>(count));
   for (T& value : values) {
-    value = static_cast<T>(real_between(rng, low, high));
+    value = static_cast<T>(static_cast<ComputeType<T>>(real_between(rng, low, high)));
   }
   return values;
 }

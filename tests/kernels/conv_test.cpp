@@ -24,15 +24,6 @@ double slack() {
 }
 
 template <class T>
-std::vector<T> draw(test::Rng& rng, std::int64_t count) {
-  std::vector<T> values;
-  for (const double value : test::random_values<double>(rng, count)) {
-    values.push_back(T(static_cast<ComputeType<T>>(value)));
-  }
-  return values;
-}
-
-template <class T>
 std::vector<double> as_doubles(const std::vector<T>& values) {
   std::vector<double> doubles;
   for (const T value : values) {
@@ -50,11 +41,11 @@ struct Case {
 
   Case(test::Rng& rng, const ConvShape& s, bool expects = false)
       : shape(s),
-        in(draw<T>(rng, s.batch * s.in_size())),
-        weight(draw<T>(rng, s.weight_size())),
-        grad(draw<T>(rng, s.batch * s.out_size())),
-        out_bias(draw<T>(rng, s.groups * s.out_channels)),
-        in_bias(draw<T>(rng, s.groups * s.in_channels)),
+        in(test::random_values<T>(rng, s.batch * s.in_size())),
+        weight(test::random_values<T>(rng, s.weight_size())),
+        grad(test::random_values<T>(rng, s.batch * s.out_size())),
+        out_bias(test::random_values<T>(rng, s.groups * s.out_channels)),
+        in_bias(test::random_values<T>(rng, s.groups * s.in_channels)),
         out(grad.size()),
         in_grad(in.size()),
         weight_grad(weight.size()) {
@@ -96,7 +87,7 @@ struct Case {
   }
 };
 
-// What is expected of a kernel that adds `values` and the bias of each channel to `before`.
+// Returns the sums of `values`, the bias of their channel, and `before`, which a kernel that accumulates should give.
 std::vector<double> added(std::vector<double> values, const std::vector<double>& before,
                           const std::vector<double>& bias, std::int64_t plane) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -127,14 +118,14 @@ TYPED_TEST(ConvOf, AgreesWithTheNaiveLoop) {
           launch(test::cpu(), kernel(got));
           EXPECT_LE(test::difference(got, added(expected, before, biases, plane), 1e-3), slack<T>()) << what;
         };
-        check("forward", c.out, draw<T>(rng, shape.batch * shape.out_size()),
+        check("forward", c.out, test::random_values<T>(rng, shape.batch * shape.out_size()),
               bias ? as_doubles(c.out_bias) : std::vector<double>(), shape.out[0] * shape.out[1],
               [&](std::vector<T>& to) { return c.forward(to, bias, accumulate); });
-        check("gradient of the input", c.in_grad, draw<T>(rng, shape.batch * shape.in_size()),
+        check("gradient of the input", c.in_grad, test::random_values<T>(rng, shape.batch * shape.in_size()),
               bias ? as_doubles(c.in_bias) : std::vector<double>(), shape.in[0] * shape.in[1],
               [&](std::vector<T>& to) { return c.back(to, bias, accumulate); });
         if (!bias) {
-          check("gradient of the weight", c.weight_grad, draw<T>(rng, shape.weight_size()), {}, 1,
+          check("gradient of the weight", c.weight_grad, test::random_values<T>(rng, shape.weight_size()), {}, 1,
                 [&](std::vector<T>& to) { return c.of_weight(to, accumulate); });
         }
       }

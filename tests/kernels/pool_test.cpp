@@ -15,15 +15,6 @@ namespace tandem::kernels {
 namespace {
 
 template <class T>
-std::vector<T> draw(test::Rng& rng, std::int64_t count) {
-  std::vector<T> values;
-  for (const double value : test::random_values<double>(rng, count)) {
-    values.push_back(T(static_cast<ComputeType<T>>(value)));
-  }
-  return values;
-}
-
-template <class T>
 double slack() {
   return is_16_bit<T> ? 1e-2 : test::tolerance<T>();
 }
@@ -67,8 +58,8 @@ TYPED_TEST(PoolOf, LargestAgreesWithTheNaiveLoop) {
   }
   for (const PoolShape& s : shapes) {
     SCOPED_TRACE(fmt::format("{} of {}x{} to {}x{}", s.planes, s.in[0], s.in[1], s.out[0], s.out[1]));
-    const auto in = draw<T>(rng, s.planes * s.in_plane());
-    const auto grad = draw<T>(rng, s.planes * s.out_plane());
+    const auto in = test::random_values<T>(rng, s.planes * s.in_plane());
+    const auto grad = test::random_values<T>(rng, s.planes * s.out_plane());
     std::vector<std::size_t> chosen(grad.size(), in.size());
     for_each_pair(s, [&](std::size_t o, std::size_t i) {
       if (chosen[o] == in.size() || static_cast<double>(in[i]) > static_cast<double>(in[chosen[o]])) {
@@ -84,7 +75,7 @@ TYPED_TEST(PoolOf, LargestAgreesWithTheNaiveLoop) {
       ASSERT_EQ(places[o], static_cast<std::int64_t>(chosen[o]) % s.in_plane()) << o;
     }
     for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
-      auto got = draw<T>(rng, s.planes * s.in_plane());
+      auto got = test::random_values<T>(rng, s.planes * s.in_plane());
       std::vector<double> expected(got.size());
       for (std::size_t i = 0; i < got.size(); ++i) {
         expected[i] = accumulate == Accumulate::yes ? static_cast<double>(got[i]) : 0;
@@ -108,8 +99,8 @@ TYPED_TEST(PoolOf, MeanAgreesWithTheNaiveLoop) {
   test::Rng rng(2);
   for (const PoolShape& s : test::awkward_pools()) {
     SCOPED_TRACE(fmt::format("{} of {}x{} to {}x{}", s.planes, s.in[0], s.in[1], s.out[0], s.out[1]));
-    const auto in = draw<T>(rng, s.planes * s.in_plane());
-    const auto grad = draw<T>(rng, s.planes * s.out_plane());
+    const auto in = test::random_values<T>(rng, s.planes * s.in_plane());
+    const auto grad = test::random_values<T>(rng, s.planes * s.out_plane());
     std::vector<double> counts(grad.size());
     for_each_pair(s, [&](std::size_t o, std::size_t) { counts[o] += 1; });
     for (const std::int64_t divisor : {0, 5}) {
@@ -121,7 +112,7 @@ TYPED_TEST(PoolOf, MeanAgreesWithTheNaiveLoop) {
       launch(test::cpu(), AvgPool{.dtype = dtype_of<T>, .shape = s, .divisor = by, .in = in.data(), .out = out.data()});
       EXPECT_LE(test::difference(out, expected), slack<T>());
       for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
-        auto got = draw<T>(rng, s.planes * s.in_plane());
+        auto got = test::random_values<T>(rng, s.planes * s.in_plane());
         std::vector<double> back(got.size());
         for (std::size_t i = 0; i < got.size(); ++i) {
           back[i] = accumulate == Accumulate::yes ? static_cast<double>(got[i]) : 0;
