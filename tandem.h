@@ -32,6 +32,7 @@
 #include <tandem/nn/container.h>
 #include <tandem/nn/conv.h>
 #include <tandem/nn/embedding.h>
+#include <tandem/nn/fold_batch_norm.h>
 #include <tandem/nn/functional.h>
 #include <tandem/nn/group_norm.h>
 #include <tandem/nn/init.h>
@@ -63,6 +64,7 @@
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/parallel/distributed/join.h>
+#include <tandem/parallel/distributed/sync_batch_norm.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/process_group_guard.h>
 #include <tandem/parallel/job/spawn.h>

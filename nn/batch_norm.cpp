@@ -3,7 +3,9 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/nn/module_state.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/frame.h>
 
 namespace tandem::inline v0::nn {
 
@@ -20,6 +22,7 @@ BatchNorm<Derived>::BatchNorm(const char* name, std::int64_t num_features, const
   this->describe(fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats={}", num_features, options.eps,
                              options.momentum ? fmt::format("{}", *options.momentum) : "none", options.affine,
                              options.track_running_stats));
+  this->live_state().batch_norm = std::make_unique<detail::BatchNormState>(detail::BatchNormState{.eps = eps_});
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   if (options.affine) {
     weight = this->parameter("weight", ones({num_features}, made));
@@ -42,15 +45,48 @@ Tensor BatchNorm<Derived>::forward(const Tensor& x) const {
   check<ShapeError>(x.size(1) == num_features_, "{}input {} has {} features, layer expects {}", prefix, x.shape(),
                     x.size(1), num_features_);
   const bool tracks = running_mean.defined();
-  if (!this->is_training() || !tracks) {
-    return batch_norm(x, running_mean, running_var, weight, bias, !tracks, 0, eps_);
+  if (!this->is_training() && tracks) {
+    if (is_folded(this->live_state())) {
+      return x;
+    }
+    return batch_norm(x, running_mean, running_var, weight, bias, false, 0, eps_);
   }
-  const double momentum =
-      momentum_ ? *momentum_ : 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>() + 1);
-  Tensor out = batch_norm(x, running_mean, running_var, weight, bias, true, momentum, eps_);
-  const NoGradGuard no_grad;
-  Tensor(num_batches_tracked).add_(1);
+  detail::BatchNormState& state = *this->live_state().batch_norm;
+  const core::Frame* frame = core::thread_state().frame;
+  check<ConfigError>(state.exchange == nullptr || frame == nullptr || frame->replica().count == 1,
+                     "{}sync_batch_norm joins the batches of ranks, and DataParallel's replicas are none; use "
+                     "DistributedDataParallel",
+                     prefix);
+  autograd::BatchNormTraining training{.momentum = momentum_.value_or(0)};
+  if (this->is_training()) {  // without running statistics, evaluation gets here, too
+    training.exchange = state.exchange;
+  }
+  if (tracks && !momentum_) {
+    training.batches = num_batches_tracked;
+  }
+  Tensor out = autograd::batch_norm(x, running_mean, running_var, weight, bias, eps_, training);
+  if (tracks) {
+    const NoGradGuard no_grad;
+    Tensor(num_batches_tracked).add_(1);
+  }
   return out;
+}
+
+void detail::set_batch_exchange(const ModuleRef& module, const std::shared_ptr<autograd::BatchExchange>& exchange) {
+  for_each_module(state_of(module), [&](ModuleState& state) {
+    if (state.batch_norm != nullptr) {
+      state.batch_norm->exchange = exchange;
+    }
+  });
+  tandem::detail::note_step_change();
+}
+
+bool detail::has_batch_exchange(const ModuleRef& module) {
+  bool found = false;
+  for_each_module(state_of(module), [&](const ModuleState& state) {
+    found = found || (state.batch_norm != nullptr && state.batch_norm->exchange != nullptr);
+  });
+  return found;
 }
 
 template class BatchNorm<BatchNorm1d>;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include <tandem/core/check.h>
 #include <tandem/nn/init.h>
+#include <tandem/nn/module_state.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::nn {
@@ -42,6 +44,7 @@ std::int64_t part(std::int64_t channels, std::int64_t groups) { return groups >=
 
 Conv2d::Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel_size, const Conv2dOptions& options)
     : stride_(options.stride), padding_(options.padding), dilation_(options.dilation), groups_(options.groups) {
+  live_state().product = std::make_unique<detail::ProductState>();
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter(
       "weight", make_weight("Conv2d", in_channels, out_channels, kernel_size, groups_,
@@ -56,12 +59,13 @@ Conv2d::Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kerne
 
 Tensor Conv2d::forward(const Tensor& x) const {
   check_registered();
-  return conv2d(x, weight, bias, stride_, padding_, dilation_, groups_);
+  return conv2d(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
 }
 
 Conv1d::Conv1d(std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel_size,
                const Conv1dOptions& options)
     : stride_(options.stride), padding_(options.padding), dilation_(options.dilation), groups_(options.groups) {
+  live_state().product = std::make_unique<detail::ProductState>();
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter("weight", make_weight("Conv1d", in_channels, out_channels, {1, kernel_size}, groups_,
                                            {out_channels, part(in_channels, groups_), kernel_size}, made));
@@ -74,7 +78,7 @@ Conv1d::Conv1d(std::int64_t in_channels, std::int64_t out_channels, std::int64_t
 
 Tensor Conv1d::forward(const Tensor& x) const {
   check_registered();
-  return conv1d(x, weight, bias, stride_, padding_, dilation_, groups_);
+  return conv1d(x, weight, detail::bias_of(live_state(), bias), stride_, padding_, dilation_, groups_);
 }
 
 ConvTranspose2d::ConvTranspose2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel_size,

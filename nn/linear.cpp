@@ -1,10 +1,12 @@
 #include <tandem/nn/linear.h>
 
 #include <cmath>
+#include <memory>
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/nn/init.h>
+#include <tandem/nn/module_state.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::nn {
@@ -12,6 +14,7 @@ namespace tandem::inline v0::nn {
 Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options) {
   check<ConfigError>(in_features >= 0 && out_features >= 0, "Linear: sizes must not be negative, got {} and {}",
                      in_features, out_features);
+  live_state().product = std::make_unique<detail::ProductState>();
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter("weight", empty({out_features, in_features}, made));
   init::kaiming_uniform_(weight, std::sqrt(5.0));
@@ -25,12 +28,12 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, const Linear
 
 Tensor Linear::forward(const Tensor& x) const {
   check_registered();
-  return linear(x, weight, bias);
+  return linear(x, weight, detail::bias_of(live_state(), bias));
 }
 
 Tensor Linear::forward_relu(const Tensor& x) const {
   check_registered();
-  return linear_relu(x, weight, bias);
+  return linear_relu(x, weight, detail::bias_of(live_state(), bias));
 }
 
 }  // namespace tandem::inline v0::nn

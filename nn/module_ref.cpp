@@ -21,6 +21,8 @@ ModuleState::~ModuleState() {
   release_slots();
 }
 
+ModuleState& state_of(const ModuleRef& module) { return module.live_state(); }
+
 void ModuleState::release_slots() noexcept {
   for (auto* list : {&parameters, &buffers}) {
     for (const auto& [name, tensor] : *list) {

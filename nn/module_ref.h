@@ -13,6 +13,10 @@
 #include <tandem/tensor/state_dict.h>
 #include <tandem/tensor/tensor.h>
 
+namespace tandem::inline v0::autograd {
+class BatchExchange;
+}
+
 namespace tandem::inline v0::nn {
 
 namespace detail {
@@ -23,6 +27,14 @@ TANDEM_API std::uint64_t structure_version() noexcept;
 }  // namespace detail
 
 class ModuleRef;
+
+namespace detail {
+/// Makes each BatchNorm of the tree normalise batches of which others have parts, too; null: only its own.
+TANDEM_API void set_batch_exchange(const ModuleRef& module, const std::shared_ptr<autograd::BatchExchange>& exchange);
+ModuleState& state_of(const ModuleRef& module);
+/// Whether a BatchNorm of the tree has an exchange.
+TANDEM_API bool has_batch_exchange(const ModuleRef& module);
+}  // namespace detail
 
 /// Tensors by name: the saved form of a module.
 using tandem::StateDict;
@@ -114,6 +126,7 @@ class TANDEM_API ModuleRef {
   void zero_grad();
 
  protected:
+  friend detail::ModuleState& detail::state_of(const ModuleRef& module);
   /// Makes a handle to that module.
   explicit ModuleRef(std::shared_ptr<detail::ModuleState> state) noexcept : state_(std::move(state)) {}
   /// The state of the module. Throws ConfigError when the module was moved from.

@@ -1,17 +1,35 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include <tandem/autograd/batch_exchange.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/tensor/recorder.h>
 
 // Internal: the nodes of a tree of modules.
 
 namespace tandem::inline v0::nn::detail {
+
+struct ModuleState;
+
+/// What only a BatchNorm has.
+struct BatchNormState {
+  double eps;
+  std::shared_ptr<autograd::BatchExchange> exchange = nullptr;  // with those who have parts of each batch; may be null
+  // The norm's tensors as they were when it was folded into the layer before it: storage and version. Empty if it was
+  // not.
+  std::vector<std::pair<const void*, std::uint32_t>> folded = {};
+};
+
+/// What only a Linear and a convolution have.
+struct ProductState {
+  std::weak_ptr<ModuleState> norm = {};  // the norm that is folded into this layer, if that gives the layer a bias
+};
 
 /// The part of a module that stays in place when the C++ object moves.
 struct ModuleState {
@@ -24,6 +42,8 @@ struct ModuleState {
   NamedTensors parameters;
   NamedTensors buffers;
   std::vector<std::pair<std::string, std::shared_ptr<ModuleState>>> children;
+  std::unique_ptr<BatchNormState> batch_norm;
+  std::unique_ptr<ProductState> product;
 
   ModuleState() = default;
   ModuleState(const ModuleState&) = delete;
@@ -64,6 +84,20 @@ void for_each_module(ModuleState& state, Visit&& visit) {
   for (auto& [name, child] : state.children) {
     for_each_module(*child, visit);
   }
+}
+
+/// The state behind a handle.
+ModuleState& state_of(const ModuleRef& module);
+
+/// Whether the BatchNorm is part of the layer before it, and its tensors have not changed since.
+bool is_folded(const ModuleState& norm);
+/// The tensors of the BatchNorm belong to a folded norm from now on.
+void set_folded(ModuleState& norm);
+/// The bias of a norm that is folded into the layer, else `own`.
+const Tensor& folded_bias(const ModuleState& layer, const Tensor& own);
+/// The bias of a Linear or convolution, which may be that of the norm that is folded into it.
+inline const Tensor& bias_of(const ModuleState& layer, const Tensor& own) {
+  return layer.product->norm.expired() ? own : folded_bias(layer, own);
 }
 
 /// Parameters (or buffers) with their names, each once.

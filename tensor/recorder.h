@@ -151,6 +151,16 @@ void placed_work(const char* name, const Work& work) {
   work();
 }
 
+/// Returns a view for placed work, which must not keep the memory of the step alive.
+inline View borrowed(const View& view) {
+  View result = view;
+  if (view.defined()) {
+    static_cast<void>(view.data());  // notes the use
+    result.storage = Storage::adopt(view.storage->data(), view.storage->bytes(), view.device(), {});
+  }
+  return result;
+}
+
 /// A setting that decides the operations of a step.
 class WatchedFlag {
  public:

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
+
 #include <tandem/autograd/ops/common.h>
 #include <tandem/kernels/norm_formulas.h>
 
@@ -44,10 +47,10 @@ class SavedNorm {
     }
   }
 
-  /// Runs a kernel, which has the sizes already, for the gradients of input (0), weight (1) and bias (2) that are asked
-  /// for.
+  /// Runs a kernel, which has the sizes already, for those gradients of input (0), weight (1) and bias (2) that are
+  /// asked for and in `inputs`.
   template <class Kernel>
-  void launch(Gradients& g, Kernel kernel) const {
+  void launch(Gradients& g, Kernel kernel, std::initializer_list<std::uint32_t> inputs = {0, 1, 2}) const {
     const View grad = detail::contiguous(g.output());
     const View weight = weight_ ? detail::contiguous(weight_->get(g)) : View();
     kernel.dtype = grad.dtype;
@@ -56,7 +59,7 @@ class SavedNorm {
     kernel.weight = data_of(weight);
     kernel.statistics = statistics_of(statistics_.get(g));
     const auto ask_for = [&](std::uint32_t i, void*& data, Accumulate& accumulate) {
-      if (g.wants(i)) {
+      if (g.wants(i) && std::find(inputs.begin(), inputs.end(), i) != inputs.end()) {
         const Destination to = g.destination(i);
         data = to.view.data();
         accumulate = to.accumulate;

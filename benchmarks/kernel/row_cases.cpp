@@ -136,7 +136,7 @@ Case batch_norm_case(DType dtype, Size size, bool images, bool training) {
                                 .channels = of.size,
                                 .inner = of.inner,
                                 .eps = kEps,
-                                .momentum = 0.1,
+                                .momentum = {0.1},
                                 .in = in,
                                 .weight = weight,
                                 .bias = bias,

@@ -12,23 +12,12 @@
 
 namespace tandem::inline v0::kernels::cpu {
 
-// Sums over one channel.
-struct ChannelSums {
-  double grad = 0;
-  double product = 0;  // sum of gradient * normalised input
-
-  void add(double g, double p) noexcept {
-    grad += g;
-    product += p;
-  }
-};
-
 TANDEM_FOR_EACH_ISA(void tile_moments_f32(const float* in, const Tiles& tiles, const NormTile& tile, Moments* out);
                     void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const NormTile& tile);
                     void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile,
-                                       ChannelSums* out);
-                    void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles,
-                                                 const ChannelSums* sums, const NormTile& tile);)
+                                       NormSums* out);
+                    void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormSums* means,
+                                                 const NormTile& tile);)
 
 // Each source that includes this header has functions of its own: those of f32 are compiled once per instruction set.
 namespace {
@@ -167,12 +156,12 @@ void normalise_tile(const BatchNorm& kernel, const Tiles& tiles, const NormTile&
 // Writes the sums of the tile's channels to out[0 ... tile.channels). If `in` is null, the products are not needed and
 // hold no meaning.
 template <class T>
-void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, ChannelSums* out) {
+void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, NormSums* out) {
   using C = ComputeType<T>;
   const T* grad = static_cast<const T*>(kernel.grad);
   const T* in = static_cast<const T*>(kernel.in == nullptr ? kernel.grad : kernel.in);
   const auto normaliser_of = [&](std::int64_t channel) { return Normaliser<C>(kernel.statistics[channel]); };
-  std::fill_n(out, tile.channels, ChannelSums{});
+  std::fill_n(out, tile.channels, NormSums{});
   if (tiles.narrow()) {
     const Rows at(tiles, tile);
     const Coefficients<C> mean(tiles, tile, [&](std::int64_t channel) { return normaliser_of(channel).mean; });
@@ -185,7 +174,7 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& 
       };
     });
     for (std::int64_t c = 0; c < at.columns; ++c) {
-      out[c / tiles.inner].add(sums[0][c], sums[1][c]);
+      out[c / tiles.inner].add({sums[0][c], sums[1][c]});
     }
     return;
   }
@@ -194,21 +183,19 @@ void tile_sums(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& 
     const auto [sum, product] = cpu::sums_of<C, 2>(count, [=, g = grad + begin, x = in + begin](std::int64_t i) {
       return std::array<C, 2>{g[i], g[i] * ((x[i] - n.mean) * n.rstd + n.shift)};
     });
-    out[channel].add(sum, product);
+    out[channel].add({sum, product});
   });
 }
 
-// Writes the gradient of one tile's input.
+// Writes the gradient of one tile's input. `means` are the sums, divided by their number of values.
 template <class T>
-void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const ChannelSums* sums,
-                         const NormTile& tile) {
+void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const NormSums* means, const NormTile& tile) {
   using C = ComputeType<T>;
   const T* grad = static_cast<const T*>(kernel.grad);
   const T* in = static_cast<const T*>(kernel.in);
   const T* weight = static_cast<const T*>(kernel.weight);
   T* out = static_cast<T*>(kernel.in_grad);
   const C keep = kernel.accumulate_in == Accumulate::yes ? C(1) : C(0);
-  const auto count = static_cast<double>(tiles.outer * tiles.inner);
   const auto write = [&](auto&& value) {
     if (keep != 0) {
       for_each_element(tiles, tile, out, [&](std::int64_t i, std::int64_t k) { return out[i] + value(i, k); });
@@ -224,12 +211,11 @@ void input_gradient_tile(const BatchNormGrad& kernel, const Tiles& tiles, const 
   }
   // mean(grad) + x * mean(grad * x) = offset + (in - mean) * slope
   const Coefficients<C> mean(tiles, tile, [&](std::int64_t channel) { return kernel.statistics[channel].mean; });
-  const Coefficients<C> slope(tiles, tile, [&](std::int64_t channel) {
-    return kernel.statistics[channel].rstd * sums[channel].product / count;
-  });
+  const Coefficients<C> slope(
+      tiles, tile, [&](std::int64_t channel) { return kernel.statistics[channel].rstd * means[channel].product; });
   const Coefficients<C> offset(tiles, tile, [&](std::int64_t channel) {
     const Normaliser<C> x(kernel.statistics[channel]);
-    return (sums[channel].grad + static_cast<double>(x.shift) * sums[channel].product) / count;
+    return means[channel].grad + static_cast<double>(x.shift) * means[channel].product;
   });
   write(
       [&](std::int64_t i, std::int64_t k) { return (grad[i] - offset[k] - (in[i] - mean[k]) * slope[k]) * scale[k]; });

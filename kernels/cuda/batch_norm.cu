@@ -17,7 +17,7 @@ namespace {
 
 // Sums like a block on the CPU. Distances from a nearby value keep their digits around a large mean, and make the
 // variance of equal values exactly 0.
-template <class T>
+template <class T, class Store>
 struct MomentsSource {
   using C = ComputeType<T>;
   struct Lane {
@@ -30,10 +30,7 @@ struct MomentsSource {
   using Values = Pack<T, V>;
 
   const T* in;
-  T* running_mean;
-  T* running_var;
-  NormStatistics* statistics;
-  double eps, momentum;
+  Store store_of_channel;  // (channel, moments)
 
   __device__ Column column(std::int64_t) const { return {}; }
   template <int V>
@@ -60,18 +57,59 @@ struct MomentsSource {
     return total;
   }
   static __device__ Total combine(const Total& a, const Total& b) { return a + b; }
-  __device__ void store(std::int64_t channel, const Total& all) const {
+  __device__ void store(std::int64_t channel, const Total& all) const { store_of_channel(channel, all); }
+};
+
+struct KeepMoments {
+  Moments<>* moments;
+
+  __device__ void operator()(std::int64_t channel, const Moments<>& all) const { moments[channel] = all; }
+};
+
+// Stores a channel's statistics for a BatchNorm or BatchNormJoin, and updates the running ones.
+template <class T>
+struct KeepStatistics {
+  using C = ComputeType<T>;
+
+  T* running_mean;
+  T* running_var;
+  NormStatistics* statistics;
+  double eps;
+  Momentum momentum;
+
+  template <class Kernel>
+  explicit KeepStatistics(const Kernel& kernel)
+      : running_mean(static_cast<T*>(kernel.running_mean)),
+        running_var(static_cast<T*>(kernel.running_var)),
+        statistics(kernel.statistics),
+        eps(kernel.eps),
+        momentum(kernel.momentum) {}
+
+  __device__ void operator()(std::int64_t channel, const Moments<>& all) const {
     statistics[channel] = all.statistics(eps);
-    if (running_mean != nullptr && all.count > 0) {
+    if (running_mean != nullptr && all.count > 1) {
       update(running_mean[channel], all.mean);
       update(running_var[channel], all.squares / (all.count - 1));
     }
   }
   __device__ void update(T& running, double value) const {
     const auto old = static_cast<double>(static_cast<C>(running));
-    running = T(static_cast<C>((1 - momentum) * old + momentum * value));
+    running = T(static_cast<C>((1 - momentum.get()) * old + momentum.get() * value));
   }
 };
+
+template <class T>
+__global__ void __launch_bounds__(batch::kThreads)
+    join_moments(const Moments<>* moments, std::int64_t parts, std::int64_t channels, KeepStatistics<T> keep) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * batch::kThreads + threadIdx.x; i < channels;
+       i += std::int64_t{gridDim.x} * batch::kThreads) {
+    Moments<> all;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      all.add(moments[part * channels + i]);
+    }
+    keep(i, all);
+  }
+}
 
 template <class T>
 __global__ void __launch_bounds__(batch::kThreads)
@@ -118,23 +156,27 @@ struct NormaliseFunctor {
   }
 };
 
-template <class T>
-void forward(const Queue& queue, const BatchNorm& kernel) {
+// Hands the moments of each channel's values to `store`. `Kernel` is a BatchNorm or BatchNormMoments.
+template <class T, class Kernel, class Store>
+void reduce_moments(const Queue& queue, const Kernel& kernel, const Store& store) {
   constexpr int kWide = std::min(16 / static_cast<int>(sizeof(T)), batch::kMostSums);
   const T* in = static_cast<const T*>(kernel.in);
-  auto* running_mean = static_cast<T*>(kernel.running_mean);
-  auto* running_var = static_cast<T*>(kernel.running_var);
+  const batch::Channels over(kernel.outer, kernel.channels, kernel.inner, alignment_of(in), sizeof(T));
+  reduce<kWide>(queue, Kernel::kName, MomentsSource<T, Store>{in, store}, over.problem);
+}
+
+template <class T>
+void forward(const Queue& queue, const BatchNorm& kernel) {
+  const T* in = static_cast<const T*>(kernel.in);
   if (kernel.channels == 0) {
     return;
   }
   if (kernel.training) {
-    const batch::Channels over(kernel.outer, kernel.channels, kernel.inner, alignment_of(in), sizeof(T));
-    reduce<kWide>(queue, BatchNorm::kName,
-                  MomentsSource<T>{in, running_mean, running_var, kernel.statistics, kernel.eps, kernel.momentum},
-                  over.problem);
-  } else {
+    reduce_moments<T>(queue, kernel, KeepStatistics<T>(kernel));
+  } else if (kernel.running_mean != nullptr) {
     queue.launch(BatchNorm::kName, queue.blocks_for(kernel.channels, batch::kThreads), batch::kThreads, 0,
-                 running_statistics<T>, running_mean, running_var, kernel.statistics, kernel.eps, kernel.channels);
+                 running_statistics<T>, static_cast<const T*>(kernel.running_mean),
+                 static_cast<const T*>(kernel.running_var), kernel.statistics, kernel.eps, kernel.channels);
   }
   T* out = static_cast<T*>(kernel.out);
   for_each_of_channels(queue, BatchNorm::kName,
@@ -148,6 +190,25 @@ void forward(const Queue& queue, const BatchNorm& kernel) {
 void run(OnCuda, Context& context, const BatchNorm& kernel) {
   const Queue queue(context);
   for_floating(kernel.dtype, [&]<class T>() { forward<T>(queue, kernel); });
+}
+
+void run(OnCuda, Context& context, const BatchNormMoments& kernel) {
+  if (kernel.channels == 0) {
+    return;
+  }
+  const Queue queue(context);
+  for_floating(kernel.dtype, [&]<class T>() { reduce_moments<T>(queue, kernel, KeepMoments{kernel.moments}); });
+}
+
+void run(OnCuda, Context& context, const BatchNormJoin& kernel) {
+  if (kernel.channels == 0) {
+    return;
+  }
+  const Queue queue(context);
+  for_floating(kernel.dtype, [&]<class T>() {
+    queue.launch(BatchNormJoin::kName, queue.blocks_for(kernel.channels, batch::kThreads), batch::kThreads, 0,
+                 join_moments<T>, kernel.moments, kernel.parts, kernel.channels, KeepStatistics<T>(kernel));
+  });
 }
 
 }  // namespace tandem::inline v0::kernels

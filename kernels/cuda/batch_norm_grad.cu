@@ -15,18 +15,13 @@ namespace tandem::inline v0::kernels {
 
 namespace {
 
-struct Sums {
-  double grad = 0;
-  double product = 0;  // sum of gradient * normalised input
-};
-
 template <class T>
 struct GradientSums {
   using C = ComputeType<T>;
   struct Lane {
     C grad = 0, product = 0;
   };
-  using Total = Sums;
+  using Total = NormSums;
   using Column = Normaliser<C>;
   template <int V>
   struct Values {
@@ -36,7 +31,8 @@ struct GradientSums {
   const T* grad;
   const T* in;
   const NormStatistics* statistics;
-  Sums* sums;  // one per channel
+  NormSums* sums;        // one per channel
+  NormSums* handed_out;  // the same again, or null
   T* weight_grad;
   T* bias_grad;
   bool add_weight, add_bias;
@@ -58,6 +54,9 @@ struct GradientSums {
   static __device__ Total combine(const Total& a, const Total& b) { return {a.grad + b.grad, a.product + b.product}; }
   __device__ void store(std::int64_t channel, const Total& all) const {
     sums[channel] = all;
+    if (handed_out != nullptr) {
+      handed_out[channel] = all;
+    }
     if (weight_grad != nullptr) {
       put(weight_grad[channel], all.product, add_weight);
     }
@@ -87,7 +86,9 @@ struct InputGradient {
   const T* in;
   const T* weight;
   const NormStatistics* statistics;
-  const Sums* sums;
+  const NormSums* sums;      // [parts, channels]
+  const Moments<>* moments;  // of the parts, or null: `count` values in one part
+  std::int64_t parts, channels;
   double count;
   bool training, accumulate;
 
@@ -100,9 +101,14 @@ struct InputGradient {
       return {scale, C(0), C(0), C(0)};
     }
     const Normaliser<C> x(s);
-    const Sums of_channel = sums[channel];
-    return {scale, x.mean, static_cast<C>(s.rstd * of_channel.product / count),
-            static_cast<C>((of_channel.grad + static_cast<double>(x.shift) * of_channel.product) / count)};
+    NormSums all;
+    double values = count;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      all.add(sums[part * channels + channel]);
+      values += moments == nullptr ? 0.0 : moments[part * channels + channel].count;
+    }
+    return {scale, x.mean, static_cast<C>(s.rstd * all.product / values),
+            static_cast<C>((all.grad + static_cast<double>(x.shift) * all.product) / values)};
   }
   template <int V>
   __device__ __forceinline__ Values<V> load(std::int64_t offset) const {
@@ -133,27 +139,33 @@ void backward(const Queue& queue, const BatchNormGrad& kernel) {
   if (kernel.channels == 0) {
     return;
   }
-  Sums* sums = nullptr;
-  if (kernel.weight_grad != nullptr || kernel.bias_grad != nullptr || kernel.training) {
-    const std::size_t bytes = static_cast<std::size_t>(kernel.channels) * sizeof(Sums);
-    sums = static_cast<Sums*>(queue.workspace(bytes));
-    const bool products = kernel.weight_grad != nullptr || (kernel.training && kernel.in_grad != nullptr);
+  NormSums* sums = nullptr;
+  if (kernel.weight_grad != nullptr || kernel.bias_grad != nullptr || kernel.sums != nullptr ||
+      (kernel.training && kernel.parts == 0)) {
+    const std::size_t bytes = static_cast<std::size_t>(kernel.channels) * sizeof(NormSums);
+    sums = static_cast<NormSums*>(queue.workspace(bytes));
+    const bool products =
+        kernel.weight_grad != nullptr || kernel.sums != nullptr || (kernel.training && kernel.in_grad != nullptr);
     const T* values = products ? in : grad;  // unused without products
     const batch::Channels over(kernel.outer, kernel.channels, kernel.inner, alignment_of(grad, values), sizeof(T));
-    reduce<kWide>(queue, BatchNormGrad::kName,
-                  GradientSums<T>{grad, values, kernel.statistics, sums, static_cast<T*>(kernel.weight_grad),
-                                  static_cast<T*>(kernel.bias_grad), kernel.accumulate_weight == Accumulate::yes,
-                                  kernel.accumulate_bias == Accumulate::yes},
-                  over.problem, bytes);
+    reduce<kWide>(
+        queue, BatchNormGrad::kName,
+        GradientSums<T>{grad, values, kernel.statistics, sums, kernel.sums, static_cast<T*>(kernel.weight_grad),
+                        static_cast<T*>(kernel.bias_grad), kernel.accumulate_weight == Accumulate::yes,
+                        kernel.accumulate_bias == Accumulate::yes},
+        over.problem, bytes);
   }
   if (kernel.in_grad != nullptr) {
     T* out = static_cast<T*>(kernel.in_grad);
-    for_each_of_channels(queue, BatchNormGrad::kName,
-                         InputGradient<T>{out, grad, in, static_cast<const T*>(kernel.weight), kernel.statistics, sums,
-                                          static_cast<double>(kernel.outer * kernel.inner), kernel.training,
-                                          kernel.accumulate_in == Accumulate::yes},
-                         kernel.outer, kernel.channels, kernel.inner,
-                         kernel.training ? alignment_of(grad, in, out) : alignment_of(grad, out));
+    const bool is_part = kernel.parts > 0;
+    for_each_of_channels(
+        queue, BatchNormGrad::kName,
+        InputGradient<T>{out, grad, in, static_cast<const T*>(kernel.weight), kernel.statistics,
+                         is_part ? kernel.part_sums : sums, kernel.part_moments, is_part ? kernel.parts : 1,
+                         kernel.channels, is_part ? 0.0 : static_cast<double>(kernel.outer * kernel.inner),
+                         kernel.training, kernel.accumulate_in == Accumulate::yes},
+        kernel.outer, kernel.channels, kernel.inner,
+        kernel.training ? alignment_of(grad, in, out) : alignment_of(grad, out));
   }
 }
 

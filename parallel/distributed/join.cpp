@@ -21,6 +21,10 @@ Join::Join(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& op
     check<ConfigError>(!reducer->join(),
                        "Join: the wrapper is in a Join already, which has not finished; one Join has all wrappers that "
                        "are trained in one loop: Join(std::tie(first, second))");
+    check<ConfigError>(!reducer->syncs_batch_norm(),
+                       "Join: the module has batch norms that sync (sync_batch_norm), and would wait in them for ranks "
+                       "whose input has ended. Give all ranks equal numbers of batches (DistributedSampler), or leave "
+                       "the layers unsynced");
     buckets.push_back(&reducer->buckets());
   }
   state_ = std::make_shared<JoinState>(std::move(buckets), link, options);

@@ -24,16 +24,6 @@ constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
 
-// Returns a view that does not keep the memory of its elements alive, since the recording of a step must not.
-tandem::detail::View borrowed(const tandem::detail::View& view) {
-  tandem::detail::View result = view;
-  if (view.defined()) {
-    static_cast<void>(view.data());  // notes the use
-    result.storage = tandem::detail::Storage::adopt(view.storage->data(), view.storage->bytes(), view.device(), {});
-  }
-  return result;
-}
-
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
 // options, then the places of gradients, which follow from both.
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
@@ -168,7 +158,8 @@ void Reducer::look_for_nan(const tandem::detail::View& gradient, const tandem::d
     look(gradient, loss);
     return;
   }
-  const auto look_again = [look, elements = borrowed(gradient), value = borrowed(loss)] { look(elements, value); };
+  const auto look_again = [look, elements = tandem::detail::borrowed(gradient),
+                           value = tandem::detail::borrowed(loss)] { look(elements, value); };
   tandem::detail::placed_work("DistributedDataParallel::look_for_nan", look_again);
 }
 

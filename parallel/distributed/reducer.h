@@ -74,6 +74,8 @@ class Reducer final : public autograd::LeafObserver,
 
   /// The wrapper is in a Join, as its number `index`, for as long as that lives.
   void set_join(const std::shared_ptr<JoinState>& join, std::size_t index);
+  /// Whether the module's forward pass waits for other ranks.
+  bool syncs_batch_norm() const { return module_.syncs_batch_norm(); }
   /// See set_join(); null: none.
   JoinState* join() const noexcept { return join_.lock().get(); }
   /// In a Join, on a rank whose input has ended: reduces with the others, without samples of this rank, or with the

@@ -35,6 +35,8 @@ class WrappedModule {
   /// Throws ConfigError when parameters were moved, frozen, thawed, added or replaced since, or buffers were replaced.
   /// `trained` are the other parameters, whose leaves `observer` sees. Cheap while no module of the process changes.
   void check_unchanged(const std::vector<BucketMember>& trained, const autograd::LeafObserver& observer);
+  /// Whether sync_batch_norm() was called for the module.
+  bool syncs_batch_norm() const { return nn::detail::has_batch_exchange(module_); }
   /// With `broadcast_buffers` a collective: all ranks get the buffers of rank `from`, by one broadcast for each dtype
   /// and device. A graph that saved a buffer stays valid if the buffer had the broadcast values already.
   void broadcast_buffers(ProcessGroup& group, int from);

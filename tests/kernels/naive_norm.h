@@ -168,7 +168,7 @@ std::vector<T> batch_norm(const Cube& cube, const std::vector<T>& in, const std:
                                 .channels = cube.channels,
                                 .inner = cube.inner,
                                 .eps = eps,
-                                .momentum = 0.25,
+                                .momentum = {0.25},
                                 .in = in.data(),
                                 .weight = weight != nullptr ? weight->data() : nullptr,
                                 .bias = bias != nullptr ? bias->data() : nullptr,

@@ -267,7 +267,7 @@ Bytes batch_norm(std::int64_t outer, std::int64_t channels, std::int64_t inner) 
                                 .channels = channels,
                                 .inner = inner,
                                 .eps = 1e-5,
-                                .momentum = 0.1,
+                                .momentum = {0.1},
                                 .in = in.data(),
                                 .weight = in.data(),
                                 .bias = nullptr,

@@ -21,13 +21,13 @@ void normalise_tile_f32(const BatchNorm& kernel, const Tiles& tiles, const NormT
   normalise_tile<float>(kernel, tiles, tile);
 }
 
-void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, ChannelSums* out) {
+void tile_sums_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormTile& tile, NormSums* out) {
   tile_sums<float>(kernel, tiles, tile, out);
 }
 
-void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles, const ChannelSums* sums,
+void input_gradient_tile_f32(const BatchNormGrad& kernel, const Tiles& tiles, const NormSums* means,
                              const NormTile& tile) {
-  input_gradient_tile<float>(kernel, tiles, sums, tile);
+  input_gradient_tile<float>(kernel, tiles, means, tile);
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
