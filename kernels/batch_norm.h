@@ -96,16 +96,16 @@ struct BatchNormGrad {
   const void* in;
   const void* weight;  // may be null
   const NormStatistics* statistics;
-  NormSums* sums = nullptr;                 // [channels]: receives the sums over `in`; may be null
-  std::int64_t parts = 0;                   // if not 0, the number of parts of the batch
-  const NormSums* part_sums = nullptr;      // [parts, channels]
-  const Moments<>* part_moments = nullptr;  // [parts, channels]
   void* in_grad;
   Accumulate accumulate_in = Accumulate::no;
   void* weight_grad;
   Accumulate accumulate_weight = Accumulate::no;
   void* bias_grad;
   Accumulate accumulate_bias = Accumulate::no;
+  NormSums* sums = nullptr;                 // [channels]: receives the sums over `in`; may be null
+  std::int64_t parts = 0;                   // if not 0, the number of parts of the batch
+  const NormSums* part_sums = nullptr;      // [parts, channels]
+  const Moments<>* part_moments = nullptr;  // [parts, channels]
 };
 void run(OnCpu, Context& context, const BatchNormGrad& kernel);
 void run(OnCuda, Context& context, const BatchNormGrad& kernel);

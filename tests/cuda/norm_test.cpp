@@ -61,7 +61,8 @@ struct Case {
       if (layer) {
         launch(context, LayerNorm{dtype_of<T>, outer, channels, 1e-5, x, w, b, s, y});
       } else {
-        launch(context, BatchNorm{dtype_of<T>, training, outer, channels, inner, 1e-5, 0.1, x, w, b, mean, var, s, y});
+        launch(context,
+               BatchNorm{dtype_of<T>, training, outer, channels, inner, 1e-5, {0.1}, x, w, b, mean, var, s, y});
       }
     };
     run(test::cpu(), in.data(), weight.data(), bias.data(), running_mean.data(), running_var.data(), statistics.data(),
