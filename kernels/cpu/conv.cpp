@@ -24,6 +24,8 @@ using cpu::PatchProduct;
 
 // Cycles that it takes to pack a vector, twice: the tile takes half a cycle for each of its rows.
 constexpr std::int64_t kWide = 8;
+// Floats of all channels of a block that leaves rows out, so that they stay in the second-level cache.
+constexpr std::int64_t kSlabOfAll = std::int64_t{1} << 16;
 // Multiply-adds of a chunk, at the least.
 constexpr std::int64_t kChunkWork = 500'000;
 
@@ -82,14 +84,23 @@ void write_bias(const PatchProduct& product, std::int64_t groups) {
   }
 }
 
-// Whether it costs less to compute positions behind the width than to pack the vectors that hold the end of one line
+// Positions along x to compute. Some behind the width cost less than to pack the vectors that hold the end of one line
 // and the beginning of the next.
-bool prefers_wide(const PatchProduct& product) {
+std::int64_t wide_positions(const PatchProduct& product) {
   constexpr std::int64_t kVector = 8;
   const PatchAxis& x = product.patches.x;
-  const std::int64_t more = x.high() - x.low();
-  return x.step == 1 && product.patches.y.step == 1 && x.positions % kVector != 0 && more > 0 &&
-         product.rows * more < kWide * kVector;
+  if (product.patches.rows_first) {
+    return up(x.positions, 2 * kVector) * 2 * kVector;  // a panel has one row
+  }
+  const std::int64_t more = std::min(x.high() - x.low(), up(x.positions, kVector) * kVector - x.positions);
+  const bool pays = x.step == 1 && product.patches.y.step == 1 && product.rows * more < kWide * kVector;
+  return x.positions + (pays ? more : 0);
+}
+
+// Whether products are tandem's own, see patches.h.
+template <class T>
+bool has_own_product() {
+  return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
 }
 
 // `product` is that of group 0.
@@ -102,8 +113,8 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
   if (patches.depth() == 0) {
     return write_bias<T>(product, groups);
   }
-  if (std::is_same_v<T, float> && core::isa() != core::Isa::baseline && prefers_wide(product)) {
-    patches.x.positions += patches.x.high() - patches.x.low();
+  if (has_own_product<T>()) {
+    patches.x.positions = wide_positions(product);
   }
   const Blocks blocks(patches);
   const Device device = context.device;
@@ -201,21 +212,42 @@ void for_some_weights(std::int64_t groups, std::int64_t rows, std::int64_t depth
   }
 }
 
-// The weights that reach one remainder, turned: [groups, rows (inputs), outputs * taps].
+// Whether so many rows of windows lie outside the gradient, as at its borders where the convolution had no padding,
+// that it pays to leave them out.
+bool leaves_rows_out(const Patches& patches) {
+  const PatchAxis& y = patches.y;
+  std::int64_t inside = 0;
+  for (std::int64_t position = 0; position < std::min(y.positions, kPatchColumns); ++position) {
+    for (std::int64_t tap = 0; tap < y.taps; ++tap) {
+      inside += y.at(position, tap) >= 0 && y.at(position, tap) < y.size ? 1 : 0;
+    }
+  }
+  const std::int64_t images = kPatchColumns / patches.positions() + 2;
+  return patches.x.positions <= kPatchColumns && 5 * inside < 4 * y.positions * y.taps &&
+         images * patches.channels * cpu::padded_lines(patches, y.positions) <= kSlabOfAll;
+}
+
+// The weights that reach one remainder, turned: [groups, rows (inputs), the depth of `patches`].
 template <class T>
-void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, std::int64_t first_group, std::int64_t groups,
-          std::int64_t first_row, std::int64_t rows, T* to) {
+void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool rows_first, std::int64_t first_group,
+          std::int64_t groups, std::int64_t first_row, std::int64_t rows, T* to) {
   const ConvShape& shape = kernel.shape;
   const std::int64_t window = shape.window[0] * shape.window[1];
   for (std::int64_t group = first_group; group < first_group + groups; ++group) {
     for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-      for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+      const auto copy = [&](std::int64_t out, std::int64_t ty) {
         const T* from = static_cast<const T*>(kernel.weight) +
-                        ((group * shape.out_channels + out) * shape.in_channels + row) * window;
-        for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
-          for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
-            *to++ = from[(y.first_tap + ty * y.step) * shape.window[1] + x.first_tap + tx * x.step];
-          }
+                        ((group * shape.out_channels + out) * shape.in_channels + row) * window +
+                        (y.first_tap + ty * y.step) * shape.window[1] + x.first_tap;
+        for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
+          *to++ = from[tx * x.step];
+        }
+      };
+      const std::int64_t outer = rows_first ? y.axis.taps : shape.out_channels;
+      const std::int64_t inner = rows_first ? shape.out_channels : y.axis.taps;
+      for (std::int64_t i = 0; i < outer; ++i) {
+        for (std::int64_t j = 0; j < inner; ++j) {
+          rows_first ? copy(j, i) : copy(i, j);
         }
       }
     }
@@ -241,22 +273,23 @@ void convolve_back(Context& context, const ConvInGrad& kernel) {
           for (std::int64_t rx = 0; rx < std::min(shape.stride[1], shape.in[1]); ++rx) {
             const Reaching y(shape, 0, ry);
             const Reaching x(shape, 1, rx);
-            turn(kernel, y, x, group, groups, row, rows, turned);
-            multiply_groups<T>(
-                context,
-                {.patches = {.data = offset<T>(kernel.grad, group * shape.out_channels * shape.out[0] * shape.out[1]),
-                             .images = shape.batch,
-                             .image_stride = shape.out_size(),
-                             .channels = shape.out_channels,
-                             .y = y.axis,
-                             .x = x.axis},
-                 .weight = turned,
-                 .rows = rows,
-                 .bias = kernel.bias == nullptr ? nullptr : offset<T>(kernel.bias, channel),
-                 .add = kernel.accumulate == Accumulate::yes,
-                 .out = {offset<T>(kernel.in_grad, channel * plane + ry * shape.in[1] + rx), shape.in_size(), plane,
-                         shape.stride[0] * shape.in[1], shape.stride[1]}},
-                groups);
+            Patches patches{.data = offset<T>(kernel.grad, group * shape.out_channels * shape.out[0] * shape.out[1]),
+                            .images = shape.batch,
+                            .image_stride = shape.out_size(),
+                            .channels = shape.out_channels,
+                            .y = y.axis,
+                            .x = x.axis};
+            patches.rows_first = has_own_product<T>() && leaves_rows_out(patches);
+            turn(kernel, y, x, patches.rows_first, group, groups, row, rows, turned);
+            multiply_groups<T>(context,
+                               {.patches = patches,
+                                .weight = turned,
+                                .rows = rows,
+                                .bias = kernel.bias == nullptr ? nullptr : offset<T>(kernel.bias, channel),
+                                .add = kernel.accumulate == Accumulate::yes,
+                                .out = {offset<T>(kernel.in_grad, channel * plane + ry * shape.in[1] + rx),
+                                        shape.in_size(), plane, shape.stride[0] * shape.in[1], shape.stride[1]}},
+                               groups);
           }
         }
       });

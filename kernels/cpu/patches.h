@@ -42,6 +42,9 @@ struct Patches {
   std::int64_t channels;
   PatchAxis y, x;
   std::int64_t width = x.positions;
+  /// Whether the depth counts (row of the window, channel, place in the row) instead. Rows of the window that read only
+  /// what lies outside are then left out. Only where all channels fit in the slab, for f32 with fused multiply-adds.
+  bool rows_first = false;
 
   [[gnu::always_inline]] std::int64_t taps() const { return y.taps * x.taps; }
   [[gnu::always_inline]] std::int64_t depth() const { return channels * taps(); }
@@ -74,7 +77,7 @@ inline constexpr std::int64_t kSlab = std::int64_t{1} << 20;
   const std::int64_t images = columns <= positions ? 2 : columns / positions + 2;
   const std::int64_t rows = columns / patches.x.positions + 2;
   const std::int64_t channels = kSlab / (images * padded_lines(patches, rows) + 1);
-  const std::int64_t depth = (channels < 2 ? 1 : channels - 1) * patches.taps();
+  const std::int64_t depth = patches.rows_first ? most : (channels < 2 ? 1 : channels - 1) * patches.taps();
   return depth < most ? depth : most;
 }
 

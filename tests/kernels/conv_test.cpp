@@ -188,6 +188,7 @@ TEST(Conv, AnyNumberOfThreadsGivesTheSameBits) {
   test::Rng rng(2);
   const int threads = num_threads();
   for (const ConvShape& shape : {test::conv_shape({16, 1, 20, 24, {40, 40}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
+                                 test::conv_shape({64, 1, 6, 16, {14, 14}, {}, {5, 5}, {1, 1}, {0, 0}, {1, 1}}),
                                  test::conv_shape({40, 1, 90, 70, {6, 6}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
                                  test::conv_shape({8, 2, 12, 16, {31, 29}, {}, {3, 3}, {2, 2}, {1, 1}, {1, 1}})}) {
     SCOPED_TRACE(test::describe(shape));

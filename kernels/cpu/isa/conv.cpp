@@ -61,11 +61,13 @@ void patch_product_f32(const PatchProduct& product, const PatchRange& range, Scr
       const Epilogue epilogue{.add = k > 0 || (direct && product.add)};
       const float* const starts = k == 0 ? bias : nullptr;
       for (std::int64_t row = 0; row < product.rows; row += kBlockRows) {
-        tile.left = weight + row * depth + k;
         for (std::int64_t col = 0; col < cols; col += kTileCols) {
+          const auto [first, end] = block.reach(col / kTileCols);
+          tile.left = weight + row * depth + k + first;
+          tile.depth = end - first;
           tile.cols = min(kTileCols, cols - col);
           tile.out = out + row * tile.out_stride + col;
-          multiply_panel(tile, min(kBlockRows, product.rows - row), block.panel(col / kTileCols),
+          multiply_panel(tile, min(kBlockRows, product.rows - row), block.panel(col / kTileCols, first),
                          starts == nullptr ? nullptr : starts + row, epilogue);
         }
       }
@@ -84,19 +86,14 @@ struct LinesOfRuns {
   std::int64_t num_runs;
 };
 
-// A tile of a gradient: rows of patches times a panel of the transposed gradient. Like other tiles, each sum is a chain
-// in the order of the columns.
+// A tile of a gradient: rows of patches times a panel of the transposed gradient. Each sum is a chain in the order of
+// the columns. A tile of one vector has too few of them to fill the multipliers, so there each run has two chains, of
+// its even and its odd columns.
 template <int kRows, int kVecs>
 void multiply_runs(const LinesOfRuns& lines, const float* const* rows, const float* panel, std::int64_t cols,
                    float* out, std::int64_t stride, bool add) {
-  Vec sum[kRows][kVecs];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kVecs; ++v) {
-      sum[r][v] = broadcast(0);
-    }
-  }
+  constexpr int kChains = 2 / kVecs;
+  Vec sum[kRows][2] = {};  // of each vector, or of each chain
   for (std::int64_t i = 0; i < lines.num_runs; ++i) {
     const PatchRun run = lines.runs[i];
     const float* from[kRows];
@@ -106,24 +103,31 @@ void multiply_runs(const LinesOfRuns& lines, const float* const* rows, const flo
     }
     const float* right = panel + run.begin * kTileCols;
     const std::int64_t length = run.end - run.begin;
-    for (std::int64_t at = 0; at < length; ++at, right += kTileCols) {
-      Vec b[kVecs];
+    std::int64_t at = 0;
+    for (; at + kChains <= length; at += kChains, right += kChains * kTileCols) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        b[v] = load(right + v * kLanes);
+      for (int v = 0; v < 2; ++v) {
+        const int chain = kChains == 2 ? v : 0;
+        const Vec b = load(kChains == 2 ? right + v * kTileCols : right + v * kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][v] = fma(broadcast(from[r][at + chain]), b, sum[r][v]);
+        }
       }
+    }
+    if (at < length) {
+      const Vec b = load(right);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const Vec a = broadcast(from[r][at]);
-#pragma GCC unroll 2
-        for (int v = 0; v < kVecs; ++v) {
-          sum[r][v] = fma(a, b[v], sum[r][v]);
-        }
+        sum[r][0] = fma(broadcast(from[r][at]), b, sum[r][0]);
       }
     }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r, out += stride) {
+    if (kChains == 2) {
+      sum[r][0] += sum[r][1];
+    }
 #pragma GCC unroll 2
     for (int v = 0; v < kVecs; ++v) {
       const Mask lanes = first(cols - v * kLanes);

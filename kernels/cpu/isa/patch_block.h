@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <tandem/kernels/cpu/isa/gemm_block.h>
 #include <tandem/kernels/cpu/patches.h>
@@ -29,11 +32,21 @@ struct PatchRun {
 /// The lanes that are set in a or b: each is 0 in one of the two.
 TANDEM_SIMD Vec either(Vec a, Vec b) { return from_bits(bits_of(a) | bits_of(b)); }
 
+/// Where the lines of a packed panel lie.
+inline constexpr auto kPackedOffsets = [] {
+  std::array<std::int64_t, kDepth> offsets{};
+  for (std::int64_t k = 0; k < kDepth; ++k) {
+    offsets[static_cast<std::size_t>(k)] = k * kTileCols;
+  }
+  return offsets;
+}();
+
 /// See above. For one thread.
 class PatchBlock {
  public:
   /// Columns [begin, end), at most kPatchColumns.
-  PatchBlock(const Patches& patches, std::int64_t begin, std::int64_t end) : of_(patches), columns_(end - begin) {
+  PatchBlock(const Patches& patches, std::int64_t begin, std::int64_t end)
+      : of_(patches), begin_(begin), columns_(end - begin) {
     const std::int64_t wide = of_.x.positions;
     const std::int64_t last = end - 1;
     is_one_row_ = begin / wide == last / wide;
@@ -43,9 +56,6 @@ class PatchBlock {
     part_ = ((is_one_row_ && of_.width == wide ? columns_ : of_.width) - 1) + spread / of_.x.step + 1;
     pitch_ = part_ * of_.x.step;
     add_segments(begin, end);
-    for (std::int64_t k = 0; k < kDepth; ++k) {
-      packed_offsets_[k] = k * kTileCols;
-    }
     // Not a power of two lines, so that channels do not share cache sets.
     slab_stride_ = (up(slab_rows_ * pitch_, kLine) | 1) * kLine;
     reads_lines_ = !in_place_ || stay_close(up(kDepth, of_.taps()), of_.y.size * of_.x.size);
@@ -53,7 +63,7 @@ class PatchBlock {
 
   /// Floats of the slab for a depth of at most `deepest`. 0: there is none.
   std::size_t slab_size(std::int64_t deepest) const {
-    const std::int64_t channels = min(of_.channels, up(deepest, of_.taps()) + 1);
+    const std::int64_t channels = of_.rows_first ? of_.channels : min(of_.channels, up(deepest, of_.taps()) + 1);
     // The last vectors may stand over: when it is filled, and by positions behind the width.
     return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + part_ + kLanes);
   }
@@ -61,13 +71,17 @@ class PatchBlock {
   /// Prepares the depth of [k, k + count), at most kDepth, of a group whose images are at `data`.
   void begin(const void* data, std::int64_t k, std::int64_t count, float* slab) {
     const std::int64_t taps = of_.taps();
-    const std::int64_t channel = k / taps;
+    const std::int64_t channel = of_.rows_first ? 0 : k / taps;
     const std::int64_t plane = of_.y.size * of_.x.size;
     data_ = static_cast<const float*>(data) + channel * plane;
     std::int64_t channel_stride = plane;
     if (!in_place_) {
       channel_stride = slab_stride_;
-      fill_slab(data_, up(k + count, taps) - channel, slab);
+      if (!of_.rows_first) {
+        fill_slab(data_, up(k + count, taps) - channel, slab);
+      } else if (k == 0) {
+        fill_slab(data_, of_.channels, slab);
+      }
       data_ = slab;
     }
     if (begun_ == k && count_ == count) {
@@ -75,13 +89,26 @@ class PatchBlock {
     }
     begun_ = k;
     count_ = count;
-    std::int64_t at = 0;
-    std::int64_t tap = k % taps;
-    for (std::int64_t c = 0; at < count; ++c) {
-      for (; tap < taps && at < count; ++tap, ++at) {
-        offsets_[at] = c * channel_stride + tap_offset(tap / of_.x.taps, tap % of_.x.taps);
+    // Counts (channel, y, x) from k on, or (y, channel, x).
+    std::int64_t x = k % of_.x.taps;
+    std::int64_t y = k / of_.x.taps % of_.y.taps;
+    std::int64_t c = 0;
+    if (of_.rows_first) {
+      c = k / of_.x.taps % of_.channels;
+      y = k / of_.x.taps / of_.channels;
+    }
+    for (std::int64_t at = 0; at < count;) {
+      const std::int64_t of_line = c * channel_stride + line_offset(y);
+      for (; x < of_.x.taps && at < count; ++x, ++at) {
+        offsets_[at] = of_line + place_offset(x);
       }
-      tap = 0;
+      x = 0;
+      std::int64_t& inner = of_.rows_first ? c : y;
+      std::int64_t& outer = of_.rows_first ? y : c;
+      if (++inner == (of_.rows_first ? of_.channels : of_.y.taps)) {
+        inner = 0;
+        ++outer;
+      }
     }
   }
 
@@ -96,13 +123,39 @@ class PatchBlock {
     }
     packed_ = to;
   }
-  /// A panel after pack_panels(), without starts.
-  ScatteredRight panel(std::int64_t panel) const {
+  /// A panel after pack_panels(), from `first` of the depth on, without starts.
+  ScatteredRight panel(std::int64_t panel, std::int64_t first) const {
     if (is_scattered(panel)) {
-      return {{from(panel * kTileVecs), from(panel * kTileVecs + 1)}, offsets_, nullptr};
+      return {{from(panel * kTileVecs), from(panel * kTileVecs + 1)}, offsets_ + first, nullptr};
     }
     const float* const packed = packed_ + panel * kTileCols * count_;
-    return {{packed, packed + kLanes}, packed_offsets_, nullptr};
+    return {{packed, packed + kLanes}, kPackedOffsets.data() + first, nullptr};
+  }
+  /// The part [first, second) of the depth that was begun which reads anything of an image for a panel.
+  std::pair<std::int64_t, std::int64_t> reach(std::int64_t panel) const {
+    const std::int64_t begin = begin_ + panel * kTileCols;
+    const std::int64_t last = min(begin + kTileCols, begin_ + columns_) - 1;
+    if (!of_.rows_first || begin / of_.positions() != last / of_.positions()) {
+      return {0, count_};
+    }
+    const auto reads = [&](std::int64_t tap) {
+      const std::int64_t low = of_.y.at(begin % of_.positions() / of_.x.positions, tap);
+      const std::int64_t high = of_.y.at(last % of_.positions() / of_.x.positions, tap);
+      return low < of_.y.size && high >= 0;
+    };
+    std::int64_t first = 0;
+    std::int64_t end = of_.y.taps;
+    while (first < end && !reads(first)) {
+      ++first;
+    }
+    while (first < end && !reads(end - 1)) {
+      --end;
+    }
+    const auto in_block = [&](std::int64_t tap) {
+      const std::int64_t at = tap * of_.channels * of_.x.taps - begun_;
+      return at < 0 ? 0 : min(at, count_);
+    };
+    return {in_block(first), in_block(end)};
   }
   /// The columns as runs, of which there are at most kPatchColumns.
   std::int64_t runs(PatchRun* to) const {
@@ -192,13 +245,16 @@ class PatchBlock {
     bands_[num_bands_] = {0, 0, slab_rows_};
   }
 
-  // Where a tap reads, from where position 0 of the block's first row begins.
-  std::int64_t tap_offset(std::int64_t y, std::int64_t x) const {
+  // Where a row of the window, and a place in it, read from where position 0 of the block's first row begins.
+  std::int64_t line_offset(std::int64_t y) const {
+    return in_place_ ? of_.y.at(0, y) * of_.x.size : (of_.y.at(0, y) - of_.y.low()) * pitch_;
+  }
+  std::int64_t place_offset(std::int64_t x) const {
     if (in_place_) {
-      return of_.y.at(0, y) * of_.x.size + of_.x.at(0, x);
+      return of_.x.at(0, x);
     }
     const std::int64_t along = of_.x.at(0, x) - of_.x.low();
-    return (of_.y.at(0, y) - of_.y.low()) * pitch_ + along % of_.x.step * part_ + along / of_.x.step;
+    return of_.x.step == 1 ? along : along % of_.x.step * part_ + along / of_.x.step;
   }
 
   // Whether a tap reads that line of the slab's part for an image.
@@ -293,7 +349,7 @@ class PatchBlock {
   };
 
   const Patches& of_;
-  std::int64_t columns_;
+  std::int64_t begin_, columns_;
   bool is_one_row_;
   bool in_place_;
   std::int64_t first_x_;  // the position along x of the slab's first element
@@ -308,7 +364,6 @@ class PatchBlock {
   const float* data_ = nullptr;
   const float* packed_ = nullptr;
   std::int64_t offsets_[kDepth];
-  std::int64_t packed_offsets_[kDepth];
   Segment segments_[kPatchColumns];
   std::int16_t starts_[kPatchColumns / kLanes + 1];
   Band bands_[kPatchColumns + 1];

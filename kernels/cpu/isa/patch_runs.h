@@ -47,10 +47,13 @@ void place(const PatchProduct& product, std::int64_t begin, std::int64_t end, co
     for (std::int64_t row = 0; row < product.rows; ++row, to += out.channel_stride, from += stride) {
       if constexpr (sizeof(T) == sizeof(float) && kLanes > 4) {
         if (step == 1) {
-          for (std::int64_t i = 0; i < count; i += kLanes) {
+          std::int64_t i = 0;
+          for (; i + kLanes <= count; i += kLanes) {
+            store(to + i, add ? load(to + i) + load(from + i) : load(from + i));
+          }
+          if (i < count) {
             const Mask lanes = first(count - i);
-            const Vec sum = load(from + i, lanes);
-            store(to + i, add ? load(to + i, lanes) + sum : sum, lanes);
+            store(to + i, add ? load(to + i, lanes) + load(from + i, lanes) : load(from + i, lanes), lanes);
           }
           continue;
         }
