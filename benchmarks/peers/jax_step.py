@@ -3,6 +3,7 @@
 
 Takes step_bench's flags and prints one JSON object in its format: us_per_step is the median of blocks of equal steps.
 """
+import glob
 import json
 import os
 import statistics
@@ -36,6 +37,8 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy  # noqa: E402
 
+from jax_nets import NETS  # noqa: E402
+
 LAYERS = options.model.count("-")
 RATE = options.lr or (1e-4 if options.optimizer == "adam" else 1e-3)
 
@@ -45,9 +48,12 @@ def load(name):
 
 
 def loss_of(parameters, x, y):
-    for i, (weight, bias) in enumerate(parameters):
-        x = x @ weight.T + bias
-        x = x if i + 1 == LAYERS else jax.nn.relu(x)
+    if options.model in NETS:
+        x = NETS[options.model](parameters, x)
+    else:
+        for i, (weight, bias) in enumerate(parameters):
+            x = x @ weight.T + bias
+            x = x if i + 1 == LAYERS else jax.nn.relu(x)
     if options.loss == "mse":
         return jnp.mean((x - y) ** 2)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x), y[:, None], axis=1))
@@ -71,7 +77,11 @@ def adam(parameters, gradients, state, step):
 
 def main():
     x, y = load("x"), load("y")
-    parameters = [(load(f"weight_{i}"), load(f"bias_{i}")) for i in range(LAYERS)]
+    if options.model in NETS:
+        names = [os.path.basename(path)[:-4] for path in glob.glob(os.path.join(options.data, "*.npy"))]
+        parameters = {name: load(name) for name in names if name.endswith((".weight", ".bias"))}
+    else:
+        parameters = [(load(f"weight_{i}"), load(f"bias_{i}")) for i in range(LAYERS)]
     zeros = jax.tree.map(jnp.zeros_like, parameters)
     update, state = (adam, (zeros, zeros)) if options.optimizer == "adam" else (sgd, zeros)
 

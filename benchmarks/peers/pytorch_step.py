@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's eager training step on the data and weights that `step_bench --export` wrote.
+"""PyTorch's training step on the data and weights that `step_bench --export` wrote.
 
 Takes step_bench's flags and prints one JSON object in its format: us_per_step is the median of blocks of equal steps.
 """
@@ -12,6 +12,7 @@ import time
 import numpy
 import torch
 
+from pytorch_nets import NETS, make_net
 from step_flags import step_parser
 
 
@@ -19,12 +20,18 @@ def arguments():
     parser = step_parser(__doc__)
     parser.add_argument("--implementation", choices=["default", "foreach", "fused"], default="default",
                         help="of the optimizer")
+    parser.add_argument("--channels-last", action="store_true", help="of images and weights of a net")
+    parser.add_argument("--compile", action="store_true", help="a net by torch.compile")
     parser.add_argument("--setting", default="default", help="a name for the environment, for the report")
     return parser.parse_args()
 
 
 def make_model(options):
     load = lambda name: torch.from_numpy(numpy.load(os.path.join(options.data, name + ".npy")))
+    if options.model in NETS:
+        layout = torch.channels_last if options.channels_last else torch.contiguous_format
+        net = make_net(options.model, options.data).to(memory_format=layout)
+        return torch.compile(net) if options.compile else net, load("x").to(memory_format=layout), load("y")
     sizes = [int(size) for size in options.model.split("-")]
     layers = []
     for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):

@@ -15,6 +15,7 @@
 #include "command_line/command_line.h"
 #include "command_line/program.h"
 #include "step/measure.h"
+#include "step/nets.h"
 #include "step/options.h"
 #include "step/step.h"
 
@@ -46,8 +47,16 @@ std::vector<std::string> mode_names() {
   return names;
 }
 
+std::vector<std::string> net_names() {
+  std::vector<std::string> names;
+  for (const Net& net : nets()) {
+    names.push_back(net.name);
+  }
+  return names;
+}
+
 void add_options(CLI::App& app, Options& options) {
-  add_model_option(app, options.model);
+  add_model_option(app, options.model, net_names());
   cli::add_choice(app, "--loss", "ce (classes) or mse", options.loss, {"ce", "mse"});
   cli::add_whole<std::int64_t>(app, "--batch", "Rows in the batch", options.batch, 1, 1'000'000);
   cli::add_choice(app, "--optimizer", "sgd or adam", options.optimizer, {"sgd", "adam"});
@@ -66,12 +75,14 @@ void add_options(CLI::App& app, Options& options) {
       "Examples:\n"
       "  step_bench --model 10-1 --loss mse --batch 32 --optimizer sgd\n"
       "  step_bench --model 784-512-512-10 --batch 128 --threads 2 --json\n"
-      "  step_bench --model 512-4096-100 --batch 256 --optimizer sgd --momentum 0.9");
+      "  step_bench --model 512-4096-100 --batch 256 --optimizer sgd --momentum 0.9\n"
+      "  step_bench --model lenet --batch 64 --optimizer sgd --momentum 0.9 --mode captured");
 }
 
 Spec spec_of(const Options& options) {
   const Rule rule = options.optimizer == "adam" ? Rule::adam : Rule::sgd;
-  return {.sizes = parse_sizes(options.model),
+  return {.net = find_net(options.model) != nullptr ? options.model : "",
+          .sizes = parse_sizes(options.model),
           .loss = options.loss == "mse" ? Loss::mse : Loss::cross_entropy,
           .batch = options.batch,
           .rule = rule,
@@ -143,6 +154,9 @@ int step_bench(int argc, char** argv) {
   }
   tandem::set_num_threads(options.threads);
   const Spec spec = spec_of(options);
+  if (!spec.net.empty() && spec.loss == Loss::mse) {
+    cli::refuse("--loss", "ce for a net, which classifies", options.loss);
+  }
   const Problem problem = make_problem(spec);
   if (!options.folder.empty()) {
     export_problem(problem, options.folder);
@@ -154,12 +168,16 @@ int step_bench(int argc, char** argv) {
       step = mode.make(problem);
     }
   }
-  const std::unique_ptr<Step> floor = make_floor(problem);
+  // The floor of a net has no loss to compare with; the eager step has.
+  const bool is_net = !spec.net.empty();
+  const std::unique_ptr<Step> floor = is_net ? make_net_floor(problem) : make_floor(problem);
+  const std::unique_ptr<Step> other = is_net ? make_eager(problem) : nullptr;
   cli::narrate(fmt::format("comparing the losses of {} steps", options.check_steps));
   step->run(options.check_steps);
-  floor->run(options.check_steps);
+  Step& compared = is_net ? *other : *floor;
+  compared.run(options.check_steps);
   const double loss = step->loss();
-  const double floor_loss = floor->loss();
+  const double floor_loss = compared.loss();
   require_equal(options, loss, floor_loss);
   cli::narrate(fmt::format("timing {} pairs of blocks", options.blocks));
   const Pairs pairs = time_pairs(*step, *floor, options.blocks, options.block_ms * 1e-3);

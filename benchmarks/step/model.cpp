@@ -4,12 +4,19 @@
 
 #include <tandem/tandem.h>
 
+#include "step/nets.h"
+
 namespace bench {
 
 using namespace tandem;
 
 nn::Sequential make_model(const Problem& problem) {
   const NoGradGuard no_grad;
+  if (const Net* net = find_net(problem.spec.net)) {
+    nn::Sequential model = net->make();
+    model.load_state_dict(problem.state);
+    return model;
+  }
   nn::Sequential model;
   for (std::size_t layer = 0; layer < problem.layers(); ++layer) {
     const Tensor& weight = problem.weights[layer];

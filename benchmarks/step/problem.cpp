@@ -11,12 +11,22 @@
 #include <tandem/data/npy.h>
 #include <tandem/tensor/factories.h>
 
+#include "step/nets.h"
+
 namespace bench {
 
 using tandem::Tensor;
 
 Problem make_problem(const Spec& spec) {
   tandem::manual_seed(20);
+  if (const Net* net = find_net(spec.net)) {
+    const tandem::Shape& image = net->image;
+    Problem problem{.spec = spec, .x = {}, .y = {}, .weights = {}, .biases = {}};
+    problem.x = tandem::randn({spec.batch, image[0], image[1], image[2]});
+    problem.y = tandem::randint(0, net->classes, {spec.batch});
+    problem.state = net->make().state_dict();
+    return problem;
+  }
   const std::int64_t outputs = spec.sizes.back();
   Problem problem{.spec = spec, .x = {}, .y = {}, .weights = {}, .biases = {}};
   problem.x = tandem::randn({spec.batch, spec.sizes.front()});
@@ -42,6 +52,9 @@ void export_problem(const Problem& problem, const std::string& folder) {
   };
   save("x", problem.x);
   save("y", problem.y);
+  for (const auto& [name, tensor] : problem.state) {
+    save(name, tensor);
+  }
   for (std::size_t layer = 0; layer < problem.layers(); ++layer) {
     save(fmt::format("weight_{}", layer), problem.weights[layer]);
     save(fmt::format("bias_{}", layer), problem.biases[layer]);

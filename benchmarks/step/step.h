@@ -29,6 +29,8 @@ std::unique_ptr<Step> make_fused(const Problem& problem);
 /// Plain loops and this build's matrix product on existing buffers, without autograd. A step that writes gradients out
 /// cannot be faster.
 std::unique_ptr<Step> make_floor(const Problem& problem);
+/// The floor of a net: its multiply-adds alone, on registers, without numbers. The model computes nothing else as fast.
+std::unique_ptr<Step> make_net_floor(const Problem& problem);
 
 /// A way of the engine that --mode can name.
 struct Mode {

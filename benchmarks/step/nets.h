@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/shape.h>
+#include <tandem/nn/container.h>
+
+// The convolutional nets that step_bench knows by name. Their state dicts have the names of the same nets in the peers.
+
+namespace bench {
+
+/// A net by name, the sizes of its images, and the number of its classes.
+struct Net {
+  std::string name;
+  tandem::Shape image;  // [channels, height, width]
+  std::int64_t classes;
+  tandem::nn::Sequential (*make)();
+};
+
+/// LeNet-5 with ReLU and max pooling (LeCun et al., 1998); ResNet-20 and ResNet-18 (He et al., 2015) with 1x1
+/// convolutions in their shortcuts.
+const std::vector<Net>& nets();
+
+/// The net of that name, or null.
+const Net* find_net(const std::string& name);
+
+}  // namespace bench
