@@ -25,6 +25,7 @@
 #include <tandem/data/npy.h>
 #include <tandem/data/preprocessing.h>
 #include <tandem/data/sampler.h>
+#include <tandem/data/transforms.h>
 #include <tandem/graph/capture.h>
 #include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/matmul_tuning.h>
