@@ -13,8 +13,10 @@
 #include <tandem/core/cuda.h>
 #include <tandem/core/device.h>
 #include <tandem/core/error.h>
+#include <tandem/core/thread_pool.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/telemetry/run_folder.h>
+#include <tandem/tensor/generator.h>
 
 namespace example {
 
@@ -217,6 +219,30 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
     choose_parallel(app, options);
     settle_devices(app, options);
   });
+}
+
+void add_plain_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr) {
+  add_path(app, "--data", data.c_str(), options.data);
+  add_whole<std::int64_t>(app, "--epochs", "Passes over the training images", options.epochs, 1, kMaxCount);
+  add_whole<std::int64_t>(app, "--batch-size", "Images of a step", options.batch_size, 1, kMaxCount);
+  add_number(app, "--lr", "RATE", lr.c_str(), options.lr, 0, 1);
+  add_whole<std::int64_t>(app, "--seed", "Seed of all random numbers", options.seed, 0,
+                          std::numeric_limits<std::int64_t>::max());
+  add_whole<int>(app, "--threads", "Threads; 0: all cores", options.threads, 0, 256);
+  const std::string out =
+      fmt::format("Run folder; when not given, runs/{}-TIME. An earlier run there goes on", app.get_name());
+  add_path(app, "--out", out.c_str(), options.out);
+  app.add_flag("--json", options.json, "Print one JSON object as the last line");
+  app.add_flag("--quiet", options.quiet, "No progress");
+}
+
+std::optional<int> parse(CLI::App& app, PlainOptions& options, int argc, const char* const* argv) {
+  const std::optional<int> code = cli::parse(app, argc, argv);
+  if (options.threads > 0) {
+    tandem::set_num_threads(options.threads);
+  }
+  tandem::manual_seed(static_cast<std::uint64_t>(options.seed));
+  return code;
 }
 
 }  // namespace example

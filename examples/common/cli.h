@@ -43,6 +43,26 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
 /// Parses the command line like cli::parse(). With --resume, the arguments of that run come first.
 std::optional<int> parse(CLI::App& app, CommonOptions& options, int argc, const char* const* argv);
 
+/// Options of a sample that trains one model on the CPU and writes a run folder. An earlier run in that folder goes on.
+struct PlainOptions {
+  std::string data = {};         ///< folder; empty: the bundled data
+  std::string out = {};          ///< run folder; empty: runs/<program>-<time>
+  std::int64_t epochs = 10;      ///< >= 1
+  std::int64_t batch_size = 64;  ///< >= 1
+  double lr = 1e-3;              ///< learning rate, from 0 to 1
+  std::int64_t seed = 0;         ///< >= 0
+  int threads = 0;               ///< 0: all cores; at most 256
+  bool json = false;             ///< print one JSON object as the last line of stdout
+  bool quiet = false;            ///< no progress on stderr
+};
+
+/// Adds the flags of PlainOptions with their defaults. `data` and `lr` are the descriptions of --data and --lr in
+/// --help; `app` has the program's name. `options` must outlive parse().
+void add_plain_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr);
+
+/// Parses the command line like cli::parse() and then sets threads and seed.
+std::optional<int> parse(CLI::App& app, PlainOptions& options, int argc, const char* const* argv);
+
 // Makes the helpers of all programs available to the samples.
 using cli::add_choice;
 using cli::add_number;

@@ -12,6 +12,7 @@
 #include <tandem/core/check.h>
 #include <tandem/data/csv.h>
 #include <tandem/data/idx.h>
+#include <tandem/tensor/factories.h>
 
 #include "data_file.h"
 
@@ -106,6 +107,33 @@ Digits load_digits(const std::string& folder) {
   }
   digits.classes = std::max(digits.train_y.max().item<std::int64_t>(), digits.test_y.max().item<std::int64_t>()) + 1;
   return digits;
+}
+
+std::vector<std::string> Digits::class_names() const {
+  std::vector<std::string> names;
+  for (std::int64_t digit = 0; digit < classes; ++digit) {
+    names.push_back(fmt::format("{}", digit));
+  }
+  return names;
+}
+
+Tensor as_images(const Tensor& rows, std::int64_t side) {
+  const std::int64_t count = rows.size(0);
+  if (rows.size(1) == 28 * 28) {
+    return rows.reshape({count, 1, 28, 28});
+  }
+  check<ConfigError>(rows.size(1) == 8 * 8, "--data: images must have 28x28 or 8x8 pixels, got {} of them",
+                     rows.size(1));
+  const std::int64_t factor = side / 8;
+  const std::int64_t inner = 8 * factor;
+  const std::int64_t border = (side - inner) / 2;
+  const Tensor images = zeros({count, 1, side, side}, {.dtype = rows.dtype()});
+  images.narrow(2, border, inner)
+      .narrow(3, border, inner)
+      .copy_(rows.reshape({count, 1, 8, 1, 8, 1})
+                 .expand({count, 1, 8, factor, 8, factor})
+                 .reshape({count, 1, inner, inner}));
+  return images;
 }
 
 }  // namespace example

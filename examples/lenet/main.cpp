@@ -2,7 +2,7 @@
 // recognition", 1998).
 
 #include <cstdint>
-#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,7 +10,8 @@
 
 #include "../common/cli.h"
 #include "../common/digits.h"
-#include "picture.h"
+#include "../common/evaluate.h"
+#include "../common/picture.h"
 
 namespace {
 
@@ -30,81 +31,42 @@ struct LeNet : nn::Module<LeNet> {
   }
 };
 
-// Rows of pixels as images of 28 x 28. Those of 8 x 8 are enlarged three times and get a border.
-Tensor as_images(const Tensor& rows) {
-  const std::int64_t count = rows.size(0);
-  if (rows.size(1) == 28 * 28) {
-    return rows.reshape({count, 1, 28, 28});
+// The windows of the first layer: blue adds, orange takes away.
+void draw_windows(example::Picture& picture, const Tensor& windows) {
+  picture.title(20, "First layer: blue adds, orange takes away");
+  const std::int64_t size = windows.size(-1);
+  const double largest = windows.abs().max().item();
+  const std::vector<double> values = windows.to_vector<double>();
+  const double cell = 90.0 / static_cast<double>(size);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t window = at / (size * size);
+    const double x = 20 + 105 * static_cast<double>(window % 3) + cell * static_cast<double>(at % size);
+    const double y =
+        example::Picture::kTop + 105 * static_cast<double>(window / 3) + cell * static_cast<double>(at / size % size);
+    const double value = values[i] / largest;
+    picture.square(x, y, cell, value > 0 ? example::shade(value, 0, 114, 178) : example::shade(-value, 213, 94, 0));
   }
-  if (rows.size(1) != 8 * 8) {
-    throw ConfigError(fmt::format("--data: images must have 28x28 or 8x8 pixels, got {} of them", rows.size(1)));
-  }
-  const Tensor large = rows.reshape({count, 1, 8, 1, 8, 1}).expand({count, 1, 8, 3, 8, 3}).reshape({count, 1, 24, 24});
-  Tensor images = zeros({count, 1, 28, 28});
-  images.slice(2, 2, 26).slice(3, 2, 26).copy_(large);
-  return images;
 }
 
-// The probabilities of the classes, some images at a time.
-Tensor predict(const LeNet& model, const Tensor& images) {
-  const NoGradGuard no_grad;
-  std::vector<Tensor> parts;
-  for (std::int64_t begin = 0; begin < images.size(0); begin += 500) {
-    parts.push_back(softmax(model(images.slice(0, begin, std::min(begin + 500, images.size(0)))), 1));
-  }
-  return cat(parts);
-}
-
-double share_right(const Tensor& probabilities, const Tensor& labels) {
-  return (probabilities.argmax(1) == labels).to(DType::f64).mean().item<double>();
-}
-
-struct Options {
-  std::string data;
-  std::string out;
-  std::int64_t epochs = 10;
-  std::int64_t batch_size = 64;
-  double lr = 2e-3;
-  std::int64_t seed = 0;
-  int threads = 0;
-  bool json = false;
-  bool quiet = false;
-};
-
-void add_options(CLI::App& app, Options& options) {
-  example::add_path(app, "--data", "Folder with MNIST's IDX files; when not given, the bundled digits", options.data);
-  example::add_whole<std::int64_t>(app, "--epochs", "Passes over the training images", options.epochs, 1, 1'000'000);
-  example::add_whole<std::int64_t>(app, "--batch-size", "Images of a step", options.batch_size, 1, 1'000'000);
-  example::add_number(app, "--lr", "RATE", "Learning rate of Adam, which falls to 0", options.lr, 0, 1);
-  example::add_whole<std::int64_t>(app, "--seed", "Seed of all random numbers", options.seed, 0, INT64_MAX);
-  example::add_whole<int>(app, "--threads", "Threads; 0: all cores", options.threads, 0, 256);
-  example::add_path(app, "--out", "Run folder; when not given, runs/lenet-TIME. An earlier run there goes on",
-                    options.out);
-  app.add_flag("--json", options.json, "Print one JSON object as the last line");
-  app.add_flag("--quiet", options.quiet, "No progress");
+int lenet(int argc, char** argv) {
+  example::PlainOptions options{.lr = 2e-3};
+  CLI::App app("Learns handwritten digits with a small convolutional net.", "lenet");
+  example::add_plain_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
+                             "Learning rate of Adam, which falls to 0");
   app.footer(
       "Examples:\n"
       "  lenet                             the bundled digits, half a minute\n"
       "  lenet --data ~/mnist --epochs 5   MNIST's files\n"
       "  lenet --out runs/a --epochs 20    again after Ctrl-C: goes on");
-}
-
-int lenet(int argc, char** argv) {
-  Options options;
-  CLI::App app("Learns handwritten digits with a small convolutional net.", "lenet");
-  add_options(app, options);
-  if (const auto code = cli::parse(app, argc, argv)) {
+  if (const auto code = example::parse(app, options, argc, argv)) {
     return *code;
   }
-  if (options.threads > 0) {
-    set_num_threads(options.threads);
-  }
-  manual_seed(static_cast<std::uint64_t>(options.seed));
 
   const example::Digits digits = example::load_digits(options.data);
   const auto scaler = data::Standardizer::of_all(digits.train_x);
-  const Tensor test_images = as_images(scaler.apply(digits.test_x));
-  const data::TensorDataset train(as_images(scaler.apply(digits.train_x)), digits.train_y);
+  const Tensor test_images = example::as_images(scaler.apply(digits.test_x), 28);
+  const data::TensorDataset train(example::as_images(scaler.apply(digits.train_x), 28), digits.train_y);
 
   LeNet model;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
@@ -124,15 +86,17 @@ int lenet(int argc, char** argv) {
       progress.advance(x.size(0));
       run.step(loss);
     }
-    const double accuracy = share_right(predict(model, test_images), digits.test_y);
+    const double accuracy = example::share_right(example::predict(model, test_images), digits.test_y);
     progress.set("test accuracy", fmt::format("{:.2f} %", 100 * accuracy));
     progress.end_epoch();
     run.log({{"epoch", epoch + 1}, {"test_accuracy", accuracy}});
   }
-  const Tensor probabilities = predict(model, test_images);
-  const double accuracy = share_right(probabilities, digits.test_y);
-  run.folder()->write_file("lenet.svg",
-                           example::picture(model.conv1.weight, test_images, digits.test_y, probabilities));
+  const Tensor probabilities = softmax(example::predict(model, test_images), 1);
+  const double accuracy = example::share_right(probabilities, digits.test_y);
+  example::Picture picture(1010, 400);
+  draw_windows(picture, model.conv1.weight);
+  example::draw_results(picture, 345, test_images, digits.test_y, probabilities, digits.class_names());
+  run.folder()->write_file("lenet.svg", picture.svg());
   fmt::print("test accuracy: {:.2f} %\n", 100 * accuracy);
   fmt::print("run folder: {}  (metrics.jsonl, lenet.svg: windows, confusion, the worst digits)\n",
              run.folder()->path());

@@ -23,7 +23,7 @@ TEST_F(LeNetSample, LearnsTheBundledDigitsAndDrawsWhatItLearned) {
   EXPECT_THAT(outcome.out, StartsWith("test accuracy: "));
   EXPECT_GT(parse_record(lines_of(outcome.out).back()).number("test_accuracy"), 0.8);
   const std::string picture = text("run/lenet.svg");
-  for (const char* title : {"First layer", "Rows: the digit", "The ten least certain"}) {
+  for (const char* title : {"First layer", "Rows: the class", "The ten least certain"}) {
     EXPECT_THAT(picture, HasSubstr(title));
   }
   EXPECT_EQ(metrics("run").size(), 1U);
