@@ -65,8 +65,8 @@ int lenet(int argc, char** argv) {
 
   const example::Digits digits = example::load_digits(options.data);
   const auto scaler = data::Standardizer::of_all(digits.train_x);
-  const Tensor test_images = example::as_images(scaler.apply(digits.test_x), 28);
-  const data::TensorDataset train(example::as_images(scaler.apply(digits.train_x), 28), digits.train_y);
+  const Tensor test_images = scaler.apply(example::as_images(digits.test_x, 28));
+  const data::TensorDataset train(scaler.apply(example::as_images(digits.train_x, 28)), digits.train_y);
 
   LeNet model;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
