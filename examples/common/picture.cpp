@@ -16,8 +16,6 @@ namespace {
 
 using Classes = std::vector<std::int64_t>;
 
-int byte_of(double part) { return static_cast<int>(std::lround(255 * part)); }
-
 void draw_confusion(Picture& picture, double left, const Classes& labels, const Classes& guesses,
                     const std::vector<std::string>& classes) {
   picture.title(left, "Rows: the class. Columns: the guess");
@@ -65,7 +63,8 @@ void draw_worst(Picture& picture, double left, const Tensor& images, const Class
   for (std::size_t i = 0; i < shown; ++i) {
     const double x = left + 75 * static_cast<double>(i % 4);
     const double y = Picture::kTop + 105 * static_cast<double>(i / 4);
-    picture.image(x, y, 65, images[static_cast<std::int64_t>(order[i])]);
+    const Tensor image = images[static_cast<std::int64_t>(order[i])].to(DType::f32);
+    picture.image(x, y, 65, image, image.min().item(), image.max().item());
     picture.text(x, y + 78, name(labels[order[i]]));
     picture.text(x, y + 91, "guess " + name(guesses[order[i]]));
   }
@@ -93,22 +92,22 @@ void Picture::square(double x, double y, double side, const std::string& colour)
                  side + 0.3, colour);
 }
 
-void Picture::image(double x, double y, double side, const Tensor& image) {
+void Picture::image(double x, double y, double side, const Tensor& image, double low, double high) {
   const std::vector<double> values = image.to_vector<double>();
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  const double range = std::max(*high - *low, 1e-9);
-  const auto part = [&, least = *low](std::size_t at) { return (values[at] - least) / range; };
+  const auto part = [&](std::size_t at) {
+    return std::clamp((values[at] - low) / std::max(high - low, 1e-9), 0.0, 1.0);
+  };
+  const auto byte = [&](std::size_t at) { return std::lround(255 * part(at)); };
+  const bool is_grey = image.size(0) == 1;
   const auto pixels = static_cast<std::size_t>(image.size(1));
   const std::size_t plane = pixels * pixels;
   const double cell = side / static_cast<double>(pixels);
   square(x, y, side, "#f0f0f0");
   for (std::size_t p = 0; p < plane; ++p) {
-    const bool is_grey = image.size(0) == 1;
     if (!is_grey || part(p) > 0.1) {
       square(x + cell * static_cast<double>(p % pixels), y + cell * static_cast<double>(p / pixels), cell,
              is_grey ? shade(part(p), 0, 0, 0)
-                     : fmt::format("#{:02x}{:02x}{:02x}", byte_of(part(p)), byte_of(part(p + plane)),
-                                   byte_of(part(p + 2 * plane))));
+                     : fmt::format("#{:02x}{:02x}{:02x}", byte(p), byte(p + plane), byte(p + 2 * plane)));
     }
   }
 }

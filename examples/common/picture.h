@@ -18,9 +18,9 @@ class Picture {
   void title(double x, const std::string& text);
   void text(double x, double y, const std::string& text, const char* attributes = "");
   void square(double x, double y, double side, const std::string& colour);
-  /// An image [1, side, side] as ink on paper, or [3, side, side] in colours, both from its smallest value to its
-  /// largest.
-  void image(double x, double y, double side, const tandem::Tensor& image);
+  /// An image [1, side, side] as ink on paper, or [3, side, side] in colours. `low` is paper or black, `high` ink or
+  /// the brightest colour.
+  void image(double x, double y, double side, const tandem::Tensor& image, double low, double high);
   /// The text of the SVG file.
   std::string svg() const { return svg_ + "</svg>\n"; }
 

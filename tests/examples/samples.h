@@ -10,7 +10,7 @@
 #include "support/process.h"
 #include "support/temp_dir.h"
 
-// Helpers shared by the tests of the samples. MLP_PROGRAM and REGRESSION_PROGRAM are the built programs.
+// Helpers shared by the tests of the samples. MLP_PROGRAM and the like are the built programs.
 
 namespace example {
 
