@@ -43,8 +43,9 @@ std::string draw(const Tensor& images, const Tensor& drawn) {
   example::Picture picture(720, 370);
   picture.title(20, "Test images, and below each the digit drawn from its code");
   for (std::int64_t i = 0; i < std::min(2 * kColumns, images.size(0)); ++i) {
+    const std::int64_t row = i / kColumns;
     const double x = 20 + 68 * static_cast<double>(i % kColumns);
-    const double y = example::Picture::kTop + 145 * static_cast<double>(i / kColumns);
+    const double y = example::Picture::kTop + 145 * static_cast<double>(row);
     picture.image(x, y, 60, images[i], 0, 1);
     picture.image(x, y + 64, 60, drawn[i], 0, 1);
   }

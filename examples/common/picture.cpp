@@ -51,6 +51,7 @@ void draw_worst(Picture& picture, double left, const Tensor& images, const Class
                 const Tensor& probabilities, const std::vector<std::string>& classes) {
   picture.title(left, "The ten least certain of their class");
   std::vector<double> certain;
+  certain.reserve(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i) {
     certain.push_back(probabilities[static_cast<std::int64_t>(i)][labels[i]].item<double>());
   }
@@ -61,8 +62,9 @@ void draw_worst(Picture& picture, double left, const Tensor& images, const Class
                     [&](std::size_t a, std::size_t b) { return certain[a] < certain[b]; });
   const auto name = [&](std::int64_t index) { return classes[static_cast<std::size_t>(index)]; };
   for (std::size_t i = 0; i < shown; ++i) {
+    const std::size_t row = i / 4;
     const double x = left + 75 * static_cast<double>(i % 4);
-    const double y = Picture::kTop + 105 * static_cast<double>(i / 4);
+    const double y = Picture::kTop + 105 * static_cast<double>(row);
     const Tensor image = images[static_cast<std::int64_t>(order[i])].to(DType::f32);
     picture.image(x, y, 65, image, image.min().item(), image.max().item());
     picture.text(x, y + 78, name(labels[order[i]]));
@@ -105,7 +107,8 @@ void Picture::image(double x, double y, double side, const Tensor& image, double
   square(x, y, side, "#f0f0f0");
   for (std::size_t p = 0; p < plane; ++p) {
     if (!is_grey || part(p) > 0.1) {
-      square(x + cell * static_cast<double>(p % pixels), y + cell * static_cast<double>(p / pixels), cell,
+      const std::size_t row = p / pixels;
+      square(x + cell * static_cast<double>(p % pixels), y + cell * static_cast<double>(row), cell,
              is_grey ? shade(part(p), 0, 0, 0)
                      : fmt::format("#{:02x}{:02x}{:02x}", byte(p), byte(p + plane), byte(p + 2 * plane)));
     }

@@ -41,9 +41,10 @@ void draw_windows(example::Picture& picture, const Tensor& windows) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto at = static_cast<std::int64_t>(i);
     const std::int64_t window = at / (size * size);
+    const std::int64_t band = window / 3;
+    const std::int64_t row = at / size % size;
     const double x = 20 + 105 * static_cast<double>(window % 3) + cell * static_cast<double>(at % size);
-    const double y =
-        example::Picture::kTop + 105 * static_cast<double>(window / 3) + cell * static_cast<double>(at / size % size);
+    const double y = example::Picture::kTop + 105 * static_cast<double>(band) + cell * static_cast<double>(row);
     const double value = values[i] / largest;
     picture.square(x, y, cell, value > 0 ? example::shade(value, 0, 114, 178) : example::shade(-value, 213, 94, 0));
   }
