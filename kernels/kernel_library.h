@@ -45,4 +45,19 @@ TANDEM_API void set_activation_library(KernelLibrary library);
 /// library that is not available.
 TANDEM_API KernelLibrary activation_library();
 
+/// Sets the library for convolutions and their gradients. The default is `cudnn` where cudnn_available(), unless
+/// TANDEM_CUDA_CONVOLUTION says otherwise. tandem's own kernel is simple; it runs the convolutions that cuDNN refuses,
+/// and those with a tensor of 2^31 elements or more.
+///
+/// cuDNN proposes engines. The first one is taken that gives equal bits in every run, sums in f32 (in f64 for f64),
+/// neither rounds factors nor transforms them, and needs at most 256 MiB of scratch memory.
+/// set_float32_matmul_precision() allows TF32 in convolutions, too. In a type of 16 bits, a bias and an accumulated
+/// gradient may be added after rounding.
+///
+/// Throws ConfigError for `cudnn` unless cudnn_available().
+TANDEM_API void set_convolution_library(KernelLibrary library);
+/// Returns the library that was set last. Throws ConfigError if TANDEM_CUDA_CONVOLUTION has an unknown value or names a
+/// library that is not available.
+TANDEM_API KernelLibrary convolution_library();
+
 }  // namespace tandem::inline v0::cuda

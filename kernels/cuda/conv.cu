@@ -1,11 +1,12 @@
 #include <tandem/kernels/conv.h>
 
+#include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/cuda/launch/dispatch.h>
 #include <tandem/kernels/cuda/launch/queue.h>
 
-// Convolutions as products whose sides are read from where they lie. Floor: the operations of the product. A block
-// computes 64 x 64 outputs at a time, 4 x 4 a thread, from two tiles in shared memory that are 16 deep. Each output is
-// one sum in the order of its depth, so results do not depend on the cut.
+// Convolutions that cuDNN does not compute, as products whose sides are read from where they lie. Floor: the operations
+// of the product. A block computes 64 x 64 outputs at a time, 4 x 4 a thread, from two tiles in shared memory that are
+// 16 deep. Each output is one sum in the order of its depth, so results do not depend on the cut.
 
 namespace tandem::inline v0::kernels {
 
@@ -195,6 +196,9 @@ void launch_product(Context& context, const Kernel& kernel, std::int64_t rows, s
     return;
   }
   const Queue queue(context);
+  if (gpu::try_cudnn(queue, kernel)) {
+    return;
+  }
   const std::int64_t tiles = groups * ((rows + kTile - 1) / kTile) * ((columns + kTile - 1) / kTile);
   for_floating(kernel.dtype, [&]<class T>() {
     queue.launch(Kernel::kName, queue.blocks_for(tiles, 1), kThreads, 0, multiply<T, Product<T>>, Product<T>{kernel},

@@ -23,6 +23,7 @@ struct Choice {
 };
 constinit Choice softmax{"set_softmax_library", "TANDEM_CUDA_SOFTMAX"};
 constinit Choice activation{"set_activation_library", "TANDEM_CUDA_ACTIVATION"};
+constinit Choice convolution{"set_convolution_library", "TANDEM_CUDA_CONVOLUTION"};
 
 /// Says why cuDNN can't be used; empty if it can.
 std::string cudnn_problem() {
@@ -41,10 +42,10 @@ void choose(Choice& choice, KernelLibrary library, const char* by) {
   choice.value.store(static_cast<int>(library), std::memory_order_relaxed);
 }
 
-KernelLibrary chosen(Choice& choice) {
+KernelLibrary chosen(Choice& choice, const char* otherwise = "own") {
   if (choice.value.load(std::memory_order_relaxed) == kUnset) [[unlikely]] {
     const char* text = std::getenv(choice.variable);
-    const std::string_view name = text == nullptr || *text == '\0' ? "own" : text;
+    const std::string_view name = text == nullptr || *text == '\0' ? otherwise : text;
     check<ConfigError>(name == "own" || name == "cudnn", "{}='{}': expected own or cudnn", choice.variable, name);
     choose(choice, name == "own" ? KernelLibrary::own : KernelLibrary::cudnn, choice.variable);
   }
@@ -59,5 +60,7 @@ void set_softmax_library(KernelLibrary library) { choose(softmax, library, softm
 KernelLibrary softmax_library() { return chosen(softmax); }
 void set_activation_library(KernelLibrary library) { choose(activation, library, activation.function); }
 KernelLibrary activation_library() { return chosen(activation); }
+void set_convolution_library(KernelLibrary library) { choose(convolution, library, convolution.function); }
+KernelLibrary convolution_library() { return chosen(convolution, cudnn_available() ? "cudnn" : "own"); }
 
 }  // namespace tandem::inline v0::cuda

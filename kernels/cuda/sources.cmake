@@ -27,6 +27,7 @@ endif()
 set(cudnn_sources "")
 if(TANDEM_CUDNN_ENABLED)
   set(cudnn_sources
-    cuda/cudnn/activation.cpp cuda/cudnn/activation_plan.cpp cuda/cudnn/library.cpp cuda/cudnn/softmax.cpp)
+    cuda/cudnn/activation.cpp cuda/cudnn/activation_plan.cpp cuda/cudnn/conv.cpp cuda/cudnn/conv_plan.cpp
+    cuda/cudnn/graph.cpp cuda/cudnn/library.cpp cuda/cudnn/softmax.cpp)
   list(APPEND cuda_sources ${cudnn_sources})
 endif()

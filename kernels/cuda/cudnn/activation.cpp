@@ -1,13 +1,12 @@
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <vector>
 
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/kernels/cuda/cudnn/activation_plan.h>
-#include <tandem/kernels/cuda/cudnn/library.h>
+#include <tandem/kernels/cuda/cudnn/graph.h>
+#include <tandem/kernels/cuda/cudnn/plan_cache.h>
 #include <tandem/kernels/cuda/cudnn/try.h>
 #include <tandem/kernels/kernel_library.h>
 #include <tandem/kernels/pointwise_formulas.h>
@@ -35,48 +34,16 @@ bool fits(const Pointwise& kernel) {
   return true;
 }
 
-std::int64_t alignment_of(const void* data) {
-  constexpr std::uintptr_t kMost = 16;
-  const auto address = reinterpret_cast<std::uintptr_t>(data) | kMost;
-  return static_cast<std::int64_t>(address & (~address + 1));
-}
-
 ActivationKey key_of(const Pointwise& kernel) {
   ActivationKey key{.op = kernel.op,
                     .dtype = kernel.dtype,
                     .numel = kernel.loop.sizes[0],
-                    .alignment = {alignment_of(kernel.out.data)},
+                    .alignment = {tensor_alignment(kernel.out.data)},
                     .s = depends_on_s(kernel.op) ? kernel.s : 0};
   for (int i = 0; i < arity(kernel.op); ++i) {
-    key.alignment[static_cast<std::size_t>(i) + 1] = alignment_of(kernel.in[i].data);
+    key.alignment[static_cast<std::size_t>(i) + 1] = tensor_alignment(kernel.in[i].data);
   }
   return key;
-}
-
-void execute(const Queue& queue, cudnnHandle_t handle, const ActivationPlan& plan, const Pointwise& kernel) {
-  const float one = 1;
-  std::vector<std::int64_t> numbers{0};
-  std::vector<const void*> addresses{kernel.out.data};
-  for (int i = 0; i < arity(kernel.op); ++i) {
-    numbers.push_back(i + 1);
-    addresses.push_back(kernel.in[i].data);
-  }
-  if (plan.takes_one) {
-    numbers.push_back(ActivationPlan::kOne);
-    addresses.push_back(&one);
-  }
-  const void* workspace = plan.workspace > 0 ? queue.workspace(static_cast<std::size_t>(plan.workspace)) : nullptr;
-  cuda::note_launch(Pointwise::kName);
-  try {
-    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses)
-        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
-        .finish();
-    require(api().cudnnBackendExecute(handle, plan.plan(), pack.get()), "cudnnBackendExecute");
-  } catch (const Refusal& refusal) {
-    throw_status(refusal.status, "a variant pack");
-  }
 }
 
 bool start(const Queue& queue, const Pointwise& kernel) {
@@ -84,23 +51,27 @@ bool start(const Queue& queue, const Pointwise& kernel) {
   if (session == nullptr) {
     return false;
   }
-  const ActivationKey key = key_of(kernel);
-  using Plans = std::map<ActivationKey, std::optional<ActivationPlan>>;  // nullopt if cuDNN has no kernel
-  static constinit cuda::PerGpu<Plans, cuda::LockPlace::library_made> of_gpus;
-  Plans& plans = of_gpus.get(queue.gpu().index, [] { return std::make_unique<Plans>(); });
+  static constinit cuda::PerGpu<PlanCache<ActivationKey, ActivationPlan>, cuda::LockPlace::library_made> caches;
+  auto& cache =
+      caches.get(queue.gpu().index, [] { return std::make_unique<PlanCache<ActivationKey, ActivationPlan>>(); });
   const std::lock_guard lock(session->mutex);
-  auto found = plans.find(key);
-  if (found == plans.end()) {
-    if (queue.is_capturing()) {
-      return false;
-    }
-    found = plans.emplace(key, make_plan(session->handle, key)).first;
-  }
-  if (!found->second) {
+  const ActivationKey key = key_of(kernel);
+  const ActivationPlan* const plan =
+      cache.find(key, queue.is_capturing(), [&] { return make_activation_plan(session->handle, key); });
+  if (plan == nullptr) {
     return false;
   }
-  require(api().cudnnSetStream(session->handle, queue.stream()), "cudnnSetStream");
-  execute(queue, session->handle, *found->second, kernel);
+  const float one = 1;
+  Addresses addresses;
+  addresses.add(0, kernel.out.data);
+  for (int i = 0; i < arity(kernel.op); ++i) {
+    addresses.add(i + 1, kernel.in[i].data);
+  }
+  if (plan->takes_one) {
+    addresses.add(ActivationPlan::kOne, &one);
+  }
+  const void* workspace = plan->workspace > 0 ? queue.workspace(static_cast<std::size_t>(plan->workspace)) : nullptr;
+  execute(queue, *session, *plan, addresses, workspace, Pointwise::kName);
   return true;
 }
 

@@ -1,6 +1,5 @@
 #include <tandem/kernels/cuda/cudnn/activation_plan.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -39,29 +38,27 @@ bool is_softplus(PointwiseOp op) { return op == PointwiseOp::softplus || op == P
 bool is_elu(PointwiseOp op) { return op == PointwiseOp::elu || op == PointwiseOp::elu_grad; }
 bool takes_result(PointwiseOp op) { return op == PointwiseOp::sigmoid_grad || op == PointwiseOp::tanh_grad; }
 
-using Handle = cudnnBackendDescriptor_t;
-
 /// The parts of a plan under construction.
 class Builder {
  public:
   explicit Builder(const ActivationKey& key) : key_(key) {}
 
-  Handle add(Descriptor& part) { return plan.parts.emplace_back(std::move(part.finish())).get(); }
-
   /// Adds a tensor in memory.
   Handle tensor(std::size_t number) {
     Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.numel);
-    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
+    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
   }
   /// Adds a result that stays in registers.
   Handle between() {
     Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, key_.numel);
-    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+    return plan.add(
+        tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle one() {
     plan.takes_one = true;
     Descriptor tensor = describe(ActivationPlan::kOne, CUDNN_DATA_FLOAT, 1);
-    return add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
+    return plan.add(
+        tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
   }
 
   void forward(cudnnPointwiseMode_t mode, Handle x, Handle y) {
@@ -104,10 +101,10 @@ class Builder {
       pointwise.set(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, key_.s);
     }
     Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add(pointwise));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, plan.add(pointwise));
     return operation;
   }
-  void add_operation(Descriptor& part) { operations.push_back(add(part)); }
+  void add_operation(Descriptor& part) { operations.push_back(plan.add(part)); }
 
   const ActivationKey& key_;
   std::int64_t next_ = ActivationPlan::kOne + 1;
@@ -145,43 +142,6 @@ void add_operations(Builder& build, PointwiseOp op) {
   }
 }
 
-/// cuDNN's proposals for a graph, best first.
-std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode) {
-  constexpr std::int64_t kMost = 8;
-  Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  search.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode).finish();
-  std::vector<Descriptor> found;
-  std::vector<Handle> handles;
-  for (std::int64_t i = 0; i < kMost; ++i) {
-    handles.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-  }
-  std::int64_t count = 0;
-  require_or_refuse(api().cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &count, handles.data()));
-  found.erase(found.begin() + std::clamp(count, std::int64_t{0}, kMost), found.end());
-  return found;
-}
-
-/// Makes a plan from the first proposal that works. Returns false if none does.
-bool finish_plan(cudnnHandle_t handle, Builder& build, Handle graph, cudnnBackendHeurMode_t mode) {
-  for (Descriptor& configuration : configurations(graph, mode)) {
-    try {
-      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
-          .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get())
-          .finish();
-      std::int64_t count = 0;
-      require_or_refuse(api().cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                       CUDNN_TYPE_INT64, 1, &count, &build.plan.workspace));
-      build.plan.parts.push_back(std::move(configuration));
-      build.plan.parts.push_back(std::move(plan));
-      return true;
-    } catch (const Refusal&) {  // go on to the next proposal
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 bool depends_on_s(PointwiseOp op) noexcept { return is_elu(op) || is_softplus(op); }
@@ -196,17 +156,12 @@ bool has_activation(const Pointwise& kernel) noexcept {
   return (takes_result(kernel.op) || mode_of(kernel.op)) && (!depends_on_s(kernel.op) || std::isfinite(kernel.s));
 }
 
-std::optional<ActivationPlan> make_plan(cudnnHandle_t handle, const ActivationKey& key) {
+std::optional<ActivationPlan> make_activation_plan(cudnnHandle_t handle, const ActivationKey& key) {
   try {
     Builder build(key);
     add_operations(build, key.op);
-    Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, build.operations);
-    const Handle finished = build.add(graph);
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-      if (finish_plan(handle, build, finished, mode)) {
-        return std::move(build.plan);
-      }
+    if (finish_plan(handle, build.plan, build.operations)) {
+      return std::move(build.plan);
     }
   } catch (const Refusal&) {  // cuDNN has no kernel
   }

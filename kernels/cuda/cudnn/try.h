@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tandem/kernels/conv.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/kernels/pointwise.h>
 #include <tandem/kernels/softmax.h>
@@ -21,6 +22,9 @@ namespace gpu {
 TANDEM_API bool try_cudnn(const Queue& queue, const Softmax& kernel);
 TANDEM_API bool try_cudnn(const Queue& queue, const SoftmaxGrad& kernel);
 TANDEM_API bool try_cudnn(const Queue& queue, const Pointwise& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const Conv& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const ConvInGrad& kernel);
+TANDEM_API bool try_cudnn(const Queue& queue, const ConvWeightGrad& kernel);
 #else
 template <class Kernel>
 bool try_cudnn(const Queue&, const Kernel&) {

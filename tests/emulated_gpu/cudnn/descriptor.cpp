@@ -1,6 +1,4 @@
-#include "descriptor.h"
-
-#include <new>
+#include "conv.h"
 
 // The functions that make and read descriptors.
 
@@ -60,6 +58,26 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     for (std::int64_t i = 0; i < *count && i < most; ++i) {
       // Results go into descriptors that the user has made.
       *held(static_cast<cudnnBackendDescriptor_t*>(elements)[i]) = found[static_cast<std::size_t>(i)];
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+  if (object.type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && name == CUDNN_ATTR_ENGINECFG_ENGINE &&
+      type == CUDNN_TYPE_BACKEND_DESCRIPTOR && most == 1) {
+    Held& to = *held(static_cast<cudnnBackendDescriptor_t*>(elements)[0]);
+    if (to->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
+      return refuse(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "an engine goes into an engine's descriptor");
+    }
+    *count = 1;
+    to = std::make_shared<Object>(Object{.type = to->type, .finished = true, .engine = object.engine});
+    return CUDNN_STATUS_SUCCESS;
+  }
+  if (object.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE &&
+      type == CUDNN_TYPE_NUMERICAL_NOTE) {
+    const std::vector<std::int64_t> notes = notes_of(object.engine);
+    *count = static_cast<std::int64_t>(notes.size());
+    for (std::int64_t i = 0; i < *count && i < most; ++i) {
+      const auto note = static_cast<cudnnBackendNumericalNote_t>(notes[static_cast<std::size_t>(i)]);
+      static_cast<cudnnBackendNumericalNote_t*>(elements)[i] = note;
     }
     return CUDNN_STATUS_SUCCESS;
   }

@@ -23,8 +23,9 @@ struct Object;
 /// The value of an attribute: one of these members, by its type.
 struct Value {
   std::vector<std::int64_t> numbers;  // also holds enumerations and bool
-  std::vector<double> reals;
-  std::vector<void*> addresses;  // also holds handles
+  std::vector<double> reals;          // of f32 or f64
+  bool wide = false;                  // reals came as f64
+  std::vector<void*> addresses;       // also holds handles
   std::vector<std::shared_ptr<Object>> objects;
 };
 

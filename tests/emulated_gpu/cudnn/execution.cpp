@@ -4,8 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "conv.h"
 #include "emulated_gpu.h"
-#include "operation.h"
 
 // Executes a plan with addresses, after checking them.
 
@@ -19,6 +19,8 @@ struct Binding {
   std::map<std::int64_t, double> by_value;  // read when the plan is queued
   void* workspace = nullptr;
   std::size_t workspace_size = 0;
+  std::int64_t engine = 0;
+  void* own_workspace = nullptr;  // the part behind the results that operations hand on
 };
 
 cudnnStatus_t bind(const Object& tensor, Binding& binding) {
@@ -77,10 +79,46 @@ cudnnStatus_t bind_all(const Object& graph, Binding& binding) {
 // workspace.
 using Between = std::map<std::int64_t, float*>;
 
-// Computes every element of an operation.
-void run(const Object& operation, const Binding& binding, const Between& between) {
+// The position in a tensor that is broadcast to `sizes` of the element at `position` there.
+std::int64_t position_in(const Object& tensor, const std::vector<std::int64_t>& sizes, std::int64_t position) {
+  if (numel_of(tensor) == 1) {
+    return 0;
+  }
+  std::int64_t at = 0;
+  std::int64_t step = 1;
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    at += sizes_of(tensor)[d] == 1 ? 0 : position % sizes[d] * step;
+    step *= sizes_of(tensor)[d];
+    position /= sizes[d];
+  }
+  return at;
+}
+
+void run_convolution(const Object& operation, const Binding& binding, const Between& between) {
   Operands operands;
   read_operation(operation, operands);
+  const auto address = [&](const Object& tensor) { return binding.addresses.at(number_of(tensor)); };
+  const Object& result = *operands.result;
+  const double beta = beta_of(operation);
+  compute_convolution(operation, binding.engine, address(*operands.first), address(*operands.second),
+                      binding.own_workspace, [&](std::int64_t i, double value) {
+                        if (is_virtual(result)) {
+                          between.at(number_of(result))[i] = static_cast<float>(value);
+                          return;
+                        }
+                        const double before = beta == 0 ? 0 : beta * load(type_of(result), address(result), i);
+                        store(type_of(result), address(result), i, value + before);
+                      });
+}
+
+// Computes every element of an operation.
+void run(const Object& operation, const Binding& binding, const Between& between) {
+  if (is_convolution(operation)) {
+    return run_convolution(operation, binding, between);
+  }
+  Operands operands;
+  read_operation(operation, operands);
+  const std::vector<std::int64_t>& sizes = sizes_of(*operands.result);
   const auto value = [&](const Held& tensor, std::int64_t i) {
     if (!tensor) {
       return 0.0F;
@@ -89,7 +127,7 @@ void run(const Object& operation, const Binding& binding, const Between& between
     if (const auto found = binding.by_value.find(number); found != binding.by_value.end()) {
       return static_cast<float>(found->second);
     }
-    const std::int64_t at = numel_of(*tensor) == 1 ? 0 : i;
+    const std::int64_t at = position_in(*tensor, sizes, i);
     return is_virtual(*tensor) ? between.at(number)[at]
                                : static_cast<float>(load(type_of(*tensor), binding.addresses.at(number), at));
   };
@@ -105,13 +143,13 @@ void run(const Object& operation, const Binding& binding, const Between& between
   }
 }
 
-// Calls `body` with every result of the graph.
+// Calls `body` with every result of the graph, and whether it is also read.
 template <class Body>
 void for_each_result(const Object& graph, Body&& body) {
   for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     Operands operands;
     read_operation(*operation, operands);
-    body(*operands.result);
+    body(*operands.result, beta_of(*operation) != 0);
   }
 }
 
@@ -119,7 +157,7 @@ void for_each_result(const Object& graph, Body&& body) {
 void run(const Object& graph, const Binding& binding) {
   Between between;
   std::vector<std::vector<float>> memory;
-  for_each_result(graph, [&](const Object& result) {
+  for_each_result(graph, [&](const Object& result, bool) {
     if (is_virtual(result)) {
       between[number_of(result)] = memory.emplace_back(static_cast<std::size_t>(numel_of(result))).data();
     }
@@ -133,10 +171,10 @@ void run(const Object& graph, const Binding& binding) {
 }
 
 // The hostile library: a kernel for every operation, between two that fill workspace and results with garbage.
-cudaError_t enqueue_hostile(cudaStream_t stream, const Held& graph, const Binding& binding) {
+cudaError_t enqueue_hostile(cudaStream_t stream, const char* name, const Held& graph, const Binding& binding) {
   Between between;
   auto* next = static_cast<float*>(binding.workspace);
-  for_each_result(*graph, [&](const Object& result) {
+  for_each_result(*graph, [&](const Object& result, bool) {
     if (is_virtual(result)) {
       between[number_of(result)] = next;
       next += numel_of(result);
@@ -149,8 +187,8 @@ cudaError_t enqueue_hostile(cudaStream_t stream, const Held& graph, const Bindin
   };
   cudaError_t error = emulated_gpu::enqueue(stream, "cudnn_prepare", [=] {
     scribble();
-    for_each_result(*graph, [&](const Object& result) {
-      if (!is_virtual(result)) {
+    for_each_result(*graph, [&](const Object& result, bool is_read) {
+      if (!is_virtual(result) && !is_read) {
         std::memset(binding.addresses.at(number_of(result)), 0xFF,
                     static_cast<std::size_t>(numel_of(result) * bytes_of(type_of(result))));
       }
@@ -158,7 +196,7 @@ cudaError_t enqueue_hostile(cudaStream_t stream, const Held& graph, const Bindin
   });
   for (const Held& operation : graph->at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     if (error == cudaSuccess) {
-      error = emulated_gpu::enqueue(stream, "cudnn_pointwise", [=] { run(*operation, binding, between); });
+      error = emulated_gpu::enqueue(stream, name, [=] { run(*operation, binding, between); });
     }
   }
   return error == cudaSuccess ? emulated_gpu::enqueue(stream, "cudnn_finish", scribble) : error;
@@ -187,9 +225,14 @@ cudnnStatus_t execute(const cudnnContext& handle, const Held& plan, const Object
       return refuse(kBad, "the plan needs workspace");
     }
   }
-  const cudaError_t error =
-      mood_of(*graph).on() ? enqueue_hostile(handle.stream, graph, binding)
-                           : emulated_gpu::enqueue(handle.stream, "cudnn_pointwise", [=] { run(*graph, binding); });
+  const bool hostile = mood_of(*graph).on();
+  binding.engine = plan->object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine;
+  binding.own_workspace = static_cast<char*>(binding.workspace) + (hostile ? bytes_between(*graph) : 0);
+  const char* const name = is_convolution(*graph->at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects[0])
+                               ? convolution_name(binding.engine)
+                               : "cudnn_pointwise";
+  const cudaError_t error = hostile ? enqueue_hostile(handle.stream, name, graph, binding)
+                                    : emulated_gpu::enqueue(handle.stream, name, [=] { run(*graph, binding); });
   return error == cudaSuccess ? kSuccess : refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, cudaGetErrorString(error));
 }
 

@@ -1,14 +1,28 @@
+#include <algorithm>
 #include <set>
 
-#include "operation.h"
+#include "conv.h"
 
-// Graphs of element-wise operations, and plans for them. Graphs for which cuDNN 9.19 has no kernel on compute
-// capability 9.0 are refused here too: tensors of f64, of 2^31 elements, or of other than three dimensions. There are
-// two engines. The first one proposed needs workspace and cannot be compiled for an odd number of elements.
+// Graphs of operations, and plans for them. Graphs of element-wise operations for which cuDNN 9.19 has no kernel on
+// compute capability 9.0 are refused here too: tensors of f64, of 2^31 elements, or of other than three dimensions.
+// There are two engines for them. The first one proposed needs workspace and cannot be compiled for an odd number of
+// elements.
 
 namespace emulated_gpu::cudnn {
 
+namespace {
+
+bool broadcasts(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& to) {
+  const auto fits = [](std::int64_t size, std::int64_t other) { return size == other || size == 1; };
+  return std::equal(sizes.begin(), sizes.end(), to.begin(), to.end(), fits);
+}
+
+}  // namespace
+
 cudnnStatus_t read_operation(const Object& operation, Operands& operands) {
+  if (is_convolution(operation)) {
+    return read_convolution(operation, operands);
+  }
   if (!operation.has(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR) ||
       pointwise_of(operation).type != CUDNN_BACKEND_POINTWISE_DESCRIPTOR) {
     return refuse(kBad, "no pointwise descriptor");
@@ -35,7 +49,7 @@ cudnnStatus_t read_operation(const Object& operation, Operands& operands) {
   operands = {operation.object(names.front()), names.size() == 3 ? operation.object(names[1]) : nullptr,
               operation.object(names.back())};
   for (const Held& tensor : {operands.first, operands.second}) {
-    if (tensor && sizes_of(*tensor) != sizes_of(*operands.result) && numel_of(*tensor) != 1) {
+    if (tensor && numel_of(*tensor) != 1 && !broadcasts(sizes_of(*tensor), sizes_of(*operands.result))) {
       return refuse(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "sizes that do not broadcast");
     }
   }
@@ -49,7 +63,12 @@ constexpr std::int64_t kPlainEngine = 2;
 
 enum Decision : std::uint64_t { kPropose, kDrop, kOrder, kFinish, kDemand };
 
-// Bytes of the results that operations hand on: a hostile library keeps them in the workspace.
+bool starts_with_convolution(const Object& graph) {
+  return is_convolution(*graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects[0]);
+}
+
+}  // namespace
+
 std::int64_t bytes_between(const Object& graph) {
   std::int64_t bytes = 0;
   for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
@@ -59,6 +78,8 @@ std::int64_t bytes_between(const Object& graph) {
   }
   return bytes;
 }
+
+namespace {
 
 cudnnStatus_t check_tensor(const Object& tensor) {
   for (const auto name : {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES,
@@ -99,7 +120,7 @@ cudnnStatus_t check_graph(const Object& graph) {
   std::set<std::int64_t> written;
   for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     Operands operands;
-    if (operation->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+    if ((operation->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR && !is_convolution(*operation)) ||
         read_operation(*operation, operands) != kSuccess) {
       return refuse(kBad, "an operation that is not emulated");
     }
@@ -117,7 +138,18 @@ cudnnStatus_t check_graph(const Object& graph) {
       return refuse(kBad, "a result by value, or written twice");
     }
   }
-  return kSuccess;
+  return starts_with_convolution(graph) ? check_convolution_graph(graph) : kSuccess;
+}
+
+// cuDNN may propose nothing, or refuse to search.
+cudnnStatus_t check_search(const Object& search) {
+  if (search.values.size() != 2) {
+    return refuse(kBad, "a graph and a mode");
+  }
+  const Object& graph = *search.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  return starts_with_convolution(graph) && convolution_engines(graph, search.number(CUDNN_ATTR_ENGINEHEUR_MODE)).empty()
+             ? refuse(CUDNN_STATUS_NOT_SUPPORTED, "no engine in this mode")
+             : kSuccess;
 }
 
 cudnnStatus_t check_plan(const Object& plan) {
@@ -133,6 +165,9 @@ cudnnStatus_t check_plan(const Object& plan) {
   read_operation(*graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects[0], operands);
   if (configuration.engine == kEngineWithWorkspace && numel_of(*operands.result) % 2 != 0) {
     return refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "an odd number of elements");
+  }
+  if (!can_compile(configuration.engine)) {
+    return refuse(CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED, "an engine that does not compile");
   }
   if (mood_of(graph).once_in(4, kFinish + 8 * static_cast<std::uint64_t>(configuration.engine))) {
     return refuse(CUDNN_STATUS_NOT_SUPPORTED, "hostile: not this plan");
@@ -159,37 +194,35 @@ cudnnStatus_t check_finished(const Object& object) {
   switch (object.type) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR: return check_tensor(object);
     case CUDNN_BACKEND_POINTWISE_DESCRIPTOR: return check_pointwise(object);
-    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return read_operation(object, operands);
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: return check_convolution(object);
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR: return read_operation(object, operands);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return check_graph(object);
-    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-      return object.values.size() == 2 ? kSuccess : refuse(kBad, "a graph and a mode");
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return check_search(object);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return check_plan(object);
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: return check_pack(object);
     default: return refuse(CUDNN_STATUS_NOT_SUPPORTED, "a descriptor that is not emulated");
   }
 }
 
-std::vector<Held> proposals(const Object& search) {
-  const Held& graph = search.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-  for (const Held& operation : graph->at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
+namespace {
+
+std::vector<std::int64_t> pointwise_engines(const Object& graph, std::int64_t mode) {
+  for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     Operands operands;
     read_operation(*operation, operands);
     for (const Held& tensor : {operands.first, operands.second, operands.result}) {
       if (tensor &&
-          (type_of(*tensor) == CUDNN_DATA_DOUBLE || sizes_of(*tensor).size() != 3 || numel_of(*tensor) > INT32_MAX)) {
+          (type_of(*tensor) == CUDNN_DATA_DOUBLE || sizes_of(*tensor).size() != 3 || numel_of(*tensor) > INT32_MAX ||
+           (numel_of(*tensor) != 1 && sizes_of(*tensor) != sizes_of(*operands.result)))) {
         return {};
       }
     }
   }
-  std::vector<Held> found;
-  for (const std::int64_t engine : {kEngineWithWorkspace, kPlainEngine}) {
-    auto one = std::make_shared<Object>(Object{.type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, .finished = true});
-    one->engine = engine;
-    one->values[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH].objects = {graph};
-    found.push_back(one);
-  }
-  if (const Hostility mood(mood_of(*graph), static_cast<std::uint64_t>(search.number(CUDNN_ATTR_ENGINEHEUR_MODE)));
-      mood.on()) {
+  std::vector<std::int64_t> found{kEngineWithWorkspace, kPlainEngine};
+  if (const Hostility mood(mood_of(graph), static_cast<std::uint64_t>(mode)); mood.on()) {
     if (mood.once_in(4, kPropose)) {
       return {};
     }
@@ -201,13 +234,33 @@ std::vector<Held> proposals(const Object& search) {
   return found;
 }
 
+}  // namespace
+
+std::vector<Held> proposals(const Object& search) {
+  const Held& graph = search.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  const std::int64_t mode = search.number(CUDNN_ATTR_ENGINEHEUR_MODE);
+  std::vector<Held> found;
+  for (const std::int64_t engine :
+       starts_with_convolution(*graph) ? convolution_engines(*graph, mode) : pointwise_engines(*graph, mode)) {
+    auto one = std::make_shared<Object>(Object{.type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, .finished = true});
+    one->engine = engine;
+    one->values[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH].objects = {graph};
+    found.push_back(one);
+  }
+  return found;
+}
+
 Hostility mood_of(const Object& graph) {
   std::uint64_t hash = 0;
   const auto add = [&](std::int64_t word) { hash = hash * 0x100000001B3U + static_cast<std::uint64_t>(word); };
   for (const Held& operation : graph.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects) {
     Operands operands;
     read_operation(*operation, operands);
-    add(pointwise_of(*operation).number(CUDNN_ATTR_POINTWISE_MODE));
+    if (is_convolution(*operation)) {
+      add_question(*operation, add);
+    } else {
+      add(pointwise_of(*operation).number(CUDNN_ATTR_POINTWISE_MODE));
+    }
     for (const Held& tensor : {operands.first, operands.second, operands.result}) {
       if (tensor) {
         add(numel_of(*tensor));
@@ -222,11 +275,14 @@ Hostility mood_of(const Object& graph) {
 std::int64_t workspace_of(const Object& plan) {
   const Object& configuration = *plan.object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const Object& graph = *configuration.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  const std::int64_t own = starts_with_convolution(graph) ? convolution_workspace(configuration.engine, graph)
+                           : configuration.engine == kEngineWithWorkspace ? kWorkspace
+                                                                          : 0;
   if (const Hostility mood = mood_of(graph); mood.on()) {
     constexpr std::int64_t kMore[] = {0, 1, kWorkspace, std::int64_t{1} << 20};
-    return bytes_between(graph) + kMore[mood.pick(kDemand, 4)];
+    return bytes_between(graph) + own + kMore[mood.pick(kDemand, 4)];
   }
-  return configuration.engine == kEngineWithWorkspace ? kWorkspace : 0;
+  return own;
 }
 
 }  // namespace emulated_gpu::cudnn

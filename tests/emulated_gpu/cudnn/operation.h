@@ -34,5 +34,7 @@ inline const Object& pointwise_of(const Object& operation) {
 }
 /// Refuses the operation unless it has exactly the attributes that its mode requires.
 cudnnStatus_t read_operation(const Object& operation, Operands& operands);
+/// Bytes of the results that operations hand on: a hostile library keeps them at the beginning of the workspace.
+std::int64_t bytes_between(const Object& graph);
 
 }  // namespace emulated_gpu::cudnn

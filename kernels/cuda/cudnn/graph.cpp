@@ -1,0 +1,103 @@
+#include <tandem/kernels/cuda/cudnn/graph.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tandem::inline v0::kernels::gpu::cudnn {
+
+namespace {
+
+/// cuDNN's proposals for a graph, best first.
+std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode) {
+  constexpr std::int64_t kMost = 64;
+  Descriptor search(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  search.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).set(CUDNN_ATTR_ENGINEHEUR_MODE, mode).finish();
+  std::vector<Descriptor> found;
+  std::vector<Handle> handles;
+  for (std::int64_t i = 0; i < kMost; ++i) {
+    handles.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  }
+  std::int64_t count = 0;
+  require_or_refuse(api().cudnnBackendGetAttribute(search.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, kMost, &count, handles.data()));
+  found.erase(found.begin() + std::clamp(count, std::int64_t{0}, kMost), found.end());
+  return found;
+}
+
+bool has_unwanted_note(const Descriptor& configuration, const EngineLimits& limits) {
+  if (limits.unwanted.empty()) {
+    return false;
+  }
+  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  Handle to = engine.get();
+  std::int64_t count = 0;
+  require_or_refuse(api().cudnnBackendGetAttribute(configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &to));
+  // The library may know more notes than these headers.
+  std::array<cudnnBackendNumericalNote_t, 64> notes{};
+  require_or_refuse(api().cudnnBackendGetAttribute(to, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                                   std::int64_t{notes.size()}, &count, notes.data()));
+  const auto end = notes.begin() + std::clamp(count, std::int64_t{0}, std::int64_t{notes.size()});
+  return std::find_first_of(notes.begin(), end, limits.unwanted.begin(), limits.unwanted.end()) != end;
+}
+
+/// Returns false if no proposal works.
+bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeurMode_t mode,
+                 const EngineLimits& limits) {
+  for (Descriptor& configuration : configurations(graph, mode)) {
+    try {
+      if (has_unwanted_note(configuration, limits)) {
+        continue;
+      }
+      Descriptor finished(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      finished.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
+          .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration.get())
+          .finish();
+      std::int64_t count = 0;
+      require_or_refuse(api().cudnnBackendGetAttribute(finished.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                                       CUDNN_TYPE_INT64, 1, &count, &plan.workspace));
+      if (plan.workspace <= limits.most_workspace) {
+        plan.parts.push_back(std::move(configuration));
+        plan.parts.push_back(std::move(finished));
+        return true;
+      }
+    } catch (const Refusal&) {  // go on to the next proposal
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const EngineLimits& limits) {
+  Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
+  const Handle finished = plan.add(graph);
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    try {
+      if (finish_with(handle, plan, finished, mode, limits)) {
+        return true;
+      }
+    } catch (const Refusal&) {  // no proposals in this mode
+    }
+  }
+  return false;
+}
+
+void execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
+             const void* workspace, const char* name) {
+  require(api().cudnnSetStream(session.handle, queue.stream()), "cudnnSetStream");
+  cuda::note_launch(name);
+  try {
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, addresses.numbers)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses.addresses)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
+        .finish();
+    require(api().cudnnBackendExecute(session.handle, plan.parts.back().get(), pack.get()), "cudnnBackendExecute");
+  } catch (const Refusal& refusal) {
+    throw_status(refusal.status, "a variant pack");
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::gpu::cudnn
