@@ -62,13 +62,12 @@ bool start(const Queue& queue, const Pointwise& kernel) {
     return false;
   }
   const float one = 1;
-  Addresses addresses;
-  addresses.add(0, kernel.out.data);
+  Addresses addresses{{0, kernel.out.data}};
   for (int i = 0; i < arity(kernel.op); ++i) {
-    addresses.add(i + 1, kernel.in[i].data);
+    addresses.emplace_back(i + 1, kernel.in[i].data);
   }
   if (plan->takes_one) {
-    addresses.add(ActivationPlan::kOne, &one);
+    addresses.emplace_back(ActivationPlan::kOne, &one);
   }
   const void* workspace = plan->workspace > 0 ? queue.workspace(static_cast<std::size_t>(plan->workspace)) : nullptr;
   execute(queue, *session, *plan, addresses, workspace, Pointwise::kName);

@@ -45,20 +45,18 @@ class Builder {
 
   /// Adds a tensor in memory.
   Handle tensor(std::size_t number) {
-    Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.numel);
-    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
+    Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), key_.alignment[number]);
+    return plan.add(tensor);
   }
   /// Adds a result that stays in registers.
   Handle between() {
-    Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, key_.numel);
-    return plan.add(
-        tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+    Descriptor tensor = describe(next_++, CUDNN_DATA_FLOAT, 4);
+    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle one() {
     plan.takes_one = true;
-    Descriptor tensor = describe(ActivationPlan::kOne, CUDNN_DATA_FLOAT, 1);
-    return plan.add(
-        tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{4}).set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
+    Descriptor tensor = dense_tensor(ActivationPlan::kOne, CUDNN_DATA_FLOAT, {1, 1, 1}, 4);
+    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true));
   }
 
   void forward(cudnnPointwiseMode_t mode, Handle x, Handle y) {
@@ -83,13 +81,8 @@ class Builder {
 
  private:
   // Tensors have three dimensions, because cuDNN 9.19 has no kernel for fewer or for four.
-  static Descriptor describe(std::int64_t number, cudnnDataType_t type, std::int64_t numel) {
-    Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
-        .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
-        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<std::int64_t>{1, 1, numel})
-        .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<std::int64_t>{numel, numel, 1});
-    return tensor;
+  Descriptor describe(std::int64_t number, cudnnDataType_t type, std::int64_t alignment) const {
+    return dense_tensor(number, type, {1, 1, key_.numel}, alignment);
   }
   Descriptor describe(cudnnPointwiseMode_t mode) {
     Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);

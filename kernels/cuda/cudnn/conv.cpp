@@ -1,8 +1,8 @@
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/kernels/copy.h>
@@ -32,54 +32,7 @@ struct ConvCall {
   const void* second;
   const void* bias;
   void* result;
-  std::int64_t batch, channels, plane;  // of the result
 };
-
-ConvCall call_of(const Conv& kernel) {
-  const ConvShape& shape = kernel.shape;
-  return {ConvKind::forward,
-          Conv::kName,
-          kernel.dtype,
-          kernel.accumulate == Accumulate::yes,
-          shape,
-          kernel.in,
-          kernel.weight,
-          kernel.bias,
-          kernel.out,
-          shape.batch,
-          shape.groups * shape.out_channels,
-          shape.out[0] * shape.out[1]};
-}
-ConvCall call_of(const ConvInGrad& kernel) {
-  const ConvShape& shape = kernel.shape;
-  return {ConvKind::in_grad,
-          ConvInGrad::kName,
-          kernel.dtype,
-          kernel.accumulate == Accumulate::yes,
-          shape,
-          kernel.grad,
-          kernel.weight,
-          kernel.bias,
-          kernel.in_grad,
-          shape.batch,
-          shape.groups * shape.in_channels,
-          shape.in[0] * shape.in[1]};
-}
-ConvCall call_of(const ConvWeightGrad& kernel) {
-  const ConvShape& shape = kernel.shape;
-  return {ConvKind::weight_grad,
-          ConvWeightGrad::kName,
-          kernel.dtype,
-          kernel.accumulate == Accumulate::yes,
-          shape,
-          kernel.grad,
-          kernel.in,
-          nullptr,
-          kernel.weight_grad,
-          shape.groups * shape.out_channels,
-          shape.in_channels,
-          shape.window[0] * shape.window[1]};
-}
 
 // cuDNN has failed silently above 2^31 elements.
 bool fits(const ConvShape& shape) {
@@ -104,15 +57,25 @@ ConvKey key_of(const ConvCall& call, bool deterministic, bool whole) {
                         bias ? tensor_alignment(call.bias) : kMostTensorAlignment}};
 }
 
-/// result += term, whose strides are those along (batch, channels, plane).
-void add_term(const Queue& queue, const ConvCall& call, const void* term, std::int64_t batch_stride,
-              std::int64_t channel_stride, std::int64_t element_stride) {
+/// The images, channels and places of the result.
+std::array<std::int64_t, 3> result_sizes(const ConvCall& call) {
+  const ConvShape& shape = call.shape;
+  switch (call.kind) {
+    case ConvKind::forward: return {shape.batch, shape.groups * shape.out_channels, shape.out[0] * shape.out[1]};
+    case ConvKind::in_grad: return {shape.batch, shape.groups * shape.in_channels, shape.in[0] * shape.in[1]};
+    default: return {1, 1, shape.weight_size()};
+  }
+}
+
+/// result += term, which has a stride for each of these.
+void add_term(const Queue& queue, const ConvCall& call, const void* term, const std::array<std::int64_t, 3>& strides) {
+  const auto [images, channels, places] = result_sizes(call);
   Copy copy{.in_dtype = call.dtype,
             .out_dtype = call.dtype,
             .accumulate = Accumulate::yes,
-            .loop = {3, {call.batch, call.channels, call.plane}},
-            .out = {call.result, {call.channels * call.plane, call.plane, 1}},
-            .in = {const_cast<void*>(term), {batch_stride, channel_stride, element_stride}}};
+            .loop = {3, {images, channels, places}},
+            .out = {call.result, {channels * places, places, 1}},
+            .in = {const_cast<void*>(term), {strides[0], strides[1], strides[2]}}};
   simplify(copy.loop, {&copy.out, &copy.in});
   run(OnCuda{}, queue.context(), copy);
 }
@@ -126,6 +89,7 @@ bool start(const Queue& queue, const ConvCall& call) {
   static constinit cuda::PerGpu<Cache, cuda::LockPlace::library_made> caches;
   Cache& cache = caches.get(queue.gpu().index, [] { return std::make_unique<Cache>(); });
   const bool deterministic = queue.context().deterministic;
+  const auto [images, channels, places] = result_sizes(call);
   const void* sum = nullptr;  // in the workspace, if our own kernel adds it to the destination
   bool adds_bias = call.bias != nullptr;
   {
@@ -146,39 +110,44 @@ bool start(const Queue& queue, const ConvCall& call) {
     const std::int64_t own = (plan->workspace + kAligned - 1) / kAligned * kAligned;
     const bool is_apart = call.accumulate && !key.accumulate;
     const std::int64_t apart =
-        is_apart ? call.batch * call.channels * call.plane * static_cast<std::int64_t>(item_size(call.dtype)) : 0;
+        is_apart ? images * channels * places * static_cast<std::int64_t>(item_size(call.dtype)) : 0;
     auto* const workspace =
         own + apart > 0 ? static_cast<std::byte*>(queue.workspace(static_cast<std::size_t>(own + apart))) : nullptr;
     sum = is_apart ? workspace + own : nullptr;
     adds_bias = adds_bias && !key.bias;
-    Addresses addresses;
-    addresses.add(ConvPlan::kResult, is_apart ? sum : call.result);
-    addresses.add(1, call.first);
-    addresses.add(2, call.second);
+    Addresses addresses{{ConvPlan::kResult, is_apart ? sum : call.result}, {1, call.first}, {2, call.second}};
     if (key.bias) {
-      addresses.add(ConvPlan::kBias, call.bias);
+      addresses.emplace_back(ConvPlan::kBias, call.bias);
     }
     execute(queue, *session, *plan, addresses, plan->workspace > 0 ? workspace : nullptr, call.name);
   }
   if (sum != nullptr) {
-    add_term(queue, call, sum, call.channels * call.plane, call.plane, 1);
+    add_term(queue, call, sum, {channels * places, places, 1});
   }
   if (adds_bias) {
-    add_term(queue, call, call.bias, 0, 1, 0);
+    add_term(queue, call, call.bias, {0, 1, 0});
   }
   return true;
 }
 
 template <class Kernel>
-bool try_conv(const Queue& queue, const Kernel& kernel) {
+bool try_conv(const Queue& queue, const Kernel& kernel, ConvKind kind, const void* first, const void* second,
+              const void* bias, void* result) {
   return fits(kernel.shape) && cuda::convolution_library() == cuda::KernelLibrary::cudnn &&
-         start(queue, call_of(kernel));
+         start(queue, ConvCall{kind, Kernel::kName, kernel.dtype, kernel.accumulate == Accumulate::yes, kernel.shape,
+                               first, second, bias, result});
 }
 
 }  // namespace
 
-bool try_cudnn(const Queue& queue, const Conv& kernel) { return try_conv(queue, kernel); }
-bool try_cudnn(const Queue& queue, const ConvInGrad& kernel) { return try_conv(queue, kernel); }
-bool try_cudnn(const Queue& queue, const ConvWeightGrad& kernel) { return try_conv(queue, kernel); }
+bool try_cudnn(const Queue& queue, const Conv& kernel) {
+  return try_conv(queue, kernel, ConvKind::forward, kernel.in, kernel.weight, kernel.bias, kernel.out);
+}
+bool try_cudnn(const Queue& queue, const ConvInGrad& kernel) {
+  return try_conv(queue, kernel, ConvKind::in_grad, kernel.grad, kernel.weight, kernel.bias, kernel.in_grad);
+}
+bool try_cudnn(const Queue& queue, const ConvWeightGrad& kernel) {
+  return try_conv(queue, kernel, ConvKind::weight_grad, kernel.grad, kernel.in, nullptr, kernel.weight_grad);
+}
 
 }  // namespace tandem::inline v0::kernels::gpu

@@ -9,56 +9,33 @@ namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
 
-constexpr std::int64_t kMostWorkspace = std::int64_t{256} << 20;
 constexpr std::int64_t kBetween = ConvPlan::kBias + 1;  // the sum before the bias is added
 
-using Sizes4 = std::array<std::int64_t, 4>;
+using Sizes4 = std::vector<std::int64_t>;
 
-/// cuDNN's names for one kind. The attributes have other values for each kind, but equal meanings.
+/// The attributes of the three operations follow each other in one order.
+constexpr int kAlpha = 0, kBeta = 1, kConvolution = 2, kWeight = 3, kImage = 4, kOutput = 5;
+static_assert(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA + kOutput == CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y);
+static_assert(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA + kImage == CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
+static_assert(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA + kWeight ==
+              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
+
+/// cuDNN's names for a kind, and the unique ids of its tensors.
 struct Names {
   cudnnBackendDescriptorType_t operation;
-  cudnnBackendAttributeName_t convolution, alpha, beta, image, weight, output;
-  // Unique ids of the three tensors:
-  std::size_t image_number, weight_number, output_number;
-};
+  cudnnBackendAttributeName_t first;
+  std::size_t image, weight, output;
 
-Names names_of(ConvKind kind) {
-  switch (kind) {
-    case ConvKind::in_grad:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-              0,
-              2,
-              1};
-    case ConvKind::weight_grad:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-              2,
-              0,
-              1};
-    default:
-      return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-              CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-              1,
-              2,
-              0};
+  cudnnBackendAttributeName_t operator[](int attribute) const {
+    return static_cast<cudnnBackendAttributeName_t>(first + attribute);
   }
-}
+};
+constexpr Names kForward{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1, 2, 0};
+constexpr Names kInGrad{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 0, 2, 1};
+constexpr Names kWeightGrad{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 2, 0, 1};
 
 std::vector<std::int64_t> pair_of(const Sizes2& sizes) { return {sizes[0], sizes[1]}; }
 
@@ -71,20 +48,18 @@ class ConvBuilder {
   /// The convolution, and behind it the bias.
   void add_operations() {
     const ConvShape& shape = key_.shape;
-    const Names names = names_of(key_.kind);
-    const Handle image =
-        tensor(names.image_number, {shape.batch, shape.groups * shape.in_channels, shape.in[0], shape.in[1]});
-    const Handle weight = tensor(
-        names.weight_number, {shape.groups * shape.out_channels, shape.in_channels, shape.window[0], shape.window[1]});
-    const Handle output =
-        tensor(names.output_number, {shape.batch, shape.groups * shape.out_channels, shape.out[0], shape.out[1]});
+    const Names& names = key_.kind == ConvKind::forward   ? kForward
+                         : key_.kind == ConvKind::in_grad ? kInGrad
+                                                          : kWeightGrad;
+    const std::int64_t ins = shape.groups * shape.in_channels;
+    const std::int64_t outs = shape.groups * shape.out_channels;
     Descriptor operation(names.operation);
-    operation.set(names.convolution, convolution())
-        .set(names.image, image)
-        .set(names.weight, weight)
-        .set(names.output, output);
-    set_factor(operation, names.alpha, 1);
-    set_factor(operation, names.beta, key_.accumulate ? 1 : 0);
+    operation.set(names[kConvolution], convolution())
+        .set(names[kImage], tensor(names.image, {shape.batch, ins, shape.in[0], shape.in[1]}))
+        .set(names[kWeight], tensor(names.weight, {outs, shape.in_channels, shape.window[0], shape.window[1]}))
+        .set(names[kOutput], tensor(names.output, {shape.batch, outs, shape.out[0], shape.out[1]}));
+    set_factor(operation, names[kAlpha], 1);
+    set_factor(operation, names[kBeta], key_.accumulate ? 1 : 0);
     operations.push_back(plan.add(operation));
     if (key_.bias) {
       add_bias();
@@ -101,22 +76,13 @@ class ConvBuilder {
       return in_memory(number, sizes);
     }
     result_ = sizes;
-    Descriptor between = describe(kBetween, compute_, sizes);
-    return between_ = plan.add(between.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kMostTensorAlignment)
-                                   .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
+    Descriptor between = dense_tensor(kBetween, compute_, sizes, kMostTensorAlignment);
+    return between_ = plan.add(between.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true));
   }
   Handle in_memory(std::size_t number, const Sizes4& sizes) {
-    Descriptor tensor = describe(static_cast<std::int64_t>(number), data_type(key_.dtype), sizes);
-    return plan.add(tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, key_.alignment[number]));
-  }
-  static Descriptor describe(std::int64_t number, cudnnDataType_t type, const Sizes4& sizes) {
-    Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
-        .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
-        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<std::int64_t>(sizes.begin(), sizes.end()))
-        .set(CUDNN_ATTR_TENSOR_STRIDES,
-             std::vector<std::int64_t>{sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], std::int64_t{1}});
-    return tensor;
+    Descriptor tensor =
+        dense_tensor(static_cast<std::int64_t>(number), data_type(key_.dtype), sizes, key_.alignment[number]);
+    return plan.add(tensor);
   }
 
   Handle convolution() {
@@ -158,19 +124,21 @@ class ConvBuilder {
 
 /// Engines with less exact sums than our own kernel's are not wanted: those that round factors or sums to fewer bits,
 /// and those whose transforms spread rounding, and NaN, over neighbouring outputs.
-EngineLimits limits_of(const ConvKey& key) {
-  EngineLimits limits{
-      .most_workspace = kMostWorkspace,
-      .unwanted = {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
-                   CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
-                   CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13}};
+Notes unwanted_notes(const ConvKey& key) {
+  Notes notes{CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+              CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+              CUDNN_NUMERICAL_NOTE_FFT,
+              CUDNN_NUMERICAL_NOTE_WINOGRAD,
+              CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+              CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+              CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13};
   if (key.deterministic) {
-    limits.unwanted.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   }
   if (key.dtype == DType::f32 && !key.tf32) {
-    limits.unwanted.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   }
-  return limits;
+  return notes;
 }
 
 }  // namespace
@@ -199,7 +167,7 @@ std::optional<ConvPlan> make_conv_plan(cudnnHandle_t handle, const ConvKey& key)
   try {
     ConvBuilder build(key);
     build.add_operations();
-    if (finish_plan(handle, build.plan, build.operations, limits_of(key))) {
+    if (finish_plan(handle, build.plan, build.operations, unwanted_notes(key))) {
       return std::move(build.plan);
     }
   } catch (const Refusal&) {  // cuDNN has no engine

@@ -7,6 +7,8 @@ namespace tandem::inline v0::kernels::gpu::cudnn {
 
 namespace {
 
+constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;  // of workspace
+
 /// cuDNN's proposals for a graph, best first.
 std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode) {
   constexpr std::int64_t kMost = 64;
@@ -24,8 +26,8 @@ std::vector<Descriptor> configurations(Handle graph, cudnnBackendHeurMode_t mode
   return found;
 }
 
-bool has_unwanted_note(const Descriptor& configuration, const EngineLimits& limits) {
-  if (limits.unwanted.empty()) {
+bool has_unwanted_note(const Descriptor& configuration, const Notes& unwanted) {
+  if (unwanted.empty()) {
     return false;
   }
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
@@ -38,15 +40,14 @@ bool has_unwanted_note(const Descriptor& configuration, const EngineLimits& limi
   require_or_refuse(api().cudnnBackendGetAttribute(to, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                                    std::int64_t{notes.size()}, &count, notes.data()));
   const auto end = notes.begin() + std::clamp(count, std::int64_t{0}, std::int64_t{notes.size()});
-  return std::find_first_of(notes.begin(), end, limits.unwanted.begin(), limits.unwanted.end()) != end;
+  return std::find_first_of(notes.begin(), end, unwanted.begin(), unwanted.end()) != end;
 }
 
 /// Returns false if no proposal works.
-bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeurMode_t mode,
-                 const EngineLimits& limits) {
+bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeurMode_t mode, const Notes& unwanted) {
   for (Descriptor& configuration : configurations(graph, mode)) {
     try {
-      if (has_unwanted_note(configuration, limits)) {
+      if (has_unwanted_note(configuration, unwanted)) {
         continue;
       }
       Descriptor finished(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -56,7 +57,7 @@ bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeu
       std::int64_t count = 0;
       require_or_refuse(api().cudnnBackendGetAttribute(finished.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                                        CUDNN_TYPE_INT64, 1, &count, &plan.workspace));
-      if (plan.workspace <= limits.most_workspace) {
+      if (plan.workspace <= kMostBytes) {
         plan.parts.push_back(std::move(configuration));
         plan.parts.push_back(std::move(finished));
         return true;
@@ -69,13 +70,28 @@ bool finish_with(cudnnHandle_t handle, Plan& plan, Handle graph, cudnnBackendHeu
 
 }  // namespace
 
-bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const EngineLimits& limits) {
+Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
+                        std::int64_t alignment) {
+  std::vector<std::int64_t> strides(sizes.size(), 1);
+  for (std::size_t d = sizes.size() - 1; d > 0; --d) {
+    strides[d - 1] = strides[d] * sizes[d];
+  }
+  Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number)
+      .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
+      .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
+      .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
+      .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment);
+  return tensor;
+}
+
+bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const Notes& unwanted) {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle).set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
   const Handle finished = plan.add(graph);
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     try {
-      if (finish_with(handle, plan, finished, mode, limits)) {
+      if (finish_with(handle, plan, finished, mode, unwanted)) {
         return true;
       }
     } catch (const Refusal&) {  // no proposals in this mode
@@ -88,10 +104,16 @@ void execute(const Queue& queue, const Session& session, const Plan& plan, const
              const void* workspace, const char* name) {
   require(api().cudnnSetStream(session.handle, queue.stream()), "cudnnSetStream");
   cuda::note_launch(name);
+  std::vector<std::int64_t> numbers;
+  std::vector<const void*> data;
+  for (const auto& [number, address] : addresses) {
+    numbers.push_back(number);
+    data.push_back(address);
+  }
   try {
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, addresses.numbers)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, addresses.addresses)
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, numbers)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, data)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finish();
     require(api().cudnnBackendExecute(session.handle, plan.parts.back().get(), pack.get()), "cudnnBackendExecute");

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -81,6 +80,10 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
+/// A dense tensor, not finished yet.
+Descriptor dense_tensor(std::int64_t number, cudnnDataType_t type, const std::vector<std::int64_t>& sizes,
+                        std::int64_t alignment);
+
 /// A finished plan.
 struct Plan {
   std::vector<Descriptor> parts{};  // the plan's components, and the plan itself last
@@ -90,27 +93,15 @@ struct Plan {
   Handle add(Descriptor& part) { return parts.emplace_back(std::move(part.finish())).get(); }
 };
 
-/// The engines that may execute a graph.
-struct EngineLimits {
-  std::int64_t most_workspace = std::numeric_limits<std::int64_t>::max();  // bytes
-  std::vector<cudnnBackendNumericalNote_t> unwanted{};                     // no engine with one of these notes
-};
+using Notes = std::vector<cudnnBackendNumericalNote_t>;
 
-/// Finishes a plan that has the components of `operations`, with the first engine that cuDNN proposes, that keeps the
-/// limits and that can be made. Returns false if there is none.
-bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations,
-                 const EngineLimits& limits = {});
+/// Finishes a plan that has the components of `operations`, with the first engine that cuDNN proposes, that has none of
+/// the unwanted notes, needs at most 256 MiB of workspace, and can be made. Returns false if there is none.
+bool finish_plan(cudnnHandle_t handle, Plan& plan, const std::vector<Handle>& operations, const Notes& unwanted = {});
 
 /// The addresses of a plan's tensors, by unique id.
-struct Addresses {
-  std::vector<std::int64_t> numbers{};
-  std::vector<const void*> addresses{};
+using Addresses = std::vector<std::pair<std::int64_t, const void*>>;
 
-  void add(std::int64_t number, const void* address) {
-    numbers.push_back(number);
-    addresses.push_back(address);
-  }
-};
 /// Starts a plan on the queue's stream. The caller holds the session's mutex. `name` is for messages.
 void execute(const Queue& queue, const Session& session, const Plan& plan, const Addresses& addresses,
              const void* workspace, const char* name);
