@@ -27,6 +27,7 @@ struct ConvShape {
   constexpr std::int64_t out_size() const { return groups * out_channels * out[0] * out[1]; }  // of a result
   constexpr std::int64_t depth() const { return in_channels * window[0] * window[1]; }         // products to an output
   constexpr std::int64_t weight_size() const { return groups * out_channels * depth(); }
+  /// Orders shapes by their members, for maps.
   auto operator<=>(const ConvShape&) const = default;
 };
 

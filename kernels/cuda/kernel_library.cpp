@@ -19,11 +19,12 @@ constexpr int kUnset = -1;
 struct Choice {
   const char* function;
   const char* variable;
+  bool prefers_cudnn = false;
   std::atomic<int> value{kUnset};
 };
 constinit Choice softmax{"set_softmax_library", "TANDEM_CUDA_SOFTMAX"};
 constinit Choice activation{"set_activation_library", "TANDEM_CUDA_ACTIVATION"};
-constinit Choice convolution{"set_convolution_library", "TANDEM_CUDA_CONVOLUTION"};
+constinit Choice convolution{"set_convolution_library", "TANDEM_CUDA_CONVOLUTION", true};
 
 /// Says why cuDNN can't be used; empty if it can.
 std::string cudnn_problem() {
@@ -42,9 +43,10 @@ void choose(Choice& choice, KernelLibrary library, const char* by) {
   choice.value.store(static_cast<int>(library), std::memory_order_relaxed);
 }
 
-KernelLibrary chosen(Choice& choice, const char* otherwise = "own") {
+KernelLibrary chosen(Choice& choice) {
   if (choice.value.load(std::memory_order_relaxed) == kUnset) [[unlikely]] {
     const char* text = std::getenv(choice.variable);
+    const char* const otherwise = choice.prefers_cudnn && cudnn_problem().empty() ? "cudnn" : "own";
     const std::string_view name = text == nullptr || *text == '\0' ? otherwise : text;
     check<ConfigError>(name == "own" || name == "cudnn", "{}='{}': expected own or cudnn", choice.variable, name);
     choose(choice, name == "own" ? KernelLibrary::own : KernelLibrary::cudnn, choice.variable);
@@ -61,6 +63,6 @@ KernelLibrary softmax_library() { return chosen(softmax); }
 void set_activation_library(KernelLibrary library) { choose(activation, library, activation.function); }
 KernelLibrary activation_library() { return chosen(activation); }
 void set_convolution_library(KernelLibrary library) { choose(convolution, library, convolution.function); }
-KernelLibrary convolution_library() { return chosen(convolution, cudnn_available() ? "cudnn" : "own"); }
+KernelLibrary convolution_library() { return chosen(convolution); }
 
 }  // namespace tandem::inline v0::cuda

@@ -29,13 +29,12 @@ class PlanCache {
         return nullptr;
       }
       found = entries_.emplace(key, Entry{make()}).first;
-      found->second.last_use = ++uses_;
-      drop_oldest();
     }
     Entry& entry = found->second;
     entry.last_use = ++uses_;
     captured_ += is_capturing && !entry.captured ? 1 : 0;
     entry.captured = entry.captured || is_capturing;
+    drop_oldest();
     return entry.plan ? &*entry.plan : nullptr;
   }
 
