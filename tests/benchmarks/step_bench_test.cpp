@@ -45,6 +45,8 @@ const std::vector<std::vector<std::string>> kCases{
     {"--model", "30-40-50-7", "--batch", "33", "--optimizer", "adam", "--threads", "2"},
     {"--model", "64-96-1000", "--batch", "40", "--optimizer", "sgd", "--momentum", "0.9", "--threads", "2"},
     {"--model", "5-4-3", "--loss", "mse", "--batch", "1", "--optimizer", "adam"},
+    {"--model", "lenet", "--batch", "3", "--optimizer", "sgd", "--momentum", "0.9", "--threads", "2"},
+    {"--model", "resnet20", "--batch", "2", "--optimizer", "sgd", "--check-steps", "2"},
 };
 
 TEST_F(StepBench, PrintsOneObjectAndBothLossesAgree) {
@@ -94,6 +96,9 @@ TEST_F(StepBench, ExportsWhatItTrainsOn) {
   EXPECT_EQ(data::load_npy(dir_.file("data/small/y.npy")).dtype(), DType::i64);
   EXPECT_EQ(data::load_npy(dir_.file("data/small/weight_1.npy")).shape(), (Shape{10, 20}));
   EXPECT_EQ(data::load_npy(dir_.file("data/small/bias_0.npy")).shape(), (Shape{20}));
+  json({"--model", "lenet", "--batch", "2", "--check-steps", "1", "--export", "data/net"});
+  EXPECT_EQ(data::load_npy(dir_.file("data/net/x.npy")).shape(), (Shape{2, 1, 28, 28}));
+  EXPECT_EQ(data::load_npy(dir_.file("data/net/3.weight.npy")).shape(), (Shape{16, 6, 5, 5}));
 }
 
 TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
@@ -105,9 +110,12 @@ TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
   };
   for (const char* model : {"10", "10-", "-1", "10-0", "10x1", "10-1-", "10-9999999"}) {
     EXPECT_EQ(error_of({"--model", model}),
-              "error: --model: expected two or more sizes from 1 to 1000000 with '-' between them, got '" +
+              "error: --model: expected two or more sizes from 1 to 1000000 with '-' between them, or lenet, resnet20, "
+              "resnet18, got '" +
                   std::string(model) + "'\n");
   }
+  EXPECT_EQ(error_of({"--model", "lenet", "--loss", "mse"}),
+            "error: --loss: expected ce for a net, which classifies, got 'mse'\n");
   EXPECT_EQ(error_of({"--optimizer", "lion"}), "error: --optimizer: expected sgd or adam, got 'lion'\n");
   EXPECT_EQ(error_of({"--thread", "2"}), "error: unknown flag --thread; did you mean --threads?\n");
   EXPECT_THAT(error_of({"--mode", "fast"}), StartsWith("error: --mode: expected eager, captured or fused"));
