@@ -105,14 +105,12 @@ void multiply_runs(const LinesOfRuns& lines, const float* const* rows, const flo
     const std::int64_t length = run.end - run.begin;
     std::int64_t at = 0;
     for (; at + kChains <= length; at += kChains, right += kChains * kTileCols) {
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) {
-        const int chain = kChains == 2 ? v : 0;
-        const Vec b = load(kChains == 2 ? right + v * kTileCols : right + v * kLanes);
+      const Vec b[2] = {load(right), load(right + (kChains == 2 ? kTileCols : kLanes))};
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          sum[r][v] = fma(broadcast(from[r][at + chain]), b, sum[r][v]);
-        }
+      for (int r = 0; r < kRows; ++r) {
+        const Vec a = broadcast(from[r][at]);
+        sum[r][0] = fma(a, b[0], sum[r][0]);
+        sum[r][1] = fma(kChains == 2 ? broadcast(from[r][at + 1]) : a, b[1], sum[r][1]);
       }
     }
     if (at < length) {
