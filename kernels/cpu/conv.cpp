@@ -103,6 +103,11 @@ bool has_own_product() {
   return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
 }
 
+// Whether a group has one channel whose patches are lines of the image. One group alone may have many outputs.
+bool is_depthwise(const Patches& patches, std::int64_t groups) {
+  return groups > 1 && patches.channels == 1 && patches.y.step == 1 && patches.x.step == 1;
+}
+
 // `product` is that of group 0.
 template <class T>
 void multiply_groups(Context& context, PatchProduct product, std::int64_t groups) {
@@ -112,6 +117,15 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
   }
   if (patches.depth() == 0) {
     return write_bias<T>(product, groups);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_depthwise(patches, groups) && product.out.is_dense(patches)) {
+      const std::int64_t work = product.rows * patches.positions() * patches.depth();
+      return core::parallel_for(patches.images * groups, 1 + kChunkWork / (work + 1),
+                                [&](std::int64_t begin, std::int64_t end) {
+                                  TANDEM_BY_ISA_UP_TO_AVX2(depthwise_f32)(product, groups, begin, end);
+                                });
+    }
   }
   if (has_own_product<T>()) {
     patches.x.positions = wide_positions(product);
@@ -324,6 +338,17 @@ template <class T>
 void gradient_of_groups(Context& context, const PatchGradient& gradient, std::int64_t groups, bool add, T* out) {
   const std::int64_t depth = gradient.patches.depth();
   const std::int64_t columns = gradient.patches.columns();
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_depthwise(gradient.patches, groups) && gradient.patches.x.taps <= cpu::kDepthwiseTaps) {
+      const std::int64_t of_group = gradient.rows * depth;
+      return core::parallel_for(
+          groups, 1 + kChunkWork / (of_group * columns + 1), [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t group = begin; group < end; ++group) {
+              TANDEM_BY_ISA_UP_TO_AVX2(depthwise_gradient_f32)(gradient, group, add, out + group * of_group);
+            }
+          });
+    }
+  }
   const std::int64_t size = groups * gradient.rows * depth;
   const Parts parts(columns, depth, size * std::int64_t{sizeof(T)});
   const std::int64_t work = std::min(columns, parts.columns) * std::min(depth, parts.rows) * gradient.rows;

@@ -154,12 +154,19 @@ struct GradientRange {
   std::int64_t first, last;
 };
 
+/// The places of a window's row that depthwise_gradient_f32() takes at most.
+inline constexpr int kDepthwiseTaps = 8;
+
 // The blocks of tandem's own products, for f32 where the machine has fused multiply-adds: the cut into ranges changes
 // no bit there. Those of Eigen's products for f64, and for f32 elsewhere.
 TANDEM_FOR_EACH_ISA(
     /* `product` is that of group 0. */
     void patch_product_f32(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
     void patch_product_f64(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
+    /* Groups of one channel, with positions one step apart: planes [begin, end) of (image, group). */
+    void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_t begin, std::int64_t end);
+    /* The gradient of one such group's weight, out[rows, depth]. */
+    void depthwise_gradient_f32(const PatchGradient& gradient, std::int64_t group, bool add, float* out);
     /* `sums` are those of group 0. */
     void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& range, float* sums,
                             ScratchArena& scratch);

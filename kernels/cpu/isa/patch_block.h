@@ -14,15 +14,6 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
-/// The lanes [from, to).
-TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) {
-#if defined(__AVX512F__)
-  return Mask(first(to) & ~first(from));
-#else
-  return {_mm256_andnot_si256(first(from).lanes, first(to).lanes), 0};
-#endif
-}
-
 /// Columns [begin, end) of a block that lie side by side; `base` is where the first one lies.
 struct PatchRun {
   std::int64_t base;

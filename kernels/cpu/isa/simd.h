@@ -37,6 +37,8 @@ TANDEM_SIMD void store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
 TANDEM_SIMD Mask first(std::int64_t count) {
   return count >= kLanes ? Mask(0xffff) : count <= 0 ? Mask(0) : Mask((1U << count) - 1);
 }
+/// Mask of the lanes [from, to), to load.
+TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) { return Mask(first(to) & ~first(from)); }
 /// Loads the masked lanes. The other lanes are 0, and their memory is not touched.
 TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm512_maskz_loadu_ps(mask, p); }
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) { _mm512_mask_storeu_ps(p, mask, v); }
@@ -66,6 +68,9 @@ TANDEM_SIMD void store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
 TANDEM_SIMD Mask first(std::int64_t count) {
   const int lanes = count >= kLanes ? kLanes : count <= 0 ? 0 : static_cast<int>(count);
   return {_mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), lanes};
+}
+TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) {
+  return {_mm256_andnot_si256(first(from).lanes, first(to).lanes), 0};
 }
 TANDEM_SIMD Vec load(const float* p, Mask mask) { return _mm256_maskload_ps(p, mask.lanes); }
 // In pieces: AMD's processors take twelve cycles or more for a masked store.

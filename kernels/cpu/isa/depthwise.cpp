@@ -1,0 +1,152 @@
+#include <tandem/kernels/cpu/patches.h>
+
+#include <array>
+#include <utility>
+
+#include <tandem/kernels/cpu/isa/simd.h>
+
+// Convolutions of groups of one channel, whose positions are one step apart, in f32. A group's product would have too
+// few rows to fill a tile, so lanes run along the lines of the image instead: each tap of a window is a line that is
+// shifted, with zeros where it stands over the border.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+// The lanes of a vector at `x` of a line of `size` elements; 0 outside.
+TANDEM_SIMD Vec load_inside(const float* line, std::int64_t x, std::int64_t size) {
+#if defined(__AVX2__)
+  return x >= 0 && x + kLanes <= size ? load(line + x) : load(line + x, between(-x, size - x));
+#else
+  Vec v{};
+  for (std::int64_t i = 0; i < kLanes; ++i) {
+    v[i] = x + i >= 0 && x + i < size ? line[x + i] : 0;
+  }
+  return v;
+#endif
+}
+
+// kVecs vectors of a line of outputs, from position `x` on: few would leave the multipliers waiting.
+template <int kVecs>
+void convolve_vectors(const Patches& patches, const float* in, const float* weight, float bias, std::int64_t y,
+                      std::int64_t x, bool add, float* out) {
+  const PatchAxis& axis_y = patches.y;
+  const PatchAxis& axis_x = patches.x;
+  Vec sum[kVecs];
+#pragma GCC unroll 4
+  for (Vec& one : sum) {
+    one = broadcast(bias);
+  }
+  for (std::int64_t ty = 0; ty < axis_y.taps; ++ty) {
+    const std::int64_t row = axis_y.at(y, ty);
+    if (row < 0 || row >= axis_y.size) {
+      continue;
+    }
+    const float* const line = in + row * axis_x.size;
+    for (std::int64_t tx = 0; tx < axis_x.taps; ++tx) {
+      const Vec a = broadcast(weight[ty * axis_x.taps + tx]);
+      const std::int64_t from = axis_x.at(x, tx);
+      const bool inside = from >= 0 && from + kVecs * kLanes <= axis_x.size;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) {
+        const std::int64_t at = from + v * kLanes;
+        sum[v] = fma(a, inside ? load(line + at) : load_inside(line, at, axis_x.size), sum[v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVecs; ++v) {
+    const Mask lanes = first(axis_x.positions - x - v * kLanes);
+    float* const to = out + v * kLanes;
+    store(to, add ? sum[v] + load(to, lanes) : sum[v], lanes);
+  }
+}
+
+// One output channel of an image.
+void convolve_plane(const Patches& patches, const float* in, const float* weight, float bias, bool add, float* out) {
+  constexpr std::int64_t kMost = 4;
+  constexpr std::array kVectors{&convolve_vectors<1>, &convolve_vectors<2>, &convolve_vectors<3>, &convolve_vectors<4>};
+  const std::int64_t wide = patches.x.positions;
+  for (std::int64_t y = 0; y < patches.y.positions; ++y, out += wide) {
+    for (std::int64_t x = 0; x < wide; x += kMost * kLanes) {
+      const std::int64_t vectors = (wide - x + kLanes - 1) / kLanes;
+      kVectors[static_cast<std::size_t>((vectors < kMost ? vectors : kMost) - 1)](patches, in, weight, bias, y, x, add,
+                                                                                  out + x);
+    }
+  }
+}
+
+// Adds to the sums for the taps of one row of the window, of which there are kTaps, in lanes.
+template <int kTaps>
+void add_taps(const Patches& patches, std::int64_t ty, const float* in, const float* grad, float* sums) {
+  const PatchAxis& axis_y = patches.y;
+  const PatchAxis& axis_x = patches.x;
+  Vec sum[kTaps];
+#pragma GCC unroll 8
+  for (int t = 0; t < kTaps; ++t) {
+    sum[t] = load(sums + t * kLanes);
+  }
+  for (std::int64_t y = 0; y < axis_y.positions; ++y, grad += axis_x.positions) {
+    const std::int64_t row = axis_y.at(y, ty);
+    if (row < 0 || row >= axis_y.size) {
+      continue;
+    }
+    const float* const line = in + row * axis_x.size;
+    for (std::int64_t x = 0; x < axis_x.positions; x += kLanes) {
+      const Vec g = load(grad + x, first(axis_x.positions - x));
+#pragma GCC unroll 8
+      for (int t = 0; t < kTaps; ++t) {
+        sum[t] = fma(load_inside(line, axis_x.at(x, t), axis_x.size), g, sum[t]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kTaps; ++t) {
+    store(sums + t * kLanes, sum[t]);
+  }
+}
+
+using AddTaps = void (*)(const Patches&, std::int64_t, const float*, const float*, float*);
+constexpr auto kAddTaps = []<int... taps>(std::integer_sequence<int, taps...>) {
+  return std::array<AddTaps, sizeof...(taps)>{&add_taps<taps + 1>...};
+}(std::make_integer_sequence<int, kDepthwiseTaps>());
+
+}  // namespace
+
+void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_t begin, std::int64_t end) {
+  const Patches& patches = product.patches;
+  for (std::int64_t plane = begin; plane < end; ++plane) {
+    const std::int64_t image = plane / groups;
+    const PatchProduct one = product.of_group<float>(plane % groups);
+    const float* const in = static_cast<const float*>(one.patches.data) + image * patches.image_stride;
+    for (std::int64_t row = 0; row < one.rows; ++row) {
+      convolve_plane(patches, in, static_cast<const float*>(one.weight) + row * patches.taps(),
+                     one.bias == nullptr ? 0 : static_cast<const float*>(one.bias)[row], one.add,
+                     static_cast<float*>(one.out.data) + image * one.out.image_stride + row * one.out.channel_stride);
+    }
+  }
+}
+
+void depthwise_gradient_f32(const PatchGradient& gradient, std::int64_t group, bool add, float* out) {
+  const Patches& patches = gradient.patches;
+  const PatchGradient one = gradient.of_group<float>(group);
+  for (std::int64_t row = 0; row < one.rows; ++row) {
+    for (std::int64_t ty = 0; ty < patches.y.taps; ++ty, out += patches.x.taps) {
+      alignas(64) float sums[kDepthwiseTaps * kLanes] = {};
+      for (std::int64_t image = 0; image < patches.images; ++image) {
+        kAddTaps[static_cast<std::size_t>(patches.x.taps - 1)](
+            patches, ty, static_cast<const float*>(one.patches.data) + image * patches.image_stride,
+            static_cast<const float*>(one.grad) + image * one.grad_image_stride + row * patches.positions(), sums);
+      }
+      for (std::int64_t tx = 0; tx < patches.x.taps; ++tx) {
+        float total = 0;
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+          total += sums[tx * kLanes + lane];
+        }
+        out[tx] = add ? out[tx] + total : total;
+      }
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
