@@ -12,7 +12,7 @@ build=$(cd "${1:?the build folder is missing}" && pwd -P)
 shift
 out=$build/../bench
 rounds=3
-names="linear small mnist large"
+names="linear small mnist large lenet resnet20 resnet18"
 counts="1 2"
 blocks=30
 python=${PYTHON:-python3}
@@ -31,7 +31,7 @@ while (($#)); do
     --cases) names=$2 ;;
     --threads) counts=$2 ;;
     --blocks) blocks=$2 ;;
-    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large\" and --threads \"1 2\"" ;;
+    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large lenet resnet20 resnet18\" and --threads \"1 2\"" ;;
   esac
   shift 2
 done
@@ -43,7 +43,10 @@ flags_of() {
     small) echo "--model 128-256-128-10 --loss ce --batch 16 --optimizer sgd" ;;
     mnist) echo "--model 784-512-512-10 --loss ce --batch 128 --optimizer adam" ;;
     large) echo "--model 1024-4096-4096-1000 --loss ce --batch 256 --optimizer sgd --momentum 0.9" ;;
-    *) die "--cases: there is no case '$1'; they are linear small mnist large" ;;
+    lenet) echo "--model lenet --batch 64 --optimizer sgd --momentum 0.9" ;;
+    resnet20) echo "--model resnet20 --batch 32 --optimizer sgd --momentum 0.9 --check-steps 3" ;;
+    resnet18) echo "--model resnet18 --batch 8 --optimizer sgd --momentum 0.9 --check-steps 3" ;;
+    *) die "--cases: there is no case '$1'; they are linear small mnist large lenet resnet20 resnet18" ;;
   esac
 }
 for name in $names; do flags_of "$name" >/dev/null; done
@@ -106,23 +109,32 @@ for ((round = 1; round <= rounds; ++round)); do
       for mode in eager captured fused; do
         # Only large weights are updated inside products.
         [[ $mode != fused || $name == large ]] || continue
-        measure "$build/bin/step_bench" "${flags[@]}" --mode "$mode" --json --export "$data" 2>/dev/null
+        measure "$build/bin/step_bench" "${flags[@]}" --mode "$mode" --json --export "$data/$name" 2>/dev/null
       done
       if [[ -n $has_pytorch ]]; then
-        peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data")
+        peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data/$name")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
         measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned --implementation fused
         [[ -z $fast_mkl ]] || measure env "OMP_NUM_THREADS=$threads" "LD_PRELOAD=$fast_mkl" "${tuned[@]}" "${peer[@]}" \
           --setting "tuned, fast MKL" --implementation fused
+        if [[ $name == *net* ]]; then
+          for layout in "" --channels-last; do
+            measure env "OMP_NUM_THREADS=$threads" ${fast_mkl:+"LD_PRELOAD=$fast_mkl"} "${tuned[@]}" "${peer[@]}" \
+              --setting "compiled${layout:+, channels-last}" --implementation fused --compile $layout
+          done
+          measure env "OMP_NUM_THREADS=$threads" ${fast_mkl:+"LD_PRELOAD=$fast_mkl"} "${tuned[@]}" "${peer[@]}" \
+            --setting channels-last --implementation fused --channels-last
+        fi
       fi
-      [[ -z $has_jax ]] || measure "$python" "$here/peers/jax_step.py" "${flags[@]}" --data "$data"
+      [[ -z $has_jax ]] || measure "$python" "$here/peers/jax_step.py" "${flags[@]}" --data "$data/$name"
+      [[ $name != *net* ]] || continue # the other peers have no convolutional nets here
       if [[ -x $libtorch ]]; then
-        peer=("$libtorch" "${flags[@]}" --data "$data")
+        peer=("$libtorch" "${flags[@]}" --data "$data/$name")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default
         measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned
       fi
       [[ ! -x $dlib || $threads != 1 ]] ||
-        measure env OPENBLAS_NUM_THREADS=1 "${tuned[@]}" "$dlib" "${flags[@]}" --data "$data" --setting tuned
+        measure env OPENBLAS_NUM_THREADS=1 "${tuned[@]}" "$dlib" "${flags[@]}" --data "$data/$name" --setting tuned
     done
   done
 done

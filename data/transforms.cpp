@@ -108,11 +108,11 @@ Normalize::Normalize(const std::vector<double>& mean, const std::vector<double>&
   check<ConfigError>(!mean.empty() && mean.size() == std.size(),
                      "Normalize: expected a mean and a std for each channel, got {} and {}", mean.size(), std.size());
   const Shape sizes{static_cast<std::int64_t>(mean.size()), 1, 1};
-  mean_ = from_data(mean, sizes, {.dtype = DType::f32, .device = "cpu"});
-  std_ = from_data(std, sizes, {.dtype = DType::f32, .device = "cpu"});
+  mean_ = from_data(mean, sizes, {.dtype = DType::f64, .device = "cpu"});
+  std_ = from_data(std, sizes, {.dtype = DType::f64, .device = "cpu"});
   for (std::size_t i = 0; i < mean.size(); ++i) {
-    const float divisor = std_.span<float>()[i];
-    check<ConfigError>(std::isfinite(mean_.span<float>()[i]) && std::isfinite(divisor) && divisor > 0,
+    const auto divisor = static_cast<float>(std[i]);
+    check<ConfigError>(std::isfinite(static_cast<float>(mean[i])) && std::isfinite(divisor) && divisor > 0,
                        "Normalize: channel {}: mean {}, std {}; expected finite numbers, std > 0", i, mean[i], std[i]);
   }
 }
@@ -124,7 +124,10 @@ Tensor Normalize::operator()(const Tensor& images) const {
                     mean_.size(0), images.shape());
   check<DTypeError>(is_floating_point(images.dtype()), "Normalize: got {} images; convert them with .to(DType::f32)",
                     images.dtype());
-  return images.clone().sub_(mean_.to(images.device())).div_(std_.to(images.device()));
+  const bool is_f64 = images.dtype() == DType::f64;
+  const Tensor result = is_f64 || images.dtype() == DType::f32 ? images.clone() : images.to(DType::f32);
+  const auto like = [&](const Tensor& values) { return values.to(result.dtype()).to(images.device()); };
+  return Tensor(result).sub_(like(mean_)).div_(like(std_)).to(images.dtype());
 }
 
 }  // namespace tandem::inline v0::data

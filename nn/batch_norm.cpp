@@ -47,20 +47,29 @@ Tensor BatchNorm<Derived>::forward(const Tensor& x) const {
   const bool tracks = running_mean.defined();
   if (!this->is_training() && tracks) {
     if (is_folded(this->live_state())) {
+      const int dims = this->live_state().batch_norm->folded_dims;
+      check<ConfigError>(x.dim() == dims,
+                         "{}the layer was folded into the one before it, for inputs of {} dimensions, and gets {}; "
+                         "load a state dict from before fold_batch_norm()",
+                         prefix, dims, x.shape());
       return x;
     }
     return batch_norm(x, running_mean, running_var, weight, bias, false, 0, eps_);
   }
   detail::BatchNormState& state = *this->live_state().batch_norm;
-  const core::Frame* frame = core::thread_state().frame;
-  check<ConfigError>(state.exchange == nullptr || frame == nullptr || frame->replica().count == 1,
-                     "{}sync_batch_norm joins the batches of ranks, and DataParallel's replicas are none; use "
-                     "DistributedDataParallel",
-                     prefix);
+  if (!state.folded.empty()) {
+    state.folded.clear();
+    tandem::detail::note_step_change();  // steps were captured without this layer
+  }
   autograd::BatchNormTraining training{.momentum = momentum_.value_or(0)};
   if (this->is_training()) {  // without running statistics, evaluation gets here, too
     training.exchange = state.exchange;
   }
+  const core::Frame* frame = core::thread_state().frame;
+  check<ConfigError>(training.exchange == nullptr || frame == nullptr || frame->replica().count == 1,
+                     "{}sync_batch_norm joins the batches of ranks, and DataParallel's replicas are none; use "
+                     "DistributedDataParallel",
+                     prefix);
   if (tracks && !momentum_) {
     training.batches = num_batches_tracked;
   }

@@ -44,7 +44,7 @@ std::int64_t part(std::int64_t channels, std::int64_t groups) { return groups >=
 
 Conv2d::Conv2d(std::int64_t in_channels, std::int64_t out_channels, Size2d kernel_size, const Conv2dOptions& options)
     : stride_(options.stride), padding_(options.padding), dilation_(options.dilation), groups_(options.groups) {
-  live_state().product = std::make_unique<detail::ProductState>();
+  live_state().product = std::make_unique<detail::ProductState>(detail::ProductState{.dims = 4});
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter(
       "weight", make_weight("Conv2d", in_channels, out_channels, kernel_size, groups_,
@@ -65,7 +65,7 @@ Tensor Conv2d::forward(const Tensor& x) const {
 Conv1d::Conv1d(std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel_size,
                const Conv1dOptions& options)
     : stride_(options.stride), padding_(options.padding), dilation_(options.dilation), groups_(options.groups) {
-  live_state().product = std::make_unique<detail::ProductState>();
+  live_state().product = std::make_unique<detail::ProductState>(detail::ProductState{.dims = 3});
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter("weight", make_weight("Conv1d", in_channels, out_channels, {1, kernel_size}, groups_,
                                            {out_channels, part(in_channels, groups_), kernel_size}, made));

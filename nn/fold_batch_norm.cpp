@@ -1,15 +1,23 @@
 #include <tandem/nn/fold_batch_norm.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/nn/container.h>
 #include <tandem/nn/module_state.h>
 #include <tandem/tensor/factories.h>
 
@@ -38,10 +46,10 @@ std::vector<std::pair<const void*, std::uint32_t>> versions_of(const ModuleState
 }  // namespace
 
 bool is_folded(const ModuleState& norm) {
-  return !norm.batch_norm->folded.empty() && norm.batch_norm->folded == versions_of(norm);
+  const auto records = [](const auto& slot) { return slot.second.requires_grad(); };
+  return !norm.batch_norm->folded.empty() && norm.batch_norm->folded == versions_of(norm) &&
+         !(core::thread_state().grad_enabled && std::ranges::any_of(norm.parameters, records));
 }
-
-void set_folded(ModuleState& norm) { norm.batch_norm->folded = versions_of(norm); }
 
 const Tensor& folded_bias(const ModuleState& layer, const Tensor& own) {
   const std::shared_ptr<ModuleState> norm = layer.product->norm.lock();
@@ -57,53 +65,83 @@ using detail::ModuleState;
 
 namespace {
 
-// "conv1" gives "1", "conv_in" and "bn_in" give "in": the name without what says the kind. Other names have none.
-std::string_view part_of_name(std::string_view name, std::initializer_list<std::string_view> kinds) {
+// "conv1" gives "1", "conv_in" and "bn_in" give "in": the name without what says the kind. Other names give nothing.
+std::optional<std::string_view> without_kind(std::string_view name, std::initializer_list<std::string_view> kinds) {
   for (const std::string_view kind : kinds) {
     if (name.starts_with(kind)) {
       name.remove_prefix(kind.size());
       return name.starts_with('_') ? name.substr(1) : name;
     }
   }
-  return "?";
+  return std::nullopt;
 }
 
-bool are_a_pair(const ModuleState& parent, const std::string& layer, const std::string& norm) {
-  const std::string_view number = part_of_name(norm, {"bn", "norm", "batch_norm", "batchnorm"});
-  return parent.type == "Sequential" ||
-         (number != "?" && number == part_of_name(layer, {"conv", "fc", "linear", "lin"}));
+bool are_named_alike(std::string_view layer, std::string_view norm) {
+  const auto number = without_kind(norm, {"batch_norm", "batchnorm", "bn", "norm"});
+  return number && number == without_kind(layer, {"conv", "fc", "linear", "lin"});
 }
 
-bool is_tied(const Tensor& slot) { return slot.defined() && slot.unresolved()->registrations > 1; }
+// A layer and the norm behind it.
+struct Pair {
+  ModuleState* layer;
+  std::shared_ptr<ModuleState> norm;
+  bool by_name;
 
-// Returns whether the pair could be folded.
-bool fold(ModuleState& layer, const std::shared_ptr<ModuleState>& norm) {
-  const auto slot_of = [](const NamedTensors& slots, std::string_view name) {
-    const Tensor* slot = detail::slot_of(slots, name);
-    return slot == nullptr ? Tensor() : *slot;
-  };
-  const Tensor weight = slot_of(layer.parameters, "weight");
-  const Tensor bias = slot_of(layer.parameters, "bias");
-  const Tensor scale = slot_of(norm->parameters, "weight");
-  const Tensor shift = slot_of(norm->parameters, "bias");
-  const Tensor mean = slot_of(norm->buffers, "running_mean");
-  const Tensor variance = slot_of(norm->buffers, "running_var");
-  if (!mean.defined() || (!bias.defined() && !shift.defined()) || weight.size(0) != mean.numel() ||
-      detail::is_folded(*norm) || std::ranges::any_of(std::array{weight, bias, scale, shift}, is_tied)) {
-    return false;
+  std::string text() const { return layer->path + " + " + norm->path; }
+};
+
+Tensor slot(const NamedTensors& slots, std::string_view name) {
+  const Tensor* found = detail::slot_of(slots, name);
+  return found == nullptr ? Tensor() : *found;
+}
+
+bool can_fold(const ModuleState& layer, const ModuleState& norm) {
+  const Tensor weight = slot(layer.parameters, "weight");
+  const Tensor mean = slot(norm.buffers, "running_mean");
+  const bool has_bias = slot(layer.parameters, "bias").defined() || slot(norm.parameters, "bias").defined();
+  bool tied = false;
+  for (const ModuleState* module : {&layer, &norm}) {
+    for (const auto& [name, tensor] : module->parameters) {
+      tied = tied || tensor.unresolved()->registrations > 1;
+    }
   }
-  for (const ModuleState* module : {&layer, norm.get()}) {
-    check<ConfigError>(!module->training.get(),
-                       "fold_batch_norm: {} '{}' is in training mode, in which batch norms use each batch's own "
-                       "statistics; call model.eval() first",
-                       module->type, module->path);
+  const bool fits = norm.type == "BatchNorm1d" ? layer.product->dims < 4 : layer.product->dims == 4;
+  return fits && mean.defined() && has_bias && !tied && weight.size(0) == mean.numel() &&
+         norm.batch_norm->folded != detail::versions_of(norm);
+}
+
+void find_pairs(ModuleState& parent, std::vector<Pair>& pairs) {
+  for (std::size_t i = 0; i < parent.children.size(); ++i) {
+    const auto& [layer_name, layer] = parent.children[i];
+    find_pairs(*layer, pairs);
+    if (layer->product == nullptr || i + 1 == parent.children.size()) {
+      continue;
+    }
+    const auto& [norm_name, norm] = parent.children[i + 1];
+    const bool neighbours = *parent.cpp_type == typeid(Sequential);
+    if (norm->batch_norm != nullptr && (neighbours || are_named_alike(layer_name, norm_name)) &&
+        can_fold(*layer, *norm)) {
+      pairs.push_back({layer.get(), norm, !neighbours});
+    }
   }
-  const auto exact = [](const Tensor& tensor, double otherwise) {
-    return tensor.defined() ? tensor.to(DType::f64) : full({}, otherwise, {.dtype = DType::f64});
+}
+
+void fold(const Pair& pair) {
+  ModuleState& layer = *pair.layer;
+  ModuleState& norm = *pair.norm;
+  const Tensor weight = slot(layer.parameters, "weight");
+  const Tensor bias = slot(layer.parameters, "bias");
+  const Tensor scale = slot(norm.parameters, "weight");
+  const Tensor shift = slot(norm.parameters, "bias");
+  const Tensor mean = slot(norm.buffers, "running_mean");
+  const Tensor variance = slot(norm.buffers, "running_var");
+  const auto exact = [&](const Tensor& tensor, double otherwise) {
+    return tensor.defined() ? tensor.to(DType::f64)
+                            : full({}, otherwise, {.dtype = DType::f64, .device = weight.device()});
   };
-  const double eps = norm->batch_norm->eps;
+  const double eps = norm.batch_norm->eps;
   const Tensor factor = exact(scale, 1) / sqrt(exact(variance, 1) + eps);
-  const Tensor rest = (exact(bias, 0).to(mean.device()) - exact(mean, 0)) * factor + exact(shift, 0).to(mean.device());
+  const Tensor rest = (exact(bias, 0) - exact(mean, 0)) * factor + exact(shift, 0);
   Shape by_output{weight.size(0)};
   for (int i = 1; i < weight.dim(); ++i) {
     by_output.push_back(1);
@@ -119,34 +157,50 @@ bool fold(ModuleState& layer, const std::shared_ptr<ModuleState>& norm) {
   }
   Tensor(mean).fill_(0);
   Tensor(variance).fill_(1 - eps);
-  detail::set_folded(*norm);
+  norm.batch_norm->folded = detail::versions_of(norm);
+  norm.batch_norm->folded_dims = layer.product->dims;
   if (!bias.defined()) {
-    layer.product->norm = norm;
-  }
-  return true;
-}
-
-void fold_children(ModuleState& parent, std::vector<std::string>& folded) {
-  for (std::size_t i = 0; i < parent.children.size(); ++i) {
-    const auto& [layer_name, layer] = parent.children[i];
-    fold_children(*layer, folded);
-    if (layer->product == nullptr || i + 1 == parent.children.size()) {
-      continue;
-    }
-    const auto& [norm_name, norm] = parent.children[i + 1];
-    if (norm->batch_norm != nullptr && are_a_pair(parent, layer_name, norm_name) && fold(*layer, norm)) {
-      folded.push_back(layer->path + " + " + norm->path);
-    }
+    layer.product->norm = pair.norm;
   }
 }
 
 }  // namespace
 
-std::vector<std::string> fold_batch_norm(const ModuleRef& model) {
+std::vector<std::string> fold_batch_norm(const ModuleRef& model, const std::function<Tensor()>& run) {
   const NoGradGuard no_grad;
+  std::vector<Pair> pairs;
+  find_pairs(detail::state_of(model), pairs);
+  for (const Pair& pair : pairs) {
+    check<ConfigError>(!pair.layer->training.get() && !pair.norm->training.get(),
+                       "fold_batch_norm: {} is in training mode, in which batch norms use each batch's own statistics; "
+                       "call model.eval() first",
+                       pair.text());
+    check<ConfigError>(!pair.by_name || run != nullptr,
+                       "fold_batch_norm: {} are a pair by their names, which may mislead; give a function to compare "
+                       "outputs before and after: fold_batch_norm(model, [&] {{ return model(x); }})",
+                       pair.text());
+  }
+  const Tensor before = run ? run().to(DType::f64) : Tensor();
+  const StateDict state = run ? model.state_dict().clone() : StateDict();
   std::vector<std::string> folded;
-  fold_children(detail::state_of(model), folded);
+  for (const Pair& pair : pairs) {
+    fold(pair);
+    folded.push_back(pair.text());
+  }
   tandem::detail::note_step_change();
+  if (run) {
+    try {
+      const double change = (run().to(DType::f64) - before).abs().max().item();
+      const double largest = before.abs().max().item();
+      check<ValueError>(change <= 0.01 * largest,
+                        "fold_batch_norm: the outputs change by {:.3g}, and the largest one is {:.3g}; nothing was "
+                        "folded. A norm among these has another input than the layer before it: {}",
+                        change, largest, fmt::join(folded, ", "));
+    } catch (...) {
+      ModuleRef(model).load_state_dict(state);
+      throw;
+    }
+  }
   return folded;
 }
 

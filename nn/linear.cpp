@@ -14,7 +14,7 @@ namespace tandem::inline v0::nn {
 Linear::Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options) {
   check<ConfigError>(in_features >= 0 && out_features >= 0, "Linear: sizes must not be negative, got {} and {}",
                      in_features, out_features);
-  live_state().product = std::make_unique<detail::ProductState>();
+  live_state().product = std::make_unique<detail::ProductState>(detail::ProductState{.dims = 2});
   const TensorOptions made{.dtype = options.dtype, .device = options.device};
   weight = parameter("weight", empty({out_features, in_features}, made));
   init::kaiming_uniform_(weight, std::sqrt(5.0));

@@ -77,6 +77,7 @@ const ModuleState& root_of(const ModuleState& state) {
 
 ModuleBase::ModuleBase(const std::type_info& type) : ModuleRef(std::make_shared<ModuleState>()) {
   state_->type = detail::short_type_name(type);
+  state_->cpp_type = &type;
 }
 ModuleBase::ModuleBase(ModuleBase&&) noexcept = default;
 ModuleBase& ModuleBase::operator=(ModuleBase&& other) {

@@ -24,16 +24,19 @@ struct BatchNormState {
   // The norm's tensors as they were when it was folded into the layer before it: storage and version. Empty if it was
   // not.
   std::vector<std::pair<const void*, std::uint32_t>> folded = {};
+  int folded_dims = 0;  // of the layer's outputs
 };
 
 /// What only a Linear and a convolution have.
 struct ProductState {
+  int dims;                              // of outputs whose second dimension counts the weight's outputs
   std::weak_ptr<ModuleState> norm = {};  // the norm that is folded into this layer, if that gives the layer a bias
 };
 
 /// The part of a module that stays in place when the C++ object moves.
 struct ModuleState {
   std::string type;
+  const std::type_info* cpp_type = nullptr;
   std::string path;
   std::string description;  // its options, as they are printed
   ModuleState* parent = nullptr;
@@ -89,10 +92,8 @@ void for_each_module(ModuleState& state, Visit&& visit) {
 /// The state behind a handle.
 ModuleState& state_of(const ModuleRef& module);
 
-/// Whether the BatchNorm is part of the layer before it, and its tensors have not changed since.
+/// Whether the BatchNorm is part of the layer before it: its tensors have not changed since, and none of them records.
 bool is_folded(const ModuleState& norm);
-/// The tensors of the BatchNorm belong to a folded norm from now on.
-void set_folded(ModuleState& norm);
 /// The bias of a norm that is folded into the layer, else `own`.
 const Tensor& folded_bias(const ModuleState& layer, const Tensor& own);
 /// The bias of a Linear or convolution, which may be that of the norm that is folded into it.

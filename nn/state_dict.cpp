@@ -97,7 +97,7 @@ LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
   check<ConfigError>(problems.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}",
                      live_state().type, fmt::join(problems, "\n  "));
   detail::for_each_module(live_state(), [](const detail::ModuleState& module) {
-    if (module.batch_norm != nullptr && detail::is_folded(module)) {
+    if (module.batch_norm != nullptr && !module.batch_norm->folded.empty()) {
       tandem::detail::note_step_change();  // the norm computes again
     }
   });

@@ -17,7 +17,7 @@ namespace {
 
 namespace kernels = tandem::kernels;
 
-// Counts the multiply-adds of products and convolutions.
+// Counts the multiply-adds of products and convolutions, with those of padding.
 class Counter final : public kernels::LaunchObserver {
  public:
   void on_launch(kernels::Context& /*context*/, const kernels::LaunchRecord& record) override {

@@ -158,7 +158,7 @@ void run(OnCpu, Context& /*context*/, const BatchNormJoin& kernel) {
 }
 
 void run(OnCpu, Context& context, const BatchNormGrad& kernel) {
-  core::dispatch_floating(kernel.dtype, BatchNorm::kName, [&]<class T>() { gradients<T>(context, kernel); });
+  core::dispatch_floating(kernel.dtype, BatchNormGrad::kName, [&]<class T>() { gradients<T>(context, kernel); });
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -93,7 +93,8 @@ std::int64_t wide_positions(const PatchProduct& product) {
     return up(x.positions, 2 * kVector) * 2 * kVector;  // a panel has one row
   }
   const std::int64_t more = std::min(x.high() - x.low(), up(x.positions, kVector) * kVector - x.positions);
-  const bool pays = x.step == 1 && product.patches.y.step == 1 && product.rows * more < kWide * kVector;
+  const bool pays = x.step == 1 && product.patches.y.step == 1 && product.rows * more < kWide * kVector &&
+                    x.positions + more <= kPatchColumns;  // a longer line has blocks of its own
   return x.positions + (pays ? more : 0);
 }
 
@@ -103,9 +104,9 @@ bool has_own_product() {
   return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
 }
 
-// Whether a group has one channel whose patches are lines of the image. One group alone may have many outputs.
-bool is_depthwise(const Patches& patches, std::int64_t groups) {
-  return groups > 1 && patches.channels == 1 && patches.y.step == 1 && patches.x.step == 1;
+// Whether groups have one channel whose patches are lines of the image, and too few outputs to fill a tile.
+bool is_depthwise(const Patches& patches, std::int64_t groups, std::int64_t outputs) {
+  return groups > 1 && patches.channels == 1 && outputs <= 2 && patches.y.step == 1 && patches.x.step == 1;
 }
 
 // `product` is that of group 0.
@@ -119,7 +120,7 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
     return write_bias<T>(product, groups);
   }
   if constexpr (std::is_same_v<T, float>) {
-    if (is_depthwise(patches, groups) && product.out.is_dense(patches)) {
+    if (is_depthwise(patches, groups, product.rows) && product.out.is_dense(patches)) {
       const std::int64_t work = product.rows * patches.positions() * patches.depth();
       return core::parallel_for(patches.images * groups, 1 + kChunkWork / (work + 1),
                                 [&](std::int64_t begin, std::int64_t end) {
@@ -230,14 +231,15 @@ void for_some_weights(std::int64_t groups, std::int64_t rows, std::int64_t depth
 // that it pays to leave them out.
 bool leaves_rows_out(const Patches& patches) {
   const PatchAxis& y = patches.y;
+  const std::int64_t seen = std::min(y.positions, kPatchColumns);
   std::int64_t inside = 0;
-  for (std::int64_t position = 0; position < std::min(y.positions, kPatchColumns); ++position) {
+  for (std::int64_t position = 0; position < seen; ++position) {
     for (std::int64_t tap = 0; tap < y.taps; ++tap) {
       inside += y.at(position, tap) >= 0 && y.at(position, tap) < y.size ? 1 : 0;
     }
   }
   const std::int64_t images = kPatchColumns / patches.positions() + 2;
-  return patches.x.positions <= kPatchColumns && 5 * inside < 4 * y.positions * y.taps &&
+  return patches.x.positions <= kPatchColumns && 5 * inside < 4 * seen * y.taps &&
          images * patches.channels * cpu::padded_lines(patches, y.positions) <= kSlabOfAll;
 }
 
@@ -339,7 +341,7 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
   const std::int64_t depth = gradient.patches.depth();
   const std::int64_t columns = gradient.patches.columns();
   if constexpr (std::is_same_v<T, float>) {
-    if (is_depthwise(gradient.patches, groups) && gradient.patches.x.taps <= cpu::kDepthwiseTaps) {
+    if (is_depthwise(gradient.patches, groups, gradient.rows) && gradient.patches.x.taps <= cpu::kDepthwiseTaps) {
       const std::int64_t of_group = gradient.rows * depth;
       return core::parallel_for(
           groups, 1 + kChunkWork / (of_group * columns + 1), [&](std::int64_t begin, std::int64_t end) {

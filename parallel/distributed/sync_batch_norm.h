@@ -16,7 +16,9 @@ namespace tandem::inline v0::parallel {
 ///
 /// Batches may differ in size, and a rank's may be empty. The running statistics have the same bits on all ranks. Each
 /// layer's forward and backward pass waits for the other ranks, so all ranks run the same layers in the same order; the
-/// exchanges are collectives of a group of their own, made here. With a group of one rank nothing changes.
+/// exchanges are collectives of a group of their own, made here. A rank whose pass fails must end: if it goes on, its
+/// next batch is joined with this one of the others. A group of one rank makes layers use their own batches again. Of a
+/// single value in all batches together the normalised one is 0.
 ///
 /// A collective. Calling it again replaces the group. A layer that syncs throws ConfigError within a replica of
 /// DataParallel, and a Join throws it for a module with such layers.

@@ -184,6 +184,24 @@ TEST(Conv, ABlocksCopyOfImagesDoesNotGrowWithTheBatch) {
   EXPECT_EQ(cpu::depth_of_block(images, 512, 256), 256);
 }
 
+// A copy of whole padded lines would be 279 MB here.
+TEST(Conv, ACopyOfLongLinesHasOnlyThePartThatABlockReads) {
+  constexpr std::int64_t kLong = 1'700'001;
+  const ConvShape shape = test::conv_shape({1, 1, 1, 1, {1, kLong}, {}, {41, 3}, {1, 1}, {20, 1}, {1, 1}});
+  const std::vector<float> in(static_cast<std::size_t>(kLong), 1);
+  const std::vector<float> weight(static_cast<std::size_t>(shape.weight_size()), 0.5F);
+  std::vector<float> out(static_cast<std::size_t>(shape.out_size()));
+  launch(test::cpu(), Conv{.dtype = DType::f32,
+                           .shape = shape,
+                           .in = in.data(),
+                           .weight = weight.data(),
+                           .bias = nullptr,
+                           .out = out.data()});
+  EXPECT_EQ(out.front(), 1);
+  EXPECT_EQ(out[1'000'000], 1.5F);
+  EXPECT_EQ(out.back(), 1);
+}
+
 TEST(Conv, AnyNumberOfThreadsGivesTheSameBits) {
   test::Rng rng(2);
   const int threads = num_threads();

@@ -1,4 +1,3 @@
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +57,11 @@ void prepare(M& model, const Tensor& x) {
   model.eval();
 }
 
+template <class M>
+std::vector<std::string> fold(M& model, const Tensor& x) {
+  return nn::fold_batch_norm(model, [&] { return model(x); });
+}
+
 Tensor images() {
   manual_seed(1);
   return randn({4, 3, 9, 9}, kF64) * 2 + 1;
@@ -68,10 +72,9 @@ TEST(FoldBatchNorm, KeepsTheResultsOfPairsInSequencesAndByName) {
   Block model;
   prepare(model, x);
   const Tensor before = model(x).detach();
-  EXPECT_THAT(nn::fold_batch_norm(model),
-              ElementsAre("conv1 + bn1", "conv2 + norm2", "shortcut.0 + shortcut.1", "fc + bn"));
+  EXPECT_THAT(fold(model, x), ElementsAre("conv1 + bn1", "conv2 + norm2", "shortcut.0 + shortcut.1", "fc + bn"));
   EXPECT_LT(apart(model(x), before), 1e-12);
-  EXPECT_THAT(nn::fold_batch_norm(model), IsEmpty());
+  EXPECT_THAT(fold(model, x), IsEmpty());
 }
 
 TEST(FoldBatchNorm, LeavesOutTheNormsPass) {
@@ -97,7 +100,7 @@ TEST(FoldBatchNorm, SavesAStateOfTheSameResults) {
   const Tensor x = images();
   Block model;
   prepare(model, x);
-  nn::fold_batch_norm(model);
+  fold(model, x);
   Block other;
   other.to(DType::f64);
   other.load_state_dict(model.state_dict());
@@ -114,7 +117,7 @@ TEST(FoldBatchNorm, IsUndoneByLoadingAState) {
   for (const auto& [name, tensor] : model.state_dict()) {
     state.set(name, tensor.clone());
   }
-  nn::fold_batch_norm(model);
+  fold(model, x);
   auto predict = graph::capture([&](Tensor in) { return model(in).detach(); });
   predict(x);
   predict(x);
@@ -127,7 +130,7 @@ TEST(FoldBatchNorm, TrainsAndMovesAsTheModelThatItsStateMeans) {
   const Tensor x = images();
   Block folded;
   prepare(folded, x);
-  nn::fold_batch_norm(folded);
+  fold(folded, x);
   Block plain;
   plain.to(DType::f64);
   plain.load_state_dict(folded.state_dict());
@@ -174,11 +177,62 @@ TEST(FoldBatchNorm, FoldsANormWithoutParameters) {
   EXPECT_LT(apart(model(x), before), 1e-12);
 }
 
-TEST(FoldBatchNorm, RefusesTrainingMode) {
-  const Block model;
+TEST(FoldBatchNorm, ComputesAgainAfterTrainingWithinCapturedInference) {
+  const Tensor x = images();
+  Block model;
+  prepare(model, x);
+  fold(model, x);
+  const NoGradGuard no_grad;
+  auto predict = graph::capture([&](Tensor in) { return model(in); });
+  for (int i = 0; i < 3; ++i) {
+    predict(x);
+  }
+  model.train();
+  model(x * 3 + 5);
+  model.eval();
+  EXPECT_EQ(apart(predict(x), model(x)), 0);
+}
+
+TEST(FoldBatchNorm, LeavesNormsOfAnotherDimensionThanTheLayers) {
+  manual_seed(2);
+  nn::Sequential images(nn::Linear(6, 4), nn::BatchNorm2d(4));
+  images.eval();
+  EXPECT_THAT(nn::fold_batch_norm(images), IsEmpty());
+  nn::Sequential sequences(nn::Linear(8, 8), nn::BatchNorm1d(8));
+  sequences.eval();
+  const Tensor x = randn({4, 8, 8});
+  const NoGradGuard no_grad;
+  const Tensor before = sequences(x).clone();
+  EXPECT_THAT(message_of<ConfigError>([&] { fold(sequences, x); }), HasSubstr("for inputs of 2 dimensions"));
+  EXPECT_EQ(apart(sequences(x), before), 0);
+  nn::fold_batch_norm(sequences);
+  EXPECT_THAT(message_of<ConfigError>([&] { sequences(x); }), HasSubstr("for inputs of 2 dimensions"));
+}
+
+TEST(FoldBatchNorm, GivesTheTensorsBackWhereNamesMislead) {
+  struct Misleading : nn::Module<Misleading> {
+    nn::Conv2d conv1 = child("conv1", nn::Conv2d(3, 4, 3));
+    nn::BatchNorm2d bn1 = child("bn1", nn::BatchNorm2d(4));
+    Tensor forward(const Tensor& x) const { return bn1(relu(conv1(x))); }
+  } model;
+  const Tensor x = images();
+  prepare(model, x);
+  const Tensor before = model(x).detach();
+  EXPECT_THAT(message_of<ConfigError>([&] { nn::fold_batch_norm(model); }),
+              HasSubstr("conv1 + bn1 are a pair by their names, which may mislead"));
+  EXPECT_THAT(message_of<ValueError>([&] { fold(model, x); }), HasSubstr("another input than the layer before it"));
+  EXPECT_EQ(apart(model(x), before), 0);
+}
+
+TEST(FoldBatchNorm, RefusesTrainingModeAndChangesNothing) {
+  nn::Sequential model(nn::Conv2d(3, 4, 3), nn::BatchNorm2d(4), nn::Conv2d(4, 4, 3), nn::BatchNorm2d(4));
+  prepare(model, images());
+  model.get<nn::BatchNorm2d>(3).train();
+  const Tensor before = model.get<nn::Conv2d>(0).weight.detach().clone();
   const std::string text = message_of<ConfigError>([&] { nn::fold_batch_norm(model); });
-  EXPECT_THAT(text, HasSubstr("Conv2d 'conv1' is in training mode"));
+  EXPECT_THAT(text, HasSubstr("2 + 3 is in training mode"));
   EXPECT_THAT(text, HasSubstr("model.eval()"));
+  EXPECT_EQ(apart(model.get<nn::Conv2d>(0).weight, before), 0);
 }
 
 }  // namespace

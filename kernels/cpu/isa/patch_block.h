@@ -56,7 +56,7 @@ class PatchBlock {
   std::size_t slab_size(std::int64_t deepest) const {
     const std::int64_t channels = of_.rows_first ? of_.channels : min(of_.channels, up(deepest, of_.taps()) + 1);
     // The last vectors may stand over: when it is filled, and by positions behind the width.
-    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + part_ + kLanes);
+    return in_place_ ? 0 : static_cast<std::size_t>(channels * slab_stride_ + part_ + kTileCols);
   }
 
   /// Prepares the depth of [k, k + count), at most kDepth, of a group whose images are at `data`.
