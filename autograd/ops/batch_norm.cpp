@@ -69,7 +69,7 @@ void gradients_of_part(Gradients& g, const SavedNorm& saved, kernels::BatchNormG
 }
 
 Tensor normalise_batch(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
-                 const Tensor& bias, double eps, bool training, const BatchNormTraining& options) {
+                       const Tensor& bias, double eps, bool training, const BatchNormTraining& options) {
   const std::shared_ptr<BatchExchange>& exchange = options.exchange;
   const Shape channels = check_channels(x, running_mean, running_var, training, exchange != nullptr);
   check_part("batch_norm", x, "weight", weight, channels);

@@ -202,8 +202,20 @@ TYPED_TEST(GpuNormOf, ALargeMeanLosesNoDigits) {
             launch(context,
                    LayerNorm{dtype_of<T>, cube.outer, cube.channels * cube.inner, 0, x, nullptr, nullptr, s, y});
           } else {
-            launch(context, BatchNorm{dtype_of<T>, true, cube.outer, cube.channels, cube.inner, 0, {}, x, nullptr,
-                                      nullptr, nullptr, nullptr, s, y});
+            launch(context, BatchNorm{dtype_of<T>,
+                                      true,
+                                      cube.outer,
+                                      cube.channels,
+                                      cube.inner,
+                                      0,
+                                      {},
+                                      x,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      s,
+                                      y});
           }
         };
         run(test::cpu(), in.data(), statistics.data(), out.data());
@@ -221,8 +233,20 @@ TYPED_TEST(GpuNormOf, EqualValuesHaveNoVariance) {
     const std::vector<T> in(static_cast<std::size_t>(cube.outer * cube.channels * cube.inner), T(1234.567F));
     const DeviceArray<T> gpu_in(in), out(in);
     const DeviceArray<NormStatistics> statistics(std::vector<NormStatistics>(in.size()));
-    launch(test::gpu(), BatchNorm{dtype_of<T>, true, cube.outer, cube.channels, cube.inner, 1e-5, {}, gpu_in.data(),
-                                  nullptr, nullptr, nullptr, nullptr, statistics.data(), out.data()});
+    launch(test::gpu(), BatchNorm{dtype_of<T>,
+                                  true,
+                                  cube.outer,
+                                  cube.channels,
+                                  cube.inner,
+                                  1e-5,
+                                  {},
+                                  gpu_in.data(),
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  nullptr,
+                                  statistics.data(),
+                                  out.data()});
     for (const T value : out.download())
       ASSERT_EQ(static_cast<double>(value), 0);
     EXPECT_EQ(statistics.download()[0].rstd, 1 / std::sqrt(1e-5));
