@@ -27,9 +27,11 @@ namespace detail {
 
 namespace {
 
-const Tensor* slot_of(const NamedTensors& slots, std::string_view name) {
+// The tensor of that name; undefined if there is none.
+const Tensor& slot_of(const NamedTensors& slots, std::string_view name) {
+  static const Tensor kNone;
   const auto found = std::ranges::find_if(slots, [&](const auto& slot) { return slot.first == name; });
-  return found == slots.end() ? nullptr : &found->second;
+  return found == slots.end() ? kNone : found->second;
 }
 
 // The tensors that make a BatchNorm what it is.
@@ -56,12 +58,13 @@ const Tensor& folded_bias(const ModuleState& layer, const Tensor& own) {
   if (norm == nullptr || norm->training.get() || !is_folded(*norm)) {
     return own;
   }
-  return *slot_of(norm->parameters, "bias");
+  return slot_of(norm->parameters, "bias");
 }
 
 }  // namespace detail
 
 using detail::ModuleState;
+using detail::slot_of;
 
 namespace {
 
@@ -90,15 +93,10 @@ struct Pair {
   std::string text() const { return layer->path + " + " + norm->path; }
 };
 
-Tensor slot(const NamedTensors& slots, std::string_view name) {
-  const Tensor* found = detail::slot_of(slots, name);
-  return found == nullptr ? Tensor() : *found;
-}
-
 bool can_fold(const ModuleState& layer, const ModuleState& norm) {
-  const Tensor weight = slot(layer.parameters, "weight");
-  const Tensor mean = slot(norm.buffers, "running_mean");
-  const bool has_bias = slot(layer.parameters, "bias").defined() || slot(norm.parameters, "bias").defined();
+  const Tensor weight = slot_of(layer.parameters, "weight");
+  const Tensor mean = slot_of(norm.buffers, "running_mean");
+  const bool has_bias = slot_of(layer.parameters, "bias").defined() || slot_of(norm.parameters, "bias").defined();
   bool tied = false;
   for (const ModuleState* module : {&layer, &norm}) {
     for (const auto& [name, tensor] : module->parameters) {
@@ -129,12 +127,12 @@ void find_pairs(ModuleState& parent, std::vector<Pair>& pairs) {
 void fold(const Pair& pair) {
   ModuleState& layer = *pair.layer;
   ModuleState& norm = *pair.norm;
-  const Tensor weight = slot(layer.parameters, "weight");
-  const Tensor bias = slot(layer.parameters, "bias");
-  const Tensor scale = slot(norm.parameters, "weight");
-  const Tensor shift = slot(norm.parameters, "bias");
-  const Tensor mean = slot(norm.buffers, "running_mean");
-  const Tensor variance = slot(norm.buffers, "running_var");
+  const Tensor weight = slot_of(layer.parameters, "weight");
+  const Tensor bias = slot_of(layer.parameters, "bias");
+  const Tensor scale = slot_of(norm.parameters, "weight");
+  const Tensor shift = slot_of(norm.parameters, "bias");
+  const Tensor mean = slot_of(norm.buffers, "running_mean");
+  const Tensor variance = slot_of(norm.buffers, "running_var");
   const auto exact = [&](const Tensor& tensor, double otherwise) {
     return tensor.defined() ? tensor.to(DType::f64)
                             : full({}, otherwise, {.dtype = DType::f64, .device = weight.device()});

@@ -17,7 +17,7 @@ namespace tandem::inline v0::nn::detail {
 
 struct ModuleState;
 
-/// What only a BatchNorm has.
+/// A BatchNorm's part of its module's state.
 struct BatchNormState {
   double eps;
   std::shared_ptr<autograd::BatchExchange> exchange = nullptr;  // with those who have parts of each batch; may be null
@@ -27,7 +27,7 @@ struct BatchNormState {
   int folded_dims = 0;  // of the layer's outputs
 };
 
-/// What only a Linear and a convolution have.
+/// A Linear's or convolution's part of its module's state.
 struct ProductState {
   int dims;                              // of outputs whose second dimension counts the weight's outputs
   std::weak_ptr<ModuleState> norm = {};  // the norm that is folded into this layer, if that gives the layer a bias

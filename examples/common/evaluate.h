@@ -6,7 +6,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/grad_mode.h>
 
-// What a model makes of the test data.
+// A sample's model on its test data: outputs, and how many are right.
 
 namespace example {
 

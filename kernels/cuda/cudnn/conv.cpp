@@ -21,7 +21,7 @@ namespace {
 
 using namespace cudnn;
 
-/// What the three kernels have in common.
+/// A call of one of the three kernels.
 struct ConvCall {
   ConvKind kind;
   const char* name;
