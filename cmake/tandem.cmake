@@ -84,9 +84,10 @@ set(TANDEM_ISAS baseline)
 set(TANDEM_ISA_OPTIONS_baseline "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   list(APPEND TANDEM_ISAS avx2 avx512)
-  set(TANDEM_ISA_OPTIONS_avx2 -mavx2 -mfma)
+  set(TANDEM_ISA_OPTIONS_avx2 -mavx2 -mfma -mf16c)
   # Tuned generically: for Zen 5, GCC 12 would choose Zen 3's schedule, which makes a product four times slower.
   set(TANDEM_ISA_OPTIONS_avx512 -march=x86-64-v4 -mtune=generic -mprefer-vector-width=512)
+  set(TANDEM_ISA_OPTIONS_avx512_bf16 ${TANDEM_ISA_OPTIONS_avx512} -mavx512bf16)
 endif()
 
 set(TANDEM_HAS_AVX512 OFF)  # this machine
@@ -98,25 +99,32 @@ if(EXISTS /proc/cpuinfo)
 endif()
 
 # tandem_isa_sources(<layer> <sources...>): compiles sources once for each instruction set, in the namespace TANDEM_ISA.
-# Eigen is renamed for each, too: otherwise the linker would keep one copy of its functions for all of them.
 function(tandem_isa_sources layer)
   foreach(isa ${TANDEM_ISAS})
-    set(target tandem_${layer}_${isa})
-    add_library(${target} OBJECT ${ARGN})
-    target_include_directories(${target} PRIVATE "${TANDEM_INCLUDE_DIR}")
-    target_link_libraries(${target} PRIVATE Eigen3::Eigen)
-    tandem_compile_options(${target})
-    target_compile_definitions(${target} PRIVATE TANDEM_ISA=${isa} Eigen=Eigen_${isa})
-    # Always optimised: a function of the standard library that is not inlined would be shared with other code and may
-    # use instructions that the machine does not have. GCC 12 warns inside its own intrinsics (GCC bug 105593).
-    target_compile_options(${target} PRIVATE ${TANDEM_ISA_OPTIONS_${isa}} $<$<CONFIG:Debug>:-O2>
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
-    if(TANDEM_SANITIZE AND isa STREQUAL "avx512" AND NOT TANDEM_HAS_AVX512)
-      # These loops cannot run here, and clang takes three minutes for their checks.
-      target_compile_options(${target} PRIVATE -fno-sanitize=all)
-    endif()
-    set_property(GLOBAL APPEND PROPERTY TANDEM_ISA_LIBRARIES ${target})
+    tandem_sources_for_isa(${layer} ${isa} ${ARGN})
   endforeach()
+endfunction()
+
+# tandem_sources_for_isa(<layer> <isa> <sources...>): the same for one. Eigen is renamed, too: otherwise the linker would
+# keep one copy of its functions for all of them.
+function(tandem_sources_for_isa layer isa)
+  set(target tandem_${layer}_${isa})
+  add_library(${target} OBJECT ${ARGN})
+  target_include_directories(${target} PRIVATE "${TANDEM_INCLUDE_DIR}")
+  target_link_libraries(${target} PRIVATE Eigen3::Eigen)
+  tandem_compile_options(${target})
+  target_compile_definitions(${target} PRIVATE TANDEM_ISA=${isa} Eigen=Eigen_${isa})
+  # Always optimised: a function of the standard library that is not inlined would be shared with other code and may
+  # use instructions that the machine does not have. GCC 12 warns inside its own intrinsics (GCC bug 105593). No loop
+  # here looks at the floating-point flags, so a result that is not chosen may be computed: without -fno-trapping-math
+  # GCC makes a branch of every selection between two results, and does not vectorise the loop.
+  target_compile_options(${target} PRIVATE ${TANDEM_ISA_OPTIONS_${isa}} $<$<CONFIG:Debug>:-O2> -fno-trapping-math
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
+  if(TANDEM_SANITIZE AND isa MATCHES "^avx512" AND NOT TANDEM_HAS_AVX512)
+    # These loops cannot run here, and clang takes three minutes for their checks.
+    target_compile_options(${target} PRIVATE -fno-sanitize=all)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY TANDEM_ISA_LIBRARIES ${target})
 endfunction()
 
 # tandem_library(<target> [STATIC|SHARED]): all layers as one library.

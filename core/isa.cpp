@@ -14,7 +14,7 @@ namespace {
 // __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has(Isa isa) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   switch (isa) {
     case Isa::baseline: return true;
     case Isa::avx2: return avx2;
@@ -47,6 +47,15 @@ Isa choose() {
 Isa isa() {
   static const Isa chosen = choose();
   return chosen;
+}
+
+bool has_bf16_products() {
+#if defined(__x86_64__)
+  static const bool has = isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+  return has;
+#else
+  return false;
+#endif
 }
 
 std::vector<Isa> available_isas() {

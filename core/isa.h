@@ -18,6 +18,9 @@ enum class Isa : unsigned char {
 /// Throws ConfigError if the name is unknown or this machine does not support it.
 TANDEM_API Isa isa();
 
+/// Whether the processor multiplies bf16 numbers itself (AVX512-BF16). False if isa() is not avx512.
+TANDEM_API bool has_bf16_products();
+
 /// The instruction sets that this machine can run, lowest first.
 TANDEM_API std::vector<Isa> available_isas();
 

@@ -9,8 +9,8 @@
 
 namespace tandem::inline v0::kernels {
 
-/// Whether this product takes an update along, and faster than two passes do: with AVX2, in f32, plain, dense and
-/// large. A weight that stays in a cache loses up to 12 % of a step.
+/// Whether this product takes an update along, and faster than two passes do: on a CPU with AVX2, in f32, plain, dense
+/// and large. A weight that stays in a cache loses up to 12 % of a step.
 TANDEM_API bool fuses_update(Device device, const Matmul& product);
 /// The smallest number of weights that is large. For tests.
 TANDEM_API void set_least_fused_update(std::int64_t count);

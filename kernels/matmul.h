@@ -36,6 +36,9 @@ struct Epilogue {
   void* a_sums = nullptr;       // [m], the sums of the left side over k
 };
 
+/// Whether f32 products may round their factors to bf16: set_float32_matmul_precision("medium").
+TANDEM_API bool allows_bf16_products() noexcept;
+
 /// out[m, n] (+)= a[m, k] b[k, n], then the epilogue. `out` is row-major with row stride `out_stride`, and overlaps
 /// nothing. k = 0 gives zeros (plus the epilogue).
 struct Matmul {
@@ -48,6 +51,7 @@ struct Matmul {
   void* out;
   std::int64_t out_stride;
   Epilogue after{};
+  bool in_bf16 = allows_bf16_products();  // for CPUs, which ask when the kernel is made: a captured step keeps it
 };
 /// The column sums of a result that is there, as a pass of their own.
 inline Reduce column_sums_of(const Matmul& product) {

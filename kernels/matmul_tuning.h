@@ -6,16 +6,19 @@
 
 #include <tandem/core/export.h>
 
-// Settings of matrix products on a GPU: their precision, and how they choose their algorithms. A build without CUDA
-// declares all of them too; they change nothing there.
+// Settings of matrix products: their precision, and how they choose their algorithms on a GPU. A build without CUDA
+// declares all of them too.
 
 namespace tandem::inline v0 {
 
-/// Sets the precision of f32 matrix products on a GPU; a CPU always uses "highest".
+/// Sets the precision of f32 matrix products. Sums are f32 in any case.
 ///
-/// - "highest" (default): in f32.
-/// - "high" and "medium": factors are rounded to TF32 (10 fraction bits, sums in f32). This is several times as fast on
-///   a GPU with tensor cores.
+/// - "highest" (default): factors are f32.
+/// - "high": a GPU with tensor cores rounds factors to TF32 (10 fraction bits), which is several times as fast. A CPU
+///   keeps them in f32.
+/// - "medium": a GPU does as for "high". A CPU with AVX512-BF16 rounds factors to bf16 (7 fraction bits, and 0 for
+///   numbers below 2^-126), which is nearly twice as fast for large products; products with a side of at most three
+///   rows or columns may stay in f32. Other CPUs keep factors in f32.
 ///
 /// The function has the same name and meaning as in PyTorch. The setting applies to the whole process; a captured step
 /// keeps the precision under which it was recorded. Throws ConfigError for any other text.

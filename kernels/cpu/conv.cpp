@@ -122,10 +122,9 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
   if constexpr (std::is_same_v<T, float>) {
     if (is_depthwise(patches, groups, product.rows) && product.out.is_dense(patches)) {
       const std::int64_t work = product.rows * patches.positions() * patches.depth();
-      return core::parallel_for(patches.images * groups, 1 + kChunkWork / (work + 1),
-                                [&](std::int64_t begin, std::int64_t end) {
-                                  TANDEM_BY_ISA_UP_TO_AVX2(depthwise_f32)(product, groups, begin, end);
-                                });
+      return core::parallel_for(
+          patches.images * groups, 1 + kChunkWork / (work + 1),
+          [&](std::int64_t begin, std::int64_t end) { TANDEM_BY_ISA(depthwise_f32)(product, groups, begin, end); });
     }
   }
   if (has_own_product<T>()) {
@@ -136,7 +135,7 @@ void multiply_groups(Context& context, PatchProduct product, std::int64_t groups
   const auto multiply = [&](const cpu::PatchRange& range) {
     ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA_UP_TO_AVX2(patch_product_f32)(product, range, scratch);
+      TANDEM_BY_ISA(patch_product_f32)(product, range, scratch);
     } else {
       TANDEM_BY_ISA(patch_product_f64)(product, range, scratch);
     }
@@ -343,12 +342,12 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
   if constexpr (std::is_same_v<T, float>) {
     if (is_depthwise(gradient.patches, groups, gradient.rows) && gradient.patches.x.taps <= cpu::kDepthwiseTaps) {
       const std::int64_t of_group = gradient.rows * depth;
-      return core::parallel_for(
-          groups, 1 + kChunkWork / (of_group * columns + 1), [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t group = begin; group < end; ++group) {
-              TANDEM_BY_ISA_UP_TO_AVX2(depthwise_gradient_f32)(gradient, group, add, out + group * of_group);
-            }
-          });
+      return core::parallel_for(groups, 1 + kChunkWork / (of_group * columns + 1),
+                                [&](std::int64_t begin, std::int64_t end) {
+                                  for (std::int64_t group = begin; group < end; ++group) {
+                                    TANDEM_BY_ISA(depthwise_gradient_f32)(gradient, group, add, out + group * of_group);
+                                  }
+                                });
     }
   }
   const std::int64_t size = groups * gradient.rows * depth;
@@ -371,7 +370,7 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
                                    .last = std::min(row + parts.rows, depth)};
     ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA_UP_TO_AVX2(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
+      TANDEM_BY_ISA(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
     } else {
       TANDEM_BY_ISA(patch_gradient_f64)(gradient, range, sums + part * size, scratch);
     }
@@ -385,7 +384,7 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
   for (std::int64_t group = 0; group < groups; ++group) {
     const std::int64_t at = group * gradient.rows * depth;
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA_UP_TO_AVX2(add_transposed_f32)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);
+      TANDEM_BY_ISA(add_transposed_f32)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);
     } else {
       TANDEM_BY_ISA(add_transposed_f64)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);
     }

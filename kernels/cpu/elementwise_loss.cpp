@@ -78,7 +78,7 @@ double sum_of_losses(const Elements<op, T>& elements, std::int64_t begin, std::i
   for (std::int64_t first = begin; first < end; first += kStretch) {
     const std::int64_t last = std::min(end, first + kStretch);
     if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA_UP_TO_AVX2(add_losses)(elements.row().from(first, last), lanes);
+      TANDEM_BY_ISA(add_losses)(elements.row().from(first, last), lanes);
       follow(first, last);
       continue;
     }
@@ -112,7 +112,7 @@ void input_gradient_f32(const ElementwiseLossGrad& kernel) {
   for_loss<float>(kernel.op, [&]<LossOp op, class T>() {
     const Elements<op, float> elements(kernel);
     core::parallel_for(kernel.count, chunk_of(op), [&](std::int64_t begin, std::int64_t end) {
-      TANDEM_BY_ISA_UP_TO_AVX2(loss_gradients)
+      TANDEM_BY_ISA(loss_gradients)
       (elements.row().from(begin, end), factor, static_cast<float*>(kernel.result) + begin, kernel.accumulate);
     });
   });
@@ -142,8 +142,7 @@ void run(OnCpu, Context& context, const ElementwiseLoss& kernel) {
           }
           return sum_of_losses(elements, begin, end, [&](std::int64_t first, std::int64_t last) {
             if constexpr (std::is_same_v<T, float>) {
-              TANDEM_BY_ISA_UP_TO_AVX2(loss_gradients)(elements.row().from(first, last), scale, gradient + first,
-                                                       Accumulate::no);
+              TANDEM_BY_ISA(loss_gradients)(elements.row().from(first, last), scale, gradient + first, Accumulate::no);
             } else {
               for (std::int64_t i = first; i < last; ++i) {
                 gradient[i] = T(elements.input_grad(i) * scale);

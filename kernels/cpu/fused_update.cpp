@@ -35,9 +35,9 @@ bool fuses_update(Device device, const Matmul& product) {
   const Epilogue& after = product.after;
   const bool plain = after.bias == nullptr && !after.relu && after.relu_mask == nullptr && after.relu_bits == nullptr &&
                      after.column_sums == nullptr && after.a_sums == nullptr;
-  // Products of few rows, columns or samples are not made of tiles. No machine has run the AVX-512 version yet.
+  // Products of few rows, columns or samples are not made of tiles, and Eigen's take no update.
   constexpr std::int64_t kFew = 3;
-  return device.type == DeviceType::cpu && core::isa() == core::Isa::avx2 && product.dtype == DType::f32 && plain &&
+  return device.type == DeviceType::cpu && core::isa() != core::Isa::baseline && product.dtype == DType::f32 && plain &&
          product.out_stride == product.n && product.b.col_stride == 1 && product.m > kFew && product.n > kFew &&
          product.k > kFew && product.m * product.n >= least.load(std::memory_order_relaxed);
 }

@@ -18,7 +18,7 @@ constexpr std::int64_t kTiny = 48;
 
 template <class T>
 bool is_own() {
-  return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
+  return !std::is_same_v<T, double> && core::isa() != core::Isa::baseline;
 }
 
 // One chunk of output, 1 Mflop at the least: below it a second thread costs more than it saves, mostly for what was
@@ -29,38 +29,27 @@ constexpr std::int64_t kRowStep = 16;
 // of the weight that it multiplies by in the forward pass.
 constexpr std::int64_t kRowsEnough = 64;
 
-// Returns the element to write at `at`, an offset from the output's beginning, for the sum `value`. T is the storage
-// type, C the type of the computation.
-template <class T, class C = T>
-T finish(const Matmul& kernel, C value, std::int64_t at, std::int64_t column) {
-  value += kernel.accumulate == Accumulate::yes ? C(static_cast<const T*>(kernel.out)[at]) : C(0);
-  value += kernel.after.bias != nullptr ? C(static_cast<const T*>(kernel.after.bias)[column]) : C(0);
-  if (kernel.after.relu_mask != nullptr && relu_is_off(C(static_cast<const T*>(kernel.after.relu_mask)[at]))) {
-    return T(0);
-  }
-  return kernel.after.relu && value < C(0) ? T(0) : T(value);
-}
-
 // Each output is a dot product. Four sums at once: an addition's latency is four of its throughput.
 template <class T, class StrideA, class StrideB>
 void small_dots(const Matmul& kernel, StrideA a_stride, StrideB b_stride) {
+  using C = ComputeType<T>;
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     const std::int64_t row = i * kernel.out_stride;
     T* out = static_cast<T*>(kernel.out) + row;
     const T* a = static_cast<const T*>(kernel.a.data) + i * kernel.a.row_stride;
     for (std::int64_t j = 0; j < kernel.n; ++j) {
       const T* b = static_cast<const T*>(kernel.b.data) + j * kernel.b.col_stride;
-      T sums[4] = {};
+      C sums[4] = {};
       std::int64_t k = 0;
       for (; k + 4 <= kernel.k; k += 4) {
         for (int lane = 0; lane < 4; ++lane) {
-          sums[lane] += a[(k + lane) * a_stride] * b[(k + lane) * b_stride];
+          sums[lane] += C(a[(k + lane) * a_stride]) * C(b[(k + lane) * b_stride]);
         }
       }
       for (; k < kernel.k; ++k) {
-        sums[0] += a[k * a_stride] * b[k * b_stride];
+        sums[0] += C(a[k * a_stride]) * C(b[k * b_stride]);
       }
-      out[j] = finish<T>(kernel, (sums[0] + sums[1]) + (sums[2] + sums[3]), row + j, j);
+      out[j] = cpu::finish<T>(kernel, (sums[0] + sums[1]) + (sums[2] + sums[3]), row + j, j);
     }
   }
 }
@@ -68,23 +57,24 @@ void small_dots(const Matmul& kernel, StrideA a_stride, StrideB b_stride) {
 // Rows of b are dense: a row of outputs is a sum of them.
 template <class T>
 void small_rows(const Matmul& kernel) {
+  using C = ComputeType<T>;
   constexpr std::int64_t kWidth = 64;  // columns whose sums stay in L1
   for (std::int64_t i = 0; i < kernel.m; ++i) {
     const T* a = static_cast<const T*>(kernel.a.data) + i * kernel.a.row_stride;
     for (std::int64_t first = 0; first < kernel.n; first += kWidth) {
       const std::int64_t width = std::min(kWidth, kernel.n - first);
-      T sums[kWidth] = {};
+      C sums[kWidth] = {};
       for (std::int64_t k = 0; k < kernel.k; ++k) {
-        const T factor = a[k * kernel.a.col_stride];
+        const C factor = a[k * kernel.a.col_stride];
         const T* b = static_cast<const T*>(kernel.b.data) + k * kernel.b.row_stride + first;
         for (std::int64_t j = 0; j < width; ++j) {
-          sums[j] += factor * b[j];
+          sums[j] += factor * C(b[j]);
         }
       }
       const std::int64_t row = i * kernel.out_stride + first;
       T* out = static_cast<T*>(kernel.out) + row;
       for (std::int64_t j = 0; j < width; ++j) {
-        out[j] = finish<T>(kernel, sums[j], row + j, first + j);
+        out[j] = cpu::finish<T>(kernel, sums[j], row + j, first + j);
       }
     }
   }
@@ -110,6 +100,23 @@ std::int64_t block_count(std::int64_t work) {
   return std::clamp<std::int64_t>(work / kChunkWork, 1, most);
 }
 
+// Whether the processor multiplies this product's factors as bf16.
+bool is_in_bf16(const Matmul& kernel) {
+  const bool wants = kernel.dtype == DType::bf16 || (kernel.dtype == DType::f32 && kernel.in_bf16);
+  return wants && core::has_bf16_products();
+}
+
+// The product of blocks, of which each is given to one thread.
+using Gemm = void(const Matmul&, const cpu::OutputBlock&, ScratchArena&, const cpu::TileUpdate*);
+Gemm* gemm_of(const Matmul& kernel) {
+#if defined(__x86_64__)
+  if (is_in_bf16(kernel)) {
+    return &cpu::avx512_bf16::gemm_bf16;
+  }
+#endif
+  return kernel.dtype == DType::f32 ? TANDEM_BY_ISA(gemm_f32) : TANDEM_BY_ISA(gemm_16_bit);
+}
+
 // The longer side is cut, so that each block packs little more than its share. A product with a transposed left side is
 // the gradient of a weight.
 template <class T>
@@ -117,13 +124,14 @@ void blocked(Context& context, const Matmul& kernel, const cpu::TileUpdate* upda
   const bool by_rows = kernel.m >= kernel.n || (kernel.a.col_stride != 1 && kernel.m >= kRowsEnough);
   const std::int64_t total = by_rows ? kernel.m : kernel.n;
   const Device device = context.device;
+  Gemm* const gemm = gemm_of(kernel);
   const auto multiply = [&](std::int64_t begin, std::int64_t end) {
     const cpu::OutputBlock block =
         by_rows ? cpu::OutputBlock{begin, end - begin, 0, kernel.n} : cpu::OutputBlock{0, kernel.m, begin, end - begin};
-    if constexpr (std::is_same_v<T, float>) {
-      TANDEM_BY_ISA(gemm_f32)(kernel, block, context_for(device).scratch, update);
-    } else {
+    if constexpr (std::is_same_v<T, double>) {
       TANDEM_BY_ISA(eigen_product_f64)(kernel, block);
+    } else {
+      gemm(kernel, block, context_for(device).scratch, update);
     }
   };
   const std::int64_t work = kernel.m * kernel.n * kernel.k;
@@ -144,55 +152,6 @@ void product(Context& context, const Matmul& kernel) {
     small<T>(kernel);
   } else {
     blocked<T>(context, kernel);
-  }
-}
-
-// Rows [row, row + rows), columns [col, col + cols) of a 16-bit matrix, as dense f32.
-template <class T>
-Matrix widen(const Matrix& from, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols, float* to) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const T* in = static_cast<const T*>(from.data) + (row + i) * from.row_stride + col * from.col_stride;
-    for (std::int64_t j = 0; j < cols; ++j) {
-      to[i * cols + j] = in[j * from.col_stride];
-    }
-  }
-  return {to, cols, 1};
-}
-
-// 16-bit matrices are widened a tile at a time; sums stay in f32 until the end, where they are rounded once.
-template <class T>
-void product_16_bit(Context& context, const Matmul& kernel) {
-  constexpr std::int64_t kTile = 512;
-  constexpr std::int64_t kDepth = 1024;
-  const ScratchScope scope(context.scratch);
-  float* a = context.scratch.allocate_array<float>(kTile * kDepth);
-  float* b = context.scratch.allocate_array<float>(kDepth * kTile);
-  float* sums = context.scratch.allocate_array<float>(kTile * kTile);
-  for (std::int64_t row = 0; row < kernel.m; row += kTile) {
-    for (std::int64_t col = 0; col < kernel.n; col += kTile) {
-      const std::int64_t rows = std::min(kTile, kernel.m - row);
-      const std::int64_t cols = std::min(kTile, kernel.n - col);
-      std::int64_t depth = 0;
-      do {
-        const std::int64_t count = std::min(kDepth, kernel.k - depth);
-        product<float>(context, {.dtype = DType::f32,
-                                 .accumulate = depth > 0 ? Accumulate::yes : Accumulate::no,
-                                 .m = rows,
-                                 .n = cols,
-                                 .k = count,
-                                 .a = widen<T>(kernel.a, row, rows, depth, count, a),
-                                 .b = widen<T>(kernel.b, depth, count, col, cols, b),
-                                 .out = sums,
-                                 .out_stride = cols});
-        depth += count;
-      } while (depth < kernel.k);
-      for (std::int64_t i = 0; i < rows; ++i) {
-        const std::int64_t begin = (row + i) * kernel.out_stride + col;
-        for (std::int64_t j = 0; j < cols; ++j) {
-          static_cast<T*>(kernel.out)[begin + j] = finish<T>(kernel, sums[i * cols + j], begin + j, col + j);
-        }
-      }
-    }
   }
 }
 
@@ -217,11 +176,7 @@ void cpu::multiply_and_update(Context& context, const Matmul& kernel, const Tile
 
 void run(OnCpu, Context& context, const Matmul& kernel) {
   core::dispatch_floating(kernel.dtype, "matmul", [&]<class T>() {
-    if constexpr (is_16_bit<T>) {
-      product_16_bit<T>(context, kernel);
-    } else {
-      product<T>(context, kernel);
-    }
+    product<T>(context, kernel);
     if (kernel.after.relu_bits != nullptr) [[unlikely]] {
       write_bits<T>(kernel);
     }

@@ -23,16 +23,12 @@
 /// The function `name` for the instruction set in use, for code in tandem::kernels.
 #define TANDEM_BY_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
-/// Chooses like TANDEM_BY_ISA, but AVX2's version on AVX-512 machines: no machine has run the AVX-512 version yet.
-#define TANDEM_BY_ISA_UP_TO_AVX2(name) \
-  ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx2::name})
 #else
 #define TANDEM_FOR_EACH_ISA(...) \
   namespace baseline {           \
   __VA_ARGS__                    \
   }
 #define TANDEM_BY_ISA(name) (&cpu::baseline::name)
-#define TANDEM_BY_ISA_UP_TO_AVX2(name) (&cpu::baseline::name)
 #endif
 
 namespace tandem::inline v0::kernels::cpu {

@@ -50,7 +50,7 @@ bool is_halving(const PoolShape& shape) {
 template <class T>
 void halve_rows(const cpu::HalvedRows& rows, const T* upper, const T* lower, T* out, std::int32_t* places) {
   if constexpr (std::is_same_v<T, float>) {
-    return TANDEM_BY_ISA_UP_TO_AVX2(max_of_halves_f32)(rows, upper, lower, out, places);
+    return TANDEM_BY_ISA(max_of_halves_f32)(rows, upper, lower, out, places);
   }
   using C = ComputeType<T>;
   for (std::int64_t x = 0; x < rows.count; ++x) {
@@ -128,7 +128,7 @@ void gradient_of_plane(Device device, const PoolShape& shape, Accumulate accumul
 template <class T>
 void halve_rows_back(const cpu::HalvedRows& rows, const T* grad, const std::int32_t* places, T* upper, T* lower) {
   if constexpr (std::is_same_v<T, float>) {
-    return TANDEM_BY_ISA_UP_TO_AVX2(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
+    return TANDEM_BY_ISA(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
   }
   for (std::int64_t x = 0; x < rows.count; ++x) {
     const std::int32_t chosen = places[x] - rows.place - static_cast<std::int32_t>(2 * x);

@@ -180,7 +180,7 @@ bool has_neighbouring_columns(const Reduce& kernel) {
 void extremes_of_columns(const Reduce& kernel, bool largest) {
   core::parallel_for(kernel.kept.sizes[0], column_grain(kernel.kept.sizes[0], kernel.reduced.sizes[0]),
                      [&](std::int64_t begin, std::int64_t end) {
-                       TANDEM_BY_ISA_UP_TO_AVX2(extremes_of_columns)
+                       TANDEM_BY_ISA(extremes_of_columns)
                        ({.in = kernel.in.as<const float>() + begin,
                          .rows = kernel.reduced.sizes[0],
                          .columns = end - begin,
@@ -207,8 +207,7 @@ void extreme(const Reduce& kernel) {
       const T* base = kernel.in.as<const T>() + offset_at(kernel.kept, kernel.in.strides, position);
       if constexpr (std::is_same_v<T, float>) {
         if (dense) {
-          const cpu::Extreme found =
-              TANDEM_BY_ISA_UP_TO_AVX2(extreme_of_row)(base, length, kMax, kernel.indices != nullptr);
+          const cpu::Extreme found = TANDEM_BY_ISA(extreme_of_row)(base, length, kMax, kernel.indices != nullptr);
           kernel.out.as<T>()[offset_at(kernel.kept, kernel.out.strides, position)] = found.value;
           if (kernel.indices != nullptr) {
             kernel.indices[position] = found.at;

@@ -110,7 +110,7 @@ void softmax_grad_f32(const SoftmaxGrad& kernel) {
     const std::int64_t grain = cpu::exponential_rows(kernel.size);
     core::parallel_for(kernel.outer * kernel.inner, grain, [&](std::int64_t begin, std::int64_t end) {
       for_neighbouring_rows(begin, end, kernel.size, kernel.inner, [&](std::int64_t at, std::int64_t columns) {
-        TANDEM_BY_ISA_UP_TO_AVX2(softmax_grad_columns)
+        TANDEM_BY_ISA(softmax_grad_columns)
         ({.grad = static_cast<const float*>(kernel.grad) + at,
           .y = static_cast<const float*>(kernel.out) + at,
           .out = static_cast<float*>(kernel.in_grad) + at,

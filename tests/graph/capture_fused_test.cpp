@@ -110,7 +110,7 @@ std::size_t expect_eager_bits(const std::function<std::unique_ptr<Training>()>& 
 
 // `count` on machines that fuse.
 std::size_t fusing(std::size_t count) {
-  return core::thread_state().device.type == DeviceType::cpu && core::isa() == core::Isa::avx2 ? count : 0;
+  return core::thread_state().device.type == DeviceType::cpu && core::isa() != core::Isa::baseline ? count : 0;
 }
 #define SKIP_UNLESS_FUSING()                                  \
   if (fusing(1) == 0) {                                       \

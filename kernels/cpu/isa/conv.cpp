@@ -194,13 +194,14 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
       const PatchGradient one = gradient.of_group<float>(group);
       const float* const grad = static_cast<const float*>(one.grad);
       if (position + count <= positions) {
-        pack_transposed(grad + column / positions * one.grad_image_stride + position, positions, count, rows, right);
+        pack_transposed<FloatUnits>(grad + column / positions * one.grad_image_stride + position, positions, count,
+                                    rows, right);
       } else {
         for_each_run(patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
-          copy_lines(grad + run.image * one.grad_image_stride + run.position, positions, rows, run.count, lines + at,
-                     kLeftStride);
+          pack_rows<FloatUnits>(grad + run.image * one.grad_image_stride + run.position, positions, rows, run.count,
+                                lines + at);
         });
-        pack_transposed(lines, kLeftStride, count, rows, right);
+        pack_transposed<FloatUnits>(lines, kLeftStride, count, rows, right);
       }
       for (std::int64_t row = range.first; row < range.last; row += high) {
         const std::int64_t here = min(high, range.last - row);
@@ -211,8 +212,9 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
           continue;
         }
         block.pack_rows(left);
-        multiply_block({left, kLeftStride, 1}, here, count, nullptr, {right, kTileCols, kTileCols * count}, rows,
-                       {out, rows, {.add = column > range.begin}});
+        multiply_block<FloatUnits>(Left<float>{left, kLeftStride, 1}, here, count, nullptr,
+                                   {right, kTileCols, kTileCols * count}, rows,
+                                   {out, rows, {.add = column > range.begin}});
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/kernels/cpu/isa/gemm_pack.h>
 #include <tandem/kernels/cpu/isa/gemm_update.h>
@@ -21,18 +22,34 @@ inline constexpr std::int64_t kFarOutputs = std::int64_t{1} << 19;
 constexpr std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 constexpr std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// How deep each of the blocks is that a depth is cut into.
-constexpr std::int64_t block_depth(std::int64_t depth) { return up(depth, up(depth, kDepth)); }
+/// How deep, in elements, each of the blocks is that a depth is cut into: whole units.
+template <class Units>
+constexpr std::int64_t block_depth(std::int64_t depth) {
+  const std::int64_t units = up(depth, Units::kDepth);
+  return up(units, up(units, kDepth)) * Units::kDepth;
+}
 
 /// The left side of a product: element (row, k).
+template <class T>
 struct Left {
-  const float* data;
+  const T* data;
   std::int64_t row_stride, depth_stride;  // one of them is 1
   bool row_major() const { return depth_stride == 1; }
   std::int64_t stride() const { return row_major() ? row_stride : depth_stride; }
 
   Left at(std::int64_t row, std::int64_t k) const {
     return {data + row * row_stride + k * depth_stride, row_stride, depth_stride};
+  }
+};
+
+/// The right side of a product: element (k, col).
+template <class T>
+struct Right {
+  const T* data;
+  std::int64_t depth_stride, col_stride;
+
+  Right at(std::int64_t k, std::int64_t col) const {
+    return {data + k * depth_stride + col * col_stride, depth_stride, col_stride};
   }
 };
 
@@ -56,10 +73,11 @@ constexpr std::size_t left_size(std::int64_t rows) {
 }
 
 /// The outputs of a block.
+template <class T>
 struct Output {
-  float* data;
+  T* data;
   std::int64_t stride;
-  Epilogue epilogue;
+  EpilogueOf<T> epilogue;
   bool is_far = false;
   UpdateAt update{};  // takes the outputs, if there is one
 
@@ -80,8 +98,9 @@ struct Panels {
 };
 
 /// The epilogue of the block of depths that begins at k.
-inline Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end, std::int64_t depth) {
-  Epilogue part;
+template <class T>
+EpilogueOf<T> part_of(const EpilogueOf<T>& whole, std::int64_t k, std::int64_t end, std::int64_t depth) {
+  EpilogueOf<T> part;
   if (end == depth) {
     part = whole;
   }
@@ -89,8 +108,108 @@ inline Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end,
   return part;
 }
 
-/// All tiles of one block. The left side is packed to `left_memory` unless that is null.
-void multiply_block(const Left& left, std::int64_t rows, std::int64_t depth, float* left_memory, const Panels& right,
-                    std::int64_t cols, const Output& out);
+/// The shape of a block's tiles. Rows of equal height in the fewest tiles: a tile of two rows would leave the
+/// arithmetic units idle. A flat tile is wider than a packed panel.
+struct TileShape {
+  std::int64_t rows, cols;
+
+  static TileShape of(std::int64_t rows, std::int64_t cols, bool packed) {
+    if (cols <= kLanes) {
+      return {up(rows, up(rows, kTallRows)), kLanes};
+    }
+    if (rows <= 2 * kFlatRows && !packed) {
+      return {up(rows, up(rows, kFlatRows)), kFlatCols};
+    }
+    return {up(rows, up(rows, kTileRows)), kTileCols};
+  }
+};
+
+/// Where the tiles of a block have their left sides: `step` units from one to the next.
+struct LeftTiles {
+  const float* data;
+  std::int64_t stride, step;
+  LeftOrder order;
+
+  static LeftTiles in_place(const Left<float>& left, std::int64_t height) {
+    return {left.data, left.stride(), height * left.row_stride,
+            left.row_major() ? LeftOrder::by_rows : LeftOrder::by_depth};
+  }
+
+  template <class Units, class T>
+  static LeftTiles packed(const Left<T>& left, std::int64_t rows, std::int64_t depth, std::int64_t height,
+                          float* memory) {
+    if (left.row_major()) {
+      pack_rows<Units>(left.data, left.row_stride, rows, depth, memory);
+      return {memory, kLeftStride, height * kLeftStride, LeftOrder::packed_rows};
+    }
+    const std::int64_t size = height * up(depth, Units::kDepth);
+    for (std::int64_t row = 0; row < rows; row += height) {
+      pack_depths<Units>(left.data + row, left.depth_stride, min(height, rows - row), depth,
+                         memory + row / height * size, height);
+    }
+    return {memory, height, size, LeftOrder::by_depth};
+  }
+};
+
+/// All tiles of one block, `depth` units deep.
+template <class Units>
+void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, std::int64_t depth, const Panels& right,
+                    std::int64_t cols, const Output<float>& out) {
+  // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
+  // the output has the memory of one.
+  const bool updates = out.update.update != nullptr;
+  const std::int64_t height = shape.rows;
+  const std::int64_t strip = updates ? height : rows;
+  for (std::int64_t top = 0; top < rows; top += strip, left.data += left.step) {
+    const std::int64_t bottom = min(top + strip, rows);
+    for (std::int64_t col = 0; col < cols; col += shape.cols) {
+      const float* left_tile = left.data;
+      const std::int64_t wide = min(shape.cols, cols - col);
+      for (std::int64_t row = top; row < bottom; row += height, left_tile += left.step) {
+        const std::int64_t high = min(height, bottom - row);
+        if (updates) {
+          fetch_tile(out.update.at(row, col), high, wide);
+        }
+        // One epilogue for all tiles: a copy of it for each would be read back before its parts have left the store
+        // buffer, where they stand behind all outputs of the tile before (12 % of a step).
+        tile_function<Units>(high, wide, left.order)({.row = row,
+                                                      .col = col,
+                                                      .depth = depth,
+                                                      .left = left_tile,
+                                                      .left_stride = left.stride,
+                                                      .right = right.at(col),
+                                                      .right_stride = right.stride,
+                                                      .cols = wide,
+                                                      .out = out.data + (row - top) * out.stride + col,
+                                                      .out_stride = out.stride,
+                                                      .is_out_far = out.is_far},
+                                                     out.epilogue);
+      }
+    }
+    if (updates) {
+      update_block(out.update.at(top, 0), {out.data, out.stride, bottom - top, cols});
+    }
+  }
+}
+
+// The functions of all tiles take some seconds to compile: in gemm.cpp, once.
+extern template void multiply_tiles<FloatUnits>(LeftTiles, const TileShape&, std::int64_t, std::int64_t, const Panels&,
+                                                std::int64_t, const Output<float>&);
+
+/// All tiles of one block of a left side of elements. It is packed to `left_memory`; floats may also be read in place,
+/// if that is null.
+template <class Units, class T>
+void multiply_block(const Left<T>& left, std::int64_t rows, std::int64_t depth, float* left_memory, const Panels& right,
+                    std::int64_t cols, const Output<float>& out) {
+  const TileShape shape = TileShape::of(rows, cols, right.packed());
+  LeftTiles tiles{};
+  if constexpr (std::is_same_v<T, float>) {
+    tiles = left_memory == nullptr ? LeftTiles::in_place(left, shape.rows)
+                                   : LeftTiles::packed<Units>(left, rows, depth, shape.rows, left_memory);
+  } else {
+    tiles = LeftTiles::packed<Units>(left, rows, depth, shape.rows, left_memory);
+  }
+  multiply_tiles<Units>(tiles, shape, rows, up(depth, Units::kDepth), right, cols, out);
+}
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

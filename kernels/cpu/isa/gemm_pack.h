@@ -8,19 +8,37 @@
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
-/// `lines` lines of `count` elements, `from_stride` apart, to lines `to_stride` apart.
-inline void copy_lines(const float* from, std::int64_t from_stride, std::int64_t lines, std::int64_t count, float* to,
-                       std::int64_t to_stride) {
-  const std::int64_t whole = count / kLanes * kLanes;
-  const Mask rest = first(count - whole);
-  for (std::int64_t line = 0; line < lines; ++line) {
-    const float* in = from + line * from_stride;
-    float* out = to + line * to_stride;
-    for (std::int64_t i = 0; i < whole; i += kLanes) {
-      store(out + i, load(in + i));
+/// `lines` lines of `depth` elements, `stride` apart, to lines of units kLeftStride apart.
+template <class Units, class Source>
+void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to) {
+  constexpr std::int64_t kStep = Units::kDepth * kLanes;
+  const std::int64_t whole = depth / kStep * kStep;
+  const std::int64_t rest = depth - whole;
+  const Mask last = first((rest + Units::kDepth - 1) / Units::kDepth);
+  for (std::int64_t line = 0; line < lines; ++line, from += stride, to += kLeftStride) {
+    for (std::int64_t k = 0; k < whole; k += kStep) {
+      store(to + k / Units::kDepth, Units::along(from + k));
     }
-    if (whole < count) {
-      store(out + whole, load(in + whole, rest), rest);
+    if (rest > 0) {
+      store(to + whole / Units::kDepth, Units::along(from + whole, rest), last);
+    }
+  }
+}
+
+/// `lines` neighbouring lines, of which each depth is `stride` elements behind the one before: unit (line, k) to
+/// k * to_stride + line.
+template <class Units, class Source>
+void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to,
+                 std::int64_t to_stride) {
+  const std::int64_t whole = lines / kLanes * kLanes;
+  const Mask last = first(lines - whole);
+  for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += to_stride, from += Units::kDepth * stride) {
+    const bool second = k + 1 < depth;
+    for (std::int64_t line = 0; line < whole; line += kLanes) {
+      store(to + line, Units::across(from + line, stride, second));
+    }
+    if (whole < lines) {
+      store(to + whole, Units::across(from + whole, stride, second, last), last);
     }
   }
 }
@@ -89,51 +107,64 @@ TANDEM_SIMD void transpose(Vec (&r)[8]) {
 
 #endif
 
-/// Calls write(c, column c of the square, its lanes being rows) for the first `cols` of `rows` x `cols` elements.
-template <class Write>
-TANDEM_SIMD void transpose_square(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t cols,
-                                  Write&& write) {
+/// Calls write(i, units i of the lines, one a lane) for the units of `depth` elements of `lines` lines, of which there
+/// are kLanes at most of each.
+template <class Units, class Source, class Write>
+TANDEM_SIMD void transpose_units(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth,
+                                 Write&& write) {
   Vec r[kLanes];
-  const Mask lanes = first(cols);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    r[i] = i < rows ? load(from + i * stride, lanes) : broadcast(0);
+    r[i] = i < lines ? Units::along(from + i * stride, depth) : broadcast(0);
   }
   transpose(r);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    if (i < cols) {
+    if (i * Units::kDepth < depth) {
       write(i, r[i]);
     }
   }
 }
 
-/// A right side that is dense along its depth, element (k, c) at c * stride + k: to panels of kTileCols columns,
+/// Calls write(c, column c of the square, its lanes being rows) for the first `cols` of `rows` x `cols` elements.
+template <class Write>
+TANDEM_SIMD void transpose_square(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t cols,
+                                  Write&& write) {
+  transpose_units<FloatUnits>(from, stride, rows, cols, write);
+}
+
+/// A right side that is dense along its depth, element (k, c) at c * stride + k: to panels of kTileCols columns, unit
 /// (k, c) at k * kTileCols + c, zeros where there are no columns.
-inline void pack_transposed(const float* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
+template <class Units, class Source>
+void pack_transposed(const Source* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
+  constexpr std::int64_t kStep = Units::kDepth * kLanes;
+  const std::int64_t units = (depth + Units::kDepth - 1) / Units::kDepth;
   for (std::int64_t c = 0; c < cols; c += kLanes) {
-    float* panel = to + c / kTileCols * kTileCols * depth + c % kTileCols;
+    float* panel = to + c / kTileCols * kTileCols * units + c % kTileCols;
     const std::int64_t here = cols - c < kLanes ? cols - c : kLanes;
-    for (std::int64_t k = 0; k < depth; k += kLanes) {
-      transpose_square(from + c * stride + k, stride, here, depth - k < kLanes ? depth - k : kLanes,
-                       [&](std::int64_t i, Vec v) { store(panel + (k + i) * kTileCols, v); });
+    for (std::int64_t k = 0; k < depth; k += kStep, panel += kLanes * kTileCols) {
+      transpose_units<Units>(from + c * stride + k, stride, here, depth - k < kStep ? depth - k : kStep,
+                             [&](std::int64_t i, Vec v) { store(panel + i * kTileCols, v); });
     }
   }
 }
 
 /// Packs a matrix that is dense along its columns: element (k, c) is at k * stride + c. The matrix is read in its order
 /// in memory, because it may come from main memory.
-inline void pack_panels(const float* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const float* line = from + k * stride;
-    float* out = to + k * kTileCols;
+template <class Units, class Source>
+void pack_panels(const Source* from, std::int64_t stride, std::int64_t depth, std::int64_t cols, float* to) {
+  const std::int64_t panel = kTileCols * ((depth + Units::kDepth - 1) / Units::kDepth);
+  for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += kTileCols) {
+    const Source* const line = from + k * stride;
+    const bool second = k + 1 < depth;
+    float* out = to;
     std::int64_t c = 0;
-    for (; c + kTileCols <= cols; c += kTileCols, out += kTileCols * depth) {
-      store(out, load(line + c));
-      store(out + kLanes, load(line + c + kLanes));
+    for (; c + kTileCols <= cols; c += kTileCols, out += panel) {
+      store(out, Units::across(line + c, stride, second));
+      store(out + kLanes, Units::across(line + c + kLanes, stride, second));
     }
     for (; c < cols; c += kLanes, out += kLanes) {
-      store(out, load(line + c, first(cols - c)));
+      store(out, Units::across(line + c, stride, second, first(cols - c)));
     }
   }
 }

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <utility>
 
-#include <tandem/kernels/cpu/isa/simd.h>
+#include <tandem/kernels/cpu/isa/gemm_units.h>
 
 // The innermost loop of a product: a tile of outputs stays in registers while the depth runs. Each output is one chain
-// of fused multiply-adds per kDepth of the depth, in its order, wherever the tiles' borders fall: so how the work is
-// cut changes no bit of the result.
+// of fused multiply-adds per kDepth units of the depth, in its order, wherever the tiles' borders fall: so how the work
+// is cut changes no bit of the result.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
@@ -20,48 +20,53 @@ inline constexpr int kTileRows = kLanes == 16 ? 14 : 6;
 inline constexpr int kTallRows = kLanes == 16 ? 24 : 12;
 inline constexpr int kFlatRows = kLanes == 16 ? 8 : 4;
 inline constexpr int kFlatCols = 3 * kLanes;
-/// How deep a packed block is, and where the next row of a packed, row-major left side begins: known to the compiler,
-/// rows need no pointers of their own; not a power of two, they don't share cache sets.
+/// How many units deep a packed block is, and where the next row of a packed, row-major left side begins: known to the
+/// compiler, rows need no pointers of their own; not a power of two, they don't share cache sets.
 inline constexpr std::int64_t kDepth = 256;
 inline constexpr std::int64_t kLeftStride = kDepth + 16;
 
-/// A tile treats its sums in this order: [+ old] [+ bias] [max 0] [0 if mask <= 0; a NaN mask keeps the sum]. The
-/// pointers are those of the first row and column.
-struct Epilogue {
+/// The sums of a product of outputs of the type T are treated in this order: [+ old] [+ bias] [max 0] [0 if mask <= 0;
+/// a NaN mask keeps the sum]. The pointers are those of the first row and column.
+template <class T>
+struct EpilogueOf {
   bool add = false;
   bool relu = false;
-  const float* bias = nullptr;
-  const float* mask = nullptr;
+  const T* bias = nullptr;
+  const T* mask = nullptr;
   std::int64_t mask_stride = 0;
 
   /// Nothing, or the sum with what was there.
   bool plain() const { return bias == nullptr && !relu && mask == nullptr; }
 
-  Epilogue at(std::int64_t row, std::int64_t col) const {
-    Epilogue moved = *this;
+  EpilogueOf at(std::int64_t row, std::int64_t col) const {
+    EpilogueOf moved = *this;
     moved.bias = bias == nullptr ? nullptr : bias + col;
     moved.mask = mask == nullptr ? nullptr : mask + row * mask_stride + col;
     return moved;
   }
 };
 
-TANDEM_SIMD void finish(const Epilogue& epilogue, std::int64_t row, std::int64_t col, Vec sum, Mask lanes, float* out) {
+using Epilogue = EpilogueOf<float>;
+
+template <class T>
+TANDEM_SIMD void finish(const EpilogueOf<T>& epilogue, std::int64_t row, std::int64_t col, Vec sum, Mask lanes,
+                        T* out) {
   if (epilogue.add) {
-    sum += load(out, lanes);
+    sum += load_as_floats(out, lanes);
   }
   if (epilogue.bias != nullptr) {
-    sum += load(epilogue.bias + col, lanes);
+    sum += load_as_floats(epilogue.bias + col, lanes);
   }
   if (epilogue.relu) {
     sum = max(broadcast(0), sum);  // NaN stays
   }
   if (epilogue.mask != nullptr) {
-    sum = unless_off(load(epilogue.mask + row * epilogue.mask_stride + col, lanes), sum);
+    sum = unless_off(load_as_floats(epilogue.mask + row * epilogue.mask_stride + col, lanes), sum);
   }
-  store(out, sum, lanes);
+  store_rounded(out, sum, lanes);
 }
 
-/// How the left side of a tile lies: element (r, k).
+/// How the left side of a tile lies: unit (r, k).
 enum class LeftOrder : unsigned char {
   by_depth,     // at k * stride + r
   by_rows,      // at r * stride + k
@@ -70,7 +75,7 @@ enum class LeftOrder : unsigned char {
 
 struct Tile {
   std::int64_t row, col;  // where the epilogue counts from
-  std::int64_t depth;
+  std::int64_t depth;     // in units, as the strides
   const float* left;
   std::int64_t left_stride;
   const float* right;  // (k, c) at k * right_stride + c
@@ -111,7 +116,7 @@ TANDEM_SIMD float in_row(const char* const (&from_rows)[4], std::int64_t s1, std
 }
 
 // kScattered: the right side is `scattered`, else that of the tile.
-template <int kRows, int kVecs, LeftOrder order, bool kScattered = false>
+template <class Units, int kRows, int kVecs, LeftOrder order, bool kScattered = false>
 TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, const ScatteredRight* scattered) {
   Vec sum[kRows][kVecs];
 #pragma GCC unroll 24
@@ -168,7 +173,7 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
       const Vec a = broadcast(x);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
-        sum[r][v] = fma(a, b[v], sum[r][v]);
+        sum[r][v] = Units::add(a, b[v], sum[r][v]);
       }
     };
     [&]<int... r>(std::integer_sequence<int, r...>) {
@@ -204,27 +209,28 @@ TANDEM_SIMD void multiply_tile_of(const Tile& tile, const Epilogue& epilogue, co
   }
 }
 
-template <int kRows, int kVecs, LeftOrder order>
+template <class Units, int kRows, int kVecs, LeftOrder order>
 void multiply_tile(const Tile& tile, const Epilogue& epilogue) {
-  multiply_tile_of<kRows, kVecs, order>(tile, epilogue, nullptr);
+  multiply_tile_of<Units, kRows, kVecs, order>(tile, epilogue, nullptr);
 }
 
 using MultiplyTile = void (*)(const Tile&, const Epilogue&);
 
-template <int kVecs, int... kRows>
+template <class Units, int kVecs, int... kRows>
 constexpr auto tiles_of(std::integer_sequence<int, kRows...>) {
   using Functions = std::array<MultiplyTile, sizeof...(kRows)>;
-  return std::array<Functions, 3>{Functions{&multiply_tile<kRows + 1, kVecs, LeftOrder::by_depth>...},
-                                  Functions{&multiply_tile<kRows + 1, kVecs, LeftOrder::by_rows>...},
-                                  Functions{&multiply_tile<kRows + 1, kVecs, LeftOrder::packed_rows>...}};
+  return std::array<Functions, 3>{Functions{&multiply_tile<Units, kRows + 1, kVecs, LeftOrder::by_depth>...},
+                                  Functions{&multiply_tile<Units, kRows + 1, kVecs, LeftOrder::by_rows>...},
+                                  Functions{&multiply_tile<Units, kRows + 1, kVecs, LeftOrder::packed_rows>...}};
 }
 
 /// The function for tiles of `rows` rows and `cols` columns: at most kTallRows and kLanes, kTileRows and kTileCols, or
 /// kFlatRows and kFlatCols.
-inline MultiplyTile tile_function(std::int64_t rows, std::int64_t cols, LeftOrder order) {
-  static constexpr auto kTall = tiles_of<1>(std::make_integer_sequence<int, kTallRows>{});
-  static constexpr auto kUsual = tiles_of<2>(std::make_integer_sequence<int, kTileRows>{});
-  static constexpr auto kFlat = tiles_of<3>(std::make_integer_sequence<int, kFlatRows>{});
+template <class Units>
+MultiplyTile tile_function(std::int64_t rows, std::int64_t cols, LeftOrder order) {
+  static constexpr auto kTall = tiles_of<Units, 1>(std::make_integer_sequence<int, kTallRows>{});
+  static constexpr auto kUsual = tiles_of<Units, 2>(std::make_integer_sequence<int, kTileRows>{});
+  static constexpr auto kFlat = tiles_of<Units, 3>(std::make_integer_sequence<int, kFlatRows>{});
   const auto row = static_cast<std::size_t>(rows - 1);
   const auto by = static_cast<std::size_t>(order);
   return cols <= kLanes ? kTall[by][row] : cols <= kTileCols ? kUsual[by][row] : kFlat[by][row];
@@ -232,7 +238,7 @@ inline MultiplyTile tile_function(std::int64_t rows, std::int64_t cols, LeftOrde
 
 template <int kRows>
 void multiply_scattered_tile(const Tile& tile, const Epilogue& epilogue, const ScatteredRight& right) {
-  multiply_tile_of<kRows, kTileVecs, LeftOrder::by_rows, true>(tile, epilogue, &right);
+  multiply_tile_of<FloatUnits, kRows, kTileVecs, LeftOrder::by_rows, true>(tile, epilogue, &right);
 }
 
 using MultiplyScatteredTile = void (*)(const Tile&, const Epilogue&, const ScatteredRight&);

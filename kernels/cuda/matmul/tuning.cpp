@@ -41,6 +41,8 @@ void set_float32_matmul_precision(std::string_view precision) {
 
 std::string_view get_float32_matmul_precision() noexcept { return kNames[chosen.load(std::memory_order_relaxed)]; }
 
+bool kernels::allows_bf16_products() noexcept { return chosen.load(std::memory_order_relaxed) == 2; }
+
 namespace cuda {
 
 namespace {
