@@ -111,6 +111,15 @@ for ((round = 1; round <= rounds; ++round)); do
         [[ $mode != fused || $name == large ]] || continue
         measure "$build/bin/step_bench" "${flags[@]}" --mode "$mode" --json --export "$data/$name" 2>/dev/null
       done
+      if [[ $name == mnist || $name == large ]] && grep -q avx512_bf16 /proc/cpuinfo; then
+        bf16=("${flags[@]}" --precision medium)
+        for mode in captured fused; do
+          [[ $mode != fused || $name == large ]] || continue
+          measure "$build/bin/step_bench" "${bf16[@]}" --mode "$mode" --json 2>/dev/null
+        done
+        [[ -z $has_pytorch ]] || measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "$python" \
+          "$here/peers/pytorch_step.py" "${bf16[@]}" --data "$data/$name" --setting tuned --implementation fused
+      fi
       if [[ -n $has_pytorch ]]; then
         peer=("$python" "$here/peers/pytorch_step.py" "${flags[@]}" --data "$data/$name")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <tandem/kernels/matmul_tuning.h>
 #include <tandem/tandem.h>
 
 #include "gpu/bench.h"
 #include "gpu/cases.h"
+#include "step/precision_scope.h"
 #include "step/step.h"
 
 namespace bench::gpu {
@@ -15,19 +15,6 @@ namespace bench::gpu {
 namespace {
 
 using namespace tandem;
-
-class PrecisionScope {
- public:
-  explicit PrecisionScope(bool tf32) : before_(get_float32_matmul_precision()) {
-    set_float32_matmul_precision(tf32 ? "high" : "highest");
-  }
-  ~PrecisionScope() { set_float32_matmul_precision(before_); }
-  PrecisionScope(const PrecisionScope&) = delete;
-  PrecisionScope& operator=(const PrecisionScope&) = delete;
-
- private:
-  std::string before_;
-};
 
 // The problem is drawn on the CPU, so that peers have the same numbers, and then rounded to the type, as in the peers.
 Problem on_gpu(Problem problem, DType dtype) {
@@ -67,7 +54,7 @@ std::string folder_of(const Options& options, const TrainCase& c) {
 
 void run_training(const std::string& workload, const Options& options, Ceilings& ceilings) {
   for (const TrainCase& c : train_cases(workload, options.smoke)) {
-    const PrecisionScope precision(c.tf32);
+    const PrecisionScope precision(c.tf32 ? "high" : "highest");
     Problem problem;
     {
       const core::DeviceScope cpu("cpu");

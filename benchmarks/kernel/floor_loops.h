@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 // The roofline's two limits, as loops that are compiled for each instruction set like the kernels.
@@ -28,5 +29,8 @@ struct FloorLoops {
 
 /// The loops for the instruction set in use.
 const FloorLoops& floor_loops();
+/// Like FloorLoops::multiply_add_f32, for numbers of the type "f32", "f64", "bf16" or "f16" in the fastest way that the
+/// processor has.
+double multiply_add(const std::string& dtype, std::int64_t rounds);
 
 }  // namespace bench::kernel

@@ -1,3 +1,7 @@
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <tandem/core/isa.h>
 
 #include "kernel/floor_loops.h"
@@ -30,6 +34,39 @@ const FloorLoops& floor_loops() {
 #else
   return baseline::kLoops;
 #endif
+}
+
+#if defined(__x86_64__)
+namespace {
+
+[[gnu::target("avx512f,avx512bf16")]] double multiply_add_bf16(std::int64_t rounds) {
+  constexpr int kSums = 12;
+  __m512 sums[kSums] = {};
+  __m512i factor = _mm512_setzero_si512();
+  asm volatile("" : "+v"(factor));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+#pragma GCC unroll 12
+    for (int k = 0; k < kSums; ++k) {
+      sums[k] = _mm512_dpbf16_ps(sums[k], (__m512bh)factor, (__m512bh)factor);
+    }
+  }
+#pragma GCC unroll 12
+  for (int k = 0; k < kSums; ++k) {
+    asm volatile("" : : "v"(sums[k]));
+  }
+  return 4.0 * kSums * 16;
+}
+
+}  // namespace
+#endif
+
+double multiply_add(const std::string& dtype, std::int64_t rounds) {
+#if defined(__x86_64__)
+  if (dtype == "bf16" && tandem::core::has_bf16_products()) {
+    return multiply_add_bf16(rounds);
+  }
+#endif
+  return dtype == "f64" ? floor_loops().multiply_add_f64(rounds) : floor_loops().multiply_add_f32(rounds);
 }
 
 }  // namespace bench::kernel

@@ -60,10 +60,9 @@ double Measurement::arithmetic_seconds() const {
     return 0;
   }
   constexpr std::int64_t kRounds = 100'000;
-  const auto multiply_add =
-      case_.operation.dtype == "f64" ? floor_loops().multiply_add_f64 : floor_loops().multiply_add_f32;
   double flops = 0;
-  const double seconds = seconds_of(1, [&] { flops = static_cast<double>(kRounds) * multiply_add(kRounds); });
+  const double seconds =
+      seconds_of(1, [&] { flops = static_cast<double>(kRounds) * multiply_add(case_.operation.dtype, kRounds); });
   return seconds * case_.flops / flops;
 }
 

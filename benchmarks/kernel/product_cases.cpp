@@ -105,7 +105,7 @@ void add_products(Cases& cases) {
                                   {Size::small, {32, 10, 1}, {DType::f32}},
                                   {Size::small, {128, 784, 512}, kFloats},
                                   {Size::large, {1024, 1024, 1024}, kFloats},
-                                  {Size::large, {256, 1024, 4096}, {DType::f32}},
+                                  {Size::large, {256, 1024, 4096}, {DType::f32, DType::bf16}},
                                   {Size::large, {1, 4096, 4096}, {DType::f32}}};
   const std::pair<Product, const char*> products[] = {{Product::forward, "forward"},
                                                       {Product::data_gradient, "data gradient"},

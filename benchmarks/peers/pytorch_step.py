@@ -2,6 +2,7 @@
 """PyTorch's training step on the data and weights that `step_bench --export` wrote.
 
 Takes step_bench's flags and prints one JSON object in its format: us_per_step is the median of blocks of equal steps.
+The precision "medium" is PyTorch's autocast to bf16.
 """
 import json
 import os
@@ -75,7 +76,8 @@ def main():
     def run(steps):
         for _ in range(steps):
             optimizer.zero_grad(set_to_none=True)
-            loss = loss_function(model(x), y)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.precision == "medium"):
+                loss = loss_function(model(x), y)
             loss.backward()
             optimizer.step()
         return loss
@@ -99,7 +101,8 @@ def main():
     print(json.dumps({
         "engine": "pytorch", "setting": options.setting, "implementation": options.implementation,
         "version": torch.__version__, "model": options.model, "loss": options.loss, "batch": options.batch,
-        "optimizer": options.optimizer, "momentum": options.momentum, "threads": options.threads,
+        "optimizer": options.optimizer, "momentum": options.momentum,
+        "precision": options.precision, "threads": options.threads,
         "us_per_step": statistics.median(seconds for _, seconds in used) * 1e6, "blocks": len(used),
         "disturbed": sum(share >= 0.01 for share, _ in used), "left_out": len(blocks) - len(used),
         "check_steps": options.check_steps, "loss_after_steps": loss}))

@@ -56,10 +56,14 @@ std::string case_name(const ordered_json& line) {
                      momentum != 0 ? fmt::format(" {}", momentum) : "");
 }
 
+// Whether the factors of products were rounded.
+bool is_in_bf16(const ordered_json& line) { return line.value("precision", "highest") == "medium"; }
+
 std::string column_name(const ordered_json& line) {
   const std::string engine = line.at("engine");
-  return engine == "tandem" ? line.at("mode").get<std::string>()
-                            : fmt::format("{} {}", engine, line.at("setting").get<std::string>());
+  const std::string way = engine == "tandem" ? line.at("mode").get<std::string>()
+                                             : fmt::format("{} {}", engine, line.at("setting").get<std::string>());
+  return is_in_bf16(line) ? way + ", bf16" : way;
 }
 
 Row& row_of(Results& results, const ordered_json& line) {
@@ -93,7 +97,7 @@ void add(Results& results, const ordered_json& line) {
   const std::string name = column_name(line);
   const double loss = line.at("loss_after_steps");
   // dlib's Adam adds its epsilon before it corrects the bias.
-  const double tolerance = !row.adam ? 1e-5 : line.at("engine") == "dlib" ? 1e-3 : 1e-4;
+  const double tolerance = is_in_bf16(line) ? 2e-2 : !row.adam ? 1e-5 : line.at("engine") == "dlib" ? 1e-3 : 1e-4;
   if (!(std::abs(loss - row.loss) <= tolerance * std::abs(row.loss))) {
     throw tandem::ValueError(
         fmt::format("{}: the loss of {} is {:.9g}, that of the first program {:.9g}: expected the "

@@ -1,8 +1,10 @@
 #include <memory>
+#include <string>
 
 #include <tandem/tandem.h>
 
 #include "step/model.h"
+#include "step/precision_scope.h"
 #include "step/step.h"
 
 namespace bench {
@@ -18,6 +20,7 @@ class EagerStep final : public Step {
       : x_(problem.x),
         y_(problem.y),
         criterion_(problem.spec.loss),
+        precision_(problem.spec.precision),
         model_(make_model(problem)),
         optimizer_(make_optimizer(problem.spec, model_.parameters())) {}
 
@@ -30,6 +33,7 @@ class EagerStep final : public Step {
   double loss() const override { return loss_.item(); }
 
   Tensor take(const Tensor& x, const Tensor& y) {
+    const PrecisionScope scope(precision_);
     optimizer_->zero_grad();
     Tensor loss = loss_of(criterion_, model_(x), y);
     loss.backward();
@@ -43,6 +47,7 @@ class EagerStep final : public Step {
   Tensor x_;
   Tensor y_;
   Loss criterion_;
+  std::string precision_;
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor loss_;

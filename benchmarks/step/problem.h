@@ -24,6 +24,7 @@ struct Spec {
   Rule rule = Rule::sgd;
   double momentum = 0;  // of sgd only
   double lr = 1e-3;
+  std::string precision = "highest";  // of the engine's f32 products; the floor's is always that
 };
 
 /// The numbers of a Spec: weights [out, in] and biases drawn like those of PyTorch's Linear, x [batch, in] normal, y

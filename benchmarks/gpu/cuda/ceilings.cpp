@@ -6,11 +6,11 @@
 
 #include <tandem/core/cuda/runtime.h>
 #include <tandem/core/cuda_stream.h>
-#include <tandem/kernels/matmul_tuning.h>
 #include <tandem/tandem.h>
 
 #include "gpu/bench.h"
 #include "gpu/cuda/null.h"
+#include "step/precision_scope.h"
 
 // Measures the limits that other results are compared with: bandwidth, products, launches.
 
@@ -52,12 +52,8 @@ Product time_product(const Options& options, DType dtype, bool tf32) {
   const Tensor a = randn({n, n}).to(dtype);
   const Tensor b = randn({n, n}).to(dtype);
   const NoGradGuard no_grad;
-  const std::string before(get_float32_matmul_precision());
-  set_float32_matmul_precision(tf32 ? "high" : "highest");
-  const Product product{.measured = measure(options.effort, [&] { a.matmul(b); }),
-                        .flops = 2.0 * static_cast<double>(n * n * n)};
-  set_float32_matmul_precision(before);
-  return product;
+  const PrecisionScope precision(tf32 ? "high" : "highest");
+  return {.measured = measure(options.effort, [&] { a.matmul(b); }), .flops = 2.0 * static_cast<double>(n * n * n)};
 }
 
 // Times a chain of empty kernels that is launched as one graph.
