@@ -151,10 +151,44 @@ struct LeftTiles {
   }
 };
 
+/// What will be packed next: `rows` pieces of memory, `stride` bytes apart. Each tile fetches its share of the cache
+/// lines into the second-level cache, so that packing does not wait for memory.
+class Ahead {
+ public:
+  Ahead() = default;
+  template <class T>
+  Ahead(const T* data, std::int64_t stride, std::int64_t rows, std::int64_t count, std::int64_t tiles)
+      : row_(reinterpret_cast<const char*>(data)),
+        stride_(stride * std::int64_t{sizeof(T)}),
+        lines_(up(count * std::int64_t{sizeof(T)}, kLine)),
+        left_(rows * lines_),
+        share_(up(left_, tiles)) {}
+
+  void fetch_share() {
+    for (std::int64_t i = min(share_, left_); i > 0; --i, --left_) {
+      __builtin_prefetch(row_ + line_ * kLine, 0, 2);
+      if (++line_ == lines_) {
+        line_ = 0;
+        row_ += stride_;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+
+  const char* row_ = nullptr;
+  std::int64_t stride_ = 0;
+  std::int64_t lines_ = 0;  // of a row
+  std::int64_t left_ = 0;
+  std::int64_t share_ = 0;
+  std::int64_t line_ = 0;
+};
+
 /// All tiles of one block, `depth` units deep.
 template <class Units>
 void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, std::int64_t depth, const Panels& right,
-                    std::int64_t cols, const Output<float>& out) {
+                    std::int64_t cols, const Output<float>& out, Ahead ahead) {
   // Tiles go down a panel of the right side, which then stays close. With an update they go along a row of tiles, and
   // the output has the memory of one.
   const bool updates = out.update.update != nullptr;
@@ -170,6 +204,7 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
         if (updates) {
           fetch_tile(out.update.at(row, col), high, wide);
         }
+        ahead.fetch_share();
         // One epilogue for all tiles: a copy of it for each would be read back before its parts have left the store
         // buffer, where they stand behind all outputs of the tile before (12 % of a step).
         tile_function<Units>(high, wide, left.order)({.row = row,
@@ -194,13 +229,13 @@ void multiply_tiles(LeftTiles left, const TileShape& shape, std::int64_t rows, s
 
 // The functions of all tiles take some seconds to compile: in gemm.cpp, once.
 extern template void multiply_tiles<FloatUnits>(LeftTiles, const TileShape&, std::int64_t, std::int64_t, const Panels&,
-                                                std::int64_t, const Output<float>&);
+                                                std::int64_t, const Output<float>&, Ahead);
 
 /// All tiles of one block of a left side of elements. It is packed to `left_memory`; floats may also be read in place,
 /// if that is null.
 template <class Units, class T>
 void multiply_block(const Left<T>& left, std::int64_t rows, std::int64_t depth, float* left_memory, const Panels& right,
-                    std::int64_t cols, const Output<float>& out) {
+                    std::int64_t cols, const Output<float>& out, const Ahead& ahead = {}) {
   const TileShape shape = TileShape::of(rows, cols, right.packed());
   LeftTiles tiles{};
   if constexpr (std::is_same_v<T, float>) {
@@ -209,7 +244,7 @@ void multiply_block(const Left<T>& left, std::int64_t rows, std::int64_t depth, 
   } else {
     tiles = LeftTiles::packed<Units>(left, rows, depth, shape.rows, left_memory);
   }
-  multiply_tiles<Units>(tiles, shape, rows, up(depth, Units::kDepth), right, cols, out);
+  multiply_tiles<Units>(tiles, shape, rows, up(depth, Units::kDepth), right, cols, out, ahead);
 }
 
 }  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA

@@ -81,6 +81,9 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
   constexpr bool kInPlace = std::is_same_v<Units, FloatUnits> && std::is_same_v<T, float>;
   const std::int64_t deep = block_depth<Units>(depth);
   const bool pack = !kInPlace || (rows > kTileCols && !rows_stay_close(right.col_stride));
+  // A right side of so many bytes comes from memory.
+  constexpr std::int64_t kFarBytes = std::int64_t{1} << 21;
+  const bool fetches = pack && depth * cols * std::int64_t{sizeof(T)} >= kFarBytes;
   const ScratchScope scope(scratch);
   constexpr std::int64_t kRowsAtOnce = 8 * kTileCols;
   const std::int64_t wide = min(up(rows, kTileCols) * kTileCols, kRowsAtOnce);
@@ -102,9 +105,17 @@ void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_
       for (std::int64_t k = 0; k < depth; k += deep) {
         const std::int64_t count = min(deep, depth - k);
         const Right<T> from = right.at(k, col);
+        Ahead ahead;
+        if (fetches) {
+          const bool same_cols = k + count < depth;
+          const Right<T> next = same_cols ? right.at(k + count, col) : right.at(0, col + cols_here);
+          ahead = Ahead(next.data, next.col_stride, same_cols ? cols_here : min(high, cols - col - cols_here),
+                        same_cols ? min(deep, depth - k - count) : deep,
+                        up(cols_here, kTileRows) * up(rows_here, kTileCols));
+        }
         const Panels panels{packed + k / Units::kDepth * wide, kTileCols, kTileCols * up(count, Units::kDepth)};
         multiply_block<Units>(Left<T>{from.data, from.col_stride, 1}, cols_here, count, pack ? left_memory : nullptr,
-                              panels, rows_here, {sums, sums_stride, {.add = k > 0}});
+                              panels, rows_here, {sums, sums_stride, {.add = k > 0}}, ahead);
       }
       const Output<T> to = out.at(row, col);
       for (std::int64_t i = 0; i < rows_here; i += kLanes) {
