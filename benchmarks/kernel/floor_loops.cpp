@@ -108,16 +108,22 @@ void walk(const Stream* streams, const std::int64_t* widths, int count, std::int
   }
 }
 
-// Twelve sums hide the latency of a multiply-add on every machine that issues two of them per cycle.
+// Twelve sums hide the latency of a multiply-add on every machine that issues two of them per cycle. The compiler must not
+// know that they are equal, or it would compute one of them.
 template <class V>
 [[gnu::always_inline]] inline double multiply_add(std::int64_t rounds, V factor) {
   constexpr int kSums = 12;
   V sums[kSums] = {};
-  asm volatile("" : "+x"(factor));
+  V addend = factor;
+  asm volatile("" : "+x"(factor), "+x"(addend));
+#pragma GCC unroll 12
+  for (int k = 0; k < kSums; ++k) {
+    asm volatile("" : "+x"(sums[k]));
+  }
   for (std::int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
     for (int k = 0; k < kSums; ++k) {
-      sums[k] = sums[k] * factor + factor;
+      sums[k] = sums[k] * factor + addend;
     }
   }
 #pragma GCC unroll 12

@@ -44,6 +44,10 @@ namespace {
   __m512 sums[kSums] = {};
   __m512i factor = _mm512_setzero_si512();
   asm volatile("" : "+v"(factor));
+#pragma GCC unroll 12
+  for (int k = 0; k < kSums; ++k) {
+    asm volatile("" : "+v"(sums[k]));  // so that the compiler does not know them to be equal
+  }
   for (std::int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
     for (int k = 0; k < kSums; ++k) {
