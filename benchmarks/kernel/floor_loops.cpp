@@ -108,8 +108,8 @@ void walk(const Stream* streams, const std::int64_t* widths, int count, std::int
   }
 }
 
-// Twelve sums hide the latency of a multiply-add on every machine that issues two of them per cycle. The compiler must not
-// know that they are equal, or it would compute one of them.
+// Twelve sums hide the latency of a multiply-add on every machine that issues two of them per cycle. The compiler must
+// not know that they are equal, or it would compute one of them.
 template <class V>
 [[gnu::always_inline]] inline double multiply_add(std::int64_t rounds, V factor) {
   constexpr int kSums = 12;

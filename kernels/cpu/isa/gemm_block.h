@@ -144,7 +144,7 @@ struct LeftTiles {
     }
     const std::int64_t size = height * up(depth, Units::kDepth);
     for (std::int64_t row = 0; row < rows; row += height) {
-      pack_depths<Units>(left.data + row, left.depth_stride, min(height, rows - row), depth,
+      pack_depths<Units>(left.data + row, left.depth_stride, min(height, rows - row), rows - row, depth,
                          memory + row / height * size, height);
     }
     return {memory, height, size, LeftOrder::by_depth};

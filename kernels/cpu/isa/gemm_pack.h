@@ -25,12 +25,14 @@ void pack_rows(const Source* from, std::int64_t stride, std::int64_t lines, std:
   }
 }
 
-/// `lines` neighbouring lines, of which each depth is `stride` elements behind the one before: unit (line, k) to
-/// k * to_stride + line.
+/// The first `lines` of `present` neighbouring lines, of which each depth is `stride` elements behind the one before:
+/// unit (line, k) to k * to_stride + line. What is written behind the last line is overwritten by what is packed next.
 template <class Units, class Source>
-void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t depth, float* to,
-                 std::int64_t to_stride) {
-  const std::int64_t whole = lines / kLanes * kLanes;
+void pack_depths(const Source* from, std::int64_t stride, std::int64_t lines, std::int64_t present, std::int64_t depth,
+                 float* to, std::int64_t to_stride) {
+  // Whole registers as long as there are lines to read, because masked ones are slow with AVX2.
+  std::int64_t whole = lines / kLanes * kLanes;
+  whole += whole < lines && whole + kLanes <= present ? kLanes : 0;
   const Mask last = first(lines - whole);
   for (std::int64_t k = 0; k < depth; k += Units::kDepth, to += to_stride, from += Units::kDepth * stride) {
     const bool second = k + 1 < depth;

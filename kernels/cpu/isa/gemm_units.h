@@ -59,6 +59,11 @@ TANDEM_SIMD void store_rounded(float* p, Vec v, Mask mask) { store(p, v, mask); 
 TANDEM_SIMD void store_rounded(Float16* p, Vec v, Mask mask) {
   _mm256_mask_storeu_epi16(p, mask, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
+#if defined(__AVX512BF16__)
+TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
+  _mm256_mask_storeu_epi16(p, mask, (__m256i)_mm512_cvtneps_pbh(v));
+}
+#else
 TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
   const Bits bits = bits_of(v);
   const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -66,6 +71,7 @@ TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
   const Bits halves = (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
   _mm256_mask_storeu_epi16(p, mask, _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(halves)));
 }
+#endif
 
 #elif defined(__AVX2__)
 
