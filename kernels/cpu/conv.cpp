@@ -248,25 +248,33 @@ void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool r
           std::int64_t groups, std::int64_t first_row, std::int64_t rows, T* to) {
   const ConvShape& shape = kernel.shape;
   const std::int64_t window = shape.window[0] * shape.window[1];
-  for (std::int64_t group = first_group; group < first_group + groups; ++group) {
-    for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-      const auto copy = [&](std::int64_t out, std::int64_t ty) {
-        const T* from = static_cast<const T*>(kernel.weight) +
-                        ((group * shape.out_channels + out) * shape.in_channels + row) * window +
-                        (y.first_tap + ty * y.step) * shape.window[1] + x.first_tap;
-        for (std::int64_t tx = 0; tx < x.axis.taps; ++tx) {
-          *to++ = from[tx * x.step];
-        }
-      };
-      const std::int64_t outer = rows_first ? y.axis.taps : shape.out_channels;
-      const std::int64_t inner = rows_first ? shape.out_channels : y.axis.taps;
-      for (std::int64_t i = 0; i < outer; ++i) {
-        for (std::int64_t j = 0; j < inner; ++j) {
-          rows_first ? copy(j, i) : copy(i, j);
+  const std::int64_t line = x.axis.taps;
+  const std::int64_t depth = shape.out_channels * y.axis.taps * line;
+  // Neighbouring inputs' windows share cache lines, which would be gone if all outputs of one input came first.
+  constexpr std::int64_t kRows = 8;
+  const std::int64_t blocks = up(rows, kRows);
+  core::parallel_for(groups * blocks, 1 + kChunkWork / (16 * kRows * depth + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t group = task / blocks;
+      const std::int64_t row = task % blocks * kRows;
+      const std::int64_t past_row = std::min(row + kRows, rows);
+      for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+        for (std::int64_t r = row; r < past_row; ++r) {
+          const T* const from =
+              static_cast<const T*>(kernel.weight) +
+              (((first_group + group) * shape.out_channels + out) * shape.in_channels + first_row + r) * window +
+              y.first_tap * shape.window[1] + x.first_tap;
+          T* const of_row = to + (group * rows + r) * depth;
+          for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
+            T* const turned = of_row + line * (rows_first ? ty * shape.out_channels + out : out * y.axis.taps + ty);
+            for (std::int64_t tx = 0; tx < line; ++tx) {
+              turned[tx] = from[ty * y.step * shape.window[1] + tx * x.step];
+            }
+          }
         }
       }
     }
-  }
+  });
 }
 
 // Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it.
