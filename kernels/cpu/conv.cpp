@@ -253,28 +253,29 @@ void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool r
   // Neighbouring inputs' windows share cache lines, which would be gone if all outputs of one input came first.
   constexpr std::int64_t kRows = 8;
   const std::int64_t blocks = up(rows, kRows);
-  core::parallel_for(groups * blocks, 1 + kChunkWork / (16 * kRows * depth + 1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t group = task / blocks;
-      const std::int64_t row = task % blocks * kRows;
-      const std::int64_t past_row = std::min(row + kRows, rows);
-      for (std::int64_t out = 0; out < shape.out_channels; ++out) {
-        for (std::int64_t r = row; r < past_row; ++r) {
-          const T* const from =
-              static_cast<const T*>(kernel.weight) +
-              (((first_group + group) * shape.out_channels + out) * shape.in_channels + first_row + r) * window +
-              y.first_tap * shape.window[1] + x.first_tap;
-          T* const of_row = to + (group * rows + r) * depth;
-          for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
-            T* const turned = of_row + line * (rows_first ? ty * shape.out_channels + out : out * y.axis.taps + ty);
-            for (std::int64_t tx = 0; tx < line; ++tx) {
-              turned[tx] = from[ty * y.step * shape.window[1] + tx * x.step];
+  core::parallel_for(
+      groups * blocks, 1 + kChunkWork / (16 * kRows * depth + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t group = task / blocks;
+          const std::int64_t row = task % blocks * kRows;
+          const std::int64_t past_row = std::min(row + kRows, rows);
+          for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+            for (std::int64_t r = row; r < past_row; ++r) {
+              const T* const from =
+                  static_cast<const T*>(kernel.weight) +
+                  (((first_group + group) * shape.out_channels + out) * shape.in_channels + first_row + r) * window +
+                  y.first_tap * shape.window[1] + x.first_tap;
+              T* const of_row = to + (group * rows + r) * depth;
+              for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
+                T* const turned = of_row + line * (rows_first ? ty * shape.out_channels + out : out * y.axis.taps + ty);
+                for (std::int64_t tx = 0; tx < line; ++tx) {
+                  turned[tx] = from[ty * y.step * shape.window[1] + tx * x.step];
+                }
+              }
             }
           }
         }
-      }
-    }
-  });
+      });
 }
 
 // Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it.
@@ -360,12 +361,14 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
   }
   const std::int64_t size = groups * gradient.rows * depth;
   const Parts parts(columns, depth, size * std::int64_t{sizeof(T)});
+  // Turning the patches takes less than turning the sums, if there are fewer of them.
+  const bool like_weights = parts.count == 1 && columns <= gradient.rows;
   const std::int64_t work = std::min(columns, parts.columns) * std::min(depth, parts.rows) * gradient.rows;
   const std::int64_t some = std::min(groups, 1 + kChunkWork / (work + 1));  // groups of a task
   const std::int64_t of_groups = up(groups, some);
   const Device device = context.device;
   const ScratchScope scope(context.scratch);
-  T* const sums = context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * size));
+  T* const sums = like_weights ? out : context.scratch.allocate_array<T>(static_cast<std::size_t>(parts.count * size));
   const auto compute = [&](std::int64_t task) {
     const std::int64_t group = task % of_groups * some;
     const std::int64_t row = task / of_groups % parts.row_parts * parts.rows;
@@ -375,7 +378,9 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
                                    .begin = part * parts.columns,
                                    .end = std::min((part + 1) * parts.columns, columns),
                                    .first = row,
-                                   .last = std::min(row + parts.rows, depth)};
+                                   .last = std::min(row + parts.rows, depth),
+                                   .like_weights = like_weights,
+                                   .add = like_weights && add};
     ScratchArena& scratch = context_for(device).scratch;
     if constexpr (std::is_same_v<T, float>) {
       TANDEM_BY_ISA(patch_gradient_f32)(gradient, range, sums + part * size, scratch);
@@ -389,7 +394,7 @@ void gradient_of_groups(Context& context, const PatchGradient& gradient, std::in
                          compute(task);
                        }
                      });
-  for (std::int64_t group = 0; group < groups; ++group) {
+  for (std::int64_t group = 0; group < groups && !like_weights; ++group) {
     const std::int64_t at = group * gradient.rows * depth;
     if constexpr (std::is_same_v<T, float>) {
       TANDEM_BY_ISA(add_transposed_f32)(sums + at, parts.count, size, depth, gradient.rows, add, out + at);

@@ -146,12 +146,15 @@ struct PatchGradient {
   }
 };
 
-/// A part of the work on a gradient: rows [first, last) of the sums over columns [begin, end), of groups [group,
-/// last_group).
+/// A part of the work on a gradient: depths [first, last) of the sums over columns [begin, end), of groups [group,
+/// last_group). The sums of a group are [depth, rows]; or [rows, depth], like the weights, and added to what is there
+/// if `add`.
 struct GradientRange {
   std::int64_t group, last_group;
   std::int64_t begin, end;
   std::int64_t first, last;
+  bool like_weights = false;
+  bool add = false;
 };
 
 /// The places of a window's row that depthwise_gradient_f32() takes at most.

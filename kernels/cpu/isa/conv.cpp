@@ -164,6 +164,15 @@ void multiply_lines(const PatchBlock& block, const LinesOfRuns& lines, std::int6
   }
 }
 
+// The rows of the gradient for some columns, kLeftStride apart.
+void pack_grad_rows(const PatchGradient& gradient, std::int64_t column, std::int64_t count, float* to) {
+  const float* const grad = static_cast<const float*>(gradient.grad);
+  for_each_run(gradient.patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
+    pack_rows<FloatUnits>(grad + run.image * gradient.grad_image_stride + run.position, gradient.patches.positions(),
+                          gradient.rows, run.count, to + at);
+  });
+}
+
 // Shorter runs than that are packed: they end too often.
 constexpr std::int64_t kShortRun = 10;
 
@@ -175,8 +184,9 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
   const std::int64_t depth = patches.depth();
   const std::int64_t rows = gradient.rows;
   const ScratchScope scope(scratch);
-  float* const right =
-      scratch.allocate_array<float>(static_cast<std::size_t>(up(rows, kTileCols) * kTileCols * (kDepth + kLanes)));
+  const std::int64_t right_cols = range.like_weights ? kBlockRows : rows;
+  float* const right = scratch.allocate_array<float>(
+      static_cast<std::size_t>(up(right_cols, kTileCols) * kTileCols * (kDepth + kLanes)));
   float* const left = scratch.allocate_array<float>(left_size(kBlockRows));
   float* const lines = scratch.allocate_array<float>(static_cast<std::size_t>(rows * kLeftStride));
   const std::int64_t most = columns_of_block(patches, kDepth);
@@ -193,20 +203,30 @@ void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& rang
     for (std::int64_t group = range.group; group < range.last_group; ++group) {
       const PatchGradient one = gradient.of_group<float>(group);
       const float* const grad = static_cast<const float*>(one.grad);
-      if (position + count <= positions) {
+      if (range.like_weights) {
+        pack_grad_rows(one, column, count, lines);
+      } else if (position + count <= positions) {
         pack_transposed<FloatUnits>(grad + column / positions * one.grad_image_stride + position, positions, count,
                                     rows, right);
       } else {
-        for_each_run(patches, true, column, column + count, [&](std::int64_t at, const Run& run) {
-          pack_rows<FloatUnits>(grad + run.image * one.grad_image_stride + run.position, positions, rows, run.count,
-                                lines + at);
-        });
+        pack_grad_rows(one, column, count, lines);
         pack_transposed<FloatUnits>(lines, kLeftStride, count, rows, right);
       }
       for (std::int64_t row = range.first; row < range.last; row += high) {
         const std::int64_t here = min(high, range.last - row);
         float* const out = sums + (group * depth + row) * rows;
         block.begin(one.patches.data, row, here, slab);
+        if (range.like_weights) {
+          block.pack_rows(left);
+          pack_transposed<FloatUnits>(left, kLeftStride, count, here, right);
+          multiply_block<FloatUnits>(Left<float>{lines, kLeftStride, 1}, rows, count, nullptr,
+                                     {right, kTileCols, kTileCols * count}, here,
+                                     {.data = sums + group * depth * rows + row,
+                                      .stride = depth,
+                                      .epilogue = {.add = range.add || column > range.begin},
+                                      .is_far = rows * depth >= kFarOutputs});
+          continue;
+        }
         if (!packs) {
           multiply_lines(block, lines_of, here, right, count, rows, out, rows, column > range.begin);
           continue;

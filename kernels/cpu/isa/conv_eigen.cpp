@@ -93,16 +93,25 @@ void patch_gradient(const PatchGradient& gradient, const GradientRange& range, T
           }
         }
       });
-      multiply<T>({.dtype = type_of<T>(),
-                   .accumulate = column > range.begin ? Accumulate::yes : Accumulate::no,
-                   .m = range.last - range.first,
-                   .n = rows,
-                   .k = cols,
-                   .a = {patches, cols, 1},
-                   .b = {grad, 1, cols},
-                   .out = sums + (group * depth + range.first) * rows,
-                   .out_stride = rows},
-                  scratch);
+      const bool adds = range.add || column > range.begin;
+      Matmul product{.dtype = type_of<T>(),
+                     .accumulate = adds ? Accumulate::yes : Accumulate::no,
+                     .m = range.last - range.first,
+                     .n = rows,
+                     .k = cols,
+                     .a = {patches, cols, 1},
+                     .b = {grad, 1, cols},
+                     .out = sums + (group * depth + range.first) * rows,
+                     .out_stride = rows};
+      if (range.like_weights) {
+        product.m = rows;
+        product.n = range.last - range.first;
+        product.a = {grad, cols, 1};
+        product.b = {patches, 1, cols};
+        product.out = sums + group * depth * rows + range.first;
+        product.out_stride = depth;
+      }
+      multiply<T>(product, scratch);
     }
   }
 }
