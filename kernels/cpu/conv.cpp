@@ -250,6 +250,7 @@ void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool r
   const std::int64_t window = shape.window[0] * shape.window[1];
   const std::int64_t line = x.axis.taps;
   const std::int64_t depth = shape.out_channels * y.axis.taps * line;
+  const bool whole = !rows_first && depth == shape.out_channels * window;
   // Neighbouring inputs' windows share cache lines, which would be gone if all outputs of one input came first.
   constexpr std::int64_t kRows = 8;
   const std::int64_t blocks = up(rows, kRows);
@@ -266,6 +267,10 @@ void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool r
                   (((first_group + group) * shape.out_channels + out) * shape.in_channels + first_row + r) * window +
                   y.first_tap * shape.window[1] + x.first_tap;
               T* const of_row = to + (group * rows + r) * depth;
+              if (whole && window == 9) {
+                std::copy_n(from, 9, of_row + out * 9);  // a length that the compiler knows is twice as fast
+                continue;
+              }
               for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
                 T* const turned = of_row + line * (rows_first ? ty * shape.out_channels + out : out * y.axis.taps + ty);
                 for (std::int64_t tx = 0; tx < line; ++tx) {
