@@ -5,7 +5,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/clip.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 
 namespace tandem::inline v0::kernels {
@@ -74,6 +74,11 @@ void run(OnCpu, Context&, const ClipByNorm& kernel) {
       if constexpr (std::is_same_v<T, float>) {
         return TANDEM_BY_ISA(scale_nonzero)(values + begin, static_cast<float>(factor), end - begin);
       }
+      if constexpr (is_16_bit<T>) {
+        return cpu::change_pieces(values + begin, end - begin, [&](float* floats, std::int64_t, std::int64_t count) {
+          TANDEM_BY_ISA(scale_nonzero)(floats, static_cast<float>(factor), count);
+        });
+      }
       for (std::int64_t i = begin; i < end; ++i) {
         values[i] = C(values[i]) == C(0) ? values[i] : T(values[i] * static_cast<C>(factor));
       }
@@ -89,6 +94,11 @@ void run(OnCpu, Context&, const ClipByValue& kernel) {
     core::parallel_for(kernel.count, cpu::element_grain(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         return TANDEM_BY_ISA(clamp_f32)(values + begin, limit, end - begin);
+      }
+      if constexpr (is_16_bit<T>) {
+        return cpu::change_pieces(values + begin, end - begin, [&](float* floats, std::int64_t, std::int64_t count) {
+          TANDEM_BY_ISA(clamp_f32)(floats, limit, count);
+        });
       }
       for (std::int64_t i = begin; i < end; ++i) {
         const C value = values[i];

@@ -4,6 +4,7 @@
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/dropout_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/dropout.h>
 
@@ -30,9 +31,18 @@ void scale_masked(const T* in, const std::uint8_t* mask, T* out, std::int64_t co
   const ComputeType<T> scale = scale_of<T>(p);
   if constexpr (std::is_same_v<T, float>) {
     TANDEM_BY_ISA(masked_scale_f32)({in, mask, out, count, scale, accumulate});
+  } else if constexpr (is_16_bit<T>) {
+    cpu::for_each_piece(in, count, [&](float* floats, std::int64_t first, std::int64_t here) {
+      float sums[cpu::kHalfPiece];
+      if (accumulate == Accumulate::yes) {
+        cpu::widen(sums, out + first, here);
+      }
+      TANDEM_BY_ISA(masked_scale_f32)({floats, mask + first, sums, here, scale, accumulate});
+      cpu::narrow(out + first, sums, here);
+    });
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
-      const ComputeType<T> value = mask[i] != 0 ? in[i] * scale : ComputeType<T>(0);
+      const T value = mask[i] != 0 ? in[i] * scale : T(0);
       out[i] = T(accumulate == Accumulate::yes ? out[i] + value : value);
     }
   }

@@ -6,7 +6,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/optimizer_loops.h>
 #include <tandem/kernels/grad_scale.h>
@@ -48,10 +48,23 @@ void run(OnCpu, Context&, const FindInf& kernel) {
             TANDEM_BY_ISA(scale_nonzero)(gradients + first, inverse, last - first);
           }
         }
+      } else if constexpr (is_16_bit<T>) {
+        const auto look = [&](float* floats, std::int64_t, std::int64_t count) {
+          bad = TANDEM_BY_ISA(any_nonfinite_f32)(floats, inverse, 0, count) || bad;
+        };
+        if (!unscale) {
+          cpu::for_each_piece(gradients + begin, end - begin, look);
+        } else {
+          cpu::change_pieces(gradients + begin, end - begin,
+                             [&](float* floats, std::int64_t first, std::int64_t count) {
+                               look(floats, first, count);
+                               TANDEM_BY_ISA(scale_nonzero)(floats, inverse, count);
+                             });
+        }
       } else {
         bad = any_nonfinite(gradients, inverse, begin, end);
       }
-      if (unscale && !std::is_same_v<T, float>) {
+      if (unscale && std::is_same_v<T, double>) {
         for (std::int64_t i = begin; i < end; ++i) {
           gradients[i] = C(gradients[i]) == C(0) ? gradients[i] : T(C(gradients[i]) * inverse);
         }

@@ -4,7 +4,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/optimizer_loops.h>
 
@@ -19,6 +19,19 @@ std::int64_t grain_of(std::int64_t count) {
   return shared ? cpu::element_grain(count) : count;
 }
 
+void run_f32(const cpu::SgdLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  TANDEM_BY_ISA(sgd_f32)(loop, scaled, begin, end);
+}
+void run_f32(const cpu::AdamLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  TANDEM_BY_ISA(adam_f32)(loop, scaled, begin, end);
+}
+void run_f32(const cpu::RmsPropLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  TANDEM_BY_ISA(rmsprop_f32)(loop, scaled, begin, end);
+}
+void run_f32(const cpu::AdagradLoop<float>& loop, bool scaled, std::int64_t begin, std::int64_t end) {
+  TANDEM_BY_ISA(adagrad_f32)(loop, scaled, begin, end);
+}
+
 // Runs Loop over all elements. The loop consists of the fields that every kernel has and the arrays kept per element.
 template <template <class, class> class Loop, class Kernel, class... Kept>
 void update(const Kernel& kernel, Kept... kept) {
@@ -31,14 +44,16 @@ void update(const Kernel& kernel, Kept... kept) {
                           static_cast<S*>(kept)...};
     const bool scaled = step.gradient != 1;
     core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<Loop<T, S>, cpu::SgdLoop<float>>) {
-        TANDEM_BY_ISA(sgd_f32)(loop, scaled, begin, end);
-      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::AdamLoop<float>>) {
-        TANDEM_BY_ISA(adam_f32)(loop, scaled, begin, end);
-      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::RmsPropLoop<float>>) {
-        TANDEM_BY_ISA(rmsprop_f32)(loop, scaled, begin, end);
-      } else if constexpr (std::is_same_v<Loop<T, S>, cpu::AdagradLoop<float>>) {
-        TANDEM_BY_ISA(adagrad_f32)(loop, scaled, begin, end);
+      if constexpr (std::is_same_v<T, float>) {
+        run_f32(loop, scaled, begin, end);
+      } else if constexpr (is_16_bit<T> && std::is_same_v<S, float>) {
+        // A master in f32 takes the step, a piece at a time.
+        cpu::for_each_piece(loop.grad + begin, end - begin, [&](float* grad, std::int64_t first, std::int64_t count) {
+          const std::int64_t at = begin + first;
+          const auto moved = [&](void* array) { return array == nullptr ? nullptr : static_cast<float*>(array) + at; };
+          run_f32(Loop<float, float>{{loop.param + at, grad, nullptr, step}, moved(kept)...}, scaled, 0, count);
+          cpu::narrow(rounded + at, loop.param + at, count);
+        });
       } else {
         scaled ? loop.template run<true>(begin, end) : loop.template run<false>(begin, end);
       }
@@ -75,6 +90,14 @@ void run(OnCpu, Context&, const MovingAverage& kernel) {
     core::parallel_for(kernel.count, grain_of(kernel.count), [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         return TANDEM_BY_ISA(move_average)(average + begin, values + begin, decay, rest, end - begin);
+      }
+      if constexpr (is_16_bit<T>) {
+        return cpu::change_pieces(average + begin, end - begin,
+                                  [&](float* averages, std::int64_t first, std::int64_t count) {
+                                    float floats[cpu::kHalfPiece];
+                                    cpu::widen(floats, values + begin + first, count);
+                                    TANDEM_BY_ISA(move_average)(averages, floats, decay, rest, count);
+                                  });
       }
 #pragma GCC ivdep
       for (std::int64_t i = begin; i < end; ++i) {

@@ -8,7 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
-#include <tandem/kernels/cpu/flat_rows.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/pointwise_rows.h>
 
@@ -61,11 +61,6 @@ void run_typed(const Pointwise& kernel) {
                        });
 }
 
-void widen(float* out, const BFloat16* in, std::int64_t count) { TANDEM_BY_ISA(widen_bf16)(out, in, count); }
-void widen(float* out, const Float16* in, std::int64_t count) { TANDEM_BY_ISA(widen_f16)(out, in, count); }
-void narrow(BFloat16* out, const float* in, std::int64_t count) { TANDEM_BY_ISA(narrow_bf16)(out, in, count); }
-void narrow(Float16* out, const float* in, std::int64_t count) { TANDEM_BY_ISA(narrow_f16)(out, in, count); }
-
 // 16-bit rows are widened a block at a time, go through the f32 row function, and are rounded once.
 template <class T>
 void run_16_bit(const Pointwise& kernel) {
@@ -87,7 +82,7 @@ void run_16_bit(const Pointwise& kernel) {
                            for (int k = 0; k < inputs; ++k) {
                              const std::int64_t stride = kernel.in[k].strides[last];
                              if (stride == 1) {
-                               widen(wide[k], p[k + 1] + first, size);
+                               cpu::widen(wide[k], p[k + 1] + first, size);
                                continue;
                              }
                              for (std::int64_t i = 0; i < size; ++i) {
@@ -96,7 +91,7 @@ void run_16_bit(const Pointwise& kernel) {
                            }
                            row(result, 1, in, kDense, s, t, size);
                            if (out_stride == 1 && kernel.accumulate == Accumulate::no) {
-                             narrow(p[0] + first, result, size);
+                             cpu::narrow(p[0] + first, result, size);
                              continue;
                            }
                            for (std::int64_t i = 0; i < size; ++i) {

@@ -7,6 +7,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/kernels/cpu/column_sums.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/reduce_rows.h>
 #include <tandem/kernels/math.h>
@@ -131,6 +132,12 @@ void sum_columns(const Reduce& kernel) {
         typename S::Lane sums[kColumns] = {};
         for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
           const T* in = kernel.in.as<const T>() + r * row_stride + first;
+          if constexpr (is_16_bit<T> && !S::kWhole) {
+            float line[kColumns];
+            cpu::widen(line, in, width);
+            TANDEM_BY_ISA(add_f32)(sums, line, width);
+            continue;
+          }
           for (std::int64_t c = 0; c < width; ++c) {
             sums[c] = S::add(sums[c], in[c]);
           }

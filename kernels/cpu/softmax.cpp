@@ -6,6 +6,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/loops.h>
 #include <tandem/kernels/cpu/softmax_rows.h>
 
@@ -105,6 +106,46 @@ void softmax_f32(const Softmax& kernel) {
   });
 }
 
+// Dense rows of 16 bits: the vectors are those of f32, and the results are rounded once.
+template <class T>
+void softmax_rows_16_bit(const Softmax& kernel) {
+  const auto* in = static_cast<const T*>(kernel.in);
+  auto* out = static_cast<T*>(kernel.out);
+  const std::int64_t size = kernel.size;
+  core::parallel_for(kernel.outer, cpu::exponential_rows(size), [&](std::int64_t begin, std::int64_t end) {
+    ScratchArena& scratch = context_for(Device()).scratch;
+    const ScratchScope scope(scratch);
+    float* const floats = scratch.allocate_array<float>(static_cast<std::size_t>(2 * size));
+    for (std::int64_t at = begin * size; at < end * size; at += size) {
+      cpu::widen(floats, in + at, size);
+      TANDEM_BY_ISA(softmax_row)(floats, floats + size, size, kernel.log);
+      cpu::narrow(out + at, floats + size, size);
+    }
+  });
+}
+
+template <class T>
+void softmax_grad_rows_16_bit(const SoftmaxGrad& kernel) {
+  const std::int64_t size = kernel.size;
+  core::parallel_for(kernel.outer, cpu::exponential_rows(size), [&](std::int64_t begin, std::int64_t end) {
+    ScratchArena& scratch = context_for(Device()).scratch;
+    const ScratchScope scope(scratch);
+    float* const grad = scratch.allocate_array<float>(static_cast<std::size_t>(3 * size));
+    float* const y = grad + size;
+    float* const result = y + size;
+    for (std::int64_t at = begin * size; at < end * size; at += size) {
+      T* const out = static_cast<T*>(kernel.in_grad) + at;
+      cpu::widen(grad, static_cast<const T*>(kernel.grad) + at, size);
+      cpu::widen(y, static_cast<const T*>(kernel.out) + at, size);
+      if (kernel.accumulate == Accumulate::yes) {
+        cpu::widen(result, out, size);
+      }
+      TANDEM_BY_ISA(softmax_grad_row)(grad, y, result, size, kernel.log, kernel.accumulate);
+      cpu::narrow(out, result, size);
+    }
+  });
+}
+
 void softmax_grad_f32(const SoftmaxGrad& kernel) {
   if (kernel.inner > 1) {
     const std::int64_t grain = cpu::exponential_rows(kernel.size);
@@ -137,6 +178,11 @@ void run(OnCpu, Context&, const Softmax& kernel) {
     return softmax_f32(kernel);
   }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
+    if constexpr (is_16_bit<T>) {
+      if (kernel.inner == 1 && kernel.size > 0) {
+        return softmax_rows_16_bit<T>(kernel);
+      }
+    }
     for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
       softmax_row(static_cast<const T*>(kernel.in) + at, static_cast<T*>(kernel.out) + at, kernel.inner, kernel.size,
                   kernel.log);
@@ -149,6 +195,11 @@ void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
     return softmax_grad_f32(kernel);
   }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
+    if constexpr (is_16_bit<T>) {
+      if (kernel.inner == 1 && kernel.size > 0) {
+        return softmax_grad_rows_16_bit<T>(kernel);
+      }
+    }
     for_each_softmax_row(kernel.outer, kernel.size, kernel.inner, [&](std::int64_t at) {
       softmax_grad_row(kernel, static_cast<const T*>(kernel.grad) + at, static_cast<const T*>(kernel.out) + at,
                        static_cast<T*>(kernel.in_grad) + at);
