@@ -109,7 +109,8 @@ std::int64_t column_grain(std::int64_t columns, std::int64_t rows) {
 // blocks, so that memory is read in order.
 template <class S, class T>
 void sum_columns(const Reduce& kernel) {
-  constexpr std::int64_t kColumns = 256;  // columns per chunk, few enough for the sums to stay in registers or L1
+  // Columns per chunk: few enough for the sums to stay in L1, and enough for memory to be read in long stretches.
+  constexpr std::int64_t kColumns = is_16_bit<T> ? 2048 : 256;
   const std::int64_t columns = kernel.kept.sizes[0];
   const std::int64_t rows = kernel.reduced.sizes[0];
   const std::int64_t row_stride = kernel.in_reduced.strides[0];
