@@ -47,9 +47,13 @@ void update(const Kernel& kernel, Kept... kept) {
       if constexpr (std::is_same_v<T, float>) {
         run_f32(loop, scaled, begin, end);
       } else if constexpr (is_16_bit<T> && std::is_same_v<S, float>) {
-        // A master in f32 takes the step, a piece at a time.
+        // The master in f32 takes the step, a piece at a time.
         cpu::for_each_piece(loop.grad + begin, end - begin, [&](float* grad, std::int64_t first, std::int64_t count) {
           const std::int64_t at = begin + first;
+#pragma GCC ivdep
+          for (std::int64_t i = at; i < at + count; ++i) {
+            loop.current(i);  // unless the parameter was written since
+          }
           const auto moved = [&](void* array) { return array == nullptr ? nullptr : static_cast<float*>(array) + at; };
           run_f32(Loop<float, float>{{loop.param + at, grad, nullptr, step}, moved(kept)...}, scaled, 0, count);
           cpu::narrow(rounded + at, loop.param + at, count);
