@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <fmt/ranges.h>
 
 #include <tandem/core/check.h>
@@ -11,10 +15,21 @@ namespace tandem::inline v0::core {
 
 namespace {
 
+#if defined(__x86_64__)
+// clang 16's __builtin_cpu_supports does not know it.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 // __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has(Isa isa) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   switch (isa) {
     case Isa::baseline: return true;
     case Isa::avx2: return avx2;
