@@ -10,7 +10,7 @@ namespace tandem::inline v0::core {
 /// The instruction sets for which the hot loops are compiled, once each. The process selects one at the first query.
 enum class Isa : unsigned char {
   baseline,  ///< the compiler's target for every machine (SSE2 on x86-64)
-  avx2,      ///< AVX2 and FMA
+  avx2,      ///< AVX2, FMA and F16C
   avx512,    ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
 };
 

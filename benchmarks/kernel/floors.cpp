@@ -51,7 +51,7 @@ namespace {
   for (std::int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 12
     for (int k = 0; k < kSums; ++k) {
-      sums[k] = _mm512_dpbf16_ps(sums[k], (__m512bh)factor, (__m512bh)factor);
+      asm("vdpbf16ps %1, %1, %0" : "+v"(sums[k]) : "v"(factor));
     }
   }
 #pragma GCC unroll 12

@@ -21,6 +21,7 @@ def arguments():
     parser = step_parser(__doc__)
     parser.add_argument("--implementation", choices=["default", "foreach", "fused"], default="default",
                         help="of the optimizer")
+    parser.add_argument("--precision", choices=["highest", "medium"], default="highest")
     parser.add_argument("--channels-last", action="store_true", help="of images and weights of a net")
     parser.add_argument("--compile", action="store_true", help="a net by torch.compile")
     parser.add_argument("--setting", default="default", help="a name for the environment, for the report")
@@ -102,7 +103,7 @@ def main():
         "engine": "pytorch", "setting": options.setting, "implementation": options.implementation,
         "version": torch.__version__, "model": options.model, "loss": options.loss, "batch": options.batch,
         "optimizer": options.optimizer, "momentum": options.momentum,
-        "precision": options.precision, "threads": options.threads,
+        "products": "bf16" if options.precision == "medium" else "f32", "threads": options.threads,
         "us_per_step": statistics.median(seconds for _, seconds in used) * 1e6, "blocks": len(used),
         "disturbed": sum(share >= 0.01 for share, _ in used), "left_out": len(blocks) - len(used),
         "check_steps": options.check_steps, "loss_after_steps": loss}))

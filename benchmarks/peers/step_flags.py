@@ -11,7 +11,6 @@ def step_parser(description):
     parser.add_argument("--optimizer", choices=["sgd", "adam"], required=True)
     parser.add_argument("--momentum", type=float, default=0)
     parser.add_argument("--lr", type=float, default=0)
-    parser.add_argument("--precision", choices=["highest", "medium"], default="highest")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=30)
     parser.add_argument("--block-ms", type=float, default=20)

@@ -56,8 +56,8 @@ std::string case_name(const ordered_json& line) {
                      momentum != 0 ? fmt::format(" {}", momentum) : "");
 }
 
-// Whether the factors of products were rounded.
-bool is_in_bf16(const ordered_json& line) { return line.value("precision", "highest") == "medium"; }
+// Whether the program says that it rounded the factors of products.
+bool is_in_bf16(const ordered_json& line) { return line.value("products", "f32") == "bf16"; }
 
 std::string column_name(const ordered_json& line) {
   const std::string engine = line.at("engine");

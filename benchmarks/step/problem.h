@@ -24,7 +24,7 @@ struct Spec {
   Rule rule = Rule::sgd;
   double momentum = 0;  // of sgd only
   double lr = 1e-3;
-  std::string precision = "highest";  // of the engine's f32 products; the floor's is always that
+  std::string precision = "highest";  // the engine's, of f32 products; the floor keeps "highest"
 };
 
 /// The numbers of a Spec: weights [out, in] and biases drawn like those of PyTorch's Linear, x [batch, in] normal, y

@@ -42,8 +42,8 @@ struct TileUpdate {
 /// The product and the step, on several threads. The product is one that fuses_update().
 void multiply_and_update(Context& context, const Matmul& kernel, const TileUpdate& update);
 
-// Where the machine has fused multiply-adds, the products are tandem's own and the cut into blocks changes no bit of
-// the output. The baseline's products are Eigen's, and take no update. 16-bit products take none anywhere.
+// k is not 0. Where the machine has fused multiply-adds, the products are tandem's own and the cut into blocks changes
+// no bit of the output. The baseline's products are Eigen's, and take no update. 16-bit products take none anywhere.
 TANDEM_FOR_EACH_ISA(void gemm_f32(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch,
                                   const TileUpdate* update = nullptr);
                     void gemm_16_bit(const Matmul& kernel, const OutputBlock& block, ScratchArena& scratch,

@@ -100,10 +100,13 @@ std::int64_t block_count(std::int64_t work) {
   return std::clamp<std::int64_t>(work / kChunkWork, 1, most);
 }
 
-// Whether the processor multiplies this product's factors as bf16.
+// Whether the processor multiplies this product's factors as bf16. For few rows the conversion of a right side that f32
+// would read in place takes longer than is gained.
 bool is_in_bf16(const Matmul& kernel) {
-  const bool wants = kernel.dtype == DType::bf16 || (kernel.dtype == DType::f32 && kernel.in_bf16);
-  return wants && core::has_bf16_products();
+  constexpr std::int64_t kFewRows = 12;
+  const bool rounds =
+      kernel.dtype == DType::f32 && kernel.in_bf16 && (kernel.m >= kFewRows || kernel.b.col_stride != 1);
+  return (kernel.dtype == DType::bf16 || rounds) && core::has_bf16_products();
 }
 
 // The product of blocks, of which each is given to one thread.

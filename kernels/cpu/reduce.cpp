@@ -134,10 +134,13 @@ void sum_columns(const Reduce& kernel) {
         for (std::int64_t r = block; r < std::min(block + kRowBlock, rows); ++r) {
           const T* in = kernel.in.as<const T>() + r * row_stride + first;
           if constexpr (is_16_bit<T> && !S::kWhole) {
-            float line[kColumns];
-            cpu::widen(line, in, width);
-            TANDEM_BY_ISA(add_f32)(sums, line, width);
-            continue;
+            constexpr std::int64_t kWide = 32;  // fewer do not make up for two calls
+            if (width >= kWide) {
+              float line[kColumns];
+              cpu::widen(line, in, width);
+              TANDEM_BY_ISA(add_f32)(sums, line, width);
+              continue;
+            }
           }
           for (std::int64_t c = 0; c < width; ++c) {
             sums[c] = S::add(sums[c], in[c]);

@@ -106,7 +106,10 @@ void softmax_f32(const Softmax& kernel) {
   });
 }
 
-// Dense rows of 16 bits: the vectors are those of f32, and the results are rounded once.
+// Whether rows of 16 bits go through the vectors of f32: dense ones that fit in the second-level cache as floats.
+bool takes_floats(std::int64_t size, std::int64_t inner) { return inner == 1 && size > 0 && size <= 65'536; }
+
+// The results are rounded once.
 template <class T>
 void softmax_rows_16_bit(const Softmax& kernel) {
   const auto* in = static_cast<const T*>(kernel.in);
@@ -179,7 +182,7 @@ void run(OnCpu, Context&, const Softmax& kernel) {
   }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
     if constexpr (is_16_bit<T>) {
-      if (kernel.inner == 1 && kernel.size > 0) {
+      if (takes_floats(kernel.size, kernel.inner)) {
         return softmax_rows_16_bit<T>(kernel);
       }
     }
@@ -196,7 +199,7 @@ void run(OnCpu, Context&, const SoftmaxGrad& kernel) {
   }
   core::dispatch_floating(kernel.dtype, "softmax", [&]<class T>() {
     if constexpr (is_16_bit<T>) {
-      if (kernel.inner == 1 && kernel.size > 0) {
+      if (takes_floats(kernel.size, kernel.inner)) {
         return softmax_grad_rows_16_bit<T>(kernel);
       }
     }

@@ -34,7 +34,8 @@ void multiply(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
     for (std::int64_t col = block.col; col < block.col + block.cols; col += kTile) {
       const std::int64_t rows = std::min(kTile, block.row + block.rows - row);
       const std::int64_t cols = std::min(kTile, block.col + block.cols - col);
-      for (std::int64_t depth = 0; depth < kernel.k; depth += kDepth) {
+      std::int64_t depth = 0;
+      do {
         const std::int64_t count = std::min(kDepth, kernel.k - depth);
         gemm_f32({.dtype = DType::f32,
                   .accumulate = depth > 0 ? Accumulate::yes : Accumulate::no,
@@ -46,7 +47,8 @@ void multiply(const Matmul& kernel, const OutputBlock& block, ScratchArena& scra
                   .out = sums,
                   .out_stride = cols},
                  {0, rows, 0, cols}, scratch);
-      }
+        depth += count;
+      } while (depth < kernel.k);
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::int64_t begin = (row + i) * kernel.out_stride + col;
         for (std::int64_t j = 0; j < cols; ++j) {

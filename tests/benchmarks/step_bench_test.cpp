@@ -66,7 +66,7 @@ TEST_F(StepBench, PrintsOneObjectAndBothLossesAgree) {
       EXPECT_EQ(result.at("blocks"), 3);
       EXPECT_EQ(result.at("isa"), core::to_string(core::isa()));
       const double loss = result.at("loss_after_steps");
-      const double tolerance = result.at("precision") == "medium" ? 2e-2 : 1e-4;
+      const double tolerance = result.at("products") == "bf16" ? 2e-2 : 1e-4;
       EXPECT_NEAR(loss, result.at("floor_loss_after_steps"), tolerance * loss);
       for (const char* name : {"loss", "batch", "optimizer", "momentum", "lr", "threads", "disturbed", "left_out",
                                "clock", "steps_per_block", "check_steps", "cpu"}) {

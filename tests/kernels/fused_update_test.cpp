@@ -1,4 +1,5 @@
 #include <tandem/kernels/fused_update.h>
+#include <tandem/kernels/matmul_tuning.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -122,6 +123,13 @@ TEST_F(FusedUpdate, AdamHasTheBitsOfTheKernelsOneAfterTheOther) {
   for (const Sizes& sizes : kSizes)
     for (const bool amsgrad : {false, true})
       expect_fused_is_separate<MatmulAdam>(sizes, Accumulate::no, [&](Weight& w) { return w.adam(amsgrad); });
+}
+
+TEST_F(FusedUpdate, AtMediumPrecisionItHasTheBitsOfTheKernelsOneAfterTheOther) {
+  set_float32_matmul_precision("medium");
+  for (const Sizes& sizes : kSizes)
+    expect_fused_is_separate<MatmulSgd>(sizes, Accumulate::no, [&](Weight& w) { return w.sgd(true); });
+  set_float32_matmul_precision("highest");
 }
 
 TEST_F(FusedUpdate, FitsLargeWeightsAndTilesOnly) {

@@ -211,6 +211,19 @@ TEST(Gemm16Bit, F16RoundsAtTheEndsOfItsRange) {
   }
 }
 
+// A product of zeros changes nothing.
+TEST(Gemm16Bit, WhatIsAddedToKeepsNumbersBelowTheSmallestNormalOne) {
+  for (const Way& way : ways_of(DType::bf16)) {
+    Rng rng(1);
+    Problem<BFloat16> problem(rng, 20, 40, 30, true, true, false);
+    problem.kernel.accumulate = Accumulate::yes;
+    std::ranges::fill(problem.a, BFloat16(0.0F));
+    std::ranges::fill(problem.out, BFloat16(1e-39F));
+    const std::vector<BFloat16> result = problem.result(way.gemm, {{0, 20, 0, 40}});
+    EXPECT_EQ(result[0].bits(), BFloat16(1e-39F).bits()) << way.name;
+  }
+}
+
 TEST(Gemm16Bit, AProductKeepsThePrecisionThatItWasMadeWith) {
   const auto made = [] {
     return Matmul{.dtype = DType::f32, .m = 1, .n = 1, .k = 1, .a = {}, .b = {}, .out = nullptr, .out_stride = 1};

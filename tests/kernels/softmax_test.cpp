@@ -195,5 +195,14 @@ TYPED_TEST(SoftmaxOf, GradientWhereProbabilityIsZeroIsFinite) {
   EXPECT_EQ(got, (std::vector<T>{1, -1}));
 }
 
+// Longer rows than the second-level cache holds as floats take no memory for them.
+TEST(Softmax, LongRowsOf16Bits) {
+  const std::int64_t size = 70'000;
+  const std::vector<BFloat16> zeros(static_cast<std::size_t>(size), BFloat16(0.0F));
+  for (const BFloat16 value : softmax(zeros, {1, size, 1}, false)) {
+    ASSERT_EQ(value.bits(), BFloat16(1.0F / static_cast<float>(size)).bits());
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels

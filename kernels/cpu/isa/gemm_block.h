@@ -66,8 +66,8 @@ inline bool stay_close(std::int64_t lines, std::int64_t stride, std::int64_t pla
 /// The rows of a tile, of which each line is read in one go and then not again: it may share its set with more others.
 inline bool rows_stay_close(std::int64_t stride) { return stay_close(kTileRows, stride, 7); }
 
-/// Floats that pack_left() writes at most for so many rows: tiles by depth are as deep as kDepth and of equal height,
-/// so the last of them may stand over.
+/// Floats that LeftTiles::packed() writes at most for so many rows: tiles by depth are as deep as kDepth and of equal
+/// height, so the last of them may stand over.
 constexpr std::size_t left_size(std::int64_t rows) {
   return static_cast<std::size_t>((rows + kTallRows) * kLeftStride);
 }

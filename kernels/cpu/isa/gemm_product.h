@@ -73,8 +73,8 @@ void multiply_direct(const Left<T>& left, const Right<T>& right, std::int64_t ro
   }
 }
 
-// out^T = right^T left^T: for a wide right side that lies dense along its depth, as weights [out, in] do. Not it has to
-// be transposed but the left side and the outputs, which are smaller when there are few rows.
+// out^T = right^T left^T, for a wide right side that lies dense along its depth, as weights [out, in] do. Then the left
+// side and the outputs have to be transposed, and not the right side. They are smaller when there are few rows.
 template <class Units, class T>
 void multiply_transposed(const Left<T>& left, const Right<T>& right, std::int64_t rows, std::int64_t cols,
                          std::int64_t depth, const Output<T>& out, ScratchArena& scratch) {

@@ -59,11 +59,6 @@ TANDEM_SIMD void store_rounded(float* p, Vec v, Mask mask) { store(p, v, mask); 
 TANDEM_SIMD void store_rounded(Float16* p, Vec v, Mask mask) {
   _mm256_mask_storeu_epi16(p, mask, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-#if defined(__AVX512BF16__)
-TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
-  _mm256_mask_storeu_epi16(p, mask, (__m256i)_mm512_cvtneps_pbh(v));
-}
-#else
 TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
   const Bits bits = bits_of(v);
   const Bits rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -71,7 +66,6 @@ TANDEM_SIMD void store_rounded(BFloat16* p, Vec v, Mask mask) {
   const Bits halves = (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
   _mm256_mask_storeu_epi16(p, mask, _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(halves)));
 }
-#endif
 
 #elif defined(__AVX2__)
 
@@ -123,12 +117,16 @@ struct FloatUnits {
 
 #if defined(__AVX512BF16__)
 
-/// Units of two bf16. The processor adds the product of the second, then that of the first, each rounded to f32;
-/// numbers below 2^-126 are zeros to it.
+/// Units of two bf16. The processor adds the product of the second, then that of the first, each rounded to f32.
+/// Factors and sums below 2^-126 are zeros to it.
 struct Bf16Units {
   static constexpr std::int64_t kDepth = 2;
 
-  TANDEM_SIMD static Vec add(Vec a, Vec b, Vec sum) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+  // In assembler, because clang 16 crashes on the intrinsic.
+  TANDEM_SIMD static Vec add(Vec a, Vec b, Vec sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+  }
 
   TANDEM_SIMD static Vec along(const float* p) { return (Vec)_mm512_cvtne2ps_pbh(load(p + kLanes), load(p)); }
   TANDEM_SIMD static Vec along(const float* p, std::int64_t count) {
