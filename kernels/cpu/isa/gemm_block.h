@@ -98,9 +98,8 @@ struct Panels {
 };
 
 /// The epilogue of the block of depths that begins at k.
-template <class T>
-EpilogueOf<T> part_of(const EpilogueOf<T>& whole, std::int64_t k, std::int64_t end, std::int64_t depth) {
-  EpilogueOf<T> part;
+inline Epilogue part_of(const Epilogue& whole, std::int64_t k, std::int64_t end, std::int64_t depth) {
+  Epilogue part;
   if (end == depth) {
     part = whole;
   }
@@ -151,8 +150,8 @@ struct LeftTiles {
   }
 };
 
-/// What will be packed next: `rows` pieces of memory, `stride` bytes apart. Each tile fetches its share of the cache
-/// lines into the second-level cache, so that packing does not wait for memory.
+/// Fetches what will be packed next, `rows` pieces of memory: each tile fetches its share of the cache lines into the
+/// second-level cache, so that packing does not wait for memory.
 class Ahead {
  public:
   Ahead() = default;

@@ -22,9 +22,9 @@ TANDEM_SIMD Vec sum_lanes(Vec (&r)[kLanes]) {
   return r[0];
 }
 
-// Lane i: the dot product of row i of `left`, rows `stride` apart, with `right`. kAll: rows is kLanes.
+// dots() for kLanes rows, or for fewer.
 template <bool kAll, class T>
-TANDEM_SIMD Vec dots(const T* left, std::int64_t stride, std::int64_t rows, const T* right, std::int64_t depth) {
+TANDEM_SIMD Vec dots_of(const T* left, std::int64_t stride, std::int64_t rows, const T* right, std::int64_t depth) {
   Vec sums[kLanes];
 #pragma GCC unroll 16
   for (int r = 0; r < kLanes; ++r) {
@@ -49,6 +49,13 @@ TANDEM_SIMD Vec dots(const T* left, std::int64_t stride, std::int64_t rows, cons
   return sum_lanes(sums);
 }
 
+// Lane i is the dot product of row i of `left`, whose rows are `stride` apart, with `right`.
+template <class T>
+TANDEM_SIMD Vec dots(const T* left, std::int64_t stride, std::int64_t rows, const T* right, std::int64_t depth) {
+  return rows == kLanes ? dots_of<true>(left, stride, rows, right, depth)
+                        : dots_of<false>(left, stride, rows, right, depth);
+}
+
 /// For so few rows or columns the outputs are dot products.
 inline constexpr std::int64_t kFew = 3;
 
@@ -62,8 +69,7 @@ void multiply_rows(const Left<T>& left, const Right<T>& right, std::int64_t rows
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* a = left.at(row, 0).data;
       const T* b = right.at(0, col).data;
-      const Vec sums = here == kLanes ? dots<true>(b, right.col_stride, here, a, depth)
-                                      : dots<false>(b, right.col_stride, here, a, depth);
+      const Vec sums = dots(b, right.col_stride, here, a, depth);
       finish(out.epilogue, row, col, sums, first(here), out.data + row * out.stride + col);
     }
   }
@@ -97,8 +103,7 @@ void multiply_dots(const Left<T>& left, const Right<T>& right, std::int64_t rows
       alignas(64) float sums[kLanes];
       const T* a = left.at(row, 0).data;
       const T* b = right.at(0, col).data;
-      const Vec all = here == kLanes ? dots<true>(a, left.row_stride, here, b, depth)
-                                     : dots<false>(a, left.row_stride, here, b, depth);
+      const Vec all = dots(a, left.row_stride, here, b, depth);
       if (out.stride == 1) {
         finish_column(out.epilogue, row, all, first(here), out.data + row);
         continue;

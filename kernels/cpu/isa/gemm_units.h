@@ -5,8 +5,8 @@
 #include <tandem/core/float16.h>
 #include <tandem/kernels/cpu/isa/simd.h>
 
-// What a product multiplies: packed operands consist of units of 32 bits, each of them one f32 or two bf16 that are
-// neighbours along the depth. Tiles and drivers are the same for both.
+// The packed operands of a product consist of units of 32 bits, each of them one f32 or two bf16 that are neighbours
+// along the depth. Tiles and drivers are the same for both.
 
 namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
