@@ -137,7 +137,7 @@ std::vector<std::string> arguments_of(const std::string& folder, const std::vect
     const std::string flag = flag_of(argument);
     places_are_given = places_are_given || kPlaces.contains(flag);
     if (flag.starts_with('-') && !kChangeable.contains(flag) && !kPlaces.contains(flag)) {
-      throw CLI::ValidationError(flag,
+      throw CLI::ValidationError(cli::shown(flag),
                                  "is not for --resume: the run keeps what it began with; leave it out, or begin a "
                                  "new run");
     }
@@ -162,7 +162,7 @@ std::optional<int> parse(CLI::App& app, CommonOptions& options, int argc, const 
       const std::vector<std::string> before = arguments_of(folder, given);
       given.insert(given.begin(), before.begin(), before.end());
     } catch (const std::exception& error) {  // ValidationError, IoError
-      narrate(fmt::format("error: {}", error.what()));
+      narrate(fmt::format("error: {}", cli::shown(error.what(), 1000)));
       return 2;
     }
   }

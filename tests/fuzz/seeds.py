@@ -116,6 +116,8 @@ SEEDS = {
         "repeated": b"--epochs\n3\n--epochs\n4",
         "long": b"--target\n" + b"x" * 3000,
         "braces": b"--target\n{}\n--scaling\n{0}",
+        "resumed_with_a_long_flag": b"--resume\nx\n-" + b"y" * 3000,
+        "resumed_from_a_long_name": b"--resume=" + b"x" * 3000,
     },
     "csv": {
         "plain": b"Aa,b\n1,2\n3,4\n",

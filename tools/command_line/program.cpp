@@ -21,11 +21,10 @@ namespace cli {
 
 void narrate(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 80;
-  std::string line(text.substr(0, kMost));
+std::string shown(std::string_view text, std::size_t most) {
+  std::string line(text.substr(0, most));
   std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  return text.size() > kMost ? line + "..." : line;
+  return text.size() > most ? line + "..." : line;
 }
 
 void print_result_json(const tandem::telemetry::Fields& result) {

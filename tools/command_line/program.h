@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,8 @@ namespace cli {
 /// Writes a line to stderr. A failed write is ignored.
 void narrate(const std::string& line);
 
-/// User-supplied text as errors show it: on one line and shortened.
-std::string shown(std::string_view text);
+/// User-supplied text as errors show it: on one line, and cut off after `most` bytes.
+std::string shown(std::string_view text, std::size_t most = 80);
 
 /// One JSON object on a line of its own on stdout; NaN and infinities become null.
 void print_result_json(const tandem::telemetry::Fields& result);
