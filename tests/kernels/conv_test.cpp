@@ -1,7 +1,9 @@
 #include <tandem/kernels/conv.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -133,6 +135,19 @@ TYPED_TEST(ConvOf, AgreesWithTheNaiveLoop) {
   }
 }
 
+void expect_the_naive_loop(test::Rng& rng, const ConvShape& shape) {
+  const Case<float> c(rng, shape, true);
+  std::vector<float> out(c.out.size());
+  std::vector<float> in_grad(c.in.size());
+  std::vector<float> weight_grad(c.weight.size());
+  launch(test::cpu(), c.forward(out, false));
+  launch(test::cpu(), c.back(in_grad, false));
+  launch(test::cpu(), c.of_weight(weight_grad));
+  EXPECT_LE(test::difference(out, c.out, 0.1), 2e-6);
+  EXPECT_LE(test::difference(in_grad, c.in_grad, 0.1), 2e-6);
+  EXPECT_LE(test::difference(weight_grad, c.weight_grad, 0.1), 2e-6);
+}
+
 TEST(Conv, RandomShapesAgreeWithTheNaiveLoop) {
   test::Rng rng(4);
   const auto both = [&](std::int64_t low, std::int64_t high) {
@@ -156,16 +171,53 @@ TEST(Conv, RandomShapesAgreeWithTheNaiveLoop) {
     // Sometimes less padding behind the image than before it.
     shape.out[i % 2] -= shape.out[i % 2] > 1 && i % 5 == 0 ? 1 : 0;
     SCOPED_TRACE(test::describe(shape));
-    const Case<float> c(rng, shape, true);
-    std::vector<float> out(c.out.size());
-    std::vector<float> in_grad(c.in.size());
-    std::vector<float> weight_grad(c.weight.size());
-    launch(test::cpu(), c.forward(out, false));
-    launch(test::cpu(), c.back(in_grad, false));
-    launch(test::cpu(), c.of_weight(weight_grad));
-    EXPECT_LE(test::difference(out, c.out, 0.1), 1e-6);
-    EXPECT_LE(test::difference(in_grad, c.in_grad, 0.1), 1e-6);
-    EXPECT_LE(test::difference(weight_grad, c.weight_grad, 0.1), 2e-6);
+    expect_the_naive_loop(rng, shape);
+  }
+}
+
+TEST(Conv, RandomWindowsOfThreeByThreeAgreeWithTheNaiveLoop) {
+  test::Rng rng(5);
+  for (int i = 0; i < 30; ++i) {
+    const std::int64_t padding = test::whole_between(rng, 0, 2);
+    ConvShape shape{.batch = test::whole_between(rng, 1, 4),
+                    .groups = test::whole_between(rng, 1, 2),
+                    .in_channels = test::whole_between(rng, 8, 24),
+                    .out_channels = test::whole_between(rng, 11, 35),
+                    .in = {test::whole_between(rng, 3, 12), test::whole_between(rng, 3, 20)},
+                    .out = {},
+                    .window = {3, 3},
+                    .stride = {1, 1},
+                    .padding = {padding, test::whole_between(rng, 0, 2)},
+                    .dilation = {1, 1}};
+    shape = test::conv_shape(shape);
+    // Sometimes a stride, and sometimes less padding behind the image than before it.
+    if (i % 4 == 0) {
+      shape.stride = {2, test::whole_between(rng, 1, 2)};
+      shape = test::conv_shape(shape);
+    }
+    shape.out[i % 2] -= shape.out[i % 2] > 1 && i % 5 == 0 ? 1 : 0;
+    SCOPED_TRACE(test::describe(shape));
+    expect_the_naive_loop(rng, shape);
+  }
+  // Deeper than a block of the depth, and many tiles.
+  expect_the_naive_loop(rng, test::conv_shape({2, 1, 300, 20, {7, 5}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
+  expect_the_naive_loop(rng, test::conv_shape({2, 1, 16, 17, {40, 61}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
+}
+
+// Winograd's sums of a tile hold all of its elements, so that an infinite one makes NaN of outputs that do not read it.
+TEST(Conv, AnElementThatIsNotFiniteReachesNoFartherThanItsTiles) {
+  test::Rng rng(6);
+  Case<float> c(rng, test::conv_shape({1, 1, 16, 16, {12, 12}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
+  c.in[5 * 12 + 5] = std::numeric_limits<float>::infinity();
+  std::vector<float> out(c.out.size());
+  launch(test::cpu(), c.forward(out, false));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t y = i / 12 % 12;
+    const std::size_t x = i % 12;
+    const bool reads_it = y >= 4 && y <= 6 && x >= 4 && x <= 6;
+    const bool is_near = y >= 4 && y <= 7 && x >= 4 && x <= 7;
+    EXPECT_TRUE(is_near || std::isfinite(out[i])) << y << " " << x;
+    EXPECT_FALSE(reads_it && std::isfinite(out[i])) << y << " " << x;
   }
 }
 

@@ -1,0 +1,254 @@
+#include <tandem/kernels/cpu/conv_in_grad.h>
+
+#include <numeric>
+
+#include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/gemm.h>
+#include <tandem/kernels/cpu/patch_product.h>
+#include <tandem/kernels/cpu/winograd.h>
+
+namespace tandem::inline v0::kernels::cpu {
+
+namespace {
+
+// Floats of all channels of a block that leaves rows out, so that they stay in the second-level cache.
+constexpr std::int64_t kSlabOfAll = std::int64_t{1} << 16;
+
+// The taps of a window that reach the elements of an image that are `remainder` from a multiple of the stride.
+struct Reaching {
+  PatchAxis axis;                // patches of the gradient
+  std::int64_t first_tap, step;  // in the window
+
+  Reaching(const ConvShape& shape, std::size_t d, std::int64_t remainder) {
+    const std::int64_t stride = shape.stride[d];
+    const auto place = [&](std::int64_t tap) { return remainder + shape.padding[d] - tap * shape.dilation[d]; };
+    step = stride / std::gcd(stride, shape.dilation[d]);
+    first_tap = 0;
+    while (first_tap < std::min(step, shape.window[d]) && place(first_tap) % stride != 0) {
+      ++first_tap;
+    }
+    const std::int64_t taps = first_tap < std::min(step, shape.window[d]) ? up(shape.window[d] - first_tap, step) : 0;
+    axis = {.size = shape.out[d],
+            .positions = shape.in[d] > remainder ? up(shape.in[d] - remainder, stride) : 0,
+            .step = 1,
+            .first = place(first_tap) / stride,
+            .taps = taps,
+            .tap_step = -step * shape.dilation[d] / stride};
+  }
+};
+
+// Whether so many rows of windows lie outside the gradient, as at its borders where the convolution had no padding,
+// that it pays to leave them out.
+bool leaves_rows_out(const Patches& patches) {
+  const PatchAxis& y = patches.y;
+  const std::int64_t seen = std::min(y.positions, kPatchColumns);
+  std::int64_t inside = 0;
+  for (std::int64_t position = 0; position < seen; ++position) {
+    for (std::int64_t tap = 0; tap < y.taps; ++tap) {
+      inside += y.at(position, tap) >= 0 && y.at(position, tap) < y.size ? 1 : 0;
+    }
+  }
+  const std::int64_t images = kPatchColumns / patches.positions() + 2;
+  return patches.x.positions <= kPatchColumns && 5 * inside < 4 * seen * y.taps &&
+         images * patches.channels * padded_lines(patches, y.positions) <= kSlabOfAll;
+}
+
+// The weights that reach one remainder, turned: [groups, rows (inputs), the depth of `patches`].
+template <class T>
+void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool rows_first, std::int64_t first_group,
+          std::int64_t groups, std::int64_t first_row, std::int64_t rows, T* to) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t window = shape.window[0] * shape.window[1];
+  const std::int64_t line = x.axis.taps;
+  const std::int64_t depth = shape.out_channels * y.axis.taps * line;
+  const bool whole = !rows_first && depth == shape.out_channels * window;
+  // Neighbouring inputs' windows share cache lines, which would be gone if all outputs of one input came first.
+  constexpr std::int64_t kRows = 8;
+  const std::int64_t blocks = up(rows, kRows);
+  core::parallel_for(
+      groups * blocks, 1 + kChunkWork / (16 * kRows * depth + 1), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t group = task / blocks;
+          const std::int64_t row = task % blocks * kRows;
+          const std::int64_t past_row = std::min(row + kRows, rows);
+          for (std::int64_t out = 0; out < shape.out_channels; ++out) {
+            for (std::int64_t r = row; r < past_row; ++r) {
+              const T* const from =
+                  static_cast<const T*>(kernel.weight) +
+                  (((first_group + group) * shape.out_channels + out) * shape.in_channels + first_row + r) * window +
+                  y.first_tap * shape.window[1] + x.first_tap;
+              T* const of_row = to + (group * rows + r) * depth;
+              if (whole && window == 9) {
+                std::copy_n(from, 9, of_row + out * 9);  // a length that the compiler knows is twice as fast
+                continue;
+              }
+              for (std::int64_t ty = 0; ty < y.axis.taps; ++ty) {
+                T* const turned = of_row + line * (rows_first ? ty * shape.out_channels + out : out * y.axis.taps + ty);
+                for (std::int64_t tx = 0; tx < line; ++tx) {
+                  turned[tx] = from[ty * y.step * shape.window[1] + tx * x.step];
+                }
+              }
+            }
+          }
+        }
+      });
+}
+
+// Whether it is one of the convolutions that have a faster way.
+bool convolve_back_with_winograd(Context& context, const ConvInGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const Patches patches{.data = kernel.grad,
+                        .images = shape.batch,
+                        .image_stride = shape.out_size(),
+                        .channels = shape.out_channels,
+                        .y = Reaching(shape, 0, 0).axis,
+                        .x = Reaching(shape, 1, 0).axis};
+  if (shape.stride != Sizes2{1, 1} || !takes_winograd(patches, shape.in_channels)) {
+    return false;
+  }
+  multiply_winograd(context,
+                    {.patches = patches,
+                     .weight = kernel.weight,
+                     .rows = shape.in_channels,
+                     .bias = kernel.bias,
+                     .add = kernel.accumulate == Accumulate::yes,
+                     .out = {kernel.in_grad, shape.in_size(), shape.in[0] * shape.in[1], shape.in[1], 1}},
+                    {.output_stride = 9, .channel_stride = shape.depth()}, shape.groups);
+  return true;
+}
+
+// Whether there are so few positions that it would take longer to turn the weights than to add the products of all
+// positions with all taps to their places.
+bool adds_tap_products(const ConvShape& shape) {
+  constexpr std::int64_t kMost = 4096;
+  const std::int64_t positions = shape.batch * shape.out[0] * shape.out[1];
+  return core::isa() != core::Isa::baseline && positions > 0 && positions <= std::min(kMost, 8 * shape.out_channels);
+}
+
+// Adds the products of one channel, [window, image, position], to its places in all images.
+void add_to_places(const ConvInGrad& kernel, std::int64_t channel, const float* products) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t positions = shape.out[0] * shape.out[1];
+  for (std::int64_t image = 0; image < shape.batch; ++image) {
+    float* const plane = offset<float>(kernel.in_grad, image * shape.in_size() + channel * shape.in[0] * shape.in[1]);
+    const float start = kernel.bias == nullptr ? 0 : static_cast<const float*>(kernel.bias)[channel];
+    for (std::int64_t i = 0; i < shape.in[0] * shape.in[1]; ++i) {
+      plane[i] = kernel.accumulate == Accumulate::yes ? plane[i] + start : start;
+    }
+    for (std::int64_t tap = 0; tap < shape.window[0] * shape.window[1]; ++tap) {
+      const float* from = products + (tap * shape.batch + image) * positions;
+      const std::int64_t left = tap % shape.window[1] * shape.dilation[1] - shape.padding[1];
+      std::int64_t y = tap / shape.window[1] * shape.dilation[0] - shape.padding[0];
+      for (std::int64_t row = 0; row < shape.out[0]; ++row, y += shape.stride[0], from += shape.out[1]) {
+        if (y < 0 || y >= shape.in[0]) {
+          continue;
+        }
+        std::int64_t x = left;
+        for (std::int64_t column = 0; column < shape.out[1]; ++column, x += shape.stride[1]) {
+          if (x >= 0 && x < shape.in[1]) {
+            plane[y * shape.in[1] + x] += from[column];
+          }
+        }
+      }
+    }
+  }
+}
+
+void add_tap_products(Context& context, const ConvInGrad& kernel) {
+  constexpr std::int64_t kProducts = std::int64_t{1} << 16;  // so that they stay in the second-level cache
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t positions = shape.out[0] * shape.out[1];
+  const std::int64_t columns = shape.batch * positions;
+  const std::int64_t window = shape.window[0] * shape.window[1];
+  const ScratchScope scope(context.scratch);
+  float* const grads = context.scratch.allocate_array<float>(static_cast<std::size_t>(shape.out_channels * columns));
+  const std::int64_t some = std::clamp<std::int64_t>(kProducts / (window * columns), 1, shape.in_channels);
+  const Device device = context.device;
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    for (std::int64_t i = 0; i < shape.out_channels * shape.batch; ++i) {
+      const std::int64_t image = i % shape.batch;
+      const std::int64_t channel = group * shape.out_channels + i / shape.batch;
+      std::copy_n(offset<float>(kernel.grad, image * shape.out_size() + channel * positions), positions,
+                  grads + i * positions);
+    }
+    const float* const weight = offset<float>(kernel.weight, group * shape.out_channels * shape.depth());
+    const std::int64_t work = some * window * columns * shape.out_channels;
+    core::parallel_for(up(shape.in_channels, some), 1 + kChunkWork / work, [&](std::int64_t begin, std::int64_t end) {
+      ScratchArena& scratch = context_for(device).scratch;
+      const ScratchScope own(scratch);
+      float* const products = scratch.allocate_array<float>(static_cast<std::size_t>(some * window * columns));
+      for (std::int64_t first = begin * some; first < std::min(end * some, shape.in_channels); first += some) {
+        const std::int64_t here = std::min(some, shape.in_channels - first);
+        TANDEM_BY_ISA(gemm_f32)
+        ({.dtype = DType::f32,
+          .m = here * window,
+          .n = columns,
+          .k = shape.out_channels,
+          .a = {weight + first * window, 1, shape.depth()},
+          .b = {grads, columns, 1},
+          .out = products,
+          .out_stride = columns},
+         {0, here * window, 0, columns}, scratch, nullptr);
+        for (std::int64_t i = 0; i < here; ++i) {
+          add_to_places(kernel, group * shape.in_channels + first + i, products + i * window * columns);
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+
+// Each remainder of the stride has a product of its own: of the gradient's patches and those weights that reach it.
+template <class T>
+void convolve_back(Context& context, const ConvInGrad& kernel) {
+  const ConvShape& shape = kernel.shape;
+  const std::int64_t plane = shape.in[0] * shape.in[1];
+  const std::int64_t depth = shape.out_channels * shape.window[0] * shape.window[1];
+  if (shape.groups * shape.in_channels == 0) {
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (convolve_back_with_winograd(context, kernel)) {
+      return;
+    }
+    if (adds_tap_products(shape)) {
+      return add_tap_products(context, kernel);
+    }
+  }
+  for_some_weights(
+      shape.groups, shape.in_channels, std::max<std::int64_t>(depth, 1),
+      [&](std::int64_t group, std::int64_t groups, std::int64_t row, std::int64_t rows) {
+        const ScratchScope scope(context.scratch);
+        T* const turned = context.scratch.allocate_array<T>(static_cast<std::size_t>(groups * rows * depth));
+        const std::int64_t channel = group * shape.in_channels + row;
+        for (std::int64_t ry = 0; ry < std::min(shape.stride[0], shape.in[0]); ++ry) {
+          for (std::int64_t rx = 0; rx < std::min(shape.stride[1], shape.in[1]); ++rx) {
+            const Reaching y(shape, 0, ry);
+            const Reaching x(shape, 1, rx);
+            Patches patches{.data = offset<T>(kernel.grad, group * shape.out_channels * shape.out[0] * shape.out[1]),
+                            .images = shape.batch,
+                            .image_stride = shape.out_size(),
+                            .channels = shape.out_channels,
+                            .y = y.axis,
+                            .x = x.axis};
+            patches.rows_first = has_own_product<T>() && leaves_rows_out(patches);
+            turn(kernel, y, x, patches.rows_first, group, groups, row, rows, turned);
+            multiply_groups<T>(context,
+                               {.patches = patches,
+                                .weight = turned,
+                                .rows = rows,
+                                .bias = kernel.bias == nullptr ? nullptr : offset<T>(kernel.bias, channel),
+                                .add = kernel.accumulate == Accumulate::yes,
+                                .out = {offset<T>(kernel.in_grad, channel * plane + ry * shape.in[1] + rx),
+                                        shape.in_size(), plane, shape.stride[0] * shape.in[1], shape.stride[1]}},
+                               groups);
+          }
+        }
+      });
+}
+
+template void convolve_back<float>(Context&, const ConvInGrad&);
+template void convolve_back<double>(Context&, const ConvInGrad&);
+
+}  // namespace tandem::inline v0::kernels::cpu
