@@ -117,84 +117,63 @@ bool convolve_back_with_winograd(Context& context, const ConvInGrad& kernel) {
   return true;
 }
 
-// Whether there are so few positions that it would take longer to turn the weights than to add the products of all
-// positions with all taps to their places.
+// Whether it pays to add the products of all positions with all taps to their places: there is no need to turn the
+// weights then, and no work for positions outside of the gradient.
 bool adds_tap_products(const ConvShape& shape) {
   constexpr std::int64_t kMost = 4096;
-  const std::int64_t positions = shape.batch * shape.out[0] * shape.out[1];
-  return core::isa() != core::Isa::baseline && positions > 0 && positions <= std::min(kMost, 8 * shape.out_channels);
-}
-
-// Adds the products of one channel, [window, image, position], to its places in all images.
-void add_to_places(const ConvInGrad& kernel, std::int64_t channel, const float* products) {
-  const ConvShape& shape = kernel.shape;
   const std::int64_t positions = shape.out[0] * shape.out[1];
-  for (std::int64_t image = 0; image < shape.batch; ++image) {
-    float* const plane = offset<float>(kernel.in_grad, image * shape.in_size() + channel * shape.in[0] * shape.in[1]);
-    const float start = kernel.bias == nullptr ? 0 : static_cast<const float*>(kernel.bias)[channel];
-    for (std::int64_t i = 0; i < shape.in[0] * shape.in[1]; ++i) {
-      plane[i] = kernel.accumulate == Accumulate::yes ? plane[i] + start : start;
-    }
-    for (std::int64_t tap = 0; tap < shape.window[0] * shape.window[1]; ++tap) {
-      const float* from = products + (tap * shape.batch + image) * positions;
-      const std::int64_t left = tap % shape.window[1] * shape.dilation[1] - shape.padding[1];
-      std::int64_t y = tap / shape.window[1] * shape.dilation[0] - shape.padding[0];
-      for (std::int64_t row = 0; row < shape.out[0]; ++row, y += shape.stride[0], from += shape.out[1]) {
-        if (y < 0 || y >= shape.in[0]) {
-          continue;
-        }
-        std::int64_t x = left;
-        for (std::int64_t column = 0; column < shape.out[1]; ++column, x += shape.stride[1]) {
-          if (x >= 0 && x < shape.in[1]) {
-            plane[y * shape.in[1] + x] += from[column];
-          }
-        }
-      }
-    }
-  }
+  const std::int64_t all = shape.batch * positions;
+  const bool turns_much = all <= std::min(kMost, 8 * shape.out_channels);
+  const bool has_wide_borders = positions <= kMost && shape.stride == Sizes2{1, 1} && shape.out_channels >= 8 &&
+                                shape.in[0] * shape.in[1] * 2 >= positions * 3;
+  return core::isa() != core::Isa::baseline && all > 0 && (turns_much || has_wide_borders);
 }
 
 void add_tap_products(Context& context, const ConvInGrad& kernel) {
+  constexpr std::int64_t kColumns = 512;
   constexpr std::int64_t kProducts = std::int64_t{1} << 16;  // so that they stay in the second-level cache
   const ConvShape& shape = kernel.shape;
   const std::int64_t positions = shape.out[0] * shape.out[1];
-  const std::int64_t columns = shape.batch * positions;
   const std::int64_t window = shape.window[0] * shape.window[1];
-  const ScratchScope scope(context.scratch);
-  float* const grads = context.scratch.allocate_array<float>(static_cast<std::size_t>(shape.out_channels * columns));
-  const std::int64_t some = std::clamp<std::int64_t>(kProducts / (window * columns), 1, shape.in_channels);
+  const std::int64_t images = std::clamp<std::int64_t>(kColumns / positions, 1, shape.batch);
+  const std::int64_t columns = images * positions;
+  const std::int64_t channels = std::clamp<std::int64_t>(kProducts / (window * columns), 1, shape.in_channels);
+  const std::int64_t of_images = up(shape.in_channels, channels);
+  const std::int64_t of_group = up(shape.batch, images) * of_images;
   const Device device = context.device;
-  for (std::int64_t group = 0; group < shape.groups; ++group) {
-    for (std::int64_t i = 0; i < shape.out_channels * shape.batch; ++i) {
-      const std::int64_t image = i % shape.batch;
-      const std::int64_t channel = group * shape.out_channels + i / shape.batch;
-      std::copy_n(offset<float>(kernel.grad, image * shape.out_size() + channel * positions), positions,
-                  grads + i * positions);
-    }
-    const float* const weight = offset<float>(kernel.weight, group * shape.out_channels * shape.depth());
-    const std::int64_t work = some * window * columns * shape.out_channels;
-    core::parallel_for(up(shape.in_channels, some), 1 + kChunkWork / work, [&](std::int64_t begin, std::int64_t end) {
-      ScratchArena& scratch = context_for(device).scratch;
-      const ScratchScope own(scratch);
-      float* const products = scratch.allocate_array<float>(static_cast<std::size_t>(some * window * columns));
-      for (std::int64_t first = begin * some; first < std::min(end * some, shape.in_channels); first += some) {
-        const std::int64_t here = std::min(some, shape.in_channels - first);
-        TANDEM_BY_ISA(gemm_f32)
-        ({.dtype = DType::f32,
-          .m = here * window,
-          .n = columns,
-          .k = shape.out_channels,
-          .a = {weight + first * window, 1, shape.depth()},
-          .b = {grads, columns, 1},
-          .out = products,
-          .out_stride = columns},
-         {0, here * window, 0, columns}, scratch, nullptr);
-        for (std::int64_t i = 0; i < here; ++i) {
-          add_to_places(kernel, group * shape.in_channels + first + i, products + i * window * columns);
-        }
+  const std::int64_t work = channels * window * columns * shape.out_channels;
+  core::parallel_for(shape.groups * of_group, 1 + kChunkWork / work, [&](std::int64_t begin, std::int64_t end) {
+    ScratchArena& scratch = context_for(device).scratch;
+    const ScratchScope scope(scratch);
+    float* const grads = scratch.allocate_array<float>(static_cast<std::size_t>(shape.out_channels * columns));
+    float* const products = scratch.allocate_array<float>(static_cast<std::size_t>(channels * window * columns));
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t group = task / of_group;
+      const TapProducts part{.first_image = task % of_group / of_images * images,
+                             .images = std::min(images, shape.batch - task % of_group / of_images * images),
+                             .first_channel = task % of_images * channels,
+                             .channels = std::min(channels, shape.in_channels - task % of_images * channels)};
+      for (std::int64_t i = 0; i < shape.out_channels * part.images; ++i) {
+        const std::int64_t image = part.first_image + i % part.images;
+        const std::int64_t channel = group * shape.out_channels + i / part.images;
+        std::copy_n(offset<float>(kernel.grad, image * shape.out_size() + channel * positions), positions,
+                    grads + i * positions);
       }
-    });
-  }
+      const std::int64_t here = part.images * positions;
+      TANDEM_BY_ISA(gemm_f32)
+      ({.dtype = DType::f32,
+        .m = part.channels * window,
+        .n = here,
+        .k = shape.out_channels,
+        .a = {offset<float>(kernel.weight, group * shape.out_channels * shape.depth() + part.first_channel * window), 1,
+              shape.depth()},
+        .b = {grads, here, 1},
+        .out = products,
+        .out_stride = here},
+       {0, part.channels * window, 0, here}, scratch, nullptr);
+      TANDEM_BY_FMA_ISA(add_tap_products_f32)(kernel, group, part, products);
+    }
+  });
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ void pack_grad_rows(const PatchGradient& gradient, std::int64_t column, std::int
 }
 
 // Shorter runs than that are packed: they end too often.
-constexpr std::int64_t kShortRun = 10;
+constexpr std::int64_t kShortRun = 4;
 
 }  // namespace
 
