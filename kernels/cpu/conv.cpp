@@ -84,20 +84,41 @@ struct Parts {
   }
 };
 
+// The same, with lanes along the lines of the images.
+void gradient_of_lines(Context& context, const PatchGradient& gradient, std::int64_t groups, bool add, float* out) {
+  const Patches& patches = gradient.patches;
+  const std::int64_t size = gradient.rows * patches.depth();
+  const std::int64_t wanted = std::clamp<std::int64_t>(patches.columns() / (groups * Parts::kColumns), 1, Parts::kMost);
+  const std::int64_t images = up(patches.images, wanted);
+  const std::int64_t parts = up(patches.images, images);
+  const Device device = context.device;
+  const ScratchScope scope(context.scratch);
+  float* const sums = context.scratch.allocate_array<float>(static_cast<std::size_t>(parts * groups * size));
+  const std::int64_t work = size * images * patches.positions();
+  core::parallel_for(parts * groups, 1 + kChunkWork / (work + 1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t image = task / groups * images;
+      const cpu::LineRange range{task % groups, image, std::min(image + images, patches.images)};
+      TANDEM_BY_ISA(line_gradient_f32)(gradient, range, sums + task * size, context_for(device).scratch);
+    }
+  });
+  for (std::int64_t i = 0; i < groups * size; ++i) {
+    float total = sums[i];
+    for (std::int64_t part = 1; part < parts; ++part) {
+      total += sums[part * groups * size + i];
+    }
+    out[i] = add ? out[i] + total : total;
+  }
+}
+
 // The gradient of the weights of some groups: `gradient` has those of the first one.
 template <class T>
 void gradient_of_groups(Context& context, const PatchGradient& gradient, std::int64_t groups, bool add, T* out) {
   const std::int64_t depth = gradient.patches.depth();
   const std::int64_t columns = gradient.patches.columns();
   if constexpr (std::is_same_v<T, float>) {
-    if (cpu::is_depthwise(gradient.patches, groups, gradient.rows) && gradient.patches.x.taps <= cpu::kDepthwiseTaps) {
-      const std::int64_t of_group = gradient.rows * depth;
-      return core::parallel_for(groups, 1 + kChunkWork / (of_group * columns + 1),
-                                [&](std::int64_t begin, std::int64_t end) {
-                                  for (std::int64_t group = begin; group < end; ++group) {
-                                    TANDEM_BY_ISA(depthwise_gradient_f32)(gradient, group, add, out + group * of_group);
-                                  }
-                                });
+    if (TANDEM_BY_ISA(line_gradient_pays)(gradient)) {
+      return gradient_of_lines(context, gradient, groups, add, out);
     }
   }
   const std::int64_t size = groups * gradient.rows * depth;

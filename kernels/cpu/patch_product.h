@@ -31,9 +31,6 @@ bool has_own_product() {
   return std::is_same_v<T, float> && core::isa() != core::Isa::baseline;
 }
 
-/// Whether groups have one channel whose patches are lines of the image, and too few outputs to fill a tile.
-bool is_depthwise(const Patches& patches, std::int64_t groups, std::int64_t outputs);
-
 /// The elements that an array of weights may have.
 inline constexpr std::int64_t kMostWeights = std::int64_t{1} << 24;
 

@@ -157,8 +157,14 @@ struct GradientRange {
   bool add = false;
 };
 
-/// The places of a window's row that depthwise_gradient_f32() takes at most.
-inline constexpr int kDepthwiseTaps = 8;
+/// A part of the work on the gradient of few outputs: images [first_image, last_image) of a group.
+struct LineRange {
+  std::int64_t group;
+  std::int64_t first_image, last_image;
+};
+
+/// The places of a window's row that line_gradient_f32() takes at most.
+inline constexpr int kLineTaps = 8;
 
 // The blocks of tandem's own products, for f32 where the machine has fused multiply-adds: the cut into ranges changes
 // no bit there. Those of Eigen's products for f64, and for f32 elsewhere.
@@ -168,8 +174,10 @@ TANDEM_FOR_EACH_ISA(
     void patch_product_f64(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch);
     /* Groups of one channel, with positions one step apart: planes [begin, end) of (image, group). */
     void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_t begin, std::int64_t end);
-    /* The gradient of one such group's weight, out[rows, depth]. */
-    void depthwise_gradient_f32(const PatchGradient& gradient, std::int64_t group, bool add, float* out);
+    /* Whether the gradient is faster along the lines of the images than with lanes of outputs. */
+    bool line_gradient_pays(const PatchGradient& gradient);
+    /* sums[rows, depth] = such a gradient. */
+    void line_gradient_f32(const PatchGradient& gradient, const LineRange& range, float* sums, ScratchArena& scratch);
     /* `sums` are those of group 0. */
     void patch_gradient_f32(const PatchGradient& gradient, const GradientRange& range, float* sums,
                             ScratchArena& scratch);

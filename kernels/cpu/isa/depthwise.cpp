@@ -15,15 +15,7 @@ namespace {
 
 // The lanes of a vector at `x` of a line of `size` elements; 0 outside.
 TANDEM_SIMD Vec load_inside(const float* line, std::int64_t x, std::int64_t size) {
-#if defined(__AVX2__)
   return x >= 0 && x + kLanes <= size ? load(line + x) : load(line + x, between(-x, size - x));
-#else
-  Vec v{};
-  for (std::int64_t i = 0; i < kLanes; ++i) {
-    v[i] = x + i >= 0 && x + i < size ? line[x + i] : 0;
-  }
-  return v;
-#endif
 }
 
 // kVecs vectors of a line of outputs, from position `x` on: few would leave the multipliers waiting.
@@ -76,41 +68,6 @@ void convolve_plane(const Patches& patches, const float* in, const float* weight
   }
 }
 
-// Adds to the sums for the taps of one row of the window, of which there are kTaps, in lanes.
-template <int kTaps>
-void add_taps(const Patches& patches, std::int64_t ty, const float* in, const float* grad, float* sums) {
-  const PatchAxis& axis_y = patches.y;
-  const PatchAxis& axis_x = patches.x;
-  Vec sum[kTaps];
-#pragma GCC unroll 8
-  for (int t = 0; t < kTaps; ++t) {
-    sum[t] = load(sums + t * kLanes);
-  }
-  for (std::int64_t y = 0; y < axis_y.positions; ++y, grad += axis_x.positions) {
-    const std::int64_t row = axis_y.at(y, ty);
-    if (row < 0 || row >= axis_y.size) {
-      continue;
-    }
-    const float* const line = in + row * axis_x.size;
-    for (std::int64_t x = 0; x < axis_x.positions; x += kLanes) {
-      const Vec g = load(grad + x, first(axis_x.positions - x));
-#pragma GCC unroll 8
-      for (int t = 0; t < kTaps; ++t) {
-        sum[t] = fma(load_inside(line, axis_x.at(x, t), axis_x.size), g, sum[t]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int t = 0; t < kTaps; ++t) {
-    store(sums + t * kLanes, sum[t]);
-  }
-}
-
-using AddTaps = void (*)(const Patches&, std::int64_t, const float*, const float*, float*);
-constexpr auto kAddTaps = []<int... taps>(std::integer_sequence<int, taps...>) {
-  return std::array<AddTaps, sizeof...(taps)>{&add_taps<taps + 1>...};
-}(std::make_integer_sequence<int, kDepthwiseTaps>());
-
 }  // namespace
 
 void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_t begin, std::int64_t end) {
@@ -123,28 +80,6 @@ void depthwise_f32(const PatchProduct& product, std::int64_t groups, std::int64_
       convolve_plane(patches, in, static_cast<const float*>(one.weight) + row * patches.taps(),
                      one.bias == nullptr ? 0 : static_cast<const float*>(one.bias)[row], one.add,
                      static_cast<float*>(one.out.data) + image * one.out.image_stride + row * one.out.channel_stride);
-    }
-  }
-}
-
-void depthwise_gradient_f32(const PatchGradient& gradient, std::int64_t group, bool add, float* out) {
-  const Patches& patches = gradient.patches;
-  const PatchGradient one = gradient.of_group<float>(group);
-  for (std::int64_t row = 0; row < one.rows; ++row) {
-    for (std::int64_t ty = 0; ty < patches.y.taps; ++ty, out += patches.x.taps) {
-      alignas(64) float sums[kDepthwiseTaps * kLanes] = {};
-      for (std::int64_t image = 0; image < patches.images; ++image) {
-        kAddTaps[static_cast<std::size_t>(patches.x.taps - 1)](
-            patches, ty, static_cast<const float*>(one.patches.data) + image * patches.image_stride,
-            static_cast<const float*>(one.grad) + image * one.grad_image_stride + row * patches.positions(), sums);
-      }
-      for (std::int64_t tx = 0; tx < patches.x.taps; ++tx) {
-        float total = 0;
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-          total += sums[tx * kLanes + lane];
-        }
-        out[tx] = add ? out[tx] + total : total;
-      }
     }
   }
 }

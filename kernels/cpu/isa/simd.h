@@ -105,7 +105,7 @@ TANDEM_SIMD Vec unless_off(Vec result, Vec v) {
 using Vec = float __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 struct Mask {
-  std::int64_t count;
+  std::int64_t from, to;
 };
 
 TANDEM_SIMD Vec broadcast(float x) { return Vec{x, x, x, x}; }
@@ -115,14 +115,18 @@ TANDEM_SIMD Vec load(const float* p) {
   return v;
 }
 TANDEM_SIMD void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
-TANDEM_SIMD Mask first(std::int64_t count) { return {count >= kLanes ? kLanes : count <= 0 ? 0 : count}; }
+TANDEM_SIMD Mask first(std::int64_t count) { return {0, count >= kLanes ? kLanes : count <= 0 ? 0 : count}; }
+TANDEM_SIMD Mask between(std::int64_t from, std::int64_t to) { return {first(from).to, first(to).to}; }
 TANDEM_SIMD Vec load(const float* p, Mask mask) {
   Vec v{};
-  __builtin_memcpy(&v, p, static_cast<std::size_t>(mask.count) * sizeof(float));
+  if (mask.from < mask.to) {
+    __builtin_memcpy(reinterpret_cast<float*>(&v) + mask.from, p + mask.from,
+                     static_cast<std::size_t>(mask.to - mask.from) * sizeof(float));
+  }
   return v;
 }
 TANDEM_SIMD void store(float* p, Vec v, Mask mask) {
-  __builtin_memcpy(p, &v, static_cast<std::size_t>(mask.count) * sizeof(float));
+  __builtin_memcpy(p, &v, static_cast<std::size_t>(mask.to) * sizeof(float));
 }
 TANDEM_SIMD Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 TANDEM_SIMD Vec max(Vec a, Vec b) { return a > b ? a : b; }
@@ -136,6 +140,34 @@ using Bits = std::int32_t __attribute__((vector_size(sizeof(Vec))));
 
 TANDEM_SIMD Bits bits_of(Vec v) { return reinterpret_cast<Bits>(v); }
 TANDEM_SIMD Vec from_bits(Bits bits) { return reinterpret_cast<Vec>(bits); }
+#if defined(__AVX512F__)
+TANDEM_SIMD Bits load(const std::int32_t* p, Mask mask) {
+  return reinterpret_cast<Bits>(_mm512_maskz_loadu_epi32(mask, p));
+}
+TANDEM_SIMD void store(std::int32_t* p, Bits v, Mask mask) {
+  _mm512_mask_storeu_epi32(p, mask, reinterpret_cast<__m512i>(v));
+}
+#elif defined(__AVX2__)
+TANDEM_SIMD Bits load(const std::int32_t* p, Mask mask) {
+  return reinterpret_cast<Bits>(_mm256_maskload_epi32(p, mask.lanes));
+}
+TANDEM_SIMD void store(std::int32_t* p, Bits v, Mask mask) {
+  if (mask.count == kLanes) {
+    __builtin_memcpy(p, &v, sizeof(v));
+  } else {
+    _mm256_maskstore_epi32(p, mask.lanes, reinterpret_cast<__m256i>(v));
+  }
+}
+#else
+TANDEM_SIMD Bits load(const std::int32_t* p, Mask mask) {
+  Bits v{};
+  __builtin_memcpy(&v, p, static_cast<std::size_t>(mask.to) * sizeof(std::int32_t));
+  return v;
+}
+TANDEM_SIMD void store(std::int32_t* p, Bits v, Mask mask) {
+  __builtin_memcpy(p, &v, static_cast<std::size_t>(mask.to) * sizeof(std::int32_t));
+}
+#endif
 TANDEM_SIMD Vec to_floats(Bits numbers) { return __builtin_convertvector(numbers, Vec); }
 TANDEM_SIMD Vec magnitude(Vec v) { return from_bits(bits_of(v) & 0x7fffffff); }
 /// v with the sign of `sign`. v must be positive or have that sign already.

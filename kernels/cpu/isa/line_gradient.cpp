@@ -1,0 +1,145 @@
+#include <array>
+#include <utility>
+
+#include <tandem/kernels/cpu/isa/simd.h>
+#include <tandem/kernels/cpu/patches.h>
+
+// The gradient of the weights of few outputs, in f32. Lanes run along the lines of the images, of which nothing is
+// packed: those of outputs would be all but empty.
+
+namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
+
+namespace {
+
+// Some lines of positions, and the row of the window that they are seen through.
+struct Lines {
+  std::int64_t begin, end;
+  std::int64_t ty;
+};
+
+// Adds the products of kRows outputs' gradients with one channel to sums, which lie in lanes: that of output r and
+// place t of the window's row at sums + (r * stride + t) * kLanes.
+template <int kRows, int kTaps>
+void add_lines(const PatchGradient& gradient, const Lines& lines, const float* in, const float* grad, float* sums,
+               std::int64_t stride) {
+  const PatchAxis& axis_y = gradient.patches.y;
+  const PatchAxis& axis_x = gradient.patches.x;
+  const std::int64_t positions = gradient.patches.positions();
+  Vec sum[kRows][kTaps] = {};
+  for (std::int64_t x = 0; x < axis_x.positions; x += kLanes) {
+    const Mask wanted = first(axis_x.positions - x);
+    Mask inside[kTaps];
+#pragma GCC unroll 8
+    for (int t = 0; t < kTaps; ++t) {
+      const std::int64_t at = axis_x.at(x, t);
+      inside[t] = between(-at, axis_x.size - at);
+    }
+    const float* of_line = grad + lines.begin * axis_x.positions + x;
+    for (std::int64_t y = lines.begin; y < lines.end; ++y, of_line += axis_x.positions) {
+      const std::int64_t row = axis_y.at(y, lines.ty);
+      if (row < 0 || row >= axis_y.size) {
+        continue;
+      }
+      const float* const line = in + row * axis_x.size;
+      Vec g[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        g[r] = load(of_line + r * positions, wanted);
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < kTaps; ++t) {
+        const Vec v = load(line + axis_x.at(x, t), inside[t]);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][t] = fma(v, g[r], sum[r][t]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTaps; ++t) {
+      float* const to = sums + (r * stride + t) * kLanes;
+      store(to, load(to) + sum[r][t]);
+    }
+  }
+}
+
+using AddLines = void (*)(const PatchGradient&, const Lines&, const float*, const float*, float*, std::int64_t);
+
+// Products that are added to one sum before it is added to others.
+constexpr std::int64_t kChain = 256;
+
+// So many outputs at a time that their sums stay in registers.
+constexpr int kSums = kLanes == 16 ? 25 : 10;
+constexpr int rows_for(int taps) { return kSums / taps > 8 ? 8 : kSums / taps > 1 ? kSums / taps : 1; }
+
+// The function for `rows` outputs and kTaps places.
+template <int kTaps>
+AddLines lines_function(std::int64_t rows) {
+  static constexpr auto kFunctions = []<int... row>(std::integer_sequence<int, row...>) {
+    return std::array<AddLines, sizeof...(row)>{&add_lines<row + 1, kTaps>...};
+  }(std::make_integer_sequence<int, rows_for(kTaps)>());
+  return kFunctions[static_cast<std::size_t>(rows - 1)];
+}
+
+struct OfTaps {
+  std::int64_t rows;
+  AddLines (*function)(std::int64_t rows);
+};
+constexpr auto kOfTaps = []<int... tap>(std::integer_sequence<int, tap...>) {
+  return std::array<OfTaps, sizeof...(tap)>{OfTaps{rows_for(tap + 1), &lines_function<tap + 1>}...};
+}(std::make_integer_sequence<int, kLineTaps>());
+
+}  // namespace
+
+bool line_gradient_pays(const PatchGradient& gradient) {
+  // The multiply-adds of a line, for lanes along it and for lanes of outputs. What is not in registers is read again.
+  const std::int64_t wide = gradient.patches.x.positions;
+  const std::int64_t along = gradient.rows * ((wide + kLanes - 1) / kLanes);
+  const std::int64_t of_outputs = wide * ((gradient.rows + kLanes - 1) / kLanes);
+  return gradient.patches.x.step == 1 && gradient.patches.x.taps <= kLineTaps && gradient.rows <= 8 &&
+         5 * along < 4 * of_outputs;
+}
+
+void line_gradient_f32(const PatchGradient& gradient, const LineRange& range, float* sums, ScratchArena& scratch) {
+  const Patches& patches = gradient.patches;
+  const PatchGradient one = gradient.of_group<float>(range.group);
+  const OfTaps& of_taps = kOfTaps[static_cast<std::size_t>(patches.x.taps - 1)];
+  const std::int64_t depth = patches.depth();
+  const std::int64_t count = gradient.rows * depth;
+  // A chain of more additions would be less exact.
+  const std::int64_t vectors = (patches.x.positions + kLanes - 1) / kLanes;
+  const std::int64_t high = kChain / vectors > 1 ? kChain / vectors : 1;
+  const ScratchScope scope(scratch);
+  float* const lanes = scratch.allocate_array<float>(static_cast<std::size_t>(count * kLanes));
+  for (std::int64_t i = 0; i < count; ++i) {
+    store(lanes + i * kLanes, broadcast(0));
+  }
+  for (std::int64_t image = range.first_image; image < range.last_image; ++image) {
+    const float* const in = static_cast<const float*>(one.patches.data) + image * patches.image_stride;
+    const float* const grad = static_cast<const float*>(one.grad) + image * one.grad_image_stride;
+    for (std::int64_t line = 0; line < patches.channels * patches.y.taps; ++line) {
+      const float* const channel = in + line / patches.y.taps * patches.y.size * patches.x.size;
+      for (std::int64_t row = 0; row < gradient.rows; row += of_taps.rows) {
+        const std::int64_t rest = gradient.rows - row;
+        const AddLines add = of_taps.function(rest < of_taps.rows ? rest : of_taps.rows);
+        for (std::int64_t y = 0; y < patches.y.positions; y += high) {
+          const std::int64_t end = y + high < patches.y.positions ? y + high : patches.y.positions;
+          add(gradient, {y, end, line % patches.y.taps}, channel, grad + row * patches.positions(),
+              lanes + (row * depth + line * patches.x.taps) * kLanes, depth);
+        }
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    float total = 0;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      total += lanes[i * kLanes + lane];
+    }
+    sums[i] = total;
+  }
+}
+
+}  // namespace tandem::inline v0::kernels::cpu::TANDEM_ISA
