@@ -23,7 +23,8 @@ using test::difference;
 using test::Mlp;
 using test::seeded;
 
-std::vector<Tensor> gradients(const Mlp& model) {
+template <class M>
+std::vector<Tensor> gradients(const M& model) {
   std::vector<Tensor> result;
   for (const Tensor& p : model.parameters()) {
     result.push_back(p.grad().clone());
@@ -60,6 +61,33 @@ TEST_P(DataParallelOn, EqualsOneDevice) {
     nn::cross_entropy(out, d.y).backward();
     EXPECT_LE(difference(out, expected), 1e-12);
     expect_close(gradients(model), gradients(alone), 1e-12);
+  }
+}
+
+// With channels enough for all ways to compute a convolution; GroupNorm's statistics are those of a sample.
+struct ConvNet : nn::Module<ConvNet> {
+  nn::Conv2d conv1 = child("conv1", nn::Conv2d(2, 16, 3, {.padding = 1}));
+  nn::GroupNorm norm = child("norm", nn::GroupNorm(4, 16));
+  nn::Conv2d conv2 = child("conv2", nn::Conv2d(16, 24, 3, {.padding = 1}));
+  nn::Conv2d conv3 = child("conv3", nn::Conv2d(24, 6, 3, {.stride = 2, .groups = 2}));
+  nn::Linear fc = child("fc", nn::Linear(6, 3));
+  Tensor forward(const Tensor& x) const {
+    const Tensor y = max_pool2d(relu(norm(conv1(x))), 2);
+    return fc(adaptive_avg_pool2d(relu(conv3(relu(conv2(y)))), 1).flatten(1));
+  }
+};
+
+TEST_P(DataParallelOn, ConvolutionsEqualOneDevice) {
+  for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-12}}) {
+    manual_seed(11);
+    const Tensor x = randn({13, 2, 18, 14}, {.dtype = dtype});
+    const Tensor y = randint(0, 3, {13});
+    ConvNet alone = seeded<ConvNet>(dtype);
+    nn::cross_entropy(alone(x), y).backward();
+    ConvNet model = seeded<ConvNet>(dtype);
+    DataParallel dp(model, cpus(devices()));
+    nn::cross_entropy(dp(x), y).backward();
+    expect_close(gradients(model), gradients(alone), tolerance);
   }
 }
 
