@@ -8,6 +8,7 @@
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/conv_in_grad.h>
 #include <tandem/kernels/cpu/patch_product.h>
+#include <tandem/kernels/cpu/widened_conv.h>
 #include <tandem/kernels/cpu/winograd.h>
 
 // Convolutions as products with patches. All cuts follow from sizes.
@@ -197,108 +198,12 @@ void weight_gradient(Context& context, const ConvWeightGrad& kernel) {
                         });
 }
 
-// 16-bit arrays are widened some images at a time. Sums stay in f32 until the end, where they are rounded once.
-constexpr std::int64_t kWidened = std::int64_t{1} << 20;  // elements
-
-template <class T>
-const float* widen(ScratchArena& scratch, const void* from, std::int64_t count) {
-  float* const to = scratch.allocate_array<float>(static_cast<std::size_t>(count));
-  std::copy_n(static_cast<const T*>(from), count, to);
-  return to;
-}
-
-template <class T>
-void round_to(void* to, const float* sums, std::int64_t count, Accumulate accumulate) {
-  T* const out = static_cast<T*>(to);
-  for (std::int64_t i = 0; i < count; ++i) {
-    out[i] = T(accumulate == Accumulate::yes ? static_cast<float>(out[i]) + sums[i] : sums[i]);
-  }
-}
-
-// Calls body(first image, the shape of some images).
-template <class Body>
-void for_some_images(const ConvShape& shape, Body&& body) {
-  const std::int64_t some = 1 + kWidened / (shape.in_size() + shape.out_size() + 1);
-  for (std::int64_t image = 0; image < shape.batch; image += some) {
-    ConvShape part = shape;
-    part.batch = std::min(some, shape.batch - image);
-    body(image, part);
-  }
-}
-
-template <class T>
-void convolve_16_bit(Context& context, const Conv& kernel) {
-  const ConvShape& shape = kernel.shape;
-  ScratchArena& scratch = context.scratch;
-  const ScratchScope scope(scratch);
-  const float* const weight = widen<T>(scratch, kernel.weight, shape.weight_size());
-  const float* const bias =
-      kernel.bias == nullptr ? nullptr : widen<T>(scratch, kernel.bias, shape.groups * shape.out_channels);
-  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
-    const ScratchScope inner(scratch);
-    const std::int64_t count = part.batch * shape.out_size();
-    float* const out = scratch.allocate_array<float>(static_cast<std::size_t>(count));
-    convolve<float>(
-        context, {.dtype = DType::f32,
-                  .shape = part,
-                  .in = widen<T>(scratch, offset<T>(kernel.in, image * shape.in_size()), part.batch * shape.in_size()),
-                  .weight = weight,
-                  .bias = bias,
-                  .out = out});
-    round_to<T>(offset<T>(kernel.out, image * shape.out_size()), out, count, kernel.accumulate);
-  });
-}
-
-template <class T>
-void convolve_back_16_bit(Context& context, const ConvInGrad& kernel) {
-  const ConvShape& shape = kernel.shape;
-  ScratchArena& scratch = context.scratch;
-  const ScratchScope scope(scratch);
-  const float* const weight = widen<T>(scratch, kernel.weight, shape.weight_size());
-  const float* const bias =
-      kernel.bias == nullptr ? nullptr : widen<T>(scratch, kernel.bias, shape.groups * shape.in_channels);
-  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
-    const ScratchScope inner(scratch);
-    const std::int64_t count = part.batch * shape.in_size();
-    float* const in_grad = scratch.allocate_array<float>(static_cast<std::size_t>(count));
-    cpu::convolve_back<float>(context, {.dtype = DType::f32,
-                                        .shape = part,
-                                        .grad = widen<T>(scratch, offset<T>(kernel.grad, image * shape.out_size()),
-                                                         part.batch * shape.out_size()),
-                                        .weight = weight,
-                                        .bias = bias,
-                                        .in_grad = in_grad});
-    round_to<T>(offset<T>(kernel.in_grad, image * shape.in_size()), in_grad, count, kernel.accumulate);
-  });
-}
-
-template <class T>
-void weight_gradient_16_bit(Context& context, const ConvWeightGrad& kernel) {
-  const ConvShape& shape = kernel.shape;
-  ScratchArena& scratch = context.scratch;
-  const ScratchScope scope(scratch);
-  float* const sums = scratch.allocate_array<float>(static_cast<std::size_t>(shape.weight_size()));
-  std::fill_n(sums, shape.weight_size(), 0.0F);
-  for_some_images(shape, [&](std::int64_t image, const ConvShape& part) {
-    const ScratchScope inner(scratch);
-    weight_gradient<float>(
-        context,
-        {.dtype = DType::f32,
-         .accumulate = Accumulate::yes,
-         .shape = part,
-         .grad = widen<T>(scratch, offset<T>(kernel.grad, image * shape.out_size()), part.batch * shape.out_size()),
-         .in = widen<T>(scratch, offset<T>(kernel.in, image * shape.in_size()), part.batch * shape.in_size()),
-         .weight_grad = sums});
-  });
-  round_to<T>(kernel.weight_grad, sums, shape.weight_size(), kernel.accumulate);
-}
-
 }  // namespace
 
 void run(OnCpu, Context& context, const Conv& kernel) {
   core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
     if constexpr (is_16_bit<T>) {
-      convolve_16_bit<T>(context, kernel);
+      cpu::convolve_widened<T>(context, kernel);
     } else {
       convolve<T>(context, kernel);
     }
@@ -308,7 +213,7 @@ void run(OnCpu, Context& context, const Conv& kernel) {
 void run(OnCpu, Context& context, const ConvInGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
     if constexpr (is_16_bit<T>) {
-      convolve_back_16_bit<T>(context, kernel);
+      cpu::convolve_back_widened<T>(context, kernel);
     } else {
       cpu::convolve_back<T>(context, kernel);
     }
@@ -318,7 +223,7 @@ void run(OnCpu, Context& context, const ConvInGrad& kernel) {
 void run(OnCpu, Context& context, const ConvWeightGrad& kernel) {
   core::dispatch_floating(kernel.dtype, "conv", [&]<class T>() {
     if constexpr (is_16_bit<T>) {
-      weight_gradient_16_bit<T>(context, kernel);
+      cpu::weight_gradient_widened<T>(context, kernel);
     } else {
       weight_gradient<T>(context, kernel);
     }

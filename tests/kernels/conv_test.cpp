@@ -254,6 +254,32 @@ TEST(Conv, ACopyOfLongLinesHasOnlyThePartThatABlockReads) {
   EXPECT_EQ(out.back(), 1);
 }
 
+// Sizes of which a strip at a time is widened: along the lines, along one long line, and with strides.
+TEST(Conv, LargeImagesOf16BitsAgreeWithThoseOf32) {
+  test::Rng rng(7);
+  for (const ConvShape& shape : {test::conv_shape({1, 1, 2, 3, {2400, 1000}, {}, {5, 3}, {2, 1}, {3, 1}, {2, 1}}),
+                                 test::conv_shape({1, 1, 3, 3, {1, 2'200'000}, {}, {1, 4}, {1, 3}, {0, 5}, {1, 1}})}) {
+    SCOPED_TRACE(test::describe(shape));
+    const Case<BFloat16> half(rng, shape);
+    Case<float> whole(rng, shape);
+    whole.in.assign(half.in.begin(), half.in.end());
+    whole.weight.assign(half.weight.begin(), half.weight.end());
+    whole.grad.assign(half.grad.begin(), half.grad.end());
+    whole.in_bias.assign(half.in_bias.begin(), half.in_bias.end());
+    whole.out_bias.assign(half.out_bias.begin(), half.out_bias.end());
+    const auto check = [&](auto kernel_of, std::size_t size) {
+      std::vector<BFloat16> got(size);
+      std::vector<float> expected(size);
+      launch(test::cpu(), kernel_of(half, got));
+      launch(test::cpu(), kernel_of(whole, expected));
+      EXPECT_LE(test::difference(got, as_doubles(expected), 1e-3), 5e-3);
+    };
+    check([](const auto& c, auto& to) { return c.forward(to, true); }, half.grad.size());
+    check([](const auto& c, auto& to) { return c.back(to, true); }, half.in.size());
+    check([](const auto& c, auto& to) { return c.of_weight(to); }, half.weight.size());
+  }
+}
+
 TEST(Conv, AnyNumberOfThreadsGivesTheSameBits) {
   test::Rng rng(2);
   const int threads = num_threads();
