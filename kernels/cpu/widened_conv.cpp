@@ -6,6 +6,7 @@
 
 #include <tandem/core/thread_pool.h>
 #include <tandem/kernels/cpu/half_rows.h>
+#include <tandem/kernels/cpu/patch_product.h>
 #include <tandem/kernels/scratch.h>
 
 namespace tandem::inline v0::kernels::cpu {
@@ -14,8 +15,6 @@ namespace {
 
 constexpr std::int64_t kImages = std::int64_t{1} << 20;  // elements of several images
 constexpr std::int64_t kStrip = std::int64_t{1} << 23;   // elements of a strip of one
-
-std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // All channels of some images, or of a strip of them.
 struct Box {

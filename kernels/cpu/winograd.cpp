@@ -20,9 +20,9 @@ bool is_window_of_three(const PatchAxis& axis) {
 }
 
 // The blocks that the tiles are cut into: of whole images, or of rows of tiles of one.
-class Blocks {
+class TileBlocks {
  public:
-  Blocks(const Patches& patches, std::int64_t most_tiles)
+  TileBlocks(const Patches& patches, std::int64_t most_tiles)
       : images_(patches.images), high_(WinogradTiles(patches).high) {
     const std::int64_t rows = std::max<std::int64_t>(1, most_tiles / WinogradTiles(patches).wide);
     rows_ = up(high_, up(high_, rows));
@@ -71,7 +71,7 @@ void multiply_winograd(Context& context, const PatchProduct& product, const Wind
   const std::int64_t size = kWinogradPlaces * channels * winograd_stride(product.rows);
   const ScratchScope scope(context.scratch);
   float* const transformed = context.scratch.allocate_array<float>(static_cast<std::size_t>(size));
-  const Blocks blocks(patches, tiles_of_block(channels));
+  const TileBlocks blocks(patches, tiles_of_block(channels));
   // Few blocks are cut by outputs, too, for several threads.
   const std::int64_t parts = std::clamp<std::int64_t>(4 / blocks.count(), 1, up(product.rows, kOutputs));
   const std::int64_t outputs = up(product.rows, parts);
@@ -101,7 +101,7 @@ void winograd_gradient(Context& context, const PatchGradient& gradient, std::int
   const std::int64_t rows = gradient.rows;
   const WinogradTiles tiles(patches);
   const std::int64_t size = kWinogradPlaces * rows * channels;
-  const Blocks blocks(patches, 2 * tiles_of_block(channels + std::min(rows, kOutputs)));
+  const TileBlocks blocks(patches, 2 * tiles_of_block(channels + std::min(rows, kOutputs)));
   // Parts of the blocks, whose sums are added in the end: by sizes, so that threads change no bit. If they are few,
   // they are cut by outputs, too.
   const std::int64_t most = std::clamp<std::int64_t>(kBytes / (size * std::int64_t{sizeof(float)}), 1, kMost);

@@ -72,8 +72,8 @@ using AddLines = void (*)(const PatchGradient&, const Lines&, const float*, cons
 constexpr std::int64_t kChain = 256;
 
 // So many outputs at a time that their sums stay in registers.
-constexpr int kSums = kLanes == 16 ? 25 : 10;
-constexpr int rows_for(int taps) { return kSums / taps > 8 ? 8 : kSums / taps > 1 ? kSums / taps : 1; }
+constexpr int kLineSums = kLanes == 16 ? 25 : 10;
+constexpr int rows_for(int taps) { return kLineSums / taps > 8 ? 8 : kLineSums / taps > 1 ? kLineSums / taps : 1; }
 
 // The function for `rows` outputs and kTaps places.
 template <int kTaps>

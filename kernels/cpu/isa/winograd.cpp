@@ -12,7 +12,7 @@ namespace {
 constexpr int kTaps = 9;
 constexpr std::int64_t kPlaces = kWinogradPlaces;
 // Floats of a block's sums, so that they stay in the second-level cache.
-constexpr std::int64_t kSums = std::int64_t{1} << 16;
+constexpr std::int64_t kBlockSums = std::int64_t{1} << 16;
 
 // Floats from one place of so many rows to the next.
 std::int64_t place_stride(std::int64_t rows, std::int64_t stride) { return winograd_stride(rows * stride); }
@@ -161,7 +161,7 @@ void winograd_product_f32(const PatchProduct& product, const float* windows, con
   const std::int64_t stride = winograd_stride(channels);
   const std::int64_t outputs = range.last - range.first;
   const std::int64_t most_parts = up(outputs, kTileCols);
-  const std::int64_t parts = min(most_parts, up(kPlaces * count * outputs, kSums));
+  const std::int64_t parts = min(most_parts, up(kPlaces * count * outputs, kBlockSums));
   const std::int64_t most = up(up(outputs, parts), kTileCols) * kTileCols;
   const ScratchScope scope(scratch);
   float* const elements = numbers_of(count, stride, scratch);
