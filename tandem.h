@@ -3,6 +3,7 @@
 // Includes all public headers.
 
 #include <tandem/autograd/anomaly.h>
+#include <tandem/autograd/autocast.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>

@@ -18,6 +18,9 @@ namespace detail {
 class StepRecorder;
 }
 
+namespace autograd {
+class Autocast;
+}
 namespace cuda {
 class StreamScope;
 }
@@ -45,17 +48,18 @@ inline constexpr std::size_t kMemoryUses = 4;
 /// thread (pool, backward helpers, loader) carries the state this way. A new per-thread setting belongs here and
 /// nowhere else.
 struct ThreadState {
-  Device device;                                // where factories place new tensors
-  const cuda::StreamScope* stream = nullptr;    // innermost choice of a GPU stream
-  MemoryUse memory_use = MemoryUse::other;      // category of new memory
-  bool grad_enabled = true;                     // false under NoGradGuard
-  bool detects_anomaly = false;                 // true under DetectAnomaly
-  Generator* generator = nullptr;               // null: the process's default generator
-  const ModuleScope* scope = nullptr;           // innermost module being called: the path in messages
-  const Frame* frame = nullptr;                 // innermost replica frame: resolves parameter slots on this thread
-  kernels::LaunchObserver* observer = nullptr;  // observes every kernel launch, for recording and tracing
-  detail::StepRecorder* recorder = nullptr;     // observes further facts while a captured step is recorded
-  const parallel::RankContext* rank = nullptr;  // the rank this thread works for, if ranks are threads
+  Device device;                                 // where factories place new tensors
+  const cuda::StreamScope* stream = nullptr;     // innermost choice of a GPU stream
+  MemoryUse memory_use = MemoryUse::other;       // category of new memory
+  bool grad_enabled = true;                      // false under NoGradGuard
+  bool detects_anomaly = false;                  // true under DetectAnomaly
+  const autograd::Autocast* autocast = nullptr;  // the innermost AutocastScope; null: none, or not enabled
+  Generator* generator = nullptr;                // null: the process's default generator
+  const ModuleScope* scope = nullptr;            // innermost module being called: the path in messages
+  const Frame* frame = nullptr;                  // innermost replica frame: resolves parameter slots on this thread
+  kernels::LaunchObserver* observer = nullptr;   // observes every kernel launch, for recording and tracing
+  detail::StepRecorder* recorder = nullptr;      // observes further facts while a captured step is recorded
+  const parallel::RankContext* rank = nullptr;   // the rank this thread works for, if ranks are threads
 };
 
 /// The calling thread's state. The function is exported so that a program and a shared libtandem use a single state.

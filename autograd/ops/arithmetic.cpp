@@ -183,6 +183,9 @@ Tensor operator/(Scalar a, const Tensor& b) {
 }
 
 Tensor Tensor::pow(Scalar exponent) const {
+  if (autocasts() && raises({this})) [[unlikely]] {
+    return raised(*this).pow(exponent);
+  }
   if (widens(*this, exponent)) {
     return to(exponent.kind()).pow(exponent);
   }
@@ -200,6 +203,9 @@ Tensor Tensor::pow(Scalar exponent) const {
 }
 
 Tensor Tensor::pow(const Tensor& exponent) const {
+  if (autocasts() && raises({this, &exponent})) [[unlikely]] {
+    return raised(*this).pow(raised(exponent));
+  }
   if (!one_type(*this, exponent)) {
     return promoted("pow", *this, exponent, [](const Tensor& x, const Tensor& y) { return x.pow(y); });
   }

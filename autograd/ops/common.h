@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tandem/autograd/autocast.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>

@@ -166,6 +166,9 @@ void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight
 }
 
 Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (autocasts() && lowers({&x, &weight, &bias})) [[unlikely]] {
+    return convolve(of, lowered(x), lowered(weight), lowered(bias));
+  }
   check_numbers(of);
   check_tensors(of, x, weight, bias);
   const bool batched = x.dim() == of.dims + 2;

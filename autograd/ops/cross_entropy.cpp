@@ -140,6 +140,9 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
+  if (autocasts() && raises({&logits, &target})) [[unlikely]] {
+    return cross_entropy(raised(logits), raised(target), options);
+  }
   const bool probabilities = check_target(logits, target, options);
   warn_if_result_of("softmax", kCrossEntropy, logits, "it applies softmax() itself: give it what comes before");
   check<ConfigError>(options.label_smoothing >= 0 && options.label_smoothing <= 1,

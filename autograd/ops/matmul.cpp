@@ -151,6 +151,9 @@ void autograd::multiply(const View& out, const MatrixIn& a, const MatrixIn& b, A
 }
 
 Tensor Tensor::matmul(const Tensor& other) const {
+  if (autocasts() && lowers({this, &other})) [[unlikely]] {
+    return lowered(*this).matmul(lowered(other));
+  }
   check_floating("matmul", *this);
   check_same_kind("matmul", *this, other);
   const Shape& left = shape();

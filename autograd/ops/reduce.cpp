@@ -66,6 +66,9 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
 
 // Sums of integers and bools are i64, as in PyTorch; means require floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
+  if (!mean && autocasts() && raises({&x})) [[unlikely]] {
+    return sum_like(op, raised(x), dims, keepdim, mean);
+  }
   check<DTypeError>(!mean || is_floating_point(x.dtype()),
                     "{}: needs floating point, got {}; convert with .to(DType::f32)", op, x.dtype());
   const View& in = x.raw();

@@ -23,6 +23,9 @@ void run_cumsum(const AroundDim& around, const View& in, const Destination& to, 
 }  // namespace
 
 Tensor Tensor::cumsum(std::int64_t dim) const {
+  if (autocasts() && raises({this})) [[unlikely]] {
+    return raised(*this).cumsum(dim);
+  }
   const View in = detail::contiguous(raw());
   const AroundDim around(in.sizes, wrap_dim(dim, in.sizes.ndim(), "cumsum"));
   View out = detail::empty_view(in.sizes, is_floating_point(in.dtype) ? in.dtype : DType::i64, in.device());

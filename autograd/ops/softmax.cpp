@@ -8,6 +8,9 @@ using namespace autograd;
 namespace {
 
 Tensor run(const char* op, const Tensor& x, int dim, bool log) {
+  if (autocasts() && raises({&x})) [[unlikely]] {
+    return run(op, raised(x), dim, log);
+  }
   check_floating(op, x);
   dim = wrap_dim(dim, x.dim(), op);
   const View in = detail::contiguous(x.raw());

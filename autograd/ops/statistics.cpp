@@ -52,6 +52,9 @@ Tensor Tensor::std(const Shape& dims, std::int64_t correction, bool keepdim) con
 }
 
 Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
+  if (autocasts() && raises({this})) [[unlikely]] {
+    return raised(*this).norm(p, dims, keepdim);
+  }
   check_floating("norm", *this);
   check<ConfigError>(!std::isnan(p), "norm: p must be a number");
   return in_f32(*this, [&](const Tensor& x) {

@@ -126,16 +126,21 @@ void check_limits(const char* op, double min, double max) {
   check<ValueError>(!std::isnan(min) && !std::isnan(max), "{}: limits [{}, {}] must be numbers", op, min, max);
 }
 
+// In an AutocastScope, 16 bits would be too few for the range of the results.
+Tensor apply_raised(const Function& function, const Tensor& x, detail::Scalars scalars = {}) {
+  return autocasts() && raises({&x}) ? apply(function, raised(x), scalars) : apply(function, x, scalars);
+}
+
 }  // namespace
 
 Tensor Tensor::neg() const { return apply(kNeg, *this); }
 Tensor Tensor::abs() const { return apply(kAbs, *this); }
-Tensor Tensor::exp() const { return apply(kExp, *this); }
-Tensor Tensor::expm1() const { return apply(kExpm1, *this); }
-Tensor Tensor::log() const { return apply(kLog, *this); }
-Tensor Tensor::log1p() const { return apply(kLog1p, *this); }
+Tensor Tensor::exp() const { return apply_raised(kExp, *this); }
+Tensor Tensor::expm1() const { return apply_raised(kExpm1, *this); }
+Tensor Tensor::log() const { return apply_raised(kLog, *this); }
+Tensor Tensor::log1p() const { return apply_raised(kLog1p, *this); }
 Tensor Tensor::sqrt() const { return apply(kSqrt, *this); }
-Tensor Tensor::rsqrt() const { return apply(kRsqrt, *this); }
+Tensor Tensor::rsqrt() const { return apply_raised(kRsqrt, *this); }
 Tensor Tensor::sin() const { return apply(kSin, *this); }
 Tensor Tensor::cos() const { return apply(kCos, *this); }
 Tensor Tensor::relu() const { return apply(kRelu, *this); }
@@ -193,7 +198,7 @@ Tensor elu(const Tensor& x, double alpha) {
 
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   check<ConfigError>(beta != 0, "softplus: beta must not be 0");
-  return apply({"softplus", PointwiseOp::softplus, softplus_grad, Needs::input}, x, {beta, threshold});
+  return apply_raised({"softplus", PointwiseOp::softplus, softplus_grad, Needs::input}, x, {beta, threshold});
 }
 
 }  // namespace tandem::inline v0

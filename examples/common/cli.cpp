@@ -210,6 +210,8 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   add_path(app, "--resume", "Run folder of a run that goes on where it stopped, with its own options", options.resume);
   add_whole<std::int64_t>(app, "--checkpoint-every", "Steps between two checkpoints; 0: only at the end and at Ctrl-C",
                           options.checkpoint_every, 0, kMaxCount);
+  add_choice(app, "--precision", "f32; bf16: products in 16 bits, parameters in f32", options.precision,
+             {"f32", "bf16"});
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--diagnose", options.diagnose,
                "Say where the time of the last epoch's steps went, and what would save it");

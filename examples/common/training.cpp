@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/autocast.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/checkpoint/safetensors.h>
 #include <tandem/core/check.h>
@@ -115,6 +116,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
 }
 
 Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
+  const AutocastScope autocast(DType::bf16, {.enabled = options_.precision == "bf16"});
   if (replicas_) {
     return replicas_->loss(loss_fn_, x, y);
   }
@@ -125,12 +127,13 @@ Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
 Tensor Trainer::predict(const Tensor& x) {
   constexpr std::int64_t kRows = 1024;
   const NoGradGuard no_grad;
+  const AutocastScope autocast(DType::bf16, {.enabled = options_.precision == "bf16"});
   const bool was_training = model_.is_training();
   model_.eval();
   std::vector<Tensor> parts;
   for (std::int64_t row = 0; row < x.size(0); row += kRows) {
     const Tensor rows = x.slice(0, row, row + kRows).to(rank_.device);
-    parts.push_back((replicas_ ? (*replicas_)(rows) : model_(rows)).to("cpu"));
+    parts.push_back((replicas_ ? (*replicas_)(rows) : model_(rows)).to("cpu").to(DType::f32));
   }
   model_.train(was_training);
   return cat(parts);
@@ -292,6 +295,7 @@ telemetry::Fields common_fields(const std::string& program, const CommonOptions&
           {"ranks", static_cast<std::int64_t>(rank.size)},
           {"threads", static_cast<std::int64_t>(num_threads())},
           {"seed", static_cast<std::int64_t>(options.seed)},
+          {"precision", options.precision},
           {"arguments", options.arguments}};
 }
 

@@ -132,6 +132,8 @@ TEST(Cli, EveryFlagArrives) {
                                "o",
                                "--json",
                                "--quiet",
+                               "--precision",
+                               "bf16",
                                "--captured"});
   EXPECT_EQ(outcome.exit_code, std::nullopt) << outcome.err;
   const CommonOptions& options = outcome.options;
@@ -147,6 +149,7 @@ TEST(Cli, EveryFlagArrives) {
   EXPECT_EQ(options.out, "o");
   EXPECT_TRUE(options.json);
   EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(options.precision, "bf16");
   EXPECT_TRUE(options.captured);
 }
 

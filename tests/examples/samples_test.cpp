@@ -36,26 +36,13 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* flag : {"--data PATH",
-                           "--epochs N",
-                           "--batch-size N",
-                           "--lr RATE",
-                           "--optimizer NAME",
-                           "--hidden N,N,...",
-                           "--device NAME",
-                           "--parallel",
-                           "--devices NAME,NAME,...",
-                           "--ranks N",
-                           "--threads N",
-                           "--seed N",
-                           "--out PATH",
-                           "--resume PATH",
-                           "--checkpoint-every N",
-                           "--captured",
-                           "--diagnose",
-                           "--json",
-                           "--quiet",
-                           "--help"}) {
+  for (const char* flag : {"--data PATH",      "--epochs N",       "--batch-size N",
+                           "--lr RATE",        "--optimizer NAME", "--hidden N,N,...",
+                           "--device NAME",    "--parallel",       "--devices NAME,NAME,...",
+                           "--ranks N",        "--threads N",      "--seed N",
+                           "--out PATH",       "--resume PATH",    "--checkpoint-every N",
+                           "--precision NAME", "--captured",       "--diagnose",
+                           "--json",           "--quiet",          "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));
