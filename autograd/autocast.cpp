@@ -25,7 +25,8 @@ class Autocast {
 
   DType dtype() const noexcept { return dtype_; }
   bool lowers(const Tensor& tensor) const {
-    return tensor.defined() && tensor.dtype() != dtype_ && (tensor.dtype() == DType::f32 || has_16_bits(tensor.dtype()));
+    return tensor.defined() && tensor.dtype() != dtype_ &&
+           (tensor.dtype() == DType::f32 || has_16_bits(tensor.dtype()));
   }
   Tensor lowered(const Tensor& tensor) const;
 
