@@ -5,6 +5,7 @@
 
 #include <tandem/core/dispatch.h>
 #include <tandem/core/thread_pool.h>
+#include <tandem/kernels/cpu/half_rows.h>
 #include <tandem/kernels/cpu/pool_rows.h>
 #include <tandem/kernels/scratch.h>
 
@@ -47,10 +48,33 @@ bool is_halving(const PoolShape& shape) {
          shape.in[1] >= 2 * shape.out[1];
 }
 
+// Windows of 16 bits that are widened at a time.
+constexpr std::int64_t kPiece = 512;
+
+// Calls body(part, first window) for parts of two rows.
+template <class Body>
+void for_each_part(const cpu::HalvedRows& rows, Body&& body) {
+  for (std::int64_t x = 0; x < rows.count; x += kPiece) {
+    body(cpu::HalvedRows{std::min(kPiece, rows.count - x), rows.place + static_cast<std::int32_t>(2 * x), rows.width},
+         x);
+  }
+}
+
 template <class T>
 void halve_rows(const cpu::HalvedRows& rows, const T* upper, const T* lower, T* out, std::int32_t* places) {
   if constexpr (std::is_same_v<T, float>) {
     return TANDEM_BY_ISA(max_of_halves_f32)(rows, upper, lower, out, places);
+  }
+  if constexpr (is_16_bit<T>) {
+    float above[2 * kPiece];
+    float below[2 * kPiece];
+    float largest[kPiece];
+    return for_each_part(rows, [&](const cpu::HalvedRows& part, std::int64_t x) {
+      cpu::widen(above, upper + 2 * x, 2 * part.count);
+      cpu::widen(below, lower + 2 * x, 2 * part.count);
+      TANDEM_BY_ISA(max_of_halves_f32)(part, above, below, largest, places + x);
+      cpu::narrow(out + x, largest, part.count);
+    });
   }
   using C = ComputeType<T>;
   for (std::int64_t x = 0; x < rows.count; ++x) {
@@ -129,6 +153,17 @@ template <class T>
 void halve_rows_back(const cpu::HalvedRows& rows, const T* grad, const std::int32_t* places, T* upper, T* lower) {
   if constexpr (std::is_same_v<T, float>) {
     return TANDEM_BY_ISA(max_of_halves_grad_f32)(rows, grad, places, upper, lower);
+  }
+  if constexpr (is_16_bit<T>) {
+    float given[kPiece];
+    float above[2 * kPiece];
+    float below[2 * kPiece];
+    return for_each_part(rows, [&](const cpu::HalvedRows& part, std::int64_t x) {
+      cpu::widen(given, grad + x, part.count);
+      TANDEM_BY_ISA(max_of_halves_grad_f32)(part, given, places + x, above, below);
+      cpu::narrow(upper + 2 * x, above, 2 * part.count);
+      cpu::narrow(lower + 2 * x, below, 2 * part.count);
+    });
   }
   for (std::int64_t x = 0; x < rows.count; ++x) {
     const std::int32_t chosen = places[x] - rows.place - static_cast<std::int32_t>(2 * x);
