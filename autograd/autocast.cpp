@@ -32,10 +32,18 @@ class Autocast {
 
  private:
   struct Converted {
-    Tensor parameter;  // lives as long as the entry, whose key is its address
+    // What was converted, for whose gradient.
+    detail::View parameter;
     std::uint32_t version;
+    core::Ref<detail::History> leaf;
     bool has_history;
     Tensor value;
+
+    bool is_of(const detail::TensorImpl& impl) const {
+      return value.defined() && parameter.storage.get() == impl.view.storage.get() &&
+             parameter.offset == impl.view.offset && version == impl.view.storage->version() &&
+             leaf.get() == impl.history.get();
+    }
   };
 
   DType dtype_;
@@ -84,9 +92,10 @@ Tensor Autocast::lowered(const Tensor& tensor) const {
   }
   const bool has_history = core::thread_state().grad_enabled;
   const std::lock_guard lock(mutex_);
-  Converted& entry = converted_[tensor.get()];
-  if (!entry.value.defined() || entry.version != tensor.version() || entry.has_history != has_history) {
-    entry = {tensor, tensor.version(), has_history, convert(tensor, dtype_)};
+  const detail::TensorImpl& impl = *tensor.get();
+  Converted& entry = converted_[&impl];
+  if (!entry.is_of(impl) || entry.has_history != has_history) {
+    entry = {impl.view, impl.view.storage->version(), impl.history, has_history, convert(tensor, dtype_)};
   }
   return entry.value;
 }

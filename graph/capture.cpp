@@ -5,8 +5,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include <tandem/autograd/autocast.h>
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/step_times.h>
@@ -30,6 +32,7 @@ struct Capture {
   Device device;
   Generator* generator;
   const core::Frame* frame;
+  std::optional<DType> autocast;
   std::vector<Tensor> slots;
   std::vector<LeafState> leaves;
   std::vector<Flag> flags;
@@ -47,6 +50,7 @@ struct Capture {
     device = state.device;
     generator = state.generator;
     frame = state.frame;
+    autocast = autocast_dtype();
     for (const Tensor* input : inputs) {
       slots.emplace_back(detail::empty_view(input->shape(), input->dtype(), input->device()));
     }
@@ -55,7 +59,7 @@ struct Capture {
   bool fits(std::span<const Tensor* const> inputs) const {
     const core::ThreadState& state = core::thread_state();
     if (grad_enabled != state.grad_enabled || !(device == state.device) || generator != state.generator ||
-        frame != state.frame || slots.size() != inputs.size()) {
+        frame != state.frame || autocast != autocast_dtype() || slots.size() != inputs.size()) {
       return false;
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {

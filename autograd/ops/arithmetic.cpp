@@ -173,6 +173,9 @@ Tensor operator/(Scalar a, const Tensor& b) {
   if (!is_floating_point(b.dtype())) [[unlikely]] {
     return a / as_floating(b);
   }
+  if (autocasts() && raises({&b})) [[unlikely]] {
+    return a / raised(b);
+  }
   View out = same_result("div", b);
   detail::pointwise(PointwiseOp::rdiv_scalar, out, {&b.raw()}, {a.value()});
   return record("div", std::move(out), {&b}, [&] {

@@ -8,6 +8,7 @@ using namespace autograd;
 namespace {
 
 constexpr LossNames kCrossEntropy{"cross_entropy", "logits"};
+constexpr const char* kLogitsAdvice = "it applies softmax() itself: give it what comes before";
 
 // Checks the targets. Returns true for probabilities, false for class indices.
 bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
@@ -141,10 +142,11 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
   if (autocasts() && raises({&logits, &target})) [[unlikely]] {
+    warn_if_result_of("softmax", kCrossEntropy, logits, kLogitsAdvice);
     return cross_entropy(raised(logits), raised(target), options);
   }
   const bool probabilities = check_target(logits, target, options);
-  warn_if_result_of("softmax", kCrossEntropy, logits, "it applies softmax() itself: give it what comes before");
+  warn_if_result_of("softmax", kCrossEntropy, logits, kLogitsAdvice);
   check<ConfigError>(options.label_smoothing >= 0 && options.label_smoothing <= 1,
                      "{}label_smoothing must be between 0 and 1, got {}", core::MessagePrefix{kCrossEntropy.op},
                      options.label_smoothing);

@@ -47,8 +47,9 @@ View spread(LossNames names, const char* what, const Tensor& input, const Tensor
     fail<ShapeError>("{}{} {} does not broadcast to the {} {}", MessagePrefix{names.op}, what, from, names.input,
                      sizes);
   }
-  check_loss_weight(names, what, input, *weight);
-  return detail::contiguous(detail::expand(weight->raw(), sizes));
+  const Tensor in_type = autocasts() ? raised(*weight) : *weight;
+  check_loss_weight(names, what, input, in_type);
+  return detail::contiguous(detail::expand(in_type.raw(), sizes));
 }
 
 // The factor for the sum over `count` losses. The mean of no elements is NaN, as in PyTorch.

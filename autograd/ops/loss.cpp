@@ -123,8 +123,9 @@ View class_weight(LossNames names, const Tensor& input, const Tensor& weight) {
     fail<ShapeError>("{}expected one weight for each of the {} classes of the {} {}, got {}", MessagePrefix{names.op},
                      classes, names.input, input.shape(), weight.shape());
   }
-  check_loss_weight(names, "weight", input, weight);
-  return detail::contiguous(weight.raw());
+  const Tensor in_type = autocasts() ? raised(weight) : weight;
+  check_loss_weight(names, "weight", input, in_type);
+  return detail::contiguous(in_type.raw());
 }
 
 }  // namespace tandem::inline v0::autograd

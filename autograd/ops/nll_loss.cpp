@@ -8,18 +8,18 @@ using namespace autograd;
 namespace {
 
 constexpr LossNames kNllLoss{"nll_loss", "log_probs"};
-constexpr const char* kSoftmaxAdvice = "it takes log_softmax(), or use cross_entropy on the logits";
+constexpr const char* kNllAdvice = "it takes log_softmax(), or use cross_entropy on the logits";
 
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
   if (autocasts() && raises({&log_probs})) [[unlikely]] {
-    warn_if_result_of("softmax", kNllLoss, log_probs, kSoftmaxAdvice);
+    warn_if_result_of("softmax", kNllLoss, log_probs, kNllAdvice);
     return nll_loss(raised(log_probs), target, options);
   }
   check_floating(kNllLoss.op, log_probs);
   check_index_target(kNllLoss, log_probs, target);
-  warn_if_result_of("softmax", kNllLoss, log_probs, kSoftmaxAdvice);
+  warn_if_result_of("softmax", kNllLoss, log_probs, kNllAdvice);
   const View weight = class_weight(kNllLoss, log_probs, options.weight);
   const View in = detail::contiguous(log_probs.raw());
   const View indices = detail::contiguous(target.raw());

@@ -85,21 +85,22 @@ struct Parts {
   }
 };
 
-// The same, with lanes along the lines of the images.
+// The gradient of the weights of all groups, with lanes along the lines of the images. `gradient` is that of group 0.
 void gradient_of_lines(Context& context, const PatchGradient& gradient, std::int64_t groups, bool add, float* out) {
   const Patches& patches = gradient.patches;
   const std::int64_t size = gradient.rows * patches.depth();
+  const std::int64_t lines = patches.images * patches.y.positions;
   const std::int64_t wanted = std::clamp<std::int64_t>(patches.columns() / (groups * Parts::kColumns), 1, Parts::kMost);
-  const std::int64_t images = up(patches.images, wanted);
-  const std::int64_t parts = up(patches.images, images);
+  const std::int64_t some = up(lines, wanted);
+  const std::int64_t parts = up(lines, some);
   const Device device = context.device;
   const ScratchScope scope(context.scratch);
   float* const sums = context.scratch.allocate_array<float>(static_cast<std::size_t>(parts * groups * size));
-  const std::int64_t work = size * images * patches.positions();
+  const std::int64_t work = size * some * patches.x.positions;
   core::parallel_for(parts * groups, 1 + kChunkWork / (work + 1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t image = task / groups * images;
-      const cpu::LineRange range{task % groups, image, std::min(image + images, patches.images)};
+      const std::int64_t line = task / groups * some;
+      const cpu::LineRange range{task % groups, line, std::min(line + some, lines)};
       TANDEM_BY_ISA(line_gradient_f32)(gradient, range, sums + task * size, context_for(device).scratch);
     }
   });

@@ -94,7 +94,7 @@ void turn(const ConvInGrad& kernel, const Reaching& y, const Reaching& x, bool r
       });
 }
 
-// Whether it is one of the convolutions that have a faster way.
+// Computes the gradient in the way of Winograd where that is faster, and returns whether it did.
 bool convolve_back_with_winograd(Context& context, const ConvInGrad& kernel) {
   const ConvShape& shape = kernel.shape;
   const Patches patches{.data = kernel.grad,
@@ -117,27 +117,36 @@ bool convolve_back_with_winograd(Context& context, const ConvInGrad& kernel) {
   return true;
 }
 
+// Positions of several images whose products are computed at a time.
+constexpr std::int64_t kTapColumns = 512;
+
 // Whether it pays to add the products of all positions with all taps to their places: there is no need to turn the
 // weights then, and no work for positions outside of the gradient.
 bool adds_tap_products(const ConvShape& shape) {
   constexpr std::int64_t kMost = 4096;
+  constexpr std::int64_t kMostProducts = std::int64_t{1}
+                                         << 22;  // of a row of the window, and gradients, in scratch memory
   const std::int64_t positions = shape.out[0] * shape.out[1];
   const std::int64_t all = shape.batch * positions;
   const bool turns_much = all <= std::min(kMost, 8 * shape.out_channels);
   const bool has_wide_borders = positions <= kMost && shape.stride == Sizes2{1, 1} && shape.out_channels >= 8 &&
                                 shape.in[0] * shape.in[1] * 2 >= positions * 3;
-  return core::isa() != core::Isa::baseline && all > 0 && (turns_much || has_wide_borders);
+  return core::isa() != core::Isa::baseline && all > 0 && (turns_much || has_wide_borders) &&
+         (shape.window[1] + shape.out_channels) * std::max(positions, kTapColumns) <= kMostProducts;
 }
 
 void add_tap_products(Context& context, const ConvInGrad& kernel) {
-  constexpr std::int64_t kColumns = 512;
   constexpr std::int64_t kProducts = std::int64_t{1} << 16;  // so that they stay in the second-level cache
   const ConvShape& shape = kernel.shape;
   const std::int64_t positions = shape.out[0] * shape.out[1];
   const std::int64_t window = shape.window[0] * shape.window[1];
-  const std::int64_t images = std::clamp<std::int64_t>(kColumns / positions, 1, shape.batch);
+  const std::int64_t images = std::clamp<std::int64_t>(kTapColumns / positions, 1, shape.batch);
   const std::int64_t columns = images * positions;
+  // Some channels, or some rows of the window of one.
   const std::int64_t channels = std::clamp<std::int64_t>(kProducts / (window * columns), 1, shape.in_channels);
+  const std::int64_t rows = channels > 1
+                                ? shape.window[0]
+                                : std::clamp<std::int64_t>(kProducts / (shape.window[1] * columns), 1, shape.window[0]);
   const std::int64_t of_images = up(shape.in_channels, channels);
   const std::int64_t of_group = up(shape.batch, images) * of_images;
   const Device device = context.device;
@@ -146,32 +155,39 @@ void add_tap_products(Context& context, const ConvInGrad& kernel) {
     ScratchArena& scratch = context_for(device).scratch;
     const ScratchScope scope(scratch);
     float* const grads = scratch.allocate_array<float>(static_cast<std::size_t>(shape.out_channels * columns));
-    float* const products = scratch.allocate_array<float>(static_cast<std::size_t>(channels * window * columns));
+    float* const products =
+        scratch.allocate_array<float>(static_cast<std::size_t>(channels * rows * shape.window[1] * columns));
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t group = task / of_group;
-      const TapProducts part{.first_image = task % of_group / of_images * images,
-                             .images = std::min(images, shape.batch - task % of_group / of_images * images),
-                             .first_channel = task % of_images * channels,
-                             .channels = std::min(channels, shape.in_channels - task % of_images * channels)};
+      TapProducts part{};
+      part.first_image = task % of_group / of_images * images;
+      part.images = std::min(images, shape.batch - part.first_image);
+      part.first_channel = task % of_images * channels;
+      part.channels = std::min(channels, shape.in_channels - part.first_channel);
       for (std::int64_t i = 0; i < shape.out_channels * part.images; ++i) {
         const std::int64_t image = part.first_image + i % part.images;
         const std::int64_t channel = group * shape.out_channels + i / part.images;
         std::copy_n(offset<float>(kernel.grad, image * shape.out_size() + channel * positions), positions,
                     grads + i * positions);
       }
+      const float* const weight =
+          offset<float>(kernel.weight, group * shape.out_channels * shape.depth() + part.first_channel * window);
       const std::int64_t here = part.images * positions;
-      TANDEM_BY_ISA(gemm_f32)
-      ({.dtype = DType::f32,
-        .m = part.channels * window,
-        .n = here,
-        .k = shape.out_channels,
-        .a = {offset<float>(kernel.weight, group * shape.out_channels * shape.depth() + part.first_channel * window), 1,
-              shape.depth()},
-        .b = {grads, here, 1},
-        .out = products,
-        .out_stride = here},
-       {0, part.channels * window, 0, here}, scratch, nullptr);
-      TANDEM_BY_FMA_ISA(add_tap_products_f32)(kernel, group, part, products);
+      for (part.first_row = 0; part.first_row < shape.window[0]; part.first_row += rows) {
+        part.rows = std::min(rows, shape.window[0] - part.first_row);
+        const std::int64_t taps = part.channels * part.rows * shape.window[1];
+        TANDEM_BY_ISA(gemm_f32)
+        ({.dtype = DType::f32,
+          .m = taps,
+          .n = here,
+          .k = shape.out_channels,
+          .a = {weight + part.first_row * shape.window[1], 1, shape.depth()},
+          .b = {grads, here, 1},
+          .out = products,
+          .out_stride = here},
+         {0, taps, 0, here}, scratch, nullptr);
+        TANDEM_BY_FMA_ISA(add_tap_products_f32)(kernel, group, part, products);
+      }
     }
   });
 }

@@ -7,15 +7,18 @@
 
 namespace tandem::inline v0::kernels::cpu {
 
-/// The products of some images' gradients and some channels' windows: [channel, place in the window, image, position].
+/// The products of some images' gradients and some rows of some channels' windows: [channel, row, place in the row,
+/// image, position].
 struct TapProducts {
   std::int64_t first_image, images;
   std::int64_t first_channel, channels;  // of a group
+  std::int64_t first_row, rows;          // of the window
 };
 
 // For instruction sets with fused multiply-adds.
 TANDEM_FOR_EACH_ISA(
-    /* Writes the bias, or 0, to the channels of the images, or adds it, and adds the products to their places. */
+    /* Adds the products to their places in the channels of the images; the first row of the window first writes the
+       bias there, or 0, or adds it. */
     void add_tap_products_f32(const ConvInGrad& kernel, std::int64_t group, const TapProducts& part,
                               const float* products);)
 

@@ -157,10 +157,11 @@ struct GradientRange {
   bool add = false;
 };
 
-/// A part of the work on the gradient of few outputs: images [first_image, last_image) of a group.
+/// A part of the work on the gradient of few outputs: lines of positions [begin, end) of a group, counted image after
+/// image.
 struct LineRange {
   std::int64_t group;
-  std::int64_t first_image, last_image;
+  std::int64_t begin, end;
 };
 
 /// The places of a window's row that line_gradient_f32() takes at most.

@@ -76,7 +76,8 @@ void for_each_part(const ConvShape& shape, bool of_in, Body&& body) {
   const std::int64_t some = 1 + kImages / (size + 1);
   const Sizes2& cut = of_in ? shape.in : shape.out;
   const std::size_t d = cut[0] < cut[1] ? 1 : 0;
-  const std::int64_t strips = std::clamp<std::int64_t>(up(size, kStrip), 1, std::max<std::int64_t>(cut[d], 1));
+  const bool is_empty = shape.in_size() == 0 || shape.out_size() == 0;
+  const std::int64_t strips = is_empty ? 1 : std::clamp<std::int64_t>(up(size, kStrip), 1, cut[d]);
   const std::int64_t step = up(cut[d], strips);
   for (std::int64_t image = 0; image < shape.batch; image += some) {
     const Part part = images_of(shape, image, std::min(some, shape.batch - image));

@@ -11,6 +11,9 @@ namespace {
 
 // Elements of a block's transformed tiles, so that they stay in the second-level cache.
 constexpr std::int64_t kBlock = std::int64_t{1} << 16;
+constexpr std::int64_t kLeastTiles = 64;
+// Transformed elements and outputs of a block that is as wide as an image, so that they fit in the scratch memory.
+constexpr std::int64_t kMostNumbers = std::int64_t{1} << 18;
 // Outputs of a part, at the least: each part transforms its tiles for itself.
 constexpr std::int64_t kOutputs = 64;
 
@@ -45,9 +48,9 @@ class TileBlocks {
   std::int64_t in_image_;            // blocks of an image
 };
 
-// So many tiles fit in a block.
+// The tiles that a block has at most, unless one row of an image has more.
 std::int64_t tiles_of_block(std::int64_t numbers) {
-  return std::max<std::int64_t>(64, kBlock / (kWinogradPlaces * numbers));
+  return std::max(kLeastTiles, kBlock / (kWinogradPlaces * numbers));
 }
 
 }  // namespace
@@ -61,7 +64,8 @@ bool takes_winograd(const Patches& patches, std::int64_t outputs) {
   return core::isa() != core::Isa::baseline && is_window_of_three(patches.y) && is_window_of_three(patches.x) &&
          patches.y.tap_step == patches.x.tap_step && patches.y.positions > 1 && patches.x.positions > 1 &&
          patches.channels >= 8 && outputs >= 8 && windows >= 256 && windows <= kMost &&
-         patches.images * tiles.high * tiles.wide >= least;
+         patches.images * tiles.high * tiles.wide >= least &&
+         std::max(tiles.wide, kLeastTiles) * (patches.channels + outputs) <= kMostNumbers;
 }
 
 void multiply_winograd(Context& context, const PatchProduct& product, const WindowStrides& strides,

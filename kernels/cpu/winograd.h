@@ -57,8 +57,7 @@ TANDEM_FOR_EACH_ISA(
     void winograd_window_grads_f32(const PatchGradient& gradient, const float* sums, std::int64_t parts,
                                    std::int64_t begin, std::int64_t end, bool add, float* out);)
 
-/// Whether the patches are those of such a convolution with so many channels, outputs and tiles that the transforms
-/// pay.
+/// Whether the patches can be multiplied in this way, and faster so.
 bool takes_winograd(const Patches& patches, std::int64_t outputs);
 
 /// Computes the product of each group. `product` is that of group 0.

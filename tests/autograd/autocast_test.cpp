@@ -165,6 +165,48 @@ TEST(Autocast, SeveralBackwardPassesMayShareAConversion) {
   }
 }
 
+TEST(Autocast, AParameterThatWasMovedIsConvertedAgain) {
+  nn::Linear layer(3, 1, {.bias = false});
+  const Tensor x = ones({1, 3});
+  const AutocastScope autocast;
+  static_cast<void>(layer(x));
+  layer.to(DType::f64);
+  layer.to(DType::f32);
+  {
+    const NoGradGuard no_grad;
+    layer.weight.fill_(5);
+  }
+  EXPECT_EQ(layer(x).item<float>(), 15);
+  layer.to("cpu:1");
+  EXPECT_EQ(layer(x.to("cpu:1")).item<float>(), 15);
+}
+
+TEST(Autocast, WeightsOfLossesMayHave16Bits) {
+  const AutocastScope autocast;
+  const Tensor x = randn({4, 3}).to(DType::bf16);
+  const Tensor weight = ones({3}).to(DType::bf16);
+  const Tensor target = randint(0, 3, {4});
+  EXPECT_EQ(cross_entropy(x, target, {.weight = weight}).dtype(), DType::f32);
+  EXPECT_EQ(nll_loss(log_softmax(x, 1), target, {.weight = weight}).dtype(), DType::f32);
+  EXPECT_EQ(binary_cross_entropy_with_logits(x, ones({4, 3}), {.weight = weight}).dtype(), DType::f32);
+  EXPECT_EQ((1 / x).dtype(), DType::f32);
+}
+
+TEST(Autocast, ACapturedStepFollowsTheScopeAroundItsCall) {
+  nn::Linear layer(4, 4);
+  const Tensor x = ones({2, 4});
+  auto step = graph::capture([&](Tensor in) { return layer(in); });
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 6; ++i) {
+      ASSERT_EQ(step(x).dtype(), DType::f32);
+    }
+    const AutocastScope autocast;
+    for (int i = 0; i < 6; ++i) {
+      ASSERT_EQ(step(x).dtype(), DType::bf16);
+    }
+  }
+}
+
 TEST(Autocast, ScopesNest) {
   const Tensor x = ones({2, 2});
   const AutocastScope outer(DType::bf16);

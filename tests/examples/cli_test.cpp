@@ -160,6 +160,17 @@ TEST(Cli, NoFlagsKeepTheSamplesDefaults) {
   EXPECT_THAT(outcome.options.hidden, ElementsAre(256, 128));
 }
 
+TEST(Cli, ErrorsOfResumeFitOnAScreen) {
+  const std::string flag = "-" + std::string(3000, 'y');
+  const std::string folder(3000, 'x');
+  for (const auto& arguments : {std::vector<const char*>{"--resume", "x", flag.c_str()},
+                                std::vector<const char*>{"--resume", folder.c_str()}}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_LT(outcome.err.size(), 1920U);
+  }
+}
+
 TEST(Cli, LastOfSeveralCounts) {
   EXPECT_EQ(run({"--epochs", "3", "--json", "--epochs", "4", "--json"}).options.epochs, 4);
 }

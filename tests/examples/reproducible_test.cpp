@@ -41,6 +41,14 @@ TEST_P(Reproducible, SameSeedSameNumbers) {
 
 TEST_P(Reproducible, CapturedStepsGiveTheSameNumbers) { EXPECT_EQ(run({"--captured"}), run({})); }
 
+TEST_P(Reproducible, PrecisionBf16LearnsAlmostTheSame) {
+  const auto got = run({"--precision", "bf16"});
+  EXPECT_EQ(run({"--precision", "bf16", "--captured"}), got);
+  const std::string loss = run({})[0].at("train_loss");
+  EXPECT_NE(got[0].at("train_loss"), loss);
+  EXPECT_NEAR(std::stod(got[0].at("train_loss")), std::stod(loss), 0.05 * std::stod(loss));
+}
+
 TEST_P(Reproducible, AnotherSeedOtherNumbers) {
   EXPECT_NE(run({"--seed", "1"})[0].at("train_loss"), run({"--seed", "2"})[0].at("train_loss"));
 }

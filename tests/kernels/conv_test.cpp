@@ -204,6 +204,23 @@ TEST(Conv, RandomWindowsOfThreeByThreeAgreeWithTheNaiveLoop) {
   expect_the_naive_loop(rng, test::conv_shape({2, 1, 16, 17, {40, 61}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
 }
 
+// What would need more scratch memory than there is takes another way.
+TEST(Conv, WideImagesAndLargeWindowsFitInScratchMemory) {
+  test::Rng rng(8);
+  for (const ConvShape& shape : {test::conv_shape({1, 1, 8, 32, {4, 60'000}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
+                                 test::conv_shape({1, 1, 1, 8, {318, 318}, {}, {255, 255}, {1, 1}, {0, 0}, {1, 1}}),
+                                 test::conv_shape({1, 1, 9000, 8, {2, 20}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}})}) {
+    SCOPED_TRACE(test::describe(shape));
+    const Case<float> c(rng, shape);
+    std::vector<float> out(c.grad.size());
+    std::vector<float> in_grad(c.in.size());
+    std::vector<float> weight_grad(c.weight.size());
+    EXPECT_NO_THROW(launch(test::cpu(), c.forward(out, false)));
+    EXPECT_NO_THROW(launch(test::cpu(), c.back(in_grad, false)));
+    EXPECT_NO_THROW(launch(test::cpu(), c.of_weight(weight_grad)));
+  }
+}
+
 // Winograd's sums of a tile hold all of its elements, so that an infinite one makes NaN of outputs that do not read it.
 TEST(Conv, AnElementThatIsNotFiniteReachesNoFartherThanItsTiles) {
   test::Rng rng(6);

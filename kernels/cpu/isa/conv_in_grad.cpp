@@ -8,10 +8,12 @@ namespace tandem::inline v0::kernels::cpu::TANDEM_ISA {
 
 namespace {
 
-// The products of an image and a channel: a plane for each place in the window, `stride` apart.
+// The products of an image and a channel: a plane for each place in rows [first_row, last_row) of the window, `stride`
+// apart.
 struct Planes {
   const float* data;
   std::int64_t stride;
+  std::int64_t first_row, last_row;
 };
 
 // The places in a row of the window that gather() takes at most.
@@ -32,12 +34,13 @@ void gather(const ConvShape& shape, const Planes& products, float bias, bool add
     float* to = plane + x;
     for (std::int64_t y = 0; y < shape.in[0]; ++y, to += shape.in[1]) {
       Vec sum = broadcast(bias);
-      for (std::int64_t ty = 0; ty < shape.window[0]; ++ty) {
+      for (std::int64_t ty = products.first_row; ty < products.last_row; ++ty) {
         const std::int64_t row = y + shape.padding[0] - ty * shape.dilation[0];
         if (row < 0 || row >= shape.out[0]) {
           continue;
         }
-        const float* const line = products.data + ty * shape.window[1] * products.stride + row * shape.out[1];
+        const float* const line =
+            products.data + (ty - products.first_row) * shape.window[1] * products.stride + row * shape.out[1];
         for (std::int64_t tx = 0; tx < shape.window[1]; ++tx) {
           sum += load(line + offsets[tx], inside[tx]);
         }
@@ -51,8 +54,9 @@ void scatter(const ConvShape& shape, const Planes& products, float bias, bool ad
   for (std::int64_t i = 0; i < shape.in[0] * shape.in[1]; ++i) {
     plane[i] = add ? plane[i] + bias : bias;
   }
-  for (std::int64_t tap = 0; tap < shape.window[0] * shape.window[1]; ++tap) {
-    const float* from = products.data + tap * products.stride;
+  const std::int64_t first = products.first_row * shape.window[1];
+  for (std::int64_t tap = first; tap < products.last_row * shape.window[1]; ++tap) {
+    const float* from = products.data + (tap - first) * products.stride;
     const std::int64_t left = tap % shape.window[1] * shape.dilation[1] - shape.padding[1];
     std::int64_t y = tap / shape.window[1] * shape.dilation[0] - shape.padding[0];
     for (std::int64_t row = 0; row < shape.out[0]; ++row, y += shape.stride[0], from += shape.out[1]) {
@@ -76,17 +80,20 @@ void add_tap_products_f32(const ConvInGrad& kernel, std::int64_t group, const Ta
                           const float* products) {
   const ConvShape& shape = kernel.shape;
   const std::int64_t size = shape.in[0] * shape.in[1];
-  const std::int64_t window = shape.window[0] * shape.window[1];
+  const std::int64_t taps = part.rows * shape.window[1];
   const std::int64_t positions = shape.out[0] * shape.out[1];
   const bool gathers = shape.stride[0] == 1 && shape.stride[1] == 1 && shape.window[1] <= kGathered;
+  const bool add = kernel.accumulate == Accumulate::yes || part.first_row > 0;
   for (std::int64_t c = 0; c < part.channels; ++c) {
     const std::int64_t channel = group * shape.in_channels + part.first_channel + c;
-    const float bias = kernel.bias == nullptr ? 0 : static_cast<const float*>(kernel.bias)[channel];
+    const float bias =
+        kernel.bias == nullptr || part.first_row > 0 ? 0 : static_cast<const float*>(kernel.bias)[channel];
     for (std::int64_t i = 0; i < part.images; ++i) {
-      const Planes planes{products + (c * window * part.images + i) * positions, part.images * positions};
+      const Planes planes{products + (c * taps * part.images + i) * positions, part.images * positions, part.first_row,
+                          part.first_row + part.rows};
       float* const plane = static_cast<float*>(kernel.in_grad) +
                            ((part.first_image + i) * shape.groups * shape.in_channels + channel) * size;
-      (gathers ? gather : scatter)(shape, planes, bias, kernel.accumulate == Accumulate::yes, plane);
+      (gathers ? gather : scatter)(shape, planes, bias, add, plane);
     }
   }
 }

@@ -95,12 +95,15 @@ constexpr auto kOfTaps = []<int... tap>(std::integer_sequence<int, tap...>) {
 }  // namespace
 
 bool line_gradient_pays(const PatchGradient& gradient) {
-  // The multiply-adds of a line, for lanes along it and for lanes of outputs. What is not in registers is read again.
+  // The multiply-adds of a line, for lanes along it and for lanes of outputs. With one tap there would be as many
+  // loads.
   const std::int64_t wide = gradient.patches.x.positions;
   const std::int64_t along = gradient.rows * ((wide + kLanes - 1) / kLanes);
   const std::int64_t of_outputs = wide * ((gradient.rows + kLanes - 1) / kLanes);
-  return gradient.patches.x.step == 1 && gradient.patches.x.taps <= kLineTaps && gradient.rows <= 8 &&
-         5 * along < 4 * of_outputs;
+  constexpr std::int64_t kMostSums = std::int64_t{1} << 18;  // they have memory for each lane
+  const std::int64_t taps = gradient.patches.x.taps;
+  return gradient.patches.x.step == 1 && taps > 1 && taps <= kLineTaps && gradient.rows <= 8 &&
+         gradient.rows * gradient.patches.depth() <= kMostSums && 5 * along < 4 * of_outputs;
 }
 
 void line_gradient_f32(const PatchGradient& gradient, const LineRange& range, float* sums, ScratchArena& scratch) {
@@ -117,7 +120,10 @@ void line_gradient_f32(const PatchGradient& gradient, const LineRange& range, fl
   for (std::int64_t i = 0; i < count; ++i) {
     store(lanes + i * kLanes, broadcast(0));
   }
-  for (std::int64_t image = range.first_image; image < range.last_image; ++image) {
+  const std::int64_t in_image = patches.y.positions;
+  for (std::int64_t begin = range.begin, end = begin; begin < range.end; begin = end) {
+    const std::int64_t image = begin / in_image;
+    end = (image + 1) * in_image < range.end ? (image + 1) * in_image : range.end;
     const float* const in = static_cast<const float*>(one.patches.data) + image * patches.image_stride;
     const float* const grad = static_cast<const float*>(one.grad) + image * one.grad_image_stride;
     for (std::int64_t line = 0; line < patches.channels * patches.y.taps; ++line) {
@@ -125,10 +131,10 @@ void line_gradient_f32(const PatchGradient& gradient, const LineRange& range, fl
       for (std::int64_t row = 0; row < gradient.rows; row += of_taps.rows) {
         const std::int64_t rest = gradient.rows - row;
         const AddLines add = of_taps.function(rest < of_taps.rows ? rest : of_taps.rows);
-        for (std::int64_t y = 0; y < patches.y.positions; y += high) {
-          const std::int64_t end = y + high < patches.y.positions ? y + high : patches.y.positions;
-          add(gradient, {y, end, line % patches.y.taps}, channel, grad + row * patches.positions(),
-              lanes + (row * depth + line * patches.x.taps) * kLanes, depth);
+        for (std::int64_t y = begin; y < end; y += high) {
+          const std::int64_t past = y + high < end ? y + high : end;
+          add(gradient, {y - image * in_image, past - image * in_image, line % patches.y.taps}, channel,
+              grad + row * patches.positions(), lanes + (row * depth + line * patches.x.taps) * kLanes, depth);
         }
       }
     }
