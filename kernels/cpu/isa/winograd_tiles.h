@@ -85,8 +85,7 @@ class Pixels {
  public:
   /// Line and column 0 are (y, x) of the image, or outside.
   Pixels(std::int64_t lines, std::int64_t columns, std::int64_t channels, ScratchArena& scratch)
-      : lines_(lines),
-        columns_(columns),
+      : columns_(columns),
         channels_(channels),
         stride_((channels + kLanes - 1) / kLanes * kLanes),
         data_(scratch.allocate_array<float>(static_cast<std::size_t>(lines * columns * stride_))) {}
@@ -131,7 +130,7 @@ class Pixels {
     }
   }
 
-  std::int64_t lines_, columns_, channels_;
+  std::int64_t columns_, channels_;
   std::int64_t stride_;
   float* data_;
 };
