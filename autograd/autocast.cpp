@@ -32,7 +32,7 @@ class Autocast {
 
  private:
   struct Converted {
-    // What was converted, for whose gradient.
+    // The first three say what was converted, and for whose gradient.
     detail::View parameter;
     std::uint32_t version;
     core::Ref<detail::History> leaf;
@@ -48,7 +48,8 @@ class Autocast {
 
   DType dtype_;
   bool caches_;
-  // What was converted before a step was recorded is not part of that step, and the other way round.
+  // A step that is being recorded uses no conversion from before, which its replays would not repeat; and no later op
+  // uses one from the recording, whose memory belongs to the step.
   const detail::StepRecorder* recorder_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<const detail::TensorImpl*, Converted> converted_;

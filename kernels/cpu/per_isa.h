@@ -23,7 +23,8 @@
 /// The function `name` for the instruction set in use, for code in tandem::kernels.
 #define TANDEM_BY_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa({&cpu::baseline::name, &cpu::avx2::name, &cpu::avx512::name})
-/// The same for a function that only instruction sets with fused multiply-adds have. The baseline must not be in use.
+/// The function `name` for the instruction set in use, which only those with fused multiply-adds have. The baseline
+/// must not be in use.
 #define TANDEM_BY_FMA_ISA(name) \
   ::tandem::v0::kernels::cpu::by_isa<decltype(cpu::baseline::name)>({nullptr, &cpu::avx2::name, &cpu::avx512::name})
 #else

@@ -204,7 +204,7 @@ TEST(Conv, RandomWindowsOfThreeByThreeAgreeWithTheNaiveLoop) {
   expect_the_naive_loop(rng, test::conv_shape({2, 1, 16, 17, {40, 61}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
 }
 
-// What would need more scratch memory than there is takes another way.
+// A convolution whose blocks would need more scratch memory than there is takes another way.
 TEST(Conv, WideImagesAndLargeWindowsFitInScratchMemory) {
   test::Rng rng(8);
   for (const ConvShape& shape : {test::conv_shape({1, 1, 8, 32, {4, 60'000}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),

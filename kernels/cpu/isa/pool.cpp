@@ -26,7 +26,7 @@ TANDEM_SIMD Vec in_turns(Vec even, Vec odd, std::integer_sequence<int, lane...>)
 }
 using Lanes = std::make_integer_sequence<int, kLanes>;
 
-// Of `count` elements in each half: no others are read or written.
+// The halves have `count` elements each. No others are read or written.
 TANDEM_SIMD Halves halves_of(const float* from, std::int64_t count) {
   if (count >= kLanes) {
     return take_apart(load(from), load(from + kLanes), Lanes());

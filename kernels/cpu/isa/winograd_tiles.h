@@ -22,15 +22,15 @@ struct Two {
   Vec at[2];
 };
 
-/// Of four elements of an image.
+/// The numbers of four elements of an image.
 TANDEM_SIMD Four of_elements(Vec a, Vec b, Vec c, Vec d) { return {{a - c, b + c, c - b, b - d}}; }
-/// Of a window.
+/// The numbers of a window.
 TANDEM_SIMD Four of_window(Vec a, Vec b, Vec c) {
   const Vec outer = broadcast(0.5F) * (a + c);
   const Vec inner = broadcast(0.5F) * b;
   return {{a, outer + inner, outer - inner, c}};
 }
-/// Of the gradients of two outputs.
+/// The numbers of the gradients of two outputs.
 TANDEM_SIMD Four of_gradients(Vec a, Vec b) { return {{a, broadcast(0.5F) * (a + b), broadcast(0.5F) * (a - b), b}}; }
 /// The outputs, of their four numbers.
 TANDEM_SIMD Two outputs_of(Vec a, Vec b, Vec c, Vec d) { return {{a + b + c, b - c - d}}; }
