@@ -1,5 +1,6 @@
 #include <tandem/autograd/autocast.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
@@ -101,25 +102,16 @@ Tensor Autocast::lowered(const Tensor& tensor) const {
   return entry.value;
 }
 
-bool lowers(std::initializer_list<const Tensor*> tensors) {
-  const Autocast* const autocast = core::thread_state().autocast;
-  for (const Tensor* tensor : tensors) {
-    if (autocast != nullptr && autocast->lowers(*tensor)) {
-      return true;
-    }
-  }
-  return false;
+bool lowers_any(std::initializer_list<const Tensor*> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const Tensor* tensor) { return core::thread_state().autocast->lowers(*tensor); });
 }
 
 Tensor lowered(const Tensor& tensor) { return core::thread_state().autocast->lowered(tensor); }
 
-bool raises(std::initializer_list<const Tensor*> tensors) {
-  for (const Tensor* tensor : tensors) {
-    if (autocasts() && tensor->defined() && has_16_bits(tensor->dtype())) {
-      return true;
-    }
-  }
-  return false;
+bool raises_any(std::initializer_list<const Tensor*> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const Tensor* tensor) { return tensor->defined() && has_16_bits(tensor->dtype()); });
 }
 
 Tensor raised(const Tensor& tensor) {

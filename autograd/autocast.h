@@ -46,13 +46,16 @@ namespace autograd {
 
 inline bool autocasts() noexcept { return core::thread_state().autocast != nullptr; }
 
+bool lowers_any(std::initializer_list<const Tensor*> tensors);
+bool raises_any(std::initializer_list<const Tensor*> tensors);
+
 /// Whether one of the tensors, which may be undefined, has to be converted by lowered().
-bool lowers(std::initializer_list<const Tensor*> tensors);
+inline bool lowers(std::initializer_list<const Tensor*> tensors) { return autocasts() && lowers_any(tensors); }
 /// The tensor in the scope's type; as it is if it is undefined, an integer or f64.
 Tensor lowered(const Tensor& tensor);
 
 /// Whether one of the tensors, which may be undefined, has to be converted by raised().
-bool raises(std::initializer_list<const Tensor*> tensors);
+inline bool raises(std::initializer_list<const Tensor*> tensors) { return autocasts() && raises_any(tensors); }
 /// A 16-bit tensor in f32; others as they are.
 Tensor raised(const Tensor& tensor);
 

@@ -173,7 +173,7 @@ Tensor operator/(Scalar a, const Tensor& b) {
   if (!is_floating_point(b.dtype())) [[unlikely]] {
     return a / as_floating(b);
   }
-  if (autocasts() && raises({&b})) [[unlikely]] {
+  if (raises({&b})) [[unlikely]] {
     return a / raised(b);
   }
   View out = same_result("div", b);
@@ -186,7 +186,7 @@ Tensor operator/(Scalar a, const Tensor& b) {
 }
 
 Tensor Tensor::pow(Scalar exponent) const {
-  if (autocasts() && raises({this})) [[unlikely]] {
+  if (raises({this})) [[unlikely]] {
     return raised(*this).pow(exponent);
   }
   if (widens(*this, exponent)) {
@@ -206,7 +206,7 @@ Tensor Tensor::pow(Scalar exponent) const {
 }
 
 Tensor Tensor::pow(const Tensor& exponent) const {
-  if (autocasts() && raises({this, &exponent})) [[unlikely]] {
+  if (raises({this, &exponent})) [[unlikely]] {
     return raised(*this).pow(raised(exponent));
   }
   if (!one_type(*this, exponent)) {

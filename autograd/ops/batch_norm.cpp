@@ -71,7 +71,7 @@ void gradients_of_part(Gradients& g, const SavedNorm& saved, kernels::BatchNormG
 Tensor normalise_batch(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, double eps, bool training, const BatchNormTraining& options) {
   const Tensor& kept = weight.defined() ? weight : running_mean;
-  if (autocasts() && raises({&x}) && kept.defined() && !raises({&kept})) [[unlikely]] {
+  if (raises({&x}) && kept.defined() && !raises({&kept})) [[unlikely]] {
     return normalise_batch(raised(x), running_mean, running_var, weight, bias, eps, training, options);
   }
   const std::shared_ptr<BatchExchange>& exchange = options.exchange;

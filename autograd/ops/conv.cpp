@@ -166,7 +166,7 @@ void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight
 }
 
 Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (autocasts() && lowers({&x, &weight, &bias})) [[unlikely]] {
+  if (lowers({&x, &weight, &bias})) [[unlikely]] {
     return convolve(of, lowered(x), lowered(weight), lowered(bias));
   }
   check_numbers(of);

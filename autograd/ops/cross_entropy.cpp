@@ -141,7 +141,7 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyLossOptions& options) {
-  if (autocasts() && raises({&logits, &target})) [[unlikely]] {
+  if (raises({&logits, &target})) [[unlikely]] {
     warn_if_result_of("softmax", kCrossEntropy, logits, kLogitsAdvice);
     return cross_entropy(raised(logits), raised(target), options);
   }

@@ -70,7 +70,7 @@ Tensor promoted(LossNames names, const Tensor& input, const Tensor& target, Loss
 }
 
 Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const Tensor& target, const How& how) {
-  if (autocasts() && raises({&input, &target})) [[unlikely]] {
+  if (raises({&input, &target})) [[unlikely]] {
     return elementwise_loss(names, op, raised(input), raised(target), how);
   }
   check_pair(names, input, target);
@@ -195,7 +195,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction
 }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const BCELossOptions& options) {
-  if (autocasts() && raises({&input, &target})) [[unlikely]] {
+  if (raises({&input, &target})) [[unlikely]] {
     return binary_cross_entropy(raised(input), raised(target), options);
   }
   constexpr LossNames kNames{"binary_cross_entropy", "input"};

@@ -22,7 +22,7 @@ Tensor as_channels(const Tensor& part, const Tensor& x) {
 
 Tensor normalize(const char* op, const Tensor& x, std::int64_t num_groups, const Tensor& weight, const Tensor& bias,
                  double eps) {
-  if (autocasts() && raises({&x, &weight, &bias})) [[unlikely]] {
+  if (raises({&x, &weight, &bias})) [[unlikely]] {
     return normalize(op, raised(x), num_groups, raised(weight), raised(bias), eps);
   }
   const std::int64_t channels = x.size(1);
@@ -56,7 +56,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
 }
 
 Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, std::optional<double> eps) {
-  if (autocasts() && raises({&x, &weight})) [[unlikely]] {
+  if (raises({&x, &weight})) [[unlikely]] {
     return rms_norm(raised(x), normalized_shape, raised(weight), eps);
   }
   const core::MessagePrefix prefix{"rms_norm"};

@@ -7,7 +7,7 @@ using namespace autograd;
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  if (autocasts() && raises({&x, &weight, &bias})) [[unlikely]] {
+  if (raises({&x, &weight, &bias})) [[unlikely]] {
     return layer_norm(raised(x), normalized_shape, raised(weight), raised(bias), eps);
   }
   check_floating("layer_norm", x);

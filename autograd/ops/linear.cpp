@@ -298,14 +298,14 @@ void autograd::let_products_mask(const Tensor& result) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (autocasts() && lowers({&x, &weight, &bias})) [[unlikely]] {
+  if (lowers({&x, &weight, &bias})) [[unlikely]] {
     return linear(lowered(x), lowered(weight), lowered(bias));
   }
   return run("linear", x, weight, bias, false);
 }
 
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (autocasts() && lowers({&x, &weight, &bias})) [[unlikely]] {
+  if (lowers({&x, &weight, &bias})) [[unlikely]] {
     return linear_relu(lowered(x), lowered(weight), lowered(bias));
   }
   return run("linear_relu", x, weight, bias, true);

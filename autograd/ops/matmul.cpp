@@ -151,7 +151,7 @@ void autograd::multiply(const View& out, const MatrixIn& a, const MatrixIn& b, A
 }
 
 Tensor Tensor::matmul(const Tensor& other) const {
-  if (autocasts() && lowers({this, &other})) [[unlikely]] {
+  if (lowers({this, &other})) [[unlikely]] {
     return lowered(*this).matmul(lowered(other));
   }
   check_floating("matmul", *this);

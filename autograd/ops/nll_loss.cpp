@@ -13,7 +13,7 @@ constexpr const char* kNllAdvice = "it takes log_softmax(), or use cross_entropy
 }  // namespace
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOptions& options) {
-  if (autocasts() && raises({&log_probs})) [[unlikely]] {
+  if (raises({&log_probs})) [[unlikely]] {
     warn_if_result_of("softmax", kNllLoss, log_probs, kNllAdvice);
     return nll_loss(raised(log_probs), target, options);
   }

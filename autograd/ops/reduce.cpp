@@ -66,7 +66,7 @@ kernels::Reduce kernel_for(kernels::ReduceOp op, const View& in, const View& out
 
 // Sums of integers and bools are i64, as in PyTorch; means require floating point.
 Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool mean) {
-  if (!mean && autocasts() && raises({&x})) [[unlikely]] {
+  if (!mean && raises({&x})) [[unlikely]] {
     return sum_like(op, raised(x), dims, keepdim, mean);
   }
   check<DTypeError>(!mean || is_floating_point(x.dtype()),

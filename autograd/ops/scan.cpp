@@ -23,7 +23,7 @@ void run_cumsum(const AroundDim& around, const View& in, const Destination& to, 
 }  // namespace
 
 Tensor Tensor::cumsum(std::int64_t dim) const {
-  if (autocasts() && raises({this})) [[unlikely]] {
+  if (raises({this})) [[unlikely]] {
     return raised(*this).cumsum(dim);
   }
   const View in = detail::contiguous(raw());

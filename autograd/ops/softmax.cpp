@@ -8,7 +8,7 @@ using namespace autograd;
 namespace {
 
 Tensor run(const char* op, const Tensor& x, int dim, bool log) {
-  if (autocasts() && raises({&x})) [[unlikely]] {
+  if (raises({&x})) [[unlikely]] {
     return run(op, raised(x), dim, log);
   }
   check_floating(op, x);

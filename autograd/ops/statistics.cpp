@@ -52,7 +52,7 @@ Tensor Tensor::std(const Shape& dims, std::int64_t correction, bool keepdim) con
 }
 
 Tensor Tensor::norm(double p, const Shape& dims, bool keepdim) const {
-  if (autocasts() && raises({this})) [[unlikely]] {
+  if (raises({this})) [[unlikely]] {
     return raised(*this).norm(p, dims, keepdim);
   }
   check_floating("norm", *this);

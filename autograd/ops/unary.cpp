@@ -128,7 +128,7 @@ void check_limits(const char* op, double min, double max) {
 
 // In an AutocastScope, 16 bits would be too few for the range of the results.
 Tensor apply_raised(const Function& function, const Tensor& x, detail::Scalars scalars = {}) {
-  return autocasts() && raises({&x}) ? apply(function, raised(x), scalars) : apply(function, x, scalars);
+  return raises({&x}) ? apply(function, raised(x), scalars) : apply(function, x, scalars);
 }
 
 }  // namespace
