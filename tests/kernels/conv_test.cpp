@@ -135,11 +135,12 @@ TYPED_TEST(ConvOf, AgreesWithTheNaiveLoop) {
   }
 }
 
+template <class T = float>
 void expect_the_naive_loop(test::Rng& rng, const ConvShape& shape) {
-  const Case<float> c(rng, shape, true);
-  std::vector<float> out(c.out.size());
-  std::vector<float> in_grad(c.in.size());
-  std::vector<float> weight_grad(c.weight.size());
+  const Case<T> c(rng, shape, true);
+  std::vector<T> out(c.out.size());
+  std::vector<T> in_grad(c.in.size());
+  std::vector<T> weight_grad(c.weight.size());
   launch(test::cpu(), c.forward(out, false));
   launch(test::cpu(), c.back(in_grad, false));
   launch(test::cpu(), c.of_weight(weight_grad));
@@ -204,11 +205,19 @@ TEST(Conv, RandomWindowsOfThreeByThreeAgreeWithTheNaiveLoop) {
   expect_the_naive_loop(rng, test::conv_shape({2, 1, 16, 17, {40, 61}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}));
 }
 
+TEST(Conv, DeepWindowsAgreeWithTheNaiveLoop) {
+  test::Rng rng(9);
+  // Deeper than what is written out of a block of columns at a time.
+  const ConvShape shape = test::conv_shape({1, 1, 330, 1, {29, 35}, {}, {10, 10}, {1, 1}, {0, 0}, {1, 1}});
+  expect_the_naive_loop<float>(rng, shape);
+  expect_the_naive_loop<double>(rng, shape);
+}
+
 // A convolution whose blocks would need more scratch memory than there is takes another way.
 TEST(Conv, WideImagesAndLargeWindowsFitInScratchMemory) {
   test::Rng rng(8);
   for (const ConvShape& shape : {test::conv_shape({1, 1, 8, 32, {4, 60'000}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}),
-                                 test::conv_shape({1, 1, 1, 8, {318, 318}, {}, {255, 255}, {1, 1}, {0, 0}, {1, 1}}),
+                                 test::conv_shape({1, 1, 1, 8, {191, 192}, {}, {128, 129}, {1, 1}, {0, 0}, {1, 1}}),
                                  test::conv_shape({1, 1, 9000, 8, {2, 20}, {}, {3, 3}, {1, 1}, {1, 1}, {1, 1}})}) {
     SCOPED_TRACE(test::describe(shape));
     const Case<float> c(rng, shape);

@@ -38,6 +38,13 @@ void write_patches(const Patches& patches, std::int64_t begin, std::int64_t end,
   }
 }
 
+// How many columns of `depth` elements to write out at a time.
+std::int64_t columns_to_write(std::int64_t depth) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 22;  // elements, in scratch memory
+  const std::int64_t columns = kMost / depth;
+  return columns < 1 ? 1 : columns < kPatchColumns ? columns : kPatchColumns;
+}
+
 template <class T>
 constexpr DType type_of() {
   return sizeof(T) == sizeof(double) ? DType::f64 : DType::f32;
@@ -46,29 +53,32 @@ constexpr DType type_of() {
 template <class T>
 void patch_product(const PatchProduct& product, const PatchRange& range, ScratchArena& scratch) {
   const std::int64_t depth = product.patches.depth();
-  const std::int64_t cols = range.end - range.begin;
+  const std::int64_t most = columns_to_write(depth);
   const ScratchScope scope(scratch);
-  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>(depth * cols));
-  T* const sums = scratch.allocate_array<T>(static_cast<std::size_t>(product.rows * cols));
+  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>(depth * most));
+  T* const sums = scratch.allocate_array<T>(static_cast<std::size_t>(product.rows * most));
   for (std::int64_t group = range.group; group < range.last_group; ++group) {
     const PatchProduct one = product.of_group<T>(group);
-    write_patches(one.patches, range.begin, range.end, 0, depth, patches);
-    multiply<T>({.dtype = type_of<T>(),
-                 .m = one.rows,
-                 .n = cols,
-                 .k = depth,
-                 .a = {one.weight, depth, 1},
-                 .b = {patches, cols, 1},
-                 .out = sums,
-                 .out_stride = cols},
-                scratch);
-    if (one.bias != nullptr) {
-      const T* bias = static_cast<const T*>(one.bias);
-      for (std::int64_t i = 0; i < one.rows * cols; ++i) {
-        sums[i] += bias[i / cols];
+    for (std::int64_t column = range.begin; column < range.end; column += most) {
+      const std::int64_t cols = range.end - column < most ? range.end - column : most;
+      write_patches(one.patches, column, column + cols, 0, depth, patches);
+      multiply<T>({.dtype = type_of<T>(),
+                   .m = one.rows,
+                   .n = cols,
+                   .k = depth,
+                   .a = {one.weight, depth, 1},
+                   .b = {patches, cols, 1},
+                   .out = sums,
+                   .out_stride = cols},
+                  scratch);
+      if (one.bias != nullptr) {
+        const T* bias = static_cast<const T*>(one.bias);
+        for (std::int64_t i = 0; i < one.rows * cols; ++i) {
+          sums[i] += bias[i / cols];
+        }
       }
+      place(one, column, column + cols, sums, cols, one.add);
     }
-    place(one, range.begin, range.end, sums, cols, one.add);
   }
 }
 
@@ -78,12 +88,13 @@ void patch_gradient(const PatchGradient& gradient, const GradientRange& range, T
   const std::int64_t positions = gradient.patches.positions();
   const std::int64_t depth = gradient.patches.depth();
   const ScratchScope scope(scratch);
-  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>((range.last - range.first) * kPatchColumns));
-  T* const grad = scratch.allocate_array<T>(static_cast<std::size_t>(rows * kPatchColumns));
+  const std::int64_t most = columns_to_write(range.last - range.first);
+  T* const patches = scratch.allocate_array<T>(static_cast<std::size_t>((range.last - range.first) * most));
+  T* const grad = scratch.allocate_array<T>(static_cast<std::size_t>(rows * most));
   for (std::int64_t group = range.group; group < range.last_group; ++group) {
     const PatchGradient one = gradient.of_group<T>(group);
-    for (std::int64_t column = range.begin; column < range.end; column += kPatchColumns) {
-      const std::int64_t cols = range.end - column < kPatchColumns ? range.end - column : kPatchColumns;
+    for (std::int64_t column = range.begin; column < range.end; column += most) {
+      const std::int64_t cols = range.end - column < most ? range.end - column : most;
       write_patches(one.patches, column, column + cols, range.first, range.last, patches);
       for_each_run(one.patches, true, column, column + cols, [&](std::int64_t at, const Run& run) {
         const T* from = static_cast<const T*>(one.grad) + run.image * one.grad_image_stride + run.position;
