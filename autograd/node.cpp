@@ -251,6 +251,22 @@ void Leaf::settle_now() const {
   postponed_.reset();
 }
 
+void Leaf::refuse_whole() const {
+  fail<AutogradError>(
+      "grad: rank {} has elements {} to {} of the gradient of {} {}, and no others: {} shares out the updates (shard). "
+      "clip_grad_norm_(), GradScaler and optimisers work on all ranks' parts; for whole gradients leave .shard out",
+      part.by->rank(), part.begin, std::min(part.end, grad_.numel()),
+      name.empty() ? "a parameter" : "parameter '" + name + "'", grad_.shape(), part.by->name());
+}
+
+Tensor Leaf::own_grad() const {
+  if (!has_only_part_) {
+    return grad();
+  }
+  const std::int64_t count = std::max<std::int64_t>(std::min(part.end, grad_.numel()) - part.begin, 0);
+  return grad_.detach().flatten().narrow(0, count > 0 ? part.begin : 0, count);
+}
+
 detail::View Leaf::prepare(const Node& node) {
   note_use(false);
   if (fresh_ || prepared_by_ != nullptr) {

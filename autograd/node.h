@@ -12,6 +12,7 @@
 
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/autograd/postponed.h>
+#include <tandem/autograd/sharding.h>
 #include <tandem/kernels/launch.h>
 #include <tandem/tensor/recorder.h>
 #include <tandem/tensor/tensor.h>
@@ -168,10 +169,13 @@ class Leaf final : public Node {
   void release() noexcept override {}
   bool released() const noexcept override { return false; }
 
-  /// The gradient, if it is there and not stale.
+  /// The gradient, if it is there and not stale. Throws AutogradError if only this rank's part of it is there.
   Tensor grad() const {
     note_use(false);
     settle();
+    if (has_only_part_) [[unlikely]] {
+      refuse_whole();
+    }
     return fresh_ ? grad_ : Tensor();
   }
   const detail::View& raw_grad() const { return grad_.raw(); }
@@ -205,8 +209,14 @@ class Leaf final : public Node {
     if (!fresh) {
       postponed_.reset();
       is_taken_ = false;
+      has_only_part_ = false;
     }
   }
+  /// Of the gradient only `part` counts, until it is stale.
+  void keep_only_part() noexcept { has_only_part_ = true; }
+  bool has_only_part() const noexcept { return has_only_part_; }
+  /// grad(), or the elements of `part` where only these count.
+  Tensor own_grad() const;
   /// Whether an update has taken the place of the gradient, which was never written.
   bool is_taken() const noexcept { return is_taken_; }
   void set_taken(bool taken) noexcept { is_taken_ = taken; }
@@ -300,12 +310,14 @@ class Leaf final : public Node {
   std::string name;             // full parameter name, empty for plain tensors
   detail::TensorImpl* tensor;   // null once the tensor is gone
   ParameterStore::Place place;
+  LeafPart part;
 
  private:
   const HookList<TensorHook>* first_hooks() const noexcept { return const_cast<Leaf*>(this)->output(0).hooks.get(); }
   void make_memory();
   void note_reached();
   void settle_now() const;
+  [[noreturn]] void refuse_whole() const;
   void check_usable_now() const;
 
   Tensor grad_;
@@ -314,6 +326,7 @@ class Leaf final : public Node {
   bool touched_ = false;                                  // got something in this pass
   mutable std::unique_ptr<PostponedGradient> postponed_;  // computed on request, also by const members
   bool is_taken_ = false;
+  bool has_only_part_ = false;
   const void* used_by_ = nullptr;
   std::uint32_t used_version_ = 0;  // of the gradient, then or after the latest addition
   bool is_added_ = false;

@@ -100,17 +100,30 @@ ParameterRun single_run(const Tensor& parameter, std::size_t index) {
   if (leaf == nullptr || !leaf->fresh()) {
     return run;
   }
-  run.values = impl.view.data();
-  run.gradients = leaf->raw_grad().data();
-  run.numel = leaf->place.store ? leaf->place.store->segments()[leaf->place.segment].padded : impl.view.numel();
+  const std::int64_t whole =
+      leaf->place.store ? leaf->place.store->segments()[leaf->place.segment].padded : impl.view.numel();
+  const bool is_shared_out = leaf->part.by != nullptr;
+  const std::int64_t begin = (is_shared_out ? leaf->part.begin : 0) * static_cast<std::int64_t>(item_size(run.dtype));
+  run.values = static_cast<std::byte*>(impl.view.data()) + begin;
+  run.gradients = static_cast<std::byte*>(leaf->raw_grad().data()) + begin;
+  run.numel = is_shared_out ? leaf->part.size() : whole;
   return run;
 }
 
-bool extends(const ParameterRun& run, const ParameterRun& next) {
+bool extend(ParameterRun& run, const ParameterRun& next) {
   const auto bytes = run.numel * static_cast<std::int64_t>(item_size(run.dtype));
-  return run.dtype == next.dtype && run.device == next.device &&
-         static_cast<std::byte*>(run.values) + bytes == next.values &&
-         static_cast<std::byte*>(run.gradients) + bytes == next.gradients;
+  const bool follows = static_cast<std::byte*>(run.values) + bytes == next.values &&
+                       static_cast<std::byte*>(run.gradients) + bytes == next.gradients;
+  if (run.dtype != next.dtype || run.device != next.device || !(follows || run.numel == 0 || next.numel == 0)) {
+    return false;
+  }
+  if (run.numel == 0) {
+    run.values = next.values;
+    run.gradients = next.gradients;
+  }
+  run.numel += next.numel;
+  run.last = next.last;
+  return true;
 }
 
 }  // namespace detail

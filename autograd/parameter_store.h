@@ -59,7 +59,8 @@ class TANDEM_API ParameterStore {
   detail::View gradients_;
 };
 
-/// A dense range of memory that holds parameters [first, last) of a list, together with the range of their gradients.
+/// A dense range of memory that holds parameters [first, last) of a list, or this rank's parts of them, together with
+/// the range of their gradients.
 struct ParameterRun {
   std::size_t first;   // index of the first parameter
   std::size_t last;    // one past the last parameter
@@ -73,8 +74,8 @@ struct ParameterRun {
 namespace detail {
 /// The run of one parameter; numel is -1 if it has no gradient.
 TANDEM_API ParameterRun single_run(const Tensor& parameter, std::size_t index);
-/// Whether `next` directly follows `run` in memory, so both can be one run.
-TANDEM_API bool extends(const ParameterRun& run, const ParameterRun& next);
+/// Lets `run` include `next`, if that directly follows in memory, or if one of them is empty. Returns whether it does.
+TANDEM_API bool extend(ParameterRun& run, const ParameterRun& next);
 }  // namespace detail
 
 /// The parameters in memory order: stores in the order of their first parameter, segments ascending.
@@ -90,10 +91,7 @@ std::vector<ParameterRun> gradient_runs(const std::vector<Tensor>& sorted, Same&
     if (run.numel < 0) {
       continue;
     }
-    if (!runs.empty() && runs.back().last == i && detail::extends(runs.back(), run) && same(i - 1, i)) {
-      runs.back().last = i + 1;
-      runs.back().numel += run.numel;
-    } else {
+    if (runs.empty() || runs.back().last != i || !same(i - 1, i) || !detail::extend(runs.back(), run)) {
       runs.push_back(run);
     }
   }

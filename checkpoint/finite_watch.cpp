@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/node.h>
 #include <tandem/core/file.h>
 
 namespace tandem::inline v0::checkpoint {
@@ -63,7 +64,8 @@ std::string FiniteWatch::what_is_wrong(const RunParts& parts, const Tensor* loss
   }
   nn::NamedTensors gradients;
   for (const auto& [name, value] : parts.parameters()) {
-    gradients.emplace_back(name, value.grad());
+    const autograd::Leaf* leaf = autograd::leaf_of(*value.unresolved());
+    gradients.emplace_back(name, leaf != nullptr ? leaf->own_grad() : Tensor());
   }
   const std::string name = first_nonfinite(gradients);
   return fmt::format("a gradient is not finite{}{}, so {} left this update out{}",

@@ -425,6 +425,7 @@ void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
   saved_epoch = epoch;
   ++saves;
   if (!ranks.leads() && !options.sharded) {
+    parts.help_with_snapshot();
     return;
   }
   StateDict state = parts.snapshot(of_ranks, options.sharded);

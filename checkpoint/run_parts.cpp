@@ -228,6 +228,14 @@ StateDict RunParts::own_state() const {
   return StateDict(std::move(entries));
 }
 
+void RunParts::help_with_snapshot() const {
+  for (const detail::Part& part : parts_) {
+    if (part.optimizer != nullptr) {
+      part.optimizer->state_dict(optim::StateParts::none);
+    }
+  }
+}
+
 StateDict RunParts::snapshot(const std::vector<StateDict>& of_ranks, bool sharded) const {
   std::vector<StateDict::Entry> common;
   std::vector<bool> is_copy;

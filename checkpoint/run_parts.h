@@ -42,6 +42,8 @@ class RunParts {
   std::string first_bad(const StateDict& snapshot) const;
   /// A copy of the state that belongs to this rank alone.
   StateDict own_state() const;
+  /// On a rank that writes nothing: helps the others to the parts that ranks share out.
+  void help_with_snapshot() const;
   /// A copy of what this rank writes, given what all ranks have for themselves. With `sharded`, ranks share the rest.
   StateDict snapshot(const std::vector<StateDict>& of_ranks, bool sharded) const;
 

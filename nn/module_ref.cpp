@@ -206,7 +206,7 @@ void ModuleRef::convert(Convert&& wanted) {
         continue;
       }
       const autograd::Leaf* leaf = autograd::leaf_of(*slot.unresolved());
-      const Tensor grad = leaf != nullptr && !leaf->is_taken() ? slot.grad() : Tensor();
+      const Tensor grad = leaf != nullptr && !leaf->is_taken() && !leaf->has_only_part() ? slot.grad() : Tensor();
       autograd::replace_elements(slot, moved);
       if (grad.defined()) {
         autograd::leaf_of(*slot.unresolved())->set_grad(wanted(grad));

@@ -1,8 +1,10 @@
 #include <tandem/optim/clip.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter_store.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -14,28 +16,33 @@ namespace tandem::inline v0::optim {
 
 namespace {
 
-std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters) {
+// The ranks that share out the parameter's updates, each of which has its part of the gradient; usually null.
+autograd::Sharding* sharing(const Tensor& parameter) {
+  const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+  return leaf != nullptr ? leaf->part.by : nullptr;
+}
+
+std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters, const std::vector<Tensor>& sorted) {
   for (const Tensor& parameter : parameters) {
     if (const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved()); leaf != nullptr) {
       leaf->settle();
     }
   }
-  return gradient_runs(sorted_by_place(parameters), [](std::size_t, std::size_t) { return true; });
+  return gradient_runs(sorted, [&](std::size_t i, std::size_t j) { return sharing(sorted[i]) == sharing(sorted[j]); });
 }
 
 // Marks the gradients as changed, so that a graph that saved one notices.
 void mark_changed(const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) {
-    if (const Tensor grad = parameter.grad(); grad.defined()) {
-      grad.raw().storage->bump_version();
+    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+    if (leaf != nullptr && leaf->fresh()) {
+      leaf->raw_grad().storage->bump_version();
     }
   }
 }
 
-// The norm of all runs together, in f64 on `device`.
-Tensor total_norm(const std::vector<ParameterRun>& runs, Device device, double norm_type) {
-  Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
-  auto* total = static_cast<double*>(gathered.raw().data());
+// Adds the powers of the gradients' elements to `total`, an f64; with an infinite `norm_type` it becomes the largest.
+void add_powers(const std::vector<ParameterRun>& runs, Device device, double norm_type, double* total) {
   for (const ParameterRun& run : runs) {
     check<DeviceError>(run.device == device,
                        "clip_grad_norm_: gradients are on {} and {}; clip them one device at a time", device,
@@ -55,6 +62,33 @@ Tensor total_norm(const std::vector<ParameterRun>& runs, Device device, double n
                                                                        .power = norm_type});
     }
   }
+}
+
+// The norm of all runs together, in f64 on `device`. Runs that ranks share out come by the ranks that share them.
+Tensor total_norm(const std::vector<ParameterRun>& runs, const std::vector<Tensor>& sorted, Device device,
+                  double norm_type) {
+  std::vector<std::pair<autograd::Sharding*, std::vector<ParameterRun>>> shared;
+  for (const ParameterRun& run : runs) {
+    autograd::Sharding* const by = sharing(sorted[run.first]);
+    auto of_ranks = std::ranges::find(shared, by, [](const auto& each) { return each.first; });
+    if (of_ranks == shared.end()) {
+      of_ranks = shared.emplace(shared.end(), by, std::vector<ParameterRun>());
+    }
+    of_ranks->second.push_back(run);
+  }
+  using Total = autograd::Sharding::Total;
+  const bool is_largest = std::isinf(norm_type);
+  Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
+  for (const auto& [by, its_runs] : shared) {
+    if (by == nullptr) {
+      add_powers(its_runs, device, norm_type, static_cast<double*>(gathered.raw().data()));
+      continue;
+    }
+    const Tensor of_ranks = zeros({1}, {.dtype = DType::f64, .device = device});
+    add_powers(its_runs, device, norm_type, static_cast<double*>(of_ranks.raw().data()));
+    by->total(of_ranks.raw(), is_largest ? Total::largest : Total::sum);
+    gathered = is_largest ? maximum(gathered, of_ranks.view({})) : gathered + of_ranks.view({});
+  }
   if (std::isinf(norm_type) || norm_type == 1) {
     return gathered;
   }
@@ -70,8 +104,9 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   check<ConfigError>(!parameters.empty(), "clip_grad_norm_: the list of parameters is empty");
   const NoGradGuard no_grad;
   const Device device = parameters[0].device();
-  const std::vector<ParameterRun> runs = all_gradients(parameters);
-  const Tensor norm = total_norm(runs, device, norm_type);
+  const std::vector<Tensor> sorted = sorted_by_place(parameters);
+  const std::vector<ParameterRun> runs = all_gradients(parameters, sorted);
+  const Tensor norm = total_norm(runs, sorted, device, norm_type);
   const auto* value = static_cast<const double*>(norm.raw().data());
   if (error_if_nonfinite) {
     const auto check_finite = [](double found) {
@@ -99,7 +134,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 
 void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
   check<ConfigError>(clip_value >= 0, "clip_grad_value_: clip_value must be >= 0, got {}", clip_value);
-  for (const ParameterRun& run : all_gradients(parameters)) {
+  for (const ParameterRun& run : all_gradients(parameters, sorted_by_place(parameters))) {
     kernels::launch(
         kernels::context_for(run.device),
         kernels::ClipByValue{.dtype = run.dtype, .count = run.numel, .values = run.gradients, .limit = clip_value});

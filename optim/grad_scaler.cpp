@@ -248,6 +248,7 @@ void Optimizer::find_inf(Device device, const float* scale, const Tensor& found_
                                               .record = record,
                                               .found_inf = static_cast<float*>(found_inf.raw().data())});
   }
+  agree_on_inf(found_inf);
   for (const Member& member : members_) {
     if (unscale && member.in_slice) {
       member.leaf()->raw_grad().storage->bump_version();

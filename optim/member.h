@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,8 +22,15 @@ struct Optimizer::Member {
   std::size_t slice = 0;
   std::int64_t steps = 0;               // valid while in no slice
   std::vector<detail::View> buffers{};  // dense; padded, except buffers loaded from a state
+  autograd::LeafPart part{};            // whose values the buffers are
 
   autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
+  std::int64_t numel() const { return parameter.unresolved()->view.numel(); }
+  /// The first element of the parameter for which there are values, and how many elements there are, without gaps.
+  std::int64_t begin() const { return part.by != nullptr ? std::min(part.begin, numel()) : 0; }
+  std::int64_t count() const { return (part.by != nullptr ? std::min(part.end, numel()) : numel()) - begin(); }
+  /// The part of the parameter that this rank updates now.
+  autograd::LeafPart part_now() const { return leaf() != nullptr ? leaf()->part : autograd::LeafPart(); }
   bool buffers_on_own_stream() const {
     return leaf()->raw_grad().storage->on_own_stream() || (!buffers.empty() && buffers[0].storage->on_own_stream());
   }
@@ -42,7 +50,7 @@ struct Optimizer::Member {
       at->note_use(false);  // a recording is valid only while the same parameters have gradients
     }
     return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
-           (at != nullptr && generation != at->generation());
+           (at != nullptr && generation != at->generation()) || part != part_now();
   }
 };
 

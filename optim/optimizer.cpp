@@ -155,6 +155,7 @@ std::int64_t Optimizer::steps_of(const Member& member, std::int64_t skipped) con
 // before have gradients or the module was moved. The kept state moves along.
 void Optimizer::cut() {
   watched_->changed();
+  take_parts();
   const std::int64_t skipped = skipped_steps();
   for (Member& member : members_) {
     member.steps = steps_of(member, skipped);
@@ -215,10 +216,9 @@ void* Optimizer::gather_buffer(const ParameterRun& run, std::size_t buffer) {
     const std::int64_t padded = detail::single_run(member.parameter, i).numel;
     const detail::View part = detail::narrow(whole, 0, at, padded);
     // The padding after a parameter depends on its dtype, so copy the elements only.
-    const std::int64_t numel = member.parameter.unresolved()->view.numel();
-    const detail::View elements = detail::narrow(part, 0, 0, numel);
+    const detail::View elements = detail::narrow(part, 0, 0, member.count());
     if (buffer < member.buffers.size()) {
-      detail::copy(elements, detail::narrow(member.buffers[buffer], 0, 0, numel));
+      detail::copy(elements, detail::narrow(member.buffers[buffer], 0, 0, member.count()));
       member.buffers[buffer] = part;
     } else {
       if (buffers_[buffer].initial != 0) {
@@ -339,14 +339,15 @@ void Optimizer::update_all() {
   note_streams();
   for (const auto& slice : slices_) {
     autograd::Leaf& leaf = *members_[slice->run.first].leaf();
-    if (leaf.postponed() == nullptr) {
+    if (leaf.postponed() != nullptr) {
+      const ProductScope product(*slice, leaf.postponed()->product);
       update(*slice);
-      continue;
+      leaf.finish_postponed();
+    } else if (slice->run.numel > 0) {  // otherwise other ranks update its parameters
+      update(*slice);
     }
-    const ProductScope product(*slice, leaf.postponed()->product);
-    update(*slice);
-    leaf.finish_postponed();
   }
+  exchange_parts();
 }
 
 // Slices keep raw addresses. If the step runs on another stream than the memory's own, the owners must be told.

@@ -24,6 +24,13 @@ namespace tandem::inline v0::optim {
 
 class GradScaler;
 
+/// What a state_dict() has, where ranks share out the updates: all of the state, this rank's part, or nothing, on a
+/// rank that only helps the others to all of it.
+enum class StateParts : std::uint8_t { all, own, none };
+/// The whole state, from every rank's state_dict(StateParts::own) in any order. Throws ConfigError if a part is
+/// missing, twice there, or of another optimiser.
+TANDEM_API StateDict join_state_parts(const std::vector<StateDict>& parts);
+
 /// Parameters with options of their own. Omitted options are the optimiser's:
 /// `optim::SGD sgd({{.params = body.parameters()}, {.params = head.parameters(), .lr = 0.1}}, {.lr = 0.01});`
 struct ParamGroup {
@@ -125,6 +132,8 @@ class TANDEM_API Optimizer {
   std::span<const Group> param_groups() const noexcept { return groups_; }
   /// The parameters of all groups in order. A state names a parameter by its position here.
   const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
+  /// The bytes of the values that this rank keeps for the parameters: nothing before the first step.
+  std::int64_t state_bytes() const;
   /// The class of the optimiser in messages: "SGD".
   const char* name() const noexcept { return name_; }
 
@@ -133,9 +142,12 @@ class TANDEM_API Optimizer {
   /// all but ".step" of the parameter's shape. For each group: "param_groups.<group>.params" (indices, i64), ".lr",
   /// ".weight_decay", ".momentum" (Adam's first beta), ".initial_lr" (f64). Other options are not included: they belong
   /// to the program.
-  StateDict state_dict() const;
-  /// Continues from a state_dict(), to the bit. The groups must be the same. Device and floating point type may differ.
-  /// Missing masters start from their parameters. All problems come in one ConfigError, and then nothing is changed.
+  /// Where a DistributedDataParallel shares out the updates (shard), the default is the whole state, on each rank: a
+  /// collective. StateParts::own is this rank's part; join_state_parts() makes the whole of all ranks' parts.
+  StateDict state_dict(StateParts parts = StateParts::all) const;
+  /// Continues from a state_dict() of all parts, to the bit. The groups must be the same. Device, floating point type
+  /// and the number of ranks that share out the updates may differ. Missing masters start from their parameters. All
+  /// problems come in one ConfigError, and then nothing is changed.
   void load_state_dict(const StateDict& state);
 
  protected:
@@ -171,6 +183,16 @@ class TANDEM_API Optimizer {
   class ProductScope;
   void cut();
   void prepare();
+  // optimizer_parts.cpp: where ranks share out the updates.
+  /// Drops the state of elements that other ranks update now. Throws ConfigError if a part that this rank updates now
+  /// is not there.
+  void take_parts();
+  /// Gets the parameters' parts that other ranks have updated.
+  void exchange_parts();
+  /// Lets all ranks know of a gradient that is not finite on one of them.
+  void agree_on_inf(const Tensor& found_inf);
+  /// What a buffer of a member has for all of the parameter, on each rank, or for this rank's part alone.
+  Tensor state_of(const Member& member, std::size_t buffer, StateParts parts) const;
   /// Whether a gradient that is left to the update shares its slice with others.
   bool has_mixed_slice() const;
   /// Computes the gradients that a captured step has left to the update. Throws AutogradError if an earlier update has

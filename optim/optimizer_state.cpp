@@ -23,6 +23,11 @@ std::vector<std::int64_t> indices(const Group& group, std::size_t first) {
   return result;
 }
 
+std::vector<std::int64_t> sizes_of(const Tensor& parameter) {
+  const Shape& sizes = parameter.unresolved()->view.sizes;
+  return {sizes.begin(), sizes.end()};
+}
+
 Tensor scalar(double value) { return tensor(value, {.dtype = DType::f64}); }
 
 // Reads a group's options from a state and notes what is wrong with them.
@@ -40,7 +45,7 @@ Group::Options read_options(StateReader& reader, const Group& group, const std::
 
 }  // namespace
 
-StateDict Optimizer::state_dict() const {
+StateDict Optimizer::state_dict(StateParts parts) const {
   const NoGradGuard no_grad;
   StateDict state;
   std::vector<const Member*> in_order(members_.size());
@@ -54,15 +59,24 @@ StateDict Optimizer::state_dict() const {
     if (steps == 0) {
       continue;
     }
+    if (parts == StateParts::none) {
+      for (std::size_t b = 0; b < member.buffers.size() && member.part.by != nullptr; ++b) {
+        state_of(member, b, StateParts::all);
+      }
+      continue;
+    }
     state.set(fmt::format("state.{}.step", i), tensor(steps));
     for (std::size_t b = 0; b < member.buffers.size(); ++b) {
-      const Tensor elements(detail::narrow(member.buffers[b], 0, 0, member.parameter.unresolved()->view.numel()));
-      state.set(fmt::format("state.{}.{}", i, buffers_[b].name),
-                elements.clone().view(member.parameter.unresolved()->view.sizes));
+      state.set(fmt::format("state.{}.{}", i, buffers_[b].name), state_of(member, b, parts));
+    }
+    if (const autograd::LeafPart part = member.part_now(); part.by != nullptr && parts == StateParts::own) {
+      state.set(fmt::format("state.{}.part", i),
+                from_data(std::vector<std::int64_t>{member.begin(), member.count(), part.by->rank(), part.by->size()}));
+      state.set(fmt::format("state.{}.shape", i), from_data(sizes_of(member.parameter)));
     }
   }
   std::size_t first = 0;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
+  for (std::size_t g = 0; g < groups_.size() && parts != StateParts::none; ++g) {
     const Group::Options& options = groups_[g].options();
     const std::string prefix = fmt::format("param_groups.{}.", g);
     state.set(prefix + "lr", scalar(options.lr));
@@ -89,6 +103,16 @@ void Optimizer::load_state_dict(const StateDict& state) {
   std::vector<Loaded> loaded(parameters_.size());
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const std::string prefix = fmt::format("state.{}.", i);
+    if (reader.has(prefix + "part")) {
+      reader.note(
+          fmt::format("state.{}: is the part of one rank; make the whole of all ranks' parts with "
+                      "join_state_parts()",
+                      i));
+      reader.has(prefix + "shape");
+      reader.has(prefix + "step");
+      std::ranges::for_each(buffers_, [&](const BufferKind& buffer) { reader.has(prefix + buffer.name); });
+      continue;
+    }
     const bool any = reader.has(prefix + "step") ||
                      std::any_of(buffers_.begin(), buffers_.end(),
                                  [&](const BufferKind& buffer) { return reader.has(prefix + buffer.name); });
@@ -126,11 +150,13 @@ void Optimizer::load_state_dict(const StateDict& state) {
 
   std::vector<std::vector<detail::View>> views(loaded.size());
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
+  for (Member& member : members_) {
+    member.part = member.part_now();
+    const std::size_t i = member.index;
     for (const Tensor& buffer : loaded[i].buffers) {
       const detail::View view =
-          detail::empty_view({buffer.numel()}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
-      detail::copy(view, detail::contiguous(buffer.flatten().raw()));
+          detail::empty_view({member.count()}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
+      detail::copy(view, detail::narrow(detail::contiguous(buffer.flatten().raw()), 0, member.begin(), member.count()));
       views[i].push_back(view);
     }
   }

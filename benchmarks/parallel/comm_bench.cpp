@@ -69,14 +69,14 @@ Step checked(ProcessGroup& group, std::int64_t numel) {
 
 Step planned(ProcessGroup& group, std::int64_t numel) {
   const Tensor tensor = ones({numel});
-  const auto plan = std::make_shared<PlannedAllReduce>(group.plan_all_reduce(tensor.raw(), ReduceOp::avg));
+  const auto plan = std::make_shared<PlannedCollective>(group.plan_all_reduce(tensor.raw(), ReduceOp::avg));
   return [plan] { plan->run(); };
 }
 
 // Runs on the communication threads: four threads on possibly two cores.
 Step planned_async(ProcessGroup& group, std::int64_t numel) {
   const Tensor tensor = ones({numel});
-  const auto plan = std::make_shared<PlannedAllReduce>(group.plan_all_reduce(tensor.raw(), ReduceOp::avg));
+  const auto plan = std::make_shared<PlannedCollective>(group.plan_all_reduce(tensor.raw(), ReduceOp::avg));
   return [plan] {
     plan->start();
     plan->wait();

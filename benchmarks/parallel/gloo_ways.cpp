@@ -68,7 +68,7 @@ Contest all_reduce(const Setting& s) {
       gloo::allreduce(options);
     };
   };
-  const auto plan = std::make_shared<PlannedAllReduce>(s.group.plan_all_reduce(s.out_tensor.raw()));
+  const auto plan = std::make_shared<PlannedCollective>(s.group.plan_all_reduce(s.out_tensor.raw()));
   return {.ours = {{"all_reduce", [s](int) { s.group.all_reduce(s.out_tensor); }},
                    {"planned all_reduce", [plan](int) { plan->run(); }}},
           .gloos = {{"ring", gloos(Algorithm::RING)},

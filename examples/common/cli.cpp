@@ -70,6 +70,9 @@ void choose_parallel(const CLI::App& app, CommonOptions& options) {
   if (options.ranks > 0 && options.parallel != "ddp") {
     throw CLI::ValidationError("--ranks", "goes with --parallel ddp");
   }
+  if (options.shard != "none" && options.parallel != "ddp") {
+    throw CLI::ValidationError("--shard", "goes with --parallel ddp");
+  }
   if (options.parallel != "ddp" && world.world_size > 1 && world.rank == 0) {
     narrate(
         fmt::format("warning: --parallel {} in each of {} processes: none knows of the others, and each trains on "
@@ -107,7 +110,7 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
 }
 
 // The flags that place a run on devices and ranks; they do not change what is learned.
-const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices"};
+const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices", "--shard"};
 // Further flags that may stand beside --resume.
 const std::set<std::string> kChangeable{"--epochs",   "--batch-size", "--threads", "--checkpoint-every",
                                         "--resume",   "--json",       "--quiet",   "--captured",
@@ -212,6 +215,8 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
                           options.checkpoint_every, 0, kMaxCount);
   add_choice(app, "--precision", "f32; bf16: products in 16 bits, parameters in f32", options.precision,
              {"f32", "bf16"});
+  add_choice(app, "--shard", "none; optimizer: ddp's ranks share out the optimizer's state and work", options.shard,
+             {"none", "optimizer"});
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--diagnose", options.diagnose,
                "Say where the time of the last epoch's steps went, and what would save it");

@@ -111,7 +111,8 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
   if (options.parallel == "dp") {
     replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
   } else if (options.parallel == "ddp") {
-    together_.emplace(model);
+    const auto shard = options.shard == "optimizer" ? parallel::Shard::optimizer : parallel::Shard::none;
+    together_.emplace(model, parallel::DistributedOptions{.shard = shard});
   }
 }
 
@@ -271,6 +272,10 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     loss_sum = seconds = 0;
     seen = batch = 0;
   }
+  if (options_.shard != "none" && narrates) {
+    narrate(fmt::format("optimizer state: {:.1f} MB on this rank, of {}",
+                        static_cast<double>(optimizer_->state_bytes()) / 1e6, rank_.size));
+  }
   if (run.folder() != nullptr) {
     save(model_, run.folder()->file("model.safetensors"));
   }
@@ -296,6 +301,7 @@ telemetry::Fields common_fields(const std::string& program, const CommonOptions&
           {"threads", static_cast<std::int64_t>(num_threads())},
           {"seed", static_cast<std::int64_t>(options.seed)},
           {"precision", options.precision},
+          {"shard", options.shard},
           {"arguments", options.arguments}};
 }
 

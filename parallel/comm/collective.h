@@ -46,7 +46,7 @@ struct Collective {
   DType dtype = DType::f32;                       // type of the elements
   DeviceType device = DeviceType::cpu;            // kind of device of the rank's tensor
   ReduceOp op = ReduceOp::sum;                    // for reductions
-  bool planned = false;                           // made by plan_all_reduce(); ranks do not compare each call
+  bool planned = false;                           // made as a plan; ranks do not compare each call
   std::int32_t root = -1;                         // source or destination; for send and recv the other rank
   std::int32_t tag = 0;        // of send and recv; a plan's number; for new_group a hash of its ranks
   std::int64_t sequence = -1;  // number within the group, from 0; -1 for send and recv

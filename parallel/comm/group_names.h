@@ -11,7 +11,7 @@
 
 namespace tandem::inline v0::parallel {
 
-/// The name of a planned all-reduce: "DistributedDataParallel 0's bucket 1 of 3, 'fc1.bias' to 'fc1.weight'".
+/// The name of a planned collective: "DistributedDataParallel 0's bucket 1 of 3, 'fc1.bias' to 'fc1.weight'".
 struct PlanName {
   std::string purpose = {};  // continues the call: "all_reduce f32 [4] sum (#7), <purpose>"
   /// Tells the user in a sentence what to do about ranks that do not all make this call. Empty: nothing in particular.

@@ -13,11 +13,13 @@
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/tensor/idle_gpus.h>
+#include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
 
 using detail::CallBuilder;
 using detail::Operation;
+using tandem::detail::View;
 using Kind = CollectiveKind;
 
 namespace {
@@ -43,6 +45,34 @@ Work receive_from(const std::shared_ptr<detail::CommQueue>& queue, const Tensor&
   call.set_peer("src", src, tag);
   call.writes(tensor);
   return submit(queue, call, async_op);
+}
+
+// Compares the call across ranks, and leaves it to be repeated.
+PlannedCollective plan(const std::shared_ptr<detail::CommQueue>& queue, CallBuilder& call, PlanName name) {
+  std::shared_ptr<Operation> operation = call.finish();
+  operation->call.planned = true;
+  operation->call.tag = -1;
+  operation->runs = false;
+  queue->run(operation);
+  operation->call.tag = static_cast<std::int32_t>(operation->call.sequence);  // the plan's number
+  queue->names()->note_plan(operation->call.tag, std::move(name));
+  operation->compared = false;
+  operation->runs = true;
+  return {queue, std::move(operation)};
+}
+
+Tensor dense(const View& memory, const char* name) {
+  check<ShapeError>(memory.is_contiguous(), "{}: the memory {} is not dense", name, memory.sizes);
+  return Tensor(memory);
+}
+
+// This rank's part of one-dimensional memory.
+Tensor own_part(const Tensor& memory, const Backend& backend, const char* name) {
+  check<ShapeError>(memory.dim() == 1 && memory.numel() % backend.size() == 0,
+                    "{}: the memory {} does not go into {} equal parts, one for each rank", name, memory.shape(),
+                    backend.size());
+  const std::int64_t count = memory.numel() / backend.size();
+  return Tensor(tandem::detail::narrow(memory.raw(), 0, backend.rank() * count, count));
 }
 
 // A hash that tells sets of ranks apart when calls are compared.
@@ -216,22 +246,39 @@ std::unique_ptr<ProcessGroup> ProcessGroup::new_group(std::vector<int> ranks) {
              : nullptr;
 }
 
-PlannedAllReduce ProcessGroup::plan_all_reduce(const tandem::detail::View& memory, ReduceOp op, PlanName name) {
-  check<ShapeError>(memory.is_contiguous(), "plan_all_reduce: the memory {} is not dense", memory.sizes);
-  const Tensor tensor(memory);
+PlannedCollective ProcessGroup::plan_all_reduce(const View& memory, ReduceOp op, PlanName name) {
+  const Tensor tensor = dense(memory, "plan_all_reduce");
   CallBuilder call(queue_->backend(), Kind::all_reduce, "plan_all_reduce", tensor);
   call.set_op(op);
   call.updates(tensor);
-  std::shared_ptr<Operation> operation = call.finish();
-  operation->call.planned = true;
-  operation->call.tag = -1;
-  operation->runs = false;
-  queue_->run(operation);
-  operation->call.tag = static_cast<std::int32_t>(operation->call.sequence);  // the plan's number
-  queue_->names()->note_plan(operation->call.tag, std::move(name));
-  operation->compared = false;
-  operation->runs = true;
-  return {queue_, std::move(operation)};
+  return plan(queue_, call, std::move(name));
+}
+
+PlannedCollective ProcessGroup::plan_reduce_scatter(const View& memory, ReduceOp op, PlanName name) {
+  const Tensor tensor = dense(memory, "plan_reduce_scatter");
+  const Tensor part = own_part(tensor, queue_->backend(), "plan_reduce_scatter");
+  CallBuilder call(queue_->backend(), Kind::reduce_scatter, "plan_reduce_scatter", part);
+  call.set_op(op);
+  call.reads_joined("memory", tensor);
+  call.writes(part);
+  return plan(queue_, call, std::move(name));
+}
+
+PlannedCollective ProcessGroup::plan_all_gather(const View& memory, PlanName name) {
+  const Tensor tensor = dense(memory, "plan_all_gather");
+  const Tensor part = own_part(tensor, queue_->backend(), "plan_all_gather");
+  CallBuilder call(queue_->backend(), Kind::all_gather, "plan_all_gather", part);
+  call.reads(part);
+  call.writes_joined("memory", tensor);
+  return plan(queue_, call, std::move(name));
+}
+
+PlannedCollective ProcessGroup::plan_broadcast(const View& memory, int src, PlanName name) {
+  const Tensor tensor = dense(memory, "plan_broadcast");
+  CallBuilder call(queue_->backend(), Kind::broadcast, "plan_broadcast", tensor);
+  call.set_root("src", src);
+  call.is_root() ? call.reads(tensor) : call.writes(tensor);
+  return plan(queue_, call, std::move(name));
 }
 
 void ProcessGroup::wait_all() { queue_->wait_all(); }

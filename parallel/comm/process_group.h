@@ -107,7 +107,17 @@ class TANDEM_API ProcessGroup {
   /// Makes an all-reduce that can be repeated. Ranks compare the call once, now, and not again; starting it allocates
   /// nothing. `memory` is dense. The gradient reducer uses it on ranges of a ParameterStore. Errors call it by `name`,
   /// which is the same on all ranks. A collective.
-  PlannedAllReduce plan_all_reduce(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum, PlanName name = {});
+  PlannedCollective plan_all_reduce(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum,
+                                    PlanName name = {});
+  /// As plan_all_reduce(), for a reduce-scatter in place: `memory` has size() equal parts, and part rank() becomes the
+  /// reduction of all ranks' parts of that number. The other parts are not written.
+  PlannedCollective plan_reduce_scatter(const tandem::detail::View& memory, ReduceOp op = ReduceOp::sum,
+                                        PlanName name = {});
+  /// As plan_all_reduce(), for an all-gather in place: `memory` has size() equal parts, and each becomes that of the
+  /// rank of its number.
+  PlannedCollective plan_all_gather(const tandem::detail::View& memory, PlanName name = {});
+  /// As plan_all_reduce(), for a broadcast: `memory` becomes that of rank `src`.
+  PlannedCollective plan_broadcast(const tandem::detail::View& memory, int src, PlanName name = {});
 
   /// Blocks the host until all started calls are done, on GPUs as well. Throws the CommError of a call that was never
   /// waited for.

@@ -16,20 +16,20 @@ bool Work::done() const { return queue_->is_done(*operation_); }
 
 std::chrono::steady_clock::time_point Work::deadline() const { return operation_->time.deadline; }
 
-PlannedAllReduce::PlannedAllReduce(std::shared_ptr<detail::CommQueue> queue,
-                                   std::shared_ptr<detail::Operation> operation)
+PlannedCollective::PlannedCollective(std::shared_ptr<detail::CommQueue> queue,
+                                     std::shared_ptr<detail::Operation> operation)
     : queue_(std::move(queue)), operation_(std::move(operation)) {}
 
-void PlannedAllReduce::start() {
-  tandem::detail::note_host_access("PlannedAllReduce::start");
+void PlannedCollective::start() {
+  tandem::detail::note_host_access("PlannedCollective::start");
   queue_->start(operation_);
 }
 
-void PlannedAllReduce::run() {
-  tandem::detail::note_host_access("PlannedAllReduce::run");
+void PlannedCollective::run() {
+  tandem::detail::note_host_access("PlannedCollective::run");
   queue_->run(operation_);
 }
 
-void PlannedAllReduce::wait() { queue_->wait(*operation_); }
+void PlannedCollective::wait() { queue_->wait(*operation_); }
 
 }  // namespace tandem::inline v0::parallel

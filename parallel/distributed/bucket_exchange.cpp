@@ -44,14 +44,17 @@ void BucketSchedule::mark_ready(std::size_t member) {
   }
 }
 
-BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
+BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets, bool scatters)
+    : link_(link), buckets_(buckets) {
   if (link.size() > 1) {
     for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
-      plans_.push_back(
-          link.group().plan_all_reduce(buckets.ranges()[b].gradients, ReduceOp::avg,
-                                       {.purpose = fmt::format("{} of {}", buckets.name(b), link.wrapper_name()),
-                                        .advice = "All ranks call backward() through the same wrappers in the same "
-                                                  "order; with unequal numbers of batches they need a Join"}));
+      const tandem::detail::View& gradients = buckets.ranges()[b].gradients;
+      const PlanName name{.purpose = fmt::format("{} of {}", buckets.name(b), link.wrapper_name()),
+                          .advice =
+                              "All ranks call backward() through the same wrappers in the same order; with "
+                              "unequal numbers of batches they need a Join"};
+      plans_.push_back(scatters ? plan_reduce_parts(link.group(), gradients, name)
+                                : CutPlan(link.group().plan_all_reduce(gradients, ReduceOp::avg, name), std::nullopt));
     }
     turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
     compare_.emplace(
@@ -116,7 +119,7 @@ void BucketExchange::finish() {
 
 void BucketExchange::give_up() noexcept {
   finishers_.clear();
-  const auto wait_for = [](PlannedAllReduce& plan) {
+  const auto wait_for = [](auto& plan) {
     try {
       plan.wait();
     } catch (const Error&) {

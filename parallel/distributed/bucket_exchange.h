@@ -9,6 +9,7 @@
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/comm_hook.h>
 #include <tandem/parallel/distributed/group_link.h>
+#include <tandem/parallel/distributed/sharded_update.h>
 
 // Internal: when a bucket of gradients leaves, and how it gets to the other ranks and back.
 
@@ -38,14 +39,15 @@ class BucketSchedule {
 };
 
 /// How buckets are reduced: each by an all-reduce that was planned when the module was wrapped, or by the comm hook.
+/// Where ranks share out the updates, a reduce-scatter takes the place of the all-reduce.
 ///
 /// With a hook, a small planned all-reduce goes ahead of the hook's own calls. The calls of different wrappers' hooks
 /// look equal and may use another group, so ranks in passes of different wrappers would average unrelated gradients or
 /// wait for each other. UsedParameters::agree() would also find such a difference, but only after the hook's calls.
 class BucketExchange {
  public:
-  /// A collective.
-  BucketExchange(const GroupLink& link, const Buckets& buckets);
+  /// A collective. With `scatters` each rank gets the mean of its part of a bucket, see ShardedUpdate.
+  BucketExchange(const GroupLink& link, const Buckets& buckets, bool scatters);
 
   /// Throws ConfigError if the wrapper already has a hook.
   void set_hook(CommHook hook);
@@ -66,12 +68,12 @@ class BucketExchange {
  private:
   const GroupLink& link_;
   const Buckets& buckets_;
-  std::vector<PlannedAllReduce> plans_;  // one for each bucket; empty if the group has one rank
+  std::vector<CutPlan> plans_;  // one for each bucket; empty if the group has one rank
   CommHook hook_;
   std::vector<CommHook::result_type> finishers_;    // of the pass that runs; a hook's part that waits for its end
   std::atomic<const void*> hook_runs_in_{nullptr};  // a pass of the engine, or `this` after its last gradient
   Tensor turn_;                                     // its value has no meaning
-  std::optional<PlannedAllReduce> compare_;         // reduces turn_: distinguishes passes of different wrappers
+  std::optional<PlannedCollective> compare_;        // reduces turn_: distinguishes passes of different wrappers
 };
 
 }  // namespace tandem::inline v0::parallel

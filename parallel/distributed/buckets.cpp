@@ -25,7 +25,7 @@ constexpr double kMostMeant = 1 << 30;  // larger values, including infinity, pu
 double all_reduce_us(ProcessGroup& group, std::int64_t bytes) {
   using Clock = std::chrono::steady_clock;
   const TensorOptions on_cpu{.dtype = DType::f32, .device = Device(DeviceType::cpu, 0)};
-  PlannedAllReduce plan = group.plan_all_reduce(zeros({bytes / 4}, on_cpu).raw());
+  PlannedCollective plan = group.plan_all_reduce(zeros({bytes / 4}, on_cpu).raw());
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 4; ++i) {
     const auto start = Clock::now();

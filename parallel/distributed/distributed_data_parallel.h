@@ -21,6 +21,15 @@ namespace tandem::inline v0::parallel {
 
 class Reducer;
 
+/// What ranks share out instead of keeping all of it on each rank.
+enum class Shard : std::uint8_t {
+  none,
+  /// The optimiser's state and its work (ZeRO, stage 1): backward() gives each rank the mean of its part of the
+  /// gradients, step() updates that part of the parameters and gets the other parts from the other ranks. The same
+  /// number of bytes as without travels, and the same bits result.
+  optimizer
+};
+
 /// Options of DistributedDataParallel, with PyTorch's names.
 struct DistributedOptions {
   /// The ranks that train together, by default the default group. The group must outlive the wrapper. A rank outside
@@ -36,6 +45,9 @@ struct DistributedOptions {
   std::optional<double> bucket_cap_mb = std::nullopt;
   /// Parameters may be without a gradient, on some ranks or on all. Costs a small all-reduce in each step.
   bool find_unused_parameters = false;
+  /// See Shard. All ranks then call clip_grad_norm_(), step() and state_dict() of their optimisers, in the same order;
+  /// zero_grad() precedes each backward(); gradients cannot be read, and there are no hooks.
+  Shard shard = Shard::none;
 };
 
 namespace detail {

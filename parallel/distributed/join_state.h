@@ -93,9 +93,9 @@ class JoinState {
   JoinOptions options_;
   std::vector<Wrapper> wrappers_;
   std::size_t ranks_;
-  Tensor record_;                         // an Entry of each rank on each wrapper, rank by rank
-  std::span<Entry> said_;                 // the same memory
-  std::optional<PlannedAllReduce> plan_;  // reduces record_; empty if the group has one rank
+  Tensor record_;                          // an Entry of each rank on each wrapper, rank by rank
+  std::span<Entry> said_;                  // the same memory
+  std::optional<PlannedCollective> plan_;  // reduces record_; empty if the group has one rank
   std::optional<std::int64_t> next_samples_;
   std::shared_ptr<const ProcessGroup*> token_;  // lives as long as this thread is in the Join
 };

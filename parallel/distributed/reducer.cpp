@@ -24,6 +24,11 @@ constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
 
+// A rank that is alone keeps all of the state.
+bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
+  return options.shard != Shard::none && group.size() > 1;
+}
+
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
 // options, then the places of gradients, which follow from both.
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
@@ -48,11 +53,13 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
   for (const auto& [name, buffer] : module.named_buffers()) {
     check_takes_no_gradient(name, buffer);
   }
-  check_same(group,
-             {fmt::format("bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}",
-                          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default",
-                          options.find_unused_parameters, options.broadcast_buffers, options.init_sync)},
-             "options", "All ranks must pass the same options");
+  check_same(
+      group,
+      {fmt::format(
+          "bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}, shard = {}",
+          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default", options.find_unused_parameters,
+          options.broadcast_buffers, options.init_sync, options.shard == Shard::none ? "none" : "optimizer")},
+      "options", "All ranks must pass the same options");
   Buckets buckets(trained, bucket_limits(group, options.bucket_cap_mb));
   check_same(
       group, buckets.describe(), "places of gradients",
@@ -66,9 +73,12 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
 Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options)
     : link_(group),
       buckets_(agreed_buckets(group, module, options)),
-      exchange_(link_, buckets_),
+      exchange_(link_, buckets_, shares_out(options, group)),
       used_(link_, buckets_, options.find_unused_parameters),
       module_(std::move(module), group, options) {
+  if (shares_out(options, group)) {
+    sharded_.emplace(link_, buckets_);
+  }
   for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
     member.leaf->note_change();  // a step captured earlier would run without the other ranks
@@ -125,6 +135,14 @@ void Reducer::check_can_be_captured() const {
 void Reducer::add_local_scopes(int count) noexcept {
   local_scopes_ += count;
   is_local_.set(local_scopes_ > 0);
+}
+
+void Reducer::set_comm_hook(CommHook hook) {
+  check<ConfigError>(
+      !sharded_,
+      "register_comm_hook: with shard the ranks reduce parts of buckets, and a hook whole ones; leave one "
+      "of them out");
+  exchange_.set_hook(std::move(hook));
 }
 
 void Reducer::set_join(const std::shared_ptr<JoinState>& join, std::size_t index) {

@@ -12,6 +12,7 @@
 #include <tandem/parallel/distributed/bucket_exchange.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/group_link.h>
+#include <tandem/parallel/distributed/sharded_update.h>
 #include <tandem/parallel/distributed/used_parameters.h>
 #include <tandem/parallel/distributed/wrapped_module.h>
 #include <tandem/tensor/recorder.h>
@@ -69,8 +70,8 @@ class Reducer final : public autograd::LeafObserver,
   void add_local_scopes(int count) noexcept;
   /// ... or within one.
   void add_recorded_local_scopes(int count) noexcept { recorded_local_scopes_ += count; }
-  /// Throws ConfigError if the wrapper has a hook.
-  void set_comm_hook(CommHook hook) { exchange_.set_hook(std::move(hook)); }
+  /// Throws ConfigError if the wrapper has a hook, or shares out the updates.
+  void set_comm_hook(CommHook hook);
 
   /// The wrapper is in a Join, as its number `index`, for as long as that lives.
   void set_join(const std::shared_ptr<JoinState>& join, std::size_t index);
@@ -110,6 +111,7 @@ class Reducer final : public autograd::LeafObserver,
 
   GroupLink link_;
   Buckets buckets_;
+  std::optional<ShardedUpdate> sharded_;
   BucketExchange exchange_;
   UsedParameters used_;
   WrappedModule module_;

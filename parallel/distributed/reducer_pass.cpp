@@ -64,6 +64,9 @@ void ReducerPass::sync() {
 
 // Buckets leave from the first gradient on, so the weights must be known before.
 void ReducerPass::begin() {
+  if (reducer_->sharded_) {
+    reducer_->sharded_->check_pass(synced_);
+  }
   if (!synced_) {
     return;
   }
@@ -195,6 +198,9 @@ void ReducerPass::reduce() {
     if (leaf.fresh() && reducer_->used_.is_given(i)) {
       leaf.note_rewritten();
     }
+  }
+  if (reducer_->sharded_) {
+    reducer_->sharded_->note_reduced();
   }
   reducer_->module_.broadcast_buffers(reducer_->link_.group(), weights_.buffers_from);
   buckets.note_reduced();

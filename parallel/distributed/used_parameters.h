@@ -40,7 +40,7 @@ class UsedParameters {
   const GroupLink& link_;
   Buckets& buckets_;
   Tensor record_;  // i32: per parameter the maximum over ranks and the negated minimum; last, whether a rank lacks one
-  std::optional<PlannedAllReduce> plan_;  // reduces the record; empty if the group has one rank
+  std::optional<PlannedCollective> plan_;  // reduces the record; empty if the group has one rank
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -16,10 +16,11 @@
 
 namespace tandem::test {
 
-enum class Way { eager, captured, scaled, replicas, ranks, ranks_in_join };
+enum class Way { eager, captured, scaled, replicas, ranks, ranks_in_join, ranks_with_shard };
 
 inline const char* to_string(Way way) {
-  constexpr const char* kNames[] = {"Eager", "Captured", "Scaled", "Replicas", "Ranks", "RanksInJoin"};
+  constexpr const char* kNames[] = {"Eager", "Captured",    "Scaled",        "Replicas",
+                                    "Ranks", "RanksInJoin", "RanksWithShard"};
   return kNames[static_cast<int>(way)];
 }
 
@@ -68,7 +69,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   optim::CosineAnnealingLR schedule(adam, {.T_max = 2 * plan.steps});
   optim::GradScaler scaler({.init_scale = 8, .growth_interval = 20, .enabled = plan.way == Way::scaled});
   optim::EMA ema(model.parameters(), {.decay = 0.9});
-  const bool has_ranks = plan.way == Way::ranks || plan.way == Way::ranks_in_join;
+  const bool has_ranks = plan.way >= Way::ranks;
   const bool joins = plan.way == Way::ranks_in_join;
   data::DataLoader loader(
       data, {.batch_size = has_ranks ? 4 : 8,
@@ -82,7 +83,9 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   if (plan.way == Way::replicas) {
     replicas.emplace(model, std::vector<Device>{"cpu:0", "cpu:1"});
   } else if (has_ranks) {
-    ddp.emplace(model);
+    ddp.emplace(model,
+                parallel::DistributedOptions{.shard = plan.way == Way::ranks_with_shard ? parallel::Shard::optimizer
+                                                                                        : parallel::Shard::none});
   }
   const auto step = [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
@@ -144,7 +147,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
 /// train_here(), on two threads in the ways with ranks.
 inline void train(const std::string& folder, const TrainingPlan& plan, const checkpoint::RunOptions& options,
                   int ranks = 2) {
-  if (plan.way == Way::ranks || plan.way == Way::ranks_in_join) {
+  if (plan.way >= Way::ranks) {
     manual_seed(7);
     parallel::spawn(ranks, [&](int) { train_here(folder, plan, options); });
   } else {

@@ -151,12 +151,12 @@ TEST_P(GroupsOnGpus, MessagesArePassedInTheOrderOfStreams) {
 TEST_P(GroupsOnGpus, ACapturedStepRefusesThem) {
   as_ranks([](ProcessGroup& group) {
     const Tensor tensor = ones({4});
-    PlannedAllReduce plan = group.plan_all_reduce(tensor.raw());
+    PlannedCollective plan = group.plan_all_reduce(tensor.raw());
     const auto refusal_of = [](const auto& step) {
       return message_of<CaptureError>([&] { graph::capture([&] { step(); })(); });
     };
     EXPECT_NE(refusal_of([&] { group.all_reduce(tensor); }).find("all_reduce"), std::string::npos);
-    EXPECT_NE(refusal_of([&] { plan.start(); }).find("PlannedAllReduce::start"), std::string::npos);
+    EXPECT_NE(refusal_of([&] { plan.start(); }).find("PlannedCollective::start"), std::string::npos);
     group.all_reduce(tensor);
     EXPECT_TRUE(all_are(tensor, 2));
   });

@@ -42,6 +42,9 @@ TEST_P(LaunchedSample, GivesTheBitsOfRanksThatAreThreads) {
   const Outcome threads = run(with(short_run, {"--ranks", "2", "--out", "threads"}));
   EXPECT_EQ(threads.exit_code, 0) << threads.err;
   EXPECT_EQ(metrics("processes"), metrics("threads"));
+  const Outcome shared_out = launch(with(short_run, {"--shard", "optimizer", "--out", "shared_out"}));
+  EXPECT_EQ(shared_out.exit_code, 0) << shared_out.err;
+  EXPECT_EQ(metrics("shared_out"), metrics("threads"));
   EXPECT_EQ(metrics("processes").size(), 2u);
 }
 

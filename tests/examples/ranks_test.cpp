@@ -75,6 +75,7 @@ TEST_P(RankedSample, MoreRanksThanDivideTheDataTrainOnAllOfIt) {
   const std::vector<Record> epochs = metrics_of({"--ranks", "5", "--batch-size", "16"});  // 3823 and 16512 rows
   EXPECT_LT(epochs[1].number("train_loss"), epochs[0].number("train_loss"));
   EXPECT_EQ(metrics_of({"--ranks", "5", "--batch-size", "16", "--devices", "cpu:1,cpu:2,cpu:3,cpu:4,cpu:5"}), epochs);
+  EXPECT_EQ(metrics_of({"--ranks", "5", "--batch-size", "16", "--shard", "optimizer"}), epochs);
 }
 
 TEST_P(RankedSample, LeadingRankSpeaksForAll) {

@@ -36,13 +36,28 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* flag : {"--data PATH",      "--epochs N",       "--batch-size N",
-                           "--lr RATE",        "--optimizer NAME", "--hidden N,N,...",
-                           "--device NAME",    "--parallel",       "--devices NAME,NAME,...",
-                           "--ranks N",        "--threads N",      "--seed N",
-                           "--out PATH",       "--resume PATH",    "--checkpoint-every N",
-                           "--precision NAME", "--captured",       "--diagnose",
-                           "--json",           "--quiet",          "--help"}) {
+  for (const char* flag : {"--data PATH",
+                           "--epochs N",
+                           "--batch-size N",
+                           "--lr RATE",
+                           "--optimizer NAME",
+                           "--hidden N,N,...",
+                           "--device NAME",
+                           "--parallel",
+                           "--devices NAME,NAME,...",
+                           "--ranks N",
+                           "--threads N",
+                           "--seed N",
+                           "--out PATH",
+                           "--resume PATH",
+                           "--checkpoint-every N",
+                           "--precision NAME",
+                           "--shard NAME",
+                           "--captured",
+                           "--diagnose",
+                           "--json",
+                           "--quiet",
+                           "--help"}) {
     EXPECT_THAT(outcome.out, HasSubstr(flag));
   }
   EXPECT_THAT(outcome.out, HasSubstr("\nExamples:\n  " + std::string(GetParam()) + " "));
@@ -92,6 +107,7 @@ TEST_P(EachSample, DevicesThatDoNotFitAreRefused) {
            {{"--ranks", "2", "--captured"},
             "error: --captured: a step over several devices or ranks cannot be captured yet"},
            {{"--ranks", "2", "--parallel", "dp"}, "error: --ranks: goes with --parallel ddp"},
+           {{"--shard", "optimizer"}, "error: --shard: goes with --parallel ddp"},
            {{"--ranks", "2", "--devices", "cpu:0,cpu:1", "--device", "cpu:1"},
             "error: --device: is for one device; with --parallel ddp there is --devices"}}) {
     const Outcome outcome = run(arguments);

@@ -107,6 +107,36 @@ TEST(DdpDocs, TwoRanksTrainOnAllRowsAsOneDeviceDoes) {
   }
 }
 
+void train_with_shared_updates(Mlp& trained) {
+  Mlp model = seeded_model();
+  parallel::DistributedDataParallel ddp(model, {.shard = parallel::Shard::optimizer});
+  optim::Adam adam(model.parameters(), {.lr = 0.01});
+  for (const auto& [x, y] : half_batches(parallel::get_rank())) {
+    adam.zero_grad();
+    nn::cross_entropy(ddp(x), y).backward();  // this rank gets the mean of its part of the gradients
+    adam.step();                              // updates that part, and gets the others from the other ranks
+  }
+  trained = std::move(model);
+}
+
+TEST(DdpDocs, TwoRanksShareOutTheUpdates) {
+  std::vector<Mlp> trained(2);
+  parallel::spawn(2, [&](int rank) { train_with_shared_updates(trained[static_cast<std::size_t>(rank)]); });
+  Mlp alone = seeded_model();
+  const Batch batch = batch_of(16);
+  optim::Adam adam(alone.parameters(), {.lr = 0.01});
+  for (int step = 0; step < kSteps; ++step) {
+    adam.zero_grad();
+    nn::cross_entropy(alone(batch.x), batch.y).backward();
+    adam.step();
+  }
+  for (const Mlp& model : trained) {
+    for (std::size_t p = 0; p < model.parameters().size(); ++p) {
+      EXPECT_LT(difference(model.parameters()[p], alone.parameters()[p]), 1e-12);
+    }
+  }
+}
+
 TEST(ProcessGroupDocs, TwoRanksTrainAsOneDeviceDoes) {
   std::vector<Mlp> trained(2);
   parallel::spawn(2, [&](parallel::ProcessGroup& group) {

@@ -15,9 +15,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array<Way, kWays> kAll{Way::one_rank,    Way::one_part,   Way::no_exchange,
-                                      Way::ddp,         Way::no_overlap, Way::captured_no_exchange,
-                                      Way::captured_ddp};
+constexpr std::array<Way, kWays> kAll{Way::one_rank,      Way::one_part, Way::no_exchange,          Way::ddp,
+                                      Way::no_overlap,    Way::shard,    Way::captured_no_exchange, Way::captured_ddp,
+                                      Way::captured_shard};
 
 double median_waited(const std::array<std::vector<double>, kWays>& waited) {
   std::vector<double> all;

@@ -21,7 +21,7 @@ namespace {
 
 double seconds_of_all_reduce(parallel::ProcessGroup& group, std::int64_t bytes) {
   const Tensor memory = zeros({std::max<std::int64_t>(1, bytes / 4)});
-  parallel::PlannedAllReduce plan = group.plan_all_reduce(memory.raw(), parallel::ReduceOp::avg);
+  parallel::PlannedCollective plan = group.plan_all_reduce(memory.raw(), parallel::ReduceOp::avg);
   const int times = bytes > 1'000'000 ? 9 : 101;
   std::vector<double> seconds;
   for (int i = 0; i < times + 2; ++i) {

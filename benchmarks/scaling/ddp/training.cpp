@@ -20,8 +20,10 @@ const char* name_of(Way way) {
     case Way::no_exchange: return "no exchange";
     case Way::ddp: return "ddp";
     case Way::no_overlap: return "ddp, no overlap";
+    case Way::shard: return "ddp, shard";
     case Way::captured_no_exchange: return "captured, no exchange";
     case Way::captured_ddp: return "captured ddp";
+    case Way::captured_shard: return "captured ddp, shard";
   }
   return "";
 }
@@ -37,6 +39,11 @@ Problem joined_problem(Spec spec, int ranks) {
   std::ranges::for_each(problem.weights, move);
   std::ranges::for_each(problem.biases, move);
   return problem;
+}
+
+parallel::DistributedOptions with_shard(parallel::DistributedOptions options) {
+  options.shard = parallel::Shard::optimizer;
+  return options;
 }
 
 }  // namespace
@@ -55,8 +62,10 @@ RankTraining::RankTraining(const Spec& spec, parallel::ProcessGroup& group, cons
       plain_(make_trainee(joined_)),
       averaged_(make_trainee(joined_)),
       late_(make_trainee(joined_)),
+      sharded_(make_trainee(joined_)),
       ddp_(averaged_.model, options),
       ddp_late_(late_.model, options),
+      ddp_sharded_(sharded_.model, with_shard(options)),
       captured_plain_([this](const Tensor& x, const Tensor& y) {
         backward(plain_, plain_.model, x, y);
         plain_.optimizer->step();
@@ -64,6 +73,10 @@ RankTraining::RankTraining(const Spec& spec, parallel::ProcessGroup& group, cons
       captured_averaged_([this](const Tensor& x, const Tensor& y) {
         backward(averaged_, ddp_, x, y);
         averaged_.optimizer->step();
+      }),
+      captured_sharded_([this](const Tensor& x, const Tensor& y) {
+        backward(sharded_, ddp_sharded_, x, y);
+        sharded_.optimizer->step();
       }) {
   ddp_late_.register_comm_hook(
       [this](parallel::ProcessGroup&, const parallel::GradBucket& bucket) { return on_bucket(bucket); });
@@ -98,21 +111,27 @@ void RankTraining::run(Way way, std::int64_t steps) {
   if (group_.rank() != 0 && (way == Way::one_rank || way == Way::one_part)) {
     return;
   }
-  if (way == Way::captured_no_exchange || way == Way::captured_ddp) {
-    Step& step = way == Way::captured_ddp ? captured_averaged_ : captured_plain_;
+  if (way >= Way::captured_no_exchange) {
+    Step& step = way == Way::captured_ddp     ? captured_averaged_
+                 : way == Way::captured_shard ? captured_sharded_
+                                              : captured_plain_;
     for (std::int64_t i = 0; i < steps; ++i) {
       step(x_, y_);
     }
     return;
   }
   for (std::int64_t i = 0; i < steps; ++i) {
-    Trainee& trainee = way == Way::ddp ? averaged_ : way == Way::no_overlap ? late_ : plain_;
+    Trainee& trainee = way == Way::ddp          ? averaged_
+                       : way == Way::no_overlap ? late_
+                       : way == Way::shard      ? sharded_
+                                                : plain_;
     switch (way) {
       case Way::one_rank: backward(trainee, trainee.model, joined_.x, joined_.y); break;
       case Way::one_part:
       case Way::no_exchange: backward(trainee, trainee.model, x_, y_); break;
       case Way::ddp: backward(trainee, ddp_, x_, y_); break;
       case Way::no_overlap: backward(trainee, ddp_late_, x_, y_); break;
+      case Way::shard: backward(trainee, ddp_sharded_, x_, y_); break;
       default: break;
     }
     trainee.optimizer->step();

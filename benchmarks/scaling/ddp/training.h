@@ -21,10 +21,12 @@ enum class Way : std::uint8_t {
   no_exchange,  // every rank its part, without averaging
   ddp,
   no_overlap,            // the same buckets, all sent after the backward pass
-  captured_no_exchange,  // as no_exchange and ddp, in captured steps
-  captured_ddp
+  shard,                 // the ranks share out the updates
+  captured_no_exchange,  // as no_exchange, ddp and shard, in captured steps
+  captured_ddp,
+  captured_shard
 };
-inline constexpr std::size_t kWays = 7;
+inline constexpr std::size_t kWays = 9;
 /// The name of a way: "one rank", ...
 const char* name_of(Way way);
 
@@ -73,11 +75,14 @@ class RankTraining {
   Trainee plain_;
   Trainee averaged_;
   Trainee late_;
+  Trainee sharded_;
   Wrapped ddp_;
   Wrapped ddp_late_;
+  Wrapped ddp_sharded_;
   Step captured_plain_;
   Step captured_averaged_;
-  std::vector<tandem::parallel::PlannedAllReduce> late_plans_;
+  Step captured_sharded_;
+  std::vector<tandem::parallel::PlannedCollective> late_plans_;
   std::vector<std::int64_t> bucket_bytes_;
   Course* watched_ = nullptr;  // set while ddp_late_ does not exchange
   double backward_began_ = 0;

@@ -59,6 +59,9 @@ void HostsBackend::move_parts(const Buffers& buffers, const CallInProgress& now)
     return;
   }
   const bool is_short = bytes <= kMailPayload;
+  if (now.call.planned && !is_short) {
+    tell_all(nullptr, 0, now, [](int, const Mail&) {});
+  }
   const std::uint64_t slot = is_short ? 0 : data_slots(now);
   std::vector<Stream> streams;
   streams.reserve(2 * wire_->peers().size());

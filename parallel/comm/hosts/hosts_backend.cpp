@@ -130,8 +130,8 @@ void HostsBackend::run(const Collective& call, const Buffers& buffers, const Cal
     ++collectives_;
     messages_.note_call(call);
   }
-  if (call.kind == Kind::all_reduce && shares_memory()) {
-    return reduce_in_memory(buffers, now);
+  if (shares_memory() && SharedGroup::takes(call.kind)) {
+    return run_in_memory(buffers, now);
   }
   const SigpipeBlock for_all_packets;
   switch (call.kind) {

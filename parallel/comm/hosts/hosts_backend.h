@@ -24,7 +24,8 @@
 //   long      Tensors are cut into one slice for each rank. Rank r gets slice r of all ranks in segments of 512 KiB,
 //             combines one segment while the next one travels, and sends the result to all. A broadcast goes out in
 //             slices that the other ranks pass on to each other.
-//   one host  If all ranks are on one host, comparisons and all-reduces use shared memory: one_host.cpp.
+//   one host  If all ranks are on one host, comparisons, all-reduces, reduce-scatters and all-gathers
+//             use shared memory: one_host.cpp.
 //   by hosts  If several hosts have several ranks, each host's ranks reduce in shared memory, and its lowest rank, the
 //             leader, reduces with the other leaders as above: one_host.cpp, too.
 //   send      Messages are copied and travel separately: messages.h.
@@ -88,7 +89,7 @@ class HostsBackend final : public Backend {
   // one_host.cpp
   void share_memory(const CallTime& time);
   void exchange_in_memory(std::span<Collective> all, const CallInProgress& now);
-  void reduce_in_memory(const Buffers& buffers, const CallInProgress& now);
+  void run_in_memory(const Buffers& buffers, const CallInProgress& now);
   void reduce_by_hosts(const Buffers& buffers, const CallInProgress& now);
   /// `of_leader` has the deadline for the host's lowest rank.
   void look_after(const CallInProgress& now, const CallTime& of_leader, bool is_long);

@@ -9,8 +9,9 @@
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/comm/hosts/hosts_backend.h>
 
-// Ranks of one host share memory. If all ranks are on one host, comparisons and all-reduces use it, and the wire shows
-// whether the other ranks are still alive. Otherwise calls are compared over the wire, and all-reduces use it.
+// Ranks of one host share memory. If all ranks are on one host, comparisons, all-reduces, reduce-scatters and
+// all-gathers use it, and the wire shows whether the other ranks are still alive. Otherwise calls are compared over the
+// wire, and all-reduces use it.
 
 namespace tandem::inline v0::parallel {
 
@@ -95,14 +96,14 @@ void HostsBackend::exchange_in_memory(std::span<Collective> all, const CallInPro
   note_calls(all);
 }
 
-void HostsBackend::reduce_in_memory(const Buffers& buffers, const CallInProgress& now) {
+void HostsBackend::run_in_memory(const Buffers& buffers, const CallInProgress& now) {
   const auto compare = [&](std::span<const Collective> all) {
     note_calls(all);
     if (std::ranges::any_of(all, [&](const Collective& call) { return call != now.call; })) {
       wire_->fail(mismatch_error(all, now.call, now.time));
     }
   };
-  shared_->all_reduce(now.call, buffers, now.time, [&](bool is_long) { look_after(now, now.time, is_long); }, compare);
+  shared_->run(now.call, buffers, now.time, [&](bool is_long) { look_after(now, now.time, is_long); }, compare);
 }
 
 // The ranks of each host reduce, then the leaders, then each leader hands the result to its host. Sums of 16-bit values
@@ -134,7 +135,7 @@ void HostsBackend::reduce_by_hosts(const Buffers& buffers, const CallInProgress&
   time.deadline -= step;
   const bool leads = shared_ == nullptr || neighbours_.front() == rank();
   if (shared_ != nullptr) {
-    shared_->all_reduce(
+    shared_->run(
         within, {.in = values.in, .out = leads ? values.out : nullptr, .numel = values.numel}, time,
         [&](bool is_long) { look_after({call, time}, time, is_long); }, [](std::span<const Collective>) {});
     values.in = values.out;

@@ -33,6 +33,7 @@ namespace tandem::inline v0::parallel {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Kind = CollectiveKind;
 
 constexpr std::string_view kLink = "/memfd:tandem (deleted)";
 
@@ -204,47 +205,74 @@ std::byte* SharedGroup::place(int rank, std::size_t piece) const {
   return memory_.part(rank) + (pieces_ + piece) % kPieces * kPiece;
 }
 
+bool SharedGroup::takes(CollectiveKind kind) noexcept {
+  return kind == Kind::all_reduce || kind == Kind::reduce_scatter || kind == Kind::all_gather;
+}
+
+SharedGroup::SliceOfPiece SharedGroup::slice(const Collective& call, std::int64_t numel, int rank,
+                                             std::size_t piece) const {
+  const std::size_t item = item_size(call.dtype);
+  const auto most = static_cast<std::int64_t>(kPiece / item);  // elements of a piece
+  const auto index = static_cast<std::int64_t>(piece);
+  if (call.kind == Kind::all_reduce) {
+    const Slice slice = slice_of(rank, size_, std::min(most, numel - index * most));
+    const std::size_t in_place = static_cast<std::size_t>(slice.begin) * item;
+    return {piece * kPiece + in_place, in_place, slice.count};
+  }
+  const std::int64_t of_rank = most / size_;
+  return {static_cast<std::size_t>(rank * numel + index * of_rank) * item,
+          static_cast<std::size_t>(rank * of_rank) * item, std::min(of_rank, numel - index * of_rank)};
+}
+
 // The last round reads other places than the next call writes first.
-void SharedGroup::all_reduce(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
-                             Compare compare) {
+void SharedGroup::run(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
+                      Compare compare) {
   const auto item = item_size(call.dtype);
-  const auto bytes = static_cast<std::size_t>(buffers.numel) * item;
-  const std::size_t pieces = (bytes + kPiece - 1) / kPiece;
+  const bool gathers = call.kind == Kind::all_gather;
+  const bool scatters = call.kind == Kind::reduce_scatter;
+  const std::int64_t of_piece = static_cast<std::int64_t>(kPiece / item) / (gathers || scatters ? size_ : 1);
+  const auto pieces = static_cast<std::size_t>((buffers.numel + of_piece - 1) / of_piece);
+  const std::size_t to_take = gathers ? 1 : 2;  // rounds until a piece is read
+  const std::size_t rounds = pieces + (scatters ? 1 : to_take);
   const auto* in = static_cast<const std::byte*>(buffers.in);
   auto* out = static_cast<std::byte*>(buffers.out);
-  // The first byte and the number of elements of a rank's slice.
-  const auto slice = [&](int r, std::size_t piece) {
-    const std::size_t length = std::min(kPiece, bytes - piece * kPiece);
-    const Slice elements = slice_of(r, size_, static_cast<std::int64_t>(length / item));
-    return std::pair(static_cast<std::size_t>(elements.begin) * item, elements.count);
+  const auto copy = [&](void* to, const void* from, std::int64_t count) {
+    if (to != from) {
+      std::memcpy(to, from, static_cast<std::size_t>(count) * item);
+    }
   };
+  // Where this rank's part begins, of which alone an all-gather has `in` and a reduce-scatter `out`.
+  const std::size_t own_part = gathers || scatters ? slice(call, buffers.numel, rank_, 0).begin : 0;
   if (call.planned) {
     std::memcpy(memory_.own_note(), &call, sizeof call);
   }
-  for (std::size_t round = 0; round < pieces + 2; ++round) {
+  for (std::size_t round = 0; round < rounds; ++round) {
     for (int r = 0; round < pieces && r < size_; ++r) {
-      if (r != rank_) {
-        const auto [begin, count] = slice(r, round);
-        std::memcpy(place(rank_, round) + begin, in + round * kPiece + begin, static_cast<std::size_t>(count) * item);
+      if (gathers == (r == rank_)) {
+        const SliceOfPiece given = slice(call, buffers.numel, r, round);
+        copy(place(rank_, round) + given.in_place, in + given.begin - (gathers ? own_part : 0), given.count);
       }
     }
-    if (const std::size_t piece = round - 1; round >= 1 && piece < pieces) {
-      const auto [begin, count] = slice(rank_, piece);
+    if (const std::size_t piece = round - 1; round >= 1 && piece < pieces && !gathers) {
+      const SliceOfPiece own = slice(call, buffers.numel, rank_, piece);
       for (int r = 0; r < size_; ++r) {
-        from_[static_cast<std::size_t>(r)] = (r == rank_ ? in + piece * kPiece : place(r, piece)) + begin;
+        from_[static_cast<std::size_t>(r)] = r == rank_ ? in + own.begin : place(r, piece) + own.in_place;
       }
-      const std::array<void*, 2> to{place(rank_, piece) + begin,
-                                    out != nullptr ? out + piece * kPiece + begin : nullptr};
-      combine(call, Device(), from_, std::span(to).first(out != nullptr ? 2 : 1), count);
+      std::byte* const result = out != nullptr ? out + own.begin - (scatters ? own_part : 0) : nullptr;
+      const std::array<void*, 2> to{place(rank_, piece) + own.in_place, result};
+      combine(call, Device(), from_, std::span(to).subspan(scatters ? 1 : 0, scatters || out == nullptr ? 1 : 2),
+              own.count);
     }
-    for (int r = 0; round >= 2 && out != nullptr && r < size_; ++r) {
+    for (int r = 0; round >= to_take && !scatters && out != nullptr && r < size_; ++r) {
+      const std::size_t piece = round - to_take;
+      const SliceOfPiece theirs = slice(call, buffers.numel, r, piece);
       if (r != rank_) {
-        const std::size_t piece = round - 2;
-        const auto [begin, count] = slice(r, piece);
-        std::memcpy(out + piece * kPiece + begin, place(r, piece) + begin, static_cast<std::size_t>(count) * item);
+        copy(out + theirs.begin, place(r, piece) + theirs.in_place, theirs.count);
+      } else if (gathers) {
+        copy(out + theirs.begin, in + theirs.begin - own_part, theirs.count);
       }
     }
-    if (round <= pieces) {
+    if (round + 1 < rounds || round == 0) {
       meet(time, look_after);
     }
     if (round == 0 && call.planned) {

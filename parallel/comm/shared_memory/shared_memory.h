@@ -22,7 +22,7 @@
 // An all-reduce runs in rounds with a meeting after each. In round k a rank does three things. It writes the values of
 // piece k (1 MiB) that the others need. It combines its slice of piece k - 1, whose values the others wrote in the
 // previous round. It reads the slices of piece k - 2 that the others have combined. Three places for pieces, used in
-// turn, are enough.
+// turn, are enough. A reduce-scatter ends with the second of these steps, and an all-gather has the first and the last.
 //
 // Memory cannot show that a rank has died. So a waiting rank calls a function of its backend every 5 ms to check that
 // the others are still alive; this function ends the wait by throwing.
@@ -98,14 +98,22 @@ class SharedGroup {
   SharedMemory& memory() noexcept { return memory_; }
   /// Collects every rank's `mine` in `all`.
   void exchange(const Collective& mine, std::span<Collective> all, const CallTime& time, LookAfter look_after);
-  /// For a planned call, `compare` runs before anything is written to `buffers.out`. A rank whose `out` is null gets no
-  /// result.
-  void all_reduce(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after,
-                  Compare compare);
+  /// Whether run() can run calls of that kind.
+  static bool takes(CollectiveKind kind) noexcept;
+  /// An all-reduce, reduce-scatter or all-gather. For a planned call, `compare` runs before anything is written to
+  /// `buffers.out`. A rank whose `out` is null gets no result of an all-reduce.
+  void run(const Collective& call, const Buffers& buffers, const CallTime& time, LookAfter look_after, Compare compare);
   /// Copies rank 0's memory to the other ranks.
   void broadcast(void* data, std::size_t bytes, const CallTime& time, LookAfter look_after);
 
  private:
+  /// A slice of a piece: where it lies in the caller's memory and in a place, in bytes, and its elements.
+  struct SliceOfPiece {
+    std::size_t begin, in_place;
+    std::int64_t count;
+  };
+  /// The slice of that rank. All slices of an all-reduce lie side by side; otherwise each rank's lies in its part.
+  SliceOfPiece slice(const Collective& call, std::int64_t numel, int rank, std::size_t piece) const;
   std::byte* place(int rank, std::size_t piece) const;
   void meet(const CallTime& time, LookAfter look_after);
   void read_notes(std::span<Collective> all) const;

@@ -80,7 +80,7 @@ TEST(Backend, ComparesEachCallBeforeItRunsAndAPlanOnlyOnce) {
   EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(6, 2));
   pair.group.barrier(true).wait();
   pair.group.send(tensor, 1, 4);
-  PlannedAllReduce plan = pair.group.plan_all_reduce(tensor.raw());
+  PlannedCollective plan = pair.group.plan_all_reduce(tensor.raw());
   plan.run();
   plan.start();
   plan.wait();

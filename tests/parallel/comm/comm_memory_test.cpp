@@ -20,7 +20,7 @@ TEST(CommMemory, PlansAllocateNothing) {
   test::ignored_bytes = test::tested_backend() == "local" ? 0 : 1000;
   test::as_ranks(2, [](ProcessGroup& group) {
     const Tensor memory = ones({3000});
-    PlannedAllReduce plan = group.plan_all_reduce(memory.raw(), ReduceOp::avg);
+    PlannedCollective plan = group.plan_all_reduce(memory.raw(), ReduceOp::avg);
     const Work started = group.all_reduce(memory, ReduceOp::avg, true);  // starts the group's thread
     while (!started.done()) {
       std::this_thread::yield();

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 // A call that one rank might make by mistake, and its name in the error.
 struct WrongCall {
   std::string text;
-  std::function<void(ProcessGroup&, PlannedAllReduce&)> make;
+  std::function<void(ProcessGroup&, PlannedCollective&)> make;
 };
 
 Tensor four(DType dtype = DType::f32) { return ones({4}, {.dtype = dtype}); }
@@ -37,7 +37,7 @@ std::vector<Tensor> fours(const ProcessGroup& group, bool wanted = true) {
 
 std::vector<WrongCall> wrong_calls() {
   using G = ProcessGroup;
-  using P = PlannedAllReduce;
+  using P = PlannedCollective;
   return {
       {"broadcast f32 [4] from 0 (#1)", [](G& g, P&) { g.broadcast(four(), 0); }},
       {"broadcast f32 [4] from 1 (#1)", [](G& g, P&) { g.broadcast(four(), 1); }},
@@ -69,6 +69,9 @@ std::vector<WrongCall> wrong_calls() {
       {"new_group of 2 ranks: 0, 1 (#1)", [](G& g, P&) { g.new_group({1, 0}); }},
       {"planned all_reduce f32 [4] sum of plan #0 (#1)", [](G&, P& plan) { plan.run(); }},
       {"planned all_reduce f32 [3] sum (#1)", [](G& g, P&) { g.plan_all_reduce(ones({3}).raw()); }},
+      {"planned reduce_scatter f32 [2] sum (#1)", [](G& g, P&) { g.plan_reduce_scatter(ones({2 * g.size()}).raw()); }},
+      {"planned all_gather f32 [2] (#1)", [](G& g, P&) { g.plan_all_gather(ones({2 * g.size()}).raw()); }},
+      {"planned broadcast f32 [4] from 1 (#1)", [](G& g, P&) { g.plan_broadcast(four().raw(), 1); }},
       {"recv f32 [4] from ", [](G& g, P&) { g.recv(four(), (g.rank() + 1) % g.size(), 3); }},
   };
 }
@@ -91,7 +94,7 @@ TEST_P(Mismatch, OfAnyTwoCallsIsToldToEveryRank) {
       SCOPED_TRACE(calls[i].text + " and " + calls[k].text);
       const std::vector<CommError> errors = comm_errors(ranks, [&](ProcessGroup& group) {
         const Tensor memory = four();
-        PlannedAllReduce plan = group.plan_all_reduce(memory.raw());
+        PlannedCollective plan = group.plan_all_reduce(memory.raw());
         calls[group.rank() == odd ? i : k].make(group, plan);
       });
       for (const CommError& error : errors) {
@@ -145,8 +148,8 @@ TEST(Mismatch, OfPlansStartedInAnotherOrderIsNoticed) {
   const auto errors = comm_errors(2, [](ProcessGroup& group) {
     const Tensor a = four();
     const Tensor b = four();
-    PlannedAllReduce first = group.plan_all_reduce(a.raw());
-    PlannedAllReduce second = group.plan_all_reduce(b.raw());
+    PlannedCollective first = group.plan_all_reduce(a.raw());
+    PlannedCollective second = group.plan_all_reduce(b.raw());
     (group.rank() == 0 ? first : second).start();
     (group.rank() == 0 ? second : first).start();
     first.wait();

@@ -317,7 +317,7 @@ TEST_P(CollectiveValuesOf, SubGroupsAndPlansWork) {
     EXPECT_EQ(alone != nullptr, group.rank() == 1);
     const std::unique_ptr<ProcessGroup> both = group.new_group({0, 1});
     Tensor tensor = ones({1000});
-    PlannedAllReduce plan = both->plan_all_reduce(tensor.raw());
+    PlannedCollective plan = both->plan_all_reduce(tensor.raw());
     for (int i = 0; i < 3; ++i) {
       tensor.mul_(1.5);
       plan.start();

@@ -105,7 +105,7 @@ TEST(GlooHosts, SumInTheOrderOfRanksWithinAHostAndThenOfHostsToTheSameBitsEachTi
         const auto average = numbers_of((sum / static_cast<double>(hosts.size())).to(dtype));
         expect_no_errors(on_hosts(hosts, [&](ProcessGroup& group) {
           Tensor x = rough(group.rank(), numel, dtype);
-          PlannedAllReduce plan = group.plan_all_reduce(x.raw());
+          PlannedCollective plan = group.plan_all_reduce(x.raw());
           plan.run();
           EXPECT_TRUE(numbers_of(x) == expected) << dtype << " " << numel;
           for (int repetition = 0; repetition < 2; ++repetition) {
@@ -123,7 +123,7 @@ TEST(GlooHosts, SumInTheOrderOfRanksWithinAHostAndThenOfHostsToTheSameBitsEachTi
 TEST(GlooHosts, CallsOfAnyKindAndLengthFollowEachOther) {
   expect_no_errors(on_hosts({0, 1, 1, 0}, [](ProcessGroup& group) {
     const Tensor planned = ones({300'000});
-    PlannedAllReduce plan = group.plan_all_reduce(planned.raw(), ReduceOp::avg);
+    PlannedCollective plan = group.plan_all_reduce(planned.raw(), ReduceOp::avg);
     for (const std::int64_t numel : {1, 300'000, 1, 262'144, 262'145, 20'000, 1'500'001, 3, 30'000, 800'000, 800'000}) {
       const Tensor x = arange(numel) + 1.0 * group.rank();  // sums are exact
       const Tensor expected = arange(numel) * 4.0 + 6.0;
@@ -191,8 +191,8 @@ TEST(GlooHosts, CallsThatDifferAreNamedAndMoveNothing) {
       const auto errors = on_hosts({0, 0, 1, 1}, [&](ProcessGroup& group) {
         const Tensor x = ones({200'000});
         const Tensor other = ones({200'001});
-        PlannedAllReduce plan = group.plan_all_reduce(x.raw());
-        PlannedAllReduce second = group.plan_all_reduce(other.raw());
+        PlannedCollective plan = group.plan_all_reduce(x.raw());
+        PlannedCollective second = group.plan_all_reduce(other.raw());
         try {
           if (planned) {
             (group.rank() == odd ? second : plan).run();
@@ -220,7 +220,7 @@ TEST(GlooHosts, WhoLeavesOrFailsOrIsLateIsNamedOnEveryHost) {
   for (const int odd : {0, 1, 2, 3}) {
     const auto wait_in_a_plan = [&](ProcessGroup& group, const auto& act, std::chrono::milliseconds timeout = 20s) {
       const Tensor x = ones({500'000});
-      PlannedAllReduce plan = group.plan_all_reduce(x.raw());
+      PlannedCollective plan = group.plan_all_reduce(x.raw());
       plan.run();
       group.set_timeout(timeout);
       group.rank() == odd ? act(group) : plan.run();

@@ -64,7 +64,7 @@ TEST(GlooMemory, CallsOfAnyLengthFollowEachOther) {
 TEST(GlooMemory, MessagesToARankThatWaitsAreKept) {
   expect_no_errors(in_group(2, [](ProcessGroup& group) {
     const Tensor x = ones({400'000});
-    PlannedAllReduce plan = group.plan_all_reduce(x.raw());
+    PlannedCollective plan = group.plan_all_reduce(x.raw());
     if (group.rank() == 1) {
       for (int tag = 0; tag < 12; ++tag) {  // more than may be in flight to a rank that does not read
         group.send(full({3}, 1.0 * tag), 0, tag);
@@ -84,7 +84,7 @@ TEST(GlooMemory, MessagesToARankThatWaitsAreKept) {
 TEST(GlooMemory, WhoLeavesOrFailsIsNoticedByWhoWaits) {
   const auto wait_in_a_plan = [](ProcessGroup& group, const auto& odd, std::chrono::milliseconds timeout = 20s) {
     const Tensor x = ones({500'000});
-    PlannedAllReduce plan = group.plan_all_reduce(x.raw());
+    PlannedCollective plan = group.plan_all_reduce(x.raw());
     plan.run();
     group.set_timeout(timeout);
     group.rank() == 0 ? odd(group) : plan.run();
@@ -122,7 +122,7 @@ TEST(GlooMemory, RanksThatAreShortOfCpuAreNotBlamed) {
   expect_no_errors(in_group(2, [&](ProcessGroup& group) {
     const Tensor x = ones({700'001});
     Tensor goes_on = ones({1});
-    PlannedAllReduce plan = group.plan_all_reduce(x.raw(), ReduceOp::avg);
+    PlannedCollective plan = group.plan_all_reduce(x.raw(), ReduceOp::avg);
     while (goes_on.item() != 0) {
       plan.run();
       group.broadcast(ones({1400}), 0);

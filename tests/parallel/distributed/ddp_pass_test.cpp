@@ -387,7 +387,7 @@ TEST(DdpErrors, OptionsThatDiffer) {
       texts[0],
       HasSubstr(
           "Rank 0 has bucket_cap_mb = default, find_unused_parameters = false, broadcast_buffers = true, init_sync = "
-          "true; rank 1 has bucket_cap_mb = default, find_unused_parameters = true, "));
+          "true, shard = none; rank 1 has bucket_cap_mb = default, find_unused_parameters = true, "));
   EXPECT_EQ(texts[0], texts[1]);
 }
 

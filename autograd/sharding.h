@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/tensor/view.h>
+
+// Internal: ranks that share out the updates of parameters (ZeRO: Rajbhandari et al., "ZeRO: Memory Optimizations
+// Toward Training Trillion Parameter Models", SC 2020).
+
+namespace tandem::inline v0::autograd {
+
+class Leaf;
+
+/// A group of ranks, each of which updates its part of the elements of all parameters. Implemented by the wrapper that
+/// shares parameters out (parallel/distributed); an optimiser calls it. All functions are collectives.
+class Sharding {
+ public:
+  /// "DistributedDataParallel #0", for texts.
+  virtual std::string name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  enum class Total { sum, largest };
+  /// Sets `value`, one f64, to the sum or to the largest of all ranks' values. May be a part of a captured step.
+  virtual void total(const detail::View& value, Total how) = 0;
+  /// This rank has updated its parts of these leaves: returns when it has the other ranks' parts. May be a part of a
+  /// captured step.
+  virtual void updated(const std::vector<const Leaf*>& leaves) = 0;
+  /// Joins the ranks' parts of a tensor: in `tensor`, which is dense, each rank has its part, and 0 elsewhere.
+  virtual void join(const detail::View& tensor) = 0;
+
+ protected:
+  ~Sharding() = default;
+};
+
+/// The elements of a parameter, and of the gap behind it in its ParameterStore, that this rank updates.
+struct LeafPart {
+  Sharding* by = nullptr;  // null: this rank updates all of it
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t size() const noexcept { return end - begin; }
+  friend bool operator==(const LeafPart&, const LeafPart&) = default;
+};
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include <tandem/autograd/parameter.h>
+#include <tandem/core/check.h>
+#include <tandem/optim/member.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/raw.h>
+
+// Updates that ranks share out, each its parts of the parameters: see autograd::Sharding.
+
+namespace tandem::inline v0::optim {
+
+namespace {
+
+// Position of GradScale::found_inf in a tensor of its fields.
+constexpr std::int64_t kFoundInf = 1;
+static_assert(offsetof(kernels::GradScale, found_inf) == kFoundInf * sizeof(double));
+
+}  // namespace
+
+void Optimizer::take_parts() {
+  const auto is_there = [](const Member& member, const Member& wanted) {
+    return member.buffers.empty() || wanted.count() == 0 ||
+           (member.begin() <= wanted.begin() && wanted.begin() + wanted.count() <= member.begin() + member.count());
+  };
+  std::vector<Member*> changed;
+  for (Member& member : members_) {
+    if (member.part == member.part_now()) {
+      continue;
+    }
+    Member wanted = member;
+    wanted.part = member.part_now();
+    check<ConfigError>(
+        is_there(member, wanted),
+        "{}: the state of parameter '{}' is there for {} of its {} elements, since a "
+        "DistributedDataParallel that is gone has shared it out (shard). Take the whole state_dict() while "
+        "the wrapper lives, and load it afterwards",
+        name_, autograd::parameter_name(member.parameter), member.count(), member.numel());
+    changed.push_back(&member);
+  }
+  const core::MemoryUseScope counted(core::MemoryUse::optimizer);
+  for (Member* member : changed) {
+    const std::int64_t before = member->begin();
+    member->part = member->part_now();
+    for (detail::View& buffer : member->buffers) {
+      const detail::View own = detail::empty_view({member->count()}, buffer.dtype, buffer.device());
+      if (member->count() > 0) {
+        detail::copy(own, detail::narrow(buffer, 0, member->begin() - before, member->count()));
+      }
+      buffer = own;
+    }
+  }
+}
+
+void Optimizer::exchange_parts() {
+  std::vector<autograd::Sharding*> done;
+  for (const Member& member : members_) {
+    autograd::Sharding* const by = member.part_now().by;
+    if (by == nullptr || std::ranges::find(done, by) != done.end()) {
+      continue;
+    }
+    done.push_back(by);
+    std::vector<const autograd::Leaf*> leaves;
+    for (const Member& other : members_) {
+      if (other.in_slice && other.part_now().by == by) {
+        leaves.push_back(other.leaf());
+      }
+    }
+    by->updated(leaves);
+  }
+}
+
+void Optimizer::agree_on_inf(const Tensor& found_inf) {
+  const detail::View found = detail::narrow(grad_scale_.raw(), 0, kFoundInf, 1);
+  std::vector<autograd::Sharding*> done;
+  for (const Member& member : members_) {
+    autograd::Sharding* const by = member.part_now().by;
+    if (by != nullptr && std::ranges::find(done, by) == done.end()) {
+      done.push_back(by);
+      by->total(found, autograd::Sharding::Total::largest);
+    }
+  }
+  if (!done.empty()) {
+    const detail::View of_all = detail::empty_view({1}, DType::f32, found.device());
+    detail::copy(of_all, found);
+    const detail::View flag = found_inf.view({1}).raw();
+    detail::pointwise(kernels::PointwiseOp::maximum, flag, {&flag, &of_all});
+  }
+}
+
+std::int64_t Optimizer::state_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Member& member : members_) {
+    for (const detail::View& buffer : member.buffers) {
+      bytes += buffer.numel() * static_cast<std::int64_t>(item_size(buffer.dtype));
+    }
+  }
+  return bytes;
+}
+
+Tensor Optimizer::state_of(const Member& member, std::size_t buffer, StateParts parts) const {
+  const Tensor own = Tensor(detail::narrow(member.buffers[buffer], 0, 0, member.count())).clone();
+  const Shape& sizes = member.parameter.unresolved()->view.sizes;
+  if (member.part.by == nullptr) {
+    return own.view(sizes);
+  }
+  check<ConfigError>(member.part == member.part_now(),
+                     "{}: state_dict: this rank has the state for {} of the {} elements of parameter '{}', and the "
+                     "DistributedDataParallel that has shared it out (shard) is gone; take the state while it lives",
+                     name_, member.count(), member.numel(), autograd::parameter_name(member.parameter));
+  if (parts == StateParts::own) {
+    return own;
+  }
+  const Tensor whole = zeros({member.numel()}, {.dtype = own.dtype(), .device = own.device()});
+  if (member.count() > 0) {
+    detail::copy(detail::narrow(whole.raw(), 0, member.begin(), member.count()), own.raw());
+  }
+  member.part.by->join(whole.raw());
+  return whole.view(sizes);
+}
+
+}  // namespace tandem::inline v0::optim

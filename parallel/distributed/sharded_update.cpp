@@ -1,0 +1,211 @@
+#include <tandem/parallel/distributed/sharded_update.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/step_times.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/raw.h>
+
+namespace tandem::inline v0::parallel {
+
+using tandem::detail::narrow;
+using tandem::detail::View;
+
+namespace {
+
+constexpr const char* kAdvice =
+    "All ranks step the same optimisers in the same order, clip gradients and take a state_dict() together; shard is "
+    "an "
+    "option of all ranks";
+
+// The parameters' values that lie like a bucket's gradients.
+View values_of(const BucketRange& range, const std::vector<BucketMember>& members) {
+  const ParameterStore::Place& place = members[range.first].place;
+  return narrow(place.store->values(), 0, place.store->segments()[place.segment].offset, range.gradients.numel());
+}
+
+CutPlan plan_gather_parts(ProcessGroup& group, const View& values, const std::string& name) {
+  const CutBucket cut(values.numel(), values.dtype, group.size());
+  std::optional<PlannedCollective> parts;
+  std::optional<PlannedCollective> rest;
+  if (cut.part > 0) {
+    parts = group.plan_all_gather(narrow(values, 0, 0, cut.part * group.size()), {.purpose = name, .advice = kAdvice});
+  }
+  if (cut.rest > 0) {
+    rest = group.plan_broadcast(narrow(values, 0, cut.part * group.size(), cut.rest), group.size() - 1,
+                                {.purpose = "the end of " + name, .advice = kAdvice});
+  }
+  return {std::move(parts), std::move(rest)};
+}
+
+}  // namespace
+
+CutBucket::CutBucket(std::int64_t numel, DType dtype, int ranks) {
+  const std::int64_t step = kStep / static_cast<std::int64_t>(item_size(dtype));
+  part = numel / ranks / step * step;
+  rest = numel - part * ranks;
+}
+
+void CutPlan::start() {
+  if (parts_) {
+    parts_->start();
+  }
+  if (rest_) {
+    rest_->start();
+  }
+}
+
+void CutPlan::run() {
+  if (parts_) {
+    parts_->run();
+  }
+  if (rest_) {
+    rest_->run();
+  }
+}
+
+void CutPlan::wait() {
+  if (parts_) {
+    parts_->wait();
+  }
+  if (rest_) {
+    rest_->wait();
+  }
+}
+
+CutPlan plan_reduce_parts(ProcessGroup& group, const View& gradients, const PlanName& name) {
+  const CutBucket cut(gradients.numel(), gradients.dtype, group.size());
+  std::optional<PlannedCollective> parts;
+  std::optional<PlannedCollective> rest;
+  if (cut.part > 0) {
+    parts = group.plan_reduce_scatter(narrow(gradients, 0, 0, cut.part * group.size()), ReduceOp::avg, name);
+  }
+  if (cut.rest > 0) {
+    rest = group.plan_all_reduce(narrow(gradients, 0, cut.part * group.size(), cut.rest), ReduceOp::avg,
+                                 {.purpose = "the end of " + name.purpose, .advice = name.advice});
+  }
+  return {std::move(parts), std::move(rest)};
+}
+
+ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
+  ProcessGroup& group = link.group();
+  const std::vector<BucketMember>& members = buckets.members();
+  for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
+    values_.push_back(plan_gather_parts(group, values_of(buckets.ranges()[b], members),
+                                        fmt::format("the updated parameters of {} of {}", buckets.name(b), name())));
+  }
+  for (const BucketRange& range : buckets.ranges()) {
+    const Device device = range.gradients.device();
+    if (std::ranges::any_of(cells_, [&](const Cell& cell) { return cell.value.device() == device; })) {
+      continue;
+    }
+    const View value = zeros({1}, {.dtype = DType::f64, .device = device}).raw();
+    const PlanName plan{.purpose = "a number of the gradients of " + name(), .advice = kAdvice};
+    cells_.push_back(
+        {value, group.plan_all_reduce(value, ReduceOp::sum, plan), group.plan_all_reduce(value, ReduceOp::max, plan)});
+  }
+  for (const BucketRange& range : buckets.ranges()) {
+    const CutBucket cut(range.gradients.numel(), range.gradients.dtype, size());
+    std::int64_t at = 0;  // of the member in its bucket
+    for (std::size_t i = range.first; i < range.last; ++i) {
+      const ParameterStore::Place& place = members[i].place;
+      const std::int64_t padded = place.store->segments()[place.segment].padded;
+      members[i].leaf->part = {.by = this,
+                               .begin = std::clamp<std::int64_t>(cut.begin(rank()) - at, 0, padded),
+                               .end = std::clamp<std::int64_t>(cut.end(rank(), size()) - at, 0, padded)};
+      at += padded;
+    }
+  }
+}
+
+ShardedUpdate::~ShardedUpdate() {
+  for (const BucketMember& member : buckets_.members()) {
+    member.leaf->part = {};
+    if (member.leaf->has_only_part()) {
+      member.leaf->set_fresh(false);
+    }
+  }
+}
+
+void ShardedUpdate::total(const View& value, Total how) {
+  const auto cell =
+      std::ranges::find_if(cells_, [&](const Cell& each) { return each.value.device() == value.device(); });
+  check<DeviceError>(cell != cells_.end(), "{}: a number on {}, where the module has no parameters", name(),
+                     value.device());
+  tandem::detail::copy(cell->value, value);
+  PlannedCollective* const plan = how == Total::sum ? &cell->sum : &cell->largest;
+  life_.watch();
+  tandem::detail::placed_work("DistributedDataParallel::total", [plan] {
+    const PhaseScope timed(Phase::reduce);
+    plan->run();
+  });
+  tandem::detail::copy(value, cell->value);
+}
+
+void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
+  std::vector<std::size_t> buckets;
+  for (const autograd::Leaf* leaf : leaves) {
+    buckets.push_back(buckets_.members()[leaf->observed_as].bucket);
+  }
+  std::ranges::sort(buckets);
+  buckets.erase(std::ranges::unique(buckets).begin(), buckets.end());
+  life_.watch();
+  tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] { gather(buckets); });
+}
+
+void ShardedUpdate::gather(const std::vector<std::size_t>& buckets) {
+  const PhaseScope timed(Phase::reduce);
+  for (const std::size_t bucket : buckets) {
+    values_[bucket].run();
+  }
+}
+
+// All other ranks have bytes of 0, which change no bit of a sum of integers.
+void ShardedUpdate::join(const View& tensor) {
+  if (tensor.numel() == 0) {
+    return;
+  }
+  View bytes = tensor;
+  bytes.dtype = DType::u8;
+  bytes.sizes = {tensor.numel() * static_cast<std::int64_t>(item_size(tensor.dtype))};
+  bytes.strides = {1};
+  bytes.offset *= static_cast<std::int64_t>(item_size(tensor.dtype));
+  try {
+    link_.group().all_reduce(Tensor(bytes), ReduceOp::sum);
+  } catch (CommError& error) {
+    error.add_context("in state_dict() of an optimiser whose updates " + name() +
+                      " shares out (shard): all ranks call it, also where one of them saves");
+    throw;
+  }
+}
+
+void ShardedUpdate::check_pass(bool synced) const {
+  for (std::size_t i = 0; i < buckets_.members().size(); ++i) {
+    const BucketMember& member = buckets_.members()[i];
+    check<AutogradError>(
+        !member.leaf->has_only_part(),
+        "{}: parameter '{}' still has its gradient of the backward pass before, of which this rank has "
+        "only its part (shard), so that nothing can be added; call zero_grad() before backward(), and "
+        "add up gradients within no_sync()",
+        name(), member.name);
+    check<AutogradError>(
+        !synced || member.leaf->post_hooks.empty(),
+        "{}: parameter '{}' has a hook (register_post_accumulate_grad_hook), which waits for its whole "
+        "gradient, and with shard a rank has a part of it; remove the hook, or leave .shard out",
+        name(), member.name);
+  }
+}
+
+void ShardedUpdate::note_reduced() const {
+  for (const BucketMember& member : buckets_.members()) {
+    if (member.leaf->fresh()) {
+      member.leaf->keep_only_part();
+    }
+  }
+}
+
+}  // namespace tandem::inline v0::parallel
