@@ -78,6 +78,7 @@ std::unique_ptr<Recorded> Recording::finish() {
   for (LeafState& state : recorded_->leaves) {
     state.fresh_after = state.leaf->fresh();
     state.taken_after = state.leaf->is_taken();
+    state.part_after = state.leaf->has_only_part();
   }
   for (const Held& held : recorded_->held) {
     if (held.storage->is_unique()) {

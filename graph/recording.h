@@ -52,7 +52,8 @@ struct LeafState {
   bool fresh_before;  // the leaf had a gradient before the step
   bool any_before;    // the step drops the gradient first, so an earlier one makes no difference
   bool fresh_after;
-  bool taken_after;  // an update took the place of the gradient
+  bool taken_after;         // an update took the place of the gradient
+  bool part_after = false;  // of the gradient only this rank's part counts
 };
 
 /// Memory from before the step that the step uses.

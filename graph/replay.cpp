@@ -184,6 +184,9 @@ void Replay::run_step() const {
     }
     state.leaf->set_fresh(state.fresh_after);
     state.leaf->set_taken(state.taken_after);
+    if (state.part_after) {
+      state.leaf->keep_only_part();
+    }
   }
   bump_versions();
 }

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstddef>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
+#include <tandem/kernels/grad_scale.h>
 #include <tandem/optim/member.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -75,7 +77,7 @@ void Optimizer::agree_on_inf(const Tensor& found_inf) {
   std::vector<autograd::Sharding*> done;
   for (const Member& member : members_) {
     autograd::Sharding* const by = member.part_now().by;
-    if (by != nullptr && std::ranges::find(done, by) == done.end()) {
+    if (by != nullptr && member.in_slice && std::ranges::find(done, by) == done.end()) {
       done.push_back(by);
       by->total(found, autograd::Sharding::Total::largest);
     }

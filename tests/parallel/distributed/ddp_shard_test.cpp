@@ -482,6 +482,35 @@ TEST(DdpShardErrors, RefuseToAddToPartsOfGradients) {
   });
 }
 
+TEST(DdpShardErrors, AreThoseOfAPartAfterReplaysToo) {
+  for (const bool clears_within : {true, false}) {
+    comm_errors(2, [&](ProcessGroup&) {
+      Mlp model = seeded<Mlp>();
+      DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+      optim::Adam adam(model.parameters());
+      const Batch batch = batch_of(4);
+      auto step = graph::capture([&](const Tensor& x, const Tensor& y) {
+        if (clears_within) {
+          adam.zero_grad();
+        }
+        nn::cross_entropy(ddp(x), y).backward();
+        adam.step();
+      });
+      for (int i = 0; i < 4; ++i) {
+        if (!clears_within) {
+          adam.zero_grad();
+        }
+        step(batch.x, batch.y);
+      }
+      EXPECT_GT(step.stats().replayed, 0U);
+      EXPECT_THAT(message_of<AutogradError>([&] { static_cast<void>(model.fc1.weight.grad()); }),
+                  HasSubstr("and no others"));
+      const Tensor loss = nn::cross_entropy(ddp(batch.x), batch.y);
+      EXPECT_THAT(message_of<AutogradError>([&] { loss.backward(); }), HasSubstr("call zero_grad() before backward()"));
+    });
+  }
+}
+
 TEST(DdpShardErrors, RefuseHooksOfParameters) {
   comm_errors(2, [&](ProcessGroup&) {
     Mlp model = seeded<Mlp>();
