@@ -243,6 +243,12 @@ void Leaf::check_usable_now() const {
       "the layer or the gradient of its result was changed in place since; change a copy, or capture "
       "the step without fuse_update",
       described());
+  check<AutogradError>(part.by == nullptr || !fresh_ || has_only_part_,
+                       "the gradient of {} is that of rank {} alone, as after no_sync(), and {} shares out the updates "
+                       "(shard), which takes the mean over the ranks; clip and step after a backward pass outside of "
+                       "no_sync()",
+                       described(), part.by != nullptr ? part.by->rank() : 0,
+                       part.by != nullptr ? part.by->name() : "");
 }
 
 void Leaf::settle_now() const {

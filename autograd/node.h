@@ -235,10 +235,10 @@ class Leaf final : public Node {
     postponed_.reset();
     is_taken_ = true;
   }
-  /// Throws AutogradError if an update cannot use the gradient: it was taken by another one, or it was postponed and an
-  /// operand was changed since.
+  /// Throws AutogradError if an update cannot use the gradient: it was taken by another one, it was postponed and an
+  /// operand was changed since, or ranks share out the update and it is the gradient of this rank alone.
   void check_usable() const {
-    if (postponed_ != nullptr || is_taken_) [[unlikely]] {
+    if (postponed_ != nullptr || is_taken_ || (part.by != nullptr && fresh_ && !has_only_part_)) [[unlikely]] {
       check_usable_now();
     }
   }

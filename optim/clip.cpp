@@ -25,6 +25,7 @@ autograd::Sharding* sharing(const Tensor& parameter) {
 std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters, const std::vector<Tensor>& sorted) {
   for (const Tensor& parameter : parameters) {
     if (const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved()); leaf != nullptr) {
+      leaf->check_usable();
       leaf->settle();
     }
   }

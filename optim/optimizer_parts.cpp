@@ -18,6 +18,11 @@ namespace {
 constexpr std::int64_t kFoundInf = 1;
 static_assert(offsetof(kernels::GradScale, found_inf) == kFoundInf * sizeof(double));
 
+// Elements [begin, begin + count), also where there are none.
+detail::View part_of(const detail::View& values, std::int64_t begin, std::int64_t count) {
+  return detail::narrow(values, 0, count > 0 ? begin : 0, count);
+}
+
 }  // namespace
 
 void Optimizer::take_parts() {
@@ -101,23 +106,29 @@ std::int64_t Optimizer::state_bytes() const {
 }
 
 Tensor Optimizer::state_of(const Member& member, std::size_t buffer, StateParts parts) const {
-  const Tensor own = Tensor(detail::narrow(member.buffers[buffer], 0, 0, member.count())).clone();
+  const autograd::LeafPart now = member.part_now();
+  const detail::View& values = member.buffers[buffer];
   const Shape& sizes = member.parameter.unresolved()->view.sizes;
-  if (member.part.by == nullptr) {
-    return own.view(sizes);
+  if (member.part.by == nullptr) {  // all of it is here
+    const bool is_cut = parts == StateParts::own && now.by != nullptr;
+    const Tensor wanted(is_cut ? part_of(values, member.begin_of(now), member.count_of(now))
+                               : detail::narrow(values, 0, 0, member.numel()));
+    return is_cut ? wanted.clone() : wanted.clone().view(sizes);
   }
-  check<ConfigError>(member.part == member.part_now(),
+  // Another wrapper may have given this rank the same part.
+  check<ConfigError>(now.by != nullptr && now.begin == member.part.begin && now.end == member.part.end,
                      "{}: state_dict: this rank has the state for {} of the {} elements of parameter '{}', and the "
                      "DistributedDataParallel that has shared it out (shard) is gone; take the state while it lives",
                      name_, member.count(), member.numel(), autograd::parameter_name(member.parameter));
+  const detail::View own = part_of(values, 0, member.count());
   if (parts == StateParts::own) {
-    return own;
+    return Tensor(own).clone();
   }
-  const Tensor whole = zeros({member.numel()}, {.dtype = own.dtype(), .device = own.device()});
+  const Tensor whole = zeros({member.numel()}, {.dtype = own.dtype, .device = own.device()});
   if (member.count() > 0) {
-    detail::copy(detail::narrow(whole.raw(), 0, member.begin(), member.count()), own.raw());
+    detail::copy(detail::narrow(whole.raw(), 0, member.begin(), member.count()), own);
   }
-  member.part.by->join(whole.raw());
+  now.by->join(whole.raw());
   return whole.view(sizes);
 }
 

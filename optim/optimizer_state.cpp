@@ -71,7 +71,8 @@ StateDict Optimizer::state_dict(StateParts parts) const {
     }
     if (const autograd::LeafPart part = member.part_now(); part.by != nullptr && parts == StateParts::own) {
       state.set(fmt::format("state.{}.part", i),
-                from_data(std::vector<std::int64_t>{member.begin(), member.count(), part.by->rank(), part.by->size()}));
+                from_data(std::vector<std::int64_t>{member.begin_of(part), member.count_of(part), part.by->rank(),
+                                                    part.by->size()}));
       state.set(fmt::format("state.{}.shape", i), from_data(sizes_of(member.parameter)));
     }
   }
@@ -150,13 +151,16 @@ void Optimizer::load_state_dict(const StateDict& state) {
 
   std::vector<std::vector<detail::View>> views(loaded.size());
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
-  for (Member& member : members_) {
-    member.part = member.part_now();
+  for (const Member& member : members_) {
     const std::size_t i = member.index;
+    const std::int64_t begin = member.begin_of(member.part_now());
+    const std::int64_t count = member.count_of(member.part_now());
     for (const Tensor& buffer : loaded[i].buffers) {
       const detail::View view =
-          detail::empty_view({member.count()}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
-      detail::copy(view, detail::narrow(detail::contiguous(buffer.flatten().raw()), 0, member.begin(), member.count()));
+          detail::empty_view({count}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
+      if (count > 0) {
+        detail::copy(view, detail::narrow(detail::contiguous(buffer.flatten().raw()), 0, begin, count));
+      }
       views[i].push_back(view);
     }
   }
@@ -170,6 +174,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     member.in_slice = false;
     member.steps = loaded[member.index].steps;
     member.buffers = std::move(views[member.index]);
+    member.part = member.part_now();
   }
 }
 

@@ -38,6 +38,10 @@ std::string prefix_of(const std::string& name) {
   return name.starts_with("state.") ? name.substr(0, name.rfind('.')) : std::string();
 }
 
+bool has_parts(const StateDict& state) {
+  return std::any_of(state.begin(), state.end(), [](const auto& entry) { return entry.first.ends_with(kPart); });
+}
+
 // The first part's place in a state; all of its parts are of one rank.
 PlaceOfPart first_place(const StateDict& state) {
   const auto entry = std::find_if(state.begin(), state.end(), [](const auto& e) { return e.first.ends_with(kPart); });
@@ -107,6 +111,9 @@ Tensor joined(const std::vector<const StateDict*>& parts, const std::string& nam
 
 StateDict join_state_parts(const std::vector<StateDict>& parts) {
   const NoGradGuard no_grad;
+  if (!parts.empty() && std::ranges::none_of(parts, has_parts)) {  // before the first step there is nothing to cut
+    return parts.front();
+  }
   const std::vector<const StateDict*> ordered = in_order(parts);
   StateDict whole;
   for (const auto& [name, value] : *ordered.front()) {

@@ -23,10 +23,11 @@ class Reducer;
 
 /// What ranks share out instead of keeping all of it on each rank.
 enum class Shard : std::uint8_t {
+  /// Nothing: every rank keeps all of the state and makes the whole update.
   none,
   /// The optimiser's state and its work (ZeRO, stage 1): backward() gives each rank the mean of its part of the
-  /// gradients, step() updates that part of the parameters and gets the other parts from the other ranks. The same
-  /// number of bytes as without travels, and the same bits result.
+  /// gradients, step() updates that part of the parameters and gets the other parts from the other ranks. A
+  /// reduce-scatter and an all-gather take the place of the all-reduce.
   optimizer
 };
 

@@ -17,10 +17,7 @@ using tandem::detail::View;
 
 namespace {
 
-constexpr const char* kAdvice =
-    "All ranks step the same optimisers in the same order, clip gradients and take a state_dict() together; shard is "
-    "an "
-    "option of all ranks";
+constexpr const char* kAdvice = "All ranks step the same optimisers in the same order, and clip gradients together";
 
 // The parameters' values that lie like a bucket's gradients.
 View values_of(const BucketRange& range, const std::vector<BucketMember>& members) {

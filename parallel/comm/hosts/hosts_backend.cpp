@@ -137,7 +137,11 @@ void HostsBackend::run(const Collective& call, const Buffers& buffers, const Cal
   switch (call.kind) {
     case Kind::send: return messages_.send(buffers, now);
     case Kind::recv: return messages_.receive(buffers, now);
-    case Kind::broadcast: return broadcast(buffers, now);
+    case Kind::broadcast:
+      if (call.planned) {  // the root would not hear of ranks in another call
+        tell_all(nullptr, 0, now, [](int, const Mail&) {});
+      }
+      return broadcast(buffers, now);
     case Kind::all_gather:
     case Kind::gather:
     case Kind::scatter:

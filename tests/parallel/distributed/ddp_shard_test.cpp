@@ -511,6 +511,48 @@ TEST(DdpShardErrors, AreThoseOfAPartAfterReplaysToo) {
   }
 }
 
+TEST(DdpShardErrors, RefuseGradientsOfOneRankAlone) {
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+    optim::Adam adam(model.parameters());
+    const auto local = ddp.no_sync();
+    const Batch batch = batch_of(4);
+    nn::cross_entropy(ddp(batch.x), batch.y).backward();
+    EXPECT_THAT(message_of<AutogradError>([&] { optim::clip_grad_norm_(model.parameters(), 1); }),
+                HasSubstr("outside of no_sync()"));
+    EXPECT_THAT(message_of<AutogradError>([&] { adam.step(); }), HasSubstr("outside of no_sync()"));
+  });
+}
+
+// The state is whole while the optimiser has not stepped since the model was wrapped.
+TEST(DdpShardState, HasPartsBeforeTheFirstStepToo) {
+  for (const bool has_stepped : {false, true}) {
+    std::vector<StateDict> own(3);
+    StateDict whole;
+    as_ranks(3, [&](ProcessGroup& group) {
+      Mlp model = seeded<Mlp>();
+      optim::Adam adam(model.parameters());
+      if (has_stepped) {
+        model(batch_of(4).x).sum().backward();
+        adam.step();
+        adam.zero_grad();
+      }
+      DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+      own[static_cast<std::size_t>(group.rank())] = adam.state_dict(optim::StateParts::own).clone();
+      const StateDict all = adam.state_dict();
+      if (group.rank() == 0) {
+        whole = all.clone();
+      }
+    });
+    const StateDict joined = optim::join_state_parts(own);
+    ASSERT_EQ(joined.size(), whole.size());
+    for (const auto& [name, value] : whole) {
+      EXPECT_EQ(bits_of({joined.at(name)}), bits_of({value})) << name;
+    }
+  }
+}
+
 TEST(DdpShardErrors, RefuseHooksOfParameters) {
   comm_errors(2, [&](ProcessGroup&) {
     Mlp model = seeded<Mlp>();
