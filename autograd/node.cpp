@@ -269,8 +269,7 @@ Tensor Leaf::own_grad() const {
   if (!has_only_part_) {
     return grad();
   }
-  const std::int64_t count = std::max<std::int64_t>(std::min(part.end, grad_.numel()) - part.begin, 0);
-  return grad_.detach().flatten().narrow(0, count > 0 ? part.begin : 0, count);
+  return grad_.detach().flatten().narrow(0, part.first_of(grad_.numel()), part.count_of(grad_.numel()));
 }
 
 detail::View Leaf::prepare(const Node& node) {

@@ -212,7 +212,7 @@ class Leaf final : public Node {
       has_only_part_ = false;
     }
   }
-  /// Of the gradient only `part` counts, until it is stale.
+  /// From now on only `part` of the gradient counts, until the gradient is stale.
   void keep_only_part() noexcept { has_only_part_ = true; }
   bool has_only_part() const noexcept { return has_only_part_; }
   /// grad(), or the elements of `part` where only these count.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,6 +43,11 @@ struct LeafPart {
   std::int64_t end = 0;
 
   std::int64_t size() const noexcept { return end - begin; }
+  /// The first element of the part of a parameter with `numel` elements, and how many it has without the gap.
+  std::int64_t first_of(std::int64_t numel) const noexcept { return by != nullptr ? std::min(begin, numel) : 0; }
+  std::int64_t count_of(std::int64_t numel) const noexcept {
+    return (by != nullptr ? std::min(end, numel) : numel) - first_of(numel);
+  }
   friend bool operator==(const LeafPart&, const LeafPart&) = default;
 };
 

@@ -90,7 +90,7 @@ Tensor total_norm(const std::vector<ParameterRun>& runs, const std::vector<Tenso
     by->total(of_ranks.raw(), is_largest ? Total::largest : Total::sum);
     gathered = is_largest ? maximum(gathered, of_ranks.view({})) : gathered + of_ranks.view({});
   }
-  if (std::isinf(norm_type) || norm_type == 1) {
+  if (is_largest || norm_type == 1) {
     return gathered;
   }
   return norm_type == 2 ? gathered.sqrt() : gathered.pow(1 / norm_type);

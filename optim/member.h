@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,16 +25,9 @@ struct Optimizer::Member {
 
   autograd::Leaf* leaf() const { return autograd::leaf_of(*parameter.unresolved()); }
   std::int64_t numel() const { return parameter.unresolved()->view.numel(); }
-  /// The first element of a part of the parameter, and how many elements it has, without gaps.
-  std::int64_t begin_of(const autograd::LeafPart& of) const {
-    return of.by != nullptr ? std::min(of.begin, numel()) : 0;
-  }
-  std::int64_t count_of(const autograd::LeafPart& of) const {
-    return (of.by != nullptr ? std::min(of.end, numel()) : numel()) - begin_of(of);
-  }
-  /// Those of the part for which there are values.
-  std::int64_t begin() const { return begin_of(part); }
-  std::int64_t count() const { return count_of(part); }
+  /// The elements for which there are values, without gaps.
+  std::int64_t begin() const { return part.first_of(numel()); }
+  std::int64_t count() const { return part.count_of(numel()); }
   /// The part of the parameter that this rank updates now.
   autograd::LeafPart part_now() const { return leaf() != nullptr ? leaf()->part : autograd::LeafPart(); }
   bool buffers_on_own_stream() const {

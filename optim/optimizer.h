@@ -19,13 +19,16 @@ class Watched;
 namespace tandem::inline v0::kernels {
 struct Matmul;
 }
+namespace tandem::inline v0::autograd {
+class Sharding;
+}
 
 namespace tandem::inline v0::optim {
 
 class GradScaler;
 
-/// What a state_dict() has, where ranks share out the updates: all of the state, this rank's part, or nothing, on a
-/// rank that only helps the others to all of it.
+/// Tells state_dict() what to return where ranks share out the updates: all of the state, this rank's part, or nothing,
+/// on a rank that only helps the others to all of it.
 enum class StateParts : std::uint8_t { all, own, none };
 /// The whole state, from every rank's state_dict(StateParts::own) in any order. Throws ConfigError if a part is
 /// missing, twice there, or of another optimiser.
@@ -191,7 +194,9 @@ class TANDEM_API Optimizer {
   void exchange_parts();
   /// Lets all ranks know of a gradient that is not finite on one of them.
   void agree_on_inf(const Tensor& found_inf);
-  /// What a buffer of a member has for all of the parameter, on each rank, or for this rank's part alone.
+  /// The groups of ranks that share out the updates of parameters in slices.
+  std::vector<autograd::Sharding*> sharings() const;
+  /// Returns a buffer's values for all of the member's parameter, on each rank, or for this rank's part alone.
   Tensor state_of(const Member& member, std::size_t buffer, StateParts parts) const;
   /// Whether a gradient that is left to the update shares its slice with others.
   bool has_mixed_slice() const;

@@ -18,27 +18,21 @@ namespace {
 constexpr std::int64_t kFoundInf = 1;
 static_assert(offsetof(kernels::GradScale, found_inf) == kFoundInf * sizeof(double));
 
-// Elements [begin, begin + count), also where there are none.
-detail::View part_of(const detail::View& values, std::int64_t begin, std::int64_t count) {
-  return detail::narrow(values, 0, count > 0 ? begin : 0, count);
-}
-
 }  // namespace
 
 void Optimizer::take_parts() {
-  const auto is_there = [](const Member& member, const Member& wanted) {
-    return member.buffers.empty() || wanted.count() == 0 ||
-           (member.begin() <= wanted.begin() && wanted.begin() + wanted.count() <= member.begin() + member.count());
-  };
   std::vector<Member*> changed;
   for (Member& member : members_) {
-    if (member.part == member.part_now()) {
+    const autograd::LeafPart wanted = member.part_now();
+    if (member.part == wanted) {
       continue;
     }
-    Member wanted = member;
-    wanted.part = member.part_now();
+    const std::int64_t begin = wanted.first_of(member.numel());
+    const std::int64_t count = wanted.count_of(member.numel());
+    const bool is_there = member.buffers.empty() || count == 0 ||
+                          (member.begin() <= begin && begin + count <= member.begin() + member.count());
     check<ConfigError>(
-        is_there(member, wanted),
+        is_there,
         "{}: the state of parameter '{}' is there for {} of its {} elements, since a "
         "DistributedDataParallel that is gone has shared it out (shard). Take the whole state_dict() while "
         "the wrapper lives, and load it afterwards",
@@ -59,18 +53,23 @@ void Optimizer::take_parts() {
   }
 }
 
-void Optimizer::exchange_parts() {
-  std::vector<autograd::Sharding*> done;
+std::vector<autograd::Sharding*> Optimizer::sharings() const {
+  std::vector<autograd::Sharding*> sharings;
   for (const Member& member : members_) {
     autograd::Sharding* const by = member.part_now().by;
-    if (by == nullptr || std::ranges::find(done, by) != done.end()) {
-      continue;
+    if (by != nullptr && member.in_slice && std::ranges::find(sharings, by) == sharings.end()) {
+      sharings.push_back(by);
     }
-    done.push_back(by);
+  }
+  return sharings;
+}
+
+void Optimizer::exchange_parts() {
+  for (autograd::Sharding* by : sharings()) {
     std::vector<const autograd::Leaf*> leaves;
-    for (const Member& other : members_) {
-      if (other.in_slice && other.part_now().by == by) {
-        leaves.push_back(other.leaf());
+    for (const Member& member : members_) {
+      if (member.in_slice && member.part_now().by == by) {
+        leaves.push_back(member.leaf());
       }
     }
     by->updated(leaves);
@@ -78,21 +77,18 @@ void Optimizer::exchange_parts() {
 }
 
 void Optimizer::agree_on_inf(const Tensor& found_inf) {
+  const std::vector<autograd::Sharding*> all = sharings();
+  if (all.empty()) {
+    return;
+  }
   const detail::View found = detail::narrow(grad_scale_.raw(), 0, kFoundInf, 1);
-  std::vector<autograd::Sharding*> done;
-  for (const Member& member : members_) {
-    autograd::Sharding* const by = member.part_now().by;
-    if (by != nullptr && member.in_slice && std::ranges::find(done, by) == done.end()) {
-      done.push_back(by);
-      by->total(found, autograd::Sharding::Total::largest);
-    }
+  for (autograd::Sharding* by : all) {
+    by->total(found, autograd::Sharding::Total::largest);
   }
-  if (!done.empty()) {
-    const detail::View of_all = detail::empty_view({1}, DType::f32, found.device());
-    detail::copy(of_all, found);
-    const detail::View flag = found_inf.view({1}).raw();
-    detail::pointwise(kernels::PointwiseOp::maximum, flag, {&flag, &of_all});
-  }
+  const detail::View of_all = detail::empty_view({1}, DType::f32, found.device());
+  detail::copy(of_all, found);
+  const detail::View flag = found_inf.view({1}).raw();
+  detail::pointwise(kernels::PointwiseOp::maximum, flag, {&flag, &of_all});
 }
 
 std::int64_t Optimizer::state_bytes() const {
@@ -107,27 +103,25 @@ std::int64_t Optimizer::state_bytes() const {
 
 Tensor Optimizer::state_of(const Member& member, std::size_t buffer, StateParts parts) const {
   const autograd::LeafPart now = member.part_now();
+  const std::int64_t numel = member.numel();
   const detail::View& values = member.buffers[buffer];
   const Shape& sizes = member.parameter.unresolved()->view.sizes;
   if (member.part.by == nullptr) {  // all of it is here
     const bool is_cut = parts == StateParts::own && now.by != nullptr;
-    const Tensor wanted(is_cut ? part_of(values, member.begin_of(now), member.count_of(now))
-                               : detail::narrow(values, 0, 0, member.numel()));
-    return is_cut ? wanted.clone() : wanted.clone().view(sizes);
+    return is_cut ? Tensor(detail::narrow(values, 0, now.first_of(numel), now.count_of(numel))).clone()
+                  : Tensor(detail::narrow(values, 0, 0, numel)).clone().view(sizes);
   }
   // Another wrapper may have given this rank the same part.
   check<ConfigError>(now.by != nullptr && now.begin == member.part.begin && now.end == member.part.end,
                      "{}: state_dict: this rank has the state for {} of the {} elements of parameter '{}', and the "
                      "DistributedDataParallel that has shared it out (shard) is gone; take the state while it lives",
-                     name_, member.count(), member.numel(), autograd::parameter_name(member.parameter));
-  const detail::View own = part_of(values, 0, member.count());
+                     name_, member.count(), numel, autograd::parameter_name(member.parameter));
+  const detail::View own = detail::narrow(values, 0, 0, member.count());
   if (parts == StateParts::own) {
     return Tensor(own).clone();
   }
-  const Tensor whole = zeros({member.numel()}, {.dtype = own.dtype, .device = own.device()});
-  if (member.count() > 0) {
-    detail::copy(detail::narrow(whole.raw(), 0, member.begin(), member.count()), own);
-  }
+  const Tensor whole = zeros({numel}, {.dtype = own.dtype, .device = own.device()});
+  detail::copy(detail::narrow(whole.raw(), 0, member.begin(), member.count()), own);
   now.by->join(whole.raw());
   return whole.view(sizes);
 }

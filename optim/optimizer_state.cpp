@@ -71,8 +71,8 @@ StateDict Optimizer::state_dict(StateParts parts) const {
     }
     if (const autograd::LeafPart part = member.part_now(); part.by != nullptr && parts == StateParts::own) {
       state.set(fmt::format("state.{}.part", i),
-                from_data(std::vector<std::int64_t>{member.begin_of(part), member.count_of(part), part.by->rank(),
-                                                    part.by->size()}));
+                from_data(std::vector<std::int64_t>{part.first_of(member.numel()), part.count_of(member.numel()),
+                                                    part.by->rank(), part.by->size()}));
       state.set(fmt::format("state.{}.shape", i), from_data(sizes_of(member.parameter)));
     }
   }
@@ -153,14 +153,12 @@ void Optimizer::load_state_dict(const StateDict& state) {
   const core::MemoryUseScope counted(core::MemoryUse::optimizer);
   for (const Member& member : members_) {
     const std::size_t i = member.index;
-    const std::int64_t begin = member.begin_of(member.part_now());
-    const std::int64_t count = member.count_of(member.part_now());
+    const std::int64_t begin = member.part_now().first_of(member.numel());
+    const std::int64_t count = member.part_now().count_of(member.numel());
     for (const Tensor& buffer : loaded[i].buffers) {
       const detail::View view =
           detail::empty_view({count}, kept_dtype(parameters_[i].dtype()), parameters_[i].device());
-      if (count > 0) {
-        detail::copy(view, detail::narrow(detail::contiguous(buffer.flatten().raw()), 0, begin, count));
-      }
+      detail::copy(view, detail::narrow(detail::contiguous(buffer.flatten().raw()), 0, begin, count));
       views[i].push_back(view);
     }
   }

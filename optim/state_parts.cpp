@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kPart = ".part";
 constexpr std::string_view kShape = ".shape";
 
-// What "state.<i>.part" says.
+// An entry "state.<i>.part" gives a part's place.
 struct PlaceOfPart {
   std::int64_t begin, count, rank, size;
 

@@ -54,7 +54,7 @@ BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets, bo
                               "All ranks call backward() through the same wrappers in the same order; with "
                               "unequal numbers of batches they need a Join"};
       plans_.push_back(scatters ? plan_reduce_parts(link.group(), gradients, name)
-                                : CutPlan(link.group().plan_all_reduce(gradients, ReduceOp::avg, name), std::nullopt));
+                                : CutPlan({link.group().plan_all_reduce(gradients, ReduceOp::avg, name)}));
     }
     turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
     compare_.emplace(

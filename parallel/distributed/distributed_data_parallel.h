@@ -21,7 +21,7 @@ namespace tandem::inline v0::parallel {
 
 class Reducer;
 
-/// What ranks share out instead of keeping all of it on each rank.
+/// Says what the ranks share out, where otherwise each of them keeps all of it.
 enum class Shard : std::uint8_t {
   /// Nothing: every rank keeps all of the state and makes the whole update.
   none,

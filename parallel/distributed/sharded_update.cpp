@@ -27,16 +27,16 @@ View values_of(const BucketRange& range, const std::vector<BucketMember>& member
 
 CutPlan plan_gather_parts(ProcessGroup& group, const View& values, const std::string& name) {
   const CutBucket cut(values.numel(), values.dtype, group.size());
-  std::optional<PlannedCollective> parts;
-  std::optional<PlannedCollective> rest;
-  if (cut.part > 0) {
-    parts = group.plan_all_gather(narrow(values, 0, 0, cut.part * group.size()), {.purpose = name, .advice = kAdvice});
+  const std::int64_t whole = cut.part * group.size();
+  std::vector<PlannedCollective> calls;
+  if (whole > 0) {
+    calls.push_back(group.plan_all_gather(narrow(values, 0, 0, whole), {.purpose = name, .advice = kAdvice}));
   }
   if (cut.rest > 0) {
-    rest = group.plan_broadcast(narrow(values, 0, cut.part * group.size(), cut.rest), group.size() - 1,
-                                {.purpose = "the end of " + name, .advice = kAdvice});
+    calls.push_back(group.plan_broadcast(narrow(values, 0, whole, cut.rest), group.size() - 1,
+                                         {.purpose = "the end of " + name, .advice = kAdvice}));
   }
-  return {std::move(parts), std::move(rest)};
+  return CutPlan(std::move(calls));
 }
 
 }  // namespace
@@ -47,45 +47,24 @@ CutBucket::CutBucket(std::int64_t numel, DType dtype, int ranks) {
   rest = numel - part * ranks;
 }
 
-void CutPlan::start() {
-  if (parts_) {
-    parts_->start();
-  }
-  if (rest_) {
-    rest_->start();
-  }
-}
+void CutPlan::start() { std::ranges::for_each(calls_, &PlannedCollective::start); }
 
-void CutPlan::run() {
-  if (parts_) {
-    parts_->run();
-  }
-  if (rest_) {
-    rest_->run();
-  }
-}
+void CutPlan::run() { std::ranges::for_each(calls_, &PlannedCollective::run); }
 
-void CutPlan::wait() {
-  if (parts_) {
-    parts_->wait();
-  }
-  if (rest_) {
-    rest_->wait();
-  }
-}
+void CutPlan::wait() { std::ranges::for_each(calls_, &PlannedCollective::wait); }
 
 CutPlan plan_reduce_parts(ProcessGroup& group, const View& gradients, const PlanName& name) {
   const CutBucket cut(gradients.numel(), gradients.dtype, group.size());
-  std::optional<PlannedCollective> parts;
-  std::optional<PlannedCollective> rest;
-  if (cut.part > 0) {
-    parts = group.plan_reduce_scatter(narrow(gradients, 0, 0, cut.part * group.size()), ReduceOp::avg, name);
+  const std::int64_t whole = cut.part * group.size();
+  std::vector<PlannedCollective> calls;
+  if (whole > 0) {
+    calls.push_back(group.plan_reduce_scatter(narrow(gradients, 0, 0, whole), ReduceOp::avg, name));
   }
   if (cut.rest > 0) {
-    rest = group.plan_all_reduce(narrow(gradients, 0, cut.part * group.size(), cut.rest), ReduceOp::avg,
-                                 {.purpose = "the end of " + name.purpose, .advice = name.advice});
+    calls.push_back(group.plan_all_reduce(narrow(gradients, 0, whole, cut.rest), ReduceOp::avg,
+                                          {.purpose = "the end of " + name.purpose, .advice = name.advice}));
   }
-  return {std::move(parts), std::move(rest)};
+  return CutPlan(std::move(calls));
 }
 
 ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
@@ -151,14 +130,12 @@ void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
   std::ranges::sort(buckets);
   buckets.erase(std::ranges::unique(buckets).begin(), buckets.end());
   life_.watch();
-  tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] { gather(buckets); });
-}
-
-void ShardedUpdate::gather(const std::vector<std::size_t>& buckets) {
-  const PhaseScope timed(Phase::reduce);
-  for (const std::size_t bucket : buckets) {
-    values_[bucket].run();
-  }
+  tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] {
+    const PhaseScope timed(Phase::reduce);
+    for (const std::size_t bucket : buckets) {
+      values_[bucket].run();
+    }
+  });
 }
 
 // All other ranks have bytes of 0, which change no bit of a sum of integers.
@@ -181,8 +158,7 @@ void ShardedUpdate::join(const View& tensor) {
 }
 
 void ShardedUpdate::check_pass(bool synced) const {
-  for (std::size_t i = 0; i < buckets_.members().size(); ++i) {
-    const BucketMember& member = buckets_.members()[i];
+  for (const BucketMember& member : buckets_.members()) {
     check<AutogradError>(
         !member.leaf->has_only_part(),
         "{}: parameter '{}' still has its gradient of the backward pass before, of which this rank has "

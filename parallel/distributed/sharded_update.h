@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/autograd/sharding.h>
@@ -29,18 +29,17 @@ struct CutBucket {
   std::int64_t end(int rank, int ranks) const { return part * (rank + 1) + (rank + 1 == ranks ? rest : 0); }
 };
 
-/// A collective on the parts of a bucket, with another one on the end that is left over.
+/// The collectives of a bucket: on its parts, and on the end that is left over, where there is any.
 class CutPlan {
  public:
-  CutPlan(std::optional<PlannedCollective> parts, std::optional<PlannedCollective> rest)
-      : parts_(std::move(parts)), rest_(std::move(rest)) {}
+  explicit CutPlan(std::vector<PlannedCollective> calls) : calls_(std::move(calls)) {}
   void start();
   /// start() and wait() on this thread.
   void run();
   void wait();
 
  private:
-  std::optional<PlannedCollective> parts_, rest_;
+  std::vector<PlannedCollective> calls_;
 };
 
 /// Reduces a bucket of gradients so that each rank has the mean in its part. A collective.
@@ -75,7 +74,6 @@ class ShardedUpdate final : public autograd::Sharding {
     tandem::detail::View value;
     PlannedCollective sum, largest;
   };
-  void gather(const std::vector<std::size_t>& buckets);
 
   const GroupLink& link_;
   const Buckets& buckets_;

@@ -48,14 +48,15 @@ void train_rank(Mlp& trained) {
   trained = std::move(model);
 }
 
-void expect_trained_as_alone(const std::vector<Mlp>& trained) {
-  const Mlp alone = trained_alone();
+void expect_trained_as(const Mlp& alone, const std::vector<Mlp>& trained) {
   for (const Mlp& model : trained) {
     for (std::size_t p = 0; p < model.parameters().size(); ++p) {
       EXPECT_LT(difference(model.parameters()[p].to(Device("cpu:0")), alone.parameters()[p]), 1e-12);
     }
   }
 }
+
+void expect_trained_as_alone(const std::vector<Mlp>& trained) { expect_trained_as(trained_alone(), trained); }
 
 TEST(DdpDocs, TwoRanksTrainAsOneDeviceDoes) {
   std::vector<Mlp> trained(2);
@@ -100,11 +101,7 @@ TEST(DdpDocs, TwoRanksTrainOnAllRowsAsOneDeviceDoes) {
       sgd.step();
     }
   }
-  for (const Mlp& model : trained) {
-    for (std::size_t p = 0; p < model.parameters().size(); ++p) {
-      EXPECT_LT(difference(model.parameters()[p], alone.parameters()[p]), 1e-12);
-    }
-  }
+  expect_trained_as(alone, trained);
 }
 
 void train_with_shared_updates(Mlp& trained) {
@@ -130,11 +127,7 @@ TEST(DdpDocs, TwoRanksShareOutTheUpdates) {
     nn::cross_entropy(alone(batch.x), batch.y).backward();
     adam.step();
   }
-  for (const Mlp& model : trained) {
-    for (std::size_t p = 0; p < model.parameters().size(); ++p) {
-      EXPECT_LT(difference(model.parameters()[p], alone.parameters()[p]), 1e-12);
-    }
-  }
+  expect_trained_as(alone, trained);
 }
 
 TEST(ProcessGroupDocs, TwoRanksTrainAsOneDeviceDoes) {

@@ -209,19 +209,23 @@ bool SharedGroup::takes(CollectiveKind kind) noexcept {
   return kind == Kind::all_reduce || kind == Kind::reduce_scatter || kind == Kind::all_gather;
 }
 
+std::int64_t SharedGroup::elements_of_piece(const Collective& call) const {
+  const auto all = static_cast<std::int64_t>(kPiece / item_size(call.dtype));
+  return call.kind == Kind::all_reduce ? all : all / size_;
+}
+
 SharedGroup::SliceOfPiece SharedGroup::slice(const Collective& call, std::int64_t numel, int rank,
                                              std::size_t piece) const {
   const std::size_t item = item_size(call.dtype);
-  const auto most = static_cast<std::int64_t>(kPiece / item);  // elements of a piece
+  const std::int64_t most = elements_of_piece(call);
   const auto index = static_cast<std::int64_t>(piece);
   if (call.kind == Kind::all_reduce) {
     const Slice slice = slice_of(rank, size_, std::min(most, numel - index * most));
     const std::size_t in_place = static_cast<std::size_t>(slice.begin) * item;
     return {piece * kPiece + in_place, in_place, slice.count};
   }
-  const std::int64_t of_rank = most / size_;
-  return {static_cast<std::size_t>(rank * numel + index * of_rank) * item,
-          static_cast<std::size_t>(rank * of_rank) * item, std::min(of_rank, numel - index * of_rank)};
+  return {static_cast<std::size_t>(rank * numel + index * most) * item, static_cast<std::size_t>(rank * most) * item,
+          std::min(most, numel - index * most)};
 }
 
 // The last round reads other places than the next call writes first.
@@ -230,7 +234,7 @@ void SharedGroup::run(const Collective& call, const Buffers& buffers, const Call
   const auto item = item_size(call.dtype);
   const bool gathers = call.kind == Kind::all_gather;
   const bool scatters = call.kind == Kind::reduce_scatter;
-  const std::int64_t of_piece = static_cast<std::int64_t>(kPiece / item) / (gathers || scatters ? size_ : 1);
+  const std::int64_t of_piece = elements_of_piece(call);
   const auto pieces = static_cast<std::size_t>((buffers.numel + of_piece - 1) / of_piece);
   const std::size_t to_take = gathers ? 1 : 2;  // rounds until a piece is read
   const std::size_t rounds = pieces + (scatters ? 1 : to_take);

@@ -112,6 +112,8 @@ class SharedGroup {
     std::size_t begin, in_place;
     std::int64_t count;
   };
+  /// The elements that one rank, or in an all-reduce all ranks together, have in a piece.
+  std::int64_t elements_of_piece(const Collective& call) const;
   /// The slice of that rank. All slices of an all-reduce lie side by side; otherwise each rank's lies in its part.
   SliceOfPiece slice(const Collective& call, std::int64_t numel, int rank, std::size_t piece) const;
   std::byte* place(int rank, std::size_t piece) const;

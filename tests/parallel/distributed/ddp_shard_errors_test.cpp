@@ -9,7 +9,7 @@
 #include "parallel/ranks.h"
 #include "support/message.h"
 
-// What DistributedDataParallel refuses while it shares out the optimiser's updates (shard).
+// DistributedDataParallel refuses some uses while it shares out the optimiser's updates (shard).
 
 namespace tandem::test {
 namespace {

@@ -74,7 +74,7 @@ struct Training {
   int steps = 6;
 };
 
-// What each rank ends with.
+// Returns the weights that each rank ends with.
 std::vector<Bits> trained(int ranks, const Case& of, const Training& training) {
   std::vector<Bits> results(static_cast<std::size_t>(ranks));
   as_ranks(ranks, [&](ProcessGroup& group) {
@@ -109,7 +109,7 @@ std::vector<Bits> trained(int ranks, const Case& of, const Training& training) {
   return results;
 }
 
-// The same training with and without shard gives the same bits on all ranks.
+// Training gives all ranks the same bits with shard as without it.
 void expect_as_without(int ranks, const Case& of, Training training) {
   SCOPED_TRACE(testing::Message() << of.name << " on " << ranks << " ranks");
   const std::vector<Bits> got = trained(ranks, of, training);
@@ -324,25 +324,14 @@ TEST(DdpShard, WrapsAModelWhoseOptimizerHasStepped) {
   });
 }
 
-TEST(DdpShard, AddsUpGradientsWithinNoSync) {
+// Training with and without shard gives all ranks the same bits.
+void expect_the_same_bits(int ranks, const std::function<void(ProcessGroup& group, Mlp& model, Shard shard)>& train) {
   std::vector<Bits> results;
   std::mutex mutex;
   for (const Shard shard : {Shard::none, Shard::optimizer}) {
-    as_ranks(2, [&](ProcessGroup& group) {
+    as_ranks(ranks, [&](ProcessGroup& group) {
       Mlp model = seeded<Mlp>();
-      DistributedDataParallel ddp(model, {.shard = shard});
-      optim::Adam adam(model.parameters(), {.lr = 0.01});
-      for (int i = 0; i < 3; ++i) {
-        adam.zero_grad();
-        {
-          const auto local = ddp.no_sync();
-          const Batch batch = batch_of_step(group, 2 * i, DType::f64);
-          nn::cross_entropy(ddp(batch.x), batch.y).backward();
-        }
-        const Batch batch = batch_of_step(group, 2 * i + 1, DType::f64);
-        nn::cross_entropy(ddp(batch.x), batch.y).backward();
-        adam.step();
-      }
+      train(group, model, shard);
       const std::lock_guard lock(mutex);
       results.push_back(bits_of(model.parameters()));
     });
@@ -350,6 +339,24 @@ TEST(DdpShard, AddsUpGradientsWithinNoSync) {
   for (const Bits& bits : results) {
     EXPECT_EQ(bits, results.front());
   }
+}
+
+TEST(DdpShard, AddsUpGradientsWithinNoSync) {
+  expect_the_same_bits(2, [](ProcessGroup& group, Mlp& model, Shard shard) {
+    DistributedDataParallel ddp(model, {.shard = shard});
+    optim::Adam adam(model.parameters(), {.lr = 0.01});
+    for (int i = 0; i < 3; ++i) {
+      adam.zero_grad();
+      {
+        const auto local = ddp.no_sync();
+        const Batch batch = batch_of_step(group, 2 * i, DType::f64);
+        nn::cross_entropy(ddp(batch.x), batch.y).backward();
+      }
+      const Batch batch = batch_of_step(group, 2 * i + 1, DType::f64);
+      nn::cross_entropy(ddp(batch.x), batch.y).backward();
+      adam.step();
+    }
+  });
 }
 
 TEST(DdpShard, LeavesOutAStepInWhichOneRankHasAnInfiniteGradient) {
@@ -401,54 +408,34 @@ TEST(DdpShard, LeavesParametersAloneThatNoRankUses) {
 }
 
 TEST(DdpShard, JoinsRanksWithUnequalInputs) {
-  std::vector<Bits> results;
-  std::mutex mutex;
-  for (const Shard shard : {Shard::none, Shard::optimizer}) {
-    as_ranks(3, [&](ProcessGroup& group) {
-      Mlp model = seeded<Mlp>();
-      DistributedDataParallel ddp(model, {.shard = shard});
-      optim::Adam adam(model.parameters(), {.lr = 0.01});
-      parallel::Join join(ddp);
-      for (int i = 0; i < 4 - group.rank(); ++i) {
-        const Batch batch = batch_of_step(group, i, DType::f64);
-        adam.zero_grad();
-        nn::cross_entropy(ddp(batch.x), batch.y).backward();
-        adam.step();
-      }
-      join.finish([&] { adam.step(); });
-      const std::lock_guard lock(mutex);
-      results.push_back(bits_of(model.parameters()));
-    });
-  }
-  for (const Bits& bits : results) {
-    EXPECT_EQ(bits, results.front());
-  }
+  expect_the_same_bits(3, [](ProcessGroup& group, Mlp& model, Shard shard) {
+    DistributedDataParallel ddp(model, {.shard = shard});
+    optim::Adam adam(model.parameters(), {.lr = 0.01});
+    parallel::Join join(ddp);
+    for (int i = 0; i < 4 - group.rank(); ++i) {
+      const Batch batch = batch_of_step(group, i, DType::f64);
+      adam.zero_grad();
+      nn::cross_entropy(ddp(batch.x), batch.y).backward();
+      adam.step();
+    }
+    join.finish([&] { adam.step(); });
+  });
 }
 
 TEST(DdpShard, ServesTwoOptimizers) {
-  std::vector<Bits> results;
-  std::mutex mutex;
-  for (const Shard shard : {Shard::none, Shard::optimizer}) {
-    as_ranks(2, [&](ProcessGroup& group) {
-      Mlp model = seeded<Mlp>();
-      DistributedDataParallel ddp(model, {.bucket_cap_mb = 0, .shard = shard});
-      optim::Adam body(model.fc1.parameters(), {.lr = 0.01});
-      optim::SGD head({{.params = model.fc2.parameters()}, {.params = model.fc3.parameters(), .lr = 0.2}}, {.lr = 0.1});
-      for (int i = 0; i < 4; ++i) {
-        const Batch batch = batch_of_step(group, i, DType::f64);
-        body.zero_grad();
-        head.zero_grad();
-        nn::cross_entropy(ddp(batch.x), batch.y).backward();
-        head.step();
-        body.step();
-      }
-      const std::lock_guard lock(mutex);
-      results.push_back(bits_of(model.parameters()));
-    });
-  }
-  for (const Bits& bits : results) {
-    EXPECT_EQ(bits, results.front());
-  }
+  expect_the_same_bits(2, [](ProcessGroup& group, Mlp& model, Shard shard) {
+    DistributedDataParallel ddp(model, {.bucket_cap_mb = 0, .shard = shard});
+    optim::Adam body(model.fc1.parameters(), {.lr = 0.01});
+    optim::SGD head({{.params = model.fc2.parameters()}, {.params = model.fc3.parameters(), .lr = 0.2}}, {.lr = 0.1});
+    for (int i = 0; i < 4; ++i) {
+      const Batch batch = batch_of_step(group, i, DType::f64);
+      body.zero_grad();
+      head.zero_grad();
+      nn::cross_entropy(ddp(batch.x), batch.y).backward();
+      head.step();
+      body.step();
+    }
+  });
 }
 
 // The state is whole while the optimiser has not stepped since the model was wrapped.
