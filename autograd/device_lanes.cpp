@@ -1,20 +1,15 @@
 #include <tandem/autograd/device_lanes.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <unordered_map>
 
 #include <tandem/autograd/lane_stages.h>
-#include <tandem/core/spin.h>
-#include <tandem/core/thread_pool.h>
+#include <tandem/core/lane_walk.h>
 
 namespace tandem::inline v0::autograd {
 
 namespace {
-
-// Longer than most nodes of a small model, and longer than the usual lag between two replicas.
-constexpr auto kPatience = std::chrono::microseconds(100);
 
 /// The devices to whose memory a node writes: those of its inputs.
 void find_devices(Node& node, std::vector<Device>& devices) {
@@ -31,7 +26,7 @@ void find_devices(Node& node, std::vector<Device>& devices) {
 
 }  // namespace
 
-DeviceLanes::DeviceLanes(std::span<Node* const> order) : remaining_(order.size()) {
+DeviceLanes::DeviceLanes(std::span<Node* const> order) {
   tasks_.reserve(order.size());
   std::vector<Device> devices;
   for (std::size_t index = 0; index < order.size(); ++index) {
@@ -58,12 +53,11 @@ void DeviceLanes::run(core::FunctionRef<void(Node&)> process) {
     record(*recorder, process);
     return;
   }
-  lanes_.front().awaited = true;  // reserves the lane for the calling thread, even if another thread is faster
-  core::ThreadPool::instance().for_each_lane(static_cast<std::int64_t>(lanes_.size()),
-                                             [&](std::int64_t lane) { walk(static_cast<std::size_t>(lane), process); });
-  if (failure_) {
-    std::rethrow_exception(failure_);
-  }
+  const auto next_of = [&](std::size_t lane) { return lanes_[lane].tasks[lanes_[lane].next]; };
+  core::LaneWalk(lanes_.size())
+      .run(tasks_.size(), {.is_ready = [&](std::size_t lane) { return is_ready(lane); },
+                           .process = [&](std::size_t lane) { process(*tasks_[next_of(lane)].node); },
+                           .finish = [&](std::size_t lane) { finish(next_of(lane)); }});
 }
 
 // A replay runs the lanes of a stage at the same time. Each lane keeps its order, and every sum its bits.
@@ -107,34 +101,6 @@ void DeviceLanes::record(detail::StepRecorder& recorder, core::FunctionRef<void(
   }
 }
 
-void DeviceLanes::walk(std::size_t own, core::FunctionRef<void(Node&)> process) {
-  std::unique_lock lock(mutex_);
-  lanes_[own].awaited = false;
-  while (remaining_ > 0 && !failure_) {
-    const std::size_t chosen = choose(own);
-    if (chosen == lanes_.size()) {
-      wait(own, lock);
-      continue;
-    }
-    Lane& lane = lanes_[chosen];
-    lane.taken = true;
-    do {
-      const std::size_t index = lane.tasks[lane.next];
-      lock.unlock();
-      try {
-        process(*tasks_[index].node);
-        lock.lock();
-        finish(index);
-      } catch (...) {
-        lock.lock();
-        failure_ = failure_ ? failure_ : std::current_exception();
-      }
-      announce();
-    } while (!failure_ && is_ready(chosen));
-    lane.taken = false;
-  }
-}
-
 // Whether this lane is the one that runs its next node, all lanes have arrived there, and its gradients are complete.
 bool DeviceLanes::is_ready(std::size_t lane) const {
   const Lane& l = lanes_[lane];
@@ -145,17 +111,6 @@ bool DeviceLanes::is_ready(std::size_t lane) const {
   return meetings_[task.first] == lane && task.missing == 0 && task.node->pending.load(std::memory_order_acquire) == 0;
 }
 
-// A lane to work on, preferably `own`; lanes_.size() if no lane is ready.
-std::size_t DeviceLanes::choose(std::size_t own) const {
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    const std::size_t lane = (own + i) % lanes_.size();
-    if (!lanes_[lane].taken && !lanes_[lane].awaited && is_ready(lane)) {
-      return lane;
-    }
-  }
-  return lanes_.size();
-}
-
 void DeviceLanes::arrive(Lane& lane) {
   if (lane.next < lane.tasks.size()) {
     --tasks_[lane.tasks[lane.next]].missing;
@@ -163,34 +118,11 @@ void DeviceLanes::arrive(Lane& lane) {
 }
 
 void DeviceLanes::finish(std::size_t index) {
-  --remaining_;
   const Task& task = tasks_[index];
   for (std::size_t i = task.first; i < task.first + task.lanes; ++i) {
     Lane& lane = lanes_[meetings_[i]];
     ++lane.next;
     arrive(lane);
-  }
-}
-
-void DeviceLanes::wait(std::size_t own, std::unique_lock<core::SpinLock>& lock) {
-  lanes_[own].awaited = true;
-  const std::uint32_t seen = events_.load(std::memory_order_relaxed);
-  const auto has_news = [&] { return events_.load(std::memory_order_acquire) != seen; };
-  lock.unlock();
-  const bool came = core::spin_until(kPatience, has_news);
-  lock.lock();
-  if (!came) {
-    ++waiting_;
-    progress_.wait(lock, has_news);
-    --waiting_;
-  }
-  lanes_[own].awaited = false;
-}
-
-void DeviceLanes::announce() {
-  events_.fetch_add(1, std::memory_order_release);
-  if (waiting_ > 0) {
-    progress_.notify_all();
   }
 }
 

@@ -11,11 +11,13 @@ std::size_t detail::checked_index(const ModuleRef& list, std::size_t index, std:
   return index;
 }
 
-Tensor Sequential::forward(const Tensor& input) const {
+Tensor Sequential::forward(const Tensor& input, std::size_t first, std::size_t last) const {
+  check<ConfigError>(first <= last && last <= size(), "{}: there are no layers {} to {}, it holds {}", type_name(),
+                     first, last, size());
   Tensor x = input;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
+  for (std::size_t i = first; i < last; ++i) {
     const Linear* linear = steps_[i]->linear;
-    if (linear != nullptr && i + 1 < steps_.size() && steps_[i + 1]->is_relu) {
+    if (linear != nullptr && i + 1 < last && steps_[i + 1]->is_relu) {
       const CallScope scope(*linear);
       x = linear->forward_relu(x);
       ++i;

@@ -116,12 +116,21 @@ concept Layer = OwnModule<M> && requires(const M& module, const Tensor& x) {
   { module(x) } -> std::convertible_to<Tensor>;
 };
 
+class Sequential;
+
+namespace detail {
+/// Whether the only one of these types is a Sequential, or derived from it.
+template <class... Layers>
+inline constexpr bool is_one_sequential = sizeof...(Layers) == 1 && (std::derived_from<Layers, Sequential> && ...);
+}  // namespace detail
+
 /// Layers one after the other, named "0", "1", ... A Linear followed by a ReLU runs as one fused op, with the same
 /// result to the bit.
 class TANDEM_API Sequential : public Module<Sequential> {
  public:
+  /// One Sequential alone is moved instead, also in the constructors of a derived class.
   template <class... Layers>
-    requires(Layer<std::remove_cvref_t<Layers>> && ...)
+    requires(Layer<std::remove_cvref_t<Layers>> && ...) && (!detail::is_one_sequential<std::remove_cvref_t<Layers>...>)
   explicit Sequential(Layers&&... layers) {
     (push_back(std::forward<Layers>(layers)), ...);
   }
@@ -162,7 +171,9 @@ class TANDEM_API Sequential : public Module<Sequential> {
 
   /// Number of layers.
   std::size_t size() const noexcept { return steps_.size(); }
-  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const { return forward(x, 0, size()); }
+  /// Layers `first` to `last` - 1 alone. Throws ConfigError unless first <= last <= size().
+  Tensor forward(const Tensor& x, std::size_t first, std::size_t last) const;
 
  private:
   struct Step {

@@ -26,6 +26,8 @@ class TANDEM_API Embedding : public Module<Embedding> {
                                    std::optional<std::int64_t> padding_idx = std::nullopt);
 
   Tensor forward(const Tensor& indices) const;
+  /// The row that is not trained, counted as it was given.
+  std::optional<std::int64_t> padding_idx() const noexcept { return padding_idx_; }
 
   Parameter weight;  // [num_embeddings, embedding_dim]
 

@@ -228,7 +228,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   });
 }
 
-void add_plain_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr) {
+void add_learning_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr) {
   add_path(app, "--data", data.c_str(), options.data);
   add_whole<std::int64_t>(app, "--epochs", "Passes over the training images", options.epochs, 1, kMaxCount);
   add_whole<std::int64_t>(app, "--batch-size", "Images of a step", options.batch_size, 1, kMaxCount);
@@ -236,11 +236,15 @@ void add_plain_options(CLI::App& app, PlainOptions& options, const std::string& 
   add_whole<std::int64_t>(app, "--seed", "Seed of all random numbers", options.seed, 0,
                           std::numeric_limits<std::int64_t>::max());
   add_whole<int>(app, "--threads", "Threads; 0: all cores", options.threads, 0, 256);
+  app.add_flag("--quiet", options.quiet, "No progress");
+}
+
+void add_plain_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr) {
+  add_learning_options(app, options, data, lr);
   const std::string out =
       fmt::format("Run folder; when not given, runs/{}-TIME. An earlier run there goes on", app.get_name());
   add_path(app, "--out", out.c_str(), options.out);
   app.add_flag("--json", options.json, "Print one JSON object as the last line");
-  app.add_flag("--quiet", options.quiet, "No progress");
 }
 
 std::optional<int> parse(CLI::App& app, PlainOptions& options, int argc, const char* const* argv) {

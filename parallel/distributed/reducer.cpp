@@ -11,6 +11,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/warning.h>
+#include <tandem/parallel/comm/same_lines.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
 #include <tandem/parallel/distributed/reducer_pass.h>
@@ -32,7 +33,7 @@ bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
 // options, then the places of gradients, which follow from both.
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
-  check_same(group, describe(module), "models",
+  check_same(group, "DistributedDataParallel", describe(module), "models",
              "All ranks must build the same model, and freeze the same parameters, before they wrap it");
   nn::NamedTensors trained;
   for (const auto& [name, parameter] : module.named_parameters()) {
@@ -54,7 +55,7 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
     check_takes_no_gradient(name, buffer);
   }
   check_same(
-      group,
+      group, "DistributedDataParallel",
       {fmt::format(
           "bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}, shard = {}",
           options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default", options.find_unused_parameters,
@@ -62,7 +63,7 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
       "options", "All ranks must pass the same options");
   Buckets buckets(trained, bucket_limits(group, options.bucket_cap_mb));
   check_same(
-      group, buckets.describe(), "places of gradients",
+      group, "DistributedDataParallel", buckets.describe(), "places of gradients",
       "Gradients lie in memory in the order in which an optimiser that was made before got the parameters: let it be "
       "the same on all ranks, or make optimisers after wrapping");
   return buckets;

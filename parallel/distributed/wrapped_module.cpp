@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,8 +10,6 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/hash.h>
-#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -21,22 +17,6 @@
 namespace tandem::inline v0::parallel {
 
 namespace {
-
-std::int64_t hash_of(const std::string& text) {
-  return static_cast<std::int64_t>(core::fnv1a(text) >> 1);  // not negative, so that it can be negated
-}
-
-// Small tensors for comparisons stay on the CPU, which every backend supports.
-TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
-
-std::vector<std::string> lines_of(std::span<const std::uint8_t> text) {
-  std::istringstream in(std::string(text.begin(), std::ranges::find(text, std::uint8_t{0})));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) {
-    lines.push_back(line);
-  }
-  return lines;
-}
 
 bool has_bytes_of(const Tensor& buffer, const Tensor& place) {
   const tandem::detail::View mine = tandem::detail::contiguous(buffer.raw());
@@ -77,32 +57,6 @@ void check_takes_no_gradient(const std::string& name, const Tensor& buffer) {
       "DistributedDataParallel: buffer '{}' requires a gradient, which would be that of each rank alone: "
       "register it as a parameter, or keep it out of the graph (requires_grad_(false), detach())",
       name);
-}
-
-void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice) {
-  const std::string text = fmt::format("{}", fmt::join(lines, "\n"));
-  const std::int64_t hash = hash_of(text);
-  const Tensor most = from_data(std::vector<std::int64_t>{hash, -hash, static_cast<std::int64_t>(text.size())}, {3},
-                                on_cpu(DType::i64));
-  group.all_reduce(most, ReduceOp::max);
-  const auto numbers = most.span<std::int64_t>();
-  if (numbers[0] == -numbers[1]) {
-    return;
-  }
-  Tensor mine = zeros({numbers[2]}, on_cpu(DType::u8));
-  std::ranges::copy(text, mine.mutable_data<std::uint8_t>());
-  const Tensor all = empty({group.size(), numbers[2]}, on_cpu(DType::u8));
-  group.all_gather_into_tensor(all, mine);
-  const GroupNames& names = *group.queue()->names();
-  const std::vector<std::string> first = lines_of(all[0].span<std::uint8_t>());
-  for (int rank = 1; rank < group.size(); ++rank) {
-    const std::vector<std::string> other = lines_of(all[rank].span<std::uint8_t>());
-    const auto [expected, got] = std::ranges::mismatch(first, other);
-    const auto shown = [](auto line, auto end) { return line == end ? "nothing more" : *line; };
-    check<ConfigError>(expected == first.end() && got == other.end(),
-                       "DistributedDataParallel: the ranks' {} differ. Rank {} has {}; rank {} has {}. {}", what,
-                       names.rank(0), shown(expected, first.end()), names.rank(rank), shown(got, other.end()), advice);
-  }
 }
 
 WrappedModule::WrappedModule(nn::ModuleRef module, ProcessGroup& group, const DistributedOptions& options)

@@ -23,10 +23,6 @@ std::vector<std::string> describe(const nn::ModuleRef& module);
 /// Throws ConfigError for a buffer that requires a gradient: it would stay that of one rank.
 void check_takes_no_gradient(const std::string& name, const Tensor& buffer);
 
-/// Compares lines across ranks: by a hash, and only if that differs by themselves. Throws ConfigError on every rank,
-/// with `what` differs, the first differing line and its rank, and `advice`. A collective.
-void check_same(ProcessGroup& group, const std::vector<std::string>& lines, const char* what, const char* advice);
-
 /// A module as it was when it was wrapped, and its buffers on all ranks.
 class WrappedModule {
  public:

@@ -24,8 +24,8 @@ constexpr int kMaxLines = 600;
 constexpr std::string_view kBuildHeader = "build.h";  // made by configure; below all layers
 
 // The folders on which each folder stands directly. A folder may include these, and everything on which they stand. A
-// folder without a row belongs to the enclosing one. nn and optim are independent of each other, as are the two kinds
-// of data parallelism and the two halves of a kernel. data builds on tensors only, and telemetry needs no tensor.
+// folder without a row belongs to the enclosing one. nn and optim are independent of each other, as are the kinds of
+// parallelism and the two halves of a kernel. data builds on tensors only, and telemetry needs no tensor.
 const std::map<std::string, std::set<std::string>> kStandsOn{
     {"core", {}},
     {"kernels", {"core"}},
@@ -49,6 +49,8 @@ const std::map<std::string, std::set<std::string>> kStandsOn{
     {"parallel", {"parallel/comm", "telemetry"}},
     {"parallel/data_parallel", {"parallel", "nn", "optim", "data"}},
     {"parallel/distributed", {"parallel", "nn", "optim", "data"}},
+    {"parallel/pipeline", {"parallel", "nn"}},
+    {"parallel/tensor_parallel", {"parallel", "nn"}},
     {"parallel/job", {"parallel/rendezvous", "parallel/comm/threads", "parallel/comm/hosts", "parallel/comm/nccl"}},
 };
 

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/lane_walk.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/parallel/pipeline/engine.h>
+
+// A pipeline in one process. Each stage is a lane, whose tasks are the passes of its micro-batches. A pass may start
+// once the stage before or behind has handed over what it needs. The pool's threads walk the lanes, so the result and
+// the order in each lane depend on no timing.
+
+namespace tandem::inline v0::parallel::detail {
+
+namespace {
+
+// A stage with the work of one step.
+struct Lane {
+  Stage& stage;
+  std::vector<StageAction> actions;
+  std::size_t next = 0;
+  std::vector<Tensor> inputs{};     // of each micro-batch; undefined until handed over
+  std::vector<Tensor> gradients{};  // of each micro-batch's output; undefined until handed over
+  Tensor result{};                  // of the pass that has just run
+
+  bool is_ready() const {
+    if (next == actions.size()) {
+      return false;
+    }
+    const auto [is_backward, m] = actions[next];
+    return is_backward ? stage.is_last() || gradients[m].defined() : inputs[m].defined();
+  }
+
+  void process(const PipelineStep& step) {
+    const auto [is_backward, m] = actions[next];
+    try {
+      result = is_backward ? stage.backward(m, gradients[m]) : stage.forward(m, inputs[m], step);
+    } catch (Error& error) {
+      error.add_context(fmt::format("in {}, micro-batch {} of {}", stage.name(), m, step.batches.size()));
+      throw;
+    }
+  }
+};
+
+class DevicePipeline final : public PipelineEngine {
+ public:
+  DevicePipeline(nn::Sequential& model, const std::vector<Device>& devices, const PipelineOptions& options)
+      : PipelineEngine(model, devices.size(), options),
+        stages_(make_stages(devices, [&](std::size_t s) { return fmt::format("on {}", devices[s]); })),
+        tied_(find_tied(stages_)) {
+    for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {  // a tied parameter ends on its first stage
+      (*stage)->move_layers();
+    }
+  }
+
+  Tensor run(const PipelineStep& step) override {
+    const std::vector<Copy> copies = bind_copies(false);
+    std::vector<Tensor> losses;
+    try {
+      losses = walk(step);
+    } catch (...) {
+      begin(0, 0);  // frees the micro-batches in flight
+      throw;
+    }
+    for (const Copy& copy : copies) {
+      if (const Tensor gradient = copy.value.grad(); gradient.defined()) {
+        copy.parameter.view(gradient.shape()).to(gradient.device()).backward(gradient);
+      }
+    }
+    return sum_of(losses);
+  }
+
+  Tensor forward(const Tensor& x) override {
+    bind_copies(core::thread_state().grad_enabled);
+    Tensor output = x;
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      output = stage->apply(output);
+    }
+    return output;
+  }
+
+  std::vector<Tensor> parameters() const override { return model_.parameters(); }
+
+  std::vector<StageTimes> times() override {
+    std::vector<StageTimes> times;
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      times.push_back(stage->times());
+    }
+    return times;
+  }
+
+  void forget_times() override {
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      stage->forget_times();
+    }
+  }
+
+ private:
+  struct Copy {
+    Tensor parameter, value;
+  };
+
+  // Stages share no parameter, because they add up gradients at the same time.
+  std::vector<Copy> bind_copies(bool with_history) {
+    std::vector<Copy> copies;
+    for (const TiedParameter& tied : tied_) {
+      for (auto s = tied.stages.begin() + 1; s != tied.stages.end(); ++s) {
+        Stage& stage = *stages_[*s];
+        const Tensor& parameter = tied.parameter;
+        Tensor value = parameter.view(parameter.shape()).to(stage.device());
+        if (!with_history) {
+          value = value.detach().requires_grad_(parameter.requires_grad());
+        }
+        stage.bind(parameter, value);
+        copies.push_back({parameter, value});
+      }
+    }
+    return copies;
+  }
+
+  void begin(std::size_t microbatches, std::uint64_t seed) {
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      stage->begin(microbatches, seed);
+    }
+  }
+
+  std::vector<Tensor> walk(const PipelineStep& step) {
+    const std::size_t count = step.batches.size();
+    begin(count, step.seed);
+    std::vector<Lane> lanes;
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      lanes.push_back({.stage = *stage, .actions = actions(stage->number(), step)});
+      lanes.back().inputs.resize(count);
+      lanes.back().gradients.resize(count);
+    }
+    std::ranges::transform(step.batches, lanes.front().inputs.begin(), &MicroBatch::x);
+    std::vector<Tensor> losses(count);
+    const auto hand_over = [&](std::size_t s) {
+      Lane& lane = lanes[s];
+      const auto [is_backward, m] = lane.actions[lane.next++];
+      (is_backward ? lane.gradients : lane.inputs)[m] = {};
+      Tensor result = std::exchange(lane.result, {});
+      if (!is_backward) {
+        (lane.stage.is_last() ? losses : lanes[s + 1].inputs)[m] = std::move(result);
+      } else if (!lane.stage.is_first()) {
+        lanes[s - 1].gradients[m] = std::move(result);
+      }
+    };
+    core::LaneWalk(lanes.size())
+        .run(2 * count * lanes.size(), {.is_ready = [&](std::size_t s) { return lanes[s].is_ready(); },
+                                        .process = [&](std::size_t s) { lanes[s].process(step); },
+                                        .finish = hand_over});
+    return losses;
+  }
+
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<TiedParameter> tied_;
+};
+
+}  // namespace
+
+std::unique_ptr<PipelineEngine> pipeline_of_devices(nn::Sequential& model, std::vector<Device> devices,
+                                                    const PipelineOptions& options) {
+  check<ConfigError>(!devices.empty(), "Pipeline: no devices are given");
+  check<ConfigError>(options.average_over == nullptr,
+                     "Pipeline: average_over is for pipelines over ranks; one in this process has no others");
+  std::ranges::for_each(devices, [](Device device) { require_available(device); });
+  return std::make_unique<DevicePipeline>(model, devices, options);
+}
+
+}  // namespace tandem::inline v0::parallel::detail

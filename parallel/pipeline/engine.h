@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/function_ref.h>
+#include <tandem/parallel/pipeline/pipeline.h>
+#include <tandem/parallel/pipeline/stage.h>
+
+// Internal: what runs the stages of a Pipeline: device_pipeline.cpp in one process, rank_pipeline.cpp over ranks.
+
+namespace tandem::inline v0::parallel::detail {
+
+/// A parameter that layers of several stages have.
+struct TiedParameter {
+  Tensor parameter;
+  std::vector<std::size_t> stages;  // in order
+};
+
+/// The stages of a pipeline and the way in which they hand over.
+class PipelineEngine {
+ public:
+  PipelineEngine(nn::Sequential& model, std::size_t stages, const PipelineOptions& options);
+  virtual ~PipelineEngine() = default;
+  PipelineEngine(const PipelineEngine&) = delete;
+  PipelineEngine& operator=(const PipelineEngine&) = delete;
+
+  /// Computes all micro-batches and returns the loss.
+  virtual Tensor run(const PipelineStep& step) = 0;
+  virtual Tensor forward(const Tensor& x) = 0;
+  virtual std::vector<Tensor> parameters() const = 0;
+  virtual void gather_parameters() {}
+  /// The times of all stages since forget_times(). Over ranks a collective.
+  virtual std::vector<StageTimes> times() = 0;
+  virtual void forget_times() = 0;
+
+  const PipelineOptions& options() const noexcept { return options_; }
+
+ protected:
+  /// The stages with their layers, each for its device. `where` names the place of a stage.
+  std::vector<std::unique_ptr<Stage>> make_stages(const std::vector<Device>& devices,
+                                                  core::FunctionRef<std::string(std::size_t stage)> where) const;
+  /// The parameters that several of these stages have.
+  static std::vector<TiedParameter> find_tied(const std::vector<std::unique_ptr<Stage>>& stages);
+  std::vector<StageAction> actions(std::size_t stage, const PipelineStep& step) const {
+    return actions_of(options_.schedule, stage, options_.split.size(), step.batches.size());
+  }
+
+  nn::Sequential& model_;
+
+ private:
+  PipelineOptions options_;  // with the split that is used
+};
+
+std::unique_ptr<PipelineEngine> pipeline_of_devices(nn::Sequential& model, std::vector<Device> devices,
+                                                    const PipelineOptions& options);
+std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
+                                                  const PipelineOptions& options);
+
+/// Sums the micro-batches' parts of the loss in order.
+Tensor sum_of(const std::vector<Tensor>& losses);
+
+}  // namespace tandem::inline v0::parallel::detail

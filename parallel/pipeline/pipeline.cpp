@@ -1,0 +1,154 @@
+#include <tandem/parallel/pipeline/pipeline.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/parallel/pipeline/engine.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tensor/recorder.h>
+
+namespace tandem::inline v0::parallel {
+
+namespace {
+
+// A whole batch, cut into parts whose sizes differ by at most one row, the larger ones first.
+std::vector<MicroBatch> cut(const Tensor& x, const Tensor& y, std::int64_t parts, Reduction reduction) {
+  check<ShapeError>(x.defined() && y.defined() && x.dim() > 0 && y.dim() > 0 && x.size(0) == y.size(0),
+                    "Pipeline: x and y must have the same number of rows, got {} and {}",
+                    x.defined() ? to_string(x.shape()) : "an undefined tensor",
+                    y.defined() ? to_string(y.shape()) : "an undefined tensor");
+  const std::int64_t rows = x.size(0);
+  parts = std::clamp<std::int64_t>(parts, 1, std::max<std::int64_t>(rows, 1));
+  std::vector<MicroBatch> batches;
+  for (std::int64_t part = 0, begin = 0; part < parts; ++part) {
+    const std::int64_t count = rows / parts + (part < rows % parts ? 1 : 0);
+    const bool weighs = reduction == Reduction::mean && parts > 1;
+    batches.push_back({.x = x.detach().narrow(0, begin, count),
+                       .y = y.detach().narrow(0, begin, count),
+                       .weight = weighs ? static_cast<double>(count) / static_cast<double>(rows) : 1});
+    begin += count;
+  }
+  return batches;
+}
+
+// A seed for the draws of one step, which moves the thread's generator by one.
+std::uint64_t seed_of_step() {
+  Generator& generator = current_generator();
+  const std::uint64_t at = generator.reserve(1);
+  // Steele et al., "Fast Splittable Pseudorandom Number Generators" (2014): neighbouring numbers give unrelated seeds.
+  std::uint64_t mixed = generator.seed() + 0x9e3779b97f4a7c15U * (at + 1);
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
+  return mixed ^ (mixed >> 31);
+}
+
+}  // namespace
+
+namespace detail {
+
+PipelineEngine::PipelineEngine(nn::Sequential& model, std::size_t stages, const PipelineOptions& options)
+    : model_(model), options_(options) {
+  check<ConfigError>(options.microbatches >= 1, "Pipeline: microbatches must be at least 1, got {}",
+                     options.microbatches);
+  if (options_.split.empty()) {
+    options_.split = split_by_bytes(model, stages).layers;
+  }
+  const std::vector<std::size_t>& split = options_.split;
+  const std::size_t layers = std::accumulate(split.begin(), split.end(), std::size_t{0});
+  check<ConfigError>(split.size() == stages && layers == model.size() && std::ranges::find(split, 0U) == split.end(),
+                     "Pipeline: the split [{}] must have {} stages of at least one layer each, {} layers in all",
+                     fmt::join(split, ", "), stages, model.size());
+}
+
+std::vector<std::unique_ptr<Stage>> PipelineEngine::make_stages(
+    const std::vector<Device>& devices, core::FunctionRef<std::string(std::size_t stage)> where) const {
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::size_t first = 0;
+  for (std::size_t s = 0; s < devices.size(); ++s) {
+    const std::size_t last = first + options_.split[s];
+    stages.push_back(std::make_unique<Stage>(model_, first, last, s, devices.size(), devices[s], where(s)));
+    first = last;
+  }
+  return stages;
+}
+
+std::vector<TiedParameter> PipelineEngine::find_tied(const std::vector<std::unique_ptr<Stage>>& stages) {
+  std::vector<TiedParameter> found;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const Tensor& parameter : stages[s]->parameters()) {
+      const auto tied = std::ranges::find_if(
+          found, [&](const auto& t) { return t.parameter.unresolved() == parameter.unresolved(); });
+      if (tied == found.end()) {
+        found.push_back({parameter, {s}});
+      } else {
+        tied->stages.push_back(s);
+      }
+    }
+  }
+  std::erase_if(found, [](const TiedParameter& t) { return t.stages.size() == 1; });
+  return found;
+}
+
+Tensor sum_of(const std::vector<Tensor>& losses) {
+  Tensor sum = losses.front();
+  for (std::size_t m = 1; m < losses.size(); ++m) {
+    sum = sum + losses[m];
+  }
+  return sum;
+}
+
+}  // namespace detail
+
+Pipeline::Pipeline(nn::Sequential& model, std::vector<Device> devices, const PipelineOptions& options)
+    : engine_(detail::pipeline_of_devices(model, std::move(devices), options)) {}
+Pipeline::Pipeline(nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options)
+    : engine_(detail::pipeline_of_ranks(model, group, options)) {}
+Pipeline::~Pipeline() = default;
+Pipeline::Pipeline(Pipeline&&) noexcept = default;
+Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
+
+Tensor Pipeline::step(const Tensor& x, const Tensor& y,
+                      const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss, Reduction reduction) {
+  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
+                      "Pipeline: a step of a pipeline cannot be captured; call step() outside of graph::capture");
+  check<AutogradError>(
+      core::thread_state().grad_enabled,
+      "Pipeline: step() computes gradients, and NoGradGuard forbids them; call pipeline(x) for outputs "
+      "alone");
+  check<ConfigError>(reduction != Reduction::none,
+                     "Pipeline: the losses of micro-batches are joined by their mean or their sum");
+  const PipelineStep step{
+      .batches = cut(x, y, engine_->options().microbatches, reduction), .loss = loss, .seed = seed_of_step()};
+  if (steps_.steps == 1 && !std::exchange(is_warm_, true)) {
+    engine_->forget_times();
+    steps_ = {};
+  }
+  const auto began = std::chrono::steady_clock::now();
+  Tensor result = engine_->run(step);
+  steps_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  steps_.microbatches = step.batches.size();
+  ++steps_.steps;
+  return result;
+}
+
+PipelineReport Pipeline::report() {
+  PipelineReport report = steps_;
+  report.schedule = engine_->options().schedule;
+  report.stages = engine_->times();
+  return report;
+}
+
+Tensor Pipeline::operator()(const Tensor& x) { return engine_->forward(x); }
+std::vector<Tensor> Pipeline::parameters() const { return engine_->parameters(); }
+void Pipeline::gather_parameters() { engine_->gather_parameters(); }
+std::size_t Pipeline::stages() const noexcept { return split().size(); }
+const std::vector<std::size_t>& Pipeline::split() const noexcept { return engine_->options().split; }
+
+}  // namespace tandem::inline v0::parallel

@@ -1,0 +1,317 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/grad_mode.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/joined_gradients.h>
+#include <tandem/parallel/comm/process_group.h>
+#include <tandem/parallel/comm/same_lines.h>
+#include <tandem/parallel/pipeline/engine.h>
+#include <tandem/tensor/factories.h>
+
+// A pipeline over ranks. Each rank computes one stage, in the order that the schedule gives, and exchanges activations
+// and their gradients with the ranks of the stages before and behind. Sends run on the group's thread; a receive waits
+// until its message is there.
+
+namespace tandem::inline v0::parallel::detail {
+
+namespace {
+
+constexpr int kTag = 0x9173;  // of all messages, unlikely to be one of the program's own
+
+TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
+
+// What a message contains. It goes ahead of an activation, whose receiver cannot know its shape.
+class Head {
+ public:
+  enum class Purpose : std::uint8_t { step, output };
+
+  // From the work on a batch of `rows`.
+  Head(Purpose purpose, std::int64_t rows, const Tensor& content) : values_(zeros({kSize}, on_cpu(DType::i64))) {
+    const std::span<std::int64_t> values = this->values();
+    values[0] = static_cast<std::int64_t>(purpose);
+    values[1] = rows;
+    values[2] = static_cast<std::int64_t>(content.dtype());
+    values[3] = content.dim();
+    for (int d = 0; d < content.dim(); ++d) {
+      values[static_cast<std::size_t>(kSizes + d)] = content.size(d);
+    }
+  }
+  Head() : values_(zeros({kSize}, on_cpu(DType::i64))) {}
+
+  const Tensor& tensor() const { return values_; }
+  std::int64_t rows() const { return values()[1]; }
+  Purpose purpose() const { return static_cast<Purpose>(values()[0]); }
+  // Memory for the content.
+  Tensor place(Device device) const {
+    const std::span<const std::int64_t> sizes = values().subspan(kSizes, static_cast<std::size_t>(values()[3]));
+    return empty(Shape(std::vector<std::int64_t>(sizes.begin(), sizes.end())),
+                 {.dtype = static_cast<DType>(values()[2]), .device = device});
+  }
+
+ private:
+  static constexpr int kSizes = 4;
+  static constexpr int kSize = kSizes + kMaxDims;
+
+  std::span<std::int64_t> values() const {
+    return {static_cast<std::int64_t*>(values_.raw().data()), static_cast<std::size_t>(kSize)};
+  }
+  Tensor values_;
+};
+
+const char* to_text(Head::Purpose purpose) { return purpose == Head::Purpose::step ? "step()" : "pipeline(x)"; }
+
+class RankPipeline final : public PipelineEngine {
+ public:
+  RankPipeline(nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options)
+      : PipelineEngine(model, static_cast<std::size_t>(group.size()), options),
+        group_(group),
+        stages_(make_stages(
+            std::vector<Device>(static_cast<std::size_t>(group.size()), core::thread_state().device),
+            [&](std::size_t s) { return fmt::format("rank {}", group.queue()->names()->rank(static_cast<int>(s))); })),
+        own_(*stages_[static_cast<std::size_t>(group.rank())]) {
+    check_same_everywhere(group_, fmt::format("{} stages", group.size()));
+    own_.move_layers();
+    const NoGradGuard no_grad;
+    if (options.average_over != nullptr) {
+      check_same_everywhere(*options.average_over, fmt::format("stage {}", own_.number()));
+      for (const Tensor& tensor : own_.state()) {
+        options.average_over->broadcast(tensor, 0);
+      }
+    }
+    for (const TiedParameter& tied : find_tied(stages_)) {
+      std::vector<int> ranks(tied.stages.begin(), tied.stages.end());
+      std::unique_ptr<ProcessGroup> sharers = group.new_group(ranks);
+      if (sharers != nullptr) {
+        sharers->broadcast(tied.parameter, 0);
+        tied_.push_back({tied.parameter, std::move(sharers)});
+      }
+    }
+  }
+
+  Tensor run(const PipelineStep& step) override {
+    return ending_the_group_on_errors([&] {
+      for (Shared& shared : tied_) {
+        shared.copy = shared.parameter.detach().requires_grad_(shared.parameter.requires_grad());
+        own_.bind(shared.parameter, shared.copy);
+      }
+      const std::vector<Tensor> losses = run_stage(step);
+      for (const Shared& shared : tied_) {
+        add_up(shared);
+      }
+      if (options().average_over != nullptr) {
+        all_reduce_gradients(own_.parameters(), *options().average_over);
+      }
+      return share_loss(losses);
+    });
+  }
+
+  Tensor forward(const Tensor& x) override {
+    return ending_the_group_on_errors([&] {
+      const NoGradGuard no_grad;
+      const std::int64_t rows = x.dim() > 0 ? x.size(0) : 0;
+      const int last = group_.size() - 1;
+      Tensor output = own_.apply(own_.is_first() ? x : receive_input(Head::Purpose::output, rows));
+      if (own_.is_last()) {
+        group_.broadcast(Head(Head::Purpose::output, rows, output).tensor(), last);
+      } else {
+        send(Head::Purpose::output, rows, output);
+        const Head head;
+        group_.broadcast(head.tensor(), last);
+        output = head.place(own_.device());
+      }
+      wait_for_sends();
+      group_.broadcast(output, last);
+      return output;
+    });
+  }
+
+  std::vector<Tensor> parameters() const override { return own_.parameters(); }
+
+  void gather_parameters() override {
+    const NoGradGuard no_grad;
+    for (const std::unique_ptr<Stage>& stage : stages_) {
+      for (Tensor& tensor : stage->state()) {
+        const Tensor there = tensor.to(own_.device());
+        group_.broadcast(there, static_cast<int>(stage->number()));
+        if (!(tensor.device() == there.device())) {
+          tensor.copy_(there);
+        }
+      }
+    }
+  }
+
+  std::vector<StageTimes> times() override {
+    const StageTimes& own = own_.times();
+    const Tensor mine = from_data(std::vector<double>{static_cast<double>(own.passes), own.forward, own.backward,
+                                                      static_cast<double>(own.most_in_flight)});
+    const Tensor all = zeros({group_.size(), mine.size(0)}, on_cpu(DType::f64));
+    group_.all_gather_into_tensor(all, mine.to(Device(DeviceType::cpu, 0)));
+    std::vector<StageTimes> times;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      const std::vector<double> of = all[static_cast<std::int64_t>(s)].to_vector<double>();
+      times.push_back({.name = stages_[s]->name(),
+                       .passes = static_cast<std::int64_t>(of[0]),
+                       .forward = of[1],
+                       .backward = of[2],
+                       .most_in_flight = static_cast<std::size_t>(of[3])});
+    }
+    return times;
+  }
+
+  void forget_times() override { own_.forget_times(); }
+
+ private:
+  // A parameter that stages of other ranks have, too.
+  struct Shared {
+    Tensor parameter;
+    std::unique_ptr<ProcessGroup> sharers;
+    Tensor copy{};  // computes the present step
+  };
+
+  void check_same_everywhere(ProcessGroup& group, const std::string& place) {
+    std::vector<std::string> lines{place};
+    for (const auto& [name, parameter] : model_.named_parameters()) {
+      lines.push_back(fmt::format("parameter '{}': {} {}{}", name, parameter.dtype(), parameter.shape(),
+                                  parameter.requires_grad() ? "" : ", frozen"));
+    }
+    for (const auto& [name, buffer] : model_.named_buffers()) {
+      lines.push_back(fmt::format("buffer '{}': {} {}", name, buffer.dtype(), buffer.shape()));
+    }
+    check_same(group, "Pipeline", lines, "models", "All ranks must build the same model");
+    check_same(group, "Pipeline",
+               {fmt::format("microbatches = {}, schedule = {}, split = [{}]", options().microbatches,
+                            options().schedule == Schedule::gpipe ? "gpipe" : "one_f_one_b",
+                            fmt::join(options().split, ", "))},
+               "options", "All ranks must pass the same options; let rank 0 measure a split for all");
+  }
+
+  // Other ranks wait for what this one would have sent.
+  template <class Body>
+  Tensor ending_the_group_on_errors(const Body& body) {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      const std::string reason = fmt::format("{}: {}", own_.name(), error.what());
+      group_.abort(reason);
+      for (const Shared& shared : tied_) {
+        shared.sharers->abort(reason);
+      }
+      if (options().average_over != nullptr) {
+        options().average_over->abort(reason);
+      }
+      throw;
+    }
+  }
+
+  std::vector<Tensor> run_stage(const PipelineStep& step) {
+    const std::size_t count = step.batches.size();
+    std::int64_t rows = 0;
+    for (const MicroBatch& batch : step.batches) {
+      rows += batch.x.size(0);
+    }
+    own_.begin(count, step.seed);
+    std::vector<Tensor> losses;
+    for (const auto& [is_backward, m] : actions(own_.number(), step)) {
+      try {
+        if (!is_backward) {
+          const Tensor input = own_.is_first() ? step.batches[m].x : receive_input(Head::Purpose::step, rows);
+          const Tensor output = own_.forward(m, input, step);
+          own_.is_last() ? losses.push_back(output) : send(Head::Purpose::step, rows, output);
+        } else if (const Tensor gradient = own_.backward(m, own_.is_last() ? Tensor() : receive_gradient(m));
+                   gradient.defined()) {
+          sends_.push_back(group_.isend(gradient, static_cast<int>(own_.number()) - 1, kTag));
+        }
+      } catch (Error& error) {
+        error.add_context(fmt::format("in {}, micro-batch {} of {}", own_.name(), m, count));
+        throw;
+      }
+    }
+    wait_for_sends();
+    return losses;
+  }
+
+  Tensor receive_input(Head::Purpose purpose, std::int64_t rows) {
+    const int from = static_cast<int>(own_.number()) - 1;
+    const Head head;
+    group_.recv(head.tensor(), from, kTag);
+    check<ConfigError>(
+        head.purpose() == purpose && head.rows() == rows,
+        "Pipeline: {} called {} with {} rows, and this rank {} with {}; all ranks must make the same calls, "
+        "with batches of as many rows",
+        stages_[static_cast<std::size_t>(from)]->name(), to_text(head.purpose()), head.rows(), to_text(purpose), rows);
+    Tensor input = head.place(own_.device());
+    group_.recv(input, from, kTag);
+    return input;
+  }
+
+  Tensor receive_gradient(std::size_t microbatch) {
+    Tensor gradient = empty_like(own_.output(microbatch).detach());
+    group_.recv(gradient, static_cast<int>(own_.number()) + 1, kTag);
+    return gradient;
+  }
+
+  void send(Head::Purpose purpose, std::int64_t rows, const Tensor& output) {
+    const int to = static_cast<int>(own_.number()) + 1;
+    sends_.push_back(group_.isend(Head(purpose, rows, output).tensor(), to, kTag));
+    sends_.push_back(group_.isend(output, to, kTag));
+  }
+
+  void wait_for_sends() {
+    for (Work& sent : sends_) {
+      sent.wait();
+    }
+    sends_.clear();
+  }
+
+  // All stages get the sum of the gradients of this step.
+  static void add_up(const Shared& shared) {
+    if (shared.copy.requires_grad()) {
+      Tensor gradient = shared.copy.grad();
+      gradient = gradient.defined() ? gradient : zeros_like(shared.copy.detach());
+      shared.sharers->all_reduce(gradient);
+      shared.parameter.backward(gradient);
+    }
+  }
+
+  Tensor share_loss(const std::vector<Tensor>& losses) {
+    const Tensor loss = own_.is_last() ? sum_of(losses) : Tensor();
+    const Tensor shared = zeros({2}, on_cpu(DType::f64));
+    if (loss.defined()) {
+      auto* const values = static_cast<double*>(shared.raw().data());
+      values[0] = loss.item();
+      values[1] = static_cast<double>(loss.dtype());
+    }
+    group_.broadcast(shared, group_.size() - 1);
+    const std::vector<double> values = shared.to_vector<double>();
+    return loss.defined() ? loss
+                          : full({}, values[0], {.dtype = static_cast<DType>(values[1]), .device = own_.device()});
+  }
+
+  ProcessGroup& group_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // of all ranks
+  Stage& own_;
+  std::vector<Shared> tied_;
+  std::vector<Work> sends_;
+};
+
+}  // namespace
+
+std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
+                                                  const PipelineOptions& options) {
+  return std::make_unique<RankPipeline>(model, group, options);
+}
+
+}  // namespace tandem::inline v0::parallel::detail
