@@ -25,7 +25,8 @@ class LaneWalk {
     FunctionRef<bool(std::size_t lane)> is_ready;
     /// Runs the lane's next task. Other lanes' tasks run at the same time.
     FunctionRef<void(std::size_t lane)> process;
-    /// Counts the lane's next task as done. Calls of is_ready() and finish() never overlap.
+    /// Counts the lane's next task as done; must be short and not throw. Calls of is_ready() and finish() never
+    /// overlap.
     FunctionRef<void(std::size_t lane)> finish;
   };
 

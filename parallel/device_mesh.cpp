@@ -8,6 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/same_lines.h>
+#include <tandem/parallel/rendezvous/environment.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -23,6 +24,7 @@ std::string text_of(const std::vector<DeviceMesh::Axis>& axes) {
 
 void check_axes(ProcessGroup& group, const std::vector<DeviceMesh::Axis>& axes) {
   check_same(group, "DeviceMesh", {text_of(axes)}, "axes", "All ranks must make the same mesh");
+  check<ConfigError>(!axes.empty(), "DeviceMesh: no axes are given");
   long long ranks = 1;
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const auto& [name, size] = axes[i];
@@ -30,10 +32,11 @@ void check_axes(ProcessGroup& group, const std::vector<DeviceMesh::Axis>& axes) 
     check<ConfigError>(!name.empty() && std::ranges::count_if(axes, is_named_so) == 1,
                        "DeviceMesh: each axis needs a name of its own, got {}", text_of(axes));
     check<ConfigError>(size >= 1, "DeviceMesh: an axis has at least one rank, got {}", text_of(axes));
-    ranks *= size;
+    ranks *= std::min(size, kMaxWorldSize);
+    ranks = std::min<long long>(ranks, kMaxWorldSize);
   }
-  check<ConfigError>(ranks == group.size(), "DeviceMesh: {} needs {} ranks, and the group has {}", text_of(axes), ranks,
-                     group.size());
+  check<ConfigError>(ranks == group.size(), "DeviceMesh: {} needs {}{} ranks, and the group has {}", text_of(axes),
+                     ranks == kMaxWorldSize ? "at least " : "", ranks, group.size());
 }
 
 }  // namespace

@@ -27,11 +27,11 @@ class TANDEM_API DeviceMesh {
   /// A mesh of all ranks. A collective. Throws ConfigError on all ranks if the product of the sizes is not the number
   /// of ranks, a name is there twice or is empty, or the ranks' axes differ.
   explicit DeviceMesh(std::vector<Axis> axes);
-  /// A mesh of the ranks of `group`, which must outlive this object.
+  /// As above, for the ranks of `group`.
   DeviceMesh(ProcessGroup& group, std::vector<Axis> axes);
 
-  /// The group of the ranks that differ from this one along that axis alone, numbered along it. Throws ConfigError,
-  /// with the names there are, for another name.
+  /// The group of the ranks that differ from this one along that axis alone, numbered along it. It lives as long as the
+  /// mesh. Throws ConfigError, with the names there are, for another name.
   ProcessGroup& operator[](std::string_view axis) const;
   /// This rank's place along the axis.
   int rank(std::string_view axis) const { return (*this)[axis].rank(); }

@@ -1,8 +1,8 @@
 #include <tandem/parallel/comm/joined_gradients.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
-#include <utility>
+#include <vector>
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/grad_mode.h>
@@ -12,7 +12,8 @@
 namespace tandem::inline v0::parallel {
 
 void all_reduce_gradients(const std::vector<Tensor>& parameters, ProcessGroup& group, ReduceOp op) {
-  std::map<std::pair<DType, int>, std::vector<Tensor>> alike;
+  // In the order in which kinds first appear, which is the same on all ranks, unlike the numbers of devices.
+  std::vector<std::vector<Tensor>> alike;
   for (const Tensor& parameter : parameters) {
     if (!parameter.requires_grad()) {
       continue;
@@ -20,10 +21,14 @@ void all_reduce_gradients(const std::vector<Tensor>& parameters, ProcessGroup& g
     if (!parameter.grad().defined()) {
       parameter.backward(zeros_like(parameter.detach()));
     }
-    alike[{parameter.dtype(), parameter.device().index}].push_back(parameter.grad());
+    const Tensor gradient = parameter.grad();
+    const auto same = std::ranges::find_if(alike, [&](const std::vector<Tensor>& others) {
+      return others.front().dtype() == gradient.dtype() && others.front().device() == gradient.device();
+    });
+    same == alike.end() ? alike.push_back({gradient}) : same->push_back(gradient);
   }
   const NoGradGuard no_grad;
-  for (auto& [kind, gradients] : alike) {
+  for (std::vector<Tensor>& gradients : alike) {
     std::vector<Tensor> flat;
     for (const Tensor& gradient : gradients) {
       flat.push_back(gradient.flatten());

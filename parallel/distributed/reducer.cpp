@@ -35,6 +35,8 @@ bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
   check_same(group, "DistributedDataParallel", describe(module), "models",
              "All ranks must build the same model, and freeze the same parameters, before they wrap it");
+  check_same(group, "DistributedDataParallel", describe_layers(module), "layers",
+             "All ranks must build the same model; ranks that divide a layer among themselves are no group for it");
   nn::NamedTensors trained;
   for (const auto& [name, parameter] : module.named_parameters()) {
     check<ConfigError>(

@@ -38,8 +38,9 @@ struct Lane {
 
   void process(const PipelineStep& step) {
     const auto [is_backward, m] = actions[next];
+    const Tensor given = std::exchange((is_backward ? gradients : inputs)[m], {});
     try {
-      result = is_backward ? stage.backward(m, gradients[m]) : stage.forward(m, inputs[m], step);
+      result = is_backward ? stage.backward(m, given) : stage.forward(m, given, step);
     } catch (Error& error) {
       error.add_context(fmt::format("in {}, micro-batch {} of {}", stage.name(), m, step.batches.size()));
       throw;
@@ -59,7 +60,8 @@ class DevicePipeline final : public PipelineEngine {
   }
 
   Tensor run(const PipelineStep& step) override {
-    const std::vector<Copy> copies = bind_copies(false);
+    const Bound bound(stages_);
+    const std::vector<Copies> copies = bind_copies(false);
     std::vector<Tensor> losses;
     try {
       losses = walk(step);
@@ -67,15 +69,23 @@ class DevicePipeline final : public PipelineEngine {
       begin(0, 0);  // frees the micro-batches in flight
       throw;
     }
-    for (const Copy& copy : copies) {
-      if (const Tensor gradient = copy.value.grad(); gradient.defined()) {
-        copy.parameter.view(gradient.shape()).to(gradient.device()).backward(gradient);
+    for (const Copies& of : copies) {
+      Tensor sum;
+      for (const Tensor& copy : of.values) {
+        if (const Tensor gradient = copy.grad(); gradient.defined()) {
+          const Tensor here = gradient.to(of.parameter.device());
+          sum = sum.defined() ? sum + here : here;
+        }
+      }
+      if (sum.defined()) {
+        of.parameter.backward(sum);
       }
     }
     return sum_of(losses);
   }
 
   Tensor forward(const Tensor& x) override {
+    const Bound bound(stages_);
     bind_copies(core::thread_state().grad_enabled);
     Tensor output = x;
     for (const std::unique_ptr<Stage>& stage : stages_) {
@@ -85,6 +95,14 @@ class DevicePipeline final : public PipelineEngine {
   }
 
   std::vector<Tensor> parameters() const override { return model_.parameters(); }
+
+  double squared_norm() override {
+    double sum = 0;
+    for (const Tensor& parameter : parameters()) {
+      sum += squared_norm_of(parameter);
+    }
+    return sum;
+  }
 
   std::vector<StageTimes> times() override {
     std::vector<StageTimes> times;
@@ -101,23 +119,37 @@ class DevicePipeline final : public PipelineEngine {
   }
 
  private:
-  struct Copy {
-    Tensor parameter, value;
+  struct Copies {
+    Tensor parameter;
+    std::vector<Tensor> values;  // of each stage that has it
+  };
+
+  // Lets go of the copies in the end.
+  class Bound {
+   public:
+    explicit Bound(const std::vector<std::unique_ptr<Stage>>& stages) : stages_(stages) {}
+    ~Bound() {
+      std::ranges::for_each(stages_, [](const std::unique_ptr<Stage>& stage) { stage->unbind(); });
+    }
+    Bound(const Bound&) = delete;
+    Bound& operator=(const Bound&) = delete;
+
+   private:
+    const std::vector<std::unique_ptr<Stage>>& stages_;
   };
 
   // Stages share no parameter, because they add up gradients at the same time.
-  std::vector<Copy> bind_copies(bool with_history) {
-    std::vector<Copy> copies;
+  std::vector<Copies> bind_copies(bool with_history) {
+    std::vector<Copies> copies;
     for (const TiedParameter& tied : tied_) {
-      for (auto s = tied.stages.begin() + 1; s != tied.stages.end(); ++s) {
-        Stage& stage = *stages_[*s];
-        const Tensor& parameter = tied.parameter;
-        Tensor value = parameter.view(parameter.shape()).to(stage.device());
+      copies.push_back({.parameter = tied.parameter, .values = {}});
+      for (const std::size_t s : tied.stages) {
+        Tensor value = tied.parameter.view(tied.parameter.shape()).to(stages_[s]->device());
         if (!with_history) {
-          value = value.detach().requires_grad_(parameter.requires_grad());
+          value = value.detach().requires_grad_(tied.parameter.requires_grad());
         }
-        stage.bind(parameter, value);
-        copies.push_back({parameter, value});
+        stages_[s]->bind(tied.parameter, value);
+        copies.back().values.push_back(value);
       }
     }
     return copies;
@@ -143,7 +175,6 @@ class DevicePipeline final : public PipelineEngine {
     const auto hand_over = [&](std::size_t s) {
       Lane& lane = lanes[s];
       const auto [is_backward, m] = lane.actions[lane.next++];
-      (is_backward ? lane.gradients : lane.inputs)[m] = {};
       Tensor result = std::exchange(lane.result, {});
       if (!is_backward) {
         (lane.stage.is_last() ? losses : lanes[s + 1].inputs)[m] = std::move(result);

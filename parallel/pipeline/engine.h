@@ -32,12 +32,16 @@ class PipelineEngine {
   virtual Tensor run(const PipelineStep& step) = 0;
   virtual Tensor forward(const Tensor& x) = 0;
   virtual std::vector<Tensor> parameters() const = 0;
+  /// The sum of the squares of all gradients, over all stages.
+  virtual double squared_norm() = 0;
   virtual void gather_parameters() {}
   /// The times of all stages since forget_times(). Over ranks a collective.
   virtual std::vector<StageTimes> times() = 0;
   virtual void forget_times() = 0;
 
   const PipelineOptions& options() const noexcept { return options_; }
+  /// Whether the model has the layers and parameters that it had.
+  bool is_unchanged() const;
 
  protected:
   /// The stages with their layers, each for its device. `where` names the place of a stage.
@@ -52,7 +56,8 @@ class PipelineEngine {
   nn::Sequential& model_;
 
  private:
-  PipelineOptions options_;  // with the split that is used
+  PipelineOptions options_;    // with the split that is used
+  std::vector<Tensor> known_;  // the model's parameters
 };
 
 std::unique_ptr<PipelineEngine> pipeline_of_devices(nn::Sequential& model, std::vector<Device> devices,
@@ -60,6 +65,8 @@ std::unique_ptr<PipelineEngine> pipeline_of_devices(nn::Sequential& model, std::
 std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
                                                   const PipelineOptions& options);
 
+/// The sum of the squares of the parameter's gradient.
+double squared_norm_of(const Tensor& parameter);
 /// Sums the micro-batches' parts of the loss in order.
 Tensor sum_of(const std::vector<Tensor>& losses);
 

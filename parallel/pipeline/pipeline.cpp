@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -54,7 +55,7 @@ std::uint64_t seed_of_step() {
 namespace detail {
 
 PipelineEngine::PipelineEngine(nn::Sequential& model, std::size_t stages, const PipelineOptions& options)
-    : model_(model), options_(options) {
+    : model_(model), options_(options), known_(model.parameters()) {
   check<ConfigError>(options.microbatches >= 1, "Pipeline: microbatches must be at least 1, got {}",
                      options.microbatches);
   if (options_.split.empty()) {
@@ -79,6 +80,11 @@ std::vector<std::unique_ptr<Stage>> PipelineEngine::make_stages(
   return stages;
 }
 
+bool PipelineEngine::is_unchanged() const {
+  return std::ranges::equal(model_.parameters(), known_, {}, &Tensor::unresolved, &Tensor::unresolved) &&
+         model_.size() == std::accumulate(options_.split.begin(), options_.split.end(), std::size_t{0});
+}
+
 std::vector<TiedParameter> PipelineEngine::find_tied(const std::vector<std::unique_ptr<Stage>>& stages) {
   std::vector<TiedParameter> found;
   for (std::size_t s = 0; s < stages.size(); ++s) {
@@ -96,6 +102,15 @@ std::vector<TiedParameter> PipelineEngine::find_tied(const std::vector<std::uniq
   return found;
 }
 
+double squared_norm_of(const Tensor& parameter) {
+  const Tensor gradient = parameter.grad();
+  if (!gradient.defined()) {
+    return 0;
+  }
+  const Tensor values = gradient.to(DType::f64);
+  return (values * values).sum().item();
+}
+
 Tensor sum_of(const std::vector<Tensor>& losses) {
   Tensor sum = losses.front();
   for (std::size_t m = 1; m < losses.size(); ++m) {
@@ -107,9 +122,10 @@ Tensor sum_of(const std::vector<Tensor>& losses) {
 }  // namespace detail
 
 Pipeline::Pipeline(nn::Sequential& model, std::vector<Device> devices, const PipelineOptions& options)
-    : engine_(detail::pipeline_of_devices(model, std::move(devices), options)) {}
+    : engine_(detail::pipeline_of_devices(model, std::move(devices), options)),
+      structure_version_(nn::detail::structure_version()) {}
 Pipeline::Pipeline(nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options)
-    : engine_(detail::pipeline_of_ranks(model, group, options)) {}
+    : engine_(detail::pipeline_of_ranks(model, group, options)), structure_version_(nn::detail::structure_version()) {}
 Pipeline::~Pipeline() = default;
 Pipeline::Pipeline(Pipeline&&) noexcept = default;
 Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
@@ -126,12 +142,18 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
                      "Pipeline: the losses of micro-batches are joined by their mean or their sum");
   const PipelineStep step{
       .batches = cut(x, y, engine_->options().microbatches, reduction), .loss = loss, .seed = seed_of_step()};
+  check_unchanged();
   if (steps_.steps == 1 && !std::exchange(is_warm_, true)) {
-    engine_->forget_times();
-    steps_ = {};
+    start_counting();
   }
   const auto began = std::chrono::steady_clock::now();
-  Tensor result = engine_->run(step);
+  Tensor result;
+  try {
+    result = engine_->run(step);
+  } catch (...) {
+    start_counting();
+    throw;
+  }
   steps_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   steps_.microbatches = step.batches.size();
   ++steps_.steps;
@@ -145,7 +167,38 @@ PipelineReport Pipeline::report() {
   return report;
 }
 
-Tensor Pipeline::operator()(const Tensor& x) { return engine_->forward(x); }
+void Pipeline::start_counting() {
+  engine_->forget_times();
+  steps_ = {};
+}
+
+void Pipeline::check_unchanged() {
+  if (const std::uint64_t version = nn::detail::structure_version(); version != structure_version_) {
+    check<ConfigError>(engine_->is_unchanged(),
+                       "Pipeline: layers or parameters of its model were added or replaced since it was made; make the "
+                       "pipeline when the model is complete");
+    structure_version_ = version;
+  }
+}
+
+Tensor Pipeline::operator()(const Tensor& x) {
+  check_unchanged();
+  return engine_->forward(x);
+}
+
+double Pipeline::clip_grad_norm_(double max_norm) {
+  const double norm = std::sqrt(engine_->squared_norm());
+  if (const double scale = max_norm / (norm + 1e-6); !(scale >= 1)) {
+    const NoGradGuard no_grad;
+    for (const Tensor& parameter : engine_->parameters()) {
+      if (Tensor gradient = parameter.grad(); gradient.defined()) {
+        gradient *= scale;
+      }
+    }
+  }
+  return norm;
+}
+
 std::vector<Tensor> Pipeline::parameters() const { return engine_->parameters(); }
 void Pipeline::gather_parameters() { engine_->gather_parameters(); }
 std::size_t Pipeline::stages() const noexcept { return split().size(); }

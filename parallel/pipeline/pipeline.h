@@ -28,8 +28,9 @@ struct PipelineOptions {
   /// Number of layers of each stage, such as split_by_time(...).layers; empty: split_by_bytes().
   std::vector<std::size_t> split = {};
   /// Over ranks: the ranks that have the same stage in other pipelines, each with its own part of the batch; null:
-  /// there is one pipeline. They start with the values of their rank 0, and step() gives all of them the mean of their
-  /// gradients, so that together they train on all parts (data parallelism). The group must outlive the pipeline.
+  /// there is one pipeline. They start with the values of their rank 0, whose buffers all get at each step, and step()
+  /// gives all of them the mean of their gradients, so that together they train on all parts (data parallelism). The
+  /// group must outlive the pipeline.
   ProcessGroup* average_over = nullptr;
 };
 
@@ -51,10 +52,10 @@ class PipelineEngine;
 ///
 /// Gradients equal those of one device that adds up the same micro-batches' gradients, up to rounding; neither the
 /// schedule nor threads change a bit. A BatchNorm in training mode sees one micro-batch at a time, in order. Random
-/// draws (dropout) depend on the seed, the step and the stage, and neither on the schedule nor on the kind of pipeline.
-/// A parameter tied between stages stays on the first of them; the others compute with a copy, and its gradients are
-/// added up. A layer may be any module with one tensor in and one out, so a model of one's own is a Sequential of its
-/// parts.
+/// draws (dropout) depend on the state of the generator when step() is called, which moves it by one, on the stage and
+/// on the micro-batch; neither on the schedule nor on the kind of pipeline. A parameter tied between stages stays on
+/// the first of them; the others compute with a copy, and its gradients are added up. A layer may be any module with
+/// one tensor in and one out, so a model of one's own is a Sequential of its parts.
 ///
 /// Names and meaning follow torch.distributed.pipelining; Huang et al., "GPipe" (2019); Narayanan et al. (2021).
 class TANDEM_API Pipeline {
@@ -65,7 +66,8 @@ class TANDEM_API Pipeline {
   Pipeline(nn::Sequential& model, std::vector<Device> devices, const PipelineOptions& options = {});
   /// A pipeline over ranks: this rank computes stage group.rank(), whose layers move to the current device; the other
   /// layers stay where they are. A collective: all ranks pass the same model and options, otherwise ConfigError on all.
-  /// All ranks start with the values that each stage has on its own rank.
+  /// Each stage starts with the values that it has on its own rank; a tied parameter with those of its first stage. The
+  /// group must outlive the pipeline.
   Pipeline(nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options = {});
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
@@ -76,7 +78,8 @@ class TANDEM_API Pipeline {
   /// over rows, which is then weighted by the number of rows, or the sum (Reduction::sum). Over ranks a collective: all
   /// ranks pass batches of as many rows; only the first stage reads the values of `x`, and only the last those of `y`.
   /// Throws ShapeError for `x` and `y` of unequal rows, AutogradError under NoGradGuard, CaptureError while a step is
-  /// captured. An error in a stage names it; gradients are incomplete then.
+  /// captured, ConfigError if the model's layers or parameters have changed. An error in a stage names it; gradients
+  /// are incomplete then. Over ranks it ends the groups on all of them.
   Tensor step(const Tensor& x, const Tensor& y,
               const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss,
               Reduction reduction = Reduction::mean);
@@ -86,6 +89,9 @@ class TANDEM_API Pipeline {
 
   /// The parameters for the optimiser: all, or over ranks those of this rank's stage.
   std::vector<Tensor> parameters() const;
+  /// Scales the gradients of all stages so that their norm together is at most `max_norm`, and returns the norm before.
+  /// Over ranks a collective. nn::utils' and optim's functions would see this rank's gradients alone.
+  double clip_grad_norm_(double max_norm);
   /// Over ranks a collective that gives each rank's model the present values of all stages, for a whole state_dict() or
   /// an evaluation on one rank. Nothing needs to be done in one process.
   void gather_parameters();
@@ -97,7 +103,11 @@ class TANDEM_API Pipeline {
   PipelineReport report();
 
  private:
+  void start_counting();
+  void check_unchanged();
+
   std::unique_ptr<detail::PipelineEngine> engine_;
+  std::uint64_t structure_version_;
   PipelineReport steps_;  // without stages
   bool is_warm_ = false;  // the first step, which is slower than the others, is no longer counted
 };

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
@@ -73,6 +74,31 @@ class Head {
 
 const char* to_text(Head::Purpose purpose) { return purpose == Head::Purpose::step ? "step()" : "pipeline(x)"; }
 
+// Throws ConfigError on all ranks. Before anything else, so that no rank waits for one that has refused its arguments.
+void check_same_everywhere(const nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options) {
+  std::vector<std::string> lines;
+  for (const auto& [name, layer] : model.named_children()) {
+    lines.push_back(fmt::format("layer '{}': {}({})", name, layer.type_name(), layer.description()));
+  }
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    lines.push_back(fmt::format("parameter '{}': {} {}{}", name, parameter.dtype(), parameter.shape(),
+                                parameter.requires_grad() ? "" : ", frozen"));
+  }
+  for (const auto& [name, buffer] : model.named_buffers()) {
+    lines.push_back(fmt::format("buffer '{}': {} {}", name, buffer.dtype(), buffer.shape()));
+  }
+  check_same(group, "Pipeline", lines, "models", "All ranks must build the same model");
+  check_same(group, "Pipeline",
+             {fmt::format("microbatches = {}, schedule = {}, split = [{}], average_over = {}", options.microbatches,
+                          options.schedule == Schedule::gpipe ? "gpipe" : "one_f_one_b", fmt::join(options.split, ", "),
+                          options.average_over == nullptr ? "none" : "a group")},
+             "options", "All ranks must pass the same options; let rank 0 measure a split for all");
+  if (options.average_over != nullptr) {
+    check_same(*options.average_over, "Pipeline", {fmt::format("stage {} of {}", group.rank(), group.size())}, "stages",
+               "average_over is the group of the ranks that have the same stage: another axis of the mesh");
+  }
+}
+
 class RankPipeline final : public PipelineEngine {
  public:
   RankPipeline(nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options)
@@ -81,12 +107,11 @@ class RankPipeline final : public PipelineEngine {
         stages_(make_stages(
             std::vector<Device>(static_cast<std::size_t>(group.size()), core::thread_state().device),
             [&](std::size_t s) { return fmt::format("rank {}", group.queue()->names()->rank(static_cast<int>(s))); })),
+        queue_(group.queue()),
         own_(*stages_[static_cast<std::size_t>(group.rank())]) {
-    check_same_everywhere(group_, fmt::format("{} stages", group.size()));
     own_.move_layers();
     const NoGradGuard no_grad;
     if (options.average_over != nullptr) {
-      check_same_everywhere(*options.average_over, fmt::format("stage {}", own_.number()));
       for (const Tensor& tensor : own_.state()) {
         options.average_over->broadcast(tensor, 0);
       }
@@ -96,21 +121,37 @@ class RankPipeline final : public PipelineEngine {
       std::unique_ptr<ProcessGroup> sharers = group.new_group(ranks);
       if (sharers != nullptr) {
         sharers->broadcast(tied.parameter, 0);
-        tied_.push_back({tied.parameter, std::move(sharers)});
+        tied_.push_back({.parameter = tied.parameter,
+                         .sharers = std::move(sharers),
+                         .is_trained = tied.parameter.requires_grad(),
+                         .is_counted_here = own_.number() == tied.stages.front()});
       }
     }
   }
 
   Tensor run(const PipelineStep& step) override {
-    return ending_the_group_on_errors([&] {
+    return ending_the_groups_on_errors([&] {
+      if (options().average_over != nullptr) {
+        const NoGradGuard no_grad;
+        for (const Tensor& buffer : own_.buffers()) {
+          options().average_over->broadcast(buffer, 0);
+        }
+      }
       for (Shared& shared : tied_) {
-        shared.copy = shared.parameter.detach().requires_grad_(shared.parameter.requires_grad());
+        check<ConfigError>(
+            shared.parameter.requires_grad() == shared.is_trained,
+            "Pipeline: parameter '{}', which several stages have, was frozen or thawed since the pipeline "
+            "was made; make a new one on all ranks",
+            autograd::parameter_name(shared.parameter));
+        shared.copy = shared.parameter.detach().requires_grad_(shared.is_trained);
         own_.bind(shared.parameter, shared.copy);
       }
       const std::vector<Tensor> losses = run_stage(step);
-      for (const Shared& shared : tied_) {
+      for (Shared& shared : tied_) {
         add_up(shared);
+        shared.copy = {};
       }
+      own_.unbind();
       if (options().average_over != nullptr) {
         all_reduce_gradients(own_.parameters(), *options().average_over);
       }
@@ -119,7 +160,7 @@ class RankPipeline final : public PipelineEngine {
   }
 
   Tensor forward(const Tensor& x) override {
-    return ending_the_group_on_errors([&] {
+    return ending_the_groups_on_errors([&] {
       const NoGradGuard no_grad;
       const std::int64_t rows = x.dim() > 0 ? x.size(0) : 0;
       const int last = group_.size() - 1;
@@ -140,10 +181,29 @@ class RankPipeline final : public PipelineEngine {
 
   std::vector<Tensor> parameters() const override { return own_.parameters(); }
 
+  double squared_norm() override {
+    check_open();
+    double sum = 0;
+    for (const Tensor& parameter : own_.parameters()) {
+      const auto shared = std::ranges::find_if(
+          tied_, [&](const Shared& s) { return s.parameter.unresolved() == parameter.unresolved(); });
+      sum += shared == tied_.end() || shared->is_counted_here ? squared_norm_of(parameter) : 0;
+    }
+    const Tensor total = full({1}, sum, on_cpu(DType::f64));
+    group_.all_reduce(total);
+    return total.item();
+  }
+
   void gather_parameters() override {
+    check_open();
     const NoGradGuard no_grad;
+    std::vector<const tandem::detail::TensorImpl*> done;  // a tied one is its first stage's
     for (const std::unique_ptr<Stage>& stage : stages_) {
       for (Tensor& tensor : stage->state()) {
+        if (std::ranges::find(done, tensor.unresolved()) != done.end()) {
+          continue;
+        }
+        done.push_back(tensor.unresolved());
         const Tensor there = tensor.to(own_.device());
         group_.broadcast(there, static_cast<int>(stage->number()));
         if (!(tensor.device() == there.device())) {
@@ -154,6 +214,7 @@ class RankPipeline final : public PipelineEngine {
   }
 
   std::vector<StageTimes> times() override {
+    check_open();
     const StageTimes& own = own_.times();
     const Tensor mine = from_data(std::vector<double>{static_cast<double>(own.passes), own.forward, own.backward,
                                                       static_cast<double>(own.most_in_flight)});
@@ -178,41 +239,42 @@ class RankPipeline final : public PipelineEngine {
   struct Shared {
     Tensor parameter;
     std::unique_ptr<ProcessGroup> sharers;
-    Tensor copy{};  // computes the present step
+    bool is_trained;
+    bool is_counted_here;  // in a norm over all stages
+    Tensor copy{};         // computes the present step
   };
 
-  void check_same_everywhere(ProcessGroup& group, const std::string& place) {
-    std::vector<std::string> lines{place};
-    for (const auto& [name, parameter] : model_.named_parameters()) {
-      lines.push_back(fmt::format("parameter '{}': {} {}{}", name, parameter.dtype(), parameter.shape(),
-                                  parameter.requires_grad() ? "" : ", frozen"));
-    }
-    for (const auto& [name, buffer] : model_.named_buffers()) {
-      lines.push_back(fmt::format("buffer '{}': {} {}", name, buffer.dtype(), buffer.shape()));
-    }
-    check_same(group, "Pipeline", lines, "models", "All ranks must build the same model");
-    check_same(group, "Pipeline",
-               {fmt::format("microbatches = {}, schedule = {}, split = [{}]", options().microbatches,
-                            options().schedule == Schedule::gpipe ? "gpipe" : "one_f_one_b",
-                            fmt::join(options().split, ", "))},
-               "options", "All ranks must pass the same options; let rank 0 measure a split for all");
+  void check_open() const {
+    check<ConfigError>(!queue_->is_closed(),
+                       "Pipeline: its process group is gone; keep it for as long as the pipeline is used");
   }
 
   // Other ranks wait for what this one would have sent.
   template <class Body>
-  Tensor ending_the_group_on_errors(const Body& body) {
+  Tensor ending_the_groups_on_errors(const Body& body) {
+    check_open();
     try {
       return body();
     } catch (const std::exception& error) {
-      const std::string reason = fmt::format("{}: {}", own_.name(), error.what());
-      group_.abort(reason);
-      for (const Shared& shared : tied_) {
-        shared.sharers->abort(reason);
-      }
-      if (options().average_over != nullptr) {
-        options().average_over->abort(reason);
-      }
+      end_groups(error.what());
       throw;
+    } catch (...) {
+      end_groups("what was thrown is not a std::exception");
+      throw;
+    }
+  }
+
+  void end_groups(const char* error) {
+    own_.begin(0, 0);  // frees the micro-batches in flight
+    own_.unbind();
+    sends_.clear();
+    const std::string reason = fmt::format("{}: {}", own_.name(), error);
+    group_.abort(reason);
+    for (const Shared& shared : tied_) {
+      shared.sharers->abort(reason);
+    }
+    if (options().average_over != nullptr) {
+      options().average_over->abort(reason);
     }
   }
 
@@ -302,6 +364,7 @@ class RankPipeline final : public PipelineEngine {
 
   ProcessGroup& group_;
   std::vector<std::unique_ptr<Stage>> stages_;  // of all ranks
+  std::shared_ptr<CommQueue> queue_;
   Stage& own_;
   std::vector<Shared> tied_;
   std::vector<Work> sends_;
@@ -311,6 +374,7 @@ class RankPipeline final : public PipelineEngine {
 
 std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
                                                   const PipelineOptions& options) {
+  check_same_everywhere(model, group, options);
   return std::make_unique<RankPipeline>(model, group, options);
 }
 

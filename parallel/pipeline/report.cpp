@@ -41,6 +41,9 @@ double PipelineReport::bubble_of_imbalance() const {
 }
 
 std::string to_string(const PipelineReport& report) {
+  if (report.steps == 0) {
+    return fmt::format("pipeline: {} stages, no steps yet\n", report.stages.size());
+  }
   std::string text =
       fmt::format("pipeline: {} stages, {} micro-batches, {}; {} steps of {:.2f} ms\n", report.stages.size(),
                   report.microbatches, report.schedule == Schedule::gpipe ? "GPipe" : "1F1B", report.steps,

@@ -32,7 +32,8 @@ struct PipelineReport {
   TANDEM_API double bubble() const;
   /// The part of bubble() that stages of equal cost would have: bubble_of().
   TANDEM_API double bubble_of_schedule() const;
-  /// The part of bubble() that comes from unequal stages.
+  /// The part of bubble() that comes from unequal stages. Below 0 where stages fit into each other better than equal
+  /// ones.
   TANDEM_API double bubble_of_imbalance() const;
 };
 

@@ -9,8 +9,8 @@
 namespace tandem::inline v0::parallel {
 
 /// The order in which a stage of a pipeline works on its micro-batches. Both orders give the same bits: each stage
-/// takes the micro-batches one after another, forwards and backwards. Both also take the same time. They differ in the
-/// number of micro-batches whose activations a stage keeps.
+/// takes the micro-batches one after another, forwards and backwards. With equal stages both also take the same time.
+/// They differ in the number of micro-batches whose activations a stage keeps.
 enum class Schedule : std::uint8_t {
   /// All forward passes, then all backward passes: a stage keeps the activations of every micro-batch. Huang et al.,
   /// "GPipe" (2019).

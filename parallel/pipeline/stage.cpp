@@ -24,15 +24,14 @@ double seconds_since(Clock::time_point began) { return std::chrono::duration<dou
 // The calling thread works for a stage.
 class Stage::Scope {
  public:
-  explicit Scope(Stage& stage) : device_(stage.device_), draws_(stage.generator_) {
-    if (stage.frame_.size() > 0) {
-      frame_.emplace(stage.frame_);
+  explicit Scope(Stage& stage) : device_(stage.device_) {
+    if (stage.frame_) {
+      frame_.emplace(*stage.frame_);
     }
   }
 
  private:
   core::DeviceScope device_;
-  GeneratorScope draws_;
   std::optional<core::FrameScope> frame_;
 };
 
@@ -66,12 +65,25 @@ std::string Stage::name() const {
   return fmt::format("stage {} of {}, {}, {}", number_, stages_, range, where_);
 }
 
+std::vector<Tensor> Stage::buffers() const {
+  std::vector<Tensor> buffers;
+  for (const nn::ModuleRef& layer : layers()) {
+    std::ranges::copy(layer.buffers(), std::back_inserter(buffers));
+  }
+  return buffers;
+}
+
 std::vector<Tensor> Stage::state() const {
   std::vector<Tensor> state = parameters_;
-  for (const nn::ModuleRef& layer : layers()) {
-    std::ranges::copy(layer.buffers(), std::back_inserter(state));
-  }
+  std::ranges::copy(buffers(), std::back_inserter(state));
   return state;
+}
+
+void Stage::bind(const Tensor& parameter, const Tensor& copy) {
+  if (!frame_) {
+    frame_.emplace();
+  }
+  frame_->bind(parameter, copy);
 }
 
 void Stage::move_layers() {
@@ -88,6 +100,7 @@ void Stage::begin(std::size_t microbatches, std::uint64_t seed) {
 Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const PipelineStep& step) {
   const auto began = Clock::now();
   const Scope scope(*this);
+  const GeneratorScope draws(generator_);
   InFlight& batch = batches_[microbatch];
   batch.input = input.to(device_).detach();
   if (!is_first()) {
@@ -99,6 +112,9 @@ Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const Pipelin
     batch.output = step.loss(batch.output, part.y.to(device_));
     check<ShapeError>(batch.output.dim() == 0, "Pipeline: the loss of a micro-batch must be a scalar, got {}",
                       batch.output.shape());
+    check<AutogradError>(batch.output.requires_grad(),
+                         "Pipeline: the loss depends on nothing that requires a gradient; compute it from the output, "
+                         "without detach() and NoGradGuard");
     if (part.weight != 1) {
       batch.output = batch.output * part.weight;
     }
@@ -127,11 +143,7 @@ Tensor Stage::backward(std::size_t microbatch, const Tensor& gradient) {
 }
 
 Tensor Stage::apply(const Tensor& input) {
-  const core::DeviceScope device(device_);
-  std::optional<core::FrameScope> active;
-  if (frame_.size() > 0) {
-    active.emplace(frame_);
-  }
+  const Scope scope(*this);
   return model_(input.to(device_), first_, last_);
 }
 

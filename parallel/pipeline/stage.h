@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,14 @@ class Stage {
   /// Computes the stage's layers as a part of a larger graph.
   Tensor apply(const Tensor& input);
 
-  /// Binds `parameter`, which belongs to an earlier stage as well, to this stage's own copy.
-  void bind(const Tensor& parameter, const Tensor& copy) { frame_.bind(parameter, copy); }
+  /// Until unbind(), the stage computes with `copy` instead of `parameter`, which other stages have, too.
+  void bind(const Tensor& parameter, const Tensor& copy);
+  void unbind() { frame_.reset(); }
   /// The parameters of the stage's layers, each once.
   const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
-  std::vector<nn::ModuleRef> layers() const;
-  /// The parameters and buffers of all layers.
+  /// The buffers of the stage's layers.
+  std::vector<Tensor> buffers() const;
+  /// The parameters and buffers of the stage's layers.
   std::vector<Tensor> state() const;
   /// Moves the layers to the stage's device.
   void move_layers();
@@ -73,13 +76,14 @@ class Stage {
     Tensor input, output;
   };
   class Scope;
+  std::vector<nn::ModuleRef> layers() const;
 
   const nn::Sequential& model_;
   std::size_t first_, last_, number_, stages_;
   Device device_;
   std::string where_;
   std::vector<Tensor> parameters_;
-  core::Frame frame_;
+  std::optional<core::Frame> frame_;  // if parameters are bound
   Generator generator_;
   std::vector<InFlight> batches_;
   StageTimes times_;

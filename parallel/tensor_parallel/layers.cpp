@@ -1,5 +1,7 @@
 #include <tandem/parallel/tensor_parallel/layers.h>
 
+#include <string>
+
 #include <fmt/format.h>
 
 #include <tandem/autograd/ops.h>
@@ -19,19 +21,16 @@ std::int64_t share_of(std::int64_t size, const ProcessGroup& group, const char* 
   return size / group.size();
 }
 
-// This rank's part along `dim` of the value that the group's rank 0 has.
-Tensor part_of(const Tensor& whole, ProcessGroup& group, int dim) {
-  const NoGradGuard no_grad;
-  const Tensor value = whole.detach().clone();
-  group.broadcast(value, 0);
-  return scatter_to_group(value, group, dim).clone();
-}
-
 Tensor of_rank_0(const Tensor& whole, ProcessGroup& group) {
   const NoGradGuard no_grad;
   const Tensor value = whole.detach().clone();
   group.broadcast(value, 0);
   return value;
+}
+
+// This rank's part along `dim` of the value that the group's rank 0 has.
+Tensor part_of(const Tensor& whole, ProcessGroup& group, int dim) {
+  return scatter_to_group(of_rank_0(whole, group), group, dim).clone();
 }
 
 // A Linear with these values.
@@ -45,6 +44,17 @@ nn::Linear linear_of(const Tensor& weight, const Tensor& bias) {
   return whole;
 }
 
+// GPUs are not waited for: there a wrong index gives a row of zeros.
+void check_indices(const Tensor& indices, std::int64_t rows) {
+  if (indices.device().type == DeviceType::cuda || indices.numel() == 0) {
+    return;
+  }
+  for (const double index : {indices.min().item(), indices.max().item()}) {
+    check<ValueError>(index >= 0 && index < static_cast<double>(rows),
+                      "VocabParallelEmbedding: index {} is outside [0, {})", index, rows);
+  }
+}
+
 std::string text_of(const nn::Linear& whole, const ProcessGroup& group) {
   return fmt::format("{}, rank {} of {}", whole.description(), group.rank(), group.size());
 }
@@ -56,8 +66,10 @@ ColumnParallelLinear::ColumnParallelLinear(const nn::Linear& whole, ProcessGroup
     : group_(&group), options_(options) {
   share_of(whole.weight.size(0), group, "ColumnParallelLinear", "out_features");
   weight = parameter("weight", part_of(whole.weight, group, 0));
+  weight.requires_grad_(whole.weight.requires_grad());
   if (whole.bias.defined()) {
     bias = parameter("bias", part_of(whole.bias, group, 0));
+    bias.requires_grad_(whole.bias.requires_grad());
   }
   describe(text_of(whole, group));
 }
@@ -79,8 +91,10 @@ RowParallelLinear::RowParallelLinear(const nn::Linear& whole, ProcessGroup& grou
     : group_(&group), options_(options) {
   share_of(whole.weight.size(1), group, "RowParallelLinear", "in_features");
   weight = parameter("weight", part_of(whole.weight, group, 1));
+  weight.requires_grad_(whole.weight.requires_grad());
   if (whole.bias.defined()) {
     bias = parameter("bias", of_rank_0(whole.bias, group));
+    bias.requires_grad_(whole.bias.requires_grad());
   }
   describe(text_of(whole, group));
 }
@@ -111,6 +125,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const nn::Embedding& whole, Proce
     *padding_idx_ += rows;
   }
   weight = parameter("weight", part_of(whole.weight, group, 0));
+  weight.requires_grad_(whole.weight.requires_grad());
   describe(fmt::format("{}, rank {} of {}", whole.description(), group.rank(), group.size()));
 }
 
@@ -119,21 +134,14 @@ Tensor VocabParallelEmbedding::forward(const Tensor& indices) const {
   const std::int64_t share = weight.size(0);
   const std::int64_t begin = share * group_->rank();
   const std::int64_t end = begin + share;
+  check_indices(indices, share * group_->size());
+  // An index of another rank stands for any row here, and the row for zeros.
   const Tensor own = (indices >= begin) & (indices < end);
-  // An index of another rank stands for any row here, and the row for zeros. One of no rank is left to embedding().
-  const Tensor of_others = ((indices >= 0) & (indices < share * group_->size())) & (own == 0);
   const std::optional<std::int64_t> padding = padding_idx_ && *padding_idx_ >= begin && *padding_idx_ < end
                                                   ? std::optional(*padding_idx_ - begin)
                                                   : std::nullopt;
-  Tensor rows;
-  try {
-    rows = embedding(where(of_others, 0, indices - begin), weight, padding);
-  } catch (Error& error) {
-    error.add_context(
-        fmt::format("in the rows {} to {} of a VocabParallelEmbedding, counted from there", begin, end - 1));
-    throw;
-  }
-  rows = where(of_others.unsqueeze(-1), 0.0, rows);
+  Tensor rows = embedding(where(own, indices - begin, 0), weight, padding);
+  rows = where(own.unsqueeze(-1), rows, 0.0);
   return options_.sequence_parallel ? reduce_scatter_to_sequence(rows, *group_) : reduce_from_group(rows, *group_);
 }
 

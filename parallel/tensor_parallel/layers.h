@@ -9,7 +9,8 @@
 #include <tandem/nn/module.h>
 
 // Layers whose weight is divided among the ranks of a group (tensor parallelism). Each is made of a whole layer, whose
-// values on the group's rank 0 count, and keeps this rank's part. All ranks compute the same batch:
+// values on the group's rank 0 count, and keeps this rank's part, frozen where the whole is. All ranks compute the same
+// batch:
 //
 //     struct Mlp : nn::Module<Mlp> {
 //       explicit Mlp(ProcessGroup& group)
@@ -87,7 +88,8 @@ class TANDEM_API VocabParallelEmbedding : public nn::Module<VocabParallelEmbeddi
   /// Throws ConfigError if num_embeddings is no multiple of the number of ranks.
   VocabParallelEmbedding(const nn::Embedding& whole, ProcessGroup& group, const VocabParallelOptions& options = {});
 
-  /// Indices of any shape, the same on all ranks, give [..., embedding_dim]. Throws as nn::Embedding does.
+  /// Indices of any shape, the same on all ranks, give [..., embedding_dim]. Throws ValueError for one outside the
+  /// table on CPUs; on GPUs, for which the host does not wait, it gives zeros.
   Tensor forward(const Tensor& indices) const;
   /// The layer as a whole, on all ranks, for saving. A collective.
   nn::Embedding whole() const;

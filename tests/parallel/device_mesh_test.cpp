@@ -61,6 +61,9 @@ TEST(DeviceMesh, NamesALayoutThatDoesNotFit) {
               HasSubstr("DeviceMesh: data 2 x pipeline 3 needs 6 ranks, and the group has 4"));
   EXPECT_THAT(text_of({{"data", 4}, {"data", 1}}), HasSubstr("each axis needs a name of its own, got data 4 x data 1"));
   EXPECT_THAT(text_of({{"", 4}}), HasSubstr("each axis needs a name of its own"));
+  EXPECT_THAT(text_of({{"a", 65536}, {"b", 65536}, {"c", 65536}, {"d", 65536}}),
+              HasSubstr("needs at least 1048576 ranks, and the group has 4"));
+  EXPECT_THAT(text_of({}), HasSubstr("no axes are given"));
   EXPECT_THAT(text_of({{"data", 0}}), HasSubstr("an axis has at least one rank, got data 0"));
   as_ranks(2, [](ProcessGroup& group) {
     EXPECT_THAT(
@@ -70,6 +73,19 @@ TEST(DeviceMesh, NamesALayoutThatDoesNotFit) {
     const DeviceMesh mesh(group, {{"data", 2}});
     EXPECT_THAT(message_of<ConfigError>([&] { mesh["pipeline"]; }),
                 HasSubstr("there is no axis 'pipeline'; the axes are data 2"));
+  });
+}
+
+TEST(JoinedGradients, AreThoseOfTheSameParametersOnAllRanks) {
+  as_ranks(2, [](ProcessGroup& group) {
+    const bool first = group.rank() == 0;
+    Tensor a = zeros({1}, {.device = Device(first ? "cpu:0" : "cpu:3")}).requires_grad_();
+    Tensor b = zeros({1}, {.device = Device(first ? "cpu:1" : "cpu:2")}).requires_grad_();
+    (a * 1).backward();
+    (b * 10).backward();
+    parallel::all_reduce_gradients({a, b}, group, parallel::ReduceOp::sum);
+    EXPECT_EQ(a.grad().item(), 2);
+    EXPECT_EQ(b.grad().item(), 20);
   });
 }
 

@@ -54,6 +54,25 @@ TEST(PipelineErrors, OfAStepAreThrownBeforeAnyStageRuns) {
   EXPECT_FALSE(model.parameters().front().grad().defined());
 }
 
+TEST(PipelineErrors, RefuseALossWithoutHistory) {
+  nn::Sequential model = plain_net();
+  Pipeline pipeline(model, cpus(2));
+  const Batch batch = rows_of_step(0, 8);
+  const auto cut_off = [](const Tensor& output, const Tensor& y) { return mean_loss(output, y).detach(); };
+  EXPECT_THAT(message_of<AutogradError>([&] { pipeline.step(batch.x, batch.y, cut_off); }),
+              HasSubstr("the loss depends on nothing that requires a gradient"));
+}
+
+TEST(PipelineErrors, RefuseAModelThatHasChanged) {
+  nn::Sequential model = plain_net();
+  Pipeline pipeline(model, cpus(2));
+  model.push_back(nn::Tanh());
+  const Batch batch = rows_of_step(0, 8);
+  EXPECT_THAT(message_of<ConfigError>([&] { pipeline.step(batch.x, batch.y, mean_loss); }),
+              HasSubstr("layers or parameters of its model were added or replaced since it was made"));
+  EXPECT_THROW(pipeline(batch.x), ConfigError);
+}
+
 TEST(PipelineErrors, NameTheStageAndLeaveThePipelineUsable) {
   nn::Sequential model = plain_net();
   Pipeline pipeline(model, cpus(2));
@@ -66,6 +85,8 @@ TEST(PipelineErrors, NameTheStageAndLeaveThePipelineUsable) {
               HasSubstr("the loss of a micro-batch must be a scalar, got [2, 3]"));
   const auto fails = [](const Tensor&, const Tensor&) -> Tensor { throw std::runtime_error("mine"); };
   EXPECT_THROW(pipeline.step(batch.x, batch.y, fails), std::runtime_error);
+  EXPECT_EQ(pipeline.report().stages[0].passes, 0);  // steps that failed do not count
+  EXPECT_EQ(to_string(pipeline.report()), "pipeline: 2 stages, no steps yet\n");
   model.zero_grad();
   nn::Sequential alone = plain_net();
   EXPECT_NEAR(pipeline.step(batch.x, batch.y, mean_loss).item(), mean_loss(alone(batch.x), batch.y).item(), 1e-14);

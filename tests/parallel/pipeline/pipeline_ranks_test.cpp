@@ -123,8 +123,46 @@ TEST(PipelineRanks, AddUpTheGradientsOfTiedLayers) {
     train_tied(pipeline);
     pipeline.gather_parameters();
     for (const auto& [name, tensor] : own.state_dict()) {
-      EXPECT_LT(difference(tensor, expected.at(name)), 1e-12) << name << " on rank " << group.rank();
+      EXPECT_EQ(difference(tensor, expected.at(name)), 0) << name << " on rank " << group.rank();
     }
+    // The optimiser has moved the tied weight.
+    EXPECT_LT(difference(pipeline(arange(0, 7)), own(arange(0, 7))), 1e-12);
+  });
+}
+
+TEST(PipelineRanks, ClipByTheNormOfAllStages) {
+  const Tensor x = arange(0, 7);
+  TiedNet alone = tied_net();
+  mean_loss(alone(x), x).backward();
+  const double expected = optim::clip_grad_norm_(alone.parameters(), 0.05).item();
+  TiedNet model = tied_net();
+  Pipeline in_one(model, cpus(2), {.split = {2, 3}});
+  in_one.step(x, x, mean_loss);
+  EXPECT_NEAR(in_one.clip_grad_norm_(0.05), expected, 1e-12);
+  as_ranks(3, [&](ProcessGroup& group) {
+    TiedNet own = tied_net();
+    Pipeline pipeline(own, group, {.split = {2, 2, 1}});
+    pipeline.step(x, x, mean_loss);
+    EXPECT_NEAR(pipeline.clip_grad_norm_(0.05), expected, 1e-12);
+    const Tensor tied = own.get_parameter(group.rank() == 2 ? "4.weight" : "0.weight");
+    if (group.rank() != 1) {
+      EXPECT_LT(difference(tied.grad(), alone.get_parameter("0.weight").grad()), 1e-12);
+    }
+    EXPECT_LT(difference(model.get_parameter("0.weight").grad(), alone.get_parameter("0.weight").grad()), 1e-12);
+  });
+}
+
+TEST(PipelineRanks, RefuseAGroupThatIsGone) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Sequential model = plain_net();
+    auto all = group.new_group({0, 1});
+    Pipeline pipeline(model, *all);
+    all.reset();
+    const Batch batch = rows_of_step(0, 8);
+    EXPECT_THAT(message_of<ConfigError>([&] { pipeline.step(batch.x, batch.y, mean_loss); }),
+                HasSubstr("Pipeline: its process group is gone"));
+    EXPECT_THROW(pipeline.report(), ConfigError);
+    EXPECT_THROW(pipeline.gather_parameters(), ConfigError);
   });
 }
 
@@ -154,19 +192,33 @@ TEST(PipelineRanks, RefuseModelsAndOptionsThatDiffer) {
     EXPECT_EQ(texts.front(), texts.back());
     return texts.front();
   };
-  EXPECT_THAT(text_on_all([](ProcessGroup& group) {
-                nn::Sequential model(nn::Linear(2, 3), nn::Linear(3, 4 + group.rank()));
-                Pipeline(model, group);
-              }),
-              HasSubstr("Pipeline: the ranks' models differ. Rank 0 has parameter '1.weight': f32 [4, 3]; rank 1 has "
-                        "parameter '1.weight': f32 [5, 3]"));
+  EXPECT_THAT(
+      text_on_all([](ProcessGroup& group) {
+        nn::Sequential model(nn::Linear(2, 3), nn::Linear(3, 4 + group.rank()));
+        Pipeline(model, group);
+      }),
+      HasSubstr("Pipeline: the ranks' models differ. Rank 0 has layer '1': Linear(in_features=3, out_features=4, "
+                "bias=true); rank 1 has layer '1': Linear(in_features=3, out_features=5"));
   EXPECT_THAT(
       text_on_all([](ProcessGroup& group) {
         nn::Sequential model = plain_net();
-        Pipeline(model, group, {.microbatches = 2 + group.rank()});
+        Pipeline(model, group, {.microbatches = 2 * group.rank()});
       }),
-      HasSubstr("Pipeline: the ranks' options differ. Rank 0 has microbatches = 2, schedule = one_f_one_b, split "
-                "= [2, 3]; rank 1 has microbatches = 3"));
+      HasSubstr("Pipeline: the ranks' options differ. Rank 0 has microbatches = 0, schedule = one_f_one_b, split "
+                "= [], average_over = none; rank 1 has microbatches = 2"));
+  EXPECT_THAT(text_on_all([](ProcessGroup& group) {
+                nn::Sequential model(nn::Linear(2, 3));
+                group.rank() == 0 ? model.push_back(nn::ReLU()) : model.push_back(nn::Tanh());
+                Pipeline(model, group);
+              }),
+              HasSubstr("Rank 0 has layer '1': ReLU(); rank 1 has layer '1': Tanh()"));
+  EXPECT_THAT(
+      text_on_all([](ProcessGroup& group) {
+        nn::Sequential model = plain_net();
+        Pipeline(model, group, {.average_over = &group});
+      }),
+      HasSubstr("the ranks' stages differ. Rank 0 has stage 0 of 2; rank 1 has stage 1 of 2. average_over is the "
+                "group of the ranks that have the same stage"));
 }
 
 TEST(PipelineRanks, RefuseBatchesOfOtherSizes) {
@@ -207,6 +259,40 @@ TEST(PipelineRanks, EndTogetherWhenAStageFails) {
       }
     });
   }
+}
+
+TEST(PipelineRanks, EndTogetherWhateverALossThrows) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    nn::Sequential model = plain_net();
+    Pipeline pipeline(model, group, {.split = {2, 3}});
+    const Batch batch = rows_of_step(0, 8);
+    const auto throws = [](const Tensor&, const Tensor&) -> Tensor { throw 3; };
+    try {
+      pipeline.step(batch.x, batch.y, throws);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& error) {
+      EXPECT_EQ(group.rank(), 0);
+      EXPECT_THAT(error.what(), HasSubstr("what was thrown is not a std::exception"));
+    } catch (int) {
+      EXPECT_EQ(group.rank(), 1);
+    }
+  });
+}
+
+TEST(PipelineRanks, NameATiedWeightThatOneOfThemFroze) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    TiedNet model = tied_net();
+    Pipeline pipeline(model, group, {.split = {2, 3}});
+    if (group.rank() == 1) {
+      model.get_parameter("4.weight").requires_grad_(false);
+    }
+    try {
+      pipeline.step(arange(0, 7), arange(0, 7), mean_loss);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("which several stages have, was frozen or thawed since"));
+    }
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -219,9 +220,28 @@ TEST(TensorParallel, NamesWhatCannotBeDivided) {
     const VocabParallelEmbedding table(embedding_layer(), group);
     for (const std::int64_t index : {-1, 12}) {
       EXPECT_THAT(message_of<ValueError>([&] { table(from_data(std::vector<std::int64_t>{0, index, 3})); }),
-                  HasSubstr(group.rank() == 0 ? "in the rows 0 to 5 of a VocabParallelEmbedding, counted from there"
-                                              : "in the rows 6 to 11 of a VocabParallelEmbedding"));
+                  HasSubstr(fmt::format("VocabParallelEmbedding: index {} is outside [0, 12)", index)));
     }
+  });
+}
+
+TEST(TensorParallel, KeepsFrozenLayersFrozen) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear frozen = linear_layer(4, 6, 1);
+    frozen.requires_grad_(false);
+    EXPECT_FALSE(ColumnParallelLinear(frozen, group).weight.requires_grad());
+    EXPECT_FALSE(RowParallelLinear(frozen, group).bias.requires_grad());
+    const nn::Embedding table = nn::Embedding::from_pretrained(ones({4, 2}));
+    EXPECT_FALSE(VocabParallelEmbedding(table, group).weight.requires_grad());
+  });
+}
+
+TEST(TensorParallel, RefusesDataParallelismOverTheRanksThatDivideALayer) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Sequential model(ColumnParallelLinear(linear_layer(4, 6, 1), group));
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { parallel::DistributedDataParallel(model, {.process_group = &group}); }),
+        HasSubstr("Rank 0 has layer '0': ColumnParallelLinear(in_features=4, out_features=6, bias=true, rank 0 of 2)"));
   });
 }
 
