@@ -19,7 +19,7 @@ namespace tandem::inline v0::parallel {
 
 namespace {
 
-// A whole batch, cut into parts whose sizes differ by at most one row, the larger ones first.
+// Cuts a batch into parts whose sizes differ by at most one row, the larger ones first.
 std::vector<MicroBatch> cut(const Tensor& x, const Tensor& y, std::int64_t parts, Reduction reduction) {
   check<ShapeError>(x.defined() && y.defined() && x.dim() > 0 && y.dim() > 0 && x.size(0) == y.size(0),
                     "Pipeline: x and y must have the same number of rows, got {} and {}",
@@ -39,7 +39,7 @@ std::vector<MicroBatch> cut(const Tensor& x, const Tensor& y, std::int64_t parts
   return batches;
 }
 
-// A seed for the draws of one step, which moves the thread's generator by one.
+// Returns a seed for the draws of one step. The thread's generator moves by one.
 std::uint64_t seed_of_step() {
   Generator& generator = current_generator();
   const std::uint64_t at = generator.reserve(1);

@@ -39,7 +39,7 @@ class Head {
  public:
   enum class Purpose : std::uint8_t { step, output };
 
-  // From the work on a batch of `rows`.
+  // Describes `content`, which belongs to the work on a batch of `rows`.
   Head(Purpose purpose, std::int64_t rows, const Tensor& content) : values_(zeros({kSize}, on_cpu(DType::i64))) {
     const std::span<std::int64_t> values = this->values();
     values[0] = static_cast<std::int64_t>(purpose);
@@ -74,7 +74,8 @@ class Head {
 
 const char* to_text(Head::Purpose purpose) { return purpose == Head::Purpose::step ? "step()" : "pipeline(x)"; }
 
-// Throws ConfigError on all ranks. Before anything else, so that no rank waits for one that has refused its arguments.
+// Throws ConfigError on all ranks. This comparison goes before all other checks, so that no rank waits for one that has
+// refused its arguments.
 void check_same_everywhere(const nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options) {
   std::vector<std::string> lines;
   for (const auto& [name, layer] : model.named_children()) {
