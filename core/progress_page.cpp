@@ -37,10 +37,17 @@ bool is_page(int descriptor) noexcept {
          (::fcntl(descriptor, F_GET_SEALS) & kSeals) == kSeals;
 }
 
-constexpr std::array<std::string_view, kPhases> kPlaces{
-    "waiting for data",       "scattering a batch",   "copying parameters to replicas", "in its forward pass",
-    "gathering outputs",      "in its backward pass", "waiting for gradients",          "in a collective",
-    "in an optimizer's step", "in a captured step"};
+constexpr std::array<std::string_view, kPhases> kPlaces{"waiting for data",
+                                                        "scattering a batch",
+                                                        "copying parameters to replicas",
+                                                        "in its forward pass",
+                                                        "gathering outputs",
+                                                        "in its backward pass",
+                                                        "waiting for gradients",
+                                                        "in a collective",
+                                                        "in an optimizer's step",
+                                                        "in a captured step",
+                                                        "waiting for a stage of its pipeline"};
 
 }  // namespace
 

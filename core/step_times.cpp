@@ -21,7 +21,7 @@ std::size_t index(Phase phase) noexcept { return static_cast<std::size_t>(phase)
 double to_seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 nanoseconds wait_of(const std::array<nanoseconds, kPhases>& phases) noexcept {
-  return phases[index(Phase::reduce)] + phases[index(Phase::collective)];
+  return phases[index(Phase::reduce)] + phases[index(Phase::collective)] + phases[index(Phase::pipeline)];
 }
 
 }  // namespace
@@ -84,7 +84,9 @@ std::shared_ptr<PhaseThread> phases_of_this_thread() {
 
 detail::OpenPhase PhaseThread::begin(Phase phase, const void* by) noexcept {
   const bool is_evaluation = phase == Phase::forward && !thread_state().grad_enabled;
-  if (is_evaluation || is_open(phase) || (phase == Phase::collective && is_open(Phase::reduce))) {
+  const bool is_inside =
+      phase == Phase::collective && (is_open(Phase::reduce) || is_open(Phase::pipeline));  // as a part of that phase
+  if (is_evaluation || is_inside || is_open(phase)) {
     return {};
   }
   if (phase == Phase::optimizer) {
@@ -166,8 +168,8 @@ void detail::end_phase(const OpenPhase& open) noexcept {
 }
 
 const char* to_string(Phase phase) noexcept {
-  constexpr const char* kNames[kPhases] = {"input",    "scatter", "replicate",  "forward",   "gather",
-                                           "backward", "reduce",  "collective", "optimizer", "replay"};
+  constexpr const char* kNames[kPhases] = {"input",  "scatter",    "replicate", "forward", "gather",  "backward",
+                                           "reduce", "collective", "optimizer", "replay",  "pipeline"};
   return kNames[index(phase)];
 }
 

@@ -23,13 +23,15 @@ enum class Phase : std::uint8_t {
   gather,      // joining outputs or losses, in DataParallel
   backward,    // Tensor::backward(), without the phases inside it
   reduce,      // exchange not hidden by the backward pass: adding replicas' gradients, waiting for ranks
-  collective,  // ProcessGroup calls made by the training loop, for example barrier(), without calls inside `reduce`
+  collective,  // ProcessGroup calls made by the training loop, for example barrier(), without calls inside `reduce` and
+               // `pipeline`
   optimizer,   // Optimizer::step()
-  replay       // replay of a captured step, without the phases inside it
+  replay,      // replay of a captured step, without the phases inside it
+  pipeline     // in a Pipeline, waiting for other stages and handing over, collectives included
 };
 
 /// Number of phases.
-inline constexpr std::size_t kPhases = 10;
+inline constexpr std::size_t kPhases = 11;
 /// "input", "scatter", ...
 TANDEM_API const char* to_string(Phase phase) noexcept;
 
@@ -61,7 +63,8 @@ struct StepSums {
   std::int64_t count = 0;                // number of steps
   double elapsed = 0;                    // wall-clock seconds
   std::array<double, kPhases> phases{};  // seconds in each phase
-  std::vector<double> waits = {};        // seconds in `reduce` and `collective` of each of the last steps, up to 64
+  std::vector<double> waits =
+      {};  // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
 };
 
 /// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:

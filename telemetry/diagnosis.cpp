@@ -25,6 +25,10 @@ constexpr const char* kLessExchange =
     "larger batches per rank, no_sync() for all but every n-th batch, bf16_compress_hook(), a smaller bucket_cap_mb "
     "(more of it begins before the backward pass ends) or a faster link make it less";
 
+constexpr const char* kLessBubble =
+    "more micro-batches make the schedule's part of it smaller, another split that of unequal stages; "
+    "pipeline.report() tells them apart";
+
 // Costs that all ranks share alike. The largest cost that only some ranks have goes to `uneven`: the others wait for
 // it.
 std::vector<Cost> costs_of_phases(const Ranks& ranks, double& uneven) {
@@ -62,7 +66,10 @@ std::string what_differs(const Ranks& ranks, const std::vector<std::size_t>& slo
   };
   std::vector<Part> parts{
       {[](const RankSteps& rank) { return rank.of(Phase::forward) + rank.of(Phase::backward); },
-       "It is forward and backward that differ: more rows or longer ones, or a slower or shared device"},
+       ranks.mean().is_pipelined()
+           ? "It is forward and backward that differ: its stage has more work (another split), or a slower or shared "
+             "device"
+           : "It is forward and backward that differ: more rows or longer ones, or a slower or shared device"},
       {[](const RankSteps& rank) { return rank.rest(); },
        "It is what the loop does beside the phases that differs: work that is done on one rank alone (logging, "
        "evaluation, checkpoints)"},
@@ -86,18 +93,25 @@ std::string names_of(const std::vector<std::size_t>& ranks) {
 // Adds the costs of waiting: for slower ranks, and then for the exchange.
 void add_costs_of_waiting(std::vector<Cost>& costs, const Ranks& ranks, double uneven) {
   const double exchange = ranks.exchange();
-  if (ranks.count() == 1) {
+  if (ranks.mean().is_pipelined()) {
+    costs.push_back({exchange, fmt::format("{} of a step waits for other stages of the pipeline and hands over: {}",
+                                           percent(exchange, ranks), kLessBubble)});
+  } else if (ranks.count() == 1) {
     if (ranks.mean().copying(false) == 0) {  // otherwise DataParallel does the reduction
       costs.push_back(
           {exchange, fmt::format("{} of a step waits for other ranks, beyond what the backward pass hides. If "
                                  "not for a slower one (diagnose(times, group) on all of them tells): {}",
                                  percent(exchange, ranks), kLessExchange)});
     }
+  } else {
+    costs.push_back(
+        {exchange, fmt::format("{} of a step reduces gradients, or what the loop reduces itself, beyond what "
+                               "the backward pass hides: {}",
+                               percent(exchange, ranks), kLessExchange)});
+  }
+  if (ranks.count() == 1) {
     return;
   }
-  costs.push_back({exchange, fmt::format("{} of a step reduces gradients, or what the loop reduces itself, beyond what "
-                                         "the backward pass hides: {}",
-                                         percent(exchange, ranks), kLessExchange)});
   const double waiting = ranks.waiting();
   const double slowest = ranks.most(&RankSteps::busy);
   const double excess = slowest - ranks.mean().busy();

@@ -30,7 +30,9 @@ struct RankSteps {
   std::vector<double> to_values() const;
 
   double of(Phase phase) const { return us[static_cast<std::size_t>(phase)]; }
-  double wait() const { return of(Phase::reduce) + of(Phase::collective); }
+  double wait() const { return of(Phase::reduce) + of(Phase::collective) + of(Phase::pipeline); }
+  /// Whether most of wait() is that for other stages of a pipeline.
+  bool is_pipelined() const { return 2 * of(Phase::pipeline) > wait(); }
   /// The time in which other ranks may have to wait for this one.
   double busy() const { return step_us - wait(); }
   /// The time outside all phases.

@@ -19,12 +19,13 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The parts that occur in these ways' steps. There is no waiting for input, and no collective or replay.
+// The parts that occur in these ways' steps. There is no waiting for input, no collective, replay or pipeline.
 std::vector<std::size_t> shown_parts() {
   std::vector<std::size_t> parts;
   for (std::size_t part = 0; part < kParts; ++part) {
     const auto phase = static_cast<tandem::Phase>(part);
-    if (phase != tandem::Phase::input && phase != tandem::Phase::collective && phase != tandem::Phase::replay) {
+    if (phase != tandem::Phase::input && phase != tandem::Phase::collective && phase != tandem::Phase::replay &&
+        phase != tandem::Phase::pipeline) {
       parts.push_back(part);
     }
   }

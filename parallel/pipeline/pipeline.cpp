@@ -11,6 +11,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/step_times.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/recorder.h>
@@ -147,6 +148,7 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
     start_counting();
   }
   const auto began = std::chrono::steady_clock::now();
+  const PhaseScope timed(Phase::pipeline);  // what the stages do is counted as that
   Tensor result;
   try {
     result = engine_->run(step);

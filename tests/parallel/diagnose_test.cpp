@@ -94,6 +94,23 @@ TEST(Diagnose, OfAnExchangeNowAndThenIsTheExchange) {
               HasSubstr("save: 50 % of a step reduces gradients, or what the loop reduces itself"));
 }
 
+TEST(Diagnose, OfAPipelineIsItsBubble) {
+  const RankSteps rank = rank_of({{Phase::forward, 600}, {Phase::pipeline, 400}}, {400, 400});
+  for (const std::vector<RankSteps>& ranks : {std::vector<RankSteps>{rank}, {rank, rank}}) {
+    EXPECT_THAT(said_of(ranks),
+                AllOf(HasSubstr("\n  pipeline         400 us   40 %\n"),
+                      HasSubstr("save: 40 % of a step waits for other stages of the pipeline and hands over: more "
+                                "micro-batches make the schedule's part of it smaller")));
+  }
+}
+
+TEST(Diagnose, OfAPipelineNamesTheStageThatHasMoreWork) {
+  EXPECT_THAT(said_of({rank_of({{Phase::backward, 900}, {Phase::pipeline, 100}}, {100, 100}),
+                       rank_of({{Phase::backward, 300}, {Phase::pipeline, 700}}, {700, 700})}),
+              HasSubstr("save: all wait for rank 0, busy for 900 us of a step, where the quickest is for 300. It is "
+                        "forward and backward that differ: its stage has more work (another split)"));
+}
+
 TEST(Diagnose, OfAStepThatOnlyComputesSaysSo) {
   EXPECT_THAT(said_of({rank_of({{Phase::forward, 500}, {Phase::backward, 480}})}),
               HasSubstr("\nNearly all of it computes: "));

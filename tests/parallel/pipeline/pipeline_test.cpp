@@ -220,6 +220,22 @@ TEST(Pipeline, LeavesFrozenLayersAlone) {
   }
 }
 
+TEST(Pipeline, TellsItsWaitingApartInTheTimesOfSteps) {
+  nn::Sequential model = plain_net();
+  Pipeline pipeline(model, cpus(2));
+  optim::SGD sgd(pipeline.parameters(), {.lr = 0.1});
+  const Batch batch = rows_of_step(0, 8);
+  const StepTimes times;
+  for (int i = 0; i < 3; ++i) {
+    pipeline.step(batch.x, batch.y, mean_loss);
+    sgd.step();
+  }
+  for (const Phase phase : {Phase::pipeline, Phase::forward, Phase::backward, Phase::optimizer}) {
+    EXPECT_GT(times.seconds(phase), 0) << to_string(phase);
+  }
+  EXPECT_EQ(times.seconds(Phase::collective), 0);
+}
+
 TEST(Pipeline, CountsWhatEachStageDid) {
   for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
     nn::Sequential model = plain_net();
