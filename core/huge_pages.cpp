@@ -1,8 +1,11 @@
 #include <tandem/core/huge_pages.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace tandem::inline v0::core {
 
@@ -13,6 +16,28 @@ void use_huge_pages(void* block, std::size_t bytes) noexcept {
   if (begin < end) {
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
+}
+
+void drop_pages(void* block, std::size_t bytes) noexcept {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const std::uintptr_t begin = (address + page - 1) / page * page;
+  const std::uintptr_t end = (address + bytes) / page * page;
+  if (begin < end) {
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+}
+
+std::size_t resident_bytes(const void* block, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const std::uintptr_t begin = address / page * page;
+  const std::uintptr_t end = (address + bytes + page - 1) / page * page;
+  std::vector<unsigned char> pages((end - begin) / page);
+  if (pages.empty() || ::mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()) != 0) {
+    return bytes;
+  }
+  return page * static_cast<std::size_t>(std::ranges::count_if(pages, [](unsigned char in) { return (in & 1) != 0; }));
 }
 
 }  // namespace tandem::inline v0::core

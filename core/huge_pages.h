@@ -4,7 +4,7 @@
 
 #include <tandem/core/export.h>
 
-// Internal: large blocks whose first touch is cheap.
+// Internal: the pages of large blocks.
 
 namespace tandem::inline v0::core {
 
@@ -14,5 +14,10 @@ inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// Asks for huge pages for the part of a block, not touched so far, that can have them. The system may decline.
 TANDEM_API void use_huge_pages(void* block, std::size_t bytes) noexcept;
+/// The pages that lie wholly in a block of private memory lose their content: they take no memory until they are next
+/// written, and read as 0 until then. The rest of the block keeps its content.
+void drop_pages(void* block, std::size_t bytes) noexcept;
+/// The bytes of memory that the pages of a block take.
+std::size_t resident_bytes(const void* block, std::size_t bytes);
 
 }  // namespace tandem::inline v0::core

@@ -111,7 +111,9 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
   if (options.parallel == "dp") {
     replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
   } else if (options.parallel == "ddp") {
-    const auto shard = options.shard == "optimizer" ? parallel::Shard::optimizer : parallel::Shard::none;
+    const auto shard = options.shard == "optimizer"   ? parallel::Shard::optimizer
+                       : options.shard == "gradients" ? parallel::Shard::gradients
+                                                      : parallel::Shard::none;
     together_.emplace(model, parallel::DistributedOptions{.shard = shard});
   }
 }
@@ -273,8 +275,9 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     seen = batch = 0;
   }
   if (options_.shard != "none" && narrates) {
-    narrate(fmt::format("optimizer state: {:.1f} MB on this rank, of {}",
-                        static_cast<double>(optimizer_->state_bytes()) / 1e6, rank_.size));
+    narrate(fmt::format("optimizer state: {:.1f} MB on this rank, of {}; gradients: {:.1f} MB",
+                        static_cast<double>(optimizer_->state_bytes()) / 1e6, rank_.size,
+                        static_cast<double>(together_->gradient_bytes()) / 1e6));
   }
   if (run.folder() != nullptr) {
     save(model_, run.folder()->file("model.safetensors"));

@@ -123,6 +123,8 @@ void end_local_scope(Reducer& reducer, bool is_recorded) noexcept {
   is_recorded ? reducer.add_recorded_local_scopes(-1) : reducer.add_local_scopes(-1);
 }
 
+std::int64_t gradient_bytes(const Reducer& reducer) { return reducer.gradient_bytes(); }
+
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 
 }  // namespace detail

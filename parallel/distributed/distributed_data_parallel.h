@@ -28,7 +28,10 @@ enum class Shard : std::uint8_t {
   /// The optimiser's state and its work (ZeRO, stage 1): backward() gives each rank the mean of its part of the
   /// gradients, step() updates that part of the parameters and gets the other parts from the other ranks. A
   /// reduce-scatter and an all-gather take the place of the all-reduce.
-  optimizer
+  optimizer,
+  /// The gradients, too (ZeRO, stage 2): once they are reduced, a rank gives back the memory of all parts but its own,
+  /// in whole pages. On CPUs; on GPUs a ConfigError.
+  gradients
 };
 
 /// Options of DistributedDataParallel, with PyTorch's names.
@@ -62,6 +65,7 @@ TANDEM_API Tensor attach(const Tensor& output, const std::shared_ptr<Reducer>& r
 TANDEM_API bool begin_local_scope(Reducer& reducer) noexcept;
 TANDEM_API void end_local_scope(Reducer& reducer, bool is_recorded) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
+TANDEM_API std::int64_t gradient_bytes(const Reducer& reducer);
 
 /// The shapes of the tensors in an input.
 template <class T>
@@ -159,6 +163,10 @@ class DistributedDataParallel {
 
   /// Replaces the mean over the ranks by `hook`. Once: throws ConfigError the second time.
   void register_comm_hook(CommHook hook) { detail::set_comm_hook(*reducer_, std::move(hook)); }
+
+  /// The bytes of memory that the gradients take on this rank now. With Shard::gradients whole pages on CPUs, and after
+  /// a backward pass this rank's part.
+  std::int64_t gradient_bytes() const { return detail::gradient_bytes(*reducer_); }
 
   /// Used by Join.
   const std::shared_ptr<Reducer>& reducer() const noexcept { return reducer_; }

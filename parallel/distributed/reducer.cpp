@@ -9,6 +9,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/huge_pages.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/same_lines.h>
@@ -24,6 +25,15 @@ namespace {
 constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
+
+const char* name_of(Shard shard) {
+  switch (shard) {
+    case Shard::none: return "none";
+    case Shard::optimizer: return "optimizer";
+    case Shard::gradients: return "gradients";
+  }
+  return "";
+}
 
 // A rank that is alone keeps all of the state.
 bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
@@ -56,13 +66,12 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
   for (const auto& [name, buffer] : module.named_buffers()) {
     check_takes_no_gradient(name, buffer);
   }
-  check_same(
-      group, "DistributedDataParallel",
-      {fmt::format(
-          "bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}, shard = {}",
-          options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default", options.find_unused_parameters,
-          options.broadcast_buffers, options.init_sync, options.shard == Shard::none ? "none" : "optimizer")},
-      "options", "All ranks must pass the same options");
+  check_same(group, "DistributedDataParallel",
+             {fmt::format(
+                 "bucket_cap_mb = {}, find_unused_parameters = {}, broadcast_buffers = {}, init_sync = {}, shard = {}",
+                 options.bucket_cap_mb ? fmt::format("{}", *options.bucket_cap_mb) : "default",
+                 options.find_unused_parameters, options.broadcast_buffers, options.init_sync, name_of(options.shard))},
+             "options", "All ranks must pass the same options");
   Buckets buckets(trained, bucket_limits(group, options.bucket_cap_mb));
   check_same(
       group, "DistributedDataParallel", buckets.describe(), "places of gradients",
@@ -80,7 +89,7 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       used_(link_, buckets_, options.find_unused_parameters),
       module_(std::move(module), group, options) {
   if (shares_out(options, group)) {
-    sharded_.emplace(link_, buckets_);
+    sharded_.emplace(link_, buckets_, options.shard == Shard::gradients);
   }
   for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
@@ -182,6 +191,16 @@ void Reducer::look_for_nan(const tandem::detail::View& gradient, const tandem::d
   const auto look_again = [look, elements = tandem::detail::borrowed(gradient),
                            value = tandem::detail::borrowed(loss)] { look(elements, value); };
   tandem::detail::placed_work("DistributedDataParallel::look_for_nan", look_again);
+}
+
+std::int64_t Reducer::gradient_bytes() const {
+  std::int64_t bytes = 0;
+  for (const BucketRange& range : buckets_.ranges()) {
+    const auto all = static_cast<std::size_t>(range.gradients.numel()) * item_size(range.gradients.dtype);
+    const bool is_on_cpu = range.gradients.device().type == DeviceType::cpu;
+    bytes += static_cast<std::int64_t>(is_on_cpu ? core::resident_bytes(range.gradients.data(), all) : all);
+  }
+  return bytes;
 }
 
 void Reducer::check_pass(const autograd::Node& node, bool synced) const {

@@ -70,6 +70,8 @@ class Reducer final : public autograd::LeafObserver,
   void add_local_scopes(int count) noexcept;
   /// ... or within one.
   void add_recorded_local_scopes(int count) noexcept { recorded_local_scopes_ += count; }
+  /// See DistributedDataParallel.
+  std::int64_t gradient_bytes() const;
   /// Throws ConfigError if the wrapper has a hook, or shares out the updates.
   void set_comm_hook(CommHook hook);
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/huge_pages.h>
 #include <tandem/core/step_times.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -39,6 +40,11 @@ CutPlan plan_gather_parts(ProcessGroup& group, const View& values, const std::st
   return CutPlan(std::move(calls));
 }
 
+void drop_elements(const View& values, std::int64_t first, std::int64_t count) {
+  const View part = narrow(values, 0, first, count);
+  core::drop_pages(part.data(), static_cast<std::size_t>(count) * item_size(part.dtype));
+}
+
 }  // namespace
 
 CutBucket::CutBucket(std::int64_t numel, DType dtype, int ranks) {
@@ -67,8 +73,16 @@ CutPlan plan_reduce_parts(ProcessGroup& group, const View& gradients, const Plan
   return CutPlan(std::move(calls));
 }
 
-ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets) : link_(link), buckets_(buckets) {
+ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool drops_gradients)
+    : link_(link), buckets_(buckets), drops_gradients_(drops_gradients) {
   ProcessGroup& group = link.group();
+  for (const BucketRange& range : buckets.ranges()) {
+    check<ConfigError>(
+        !drops_gradients || range.gradients.device().type == DeviceType::cpu,
+        "{}: shard = gradients gives back pages of the host's memory, and there are gradients on {}; take "
+        "shard = optimizer there",
+        name(), range.gradients.device());
+  }
   const std::vector<BucketMember>& members = buckets.members();
   for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
     values_.push_back(plan_gather_parts(group, values_of(buckets.ranges()[b], members),
@@ -177,6 +191,15 @@ void ShardedUpdate::note_reduced() const {
   for (const BucketMember& member : buckets_.members()) {
     if (member.leaf->fresh()) {
       member.leaf->keep_only_part();
+    }
+  }
+  for (const BucketRange& range : buckets_.ranges()) {
+    if (drops_gradients_) {
+      const CutBucket cut(range.gradients.numel(), range.gradients.dtype, size());
+      const std::int64_t begin = cut.begin(rank());
+      const std::int64_t end = cut.end(rank(), size());
+      drop_elements(range.gradients, 0, begin);
+      drop_elements(range.gradients, end, range.gradients.numel() - end);
     }
   }
 }

@@ -49,8 +49,9 @@ CutPlan plan_reduce_parts(ProcessGroup& group, const tandem::detail::View& gradi
 /// parts from the other ranks.
 class ShardedUpdate final : public autograd::Sharding {
  public:
-  /// A collective. From now on the leaves of all members have parts.
-  ShardedUpdate(const GroupLink& link, const Buckets& buckets);
+  /// A collective. From now on the leaves of all members have parts. With `drops_gradients` the memory of the other
+  /// ranks' parts of the gradients is given back after each pass; throws ConfigError if some of it is on a GPU.
+  ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool drops_gradients);
   ~ShardedUpdate();
   ShardedUpdate(const ShardedUpdate&) = delete;
   ShardedUpdate& operator=(const ShardedUpdate&) = delete;
@@ -79,6 +80,7 @@ class ShardedUpdate final : public autograd::Sharding {
   const Buckets& buckets_;
   std::vector<CutPlan> values_;  // one for each bucket
   std::vector<Cell> cells_;
+  bool drops_gradients_;
   tandem::detail::Watched life_;  // captured steps refer to this object
 };
 

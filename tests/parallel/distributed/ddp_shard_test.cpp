@@ -341,6 +341,36 @@ void expect_the_same_bits(int ranks, const std::function<void(ProcessGroup& grou
   }
 }
 
+TEST(DdpShard, GivesBackTheMemoryOfOtherRanksGradients) {
+  constexpr std::int64_t kPages = 3 * 4096;  // less than a page at each end of a part, in each of a few buckets
+  for (const int ranks : {2, 4}) {
+    as_ranks(ranks, [&](ProcessGroup& group) {
+      const auto train = [&](Shard shard, double bucket_cap_mb) {
+        manual_seed(5);
+        nn::Sequential model(nn::Linear(256, 512), nn::ReLU(), nn::Linear(512, 256));
+        DistributedDataParallel ddp(model, {.bucket_cap_mb = bucket_cap_mb, .shard = shard});
+        optim::Adam adam(model.parameters());
+        const auto whole = 4 * model.num_parameters();
+        for (int i = 0; i < 3; ++i) {
+          adam.zero_grad();
+          ddp(randn({4, 256})).sum().backward();
+          const std::int64_t bytes = ddp.gradient_bytes();
+          if (shard == Shard::gradients) {
+            EXPECT_LE(bytes, whole / group.size() + 2 * kPages);
+          } else {
+            EXPECT_GE(bytes, whole);
+          }
+          adam.step();
+        }
+        return bits_of(model.parameters());
+      };
+      for (const double bucket_cap_mb : {0.6, 25.0}) {
+        EXPECT_EQ(train(Shard::gradients, bucket_cap_mb), train(Shard::optimizer, bucket_cap_mb));
+      }
+    });
+  }
+}
+
 TEST(DdpShard, AddsUpGradientsWithinNoSync) {
   expect_the_same_bits(2, [](ProcessGroup& group, Mlp& model, Shard shard) {
     DistributedDataParallel ddp(model, {.shard = shard});
