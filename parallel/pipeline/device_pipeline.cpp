@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/lane_stages.h>
 #include <tandem/core/check.h>
 #include <tandem/core/lane_walk.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/pipeline/engine.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tensor/recorder.h>
 
 // A pipeline in one process. Each stage is a lane, whose tasks are the passes of its micro-batches. A pass may start
 // once the stage before or behind has handed over what it needs. The pool's threads walk the lanes, so the result and
@@ -66,7 +69,7 @@ class DevicePipeline final : public PipelineEngine {
     try {
       losses = walk(step);
     } catch (...) {
-      begin(0, 0);  // frees the micro-batches in flight
+      std::ranges::for_each(stages_, [](const std::unique_ptr<Stage>& stage) { stage->give_up(); });
       throw;
     }
     for (const Copies& of : copies) {
@@ -155,17 +158,11 @@ class DevicePipeline final : public PipelineEngine {
     return copies;
   }
 
-  void begin(std::size_t microbatches, std::uint64_t seed) {
-    for (const std::unique_ptr<Stage>& stage : stages_) {
-      stage->begin(microbatches, seed);
-    }
-  }
-
   std::vector<Tensor> walk(const PipelineStep& step) {
     const std::size_t count = step.batches.size();
-    begin(count, step.seed);
     std::vector<Lane> lanes;
     for (const std::unique_ptr<Stage>& stage : stages_) {
+      stage->begin(count, current_generator());
       lanes.push_back({.stage = *stage, .actions = actions(stage->number(), step)});
       lanes.back().inputs.resize(count);
       lanes.back().gradients.resize(count);
@@ -182,11 +179,43 @@ class DevicePipeline final : public PipelineEngine {
         lanes[s - 1].gradients[m] = std::move(result);
       }
     };
+    const auto process = [&](std::size_t s) { lanes[s].process(step); };
+    if (tandem::detail::StepRecorder* recorder = tandem::detail::step_recorder()) {
+      record(*recorder, count, [&](std::size_t s) {
+        process(s);
+        hand_over(s);
+      });
+      return losses;
+    }
     core::LaneWalk(lanes.size())
-        .run(2 * count * lanes.size(), {.is_ready = [&](std::size_t s) { return lanes[s].is_ready(); },
-                                        .process = [&](std::size_t s) { lanes[s].process(step); },
-                                        .finish = hand_over});
+        .run(2 * count * lanes.size(),
+             {.is_ready = [&](std::size_t s) { return lanes[s].is_ready(); }, .process = process, .finish = hand_over});
     return losses;
+  }
+
+  // A replay runs stretches of the lanes' work at the same time, which need nothing of each other.
+  void record(tandem::detail::StepRecorder& recorder, std::size_t microbatches,
+              core::FunctionRef<void(std::size_t stage)> run_next) const {
+    const std::vector<StageTask> tasks = tasks_of(options().schedule, stages_.size(), microbatches);
+    std::vector<autograd::StagedTask> staged;
+    for (const StageTask& task : tasks) {
+      staged.push_back({.lanes = {task.stage}, .needs = {}});
+      if (task.needs) {
+        staged.back().needs.push_back(*task.needs);
+      }
+    }
+    const std::vector<std::size_t> stretches = autograd::find_stages(staged, stages_.size());
+    for (std::size_t stretch = 0; stretch <= *std::ranges::max_element(stretches); ++stretch) {
+      recorder.run_lanes(stages_.size(),
+                         [&](std::size_t s) {
+                           for (std::size_t i = 0; i < tasks.size(); ++i) {
+                             if (stretches[i] == stretch && tasks[i].stage == s) {
+                               run_next(s);
+                             }
+                           }
+                         },
+                         {});
+    }
   }
 
   std::vector<std::unique_ptr<Stage>> stages_;

@@ -40,17 +40,6 @@ std::vector<MicroBatch> cut(const Tensor& x, const Tensor& y, std::int64_t parts
   return batches;
 }
 
-// Returns a seed for the draws of one step. The thread's generator moves by one.
-std::uint64_t seed_of_step() {
-  Generator& generator = current_generator();
-  const std::uint64_t at = generator.reserve(1);
-  // Steele et al., "Fast Splittable Pseudorandom Number Generators" (2014): neighbouring numbers give unrelated seeds.
-  std::uint64_t mixed = generator.seed() + 0x9e3779b97f4a7c15U * (at + 1);
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-  return mixed ^ (mixed >> 31);
-}
-
 }  // namespace
 
 namespace detail {
@@ -133,16 +122,13 @@ Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 Tensor Pipeline::step(const Tensor& x, const Tensor& y,
                       const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss, Reduction reduction) {
-  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
-                      "Pipeline: a step of a pipeline cannot be captured; call step() outside of graph::capture");
   check<AutogradError>(
       core::thread_state().grad_enabled,
       "Pipeline: step() computes gradients, and NoGradGuard forbids them; call pipeline(x) for outputs "
       "alone");
   check<ConfigError>(reduction != Reduction::none,
                      "Pipeline: the losses of micro-batches are joined by their mean or their sum");
-  const PipelineStep step{
-      .batches = cut(x, y, engine_->options().microbatches, reduction), .loss = loss, .seed = seed_of_step()};
+  const PipelineStep step{.batches = cut(x, y, engine_->options().microbatches, reduction), .loss = loss};
   check_unchanged();
   if (steps_.steps == 1 && !std::exchange(is_warm_, true)) {
     start_counting();
@@ -152,6 +138,7 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
   Tensor result;
   try {
     result = engine_->run(step);
+    current_generator().reserve(Stage::kDrawn);
   } catch (...) {
     start_counting();
     throw;

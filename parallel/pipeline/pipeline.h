@@ -52,7 +52,7 @@ class PipelineEngine;
 ///
 /// Gradients equal those of one device that adds up the same micro-batches' gradients, up to rounding; neither the
 /// schedule nor threads change a bit. A BatchNorm in training mode sees one micro-batch at a time, in order. Random
-/// draws (dropout) depend on the state of the generator when step() is called, which moves it by one, on the stage and
+/// draws (dropout) depend on the state of the generator when step() is called, on the stage and
 /// on the micro-batch; neither on the schedule nor on the kind of pipeline. A parameter tied between stages stays on
 /// the first of them; the others compute with a copy, and its gradients are added up. A layer may be any module with
 /// one tensor in and one out, so a model of one's own is a Sequential of its parts.
@@ -77,9 +77,9 @@ class TANDEM_API Pipeline {
   /// all ranks. `loss` is called on the last stage, for each micro-batch's output and rows of `y`. It returns the mean
   /// over rows, which is then weighted by the number of rows, or the sum (Reduction::sum). Over ranks a collective: all
   /// ranks pass batches of as many rows; only the first stage reads the values of `x`, and only the last those of `y`.
-  /// Throws ShapeError for `x` and `y` of unequal rows, AutogradError under NoGradGuard, CaptureError while a step is
-  /// captured, ConfigError if the model's layers or parameters have changed. An error in a stage names it; gradients
-  /// are incomplete then. Over ranks it ends the groups on all of them.
+  /// Throws ShapeError for `x` and `y` of unequal rows, AutogradError under NoGradGuard, CaptureError for a pipeline
+  /// over ranks while a step is captured, ConfigError if the model's layers or parameters have changed. An error in a
+  /// stage names it; gradients are incomplete then. Over ranks it ends the groups on all of them.
   Tensor step(const Tensor& x, const Tensor& y,
               const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss,
               Reduction reduction = Reduction::mean);

@@ -21,6 +21,8 @@
 #include <tandem/parallel/comm/same_lines.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tensor/recorder.h>
 
 // A pipeline over ranks. Each rank computes one stage, in the order that the schedule gives, and exchanges activations
 // and their gradients with the ranks of the stages before and behind. Sends run on the group's thread; a receive waits
@@ -131,6 +133,9 @@ class RankPipeline final : public PipelineEngine {
   }
 
   Tensor run(const PipelineStep& step) override {
+    check<CaptureError>(tandem::detail::step_recorder() == nullptr,
+                        "Pipeline: a step of a pipeline over ranks cannot be captured; call step() outside of "
+                        "graph::capture, or make the pipeline over devices of one process");
     return ending_the_groups_on_errors([&] {
       if (options().average_over != nullptr) {
         const NoGradGuard no_grad;
@@ -266,7 +271,7 @@ class RankPipeline final : public PipelineEngine {
   }
 
   void end_groups(const char* error) {
-    own_.begin(0, 0);  // frees the micro-batches in flight
+    own_.give_up();
     own_.unbind();
     sends_.clear();
     const std::string reason = fmt::format("{}: {}", own_.name(), error);
@@ -285,7 +290,7 @@ class RankPipeline final : public PipelineEngine {
     for (const MicroBatch& batch : step.batches) {
       rows += batch.x.size(0);
     }
-    own_.begin(count, step.seed);
+    own_.begin(count, current_generator());
     std::vector<Tensor> losses;
     for (const auto& [is_backward, m] : actions(own_.number(), step)) {
       try {

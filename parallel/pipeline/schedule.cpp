@@ -9,37 +9,14 @@ double bubble_of(std::size_t stages, std::size_t microbatches) {
 }
 
 double time_of(Schedule schedule, const std::vector<StageCost>& stages, std::size_t microbatches) {
-  struct Lane {
-    std::vector<detail::StageAction> actions;
-    std::size_t next = 0;
-    double free_at = 0;
-    std::vector<double> forward_at, backward_at;  // when the passes of each micro-batch end; negative: not yet
-  };
-  std::vector<Lane> lanes;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const std::vector<double> not_yet(microbatches, -1);
-    lanes.push_back({.actions = detail::actions_of(schedule, s, stages.size(), microbatches),
-                     .forward_at = not_yet,
-                     .backward_at = not_yet});
+  std::vector<double> free_at(stages.size());
+  std::vector<double> ends;  // of each task
+  for (const auto& [stage, action, needs] : detail::tasks_of(schedule, stages.size(), microbatches)) {
+    const double begin = std::max(free_at[stage], needs ? ends[*needs] : 0);
+    free_at[stage] = begin + (action.is_backward ? stages[stage].backward : stages[stage].forward);
+    ends.push_back(free_at[stage]);
   }
-  double end = 0;
-  for (std::size_t done = 0; done < 2 * microbatches * stages.size();) {
-    for (std::size_t s = 0; s < lanes.size(); ++s) {
-      Lane& lane = lanes[s];
-      for (; lane.next < lane.actions.size(); ++lane.next, ++done) {
-        const auto [is_backward, m] = lane.actions[lane.next];
-        const double ready = is_backward ? (s + 1 == lanes.size() ? 0 : lanes[s + 1].backward_at[m])
-                                         : (s == 0 ? 0 : lanes[s - 1].forward_at[m]);
-        if (ready < 0) {
-          break;
-        }
-        lane.free_at = std::max(lane.free_at, ready) + (is_backward ? stages[s].backward : stages[s].forward);
-        (is_backward ? lane.backward_at : lane.forward_at)[m] = lane.free_at;
-        end = std::max(end, lane.free_at);
-      }
-    }
-  }
-  return end;
+  return *std::ranges::max_element(free_at);
 }
 
 std::vector<detail::StageAction> detail::actions_of(Schedule schedule, std::size_t stage, std::size_t stages,
@@ -55,6 +32,38 @@ std::vector<detail::StageAction> detail::actions_of(Schedule schedule, std::size
     }
   }
   return actions;
+}
+
+std::vector<detail::StageTask> detail::tasks_of(Schedule schedule, std::size_t stages, std::size_t microbatches) {
+  struct Lane {
+    std::vector<StageAction> actions;
+    std::size_t next = 0;
+    std::vector<std::optional<std::size_t>> forward, backward;  // the tasks of each micro-batch
+  };
+  std::vector<Lane> lanes(stages);
+  for (std::size_t s = 0; s < stages; ++s) {
+    lanes[s].actions = actions_of(schedule, s, stages, microbatches);
+    lanes[s].forward.resize(microbatches);
+    lanes[s].backward.resize(microbatches);
+  }
+  std::vector<StageTask> tasks;
+  while (tasks.size() < 2 * microbatches * stages) {
+    for (std::size_t s = 0; s < stages; ++s) {
+      for (Lane& lane = lanes[s]; lane.next < lane.actions.size(); ++lane.next) {
+        const StageAction action = lane.actions[lane.next];
+        const bool starts = s == (action.is_backward ? stages - 1 : 0);
+        const std::optional<std::size_t> needs =
+            starts ? std::nullopt
+                   : (action.is_backward ? lanes[s + 1].backward : lanes[s - 1].forward)[action.microbatch];
+        if (!starts && !needs) {
+          break;
+        }
+        (action.is_backward ? lane.backward : lane.forward)[action.microbatch] = tasks.size();
+        tasks.push_back({.stage = s, .action = action, .needs = needs});
+      }
+    }
+  }
+  return tasks;
 }
 
 }  // namespace tandem::inline v0::parallel

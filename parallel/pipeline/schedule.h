@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <tandem/core/export.h>
@@ -42,6 +43,15 @@ struct StageAction {
 };
 /// The work of stage `stage` of `stages`, in order.
 std::vector<StageAction> actions_of(Schedule schedule, std::size_t stage, std::size_t stages, std::size_t microbatches);
+
+/// A piece of work of all stages together.
+struct StageTask {
+  std::size_t stage = 0;
+  StageAction action{};
+  std::optional<std::size_t> needs{};  // the task of another stage that hands over to this one
+};
+/// The work of all stages, in an order in which each task comes after those that it needs.
+std::vector<StageTask> tasks_of(Schedule schedule, std::size_t stages, std::size_t microbatches);
 
 }  // namespace detail
 }  // namespace tandem::inline v0::parallel

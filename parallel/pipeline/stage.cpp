@@ -93,16 +93,16 @@ void Stage::move_layers() {
   }
 }
 
-void Stage::begin(std::size_t microbatches, std::uint64_t seed) {
+void Stage::begin(std::size_t microbatches, Generator& whole) {
   batches_.assign(microbatches, {});
-  generator_.manual_seed(seed + 0x9e3779b97f4a7c15U * (number_ + 1));
+  generator_.emplace(whole.seed() + 0x9e3779b97f4a7c15U * (number_ + 1), whole);
 }
 
 Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const PipelineStep& step) {
   const auto began = Clock::now();
   const PhaseScope timed(Phase::forward);
   const Scope scope(*this);
-  const GeneratorScope draws(generator_);
+  const GeneratorScope draws(*generator_);
   InFlight& batch = batches_[microbatch];
   batch.input = input.to(device_).detach();
   if (!is_first()) {

@@ -26,7 +26,6 @@ struct MicroBatch {
 struct PipelineStep {
   std::vector<MicroBatch> batches;
   const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss;
-  std::uint64_t seed;  // of the stages' random numbers
 };
 
 /// The layers of one stage on its device, with the micro-batches in flight. A micro-batch's graph ends at the stage's
@@ -37,8 +36,12 @@ class Stage {
   Stage(const nn::Sequential& model, std::size_t first, std::size_t last, std::size_t number, std::size_t stages,
         Device device, std::string where);
 
-  /// Forgets all micro-batches, and seeds the stage's random numbers.
-  void begin(std::size_t microbatches, std::uint64_t seed);
+  /// The blocks of `whole`'s numbers that a step may draw, in all stages together.
+  static constexpr std::uint64_t kDrawn = std::uint64_t{1} << 32;
+  /// Forgets all micro-batches. The stage draws numbers of its own from the present position of `whole`.
+  void begin(std::size_t microbatches, Generator& whole);
+  /// Forgets all micro-batches, after a failure.
+  void give_up() { batches_.clear(); }
   /// Computes one micro-batch, whose input may be on another device. Returns the output without history; on the last
   /// stage, this micro-batch's part of the loss.
   Tensor forward(std::size_t microbatch, const Tensor& input, const PipelineStep& step);
@@ -83,8 +86,8 @@ class Stage {
   Device device_;
   std::string where_;
   std::vector<Tensor> parameters_;
-  std::optional<core::Frame> frame_;  // if parameters are bound
-  Generator generator_;
+  std::optional<core::Frame> frame_;    // if parameters are bound
+  std::optional<Generator> generator_;  // of the present step
   std::vector<InFlight> batches_;
   StageTimes times_;
 };

@@ -236,6 +236,44 @@ TEST(Pipeline, TellsItsWaitingApartInTheTimesOfSteps) {
   EXPECT_EQ(times.seconds(Phase::collective), 0);
 }
 
+TEST(Pipeline, CapturedStepsHaveTheBitsOfEagerOnes) {
+  for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+    for (const int stages : {1, 2, 3}) {
+      const PipelineOptions options{.microbatches = 4, .schedule = schedule};
+      const auto train_with = [&](const auto& run) {
+        nn::Sequential model = noisy_net();
+        manual_seed(9);
+        Pipeline pipeline(model, cpus(stages), options);
+        optim::Adam adam(pipeline.parameters(), {.lr = 0.01});
+        const auto step = [&](const Tensor& x, const Tensor& y) {
+          adam.zero_grad();
+          const Tensor loss = pipeline.step(x, y, mean_loss);
+          adam.step();
+          return loss;
+        };
+        std::vector<double> losses;
+        run(step, losses);
+        return std::pair(losses, values_of(model));
+      };
+      const auto eager = train_with([](const auto& step, std::vector<double>& losses) {
+        for (int i = 0; i < 6; ++i) {
+          const Batch batch = rows_of_step(i, 12);
+          losses.push_back(step(batch.x, batch.y).item());
+        }
+      });
+      const auto captured = train_with([](const auto& step, std::vector<double>& losses) {
+        auto replayed = graph::capture(step);
+        for (int i = 0; i < 6; ++i) {
+          const Batch batch = rows_of_step(i, 12);
+          losses.push_back(replayed(batch.x, batch.y).item());
+        }
+        EXPECT_GE(replayed.stats().replayed, 3U);
+      });
+      EXPECT_EQ(captured, eager) << stages << " stages";
+    }
+  }
+}
+
 TEST(Pipeline, CountsWhatEachStageDid) {
   for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
     nn::Sequential model = plain_net();
