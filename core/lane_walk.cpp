@@ -9,7 +9,7 @@ namespace tandem::inline v0::core {
 namespace {
 
 // Longer than most nodes of a small model, and longer than the usual lag between two replicas.
-constexpr auto kPatience = std::chrono::microseconds(100);
+constexpr auto kPatienceOfLanes = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void LaneWalk::wait(std::size_t own, std::unique_lock<SpinLock>& lock) {
   const std::uint32_t seen = events_.load(std::memory_order_relaxed);
   const auto has_news = [&] { return events_.load(std::memory_order_acquire) != seen; };
   lock.unlock();
-  const bool came = spin_until(kPatience, has_news);
+  const bool came = spin_until(kPatienceOfLanes, has_news);
   lock.lock();
   if (!came) {
     ++waiting_;
