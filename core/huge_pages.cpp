@@ -9,27 +9,32 @@
 
 namespace tandem::inline v0::core {
 
-void use_huge_pages(void* block, std::size_t bytes) noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(block);
-  const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const std::uintptr_t end = (address + bytes) / kHugePage * kHugePage;
-  if (begin < end) {
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-  }
-}
+namespace {
 
-void drop_pages(void* block, std::size_t bytes) noexcept {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+std::size_t page_size() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+// Gives the system `advice` on the pages that lie wholly in a block.
+void advise_on_whole_pages(void* block, std::size_t bytes, std::size_t page, int advice) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::uintptr_t begin = (address + page - 1) / page * page;
   const std::uintptr_t end = (address + bytes) / page * page;
   if (begin < end) {
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
   }
 }
 
+}  // namespace
+
+void use_huge_pages(void* block, std::size_t bytes) noexcept {
+  advise_on_whole_pages(block, bytes, kHugePage, MADV_HUGEPAGE);
+}
+
+void drop_pages(void* block, std::size_t bytes) noexcept {
+  advise_on_whole_pages(block, bytes, page_size(), MADV_DONTNEED);
+}
+
 std::size_t resident_bytes(const void* block, std::size_t bytes) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_size();
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const std::uintptr_t begin = address / page * page;
   const std::uintptr_t end = (address + bytes + page - 1) / page * page;

@@ -12,6 +12,7 @@
 
 #include "../common/cli.h"
 #include "../common/digits.h"
+#include "../common/epochs.h"
 #include "../common/evaluate.h"
 #include "../common/training.h"
 
@@ -42,18 +43,12 @@ void train(const example::PlainOptions& options, const Grid& grid, const example
                               {.microbatches = grid.microbatches, .average_over = &mesh["data"]});
   optim::Adam adam(pipeline.parameters(), {.lr = options.lr});
   const bool leads = parallel::get_rank() == 0;
-  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    double last = 0;
-    for (const auto& [x, y] : loader) {
-      adam.zero_grad();
-      const Tensor loss = pipeline.step(x, y, [](const Tensor& out, const Tensor& t) { return cross_entropy(out, t); });
-      adam.step();
-      last = loss.item();
-    }
-    if (leads && !options.quiet) {
-      example::narrate(fmt::format("epoch {} of {}: loss {:.4f}", epoch + 1, options.epochs, last));
-    }
-  }
+  example::run_epochs(options, loader, leads && !options.quiet, [&](const Tensor& x, const Tensor& y) {
+    adam.zero_grad();
+    const Tensor loss = pipeline.step(x, y, [](const Tensor& out, const Tensor& t) { return cross_entropy(out, t); });
+    adam.step();
+    return loss;
+  });
   const parallel::PipelineReport report = pipeline.report();
   pipeline.gather_parameters();
   if (leads) {

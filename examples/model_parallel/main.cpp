@@ -12,6 +12,7 @@
 
 #include "../common/cli.h"
 #include "../common/digits.h"
+#include "../common/epochs.h"
 #include "../common/evaluate.h"
 
 namespace {
@@ -57,19 +58,13 @@ int model_parallel(int argc, char** argv) {
   TwoParts model(digits.train_x.size(1), digits.classes, Device(device1), Device(device2));
   optim::Adam adam(model.parameters(), {.lr = options.lr});  // parameters of both devices
   data::DataLoader loader(train, {.batch_size = options.batch_size, .shuffle = true});
-  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    double last = 0;
-    for (const auto& [x, y] : loader) {
-      adam.zero_grad();
-      const Tensor loss = nn::cross_entropy(model(x), y.to(model.device2));
-      loss.backward();
-      adam.step();
-      last = loss.item();
-    }
-    if (!options.quiet) {
-      example::narrate(fmt::format("epoch {} of {}: loss {:.4f}", epoch + 1, options.epochs, last));
-    }
-  }
+  example::run_epochs(options, loader, !options.quiet, [&](const Tensor& x, const Tensor& y) {
+    adam.zero_grad();
+    const Tensor loss = nn::cross_entropy(model(x), y.to(model.device2));
+    loss.backward();
+    adam.step();
+    return loss;
+  });
   const Tensor outputs = example::predict(model, scaler.apply(digits.test_x)).to("cpu:0");
   fmt::print("first part on {}, second part on {}\n", to_string(model.device1), to_string(model.device2));
   fmt::print("test accuracy: {:.2f} %\n", 100 * example::share_right(outputs, digits.test_y));

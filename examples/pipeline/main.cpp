@@ -14,6 +14,7 @@
 
 #include "../common/cli.h"
 #include "../common/digits.h"
+#include "../common/epochs.h"
 #include "../common/evaluate.h"
 #include "../common/training.h"
 
@@ -66,18 +67,12 @@ int pipeline(int argc, char** argv) {
        .schedule = schedule == "gpipe" ? parallel::Schedule::gpipe : parallel::Schedule::one_f_one_b,
        .split = split.layers});
   optim::Adam adam(pipeline.parameters(), {.lr = options.lr});
-  for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    double last = 0;
-    for (const auto& [x, y] : loader) {
-      adam.zero_grad();
-      const Tensor loss = pipeline.step(x, y, [](const Tensor& out, const Tensor& t) { return cross_entropy(out, t); });
-      adam.step();
-      last = loss.item();
-    }
-    if (!options.quiet) {
-      example::narrate(fmt::format("epoch {} of {}: loss {:.4f}", epoch + 1, options.epochs, last));
-    }
-  }
+  example::run_epochs(options, loader, !options.quiet, [&](const Tensor& x, const Tensor& y) {
+    adam.zero_grad();
+    const Tensor loss = pipeline.step(x, y, [](const Tensor& out, const Tensor& t) { return cross_entropy(out, t); });
+    adam.step();
+    return loss;
+  });
   const NoGradGuard no_grad;
   model.eval();
   const Tensor outputs = pipeline(scaler.apply(digits.test_x)).to("cpu:0");

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,7 +35,7 @@ constexpr int kTag = 0x9173;  // of all messages, unlikely to be one of the prog
 
 TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
 
-// What a message contains. It goes ahead of an activation, whose receiver cannot know its shape.
+// A head describes a message. It goes ahead of an activation, whose receiver cannot know its shape.
 class Head {
  public:
   enum class Purpose : std::uint8_t { step, output };

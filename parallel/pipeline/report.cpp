@@ -1,6 +1,7 @@
 #include <tandem/parallel/pipeline/report.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>

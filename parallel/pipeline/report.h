@@ -10,7 +10,7 @@
 
 namespace tandem::inline v0::parallel {
 
-/// What one stage of a Pipeline has done, without the first step.
+/// A stage of a Pipeline has done this, without the first step.
 struct StageTimes {
   std::string name{};              ///< "stage 0 of 2, layers 0-1, on cpu:0"
   std::int64_t passes = 0;         ///< micro-batches, each forwards and backwards

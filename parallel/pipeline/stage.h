@@ -22,7 +22,7 @@ struct MicroBatch {
   double weight;  // of its loss in that of the batch
 };
 
-/// What one step of a pipeline computes.
+/// A step of a pipeline computes this.
 struct PipelineStep {
   std::vector<MicroBatch> batches;
   const std::function<Tensor(const Tensor& output, const Tensor& y)>& loss;
