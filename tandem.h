@@ -69,6 +69,7 @@
 #include <tandem/parallel/distributed/distributed_sampler.h>
 #include <tandem/parallel/distributed/join.h>
 #include <tandem/parallel/distributed/sync_batch_norm.h>
+#include <tandem/parallel/job/elastic.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/process_group_guard.h>
 #include <tandem/parallel/job/spawn.h>

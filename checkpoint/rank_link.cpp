@@ -45,9 +45,9 @@ RankLink::RankLink() {
 
 Tensor RankLink::sent(const Tensor& tensor) const { return tensor.to(device_); }
 
-void RankLink::broadcast(Tensor& tensor) const {
+void RankLink::broadcast(Tensor& tensor, int source) const {
   const Tensor moved = sent(tensor);
-  group_->broadcast(moved, 0);
+  group_->broadcast(moved, source);
   tensor = moved.to("cpu");
 }
 
@@ -61,13 +61,14 @@ std::vector<double> RankLink::largest(const std::vector<double>& values) const {
   return joined.to_vector<double>();
 }
 
-void RankLink::share(StateDict& state, Metadata& metadata) const {
+void RankLink::share(StateDict& state, Metadata& metadata, int source) const {
   if (!group_) {
     return;
   }
   const NoGradGuard no_grad;
+  const bool gives = rank() == source;
   EncodedFile file;
-  if (leads()) {
+  if (gives) {
     file = encode(state, metadata);
   }
   const std::vector<std::string_view> parts = file.parts();
@@ -77,12 +78,12 @@ void RankLink::share(StateDict& state, Metadata& metadata) const {
   }
   Tensor sizes =
       on_host<std::int64_t>({static_cast<std::int64_t>(file.header.size()), static_cast<std::int64_t>(whole)});
-  broadcast(sizes);
+  broadcast(sizes, source);
   const auto size = sizes.to_vector<std::int64_t>();
   Tensor bytes = bytes_tensor(static_cast<std::size_t>(size[0]));
   std::memcpy(memory_of(bytes), file.header.data(), file.header.size());
-  broadcast(bytes);
-  const SafetensorsHeader header("rank 0's checkpoint", static_cast<std::uint64_t>(size[1]),
+  broadcast(bytes, source);
+  const SafetensorsHeader header("another rank's state", static_cast<std::uint64_t>(size[1]),
                                  [&](std::uint64_t offset, std::span<char> out) {
                                    std::memcpy(out.data(), memory_of(bytes) + offset, out.size());
                                  });
@@ -90,11 +91,11 @@ void RankLink::share(StateDict& state, Metadata& metadata) const {
   for (std::size_t place = 0; place < header.size(); ++place) {
     const SafetensorsHeader::Entry& entry = header.entry(place);
     Tensor tensor =
-        leads() ? file.tensors[place] : empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"});
-    broadcast(tensor);
+        gives ? file.tensors[place] : empty(header.shape(entry), {.dtype = *entry.type->dtype, .device = "cpu"});
+    broadcast(tensor, source);
     shared.set(entry.name, tensor);
   }
-  if (!leads()) {
+  if (!gives) {
     state = std::move(shared);
     metadata = header.metadata();
   }

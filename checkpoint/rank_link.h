@@ -25,8 +25,8 @@ class RankLink {
 
   /// The largest of each value on all ranks.
   std::vector<double> largest(const std::vector<double>& values) const;
-  /// Gives all ranks rank 0's tensors and texts.
-  void share(StateDict& state, Metadata& metadata) const;
+  /// Gives all ranks the tensors and texts of rank `source`.
+  void share(StateDict& state, Metadata& metadata, int source = 0) const;
   /// The states of all ranks, in their order, on rank 0; elsewhere nothing.
   std::vector<StateDict> gather(const StateDict& own) const;
   /// Throws ValueError on all ranks, with the first parameter in which they differ, if they do.
@@ -34,7 +34,7 @@ class RankLink {
 
  private:
   Tensor sent(const Tensor& tensor) const;  // where the group's backend takes it
-  void broadcast(Tensor& tensor) const;
+  void broadcast(Tensor& tensor, int source) const;
 
   std::unique_ptr<parallel::ProcessGroup> group_;
   Device device_;

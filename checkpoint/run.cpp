@@ -1,6 +1,7 @@
 #include <tandem/checkpoint/run.h>
 
 #include <algorithm>
+#include <any>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <tandem/checkpoint/generations.h>
 #include <tandem/checkpoint/module_tensors.h>
 #include <tandem/checkpoint/rank_link.h>
+#include <tandem/checkpoint/run_memory.h>
 #include <tandem/checkpoint/run_parts.h>
 #include <tandem/checkpoint/run_writer.h>
 #include <tandem/checkpoint/signals.h>
@@ -22,6 +24,8 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/warning.h>
+#include <tandem/parallel/comm/elastic_rank.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 #include <tandem/tensor/factories.h>
 
@@ -49,26 +53,31 @@ std::int64_t number_of(const Metadata& metadata, std::string_view key, const std
 
 // A name for the run within the launcher's job, if the launcher restarts jobs. Processes that do not train together,
 // and runs of one process, have folders of their own.
-std::string job_name(const std::string& program) {
+std::string job_name(const std::string& program, std::optional<int> given) {
   static std::atomic<int> runs{0};
-  const int number = runs.fetch_add(1);
+  const int number = given ? *given : runs.fetch_add(1);
   const std::string id = parallel::process_environment("TORCHELASTIC_RUN_ID").value_or("none");
+  const std::string rank = parallel::is_initialized() ? std::to_string(parallel::get_rank())
+                                                      : parallel::process_environment("RANK").value_or("0");
   return id == "none" ? ""  // torchrun's default, which other jobs have too
-                      : fmt::format("{} rank {} run {} {}\n", id, parallel::process_environment("RANK").value_or("0"),
-                                    number, program);
+                      : fmt::format("{} rank {} run {} {}\n", id, rank, number, program);
 }
 
 void check_options(const RunOptions& options) {
+  check<ConfigError>(!options.sharded || parallel::elastic_rank() == nullptr,
+                     "Run: in an elastic job a lost rank would leave its part of a checkpoint out; leave .sharded out, "
+                     "or --elastic");
   check<ConfigError>(options.every >= 0 && options.keep >= 1, "Run: expected every >= 0 and keep >= 1, got {} and {}",
                      options.every, options.keep);
 }
 
 }  // namespace
 
-// The requests that signals have made.
+// The requests that signals, and ranks that have come back, have made.
 struct Run::Wishes {
-  int signal = 0;      // that ends the run
-  bool saves = false;  // SIGUSR1
+  int signal = 0;          // that ends the run
+  bool saves = false;      // SIGUSR1
+  bool newcomers = false;  // ranks wait to be taken in
 };
 
 struct Run::Impl {
@@ -95,27 +104,31 @@ struct Run::Impl {
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
   Clock::time_point last_look_at = Clock::now();
+  std::int64_t lines = 0;                                          // of metrics.jsonl, which rank 0 writes
+  parallel::ElasticRank* elastic = parallel::elastic_rank();       // null: the ranks stay the same
+  const int number = elastic == nullptr ? 0 : elastic->next_number();  // of the run, in an elastic job
+  std::optional<StepNotes> notes{};                                // in an elastic job
 
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string suspect_file() const { return path + "/checkpoints/not-finite"; }
 
-  void open(const std::string& given);
+  void open(const std::string& given, bool goes_on);
   bool load(std::int64_t& step, std::int64_t& epoch);
+  bool remember(std::int64_t& step, std::int64_t& epoch);
   void begin();
   void start_save(std::int64_t step, std::int64_t epoch);
   void agree_on_last_save();
   void finish_save();
   void report_failure();
   void check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss);
-  Wishes look(std::int64_t step);
+  Wishes look(std::int64_t step, bool asks_for_newcomers = false);
 };
 
 // On rank 0.
-void Run::Impl::open(const std::string& given) {
+void Run::Impl::open(const std::string& given, bool goes_on) {
   const std::string program = options.program.empty() ? "run" : options.program;
-  const bool goes_on = options.resume && !given.empty() && Generations::is_used(given + "/checkpoints");
-  folder.emplace(
-      telemetry::RunFolderOptions{.program = program, .path = given, .reuse = goes_on, .job = job_name(program)});
+  const std::string job = job_name(program, elastic == nullptr ? std::nullopt : std::optional(number));
+  folder.emplace(telemetry::RunFolderOptions{.program = program, .path = given, .reuse = goes_on, .job = job});
   path = folder->path();
   generations.emplace(checkpoints());
 }
@@ -140,8 +153,10 @@ bool Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
     texts.emplace_back("folder", path);
     texts.emplace_back("owner", generations->owner());
     texts.emplace_back("suspect", std::to_string(FiniteWatch::read_suspect(suspect_file())));
+    texts.emplace_back("lines", std::to_string(folder->metrics_lines()));
   }
   ranks.share(loaded, texts);
+  lines = std::atoll(text_of(texts, "lines").c_str());
   path = text_of(texts, "folder");
   if (!ranks.leads() && options.sharded) {
     generations.emplace(checkpoints(), text_of(texts, "owner"));
@@ -161,14 +176,43 @@ bool Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
   return true;
 }
 
+// Takes over the state that another generation of ranks has left. Returns whether there is one.
+bool Run::Impl::remember(std::int64_t& step, std::int64_t& epoch) {
+  if (elastic == nullptr || elastic->generation() == 0) {
+    return false;
+  }
+  const std::any left = std::exchange(elastic->memory(number), {});
+  std::optional<CommonMemory> memory = share_memories(ranks, std::any_cast<RunMemory>(&left));
+  if (!memory) {
+    return false;
+  }
+  path = memory->folder;
+  step = memory->steps;
+  epoch = memory->epoch;
+  lines = memory->lines;
+  if (ranks.leads()) {
+    open(path, true);
+    folder->cut_metrics_after(lines);
+  }
+  watch.emplace(options.stop_at_nonfinite, kNone);
+  parts.restore_from(std::move(memory->state), fmt::format("the memory of rank {}", memory->source), ranks.size());
+  parts.restore_random();
+  last_look = step;
+  next_look = step + 1;
+  return true;
+}
+
 Run::Run(const std::string& path, const RunOptions& options) : impl_(std::make_unique<Impl>(options)) {
   if (options.signals) {
     impl_->signals.emplace();
   }
-  if (impl_->ranks.leads()) {
-    impl_->open(path);
+  resumed_ = impl_->remember(steps_, epoch_);
+  if (!resumed_) {
+    if (impl_->ranks.leads()) {
+      impl_->open(path, options.resume && !path.empty() && Generations::is_used(path + "/checkpoints"));
+    }
+    resumed_ = impl_->load(steps_, epoch_);
   }
-  resumed_ = impl_->load(steps_, epoch_);
   core::join_progress_page();
 }
 
@@ -180,6 +224,9 @@ Run::~Run() {
         part.optimizer->skip_nonfinite(false);
       }
     }
+    if (impl_->notes) {
+      impl_->elastic->memory(impl_->number) = impl_->notes->recall(impl_->path);
+    }
   } catch (const std::exception& error) {
     core::warn(error.what());
   }
@@ -188,6 +235,7 @@ Run::~Run() {
 telemetry::RunFolder* Run::folder() noexcept { return impl_->folder ? &*impl_->folder : nullptr; }
 
 void Run::log(const telemetry::Fields& fields) {
+  ++impl_->lines;
   if (impl_->folder) {
     impl_->folder->append_metrics(fields);
   }
@@ -267,6 +315,9 @@ void Run::add(const std::string& name, std::vector<double>& numbers) { add(part_
 void Run::Impl::begin() {
   if (!begun) {
     parts.finish_restoring();
+    if (elastic != nullptr) {
+      notes.emplace(parts);
+    }
     last_look_at = Clock::now();
     watch->after(last_look);
     begun = true;
@@ -278,6 +329,7 @@ void Run::Impl::begin() {
 void Run::step() {
   impl_->begin();
   ++steps_;
+  note();
   impl_->check_finite(steps_, epoch_, nullptr);
   after_step();
 }
@@ -285,8 +337,16 @@ void Run::step() {
 void Run::step(const Tensor& loss) {
   impl_->begin();
   ++steps_;
+  note();
   impl_->check_finite(steps_, epoch_, &loss);
   after_step();
+}
+
+// Before all exchanges, in which other ranks may be lost.
+void Run::note() {
+  if (impl_->notes) {
+    impl_->notes->note(steps_, epoch_, impl_->lines);
+  }
 }
 
 void Run::after_step() {
@@ -317,6 +377,11 @@ void Run::answer(const Wishes& wishes, bool is_due) {
                       fmt::format("{} at step {}, in epoch {}: the run is saved in {}, to go on from there",
                                   wishes.signal == SIGINT ? "SIGINT" : "SIGTERM", steps_, epoch_, run.path));
   }
+  if (wishes.newcomers) {
+    run.elastic->prepare_to_meet();
+    run.ranks.largest({0});  // all are prepared
+    throw parallel::RanksMeetAnew();
+  }
 }
 
 void Run::save() {
@@ -338,6 +403,7 @@ Run::Epochs Run::epochs(std::int64_t count) {
   impl_->begin();
   if (!impl_->has_stepped) {
     impl_->parts.restore_random();
+    note();
   }
   impl_->in_epochs = true;
   return {this, count};
@@ -351,8 +417,9 @@ void Run::next_epoch() {
       part.loader->end_epoch();  // the body may have left the loop by `break`
     }
   }
+  note();
   run.next_look = steps_;
-  const Wishes wishes = run.look(steps_);
+  const Wishes wishes = run.look(steps_, run.elastic != nullptr);
   if (std::exchange(run.saves_after_epoch, false)) {
     run.start_save(steps_, epoch_);
     run.finish_save();
@@ -373,7 +440,7 @@ bool Run::is_over(std::int64_t epochs) {
 }
 
 // All ranks look in the same steps, and see the same.
-Run::Wishes Run::Impl::look(std::int64_t step) {
+Run::Wishes Run::Impl::look(std::int64_t step, bool asks_for_newcomers) {
   const bool is_alone = ranks.size() == 1;  // then looking costs nothing
   const bool is_asked = signals && (RunSignals::stop() != 0 || RunSignals::saves() != saves_done);
   if (step < next_look && !(is_alone && is_asked)) {
@@ -383,15 +450,17 @@ Run::Wishes Run::Impl::look(std::int64_t step) {
   const double seconds = std::chrono::duration<double>(now - last_look_at).count() /
                          static_cast<double>(std::max(step - last_look, std::int64_t{1}));
   const bool listens = signals.has_value();
+  const bool newcomers = asks_for_newcomers && ranks.leads() && elastic->newcomers_wait();
   std::vector<double> largest = ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
-                                               listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds});
+                                               listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds,
+                                               newcomers ? 1.0 : 0.0});
   // Steps may become slower: the distance grows only slowly.
   const std::int64_t most = std::min(2 * std::max(step - last_look, std::int64_t{1}), kMostStepsBetweenLooks);
   next_look =
       step + std::clamp(static_cast<std::int64_t>(kLookSeconds / std::max(largest[2], 1e-9)), std::int64_t{1}, most);
   last_look = step;
   last_look_at = now;
-  return {.signal = static_cast<int>(largest[0]), .saves = largest[1] != 0};
+  return {.signal = static_cast<int>(largest[0]), .saves = largest[1] != 0, .newcomers = largest[3] != 0};
 }
 
 void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor* loss) {

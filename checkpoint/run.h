@@ -89,6 +89,7 @@ struct Part {
   data::DataLoader* loader = nullptr;  // with another number of ranks, all go on from rank 0's place
   std::optional<nn::ModuleRef> module = std::nullopt;
   optim::Optimizer* optimizer = nullptr;
+  bool is_average = false;  // of a model's parameters
 };
 }  // namespace detail
 
@@ -199,10 +200,12 @@ class TANDEM_API Run {
                     "DataParallel track the module itself");
       add(detail::Part{.name = name,
                        .save = [&other] { return other.state_dict(); },
-                       .load = [&other](const StateDict& state) { other.load_state_dict(state); }});
+                       .load = [&other](const StateDict& state) { other.load_state_dict(state); },
+                       .is_average = std::derived_from<Other, optim::EMA>});
     }
   }
   bool is_past_epoch(const StateDict& loader) const;
+  void note();
   void after_step();
   void answer(const Wishes& wishes, bool is_due);
   void next_epoch();

@@ -38,6 +38,22 @@ StateDict below(const StateDict& state, std::string_view prefix) {
   return StateDict(std::move(entries));
 }
 
+bool is_large(const detail::Part& part) { return part.module || part.optimizer != nullptr || part.is_average; }
+
+// Copies of the tensors of the parts that `belongs` chooses.
+template <class Belongs>
+StateDict copies_of(const std::vector<detail::Part>& parts, const Belongs& belongs) {
+  std::vector<StateDict::Entry> entries;
+  for (const detail::Part& part : parts) {
+    if (belongs(part)) {
+      for (const auto& [name, value] : part.save()) {
+        entries.emplace_back(part.name + "." + name, copied(value));
+      }
+    }
+  }
+  return StateDict(std::move(entries));
+}
+
 // The part to which a tensor belongs.
 std::string_view part_of_name(std::string_view name) {
   if (name.starts_with(kRankPrefix)) {
@@ -215,17 +231,26 @@ std::string RunParts::first_bad(const StateDict& snapshot) const {
   return {};
 }
 
-StateDict RunParts::own_state() const {
+StateDict RunParts::large_state() const {
   std::vector<StateDict::Entry> entries;
   for (const detail::Part& part : parts_) {
-    if (part.per_rank) {
+    if (is_large(part)) {
       for (const auto& [name, value] : part.save()) {
-        entries.emplace_back(part.name + "." + name, copied(value));
+        entries.emplace_back(part.name + "." + name, value);
       }
     }
   }
-  entries.emplace_back(random_name(), random_state());
   return StateDict(std::move(entries));
+}
+
+StateDict RunParts::small_state() const {
+  return copies_of(parts_, [](const detail::Part& part) { return !part.per_rank && !is_large(part); });
+}
+
+StateDict RunParts::own_state() const {
+  StateDict state = copies_of(parts_, [](const detail::Part& part) { return part.per_rank; });
+  state.set(random_name(), random_state());
+  return state;
 }
 
 void RunParts::help_with_snapshot() const {

@@ -40,6 +40,11 @@ class RunParts {
   /// The first tensor of a snapshot that must not be saved: a parameter or an optimiser's value that is not finite, or
   /// a buffer with NaN. Empty: there is none.
   std::string first_bad(const StateDict& snapshot) const;
+  /// The state that all ranks have in common: of models, optimisers and averages, which is large. Refers to the
+  /// training's tensors, which go on changing.
+  StateDict large_state() const;
+  /// The rest of what all ranks have in common, copied.
+  StateDict small_state() const;
   /// A copy of the state that belongs to this rank alone.
   StateDict own_state() const;
   /// On a rank that writes nothing: helps the others to the parts that ranks share out.

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include <fcntl.h>
@@ -156,6 +157,11 @@ struct RunFolder::Impl {
   off_t metrics_bytes = 0;
 
   explicit Impl(std::string p) : path(std::move(p)) {}
+
+  std::string read_metrics() const {
+    std::ifstream file(path + "/metrics.jsonl", std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -211,6 +217,20 @@ void RunFolder::cut_metrics(std::int64_t bytes) {
     core::fail_io("shorten", path, errno);
   }
   impl_->metrics_bytes = bytes;
+}
+
+std::int64_t RunFolder::metrics_lines() const {
+  const std::string text = impl_->read_metrics();
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+void RunFolder::cut_metrics_after(std::int64_t lines) {
+  const std::string text = impl_->read_metrics();
+  std::size_t end = 0;
+  for (std::int64_t line = 0; line < lines && end < text.size(); ++line) {
+    end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  }
+  cut_metrics(static_cast<std::int64_t>(end));
 }
 
 void RunFolder::append_metrics(const Fields& fields) {

@@ -72,6 +72,10 @@ class TANDEM_API RunFolder {
   /// Shortens metrics.jsonl to that many bytes, so that an earlier state of the run goes on from there; a shorter file
   /// stays as it is. Throws IoError.
   void cut_metrics(std::int64_t bytes);
+  /// The number of lines in metrics.jsonl.
+  std::int64_t metrics_lines() const;
+  /// Shortens metrics.jsonl to that many lines, as cut_metrics().
+  void cut_metrics_after(std::int64_t lines);
 
   /// Writes (or replaces) a file in the folder, completely or not at all.
   void write_file(std::string_view name, std::string_view bytes);

@@ -289,6 +289,11 @@ void set_process_rank(const RankContext* context) noexcept { process_rank.store(
 
 bool is_initialized() noexcept { return context() != nullptr; }
 
+ElasticRank* elastic_rank() noexcept {
+  const RankContext* rank = context();
+  return rank == nullptr ? nullptr : rank->elastic;
+}
+
 ProcessGroup& default_group() {
   const RankContext* rank = context();
   check<ConfigError>(rank != nullptr,

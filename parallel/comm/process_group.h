@@ -15,6 +15,8 @@
 
 namespace tandem::inline v0::parallel {
 
+class ElasticRank;
+
 /// Options of ProcessGroup.
 struct ProcessGroupOptions {
   /// Time from a call to the CommError that names the missing rank. Must be more than 0; longer than a year counts as a
@@ -138,7 +140,8 @@ class TANDEM_API ProcessGroup {
 /// backward pass and the loader's threads inherit it; threads that the program starts itself belong to no rank. Where
 /// ranks are processes (ProcessGroupGuard), all threads share it.
 struct RankContext {
-  ProcessGroup* group;  // the group of all ranks
+  ProcessGroup* group;             // the group of all ranks
+  ElasticRank* elastic = nullptr;  // of a job that goes on without the ranks it loses
 };
 
 /// Whether the calling thread belongs to a rank that has a default process group.
@@ -150,6 +153,8 @@ TANDEM_API int get_rank();
 /// The number of ranks in the default group. Throws like default_group().
 TANDEM_API int get_world_size();
 
+/// Internal: the calling thread's rank of an elastic job; null for other ranks.
+ElasticRank* elastic_rank() noexcept;
 /// Internal: sets the rank of all threads of this process that are no rank of their own; null: no rank.
 void set_process_rank(const RankContext* context) noexcept;
 

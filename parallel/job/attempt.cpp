@@ -4,7 +4,11 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,6 +20,7 @@
 
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/job/local_rank.h>
+#include <tandem/parallel/job/membership.h>
 #include <tandem/parallel/job/signals.h>
 
 // The ranks of one node, from their start to their end. run() sleeps in poll() until a rank has ended or written
@@ -30,6 +35,9 @@
 //
 // fail() then publishes the verdict, which makes the other ranks and nodes throw. A second later the ranks get SIGTERM,
 // and after the kill timeout SIGKILL.
+//
+// In an elastic job lose() comes before fail(): the lost rank is killed, lest it write anywhere, and the others begin
+// the next generation (membership.h).
 
 namespace tandem::inline v0::parallel {
 
@@ -40,6 +48,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBeforeSigterm{1'000};   // time for the ranks to hear the verdict and report their own errors
 constexpr milliseconds kForTheEnd{500};         // from the end of a rank's connection to the end of its process
 constexpr milliseconds kForItsLauncher{1'000};  // the same for a rank on another node
+constexpr milliseconds kBeforeComingBack{1'000};
 constexpr milliseconds kAttemptLook{50};
 constexpr std::size_t kMaxWaiting = std::size_t{4} << 20;  // bytes to write; beyond this the ranks must wait too
 constexpr std::size_t kLastWords = 200;
@@ -67,11 +76,12 @@ class Attempt {
  public:
   Attempt(const LaunchOptions& options, const std::string& file, JobLink& link, const SignalCatcher& signals,
           GroupGuard& guard, OutputQueue& output)
-      : options_(options), link_(link), signals_(signals), guard_(guard), output_(output) {
+      : options_(options), file_(file), link_(link), signals_(signals), guard_(guard), output_(output) {
+    if (options.elastic > 0) {
+      membership_.emplace(options, link);
+    }
     for (int i = 0; i < options.ranks; ++i) {
-      ranks_.push_back(std::make_unique<LocalRank>(options, options.node * options.ranks + i, link.attempt() > 0,
-                                                   ChildPlan{file, options.command, rank_environment(options, link, i)},
-                                                   guard.groups()[static_cast<std::size_t>(i)]));
+      ranks_.push_back(start(i, 0));
     }
   }
 
@@ -87,6 +97,7 @@ class Attempt {
       }
       take_ended();
       judge_suspects();
+      start_again();
       press_on();
       keep_guarded();
       output_.write_some();
@@ -100,9 +111,22 @@ class Attempt {
   using Clock = std::chrono::steady_clock;
 
   struct Suspect {
-    LostRank lost;
-    Clock::time_point due;  // the wait for a better reason ends here
+    int rank;
+    std::string why;
+    Clock::time_point due;          // the wait for a better reason ends here
+    bool is_of_generation = false;  // other members say so
   };
+  struct Restart {
+    int rank;
+    Clock::time_point due;
+  };
+
+  std::unique_ptr<LocalRank> start(int local, int first_generation) const {
+    return std::make_unique<LocalRank>(
+        options_, options_.node * options_.ranks + local, link_.attempt() > 0 || first_generation > 0,
+        ChildPlan{file_, options_.command, rank_environment(options_, link_, local, first_generation)},
+        guard_.groups()[static_cast<std::size_t>(local)]);
+  }
 
   LocalRank* local(int rank) {
     const int index = rank - options_.node * options_.ranks;
@@ -144,6 +168,9 @@ class Attempt {
     Clock::time_point next = std::min(terminate_at_, kill_at_);
     for (const Suspect& suspect : suspects_) {
       next = std::min(next, suspect.due);
+    }
+    for (const Restart& restart : restarts_) {
+      next = std::min(next, restart.due);
     }
     const Clock::time_point now = Clock::now();
     milliseconds timeout = all_complete ? kAttemptLook : must_ask ? milliseconds(5) : milliseconds(10'000);
@@ -192,8 +219,10 @@ class Attempt {
           const milliseconds patience = message.lost.sign == LostRank::Sign::silent ? milliseconds(0)
                                         : local(message.lost.process.rank)          ? kForTheEnd
                                                                                     : kForItsLauncher;
-          suspects_.push_back({message.lost, Clock::now() + patience});
+          suspects_.push_back({message.lost.process.rank, describe(message.lost), Clock::now() + patience});
+          break;
         }
+        case LinkMessage::Kind::generation_verdict: take_generation_verdict(message);
       }
     }
   }
@@ -203,9 +232,14 @@ class Attempt {
     const auto place = [](int status) { return signal_obeyed(status) != 0 ? 0 : WIFSIGNALED(status) ? 1 : 2; };
     for (const auto& rank : ranks_) {
       // A rank that was asked to end, or killed, did not die because of another one found dead at the same time.
-      if (rank->take_end(output_) && rank->status() != 0 &&
-          (first == nullptr || place(rank->status()) < place(first->status()))) {
-        first = rank.get();
+      if (rank->take_end(output_) && rank->status() != 0) {
+        if (membership_) {
+          const auto killed = killed_.find(rank->rank());
+          lose(rank->rank(), killed != killed_.end() ? killed->second : how_it_failed(*rank),
+               killed != killed_.end() || is_from_outside(rank->status()));
+        } else if (first == nullptr || place(rank->status()) < place(first->status())) {
+          first = rank.get();
+        }
       }
     }
     if (first != nullptr) {
@@ -217,27 +251,157 @@ class Attempt {
         terminate_at_ = Clock::now() + options_.kill_timeout / 2;
         return;
       }
-      const bool from_outside = is_from_outside(first->status());
-      fail(fmt::format("{} {}{}{}", first->name(), end_text(first->status()), first->progress(),
-                       from_outside ? "" : last_words(*first)),
-           first->rank(), from_outside);
+      fail(how_it_failed(*first), first->rank(), is_from_outside(first->status()));
     }
   }
 
+  static std::string how_it_failed(const LocalRank& rank) {
+    return fmt::format("{} {}{}{}", rank.name(), end_text(rank.status()), rank.progress(),
+                       is_from_outside(rank.status()) ? "" : last_words(rank));
+  }
+
   void judge_suspects() {
-    for (const Suspect& suspect : suspects_) {
-      const LocalRank* rank = local(suspect.lost.process.rank);
-      if (Clock::now() < suspect.due) {
-        continue;
-      }
+    const Clock::time_point now = Clock::now();
+    const std::vector<Suspect> due = [&] {
+      std::vector<Suspect> taken;
+      std::copy_if(suspects_.begin(), suspects_.end(), std::back_inserter(taken),
+                   [&](const Suspect& suspect) { return now >= suspect.due; });
+      std::erase_if(suspects_, [&](const Suspect& suspect) { return now >= suspect.due; });
+      return taken;
+    }();
+    for (const Suspect& suspect : due) {
+      const LocalRank* rank = local(suspect.rank);
       if (rank == nullptr || !rank->has_ended()) {
-        fail(describe(suspect.lost), suspect.lost.process.rank, true);
+        lose(suspect.rank, suspect.why, true);
       } else if (rank->status() == 0) {  // a rank that finished its job would have said goodbye
-        fail(fmt::format("{} {} in the middle of its job", rank->name(), end_text(rank->status())), rank->rank(),
+        lose(suspect.rank, fmt::format("{} {} in the middle of its job", rank->name(), end_text(rank->status())),
              false);
       }
     }
-    std::erase_if(suspects_, [](const Suspect& suspect) { return Clock::now() >= suspect.due; });
+  }
+
+  // ---- ranks that are lost while the others go on ----
+
+  // A member of the current generation has told the others of a failure.
+  void take_generation_verdict(const LinkMessage& message) {
+    if (message.generation != membership_->generation() || is_decided()) {
+      return;
+    }
+    if (message.text == kMeetAnew) {
+      take_in_newcomers();
+      return;
+    }
+    const CommError error = verdict_error(message.text);
+    const int rank = error.details().rank;
+    if (error.details().fault == CommFault::peer_lost && local(rank) != nullptr) {
+      suspects_.push_back({rank, error.what(), Clock::now() + kForTheEnd, true});  // its process is about to end
+    } else {
+      fail(error.what(), rank, false, message.text);
+    }
+  }
+
+  // The job fails, unless it is elastic and enough ranks are left.
+  void lose(int rank, const std::string& cause, bool by_chance) {
+    if (!membership_) {
+      fail(cause, rank, by_chance);
+      return;
+    }
+    if (is_decided() || is_dismissing_ || lost_.contains(rank)) {
+      return;
+    }
+    if (!local(rank)->has_ended()) {  // the others go on once this rank can write no more
+      local(rank)->signal(SIGKILL, nullptr);
+      killed_.emplace(rank, cause);
+      return;
+    }
+    killed_.erase(rank);
+    lost_.insert(rank);
+    if (membership_->has(rank)) {
+      std::vector<int> left = running_members();
+      std::erase(left, rank);
+      const auto well = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
+        return other->has_ended() && other->status() == 0 && other->rank() != rank;
+      });
+      const auto count = static_cast<std::int64_t>(left.size()) + well;
+      if (count < options_.elastic) {
+        fail(fmt::format("{}; {} of {} ranks are left, and --elastic asks for {}", cause, count, options_.ranks,
+                         options_.elastic),
+             rank, by_chance);
+        return;
+      }
+      note(left.empty() ? cause : fmt::format("{}; {} of {} ranks go on", cause, left.size(), options_.ranks));
+      change(std::move(left), cause);
+    } else {
+      note(fmt::format("{}, while it waited to come back", cause));
+    }
+    if (rank_starts_ < options_.max_restarts) {
+      ++rank_starts_;
+      restarts_.push_back({rank, Clock::now() + kBeforeComingBack});
+    }
+  }
+
+  std::vector<int> running_members() const {
+    std::vector<int> running = membership_->members();
+    std::erase_if(running, [&](int rank) { return ranks_[static_cast<std::size_t>(rank)]->has_ended(); });
+    return running;
+  }
+
+  void change(std::vector<int> members, const std::string& cause) {
+    if (members.empty()) {
+      return;  // all others have ended well
+    }
+    // Once the right rank is found, others are no longer blamed for leaving the generation.
+    std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; });
+    try {
+      membership_->change(std::move(members), cause);
+    } catch (const Error& error) {
+      fail(fmt::format("{}; the others cannot go on: {}", cause, error.what()), -1, true);
+    }
+  }
+
+  // The members have left their group at the end of an epoch.
+  void take_in_newcomers() {
+    std::vector<int> members = running_members();
+    std::vector<int> back;
+    for (const RankProcess& process : link_.ranks()) {
+      if (const LocalRank* rank = local(process.rank);
+          rank != nullptr && !rank->has_ended() && !membership_->has(process.rank)) {
+        back.push_back(process.rank);
+      }
+    }
+    // Newcomers come last, so that a rank which has the training's state leads.
+    members.insert(members.end(), back.begin(), back.end());
+    if (!back.empty()) {
+      note(fmt::format("rank{} {} {} back: {} go on", back.size() == 1 ? "" : "s", number_list(back),
+                       back.size() == 1 ? "is" : "are", members.size()));
+    }
+    change(std::move(members), kMeetAnew);
+  }
+
+  void start_again() {
+    if (!membership_ || is_decided()) {
+      return;
+    }
+    if (running_members().empty() && !is_dismissing_) {  // the job is done without those that wait to come back
+      is_dismissing_ = true;
+      restarts_.clear();
+      signal_all(SIGTERM, "SIGTERM");
+      kill_at_ = Clock::now() + options_.kill_timeout;
+    }
+    for (const Restart& restart : std::exchange(restarts_, {})) {
+      auto& rank = ranks_[static_cast<std::size_t>(restart.rank)];
+      if (Clock::now() < restart.due || !rank->is_complete()) {
+        restarts_.push_back({restart.rank, std::max(restart.due, Clock::now() + milliseconds(5))});
+        continue;
+      }
+      try {
+        rank = start(restart.rank, membership_->generation() + 1);
+        lost_.erase(restart.rank);
+        note(fmt::format("rank {} starts again, and joins the others at the end of an epoch", restart.rank));
+      } catch (const IoError& error) {
+        note(fmt::format("rank {} does not start again: {}", restart.rank, error.what()));
+      }
+    }
   }
 
   void press_on() {
@@ -296,6 +460,9 @@ class Attempt {
     result_.by_chance = by_chance;
     result_.after = std::chrono::duration<double>(Clock::now() - start_).count();
     link_.publish(verdict.empty() ? cause : verdict);
+    if (membership_) {
+      membership_->publish(verdict.empty() ? cause : verdict);
+    }
     terminate_at_ = Clock::now() + kBeforeSigterm;
     kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
   }
@@ -313,7 +480,8 @@ class Attempt {
       result_.ends.push_back(rank->end(start_));
     }
     for (const RankEnd& end : result_.ends) {
-      if (end.status != 0 && end.asked.empty() && (first == nullptr || end.after < first->after)) {
+      if (end.status != 0 && end.asked.empty() && (!membership_ || membership_->has(end.rank)) &&
+          (first == nullptr || end.after < first->after)) {
         first = &end;
       }
     }
@@ -342,11 +510,18 @@ class Attempt {
   bool is_decided() const { return !result_.outcome.cause.empty() || result_.outcome.signal != 0; }
 
   const LaunchOptions& options_;
+  const std::string& file_;
   JobLink& link_;
   const SignalCatcher& signals_;
   GroupGuard& guard_;
   OutputQueue& output_;
+  std::optional<Membership> membership_;  // of an elastic job
   std::vector<std::unique_ptr<LocalRank>> ranks_;
+  std::map<int, std::string> killed_;  // ranks that have not ended yet, and why
+  std::set<int> lost_;                 // and not started again
+  std::vector<Restart> restarts_;
+  int rank_starts_ = 0;         // ranks that were started again
+  bool is_dismissing_ = false;  // no member runs any more
   Clock::time_point start_ = Clock::now();
   std::vector<pollfd> polled_;
   std::vector<Suspect> suspects_;

@@ -24,11 +24,12 @@ inline constexpr const char* kLauncherOfNode = "the launcher of node ";
 /// A message from the store or from another launcher.
 struct LinkMessage {
   /// The subject of the message.
-  enum class Kind : std::uint8_t { lost_rank, lost_launcher, verdict };
+  enum class Kind : std::uint8_t { lost_rank, lost_launcher, verdict, generation_verdict };
 
   Kind kind = Kind::verdict;  // the subject of the message
   std::string text = {};      // the reason; empty for lost_rank
   LostRank lost = {};         // for lost_rank only
+  int generation = 0;         // for generation_verdict only
 };
 
 /// The link of one attempt to run the job. Every attempt has a new store.
@@ -55,9 +56,13 @@ class JobLink {
   const std::string& run_id() const noexcept { return run_id_; }
   /// Becomes readable when a message has arrived.
   int descriptor() const noexcept { return event_.get(); }
+  /// Adds a message. May be called from any thread.
+  void hear(const LinkMessage& message);
   /// Takes all messages that have arrived.
   std::vector<LinkMessage> take();
 
+  /// The ranks that are connected to the store. On node 0.
+  std::vector<RankProcess> ranks() const { return server_->ranks(); }
   /// Declares the job over: all ranks and launchers receive the verdict.
   void publish(const std::string& verdict);
   /// Tells the launchers of the other nodes that this launcher ends: "was stopped by signal 15 (SIGTERM)".
@@ -68,7 +73,6 @@ class JobLink {
   bool all_done();
 
  private:
-  void hear(const LinkMessage& message);
   bool connect(std::string& why, const std::function<bool()>& goes_on);
   void compare(int node, const std::string& ranks);
 

@@ -58,6 +58,13 @@ void check_options(const LaunchOptions& options) {
                      "and a node_timeout of 1 ms or more, got {}, {} ms, {} ms and {} ms",
                      options.max_restarts, options.kill_timeout.count(), options.heartbeat_limit.count(),
                      options.node_timeout.count());
+  check<ConfigError>(options.elastic >= 0 && options.elastic <= options.ranks,
+                     "launch: elastic is {}: expected 0, or how many of the {} ranks must be left for the job to go on",
+                     options.elastic, options.ranks);
+  check<ConfigError>(options.elastic == 0 || options.nodes == 1,
+                     "launch: elastic jobs run on one host, and there are {} nodes; leave elastic out, and give "
+                     "max_restarts",
+                     options.nodes);
   struct sigaction action{};
   ::sigaction(SIGCHLD, nullptr, &action);
   check<ConfigError>(action.sa_handler != SIG_IGN && (action.sa_flags & SA_NOCLDWAIT) == 0,

@@ -16,6 +16,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cores.h>
 #include <tandem/core/file.h>
+#include <tandem/parallel/job/membership.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 
 namespace tandem::inline v0::parallel {
@@ -59,7 +60,8 @@ int threads_per_rank(int ranks) {
   return process_environment("TANDEM_NUM_THREADS") ? 0 : std::clamp(core::available_cores() / ranks, 1, 256);
 }
 
-std::vector<std::string> rank_environment(const LaunchOptions& options, const JobLink& link, int local) {
+std::vector<std::string> rank_environment(const LaunchOptions& options, const JobLink& link, int local,
+                                          int first_generation) {
   const auto text = [](int number) { return std::to_string(number); };
   std::map<std::string, std::string> ours{
       {"RANK", text(options.node * options.ranks + local)},
@@ -76,6 +78,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       {"TANDEM_JOB_TOKEN", link.token().hex()},
       {"TANDEM_STORE_HOSTED", "1"},
   };
+  if (options.elastic > 0) {
+    ours[kElasticVariable] = text(first_generation);
+  }
   if (!options.identity_prefix.empty()) {
     std::map<std::string, std::string> hidden;
     for (const auto& [name, value] : ours) {
@@ -92,7 +97,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   }
   // These variables may come from an outer launcher, or name the file with the token: they would contradict ours.
   const std::set<std::string> foreign{"TANDEM_JOB_TOKEN_FILE", "TANDEM_STORE_PORT", "TORCHELASTIC_USE_AGENT_STORE",
-                                      core::kProgressVariable};
+                                      core::kProgressVariable, kElasticVariable};
   std::vector<std::string> all;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;

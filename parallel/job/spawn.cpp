@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -14,17 +15,18 @@
 #include <tandem/core/check.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/comm/process_group.h>
-#include <tandem/parallel/comm/threads/local_backend.h>
 #include <tandem/parallel/job/carried_error.h>
 #include <tandem/parallel/job/spawn_check.h>
+#include <tandem/parallel/job/thread_generations.h>
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/tensor/generator.h>
 
-// Ranks as threads: one LocalWorld, one group for each rank, and one thread for each rank. The thread carries the
-// caller's state with its own device, random numbers and rank. A rank whose function has ended leaves the world and
-// says how, so that the other ranks stop waiting for it. When all threads have ended, spawn() rethrows the exception of
-// the lowest rank that did not merely lose another one.
+// Ranks as threads: one thread and one group for each rank (thread_generations.h). The thread carries the caller's state
+// with its own device, random numbers and rank. A rank whose function has ended leaves and says how, so that the other
+// ranks stop waiting for it. When all threads have ended, spawn() rethrows the exception of the lowest rank that did not
+// merely lose another one.
 
 namespace tandem::inline v0::parallel::detail {
 
@@ -32,6 +34,7 @@ namespace {
 
 struct RankThread {
   std::unique_ptr<ProcessGroup> group;
+  ThreadElasticRank elastic;
   RankContext context{};
   Generator generator;
   std::exception_ptr failure;
@@ -63,14 +66,6 @@ void note_failure(RankThread& rank, std::size_t index, std::size_t count) {
   }
 }
 
-// Drops failures of calls that were still pending: the rank's own failure counts.
-void forget_failures(ProcessGroup& group) {
-  try {
-    group.wait_all();
-  } catch (const CommError&) {
-  }
-}
-
 std::vector<Device> devices_of(int ranks, const SpawnOptions& options) {
   std::vector<Device> devices = options.devices;
   for (int r = static_cast<int>(devices.size()); r < ranks; ++r) {
@@ -80,6 +75,31 @@ std::vector<Device> devices_of(int ranks, const SpawnOptions& options) {
     require_available(device);
   }
   return devices;
+}
+
+// Runs the rank's function in one generation. Returns the loss that ended the generation, if the function is to run in
+// the next one.
+std::optional<CommError> run_generation(RankThread& rank, core::FunctionRef<void(ProcessGroup&)> body,
+                                        bool is_elastic) {
+  try {
+    body(*rank.group);
+    rank.group->wait_all();
+    return std::nullopt;
+  } catch (const CommError& error) {
+    if (!is_elastic || error.details().fault != CommFault::peer_lost) {
+      throw;
+    }
+    return error;
+  }
+}
+
+// Ranks that the others went on without.
+void tell_of_lost(const std::vector<RankThread>& ranks) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (ranks[r].failure) {
+      core::warn(fmt::format("spawn: rank {} was lost, and the others went on: it {}", r, ranks[r].how));
+    }
+  }
 }
 
 void rethrow_root_cause(std::vector<RankThread>& ranks) {
@@ -96,6 +116,13 @@ void rethrow_root_cause(std::vector<RankThread>& ranks) {
 
 }  // namespace
 
+void forget_failures(ProcessGroup& group) {
+  try {
+    group.wait_all();
+  } catch (const CommError&) {
+  }
+}
+
 void check_spawn(int ranks, const SpawnOptions& options) {
   check<ConfigError>(ranks >= 1, "spawn: {} ranks; expected at least 1", ranks);
   if (const char* variable = launcher_variable()) {
@@ -105,6 +132,10 @@ void check_spawn(int ranks, const SpawnOptions& options) {
         std::getenv(variable), variable, ranks);
   }
   check<ConfigError>(!is_initialized(), "spawn: called within a rank; ranks have no ranks of their own");
+  check<ConfigError>(options.elastic >= 0 && options.elastic <= ranks,
+                     "spawn: elastic is {}: expected 0, or how many of the {} ranks must be left for the others to go "
+                     "on",
+                     options.elastic, ranks);
   check<ConfigError>(options.devices.empty() || options.devices.size() == static_cast<std::size_t>(ranks),
                      "spawn: {} devices for {} ranks; expected one each, or none", options.devices.size(), ranks);
 }
@@ -117,8 +148,8 @@ void seed_as_rank(Generator& generator, std::uint64_t seed, std::uint64_t offset
 void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options) {
   check_spawn(count, options);
   const std::vector<Device> devices = devices_of(count, options);
-  const auto world = std::make_shared<LocalWorld>(count);
-  std::vector<std::unique_ptr<ProcessGroup>> groups = local_groups(world, options.group);
+  const bool is_elastic = options.elastic > 0;
+  ThreadGenerations generations(count, is_elastic ? options.elastic : count, options.group);
   std::vector<RankThread> ranks(static_cast<std::size_t>(count));
   Generator& drawn_from = current_generator();
   const std::uint64_t offset = drawn_from.offset();
@@ -130,12 +161,22 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
     state.rank = &rank.context;
     const core::ThreadStateScope carried(state);
     try {
-      body(*rank.group);
-      rank.group->wait_all();
+      for (int generation = 0;; ++generation) {
+        rank.context.group = rank.group.get();
+        rank.elastic.begin(generation);
+        seed_as_rank(rank.generator, drawn_from.seed(), offset, static_cast<int>(index));
+        const std::optional<CommError> loss = run_generation(rank, body, is_elastic);
+        if (!loss) {
+          break;
+        }
+        forget_failures(*rank.group);
+        std::unique_ptr<ProcessGroup> next = generations.take_next(static_cast<int>(index), *loss);
+        rank.group = std::move(next);
+      }
     } catch (...) {
       note_failure(rank, index, ranks.size());
     }
-    world->leave(static_cast<int>(index), rank.how);
+    generations.leave(static_cast<int>(index), rank.failure == nullptr, rank.how);
     if (rank.failure) {
       forget_failures(*rank.group);
     }
@@ -143,9 +184,8 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
   };
 
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].group = std::move(groups[r]);
-    ranks[r].context.group = ranks[r].group.get();
-    seed_as_rank(ranks[r].generator, drawn_from.seed(), offset, static_cast<int>(r));
+    ranks[r].group = generations.take(static_cast<int>(r));
+    ranks[r].context.elastic = is_elastic ? &ranks[r].elastic : nullptr;
   }
   std::string refused;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -153,7 +193,7 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
       ranks[r].thread = std::thread(run, r, core::thread_state());
     } catch (const std::system_error& error) {
       refused = core::system_message(error.code().value());
-      world->leave(static_cast<int>(r), "did not start");
+      generations.leave(static_cast<int>(r), false, "did not start");
     }
   }
   std::uint64_t drawn = 0;
@@ -165,7 +205,12 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
   }
   check<ConfigError>(refused.empty(), "spawn: the system refuses {} threads ({})", count, refused);
   drawn_from.reserve(drawn);
-  rethrow_root_cause(ranks);
+  const auto well = std::count_if(ranks.begin(), ranks.end(), [](const RankThread& rank) { return !rank.failure; });
+  if (is_elastic && well >= options.elastic) {
+    tell_of_lost(ranks);
+  } else {
+    rethrow_root_cause(ranks);
+  }
 }
 
 }  // namespace tandem::inline v0::parallel::detail

@@ -26,12 +26,24 @@ struct SpawnOptions {
   /// Whether each rank is a process instead of a thread. A process's device comes from `devices`, or is the process's
   /// own default.
   bool processes = false;
+  /// The others go on without ranks whose fn throws, as long as so many are left (or have ended well): they call fn
+  /// anew, as ranks of a smaller group, see run_elastic(). 0: one lost rank ends all. A warning tells of each loss.
+  int elastic = 0;
 };
 
 namespace detail {
 /// Seeds a rank's generator. Rank 0 draws what a single process would draw from `seed` at `offset`; other ranks draw
 /// their own numbers.
 void seed_as_rank(Generator& generator, std::uint64_t seed, std::uint64_t offset, int rank);
+/// Calls fn with the group, or with the rank's number in it.
+template <class Fn>
+void call_rank(const Fn& fn, ProcessGroup& group) {
+  if constexpr (std::is_invocable_v<const Fn&, int>) {
+    fn(group.rank());
+  } else {
+    fn(group);
+  }
+}
 TANDEM_API void spawn_threads(int ranks, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options);
 TANDEM_API void spawn_processes(int ranks, core::FunctionRef<void(ProcessGroup&)> body, const SpawnOptions& options,
                                 const std::source_location& where);
@@ -67,13 +79,7 @@ TANDEM_API void spawn_processes(int ranks, core::FunctionRef<void(ProcessGroup&)
 template <class Fn>
 void spawn(int ranks, const Fn& fn, const SpawnOptions& options = {},
            const std::source_location& where = std::source_location::current()) {
-  const auto body = [&](ProcessGroup& group) {
-    if constexpr (std::is_invocable_v<const Fn&, int>) {
-      fn(group.rank());
-    } else {
-      fn(group);
-    }
-  };
+  const auto body = [&](ProcessGroup& group) { detail::call_rank(fn, group); };
   if (options.processes) {
     detail::spawn_processes(ranks, body, options, where);
   } else {

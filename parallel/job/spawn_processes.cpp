@@ -19,6 +19,7 @@
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/job/carried_error.h>
+#include <tandem/parallel/job/elastic.h>
 #include <tandem/parallel/job/launch.h>
 #include <tandem/parallel/job/process_group_guard.h>
 #include <tandem/parallel/job/rank_end.h>
@@ -136,6 +137,10 @@ void announce(const WorldInfo& world, const std::string& what) {
       require_available(state.device);
     }
     const core::ThreadStateScope carried(state);
+    if (options.elastic > 0) {
+      run_elastic(body, {.timeout = options.group.timeout});
+      std::exit(0);
+    }
     const ProcessGroupGuard guard({.timeout = options.group.timeout});
     try {
       body(guard.group());
@@ -150,7 +155,11 @@ void announce(const WorldInfo& world, const std::string& what) {
     failure = "what is not a std::exception";
   }
   if (failure) {
-    announce(world, *failure);
+    if (options.elastic > 0) {  // the others may go on
+      std::fprintf(stderr, "error: %s\n", failure->c_str());
+    } else {
+      announce(world, *failure);
+    }
     std::fflush(nullptr);
     std::_Exit(1);
   }
@@ -181,6 +190,7 @@ void spawn_processes(int count, core::FunctionRef<void(ProcessGroup&)> body, con
   launched.command = own_arguments();
   launched.file = "/proc/self/exe";
   launched.ranks = count;
+  launched.elastic = options.elastic;
   launched.output = LaunchOptions::Output::plain;
   launched.variables = {fmt::format("{}={}", kCall, call)};
   launched.identity_prefix = kHidden;

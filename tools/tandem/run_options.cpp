@@ -29,6 +29,7 @@ struct Flags {
   int node = 0;
   std::string rdzv;
   int max_restarts = 0;
+  int elastic = 0;
   std::string log_dir;
   std::string program;
   bool standalone = false;
@@ -93,6 +94,8 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_flag("--standalone", flags.standalone, "One host, whatever the environment says");
   cli::add_whole(app, "--max-restarts", "How often all ranks start again after a failure", flags.max_restarts, 0,
                  kMost);
+  cli::add_whole(app, "--elastic", "Go on without lost ranks while so many are left; 0: one lost rank ends the job",
+                 flags.elastic, 0, kMost);
   cli::add_path(app, "--log-dir", "A folder for rank0.out, rank0.err, ...; else each line is shown behind [rank]",
                 flags.log_dir);
   cli::add_number(app, "--kill-timeout", "SEC", "From SIGTERM to SIGKILL", flags.kill_timeout, 0, 86'400);
@@ -107,6 +110,7 @@ void add_flags(CLI::App& app, Flags& flags) {
       "Examples:\n"
       "  tandem run -n 2 ./mlp --epochs 5\n"
       "  tandem run -n auto --max-restarts 3 --log-dir logs ./mlp\n"
+      "  tandem run -n 4 --elastic 2 --max-restarts 3 ./mlp\n"
       "  export TANDEM_JOB_TOKEN=...          the same 64 digits on both hosts\n"
       "  tandem run -n 4 --nnodes 2 --node-rank 0 --rdzv 10.0.0.1:29500 ./mlp\n"
       "  tandem run -n 4 --nnodes 2 --node-rank 1 --rdzv 10.0.0.1:29500 ./mlp");
@@ -171,6 +175,15 @@ void translate(Flags flags, parallel::LaunchOptions& options) {
   options.node = flags.node;
   place_store(flags, options);
   options.max_restarts = flags.max_restarts;
+  if (flags.elastic > options.ranks) {
+    cli::refuse("--elastic", fmt::format("a whole number up to --nproc-per-node, {}", options.ranks),
+                std::to_string(flags.elastic));
+  }
+  if (flags.elastic > 0 && flags.nodes > 1) {
+    throw CLI::ValidationError(
+        "--elastic", fmt::format("is for ranks on one host, and --nnodes is {}; --max-restarts works there", flags.nodes));
+  }
+  options.elastic = flags.elastic;
   options.kill_timeout = time(flags.kill_timeout);
   options.heartbeat_limit = time(flags.heartbeat_limit);
   options.log_folder = flags.log_dir;

@@ -42,7 +42,8 @@ std::unique_ptr<Backend> gloo_backend(GlooOptions options) {
   const CallTime time{.start = now, .deadline = now + options.setup_timeout};
   options.address = listen_address(options);
   const auto device = listen_at(options.address);
-  return std::make_unique<HostsBackend>(std::move(options), device, time, std::make_shared<GroupNames>(), true);
+  auto names = std::make_shared<GroupNames>(options.numbers);
+  return std::make_unique<HostsBackend>(std::move(options), device, time, std::move(names), true);
 }
 
 std::unique_ptr<Backend> HostsBackend::split(std::span<const int> members, const CallTime& time) {

@@ -200,12 +200,11 @@ Awaited LocalBackend::late(int peer, std::uint64_t last) {
 }
 
 std::vector<std::unique_ptr<ProcessGroup>> detail::local_groups(const std::shared_ptr<LocalWorld>& world,
+                                                                const std::vector<int>& members,
                                                                 const ProcessGroupOptions& options) {
-  std::vector<int> members(static_cast<std::size_t>(world->size()));
-  std::iota(members.begin(), members.end(), 0);
   const auto group = std::make_shared<LocalGroup>(world, members);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (const int r : members) {
+  for (int r = 0; r < group->size(); ++r) {
     groups.push_back(std::make_unique<ProcessGroup>(std::make_unique<LocalBackend>(group, r), options));
   }
   return groups;
@@ -213,7 +212,9 @@ std::vector<std::unique_ptr<ProcessGroup>> detail::local_groups(const std::share
 
 std::vector<std::unique_ptr<ProcessGroup>> local_groups(int ranks, const ProcessGroupOptions& options) {
   check<ConfigError>(ranks >= 1, "local_groups: {} ranks; expected at least 1", ranks);
-  return detail::local_groups(std::make_shared<LocalWorld>(ranks), options);
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return detail::local_groups(std::make_shared<LocalWorld>(ranks), members, options);
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -78,8 +78,9 @@ class LocalBackend final : public Backend {
 };
 
 namespace detail {
-/// Makes a group of all ranks of `world`.
+/// Makes a group of these ranks of `world`, in ascending order.
 std::vector<std::unique_ptr<ProcessGroup>> local_groups(const std::shared_ptr<LocalWorld>& world,
+                                                        const std::vector<int>& members,
                                                         const ProcessGroupOptions& options);
 }  // namespace detail
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <tandem/parallel/rendezvous/store.h>
 
@@ -19,6 +20,8 @@ struct GlooOptions {
   std::string prefix = "gloo";
   int rank = 0;  // of this process or thread
   int size = 1;  // number of ranks
+  /// The ranks' numbers in the job, for texts. Empty: 0, 1, 2, ...
+  std::vector<int> numbers = {};
   /// The local address or host name to listen at. Empty selects the address of the network interface named by
   /// TANDEM_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, otherwise the local address from which `store_host` is reached.
   std::string address = {};
