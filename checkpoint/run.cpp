@@ -104,7 +104,7 @@ struct Run::Impl {
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
   Clock::time_point last_look_at = Clock::now();
-  std::int64_t lines = 0;                                          // of metrics.jsonl, which rank 0 writes
+  std::int64_t lines = 0;                                          // of metrics.jsonl, before the first step
   parallel::ElasticRank* elastic = parallel::elastic_rank();       // null: the ranks stay the same
   const int number = elastic == nullptr ? 0 : elastic->next_number();  // of the run, in an elastic job
   std::optional<StepNotes> notes{};                                // in an elastic job
@@ -192,7 +192,7 @@ bool Run::Impl::remember(std::int64_t& step, std::int64_t& epoch) {
   lines = memory->lines;
   if (ranks.leads()) {
     open(path, true);
-    folder->cut_metrics_after(lines);
+    folder->set_metrics_lines(lines, memory->last_lines);
   }
   watch.emplace(options.stop_at_nonfinite, kNone);
   parts.restore_from(std::move(memory->state), fmt::format("the memory of rank {}", memory->source), ranks.size());
@@ -235,7 +235,11 @@ Run::~Run() {
 telemetry::RunFolder* Run::folder() noexcept { return impl_->folder ? &*impl_->folder : nullptr; }
 
 void Run::log(const telemetry::Fields& fields) {
-  ++impl_->lines;
+  if (impl_->notes) {
+    impl_->notes->note_line(telemetry::to_json(fields) + "\n");
+  } else {
+    ++impl_->lines;
+  }
   if (impl_->folder) {
     impl_->folder->append_metrics(fields);
   }
@@ -316,7 +320,7 @@ void Run::Impl::begin() {
   if (!begun) {
     parts.finish_restoring();
     if (elastic != nullptr) {
-      notes.emplace(parts);
+      notes.emplace(parts, lines);
     }
     last_look_at = Clock::now();
     watch->after(last_look);
@@ -345,7 +349,7 @@ void Run::step(const Tensor& loss) {
 // Before all exchanges, in which other ranks may be lost.
 void Run::note() {
   if (impl_->notes) {
-    impl_->notes->note(steps_, epoch_, impl_->lines);
+    impl_->notes->note(steps_, epoch_);
   }
 }
 

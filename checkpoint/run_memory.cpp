@@ -20,12 +20,16 @@ namespace {
 // In the state that the ranks share, the entries of the source's own state have this prefix.
 constexpr std::string_view kSourcePrefix = "rank.source.";
 
+// A rank is at most one exchange ahead of rank 0, and no more than three notes lie between two exchanges: those of a
+// step, of the end of an epoch, and of the next step.
+constexpr std::int64_t kNotesAhead = 3;
+
 // The part of "loader.epoch".
 std::string_view part_in(std::string_view name) { return name.substr(0, name.find('.')); }
 
 }  // namespace
 
-StepNotes::StepNotes(const RunParts& parts) : parts_(parts) {
+StepNotes::StepNotes(const RunParts& parts, std::int64_t lines) : parts_(parts), lines_(lines) {
   for (auto& [name, parameter] : parts.parameters()) {
     const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
     if (leaf != nullptr && leaf->part.by != nullptr) {
@@ -49,32 +53,56 @@ StepNotes::StepNotes(const RunParts& parts) : parts_(parts) {
   }
 }
 
-std::uint64_t StepNotes::versions() const {
-  std::uint64_t sum = 0;
-  for (const Tensor& parameter : parameters_) {
-    sum += parameter.version();
+// Grows with each change of the model. A captured step that fails counts as a change of its parameters, whether it has
+// come to the update or not, so the optimisers' own numbers are better.
+std::uint64_t StepNotes::updates() const {
+  std::uint64_t updates = 0;
+  std::uint64_t versions = 0;
+  bool has_optimizer = false;
+  for (const detail::Part& part : parts_.list()) {
+    if (part.optimizer != nullptr) {
+      has_optimizer = true;
+      updates += static_cast<std::uint64_t>(part.optimizer->calls());
+    }
   }
-  return sum;
+  for (const Tensor& parameter : parameters_) {
+    versions += parameter.version();
+  }
+  return has_optimizer ? updates : versions;
 }
 
-void StepNotes::note(std::int64_t steps, std::int64_t epoch, std::int64_t lines) {
+void StepNotes::note_line(std::string line) {
+  ++lines_;
+  last_lines_.emplace_back(notes_, std::move(line));
+}
+
+void StepNotes::note(std::int64_t steps, std::int64_t epoch) {
   const NoGradGuard no_grad;
   noted_.steps = steps;
   noted_.epoch = epoch;
-  noted_.lines = lines;
+  noted_.lines = lines_;
+  while (!last_lines_.empty() && last_lines_.front().first < notes_ - kNotesAhead) {
+    last_lines_.pop_front();
+  }
+  ++notes_;
   noted_.own = parts_.own_state();
   small_ = parts_.small_state();
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     tandem::detail::copy(buffers_[i].second.raw(), live_buffers_[i].second.raw());
   }
-  noted_versions_ = versions();
+  noted_updates_ = updates();
 }
 
 RunMemory StepNotes::recall(const std::string& folder) const {
   const NoGradGuard no_grad;
   RunMemory memory = noted_;
   memory.folder = folder;
-  memory.is_whole = versions() == noted_versions_;
+  memory.is_whole = updates() == noted_updates_;
+  for (const auto& [notes, line] : last_lines_) {
+    if (notes < notes_) {  // later lines belong to a step that is made again
+      memory.last_lines.push_back(line);
+    }
+  }
   if (memory.is_whole) {
     memory.common = parts_.large_state();
     for (const Copies& copies : {buffers_, Copies(small_.begin(), small_.end())}) {
@@ -111,6 +139,7 @@ std::optional<CommonMemory> share_memories(const RankLink& ranks, const RunMemor
       shared.set(std::string(kSourcePrefix) + name, value);
     }
     texts = {{"lines", std::to_string(mine->lines)},
+             {"last_lines", fmt::format("{}", fmt::join(mine->last_lines, ""))},
              {"folder", mine->folder},
              {"loaders", fmt::format("{}", fmt::join(mine->loaders, "\n"))}};
   }
@@ -119,6 +148,7 @@ std::optional<CommonMemory> share_memories(const RankLink& ranks, const RunMemor
   CommonMemory memory{.steps = static_cast<std::int64_t>(steps),
                       .epoch = static_cast<std::int64_t>(epoch),
                       .lines = std::atoll(text_of(texts, "lines").c_str()),
+                      .last_lines = text_of(texts, "last_lines"),
                       .folder = text_of(texts, "folder"),
                       .source = source,
                       .state = {}};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ struct RunMemory {
   std::int64_t steps = 0;
   std::int64_t epoch = 0;
   std::int64_t lines = 0;  // of metrics.jsonl
+  std::vector<std::string> last_lines;  // of these, as this rank would have written them
   std::string folder;
   bool is_whole = false;             // models and optimisers were still those of the step, too
   StateDict common;                  // of all ranks; only if it is whole. Refers to the tensors of the training
@@ -29,37 +31,45 @@ struct RunMemory {
   std::vector<std::string> loaders;  // the names of the loaders among `own`
 };
 
-/// Notes the state after each step. What an optimiser's step changes is not copied: a model that has changed since is
+/// Notes the state after each step. What an optimiser's step changes is not copied: a step that has been made since is
 /// noticed, and another rank then has to give the state.
 class StepNotes {
  public:
   /// Throws ConfigError if ranks share out an optimiser's state, of which a lost rank takes its part along.
-  explicit StepNotes(const RunParts& parts);
+  /// metrics.jsonl has so many lines.
+  StepNotes(const RunParts& parts, std::int64_t lines);
 
   /// The step `steps` of `epoch` has been made.
-  void note(std::int64_t steps, std::int64_t epoch, std::int64_t lines);
+  void note(std::int64_t steps, std::int64_t epoch);
+  /// A line was added to metrics.jsonl, on rank 0. That rank may be lost before it writes the line, and then another
+  /// one has to.
+  void note_line(std::string line);
   /// The state after the noted step.
   RunMemory recall(const std::string& folder) const;
 
  private:
   using Copies = std::vector<std::pair<std::string, Tensor>>;
 
-  std::uint64_t versions() const;
+  std::uint64_t updates() const;
 
   const RunParts& parts_;
   std::vector<Tensor> parameters_;
+  std::int64_t lines_;
+  std::deque<std::pair<std::int64_t, std::string>> last_lines_;  // with the number of notes before each
+  std::int64_t notes_ = 0;
   Copies live_buffers_;  // by their names in a checkpoint
   Copies buffers_;       // after the noted step
   RunMemory noted_;
   StateDict small_;  // schedules, scalers and what the program tracks
-  std::uint64_t noted_versions_ = 0;
+  std::uint64_t noted_updates_ = 0;
 };
 
 /// The state with which all ranks of a new generation go on.
 struct CommonMemory {
   std::int64_t steps = 0;
   std::int64_t epoch = 0;
-  std::int64_t lines = 0;
+  std::int64_t lines = 0;  // of metrics.jsonl ...
+  std::string last_lines;  // ... and the last of them, which rank 0 may not have written
   std::string folder;
   int source = 0;   // the rank that had the state
   StateDict state;  // of a checkpoint, as this rank of so many saved it

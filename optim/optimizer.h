@@ -137,6 +137,8 @@ class TANDEM_API Optimizer {
   const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
   /// The bytes of the values that this rank keeps for the parameters: nothing before the first step.
   std::int64_t state_bytes() const;
+  /// How often step() was called, by replays of a captured step as well.
+  std::int64_t calls() const noexcept { return calls_; }
   /// The class of the optimiser in messages: "SGD".
   const char* name() const noexcept { return name_; }
 
@@ -231,7 +233,7 @@ class TANDEM_API Optimizer {
   bool master_weights_;
   Tensor grad_scale_;          // holds a kernels::GradScale once a GradScaler uses this optimiser
   Tensor nonfinite_;           // f32, with skip_nonfinite(): not 0 once a step was left out
-  std::int64_t calls_ = 0;     // of step(), by replays of a captured step as well
+  std::int64_t calls_ = 0;
   std::vector<Group> groups_;  // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;
   std::vector<Member> members_;                 // in memory order from the first step on

@@ -158,9 +158,27 @@ struct RunFolder::Impl {
 
   explicit Impl(std::string p) : path(std::move(p)) {}
 
+  std::string metrics_path() const { return path + "/metrics.jsonl"; }
+
   std::string read_metrics() const {
-    std::ifstream file(path + "/metrics.jsonl", std::ios::binary);
+    std::ifstream file(metrics_path(), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  void append(std::string_view lines) {
+    if (lines.empty()) {
+      return;
+    }
+    if (metrics.get() < 0) {
+      metrics = core::open_regular("open", metrics_path(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    }
+    if (!core::write_all(metrics.get(), lines)) {
+      const int error = errno;
+      // A full disk may take half a line. Truncating needs no space. If it fails too, report the first error.
+      [[maybe_unused]] const int cut = ::ftruncate(metrics.get(), metrics_bytes);
+      core::fail_io("write", metrics_path(), error, lines.size());
+    }
+    metrics_bytes += static_cast<off_t>(lines.size());
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -224,29 +242,22 @@ std::int64_t RunFolder::metrics_lines() const {
   return std::count(text.begin(), text.end(), '\n');
 }
 
-void RunFolder::cut_metrics_after(std::int64_t lines) {
+void RunFolder::set_metrics_lines(std::int64_t lines, std::string_view last) {
   const std::string text = impl_->read_metrics();
   std::size_t end = 0;
-  for (std::int64_t line = 0; line < lines && end < text.size(); ++line) {
-    end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  std::int64_t there = 0;
+  for (; there < lines && text.find('\n', end) != std::string::npos; ++there) {
+    end = text.find('\n', end) + 1;
   }
   cut_metrics(static_cast<std::int64_t>(end));
+  std::int64_t extra = std::count(last.begin(), last.end(), '\n') - (lines - there);
+  for (; extra > 0; --extra) {
+    last.remove_prefix(last.find('\n') + 1);
+  }
+  impl_->append(last);
 }
 
-void RunFolder::append_metrics(const Fields& fields) {
-  const std::string line = to_json(fields) + "\n";
-  const std::string path = file("metrics.jsonl");
-  if (impl_->metrics.get() < 0) {
-    impl_->metrics = core::open_regular("open", path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-  }
-  if (!core::write_all(impl_->metrics.get(), line)) {
-    const int error = errno;
-    // A full disk may take half a line. Truncating needs no space. If it fails too, report the first error.
-    [[maybe_unused]] const int cut = ::ftruncate(impl_->metrics.get(), impl_->metrics_bytes);
-    core::fail_io("write", path, error, line.size());
-  }
-  impl_->metrics_bytes += static_cast<off_t>(line.size());
-}
+void RunFolder::append_metrics(const Fields& fields) { impl_->append(to_json(fields) + "\n"); }
 
 void RunFolder::write_file(std::string_view name, std::string_view bytes) { core::replace_file(file(name), {bytes}); }
 

@@ -74,8 +74,9 @@ class TANDEM_API RunFolder {
   void cut_metrics(std::int64_t bytes);
   /// The number of lines in metrics.jsonl.
   std::int64_t metrics_lines() const;
-  /// Shortens metrics.jsonl to that many lines, as cut_metrics().
-  void cut_metrics_after(std::int64_t lines);
+  /// Makes metrics.jsonl have that many lines, of which `last` has the last ones: cuts off what comes after them, and
+  /// adds what is missing. Throws IoError.
+  void set_metrics_lines(std::int64_t lines, std::string_view last);
 
   /// Writes (or replaces) a file in the folder, completely or not at all.
   void write_file(std::string_view name, std::string_view bytes);
