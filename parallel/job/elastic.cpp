@@ -148,6 +148,9 @@ class LaunchedRank final : public ElasticRank {
     } catch (const StoreError& error) {
       cause = error_of(error);
       check_goes_on(*cause);
+    } catch (const CommError& error) {  // one was lost while they met
+      check_goes_on(error);
+      cause = error;
     }
     return false;
   }

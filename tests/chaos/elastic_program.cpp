@@ -1,5 +1,6 @@
-// A rank of a training that goes on without lost ranks: `tandem run -n N --elastic MIN chaos_elastic FOLDER
-// [PAUSE_US [EPOCHS]]`. The run is in FOLDER/run. Each rank adds a line to FOLDER/rank<r> for each step: "step <ns> <ranks>".
+// A rank of a training that goes on without lost ranks: `tandem run -n N --elastic MIN chaos_elastic FOLDER PLAN`. The
+// run is in FOLDER/run. Each rank adds a line to FOLDER/rank<r> for each step: "step <ns> <ranks>". PLAN is the pause in
+// each step in microseconds; with "throws" behind it, rank 1 of 4 throws an error after ten steps.
 //
 // Each sample has a weight of its own, to which each of its uses in a step adds -1. All weights are minus the number of
 // epochs if no sample was lost or used twice.
@@ -34,8 +35,9 @@ struct Net : nn::Module<Net> {
   Tensor forward(const Tensor& x) const { return uses(x); }
 };
 
-void train(parallel::ProcessGroup& group, const std::string& folder, std::chrono::microseconds pause,
-           std::int64_t epochs) {
+void train(parallel::ProcessGroup& group, const std::string& folder, const std::string& plan) {
+  const std::chrono::microseconds pause(std::atoi(plan.c_str()));
+  const bool throws = plan.ends_with("throws") && group.size() == 4 && group.rank() == 1;
   const data::TensorDataset samples(eye(kSamples, {.dtype = DType::f64}), zeros({kSamples}));
   Net model;
   {
@@ -50,13 +52,16 @@ void train(parallel::ProcessGroup& group, const std::string& folder, std::chrono
   checkpoint::Run run(folder + "/run", {.every = 20});
   run.track(model, sgd, loader);
   std::ofstream report(fmt::format("{}/rank{}", folder, std::getenv("RANK")), std::ios::app);
-  for (const std::int64_t epoch : run.epochs(epochs)) {
+  for (const std::int64_t epoch : run.epochs(4)) {
     for (const auto& [x, y] : loader) {
       sgd.zero_grad();
       (ddp(x).sum() * group.size()).backward();
       sgd.step();
       run.log({{"step", run.steps() + 1}});
       std::this_thread::sleep_for(pause);
+      if (throws && run.steps() == 10) {
+        throw ValueError("this rank has had enough");
+      }
       run.step();
       report << fmt::format("step {} {}", now(), group.size()) << std::endl;
     }
@@ -67,14 +72,12 @@ void train(parallel::ProcessGroup& group, const std::string& folder, std::chrono
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || std::getenv("RANK") == nullptr) {
-    fmt::print(stderr, "usage: tandem run -n N --elastic MIN chaos_elastic FOLDER [PAUSE_US [EPOCHS]]\n");
+  if (argc != 3 || std::getenv("RANK") == nullptr) {
+    fmt::print(stderr, "usage: tandem run -n N --elastic MIN chaos_elastic FOLDER PLAN\n");
     return 2;
   }
-  const std::chrono::microseconds pause(argc > 2 ? std::atoi(argv[2]) : 0);
-  const std::int64_t epochs = argc > 3 ? std::atoi(argv[3]) : 4;
   try {
-    parallel::run_elastic([&](parallel::ProcessGroup& group) { train(group, argv[1], pause, epochs); });
+    parallel::run_elastic([&](parallel::ProcessGroup& group) { train(group, argv[1], argv[2]); });
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;

@@ -176,7 +176,7 @@ void expect_like_one_device(const Loss& loss, bool is_captured) {
 
 TEST(ElasticThreads, GoOnAfterTheLastStepLikeOneDeviceWithTheirBatches) {
   for (int rank = 0; rank < 4; ++rank) {
-    for (std::int64_t step = 0; step < 8; ++step) {  // the first and the last of an epoch among them
+    for (const std::int64_t step : {0, 2, 3, 4, 7}) {  // the first and the last of an epoch among them
       for (const Place place : {Place::before_backward, Place::after_backward, Place::after_step}) {
         expect_like_one_device({rank, step, place}, false);
       }
