@@ -7,7 +7,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda.h>
 #include <tandem/core/thread_state.h>
-#include <tandem/parallel/job/process_group_guard.h>
+#include <tandem/parallel/job/elastic.h>
 #include <tandem/parallel/job/spawn.h>
 #include <tandem/parallel/rendezvous/environment.h>
 
@@ -47,8 +47,9 @@ void as_ranks(const CommonOptions& options, const std::function<void(const Rank&
   const parallel::WorldInfo world = parallel::read_world();
   const Device device = devices_of_ranks(options, world.local_world_size)[static_cast<std::size_t>(world.local_rank)];
   const core::DeviceScope here(device);
-  const parallel::ProcessGroupGuard guard;
-  body({.rank = world.rank, .size = world.world_size, .device = device});
+  parallel::run_elastic([&](parallel::ProcessGroup& group) {
+    body({.rank = group.rank(), .size = group.size(), .device = device});
+  });
 }
 
 }  // namespace example

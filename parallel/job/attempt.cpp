@@ -328,13 +328,17 @@ class Attempt {
         return other->has_ended() && other->status() == 0 && other->rank() != rank;
       });
       const auto count = static_cast<std::int64_t>(left.size()) + well;
+      if (left.empty()) {  // nobody can do what the rank has left undone
+        fail(cause, rank, by_chance);
+        return;
+      }
       if (count < options_.elastic) {
         fail(fmt::format("{}; {} of {} ranks are left, and --elastic asks for {}", cause, count, options_.ranks,
                          options_.elastic),
              rank, by_chance);
         return;
       }
-      note(left.empty() ? cause : fmt::format("{}; {} of {} ranks go on", cause, left.size(), options_.ranks));
+      note(fmt::format("{}; {} of {} ranks go on", cause, left.size(), options_.ranks));
       change(std::move(left), cause);
     } else {
       note(fmt::format("{}, while it waited to come back", cause));
@@ -352,9 +356,6 @@ class Attempt {
   }
 
   void change(std::vector<int> members, const std::string& cause) {
-    if (members.empty()) {
-      return;  // all others have ended well
-    }
     // Once the right rank is found, others are no longer blamed for leaving the generation.
     std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; });
     try {
