@@ -64,9 +64,9 @@ std::string job_name(const std::string& program, std::optional<int> given) {
 }
 
 void check_options(const RunOptions& options) {
-  check<ConfigError>(!options.sharded || parallel::elastic_rank() == nullptr,
-                     "Run: in an elastic job a lost rank would leave its part of a checkpoint out; leave .sharded out, "
-                     "or --elastic");
+  if (options.sharded) {
+    parallel::check_not_elastic("Run with .sharded", "its part of the checkpoints");
+  }
   check<ConfigError>(options.every >= 0 && options.keep >= 1, "Run: expected every >= 0 and keep >= 1, got {} and {}",
                      options.every, options.keep);
 }
@@ -104,10 +104,10 @@ struct Run::Impl {
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
   Clock::time_point last_look_at = Clock::now();
-  std::int64_t lines = 0;                                          // of metrics.jsonl, before the first step
-  parallel::ElasticRank* elastic = parallel::elastic_rank();       // null: the ranks stay the same
+  std::int64_t lines = 0;                                              // of metrics.jsonl, before the first step
+  parallel::ElasticRank* elastic = parallel::elastic_rank();           // null: the ranks stay the same
   const int number = elastic == nullptr ? 0 : elastic->next_number();  // of the run, in an elastic job
-  std::optional<StepNotes> notes{};                                // in an elastic job
+  std::optional<StepNotes> notes{};                                    // in an elastic job
 
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string suspect_file() const { return path + "/checkpoints/not-finite"; }
@@ -455,9 +455,9 @@ Run::Wishes Run::Impl::look(std::int64_t step, bool asks_for_newcomers) {
                          static_cast<double>(std::max(step - last_look, std::int64_t{1}));
   const bool listens = signals.has_value();
   const bool newcomers = asks_for_newcomers && ranks.leads() && elastic->newcomers_wait();
-  std::vector<double> largest = ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
-                                               listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds,
-                                               newcomers ? 1.0 : 0.0});
+  std::vector<double> largest =
+      ranks.largest({listens ? static_cast<double>(RunSignals::stop()) : 0,
+                     listens && RunSignals::saves() != saves_done ? 1.0 : 0.0, seconds, newcomers ? 1.0 : 0.0});
   // Steps may become slower: the distance grows only slowly.
   const std::int64_t most = std::min(2 * std::max(step - last_look, std::int64_t{1}), kMostStepsBetweenLooks);
   next_look =

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/autograd/node.h>
 #include <tandem/checkpoint/rank_link.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -30,14 +29,7 @@ std::string_view part_in(std::string_view name) { return name.substr(0, name.fin
 }  // namespace
 
 StepNotes::StepNotes(const RunParts& parts, std::int64_t lines) : parts_(parts), lines_(lines) {
-  for (auto& [name, parameter] : parts.parameters()) {
-    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-    if (leaf != nullptr && leaf->part.by != nullptr) {
-      fail<ConfigError>(
-          "Run: '{}' belongs to {} with .shard, and in an elastic job a lost rank would take its part of the "
-          "optimiser's state along; leave .shard out, or --elastic",
-          name, leaf->part.by->name());
-    }
+  for (const auto& [name, parameter] : parts.parameters()) {
     parameters_.push_back(parameter);
   }
   for (const detail::Part& part : parts.list()) {

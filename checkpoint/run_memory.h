@@ -11,8 +11,8 @@
 #include <tandem/checkpoint/safetensors_header.h>
 #include <tandem/tensor/state_dict.h>
 
-// Internal: a run that goes on in the same process with other ranks (parallel/comm/elastic_rank.h). Its Run is destroyed
-// and made anew, and in between its state stays in memory.
+// Internal: a run that goes on in the same process with other ranks (parallel/comm/elastic_rank.h). Its Run is
+// destroyed and made anew, and in between its state stays in memory.
 
 namespace tandem::inline v0::checkpoint {
 
@@ -22,7 +22,7 @@ class RankLink;
 struct RunMemory {
   std::int64_t steps = 0;
   std::int64_t epoch = 0;
-  std::int64_t lines = 0;  // of metrics.jsonl
+  std::int64_t lines = 0;               // of metrics.jsonl
   std::vector<std::string> last_lines;  // of these, as this rank would have written them
   std::string folder;
   bool is_whole = false;             // models and optimisers were still those of the step, too
@@ -35,7 +35,6 @@ struct RunMemory {
 /// noticed, and another rank then has to give the state.
 class StepNotes {
  public:
-  /// Throws ConfigError if ranks share out an optimiser's state, of which a lost rank takes its part along.
   /// metrics.jsonl has so many lines.
   StepNotes(const RunParts& parts, std::int64_t lines);
 

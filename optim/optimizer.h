@@ -231,8 +231,8 @@ class TANDEM_API Optimizer {
   const char* name_;
   std::vector<BufferKind> buffers_;  // masters, if any, come last
   bool master_weights_;
-  Tensor grad_scale_;          // holds a kernels::GradScale once a GradScaler uses this optimiser
-  Tensor nonfinite_;           // f32, with skip_nonfinite(): not 0 once a step was left out
+  Tensor grad_scale_;  // holds a kernels::GradScale once a GradScaler uses this optimiser
+  Tensor nonfinite_;   // f32, with skip_nonfinite(): not 0 once a step was left out
   std::int64_t calls_ = 0;
   std::vector<Group> groups_;  // never resized: slices refer to its elements
   std::vector<Tensor> parameters_;

@@ -47,9 +47,8 @@ void as_ranks(const CommonOptions& options, const std::function<void(const Rank&
   const parallel::WorldInfo world = parallel::read_world();
   const Device device = devices_of_ranks(options, world.local_world_size)[static_cast<std::size_t>(world.local_rank)];
   const core::DeviceScope here(device);
-  parallel::run_elastic([&](parallel::ProcessGroup& group) {
-    body({.rank = group.rank(), .size = group.size(), .device = device});
-  });
+  parallel::run_elastic(
+      [&](parallel::ProcessGroup& group) { body({.rank = group.rank(), .size = group.size(), .device = device}); });
 }
 
 }  // namespace example

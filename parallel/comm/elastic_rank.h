@@ -2,7 +2,7 @@
 
 #include <any>
 #include <map>
-#include <string>
+#include <string_view>
 
 #include <tandem/core/error.h>
 
@@ -51,5 +51,12 @@ class ElasticRank {
   int next_number_ = 0;
   std::map<int, std::any> memories_;
 };
+
+/// Whether the others go on after this error, which rank `rank` of the job has caught: another rank is lost or has
+/// given up. After other errors, as of ranks that make different calls, they would fail again.
+bool is_survivable(const CommError& error, int rank);
+
+/// Throws ConfigError in an elastic job, if no other rank has what this rank has: "Pipeline", "its stage".
+void check_not_elastic(std::string_view what, std::string_view part);
 
 }  // namespace tandem::inline v0::parallel

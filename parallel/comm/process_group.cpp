@@ -12,6 +12,7 @@
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 
@@ -288,6 +289,18 @@ void ProcessGroup::abort(std::string_view reason) { queue_->abort(reason); }
 void set_process_rank(const RankContext* context) noexcept { process_rank.store(context, std::memory_order_release); }
 
 bool is_initialized() noexcept { return context() != nullptr; }
+
+bool is_survivable(const CommError& error, int rank) {
+  const CommFault fault = error.details().fault;
+  return (fault == CommFault::peer_lost || fault == CommFault::aborted) && error.details().rank != rank;
+}
+
+void check_not_elastic(std::string_view what, std::string_view part) {
+  check<ConfigError>(elastic_rank() == nullptr,
+                     "{}: in an elastic job a lost rank would take {} along, and the others could not go on. Start the "
+                     "job without --elastic; --max-restarts and a checkpoint::Run survive a loss, too",
+                     what, part);
+}
 
 ElasticRank* elastic_rank() noexcept {
   const RankContext* rank = context();

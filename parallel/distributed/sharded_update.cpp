@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/huge_pages.h>
 #include <tandem/core/step_times.h>
+#include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 
@@ -76,6 +77,7 @@ CutPlan plan_reduce_parts(ProcessGroup& group, const View& gradients, const Plan
 ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool drops_gradients)
     : link_(link), buckets_(buckets), drops_gradients_(drops_gradients) {
   ProcessGroup& group = link.group();
+  check_not_elastic(name() + " with .shard", "its part of the optimiser's state");
   for (const BucketRange& range : buckets.ranges()) {
     check<ConfigError>(
         !drops_gradients || range.gradients.device().type == DeviceType::cpu,

@@ -298,7 +298,8 @@ class Attempt {
     }
     const CommError error = verdict_error(message.text);
     const int rank = error.details().rank;
-    if (error.details().fault == CommFault::peer_lost && local(rank) != nullptr) {
+    const bool is_of_one = error.details().fault == CommFault::peer_lost || error.details().fault == CommFault::aborted;
+    if (is_of_one && local(rank) != nullptr) {
       suspects_.push_back({rank, error.what(), Clock::now() + kForTheEnd, true});  // its process is about to end
     } else {
       fail(error.what(), rank, false, message.text);

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <unistd.h>
@@ -93,7 +92,8 @@ class LaunchedRank final : public ElasticRank {
   }
 
  private:
-  // The note of generation `next_`. A member of the generation before knows that it comes; a newcomer may wait for long.
+  // The note of generation `next_`. A member of the generation before knows that it comes; a newcomer may wait for
+  // long.
   GenerationNote read_note(const std::optional<CommError>& cause) {
     const Clock::time_point deadline = Clock::now() + kForTheLauncher;
     const auto goes_on = [&] {
@@ -107,8 +107,8 @@ class LaunchedRank final : public ElasticRank {
         return GenerationNote::parse(*text);
       }
       if (was_member_ && Clock::now() >= deadline) {
-        throw cause.value_or(CommError("run_elastic: the launcher does not say who goes on",
-                                       {.fault = CommFault::timeout}));
+        throw cause.value_or(
+            CommError("run_elastic: the launcher does not say who goes on", {.fault = CommFault::timeout}));
       }
     }
   }
@@ -155,10 +155,8 @@ class LaunchedRank final : public ElasticRank {
     return false;
   }
 
-  // A loss ends a generation, and so do ranks that meet anew. After other errors there is none to follow.
-  static void check_goes_on(const CommError& error) {
-    if (error.details().fault != CommFault::peer_lost &&
-        std::string_view(error.what()).find(kMeetAnew) == std::string_view::npos) {
+  void check_goes_on(const CommError& error) const {
+    if (!is_survivable(error, world_.rank)) {
       throw CommError(error);
     }
   }
@@ -171,7 +169,7 @@ class LaunchedRank final : public ElasticRank {
   std::unique_ptr<TcpStore> store_;  // the job's
   std::uint64_t seed_ = 0;           // of the random numbers before the first call
   std::uint64_t offset_ = 0;
-  GenerationNote note_;            // of the current generation ...
+  GenerationNote note_;           // of the current generation ...
   JoinedGroup* group_ = nullptr;  // ... and its group
   bool was_member_ = false;
 };

@@ -39,9 +39,9 @@ struct TANDEM_API LaunchOptions {
   std::optional<JobToken> token = std::nullopt;
   /// How many times all ranks may be started again after a failure.
   int max_restarts = 0;
-  /// The job goes on without ranks that it loses, as long as so many are left (or have ended well), if the program calls
-  /// run_elastic(); 0: one lost rank ends the job. A lost rank is started again, max_restarts times in all, and joins
-  /// the others at the end of an epoch. Needs nodes == 1.
+  /// The job goes on without ranks that it loses, as long as so many are left (or have ended well), if the program
+  /// calls run_elastic(); 0: one lost rank ends the job. A lost rank is started again, max_restarts times in all, and
+  /// joins the others at the end of an epoch. Needs nodes == 1.
   int elastic = 0;
   /// The time between SIGTERM and SIGKILL.
   std::chrono::milliseconds kill_timeout{30'000};

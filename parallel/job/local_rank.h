@@ -24,8 +24,8 @@ namespace tandem::inline v0::parallel {
 /// Threads for each of `ranks` on this host; 0 where TANDEM_NUM_THREADS is set.
 int threads_per_rank(int ranks);
 
-/// This process's environment, with torchrun's and tandem's variables for rank `local` of this node, which in an elastic
-/// job belongs to no generation before `first_generation`.
+/// This process's environment, with torchrun's and tandem's variables for rank `local` of this node, which in an
+/// elastic job belongs to no generation before `first_generation`.
 std::vector<std::string> rank_environment(const LaunchOptions& options, const JobLink& link, int local,
                                           int first_generation);
 

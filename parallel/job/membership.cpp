@@ -61,25 +61,24 @@ Membership::~Membership() = default;
 
 // The job's server, and the parents of the processes, notice who is lost.
 std::unique_ptr<StoreServer> Membership::open(int generation) {
-  return std::make_unique<StoreServer>(
-      StoreServerOptions{.host = host_,
-                         .token = token_of_generation(link_.token(), generation),
-                         .heartbeat_limit = heartbeat_limit_,
-                         .on_lost = [](const LostRank&) {},
-                         .on_verdict =
-                             [this, generation](const std::string& text) {
-                               link_.hear({.kind = LinkMessage::Kind::generation_verdict,
-                                           .text = text,
-                                           .generation = generation});
-                             }});
+  return std::make_unique<StoreServer>(StoreServerOptions{
+      .host = host_,
+      .token = token_of_generation(link_.token(), generation),
+      .heartbeat_limit = heartbeat_limit_,
+      .on_lost = [](const LostRank&) {},
+      .on_verdict =
+          [this, generation](const std::string& text) {
+            link_.hear({.kind = LinkMessage::Kind::generation_verdict, .text = text, .generation = generation});
+          }});
 }
 
 void Membership::note() {
   const std::string newcomers = store_->try_get(kNewcomers).value_or("0");
-  store_->set(GenerationNote::key(generation_), GenerationNote{.port = server_->port(),
-                                                               .newcomers = std::strtoll(newcomers.c_str(), nullptr, 10),
-                                                               .members = members_}
-                                                    .text());
+  store_->set(
+      GenerationNote::key(generation_),
+      GenerationNote{
+          .port = server_->port(), .newcomers = std::strtoll(newcomers.c_str(), nullptr, 10), .members = members_}
+          .text());
 }
 
 bool Membership::has(int rank) const { return std::find(members_.begin(), members_.end(), rank) != members_.end(); }

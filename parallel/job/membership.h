@@ -34,8 +34,8 @@ inline constexpr const char* kMeetAnew = "the ranks meet anew";
 
 /// One generation of a job's ranks.
 struct GenerationNote {
-  std::uint16_t port = 0;        // of its store
-  std::int64_t newcomers = 0;    // that had come back when it was noted
+  std::uint16_t port = 0;         // of its store
+  std::int64_t newcomers = 0;     // that had come back when it was noted
   std::vector<int> members = {};  // numbers in the job, in the order of their ranks in the generation
 
   static std::string key(int generation);

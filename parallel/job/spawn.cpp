@@ -23,10 +23,10 @@
 #include <tandem/parallel/rendezvous/environment.h>
 #include <tandem/tensor/generator.h>
 
-// Ranks as threads: one thread and one group for each rank (thread_generations.h). The thread carries the caller's state
-// with its own device, random numbers and rank. A rank whose function has ended leaves and says how, so that the other
-// ranks stop waiting for it. When all threads have ended, spawn() rethrows the exception of the lowest rank that did not
-// merely lose another one.
+// Ranks as threads: one thread and one group for each rank (thread_generations.h). The thread carries the caller's
+// state with its own device, random numbers and rank. A rank whose function has ended leaves and says how, so that the
+// other ranks stop waiting for it. When all threads have ended, spawn() rethrows the exception of the lowest rank that
+// did not merely lose another one.
 
 namespace tandem::inline v0::parallel::detail {
 
@@ -79,14 +79,13 @@ std::vector<Device> devices_of(int ranks, const SpawnOptions& options) {
 
 // Runs the rank's function in one generation. Returns the loss that ended the generation, if the function is to run in
 // the next one.
-std::optional<CommError> run_generation(RankThread& rank, core::FunctionRef<void(ProcessGroup&)> body,
-                                        bool is_elastic) {
+std::optional<CommError> run_generation(RankThread& rank, int index, core::FunctionRef<void(ProcessGroup&)> body) {
   try {
     body(*rank.group);
     rank.group->wait_all();
     return std::nullopt;
   } catch (const CommError& error) {
-    if (!is_elastic || error.details().fault != CommFault::peer_lost) {
+    if (rank.context.elastic == nullptr || !is_survivable(error, index)) {
       throw;
     }
     return error;
@@ -165,7 +164,7 @@ void spawn_threads(int count, core::FunctionRef<void(ProcessGroup&)> body, const
         rank.context.group = rank.group.get();
         rank.elastic.begin(generation);
         seed_as_rank(rank.generator, drawn_from.seed(), offset, static_cast<int>(index));
-        const std::optional<CommError> loss = run_generation(rank, body, is_elastic);
+        const std::optional<CommError> loss = run_generation(rank, static_cast<int>(index), body);
         if (!loss) {
           break;
         }

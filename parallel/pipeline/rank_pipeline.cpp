@@ -15,6 +15,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/parallel/comm/joined_gradients.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/same_lines.h>
@@ -380,6 +381,7 @@ class RankPipeline final : public PipelineEngine {
 std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
                                                   const PipelineOptions& options) {
   check_same_everywhere(model, group, options);
+  check_not_elastic("Pipeline", "its stage");
   return std::make_unique<RankPipeline>(model, group, options);
 }
 

@@ -7,6 +7,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/tensor_parallel/functions.h>
 #include <tandem/tensor/factories.h>
@@ -16,6 +17,7 @@ namespace tandem::inline v0::parallel {
 namespace {
 
 std::int64_t share_of(std::int64_t size, const ProcessGroup& group, const char* layer, const char* what) {
+  check_not_elastic(layer, "its part of the layer");
   check<ConfigError>(size % group.size() == 0, "{}: {} {} is not divisible among {} ranks", layer, what, size,
                      group.size());
   return size / group.size();

@@ -1,6 +1,6 @@
 // A rank of a training that goes on without lost ranks: `tandem run -n N --elastic MIN chaos_elastic FOLDER PLAN`. The
-// run is in FOLDER/run. Each rank adds a line to FOLDER/rank<r> for each step: "step <ns> <ranks>". PLAN is the pause in
-// each step in microseconds; with "throws" behind it, rank 1 of 4 throws an error after ten steps.
+// run is in FOLDER/run. Each rank adds a line to FOLDER/rank<r> for each step: "step <ns> <ranks>". PLAN is the pause
+// in each step in microseconds; with "throws" behind it, rank 1 of 4 throws an error after ten steps.
 //
 // Each sample has a weight of its own, to which each of its uses in a step adds -1. All weights are minus the number of
 // epochs if no sample was lost or used twice.

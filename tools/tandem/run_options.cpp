@@ -181,7 +181,8 @@ void translate(Flags flags, parallel::LaunchOptions& options) {
   }
   if (flags.elastic > 0 && flags.nodes > 1) {
     throw CLI::ValidationError(
-        "--elastic", fmt::format("is for ranks on one host, and --nnodes is {}; --max-restarts works there", flags.nodes));
+        "--elastic",
+        fmt::format("is for ranks on one host, and --nnodes is {}; --max-restarts works there", flags.nodes));
   }
   options.elastic = flags.elastic;
   options.kill_timeout = time(flags.kill_timeout);
