@@ -5,10 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,8 +17,8 @@
 #include <fmt/format.h>
 
 #include <tandem/parallel/comm/faults.h>
+#include <tandem/parallel/job/elastic_job.h>
 #include <tandem/parallel/job/local_rank.h>
-#include <tandem/parallel/job/membership.h>
 #include <tandem/parallel/job/signals.h>
 
 // The ranks of one node, from their start to their end. run() sleeps in poll() until a rank has ended or written
@@ -36,8 +34,7 @@
 // fail() then publishes the verdict, which makes the other ranks and nodes throw. A second later the ranks get SIGTERM,
 // and after the kill timeout SIGKILL.
 //
-// In an elastic job lose() comes before fail(): the lost rank is killed, lest it write anywhere, and the others begin
-// the next generation (membership.h).
+// In an elastic job lose() comes before fail(): the others go on (elastic_job.h), unless too few of them are left.
 
 namespace tandem::inline v0::parallel {
 
@@ -48,7 +45,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBeforeSigterm{1'000};   // time for the ranks to hear the verdict and report their own errors
 constexpr milliseconds kForTheEnd{500};         // from the end of a rank's connection to the end of its process
 constexpr milliseconds kForItsLauncher{1'000};  // the same for a rank on another node
-constexpr milliseconds kBeforeComingBack{1'000};
 constexpr milliseconds kAttemptLook{50};
 constexpr std::size_t kMaxWaiting = std::size_t{4} << 20;  // bytes to write; beyond this the ranks must wait too
 constexpr std::size_t kLastWords = 200;
@@ -78,7 +74,7 @@ class Attempt {
           GroupGuard& guard, OutputQueue& output)
       : options_(options), file_(file), link_(link), signals_(signals), guard_(guard), output_(output) {
     if (options.elastic > 0) {
-      membership_.emplace(options, link);
+      elastic_.emplace(options, link, ranks_, elastic_hooks());
     }
     for (int i = 0; i < options.ranks; ++i) {
       ranks_.push_back(start(i, 0));
@@ -97,7 +93,7 @@ class Attempt {
       }
       take_ended();
       judge_suspects();
-      start_again();
+      start_lost_ranks_again();
       press_on();
       keep_guarded();
       output_.write_some();
@@ -116,16 +112,20 @@ class Attempt {
     Clock::time_point due;          // the wait for a better reason ends here
     bool is_of_generation = false;  // other members say so
   };
-  struct Restart {
-    int rank;
-    Clock::time_point due;
-  };
-
   std::unique_ptr<LocalRank> start(int local, int first_generation) const {
     return std::make_unique<LocalRank>(
         options_, options_.node * options_.ranks + local, link_.attempt() > 0 || first_generation > 0,
         ChildPlan{file_, options_.command, rank_environment(options_, link_, local, first_generation)},
         guard_.groups()[static_cast<std::size_t>(local)]);
+  }
+
+  ElasticJob::Hooks elastic_hooks() {
+    return {.fail = [this](const std::string& cause, int rank, bool by_chance) { fail(cause, rank, by_chance); },
+            .note = [this](const std::string& text) { note(text); },
+            .start = [this](int rank, int first_generation) { return start(rank, first_generation); },
+            .drop_blame = [this] {
+              std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; });
+            }};
   }
 
   LocalRank* local(int rank) {
@@ -169,8 +169,8 @@ class Attempt {
     for (const Suspect& suspect : suspects_) {
       next = std::min(next, suspect.due);
     }
-    for (const Restart& restart : restarts_) {
-      next = std::min(next, restart.due);
+    if (elastic_) {
+      next = std::min(next, elastic_->next_start());
     }
     const Clock::time_point now = Clock::now();
     milliseconds timeout = all_complete ? kAttemptLook : must_ask ? milliseconds(5) : milliseconds(10'000);
@@ -208,7 +208,7 @@ class Attempt {
           result_.is_final = result_.is_final || message.text.starts_with(kLauncherOfNode);
           const CommError error = verdict_error(message.text);
           // The ranks of an elastic job speak to their generation's store.
-          fail(membership_ ? fmt::format("{}; the others cannot go on, because the program does not call "
+          fail(elastic_ ? fmt::format("{}; the others cannot go on, because the program does not call "
                                          "parallel::run_elastic()",
                                          error.what())
                            : error.what(),
@@ -238,10 +238,10 @@ class Attempt {
     for (const auto& rank : ranks_) {
       // A rank that was asked to end, or killed, did not die because of another one found dead at the same time.
       if (rank->take_end(output_) && rank->status() != 0) {
-        if (membership_) {
-          const auto killed = killed_.find(rank->rank());
-          lose(rank->rank(), killed != killed_.end() ? killed->second : how_it_failed(*rank),
-               killed != killed_.end() || is_from_outside(rank->status()));
+        if (elastic_ && signal_obeyed(rank->status()) == 0) {
+          const std::string* killed = elastic_->why_killed(rank->rank());
+          lose(rank->rank(), killed != nullptr ? std::string(*killed) : how_it_failed(*rank),
+               killed != nullptr || is_from_outside(rank->status()));
         } else if (first == nullptr || place(rank->status()) < place(first->status())) {
           first = rank.get();
         }
@@ -289,11 +289,11 @@ class Attempt {
 
   // A member of the current generation has told the others of a failure.
   void take_generation_verdict(const LinkMessage& message) {
-    if (message.generation != membership_->generation() || is_decided()) {
+    if (message.generation != elastic_->generation() || is_decided()) {
       return;
     }
     if (message.text == kMeetAnew) {
-      take_in_newcomers();
+      elastic_->take_in_newcomers();
       return;
     }
     const CommError error = verdict_error(message.text);
@@ -308,107 +308,22 @@ class Attempt {
 
   // The job fails, unless it is elastic and enough ranks are left.
   void lose(int rank, const std::string& cause, bool by_chance) {
-    if (!membership_) {
+    if (!elastic_) {
       fail(cause, rank, by_chance);
-      return;
-    }
-    if (is_decided() || is_dismissing_ || lost_.contains(rank)) {
-      return;
-    }
-    if (!local(rank)->has_ended()) {  // the others go on once this rank can write no more
-      local(rank)->signal(SIGKILL, nullptr);
-      killed_.emplace(rank, cause);
-      return;
-    }
-    killed_.erase(rank);
-    lost_.insert(rank);
-    if (membership_->has(rank)) {
-      std::vector<int> left = running_members();
-      std::erase(left, rank);
-      const auto well = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-        return other->has_ended() && other->status() == 0 && other->rank() != rank;
-      });
-      const auto count = static_cast<std::int64_t>(left.size()) + well;
-      if (left.empty()) {  // nobody can do what the rank has left undone
-        fail(cause, rank, by_chance);
-        return;
-      }
-      if (count < options_.elastic) {
-        fail(fmt::format("{}; {} of {} ranks are left, and --elastic asks for {}", cause, count, options_.ranks,
-                         options_.elastic),
-             rank, by_chance);
-        return;
-      }
-      note(fmt::format("{}; {} of {} ranks go on", cause, left.size(), options_.ranks));
-      change(std::move(left), cause);
-    } else {
-      note(fmt::format("{}, while it waited to come back", cause));
-    }
-    if (rank_starts_ < options_.max_restarts) {
-      ++rank_starts_;
-      restarts_.push_back({rank, Clock::now() + kBeforeComingBack});
+    } else if (!is_decided()) {
+      elastic_->lose(rank, cause, by_chance);
     }
   }
 
-  std::vector<int> running_members() const {
-    std::vector<int> running = membership_->members();
-    std::erase_if(running, [&](int rank) { return ranks_[static_cast<std::size_t>(rank)]->has_ended(); });
-    return running;
-  }
-
-  void change(std::vector<int> members, const std::string& cause) {
-    // Once the right rank is found, others are no longer blamed for leaving the generation.
-    std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; });
-    try {
-      membership_->change(std::move(members), cause);
-    } catch (const Error& error) {
-      fail(fmt::format("{}; the others cannot go on: {}", cause, error.what()), -1, true);
-    }
-  }
-
-  // The members have left their group at the end of an epoch.
-  void take_in_newcomers() {
-    std::vector<int> members = running_members();
-    std::vector<int> back;
-    for (const RankProcess& process : link_.ranks()) {
-      if (const LocalRank* rank = local(process.rank);
-          rank != nullptr && !rank->has_ended() && !membership_->has(process.rank)) {
-        back.push_back(process.rank);
-      }
-    }
-    // Newcomers come last, so that a rank which has the training's state leads.
-    members.insert(members.end(), back.begin(), back.end());
-    if (!back.empty()) {
-      note(fmt::format("rank{} {} {} back: {} go on", back.size() == 1 ? "" : "s", number_list(back),
-                       back.size() == 1 ? "is" : "are", members.size()));
-    }
-    change(std::move(members), kMeetAnew);
-  }
-
-  void start_again() {
-    if (!membership_ || is_decided()) {
+  void start_lost_ranks_again() {
+    if (!elastic_ || is_decided()) {
       return;
     }
-    if (running_members().empty() && !is_dismissing_) {  // the job is done without those that wait to come back
-      is_dismissing_ = true;
-      restarts_.clear();
+    if (elastic_->is_done()) {
       signal_all(SIGTERM, "SIGTERM");
       kill_at_ = Clock::now() + options_.kill_timeout;
     }
-    for (const Restart& restart : std::exchange(restarts_, {})) {
-      auto& rank = ranks_[static_cast<std::size_t>(restart.rank)];
-      if (Clock::now() < restart.due || !rank->is_complete()) {
-        restarts_.push_back({restart.rank, std::max(restart.due, Clock::now() + milliseconds(5))});
-        continue;
-      }
-      try {
-        rank = start(restart.rank, membership_->generation() + 1);
-        lost_.erase(restart.rank);
-        note(fmt::format("rank {} starts again, and joins the others at the end of an epoch", restart.rank));
-      } catch (const IoError& error) {
-        note(fmt::format("rank {} does not start again: {}", restart.rank, error.what()));
-      }
-    }
+    elastic_->start_again();
   }
 
   void press_on() {
@@ -467,8 +382,8 @@ class Attempt {
     result_.by_chance = by_chance;
     result_.after = std::chrono::duration<double>(Clock::now() - start_).count();
     link_.publish(verdict.empty() ? cause : verdict);
-    if (membership_) {
-      membership_->publish(verdict.empty() ? cause : verdict);
+    if (elastic_) {
+      elastic_->publish(verdict.empty() ? cause : verdict);
     }
     terminate_at_ = Clock::now() + kBeforeSigterm;
     kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
@@ -487,7 +402,7 @@ class Attempt {
       result_.ends.push_back(rank->end(start_));
     }
     for (const RankEnd& end : result_.ends) {
-      if (end.status != 0 && end.asked.empty() && (!membership_ || membership_->has(end.rank)) &&
+      if (end.status != 0 && end.asked.empty() && (!elastic_ || elastic_->has(end.rank)) &&
           (first == nullptr || end.after < first->after)) {
         first = &end;
       }
@@ -522,13 +437,8 @@ class Attempt {
   const SignalCatcher& signals_;
   GroupGuard& guard_;
   OutputQueue& output_;
-  std::optional<Membership> membership_;  // of an elastic job
   std::vector<std::unique_ptr<LocalRank>> ranks_;
-  std::map<int, std::string> killed_;  // ranks that have not ended yet, and why
-  std::set<int> lost_;                 // and not started again
-  std::vector<Restart> restarts_;
-  int rank_starts_ = 0;         // ranks that were started again
-  bool is_dismissing_ = false;  // no member runs any more
+  std::optional<ElasticJob> elastic_;
   Clock::time_point start_ = Clock::now();
   std::vector<pollfd> polled_;
   std::vector<Suspect> suspects_;

@@ -123,6 +123,10 @@ TEST(TandemRun, WrongUseIsOneLineAndExitCodeTwo) {
             "error: --node-rank: expected a whole number below --nnodes, 1, got '1'\n");
   EXPECT_EQ(error_of({"--standalone", "--nnodes=2", "true"}),
             "error: --standalone: is for one host, and --nnodes is 2\n");
+  EXPECT_EQ(error_of({"-n", "4", "--elastic", "5", "true"}),
+            "error: --elastic: expected a whole number up to --nproc-per-node, 4, got '5'\n");
+  EXPECT_EQ(error_of({"-n", "4", "--elastic", "2", "--nnodes", "2", "--rdzv", "10.0.0.1:29500", "true"}),
+            "error: --elastic: is for ranks on one host, and --nnodes is 2; --max-restarts works there\n");
 }
 
 TEST(TandemRun, TakesTorchrunsSpellingsAndItsVariables) {

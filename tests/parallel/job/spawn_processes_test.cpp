@@ -48,6 +48,14 @@ TEST(SpawnProcesses, HaveADefaultGroup) {
               UnorderedElementsAre("rank 0 has 6 over gloo", "rank 1 has 6 over gloo", "rank 2 has 6 over gloo"));
 }
 
+TEST(SpawnProcesses, GoOnWithoutARankThatThrows) {
+  const Outcome outcome = spawn_program({"elastic"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(lines_of(outcome.out), UnorderedElementsAre("rank 0 of 3", "rank 1 of 3", "rank 2 of 3", "rank 0 of 2",
+                                                          "rank 1 of 2", "the parent goes on"));
+  EXPECT_THAT(outcome.err, HasSubstr("error: std::runtime_error: its own words"));
+}
+
 TEST(SpawnProcesses, AnExceptionReachesTheParentAndAllRanks) {
   const Outcome outcome = spawn_program({"throw"});
   EXPECT_EQ(outcome.exit_code, 1);

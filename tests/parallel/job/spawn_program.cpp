@@ -92,6 +92,20 @@ void chatter() {
                   {.processes = true});
 }
 
+void go_on() {
+  parallel::spawn(
+      3,
+      [](parallel::ProcessGroup& group) {
+        say(fmt::format("rank {} of {}", group.rank(), group.size()));
+        if (group.size() == 3 && group.rank() == 1) {
+          throw std::runtime_error("its own words");
+        }
+        group.barrier();
+      },
+      {.processes = true, .elastic = 2});
+  say("the parent goes on");
+}
+
 void another_way() {
   if (std::getenv("TANDEM_SPAWN_CALL") == nullptr) {
     parallel::spawn(2, [](int) {}, {.processes = true});
@@ -118,6 +132,8 @@ int main(int argc, char** argv) {
       another_way();
     } else if (what == "group") {
       sum_up();
+    } else if (what == "elastic") {
+      go_on();
     } else if (what == "nested") {
       parallel::spawn(1, [](int) { parallel::spawn(1, [](int) {}, {.processes = true}); }, {.processes = true});
     } else if (what == "one") {

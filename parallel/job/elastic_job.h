@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <tandem/parallel/job/job_link.h>
+#include <tandem/parallel/job/launch.h>
+#include <tandem/parallel/job/local_rank.h>
+#include <tandem/parallel/job/membership.h>
+
+// Internal: a launcher whose job goes on without lost ranks.
+
+namespace tandem::inline v0::parallel {
+
+/// The ranks of an elastic job: decides who goes on when one is lost, and starts lost ranks again.
+class ElasticJob {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Ranks = std::vector<std::unique_ptr<LocalRank>>;
+
+  /// What the attempt does for this object.
+  struct Hooks {
+    std::function<void(const std::string& cause, int rank, bool by_chance)> fail;  // the job
+    std::function<void(const std::string& text)> note;
+    std::function<std::unique_ptr<LocalRank>(int rank, int first_generation)> start;
+    std::function<void()> drop_blame;  // of those that other members of the last generation have named
+  };
+
+  /// `ranks` has all ranks by their numbers, and may still be empty.
+  ElasticJob(const LaunchOptions& options, JobLink& link, Ranks& ranks, Hooks hooks);
+
+  /// The number of the current generation.
+  int generation() const noexcept { return membership_.generation(); }
+  /// Whether the rank belongs to the current generation.
+  bool has(int rank) const { return membership_.has(rank); }
+  /// Tells the current generation that the job is over.
+  void publish(const std::string& verdict) { membership_.publish(verdict); }
+
+  /// The rank is lost. A process that still runs is killed; once it has ended, call this again. The others then go on,
+  /// or the job fails if too few are left.
+  void lose(int rank, const std::string& cause, bool by_chance);
+  /// Why the rank was killed here; null: it was not.
+  const std::string* why_killed(int rank) const;
+  /// The members have left their group at the end of an epoch, to take in ranks that have come back.
+  void take_in_newcomers();
+  /// Starts the lost ranks again whose time has come.
+  void start_again();
+  /// The time to call start_again().
+  Clock::time_point next_start() const;
+  /// Returns true once, when no member runs any more: ranks that wait to come back are not needed.
+  bool is_done();
+
+ private:
+  struct Restart {
+    int rank;
+    Clock::time_point due;
+  };
+
+  LocalRank& at(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
+  std::vector<int> running_members() const;
+  void change(std::vector<int> members, const std::string& cause);
+
+  const LaunchOptions& options_;
+  JobLink& link_;
+  Ranks& ranks_;
+  Hooks hooks_;
+  Membership membership_;
+  std::map<int, std::string> killed_;  // ranks that have not ended yet, and why
+  std::set<int> lost_;                 // and not started again
+  std::vector<Restart> restarts_;
+  int starts_ = 0;  // of lost ranks
+  bool is_done_ = false;
+};
+
+}  // namespace tandem::inline v0::parallel
