@@ -99,12 +99,12 @@ void GradScaler::check_scaled(const char* call) const {
   check<AutogradError>(scale_.defined(), "{}: there is no scaled loss; call scaler.scale(loss).backward() first", call);
 }
 
-// Prepares the optimiser for a look at its gradients. A training that goes on may have ended on this rank, with a step
-// of the other ranks as its first (Join): no loss was scaled here then.
+// Prepares the optimiser for a look at its gradients. No loss was scaled on this rank where other ranks have the loss
+// (a pipeline), or where a training goes on whose input has ended here, so that the others' steps are left (Join).
 void GradScaler::begin(const char* call, Optimizer& optimizer) {
   optimizer.settle_gradients();
   optimizer.prepare();
-  if (!scale_.defined() && is_loaded_) {
+  if (!scale_.defined() && (is_loaded_ || !optimizer.partners().empty())) {
     if (const std::optional<Device> device = optimizer.device_of_gradients()) {
       make_state(*device);
     }

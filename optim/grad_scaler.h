@@ -49,8 +49,9 @@ class TANDEM_API GradScaler {
   /// gradients.
   void unscale_(Optimizer& optimizer);
   /// Calls optimizer.step() with gradients divided by the scale. If a gradient is infinite or NaN, nothing changes and
-  /// the step does not count. Needs a scaled loss before, or load_state_dict(). Throws ConfigError for a second step
-  /// without update() in between, AutogradError when there are no gradients or no loss was scaled.
+  /// the step does not count. Needs a scaled loss before, unless this rank has a part of a pipeline or
+  /// load_state_dict() was called. Throws ConfigError for a second step without update() in between, AutogradError when
+  /// there are no gradients or no loss was scaled.
   void step(Optimizer& optimizer);
   /// Sets the scale of the next steps: `new_scale` if given; smaller if an optimiser found a non-finite gradient since
   /// the last update(); larger after growth_interval updates without one. Throws ConfigError when no optimiser has
