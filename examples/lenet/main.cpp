@@ -58,8 +58,7 @@ int lenet(int argc, char** argv) {
   example::PlainOptions options{.lr = 2e-3};
   std::string types = "f32";
   CLI::App app("Learns handwritten digits with a small convolutional net.", "lenet");
-  example::add_plain_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                             "Learning rate of Adam, which falls to 0");
+  example::add_plain_options(app, options, example::kDigitsFolder, "Learning rate of Adam, which falls to 0");
   example::add_precision(app, types);
   app.footer(
       "Examples:\n"

@@ -15,8 +15,10 @@
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/nn/summary.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/joined_gradients.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/same_lines.h>
@@ -34,8 +36,6 @@ namespace tandem::inline v0::parallel::detail {
 namespace {
 
 constexpr int kTag = 0x9173;  // of all messages, unlikely to be one of the program's own
-
-TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
 
 // A head describes a message. It goes ahead of an activation, whose receiver cannot know its shape.
 class Head {
@@ -80,10 +80,7 @@ const char* to_text(Head::Purpose purpose) { return purpose == Head::Purpose::st
 // Throws ConfigError on all ranks. This comparison goes before all other checks, so that no rank waits for one that has
 // refused its arguments.
 void check_same_everywhere(const nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options) {
-  std::vector<std::string> lines;
-  for (const auto& [name, layer] : model.named_children()) {
-    lines.push_back(fmt::format("layer '{}': {}({})", name, layer.type_name(), layer.description()));
-  }
+  std::vector<std::string> lines = nn::layer_lines(model);
   for (const auto& [name, parameter] : model.named_parameters()) {
     lines.push_back(fmt::format("parameter '{}': {} {}{}", name, parameter.dtype(), parameter.shape(),
                                 parameter.requires_grad() ? "" : ", frozen"));
@@ -138,6 +135,7 @@ class RankPipeline final : public PipelineEngine {
                         "Pipeline: a step of a pipeline over ranks cannot be captured; call step() outside of "
                         "graph::capture, or make the pipeline over devices of one process");
     return ending_the_groups_on_errors([&] {
+      const Bound bound(stages_);
       if (options().average_over != nullptr) {
         const NoGradGuard no_grad;
         for (const Tensor& buffer : own_.buffers()) {
@@ -158,7 +156,6 @@ class RankPipeline final : public PipelineEngine {
         add_up(shared);
         shared.copy = {};
       }
-      own_.unbind();
       if (options().average_over != nullptr) {
         all_reduce_gradients(own_.parameters(), *options().average_over);
       }
@@ -273,7 +270,6 @@ class RankPipeline final : public PipelineEngine {
 
   void end_groups(const char* error) {
     own_.give_up();
-    own_.unbind();
     sends_.clear();
     const std::string reason = fmt::format("{}: {}", own_.name(), error);
     group_.abort(reason);
