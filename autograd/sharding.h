@@ -14,6 +14,19 @@ namespace tandem::inline v0::autograd {
 
 class Leaf;
 
+/// Ranks that make or leave out the steps of their optimisers together, because each has a part of the gradients.
+/// Implemented in parallel/comm; an optimiser calls it, on all ranks alike.
+class StepPartners {
+ public:
+  enum class Total { sum, largest };
+  /// Sets `value`, one f64, to the sum or to the largest of all ranks' values. A collective, which may be a part of a
+  /// captured step.
+  virtual void total(const detail::View& value, Total how) = 0;
+
+ protected:
+  ~StepPartners() = default;
+};
+
 /// A group of ranks, each of which updates its part of the elements of all parameters. Implemented by the wrapper that
 /// shares parameters out (parallel/distributed); an optimiser calls it. All functions are collectives.
 class Sharding {
@@ -23,9 +36,6 @@ class Sharding {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  enum class Total { sum, largest };
-  /// Sets `value`, one f64, to the sum or to the largest of all ranks' values. May be a part of a captured step.
-  virtual void total(const detail::View& value, Total how) = 0;
   /// This rank has updated its parts of these leaves: returns when it has the other ranks' parts. May be a part of a
   /// captured step.
   virtual void updated(const std::vector<const Leaf*>& leaves) = 0;

@@ -68,6 +68,14 @@ std::ostream& operator<<(std::ostream& out, const ModuleRef& module) {
   return out << text;
 }
 
+std::vector<std::string> layer_lines(const ModuleRef& module) {
+  std::vector<std::string> lines;
+  for (const auto& [name, layer] : module.named_modules()) {
+    lines.push_back(fmt::format("layer '{}': {}({})", name, layer.type_name(), layer.description()));
+  }
+  return lines;
+}
+
 namespace {
 
 using Cells = std::array<std::string, 5>;

@@ -29,6 +29,10 @@ struct Summary {
 /// Lists a model's modules and counts its parameters: `std::cout << nn::summary(model)` prints a table.
 TANDEM_API Summary summary(const ModuleRef& module);
 
+/// Internal: "layer 'fc1': Linear(in_features=64, out_features=256, bias=true)", a line for each module, to compare
+/// models.
+std::vector<std::string> layer_lines(const ModuleRef& module);
+
 /// Prints a table of at most 100 columns: long names lose their beginning, long types and lists of parameters their
 /// end.
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Summary& summary);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/ops.h>
@@ -17,9 +19,9 @@ namespace tandem::inline v0::optim {
 namespace {
 
 // The ranks that share out the parameter's updates, each of which has its part of the gradient; usually null.
-autograd::Sharding* sharing(const Tensor& parameter) {
+std::shared_ptr<autograd::StepPartners> sharing(const Tensor& parameter) {
   const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-  return leaf != nullptr ? leaf->part.by : nullptr;
+  return leaf != nullptr && leaf->part.by != nullptr ? leaf->partners.lock() : nullptr;
 }
 
 std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters, const std::vector<Tensor>& sorted) {
@@ -68,16 +70,16 @@ void add_powers(const std::vector<ParameterRun>& runs, Device device, double nor
 // The norm of all runs together, in f64 on `device`. Runs that ranks share out come by the ranks that share them.
 Tensor total_norm(const std::vector<ParameterRun>& runs, const std::vector<Tensor>& sorted, Device device,
                   double norm_type) {
-  std::vector<std::pair<autograd::Sharding*, std::vector<ParameterRun>>> shared;
+  std::vector<std::pair<std::shared_ptr<autograd::StepPartners>, std::vector<ParameterRun>>> shared;
   for (const ParameterRun& run : runs) {
-    autograd::Sharding* const by = sharing(sorted[run.first]);
+    const std::shared_ptr<autograd::StepPartners> by = sharing(sorted[run.first]);
     auto of_ranks = std::ranges::find(shared, by, [](const auto& each) { return each.first; });
     if (of_ranks == shared.end()) {
       of_ranks = shared.emplace(shared.end(), by, std::vector<ParameterRun>());
     }
     of_ranks->second.push_back(run);
   }
-  using Total = autograd::Sharding::Total;
+  using Total = autograd::StepPartners::Total;
   const bool is_largest = std::isinf(norm_type);
   Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
   for (const auto& [by, its_runs] : shared) {

@@ -47,18 +47,20 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   }
 }
 
+void GradScaler::make_state(Device device) {
+  const NoGradGuard no_grad;
+  const auto make = [&](DType dtype, double value) { return full({}, value, {.dtype = dtype, .device = device}); };
+  scale_ = make(DType::f32, options_.init_scale);
+  growth_tracker_ = make(DType::i32, static_cast<double>(init_growth_tracker_));
+  found_inf_ = make(DType::f32, 0);
+}
+
 Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) {
     return loss;
   }
   if (!scale_.defined()) {
-    const NoGradGuard no_grad;
-    const auto make = [&](DType dtype, double value) {
-      return full({}, value, {.dtype = dtype, .device = loss.device()});
-    };
-    scale_ = make(DType::f32, options_.init_scale);
-    growth_tracker_ = make(DType::i32, static_cast<double>(init_growth_tracker_));
-    found_inf_ = make(DType::f32, 0);
+    make_state(loss.device());
   }
   check<DeviceError>(scale_.device() == loss.device(),
                      "GradScaler::scale: the loss is on {}, earlier ones were on {}; a scaler works on one device",
@@ -97,14 +99,25 @@ void GradScaler::check_scaled(const char* call) const {
   check<AutogradError>(scale_.defined(), "{}: there is no scaled loss; call scaler.scale(loss).backward() first", call);
 }
 
+// Prepares the optimiser for a look at its gradients. No loss was scaled on this rank where other ranks have the loss
+// (a pipeline), or where a training goes on whose input has ended here, so that the others' steps are left (Join).
+void GradScaler::begin(const char* call, Optimizer& optimizer) {
+  optimizer.settle_gradients();
+  optimizer.prepare();
+  if (!scale_.defined() && (is_loaded_ || !optimizer.partners().empty())) {
+    if (const std::optional<Device> device = optimizer.device_of_gradients()) {
+      make_state(*device);
+    }
+  }
+  check_scaled(call);
+  optimizer.check_gradients(call, scale_.device());
+}
+
 void GradScaler::unscale_(Optimizer& optimizer) {
   if (!options_.enabled) {
     return;
   }
-  check_scaled("GradScaler::unscale_");
-  optimizer.settle_gradients();
-  optimizer.prepare();
-  optimizer.check_gradients("GradScaler::unscale_", scale_.device());
+  begin("GradScaler::unscale_", optimizer);
   enter("GradScaler::unscale_", optimizer, Stage::unscaled);
   optimizer.find_inf(scale_.device(), scale_data(), found_inf_, true);
 }
@@ -114,10 +127,7 @@ void GradScaler::step(Optimizer& optimizer) {
     optimizer.step();
     return;
   }
-  check_scaled("GradScaler::step");
-  optimizer.settle_gradients();
-  optimizer.prepare();
-  optimizer.check_gradients("GradScaler::step", scale_.device());
+  begin("GradScaler::step", optimizer);
   const bool unscaled = enter("GradScaler::step", optimizer, Stage::stepped) == Stage::unscaled;
   if (!unscaled) {
     optimizer.find_inf(scale_.device(), scale_data(), found_inf_, false);
@@ -205,6 +215,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   watched_->changed();  // captured steps contain the factors
   options_ = options;
   init_growth_tracker_ = tracker;
+  is_loaded_ = true;
   if (scale_.defined()) {
     detail::fill(scale_.raw(), options.init_scale);
     detail::fill(growth_tracker_.raw(), static_cast<double>(tracker));

@@ -49,8 +49,9 @@ class TANDEM_API GradScaler {
   /// gradients.
   void unscale_(Optimizer& optimizer);
   /// Calls optimizer.step() with gradients divided by the scale. If a gradient is infinite or NaN, nothing changes and
-  /// the step does not count. Throws ConfigError for a second step without update() in between, AutogradError when
-  /// there are no gradients.
+  /// the step does not count. Needs a scaled loss before, unless this rank has a part of a pipeline or
+  /// load_state_dict() was called. Throws ConfigError for a second step without update() in between, AutogradError when
+  /// there are no gradients or no loss was scaled.
   void step(Optimizer& optimizer);
   /// Sets the scale of the next steps: `new_scale` if given; smaller if an optimiser found a non-finite gradient since
   /// the last update(); larger after growth_interval updates without one. Throws ConfigError when no optimiser has
@@ -73,6 +74,8 @@ class TANDEM_API GradScaler {
   enum class Stage : unsigned char { ready, unscaled, stepped };
   Stage stage_of(const Optimizer& optimizer) const;
   Stage enter(const char* call, const Optimizer& optimizer, Stage to);
+  void make_state(Device device);
+  void begin(const char* call, Optimizer& optimizer);
   void check_scaled(const char* call) const;
   std::int64_t growth_tracker() const;
   float* scale_data() const;
@@ -80,6 +83,7 @@ class TANDEM_API GradScaler {
   std::shared_ptr<detail::Watched> watched_;  // watched by captured steps
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;
+  bool is_loaded_ = false;
   Tensor scale_;                                        // f32; undefined before the first loss
   Tensor growth_tracker_;                               // i32
   Tensor found_inf_;                                    // f32; set by any optimiser since update()

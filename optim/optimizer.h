@@ -21,7 +21,8 @@ struct Matmul;
 }
 namespace tandem::inline v0::autograd {
 class Sharding;
-}
+class StepPartners;
+}  // namespace tandem::inline v0::autograd
 
 namespace tandem::inline v0::optim {
 
@@ -198,6 +199,8 @@ class TANDEM_API Optimizer {
   void agree_on_inf(const Tensor& found_inf);
   /// The groups of ranks that share out the updates of parameters in slices.
   std::vector<autograd::Sharding*> sharings() const;
+  /// The groups of ranks that make or leave out a step together with this one.
+  std::vector<std::shared_ptr<autograd::StepPartners>> partners() const;
   /// Returns a buffer's values for all of the member's parameter, on each rank, or for this rank's part alone.
   Tensor state_of(const Member& member, std::size_t buffer, StateParts parts) const;
   /// Whether a gradient that is left to the update shares its slice with others.

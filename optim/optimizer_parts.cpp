@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
@@ -64,6 +66,19 @@ std::vector<autograd::Sharding*> Optimizer::sharings() const {
   return sharings;
 }
 
+std::vector<std::shared_ptr<autograd::StepPartners>> Optimizer::partners() const {
+  std::vector<std::shared_ptr<autograd::StepPartners>> all;
+  for (const Member& member : members_) {
+    if (member.in_slice) {
+      std::shared_ptr<autograd::StepPartners> partners = member.leaf()->partners.lock();
+      if (partners != nullptr && std::ranges::find(all, partners) == all.end()) {
+        all.push_back(std::move(partners));
+      }
+    }
+  }
+  return all;
+}
+
 void Optimizer::exchange_parts() {
   for (autograd::Sharding* by : sharings()) {
     std::vector<const autograd::Leaf*> leaves;
@@ -77,13 +92,13 @@ void Optimizer::exchange_parts() {
 }
 
 void Optimizer::agree_on_inf(const Tensor& found_inf) {
-  const std::vector<autograd::Sharding*> all = sharings();
+  const std::vector<std::shared_ptr<autograd::StepPartners>> all = partners();
   if (all.empty()) {
     return;
   }
   const detail::View found = detail::narrow(grad_scale_.raw(), 0, kFoundInf, 1);
-  for (autograd::Sharding* by : all) {
-    by->total(found, autograd::Sharding::Total::largest);
+  for (const std::shared_ptr<autograd::StepPartners>& each : all) {
+    each->total(found, autograd::StepPartners::Total::largest);
   }
   const detail::View of_all = detail::empty_view({1}, DType::f32, found.device());
   detail::copy(of_all, found);

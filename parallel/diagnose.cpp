@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tandem/core/check.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/telemetry/diagnosis.h>
 #include <tandem/tensor/factories.h>
@@ -21,10 +22,9 @@ std::string diagnose(const StepTimes& times) { return telemetry::diagnosis(Ranks
 std::string diagnose(const StepTimes& times, ProcessGroup& group) {
   const std::vector<double> mine = RankSteps::of(times).to_values();
   const auto size = static_cast<std::int64_t>(mine.size());
-  const Device cpu(DeviceType::cpu, 0);
-  const Tensor all = zeros({group.size() * size}, {.dtype = DType::f64, .device = cpu});
+  const Tensor all = zeros({group.size() * size}, on_cpu(DType::f64));
   try {
-    group.all_gather_into_tensor(all, from_data(mine, {size}, {.device = cpu}));
+    group.all_gather_into_tensor(all, from_data(mine, {size}, on_cpu(DType::f64)));
   } catch (Error& error) {
     error.add_context("in parallel::diagnose(times, group), which all ranks of the group must call");
     throw;

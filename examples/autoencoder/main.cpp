@@ -56,8 +56,7 @@ int autoencoder(int argc, char** argv) {
   example::PlainOptions options{.epochs = 20, .lr = 2e-3};
   std::int64_t code = 16;
   CLI::App app("Learns to draw handwritten digits again from a few numbers.", "autoencoder");
-  example::add_plain_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                             "Learning rate of Adam, which falls to 0");
+  example::add_plain_options(app, options, example::kDigitsFolder, "Learning rate of Adam, which falls to 0");
   example::add_whole<std::int64_t>(app, "--code", "Numbers that describe an image", code, 1, 10'000);
   app.footer(
       "Examples:\n"

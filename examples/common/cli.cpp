@@ -18,6 +18,8 @@
 #include <tandem/telemetry/run_folder.h>
 #include <tandem/tensor/generator.h>
 
+#include "common/precision.h"
+
 namespace example {
 
 namespace {
@@ -213,8 +215,7 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
   add_path(app, "--resume", "Run folder of a run that goes on where it stopped, with its own options", options.resume);
   add_whole<std::int64_t>(app, "--checkpoint-every", "Steps between two checkpoints; 0: only at the end and at Ctrl-C",
                           options.checkpoint_every, 0, kMaxCount);
-  add_choice(app, "--precision", "f32; bf16: products in 16 bits, parameters in f32", options.precision,
-             {"f32", "bf16"});
+  add_precision(app, options.precision);
   add_choice(app, "--shard",
              "none; optimizer: ddp's ranks share out the optimizer's state and work; gradients: their memory, too",
              options.shard, {"none", "optimizer", "gradients"});

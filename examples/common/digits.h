@@ -10,6 +10,9 @@
 
 namespace example {
 
+/// The description of --data in samples that load_digits().
+inline constexpr const char* kDigitsFolder = "Folder with MNIST's IDX files; when not given, the bundled digits";
+
 struct Digits {
   std::string name;
   tandem::Tensor train_x;  // f32 [rows, pixels], values as in the file

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/autocast.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/checkpoint/safetensors.h>
 #include <tandem/core/check.h>
@@ -84,7 +84,8 @@ std::string divergence_cure(const CommonOptions& options, double weight_decay) {
         "The weight decay of {:g} is too strong for a learning rate of {}: keep their product well below 1",
         weight_decay, options.lr);
   }
-  return fmt::format("A smaller --lr ({} now) is the usual cure; check the data for extreme values too", options.lr);
+  return fmt::format("A smaller --lr ({} now) is the usual cure; check the data for extreme values too{}", options.lr,
+                     options.precision == "f16" ? ", since f16 ends at 65504 (--precision bf16 does not)" : "");
 }
 
 }  // namespace
@@ -103,6 +104,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
       loss_fn_(loss_fn),
       unit_(std::move(unit)),
       cosine_(recipe.cosine),
+      precision_(options.precision),
       optimizer_(make_optimizer(options.optimizer, model.parameters(), options.lr, recipe.weight_decay)) {
   const std::int64_t rows = rows_of_a_rank(train, rank);
   check<ConfigError>(options.batch_size <= rows,
@@ -119,7 +121,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
 }
 
 Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
-  const AutocastScope autocast(DType::bf16, {.enabled = options_.precision == "bf16"});
+  const AutocastScope autocast = precision_.autocast();
   if (replicas_) {
     return replicas_->loss(loss_fn_, x, y);
   }
@@ -130,7 +132,7 @@ Tensor Trainer::loss(const Tensor& x, const Tensor& y) {
 Tensor Trainer::predict(const Tensor& x) {
   constexpr std::int64_t kRows = 1024;
   const NoGradGuard no_grad;
-  const AutocastScope autocast(DType::bf16, {.enabled = options_.precision == "bf16"});
+  const AutocastScope autocast = precision_.autocast();
   const bool was_training = model_.is_training();
   model_.eval();
   std::vector<Tensor> parts;
@@ -181,8 +183,8 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
   const auto step = [&](const Tensor& x, const Tensor& y) {
     optimizer_->zero_grad();
     Tensor value = loss(x, y);
-    value.backward();
-    optimizer_->step();
+    precision_.backward(value);
+    precision_.step(*optimizer_);
     return value;
   };
   auto captured_step = graph::capture(step);
@@ -192,6 +194,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
   std::int64_t batch = 0;
   double seconds = 0;
   run.track(model_, *optimizer_, schedule, loader);
+  precision_.track(run);
   run.track("loss_sum", loss_sum);
   run.track("seen", seen);
   run.track("batch", batch);
@@ -212,6 +215,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     const auto after_step = [&](auto&&... loss) {
       const Clock::time_point now = Clock::now();
       seconds += std::chrono::duration<double>(now - std::exchange(start, now)).count();
+      precision_.note_step();
       run.step(loss...);
     };
     std::optional<StepTimes> times;
@@ -243,7 +247,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     }
     if (join) {
       join->finish([&] {
-        optimizer_->step();
+        precision_.step(*optimizer_);
         advance_schedule();
         after_step();
       });
@@ -265,11 +269,14 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     history_.seconds.push_back(seconds);
     progress.set("loss", history_.loss.back());
     progress.set(score.name, history_.score.back());
-    run.log({{"epoch", epoch},
-             {"train_loss", history_.loss.back()},
-             {"train_seconds", seconds},
-             {"lr", optimizer_->learning_rate()},
-             {score.name, history_.score.back()}});
+    precision_.show(progress);
+    telemetry::Fields fields{{"epoch", epoch},
+                             {"train_loss", history_.loss.back()},
+                             {"train_seconds", seconds},
+                             {"lr", optimizer_->learning_rate()},
+                             {score.name, history_.score.back()}};
+    std::ranges::move(precision_.fields(), std::back_inserter(fields));
+    run.log(fields);
     progress.end_epoch();
     loss_sum = seconds = 0;
     seen = batch = 0;
@@ -278,6 +285,9 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     narrate(fmt::format("optimizer state: {:.1f} MB on this rank, of {}; gradients: {:.1f} MB",
                         static_cast<double>(optimizer_->state_bytes()) / 1e6, rank_.size,
                         static_cast<double>(together_->gradient_bytes()) / 1e6));
+  }
+  if (const std::string summary = precision_.summary(); !summary.empty() && narrates) {
+    narrate(summary);
   }
   if (run.folder() != nullptr) {
     save(model_, run.folder()->file("model.safetensors"));

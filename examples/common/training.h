@@ -18,6 +18,7 @@
 #include <tandem/telemetry/run_folder.h>
 
 #include "cli.h"
+#include "precision.h"
 #include "ranks.h"
 
 // Training code that the two samples share.
@@ -91,6 +92,7 @@ class Trainer {
   LossFunction loss_fn_;
   std::string unit_;
   bool cosine_;
+  Precision precision_;
   std::unique_ptr<tandem::optim::Optimizer> optimizer_;
   History history_;
   std::string diagnosis_;

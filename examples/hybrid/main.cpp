@@ -62,8 +62,7 @@ int hybrid(int argc, char** argv) {
   example::PlainOptions options{.epochs = 5, .batch_size = 128, .lr = 2e-3};
   Grid grid;
   CLI::App app("Learns handwritten digits with several pipelines, each on a part of the data.", "hybrid");
-  example::add_learning_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                                "Learning rate of Adam");
+  example::add_learning_options(app, options, example::kDigitsFolder, "Learning rate of Adam");
   example::add_whole<int>(app, "--pipelines", "Pipelines side by side", grid.data, 1, 64);
   example::add_whole<int>(app, "--stages", "Stages of each pipeline", grid.pipeline, 1, 5);
   example::add_whole<std::int64_t>(app, "--microbatches", "Parts of a pipeline's batch", grid.microbatches, 1, 1024);

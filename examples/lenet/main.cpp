@@ -1,7 +1,10 @@
 // Learns handwritten digits with a small convolutional net (LeCun et al., "Gradient-based learning applied to document
 // recognition", 1998).
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,6 +15,7 @@
 #include "../common/digits.h"
 #include "../common/evaluate.h"
 #include "../common/picture.h"
+#include "../common/precision.h"
 
 namespace {
 
@@ -52,9 +56,10 @@ void draw_windows(example::Picture& picture, const Tensor& windows) {
 
 int lenet(int argc, char** argv) {
   example::PlainOptions options{.lr = 2e-3};
+  std::string types = "f32";
   CLI::App app("Learns handwritten digits with a small convolutional net.", "lenet");
-  example::add_plain_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                             "Learning rate of Adam, which falls to 0");
+  example::add_plain_options(app, options, example::kDigitsFolder, "Learning rate of Adam, which falls to 0");
+  example::add_precision(app, types);
   app.footer(
       "Examples:\n"
       "  lenet                             the bundled digits, half a minute\n"
@@ -75,24 +80,40 @@ int lenet(int argc, char** argv) {
   optim::CosineAnnealingLR schedule(adam, {.T_max = options.epochs * loader.size()});
   checkpoint::Run run(options.out, {.program = "lenet"});
   run.track(model, adam, schedule, loader);
+  example::Precision precision(types);
+  precision.track(run);
+  const auto outputs = [&] {
+    const AutocastScope autocast = precision.autocast();
+    return example::predict(model, test_images).to(DType::f32);
+  };
   telemetry::Progress progress({.total = train.size(), .unit = "images", .enabled = !options.quiet});
   for (const std::int64_t epoch : run.epochs(options.epochs)) {
     progress.start_epoch(epoch + 1, options.epochs);
     for (const auto& [x, y] : loader) {
       adam.zero_grad();
-      const Tensor loss = cross_entropy(model(x), y);
-      loss.backward();
-      adam.step();
+      const Tensor loss = [&] {
+        const AutocastScope autocast = precision.autocast();
+        return cross_entropy(model(x), y);
+      }();
+      precision.backward(loss);
+      precision.step(adam);
+      precision.note_step();
       schedule.step();
       progress.advance(x.size(0));
       run.step(loss);
     }
-    const double accuracy = example::share_right(example::predict(model, test_images), digits.test_y);
+    const double accuracy = example::share_right(outputs(), digits.test_y);
     progress.set("test accuracy", fmt::format("{:.2f} %", 100 * accuracy));
+    precision.show(progress);
     progress.end_epoch();
-    run.log({{"epoch", epoch + 1}, {"test_accuracy", accuracy}});
+    telemetry::Fields fields{{"epoch", epoch + 1}, {"test_accuracy", accuracy}};
+    std::ranges::move(precision.fields(), std::back_inserter(fields));
+    run.log(fields);
   }
-  const Tensor probabilities = softmax(example::predict(model, test_images), 1);
+  if (!options.quiet && !precision.summary().empty()) {
+    example::narrate(precision.summary());
+  }
+  const Tensor probabilities = softmax(outputs(), 1);
   const double accuracy = example::share_right(probabilities, digits.test_y);
   example::Picture picture(1010, 400);
   draw_windows(picture, model.conv1.weight);

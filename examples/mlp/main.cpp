@@ -107,7 +107,7 @@ int mlp(int argc, char** argv) {
   std::string scaling = "standard";
 
   CLI::App app("Learns handwritten digits with a multi-layer perceptron.", "mlp");
-  example::add_common_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits");
+  example::add_common_options(app, options, example::kDigitsFolder);
   example::add_number(app, "--dropout", "P", "Probability of dropping a hidden unit", recipe.dropout, 0, 1);
   example::add_number(app, "--weight-decay", "RATE", "Weight decay of the optimizer", recipe.weight_decay, 0,
                       std::numeric_limits<double>::infinity());

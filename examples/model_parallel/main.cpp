@@ -40,8 +40,7 @@ int model_parallel(int argc, char** argv) {
   std::string device1 = on_gpus ? "cuda:0" : "cpu:0";
   std::string device2 = on_gpus ? "cuda:1" : "cpu:1";
   CLI::App app("Learns handwritten digits with a model on two devices.", "model_parallel");
-  example::add_learning_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                                "Learning rate of Adam");
+  example::add_learning_options(app, options, example::kDigitsFolder, "Learning rate of Adam");
   example::add_text(app, "--first", "NAME", "Device of the first part", device1);
   example::add_text(app, "--second", "NAME", "Device of the second part", device2);
   app.footer(

@@ -29,8 +29,7 @@ int pipeline(int argc, char** argv) {
   std::string schedule = "1f1b";
   std::string split_by = "time";
   CLI::App app("Learns handwritten digits with a pipeline of stages on several devices.", "pipeline");
-  example::add_learning_options(app, options, "Folder with MNIST's IDX files; when not given, the bundled digits",
-                                "Learning rate of Adam");
+  example::add_learning_options(app, options, example::kDigitsFolder, "Learning rate of Adam");
   example::add_whole<std::int64_t>(app, "--stages", "Stages; on all GPUs in turn, or on as many parts of the CPU",
                                    stages, 1, 9);
   example::add_whole<std::int64_t>(app, "--microbatches", "Parts of a batch", microbatches, 1, 1024);

@@ -11,8 +11,8 @@
 #include <tandem/core/check.h>
 #include <tandem/core/hash.h>
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/process_group.h>
-#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -21,9 +21,6 @@ namespace {
 std::int64_t hash_of(const std::string& text) {
   return static_cast<std::int64_t>(core::fnv1a(text) >> 1);  // not negative, so that it can be negated
 }
-
-// Small tensors for comparisons stay on the CPU, which every backend supports.
-TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
 
 std::vector<std::string> lines_of(std::span<const std::uint8_t> text) {
   std::istringstream in(std::string(text.begin(), std::ranges::find(text, std::uint8_t{0})));

@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
 #include <tandem/core/step_times.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {
@@ -56,7 +57,7 @@ BucketExchange::BucketExchange(const GroupLink& link, const Buckets& buckets, bo
       plans_.push_back(scatters ? plan_reduce_parts(link.group(), gradients, name)
                                 : CutPlan({link.group().plan_all_reduce(gradients, ReduceOp::avg, name)}));
     }
-    turn_ = zeros({1}, {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    turn_ = zeros({1}, on_cpu(DType::i32));
     compare_.emplace(
         link.group().plan_all_reduce(turn_.raw(), ReduceOp::max,
                                      {.purpose = fmt::format("before the comm hook of {}", link.wrapper_name()),

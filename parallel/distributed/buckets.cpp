@@ -9,6 +9,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/parallel/comm/comm_queue.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/work.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -24,15 +25,14 @@ constexpr double kMostMeant = 1 << 30;  // larger values, including infinity, pu
 // The time for `bytes`, in microseconds, on the slowest rank.
 double all_reduce_us(ProcessGroup& group, std::int64_t bytes) {
   using Clock = std::chrono::steady_clock;
-  const TensorOptions on_cpu{.dtype = DType::f32, .device = Device(DeviceType::cpu, 0)};
-  PlannedCollective plan = group.plan_all_reduce(zeros({bytes / 4}, on_cpu).raw());
+  PlannedCollective plan = group.plan_all_reduce(zeros({bytes / 4}, on_cpu(DType::f32)).raw());
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 4; ++i) {
     const auto start = Clock::now();
     plan.run();
     least = std::min(least, std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
-  const Tensor slowest = full({1}, least, on_cpu);
+  const Tensor slowest = full({1}, least, on_cpu(DType::f32));
   group.all_reduce(slowest, ReduceOp::max);
   return slowest.item();
 }

@@ -8,6 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/step_times.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {
@@ -63,7 +64,7 @@ JoinState::JoinState(std::vector<Buckets*> buckets, const GroupLink& link, const
       options_(options),
       ranks_(static_cast<std::size_t>(link.size())),
       record_(zeros({static_cast<std::int64_t>(ranks_ * buckets.size() * sizeof(Entry) / sizeof(std::int64_t))},
-                    {.dtype = DType::i64, .device = Device(DeviceType::cpu, 0)})),
+                    on_cpu(DType::i64))),
       said_(reinterpret_cast<Entry*>(record_.mutable_data<std::int64_t>()), ranks_ * buckets.size()) {
   check<ConfigError>(options_.reduction != Reduction::none,
                      "Join: reduction is none; expected what turns the loss of a batch into one number, mean or sum");

@@ -12,6 +12,7 @@
 #include <tandem/core/huge_pages.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/warning.h>
+#include <tandem/nn/summary.h>
 #include <tandem/parallel/comm/same_lines.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/join_state.h>
@@ -45,7 +46,7 @@ bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
 Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const DistributedOptions& options) {
   check_same(group, "DistributedDataParallel", describe(module), "models",
              "All ranks must build the same model, and freeze the same parameters, before they wrap it");
-  check_same(group, "DistributedDataParallel", describe_layers(module), "layers",
+  check_same(group, "DistributedDataParallel", nn::layer_lines(module), "layers",
              "All ranks must build the same model; ranks that divide a layer among themselves are no group for it");
   nn::NamedTensors trained;
   for (const auto& [name, parameter] : module.named_parameters()) {

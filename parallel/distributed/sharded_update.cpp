@@ -19,7 +19,7 @@ using tandem::detail::View;
 
 namespace {
 
-constexpr const char* kAdvice = "All ranks step the same optimisers in the same order, and clip gradients together";
+constexpr const char* kAdvice = PartnerTotals::kAdvice;
 
 // The parameters' values that lie like a bucket's gradients.
 View values_of(const BucketRange& range, const std::vector<BucketMember>& members) {
@@ -90,16 +90,11 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool
     values_.push_back(plan_gather_parts(group, values_of(buckets.ranges()[b], members),
                                         fmt::format("the updated parameters of {} of {}", buckets.name(b), name())));
   }
+  std::vector<Device> devices;
   for (const BucketRange& range : buckets.ranges()) {
-    const Device device = range.gradients.device();
-    if (std::ranges::any_of(cells_, [&](const Cell& cell) { return cell.value.device() == device; })) {
-      continue;
-    }
-    const View value = zeros({1}, {.dtype = DType::f64, .device = device}).raw();
-    const PlanName plan{.purpose = "a number of the gradients of " + name(), .advice = kAdvice};
-    cells_.push_back(
-        {value, group.plan_all_reduce(value, ReduceOp::sum, plan), group.plan_all_reduce(value, ReduceOp::max, plan)});
+    devices.push_back(range.gradients.device());
   }
+  totals_ = std::make_shared<PartnerTotals>(group, devices, name());
   for (const BucketRange& range : buckets.ranges()) {
     const CutBucket cut(range.gradients.numel(), range.gradients.dtype, size());
     std::int64_t at = 0;  // of the member in its bucket
@@ -109,6 +104,7 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool
       members[i].leaf->part = {.by = this,
                                .begin = std::clamp<std::int64_t>(cut.begin(rank()) - at, 0, padded),
                                .end = std::clamp<std::int64_t>(cut.end(rank(), size()) - at, 0, padded)};
+      members[i].leaf->partners = totals_;
       at += padded;
     }
   }
@@ -121,21 +117,6 @@ ShardedUpdate::~ShardedUpdate() {
       member.leaf->set_fresh(false);
     }
   }
-}
-
-void ShardedUpdate::total(const View& value, Total how) {
-  const auto cell =
-      std::ranges::find_if(cells_, [&](const Cell& each) { return each.value.device() == value.device(); });
-  check<DeviceError>(cell != cells_.end(), "{}: a number on {}, where the module has no parameters", name(),
-                     value.device());
-  tandem::detail::copy(cell->value, value);
-  PlannedCollective* const plan = how == Total::sum ? &cell->sum : &cell->largest;
-  life_.watch();
-  tandem::detail::placed_work("DistributedDataParallel::total", [plan] {
-    const PhaseScope timed(Phase::reduce);
-    plan->run();
-  });
-  tandem::detail::copy(value, cell->value);
 }
 
 void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {

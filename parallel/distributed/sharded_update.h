@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tandem/autograd/sharding.h>
+#include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/group_link.h>
@@ -59,7 +61,6 @@ class ShardedUpdate final : public autograd::Sharding {
   std::string name() const override { return link_.wrapper_name(); }
   int rank() const override { return link_.rank(); }
   int size() const override { return link_.size(); }
-  void total(const tandem::detail::View& value, Total how) override;
   void updated(const std::vector<const autograd::Leaf*>& leaves) override;
   void join(const tandem::detail::View& tensor) override;
 
@@ -70,16 +71,10 @@ class ShardedUpdate final : public autograd::Sharding {
   void note_reduced() const;
 
  private:
-  // Where a number is exchanged, on one device.
-  struct Cell {
-    tandem::detail::View value;
-    PlannedCollective sum, largest;
-  };
-
   const GroupLink& link_;
   const Buckets& buckets_;
-  std::vector<CutPlan> values_;  // one for each bucket
-  std::vector<Cell> cells_;
+  std::vector<CutPlan> values_;            // one for each bucket
+  std::shared_ptr<PartnerTotals> totals_;  // of flags and norms
   bool drops_gradients_;
   tandem::detail::Watched life_;  // captured steps refer to this object
 };

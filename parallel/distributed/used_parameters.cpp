@@ -4,6 +4,7 @@
 #include <functional>
 
 #include <tandem/core/warning.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 
@@ -21,8 +22,7 @@ constexpr std::int32_t kNew = 2;
 UsedParameters::UsedParameters(const GroupLink& link, Buckets& buckets, bool may_be_unused)
     : link_(link), buckets_(buckets) {
   if (may_be_unused) {
-    record_ = zeros({2 * static_cast<std::int64_t>(buckets.members().size()) + 1},
-                    {.dtype = DType::i32, .device = Device(DeviceType::cpu, 0)});
+    record_ = zeros({2 * static_cast<std::int64_t>(buckets.members().size()) + 1}, on_cpu(DType::i32));
   }
   if (may_be_unused && link.size() > 1) {
     plan_ = link.group().plan_all_reduce(record_.raw(), ReduceOp::max,

@@ -51,14 +51,6 @@ std::vector<std::string> describe(const nn::ModuleRef& module) {
   return lines;
 }
 
-std::vector<std::string> describe_layers(const nn::ModuleRef& module) {
-  std::vector<std::string> lines;
-  for (const auto& [name, layer] : module.named_modules()) {
-    lines.push_back(fmt::format("layer '{}': {}({})", name, layer.type_name(), layer.description()));
-  }
-  return lines;
-}
-
 void check_takes_no_gradient(const std::string& name, const Tensor& buffer) {
   check<ConfigError>(
       !buffer.requires_grad(),

@@ -19,8 +19,6 @@ struct DistributedOptions;
 bool is_wrapped(const Tensor& parameter);
 /// "parameter 'fc1.weight': f32 [256, 64], strides [64, 1], trained": a line for each parameter and buffer.
 std::vector<std::string> describe(const nn::ModuleRef& module);
-/// "layer 'fc1': Linear(in_features=64, out_features=256, bias=true)": a line for each module.
-std::vector<std::string> describe_layers(const nn::ModuleRef& module);
 
 /// Throws ConfigError for a buffer that requires a gradient: it would stay that of one rank.
 void check_takes_no_gradient(const std::string& name, const Tensor& buffer);

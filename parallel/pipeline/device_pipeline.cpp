@@ -127,20 +127,6 @@ class DevicePipeline final : public PipelineEngine {
     std::vector<Tensor> values;  // of each stage that has it
   };
 
-  // Lets go of the copies in the end.
-  class Bound {
-   public:
-    explicit Bound(const std::vector<std::unique_ptr<Stage>>& stages) : stages_(stages) {}
-    ~Bound() {
-      std::ranges::for_each(stages_, [](const std::unique_ptr<Stage>& stage) { stage->unbind(); });
-    }
-    Bound(const Bound&) = delete;
-    Bound& operator=(const Bound&) = delete;
-
-   private:
-    const std::vector<std::unique_ptr<Stage>>& stages_;
-  };
-
   // Stages share no parameter, because they add up gradients at the same time.
   std::vector<Copies> bind_copies(bool with_history) {
     std::vector<Copies> copies;

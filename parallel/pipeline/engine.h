@@ -44,6 +44,22 @@ class PipelineEngine {
   bool is_unchanged() const;
 
  protected:
+  /// Has stages let go of the copies with which they compute (Stage::bind), at the end of a pass.
+  class Bound {
+   public:
+    explicit Bound(const std::vector<std::unique_ptr<Stage>>& stages) : stages_(stages) {}
+    ~Bound() {
+      for (const std::unique_ptr<Stage>& stage : stages_) {
+        stage->unbind();
+      }
+    }
+    Bound(const Bound&) = delete;
+    Bound& operator=(const Bound&) = delete;
+
+   private:
+    const std::vector<std::unique_ptr<Stage>>& stages_;
+  };
+
   /// The stages with their layers, each for its device. `where` names the place of a stage.
   std::vector<std::unique_ptr<Stage>> make_stages(const std::vector<Device>& devices,
                                                   core::FunctionRef<std::string(std::size_t stage)> where) const;

@@ -87,7 +87,8 @@ class TANDEM_API Pipeline {
   /// Over ranks a collective without history, whose result all ranks get.
   Tensor operator()(const Tensor& x);
 
-  /// The parameters for the optimiser: all, or over ranks those of this rank's stage.
+  /// The parameters for the optimiser: all, or over ranks those of this rank's stage. Optimisers over ranks that look
+  /// for infinities (GradScaler, skip_nonfinite()) make or leave out a step together, so all ranks with gradients step.
   std::vector<Tensor> parameters() const;
   /// Scales the gradients of all stages so that their norm together is at most `max_norm`, and returns the norm before.
   /// Over ranks a collective. nn::utils' and optim's functions would see this rank's gradients alone.

@@ -10,13 +10,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/autograd/node.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/nn/summary.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/parallel/comm/joined_gradients.h>
+#include <tandem/parallel/comm/on_cpu.h>
+#include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/comm/same_lines.h>
 #include <tandem/parallel/pipeline/engine.h>
@@ -33,8 +37,6 @@ namespace tandem::inline v0::parallel::detail {
 namespace {
 
 constexpr int kTag = 0x9173;  // of all messages, unlikely to be one of the program's own
-
-TensorOptions on_cpu(DType dtype) { return {.dtype = dtype, .device = Device(DeviceType::cpu, 0)}; }
 
 // A head describes a message. It goes ahead of an activation, whose receiver cannot know its shape.
 class Head {
@@ -79,10 +81,7 @@ const char* to_text(Head::Purpose purpose) { return purpose == Head::Purpose::st
 // Throws ConfigError on all ranks. This comparison goes before all other checks, so that no rank waits for one that has
 // refused its arguments.
 void check_same_everywhere(const nn::Sequential& model, ProcessGroup& group, const PipelineOptions& options) {
-  std::vector<std::string> lines;
-  for (const auto& [name, layer] : model.named_children()) {
-    lines.push_back(fmt::format("layer '{}': {}({})", name, layer.type_name(), layer.description()));
-  }
+  std::vector<std::string> lines = nn::layer_lines(model);
   for (const auto& [name, parameter] : model.named_parameters()) {
     lines.push_back(fmt::format("parameter '{}': {} {}{}", name, parameter.dtype(), parameter.shape(),
                                 parameter.requires_grad() ? "" : ", frozen"));
@@ -137,6 +136,7 @@ class RankPipeline final : public PipelineEngine {
                         "Pipeline: a step of a pipeline over ranks cannot be captured; call step() outside of "
                         "graph::capture, or make the pipeline over devices of one process");
     return ending_the_groups_on_errors([&] {
+      const Bound bound(stages_);
       if (options().average_over != nullptr) {
         const NoGradGuard no_grad;
         for (const Tensor& buffer : own_.buffers()) {
@@ -157,11 +157,10 @@ class RankPipeline final : public PipelineEngine {
         add_up(shared);
         shared.copy = {};
       }
-      own_.unbind();
       if (options().average_over != nullptr) {
         all_reduce_gradients(own_.parameters(), *options().average_over);
       }
-      return share_loss(losses);
+      return finish(losses);
     });
   }
 
@@ -272,12 +271,14 @@ class RankPipeline final : public PipelineEngine {
 
   void end_groups(const char* error) {
     own_.give_up();
-    own_.unbind();
     sends_.clear();
     const std::string reason = fmt::format("{}: {}", own_.name(), error);
     group_.abort(reason);
     for (const Shared& shared : tied_) {
       shared.sharers->abort(reason);
+    }
+    if (partner_group_ != nullptr) {
+      partner_group_->abort(reason);
     }
     if (options().average_over != nullptr) {
       options().average_over->abort(reason);
@@ -354,18 +355,56 @@ class RankPipeline final : public PipelineEngine {
     }
   }
 
-  Tensor share_loss(const std::vector<Tensor>& losses) {
+  // Lets all ranks know the loss, and which of them have gradients. Each rank adds its own values to zeros.
+  Tensor finish(const std::vector<Tensor>& losses) {
     const Tensor loss = own_.is_last() ? sum_of(losses) : Tensor();
-    const Tensor shared = zeros({2}, on_cpu(DType::f64));
+    const Tensor shared = zeros({2 + group_.size()}, on_cpu(DType::f64));
+    auto* const own = static_cast<double*>(shared.raw().data());
     if (loss.defined()) {
-      auto* const values = static_cast<double*>(shared.raw().data());
-      values[0] = loss.item();
-      values[1] = static_cast<double>(loss.dtype());
+      own[0] = loss.item();
+      own[1] = static_cast<double>(loss.dtype());
     }
-    group_.broadcast(shared, group_.size() - 1);
+    own[2 + own_.number()] = has_gradients() ? 1 : 0;
+    group_.all_reduce(shared);
     const std::vector<double> values = shared.to_vector<double>();
+    std::vector<int> ranks;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (values[static_cast<std::size_t>(2 + rank)] != 0) {
+        ranks.push_back(rank);
+      }
+    }
+    join_partners(ranks);
     return loss.defined() ? loss
                           : full({}, values[0], {.dtype = static_cast<DType>(values[1]), .device = own_.device()});
+  }
+
+  bool has_gradients() const {
+    return std::ranges::any_of(own_.parameters(), [](const Tensor& parameter) {
+      const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+      return leaf != nullptr && leaf->fresh();
+    });
+  }
+
+  // The optimisers of these ranks, which have gradients, make or leave out a step together. A rank whose layers are
+  // frozen makes no step, and nobody may wait for it.
+  void join_partners(const std::vector<int>& ranks) {
+    if (ranks != partner_ranks_) {
+      partners_.reset();
+      partner_group_.reset();
+      const bool are_all = static_cast<int>(ranks.size()) == group_.size();
+      if (ranks.size() > 1 && !are_all) {
+        partner_group_ = group_.new_group(ranks);
+      }
+      if (ProcessGroup* const together = are_all ? &group_ : partner_group_.get(); together != nullptr) {
+        partners_ = std::make_shared<PartnerTotals>(*together, std::vector<Device>{own_.device()}, "Pipeline");
+      }
+      partner_ranks_ = ranks;
+    }
+    for (const Tensor& parameter : own_.parameters()) {
+      if (autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved()); leaf != nullptr) {
+        leaf->partners = partners_;
+      }
+    }
   }
 
   ProcessGroup& group_;
@@ -374,6 +413,9 @@ class RankPipeline final : public PipelineEngine {
   Stage& own_;
   std::vector<Shared> tied_;
   std::vector<Work> sends_;
+  std::vector<int> partner_ranks_;
+  std::unique_ptr<ProcessGroup> partner_group_;  // null if all ranks are partners, or this one has none
+  std::shared_ptr<PartnerTotals> partners_;
 };
 
 }  // namespace

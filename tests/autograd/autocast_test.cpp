@@ -10,6 +10,7 @@
 
 #include <tandem/tandem.h>
 
+#include "support/gpu.h"
 #include "support/message.h"
 
 namespace tandem {
@@ -305,6 +306,7 @@ TEST(Autocast, CapturedStepsConvertTheParametersOfEachStep) {
 }
 
 TEST(Autocast, ReplicasAreInTheScope) {
+  TANDEM_SKIP_ON_GPU("its replicas are on parts of the CPU");
   manual_seed(9);
   const Tensor x = randn({12, 1, 8, 8});
   Net net = seeded();
@@ -322,7 +324,7 @@ TEST(Autocast, ReplicasAreInTheScope) {
 TEST(Autocast, ScaledLossesInF16LeaveOutStepsWithInfinities) {
   Net net = seeded();
   optim::SGD sgd(net.parameters(), {.lr = 0.1});
-  optim::GradScaler scaler({.init_scale = 1e30});
+  optim::GradScaler scaler({.init_scale = 1e10});
   const std::vector<float> before = net.fc.weight.to_vector<float>();
   manual_seed(9);
   const Tensor x = randn({12, 1, 8, 8});
@@ -340,7 +342,7 @@ TEST(Autocast, ScaledLossesInF16LeaveOutStepsWithInfinities) {
   };
   step();
   EXPECT_EQ(net.fc.weight.to_vector<float>(), before);
-  for (int i = 0; i < 110; ++i) {
+  for (int i = 0; i < 30; ++i) {  // the scale falls until the gradients are in range
     step();
   }
   EXPECT_NE(net.fc.weight.to_vector<float>(), before);

@@ -31,6 +31,13 @@ TEST_F(LeNetSample, LearnsTheBundledDigitsAndDrawsWhatItLearned) {
   EXPECT_EQ(lenet({"--epochs", "1", "--quiet", "--json", "--out", "run"}).out, outcome.out);
 }
 
+TEST_F(LeNetSample, LearnsInF16) {
+  const Outcome outcome = lenet({"--epochs", "1", "--precision", "f16", "--json", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("steps left out\n"));
+  EXPECT_GT(parse_record(lines_of(outcome.out).back()).number("test_accuracy"), 0.8);
+}
+
 TEST_F(LeNetSample, RefusesWhatItCannotRead) {
   expect_error(lenet({"--data", "nowhere"}), "--data 'nowhere': not a folder; expected one with MNIST-style IDX files");
   EXPECT_EQ(lenet({"--epochs", "0"}).exit_code, 2);

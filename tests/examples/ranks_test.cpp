@@ -71,6 +71,20 @@ TEST_P(RankedSample, EverySampleIsTestedOnceHoweverManyRanksThereAre) {
   }
 }
 
+TEST_P(RankedSample, PrecisionF16LeavesOutTheSameStepsOnAllRanks) {
+  // Rows for which some ranks make a step more than others (Join).
+  const Arguments f16{"--ranks", "3", "--batch-size", "17", "--precision", "f16", "--lr", "0.005"};
+  const std::vector<Record> epochs = metrics_of(f16);
+  EXPECT_LT(epochs[1].number("train_loss"), epochs[0].number("train_loss"));
+  for (const char* shard : {"optimizer", "gradients"}) {
+    EXPECT_EQ(metrics_of(with(f16, {"--shard", shard})), epochs) << shard;
+  }
+  if (score() == "test_rmse") {
+    EXPECT_GT(epochs[0].number("skipped_steps"), 0);
+    EXPECT_LT(epochs[0].number("loss_scale"), 65536);
+  }
+}
+
 TEST_P(RankedSample, MoreRanksThanDivideTheDataTrainOnAllOfIt) {
   const std::vector<Record> epochs = metrics_of({"--ranks", "5", "--batch-size", "16"});  // 3823 and 16512 rows
   EXPECT_LT(epochs[1].number("train_loss"), epochs[0].number("train_loss"));

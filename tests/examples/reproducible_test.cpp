@@ -41,12 +41,14 @@ TEST_P(Reproducible, SameSeedSameNumbers) {
 
 TEST_P(Reproducible, CapturedStepsGiveTheSameNumbers) { EXPECT_EQ(run({"--captured"}), run({})); }
 
-TEST_P(Reproducible, PrecisionBf16LearnsAlmostTheSame) {
-  const auto got = run({"--precision", "bf16"});
-  EXPECT_EQ(run({"--precision", "bf16", "--captured"}), got);
-  const std::string loss = run({})[0].at("train_loss");
-  EXPECT_NE(got[0].at("train_loss"), loss);
-  EXPECT_NEAR(std::stod(got[0].at("train_loss")), std::stod(loss), 0.05 * std::stod(loss));
+TEST_P(Reproducible, PrecisionsOf16BitsLearnAlmostTheSame) {
+  const double loss = run({})[0].number("train_loss");
+  for (const char* precision : {"bf16", "f16"}) {
+    const std::vector<Record> got = run({"--precision", precision});
+    EXPECT_EQ(run({"--precision", precision, "--captured"}), got) << precision;
+    EXPECT_NE(got[0].number("train_loss"), loss) << precision;
+    EXPECT_NEAR(got[0].number("train_loss"), loss, 0.05 * loss) << precision;
+  }
 }
 
 TEST_P(Reproducible, AnotherSeedOtherNumbers) {

@@ -66,6 +66,16 @@ TEST_P(ResumedSample, CtrlCSavesAndResumeGoesOnToTheBit) {
   EXPECT_EQ(lines_of(again.out).front(), lines_of(resumed.out).front());
 }
 
+TEST_P(ResumedSample, TheScaleOfLossesInF16GoesOnToo) {
+  const std::string f16 = options() + " --precision f16";
+  interrupted(fmt::format("'{}' {} --quiet", program(), f16), "INT");
+  const Outcome resumed = run({"--resume", "run"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr(" steps left out\n"));
+  EXPECT_EQ(run(with_epochs({"--precision", "f16", "--quiet", "--out", "whole"})).exit_code, 0);
+  expect_same_weights("run", "whole");
+}
+
 TEST_P(ResumedSample, UnderTheLauncherTooAndWithAnotherNumberOfRanks) {
   const Outcome stopped =
       interrupted(fmt::format("'{}' run -n 2 '{}' {} --quiet", TANDEM_TOOL, program(), options()), "TERM");

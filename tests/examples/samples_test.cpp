@@ -196,6 +196,13 @@ TEST_P(EachSample, LossThatIsNoNumberStopsTheRun) {
   EXPECT_THAT(text("run/config.json"), HasSubstr("\"lr\": 1e+30")) << "what was tried is kept";
 }
 
+TEST_P(EachSample, AnActivationBeyondF16StopsTheRunAndBf16IsNamed) {
+  const Outcome outcome = run({"--optimizer", "sgd", "--lr", "1e10", "--precision", "f16", "--quiet"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("check the data for extreme values too, since f16 ends at 65504 (--precision bf16 "
+                                     "does not)\n"));
+}
+
 TEST_P(EachSample, AWeightDecayThatIsTooStrongIsBlamed) {
   const Outcome outcome = run({"--optimizer", "sgd", "--weight-decay", "1e38", "--quiet", "--out", "run"});
   EXPECT_EQ(outcome.exit_code, 1);

@@ -350,6 +350,17 @@ TEST(GradScaler, GoesOnFromItsState) {
   }
 }
 
+TEST(GradScaler, WithALoadedStateTheFirstStepMayComeBeforeTheFirstLoss) {
+  One one;
+  GradScaler scaler;
+  scaler.load_state_dict(GradScaler({.init_scale = 8}).state_dict());
+  (one.p * 8).sum().backward();  // as the other ranks of a Join send it
+  scaler.step(one.sgd);
+  scaler.update();
+  EXPECT_EQ(one.p.to_vector<float>(), std::vector<float>(3, 0));
+  EXPECT_EQ(scaler.state_dict().at("_growth_tracker").item(), 1);
+}
+
 TEST(GradScalerErrors, OptionsAndStates) {
   EXPECT_EQ(message_of<ConfigError>([] { GradScaler({.growth_factor = 1}); }),
             "GradScaler: growth_factor must be a number > 1, got 1");
