@@ -29,9 +29,12 @@ TEST(Autocast, ProductsAndConvolutionsComputeIn16Bits) {
     EXPECT_EQ(linear(x, w).dtype(), dtype);
     EXPECT_EQ(linear_relu(x, w, zeros({5})).dtype(), dtype);
     EXPECT_EQ(matmul(x, w.t()).dtype(), dtype);
-    EXPECT_EQ(conv2d(image, window).dtype(), dtype);
-    EXPECT_EQ(conv_transpose2d(image, randn({3, 2, 2, 2})).dtype(), dtype);
-    EXPECT_EQ(conv1d(randn({2, 3, 9}), randn({4, 3, 3})).dtype(), dtype);
+    const DType of_convolutions = image.device().type == DeviceType::cpu ? DType::f32 : dtype;
+    EXPECT_EQ(conv2d(image, window).dtype(), of_convolutions);
+    EXPECT_EQ(conv2d(image.to(dtype), window).dtype(), of_convolutions);
+    EXPECT_EQ(conv2d(image, window.to(dtype)).dtype(), dtype);
+    EXPECT_EQ(conv_transpose2d(image, randn({3, 2, 2, 2})).dtype(), of_convolutions);
+    EXPECT_EQ(conv1d(randn({2, 3, 9}), randn({4, 3, 3})).dtype(), of_convolutions);
     // Also those of the other 16-bit type.
     EXPECT_EQ(matmul(x.to(DType::bf16), w.t().to(DType::f16)).dtype(), dtype);
   }
