@@ -104,7 +104,7 @@ ParameterRun single_run(const Tensor& parameter, std::size_t index) {
       leaf->place.store ? leaf->place.store->segments()[leaf->place.segment].padded : impl.view.numel();
   const bool is_shared_out = leaf->part.by != nullptr;
   const std::int64_t begin = (is_shared_out ? leaf->part.begin : 0) * static_cast<std::int64_t>(item_size(run.dtype));
-  run.values = static_cast<std::byte*>(impl.view.data()) + begin;
+  run.values = static_cast<std::byte*>(is_shared_out ? impl.view.part_data() : impl.view.data()) + begin;
   run.gradients = static_cast<std::byte*>(leaf->raw_grad().data()) + begin;
   run.numel = is_shared_out ? leaf->part.size() : whole;
   return run;

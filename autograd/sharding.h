@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <tandem/tensor/view.h>
+#include <tandem/core/export.h>
+#include <tandem/tensor/tensor.h>
 
-// Internal: ranks that share out the updates of parameters (ZeRO: Rajbhandari et al., "ZeRO: Memory Optimizations
-// Toward Training Trillion Parameter Models", SC 2020).
+// Internal: ranks that share out the updates of parameters, and perhaps the parameters themselves (ZeRO: Rajbhandari et
+// al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020).
 
 namespace tandem::inline v0::autograd {
 
@@ -36,15 +37,38 @@ class Sharding {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// This rank has updated its parts of these leaves: returns when it has the other ranks' parts. May be a part of a
-  /// captured step.
+  /// This rank has updated its parts of these leaves: returns when it has the other ranks' parts, unless it keeps its
+  /// own parts alone. May be a part of a captured step.
   virtual void updated(const std::vector<const Leaf*>& leaves) = 0;
   /// Joins the ranks' parts of a tensor: in `tensor`, which is dense, each rank has its part, and 0 elsewhere.
   virtual void join(const detail::View& tensor) = 0;
 
+  /// Whether a rank keeps its parts of the parameters alone, so that the others come only while something needs them.
+  virtual bool keeps_parts() const noexcept = 0;
+  /// From now on this thread may use one parameter after another outside of a pass, on all ranks in the same order.
+  virtual void begin_reading() = 0;
+  /// Gives back what begin_reading() has brought.
+  virtual void end_reading() noexcept = 0;
+
  protected:
   ~Sharding() = default;
 };
+
+/// While it exists, its thread may use some tensors one after another, even where ranks keep parts of them. A
+/// collective there: all ranks open one, and use the tensors in the same order.
+class TANDEM_API ReadingScope {
+ public:
+  [[nodiscard]] explicit ReadingScope(const std::vector<Tensor>& tensors);
+  ~ReadingScope();
+  ReadingScope(const ReadingScope&) = delete;
+  ReadingScope& operator=(const ReadingScope&) = delete;
+
+ private:
+  ReadingScope() = default;
+  std::vector<Sharding*> sharings_;
+};
+/// Whether this rank keeps a part of the tensor alone.
+TANDEM_API bool is_kept_in_parts(const Tensor& tensor) noexcept;
 
 /// The elements of a parameter, and of the gap behind it in its ParameterStore, that this rank updates.
 struct LeafPart {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include <tandem/autograd/sharding.h>
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -132,6 +133,11 @@ void RankLink::compare(const nn::NamedTensors& parameters) const {
     return;
   }
   const NoGradGuard no_grad;
+  std::vector<Tensor> tensors;
+  for (const auto& [name, value] : parameters) {
+    tensors.push_back(value);
+  }
+  const autograd::ReadingScope reads(tensors);
   std::vector<std::int64_t> hashes;
   for (const auto& [name, value] : parameters) {
     hashes.push_back(static_cast<std::int64_t>(hash_of(value)));

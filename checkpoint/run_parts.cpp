@@ -257,6 +257,8 @@ void RunParts::help_with_snapshot() const {
   for (const detail::Part& part : parts_) {
     if (part.optimizer != nullptr) {
       part.optimizer->state_dict(optim::StateParts::none);
+    } else if (part.module && !part.per_rank) {
+      part.save();
     }
   }
 }

@@ -99,7 +99,8 @@ class TANDEM_API ModuleRef {
 
   /// Every parameter and buffer by name (a tied one under each of its names), without history. The tensors share memory
   /// with the module until the module moves: by to(), or when its first optimiser is built. clone() tensors that must
-  /// not change.
+  /// not change. Where a DistributedDataParallel keeps parts of the parameters (shard = parameters), those are copies
+  /// of the whole, and this is a collective: all ranks call it, and load_state_dict(), in the same order.
   StateDict state_dict() const;
   /// Copies values into this module. PyTorch's parallel wrappers put "module." before every name; that prefix is
   /// removed and reported. With `strict` the names must be exactly this module's. Otherwise missing and unexpected

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <tandem/autograd/sharding.h>
 #include <tandem/core/check.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
@@ -13,8 +14,11 @@ using detail::for_each_slot;
 
 StateDict ModuleRef::state_dict() const {
   StateDict state;
-  for_each_slot(live_state(), "",
-                [&](std::string name, const Tensor& slot, bool) { state.set(std::move(name), slot.detach()); });
+  const autograd::ReadingScope reads(parameters());
+  for_each_slot(live_state(), "", [&](std::string name, const Tensor& slot, bool) {
+    const Tensor value = slot.detach();
+    state.set(std::move(name), autograd::is_kept_in_parts(slot) ? value.clone() : value);
+  });
   return state;
 }
 
@@ -102,6 +106,7 @@ LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
     }
   });
   const NoGradGuard no_grad;
+  const autograd::ReadingScope writes(parameters());
   for (auto& [slot, value] : copies) {
     slot.copy_(*value);
   }

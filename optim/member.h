@@ -48,7 +48,7 @@ struct Optimizer::Member {
     if (at != nullptr) {
       at->note_use(false);  // a recording is valid only while the same parameters have gradients
     }
-    return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.data() ||
+    return in_slice != (at != nullptr && at->fresh()) || values != parameter.unresolved()->view.part_data() ||
            (at != nullptr && generation != at->generation()) || part != part_now();
   }
 };

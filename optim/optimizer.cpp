@@ -200,7 +200,7 @@ void Optimizer::cut() {
   }
   slices_ = std::move(slices);
   for (Member& member : members_) {
-    member.values = member.parameter.unresolved()->view.data();
+    member.values = member.parameter.unresolved()->view.part_data();
     member.generation = member.leaf() != nullptr ? member.leaf()->generation() : 0;
   }
 }

@@ -9,7 +9,7 @@
 
 namespace tandem::inline v0::detail {
 
-constinit std::atomic<int> recorders_at_work{0};
+constinit std::atomic<int> use_observers{0};
 
 namespace {
 
@@ -30,18 +30,25 @@ Recorders& recorders() {
 RecorderScope::RecorderScope(StepRecorder& recorder) : recorder_(recorder) {
   const std::lock_guard lock(recorders().mutex);
   recorders().all.push_back(&recorder);
-  recorders_at_work.fetch_add(1, std::memory_order_relaxed);
+  use_observers.fetch_add(1, std::memory_order_relaxed);
   core::thread_state().recorder = &recorder;
 }
 
 RecorderScope::~RecorderScope() {
   core::thread_state().recorder = nullptr;
   const std::lock_guard lock(recorders().mutex);
-  recorders_at_work.fetch_sub(1, std::memory_order_relaxed);
+  use_observers.fetch_sub(1, std::memory_order_relaxed);
   std::erase(recorders().all, &recorder_);
 }
 
-void note_use(const Storage& storage) noexcept {
+void note_use(const Storage& storage) {
+  if (StorageGuard* guard = storage.guard(); guard != nullptr) {
+    guard->on_use(storage);
+  }
+  note_part_use(storage);
+}
+
+void note_part_use(const Storage& storage) noexcept {
   StepRecorder* own = core::thread_state().recorder;
   if (own != nullptr) {
     own->on_use(storage);

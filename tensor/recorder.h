@@ -13,7 +13,7 @@
 #include <tandem/tensor/view.h>
 
 // Internal: the events besides launches that a captured step must see. A recording thread has a StepRecorder on its
-// ThreadState; every other thread pays for one load of `recorders_at_work`.
+// ThreadState; every other thread pays for one load of `use_observers`.
 
 namespace tandem::inline v0 {
 
@@ -76,7 +76,7 @@ class RecorderScope {
 
 /// The recorder of this thread, or null.
 inline StepRecorder* step_recorder() noexcept {
-  return recorders_at_work.load(std::memory_order_relaxed) == 0 ? nullptr : core::thread_state().recorder;
+  return use_observers.load(std::memory_order_relaxed) == 0 ? nullptr : core::thread_state().recorder;
 }
 
 /// Whether this thread records a step that leaves gradients to the optimiser's update.

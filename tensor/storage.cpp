@@ -97,7 +97,15 @@ core::Ref<Storage> Storage::alias(core::Ref<Storage> original, Device device) {
   return seen;
 }
 
+void Storage::set_guard(StorageGuard* guard) const noexcept {
+  use_observers.fetch_add((guard != nullptr ? 1 : 0) - (guard_ != nullptr ? 1 : 0), std::memory_order_relaxed);
+  guard_ = guard;
+}
+
 void Storage::destroy(const Storage* storage) noexcept {
+  if (storage->guard_ != nullptr) {
+    storage->set_guard(nullptr);
+  }
   auto* block = const_cast<Storage*>(storage);
   std::size_t bytes = kHeader;
   if (storage->adopted_) {

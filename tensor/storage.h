@@ -13,6 +13,18 @@
 namespace tandem::inline v0::detail {
 
 struct CudaBlock;
+class Storage;
+
+/// Decides whether the elements of storages may be used, for whoever has given back the memory of some of them.
+class StorageGuard {
+ public:
+  /// Called before the calling thread gets the address of elements in `storage`, which may be an alias of the guarded
+  /// one. Returns when all of them are there, or throws.
+  virtual void on_use(const Storage& storage) = 0;
+
+ protected:
+  ~StorageGuard() = default;
+};
 
 /// A range of memory that tensors view: the unit that carries one version number. A storage normally owns its memory
 /// (header and data are one block). A *segment* is a part of another storage with its own version, so parameters packed
@@ -39,6 +51,11 @@ class TANDEM_API Storage final : public core::RefCounted {
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   const Storage* parent() const noexcept { return parent_.get(); }
+  /// Who is asked before elements are used; null: nobody. An alias has that of its original.
+  StorageGuard* guard() const noexcept { return (alias_ ? *parent_ : *this).guard_; }
+  /// Sets or, with null, removes the guard, which must outlive the storage or be removed. No other thread may be using
+  /// the storage.
+  void set_guard(StorageGuard* guard) const noexcept;
   bool is_alias() const noexcept { return alias_; }
 
   /// Grows with every in-place change; values saved for a backward pass remember it.
@@ -90,6 +107,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   std::size_t bytes_;
   core::Ref<Storage> parent_;
   CudaBlock* cuda_block_ = nullptr;  // the GPU memory that this storage owns
+  mutable StorageGuard* guard_ = nullptr;
 };
 
 }  // namespace tandem::inline v0::detail

@@ -12,10 +12,13 @@
 
 namespace tandem::inline v0::detail {
 
-/// Number of threads that are recording a step (recorder.h).
-TANDEM_API extern std::atomic<int> recorders_at_work;
-/// Tells these threads that elements of `storage` are being used.
-TANDEM_API void note_use(const Storage& storage) noexcept;
+/// Number of threads that record a step (recorder.h) and of storages that have a guard. While it is 0, which is the
+/// usual case, taking an address costs one load more.
+TANDEM_API extern std::atomic<int> use_observers;
+/// Asks the guard of `storage`, which may throw, and then does what note_part_use() does.
+TANDEM_API void note_use(const Storage& storage);
+/// Tells the threads that record a step that elements of `storage` are being used.
+TANDEM_API void note_part_use(const Storage& storage) noexcept;
 
 /// The location of a tensor's elements: storage and geometry, without history. Code below autograd works on views.
 struct View {
@@ -27,15 +30,19 @@ struct View {
 
   bool defined() const noexcept { return static_cast<bool>(storage); }
   Device device() const noexcept { return storage->device(); }
-  void* data() const noexcept {
-    if (recorders_at_work.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+  /// The address of the first element. Throws the error of the storage's guard, if the elements may not be used now.
+  void* data() const {
+    if (use_observers.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       note_use(*storage);
     }
-    if (storage->device().type == DeviceType::cuda &&
-        (core::thread_state().stream != nullptr || storage->on_own_stream())) [[unlikely]] {
-      storage->note_stream();
+    return address();
+  }
+  /// data() without asking the guard: for whoever uses only the elements that this rank keeps, or none.
+  void* part_data() const noexcept {
+    if (use_observers.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      note_part_use(*storage);
     }
-    return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
+    return address();
   }
   std::int64_t numel() const noexcept {
     std::uint64_t count = 1;  // may wrap around before a size of 0 is reached
@@ -56,6 +63,13 @@ struct View {
   }
 
  private:
+  void* address() const noexcept {
+    if (storage->device().type == DeviceType::cuda &&
+        (core::thread_state().stream != nullptr || storage->on_own_stream())) [[unlikely]] {
+      storage->note_stream();
+    }
+    return storage->data() + offset * static_cast<std::int64_t>(item_size(dtype));
+  }
   TANDEM_API bool is_contiguous_slow() const noexcept;
 };
 

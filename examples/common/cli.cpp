@@ -217,8 +217,9 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
                           options.checkpoint_every, 0, kMaxCount);
   add_precision(app, options.precision);
   add_choice(app, "--shard",
-             "none; optimizer: ddp's ranks share out the optimizer's state and work; gradients: their memory, too",
-             options.shard, {"none", "optimizer", "gradients"});
+             "none; optimizer: ddp's ranks share out the optimizer's state and work; gradients, parameters: their "
+             "memory, too",
+             options.shard, {"none", "optimizer", "gradients", "parameters"});
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
   app.add_flag("--diagnose", options.diagnose,
                "Say where the time of the last epoch's steps went, and what would save it");

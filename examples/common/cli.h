@@ -31,7 +31,7 @@ struct CommonOptions {
   std::int64_t checkpoint_every = 500;            ///< steps between checkpoints; 0: at the end and at signals only
   std::vector<std::string> arguments = {};        ///< what a resumed run takes over
   std::string precision = "f32";                  ///< f32; bf16, f16: autocast in forward passes and losses
-  std::string shard = "none";                     ///< none; optimizer, gradients: what ddp's ranks share out
+  std::string shard = "none";                     ///< none; optimizer, gradients, parameters: what ranks share out
   bool captured = false;                          ///< record steps and replay them
   bool diagnose = false;                          ///< report where the time of the last epoch's steps went
   bool json = false;                              ///< print one JSON object as the last line of stdout

@@ -70,6 +70,9 @@ std::int64_t rows_of_a_rank(const data::TensorDataset& train, const Rank& rank) 
   return (train.size() + rank.size - 1) / rank.size;
 }
 
+// Whether ranks may have unequal numbers of samples. Otherwise some samples come twice in an epoch.
+bool joins(const CommonOptions& options) { return options.parallel == "ddp" && options.shard != "parameters"; }
+
 // Has the run note the step, for the next process to look at, and leaves it to the caller to explain.
 void note_nonfinite(checkpoint::Run& run, const Tensor& loss) {
   try {
@@ -99,7 +102,7 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
       sampler_(std::make_shared<parallel::DistributedSampler>(
           train,
           parallel::DistributedSamplerOptions{
-              .num_replicas = rank.size, .rank = rank.rank, .seed = options.seed, .exact = true})),
+              .num_replicas = rank.size, .rank = rank.rank, .seed = options.seed, .exact = joins(options)})),
       train_(train),
       loss_fn_(loss_fn),
       unit_(std::move(unit)),
@@ -113,9 +116,10 @@ Trainer::Trainer(const CommonOptions& options, const Recipe& recipe, const Rank&
   if (options.parallel == "dp") {
     replicas_.emplace(model, std::vector<Device>(options.devices.begin(), options.devices.end()));
   } else if (options.parallel == "ddp") {
-    const auto shard = options.shard == "optimizer"   ? parallel::Shard::optimizer
-                       : options.shard == "gradients" ? parallel::Shard::gradients
-                                                      : parallel::Shard::none;
+    const auto shard = options.shard == "optimizer"    ? parallel::Shard::optimizer
+                       : options.shard == "gradients"  ? parallel::Shard::gradients
+                       : options.shard == "parameters" ? parallel::Shard::parameters
+                                                       : parallel::Shard::none;
     together_.emplace(model, parallel::DistributedOptions{.shard = shard});
   }
 }
@@ -133,6 +137,8 @@ Tensor Trainer::predict(const Tensor& x) {
   constexpr std::int64_t kRows = 1024;
   const NoGradGuard no_grad;
   const AutocastScope autocast = precision_.autocast();
+  // Ranks may have unequal numbers of rows to test.
+  const auto whole = together_ ? std::optional(together_->whole_parameters()) : std::nullopt;
   const bool was_training = model_.is_training();
   model_.eval();
   std::vector<Tensor> parts;
@@ -193,6 +199,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
   std::int64_t seen = 0;
   std::int64_t batch = 0;
   double seconds = 0;
+  std::int64_t most_parameters = 0;  // bytes at once on this rank, in training
   run.track(model_, *optimizer_, schedule, loader);
   precision_.track(run);
   run.track("loss_sum", loss_sum);
@@ -223,7 +230,7 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       times.emplace();
     }
     std::optional<parallel::Join> join;  // some ranks have one row more than others
-    if (together_) {
+    if (joins(options_)) {
       join.emplace(*together_);
     }
     for (const auto& [x, y] : loader) {
@@ -256,6 +263,9 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       diagnosis_ = together_ ? parallel::diagnose(*times, parallel::default_group()) : parallel::diagnose(*times);
     }
 
+    if (together_ && most_parameters == 0) {
+      most_parameters = together_->peak_parameter_bytes();
+    }
     const Tensor output = predict(my_test.x());
     if (!all_finite(output)) {
       fail<ValueError>(
@@ -282,13 +292,17 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     seen = batch = 0;
   }
   if (options_.shard != "none" && narrates) {
-    narrate(fmt::format("optimizer state: {:.1f} MB on this rank, of {}; gradients: {:.1f} MB",
-                        static_cast<double>(optimizer_->state_bytes()) / 1e6, rank_.size,
-                        static_cast<double>(together_->gradient_bytes()) / 1e6));
+    const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    narrate(
+        fmt::format("optimizer state: {:.1f} MB on this rank, of {}; gradients: {:.1f} MB; parameters: {:.1f} MB, at "
+                    "most {:.1f} MB",
+                    mb(optimizer_->state_bytes()), rank_.size, mb(together_->gradient_bytes()),
+                    mb(together_->parameter_bytes()), mb(most_parameters)));
   }
   if (const std::string summary = precision_.summary(); !summary.empty() && narrates) {
     narrate(summary);
   }
+  const auto whole = together_ ? std::optional(together_->whole_parameters()) : std::nullopt;
   if (run.folder() != nullptr) {
     save(model_, run.folder()->file("model.safetensors"));
   }

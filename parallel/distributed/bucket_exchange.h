@@ -8,8 +8,8 @@
 #include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
 #include <tandem/parallel/distributed/comm_hook.h>
+#include <tandem/parallel/distributed/cut_plan.h>
 #include <tandem/parallel/distributed/group_link.h>
-#include <tandem/parallel/distributed/sharded_update.h>
 
 // Internal: when a bucket of gradients leaves, and how it gets to the other ranks and back.
 

@@ -103,6 +103,12 @@ tandem::detail::View Buckets::memory_of(std::size_t member) const {
   return tandem::detail::narrow(place.store->gradients(), 0, segment.offset, segment.padded);
 }
 
+tandem::detail::View Buckets::values_of(std::size_t bucket) const {
+  const ParameterStore::Place& place = members_[ranges_[bucket].first].place;
+  return tandem::detail::narrow(place.store->values(), 0, place.store->segments()[place.segment].offset,
+                                ranges_[bucket].gradients.numel());
+}
+
 std::string Buckets::name(std::size_t bucket) const {
   const BucketRange& range = ranges_[bucket];
   const std::string& first = members_[range.first].name;

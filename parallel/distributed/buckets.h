@@ -60,6 +60,8 @@ class Buckets {
   std::string name(std::size_t bucket) const;
   /// A member's gradient with the gap after it, whether the gradient counts or not.
   tandem::detail::View memory_of(std::size_t member) const;
+  /// The parameters' values that lie like a bucket's gradients.
+  tandem::detail::View values_of(std::size_t bucket) const;
   /// "bucket 0 of gradients: f32 262144, from 'fc3.bias' to 'fc1.weight'", and one line for each member. Ranks compare
   /// these lines, since a reduction sums whatever lies at one place.
   std::vector<std::string> describe() const;

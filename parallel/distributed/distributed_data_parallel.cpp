@@ -124,9 +124,36 @@ void end_local_scope(Reducer& reducer, bool is_recorded) noexcept {
 }
 
 std::int64_t gradient_bytes(const Reducer& reducer) { return reducer.gradient_bytes(); }
+std::int64_t parameter_bytes(const Reducer& reducer) { return reducer.parameter_bytes(); }
+std::int64_t peak_parameter_bytes(const Reducer& reducer) { return reducer.peak_parameter_bytes(); }
+
+ForwardPass::ForwardPass(Reducer& reducer) : parts_(reducer.parts()) {
+  if (parts_ != nullptr) {
+    parts_->begin(ParameterParts::Pass::forward);
+  }
+}
+
+ForwardPass::~ForwardPass() {
+  if (parts_ != nullptr) {
+    parts_->end();
+  }
+}
 
 void set_comm_hook(Reducer& reducer, CommHook hook) { reducer.set_comm_hook(std::move(hook)); }
 
 }  // namespace detail
+
+WholeParameters::WholeParameters(const std::shared_ptr<Reducer>& reducer) : reducer_(reducer) {
+  if (reducer->parts() != nullptr) {
+    reducer->parts()->begin_whole();
+  }
+}
+
+WholeParameters::~WholeParameters() {
+  const std::shared_ptr<Reducer> reducer = reducer_.lock();
+  if (reducer != nullptr && reducer->parts() != nullptr) {
+    reducer->parts()->end_whole();
+  }
+}
 
 }  // namespace tandem::inline v0::parallel

@@ -19,6 +19,7 @@
 
 namespace tandem::inline v0::parallel {
 
+class ParameterParts;
 class Reducer;
 
 /// Says what the ranks share out, where otherwise each of them keeps all of it.
@@ -31,7 +32,11 @@ enum class Shard : std::uint8_t {
   optimizer,
   /// The gradients, too (ZeRO, stage 2): once they are reduced, a rank gives back the memory of all parts but its own,
   /// in whole pages. On CPUs; on GPUs a ConfigError.
-  gradients
+  gradients,
+  /// The parameters, too (ZeRO, stage 3): a rank keeps its part. A pass gathers the parameters of a bucket when it uses
+  /// them, and gives back the other ranks' parts afterwards; step() sends nothing. Outside of passes a use of a
+  /// parameter is a ConfigError, except in a scope of whole_parameters(). On one CPU device; on GPUs a ConfigError.
+  parameters
 };
 
 /// Options of DistributedDataParallel, with PyTorch's names.
@@ -66,6 +71,20 @@ TANDEM_API bool begin_local_scope(Reducer& reducer) noexcept;
 TANDEM_API void end_local_scope(Reducer& reducer, bool is_recorded) noexcept;
 TANDEM_API void set_comm_hook(Reducer& reducer, CommHook hook);
 TANDEM_API std::int64_t gradient_bytes(const Reducer& reducer);
+TANDEM_API std::int64_t parameter_bytes(const Reducer& reducer);
+TANDEM_API std::int64_t peak_parameter_bytes(const Reducer& reducer);
+
+/// A forward pass through the wrapper, which may use parameters of which this rank keeps its part alone.
+class TANDEM_API ForwardPass {
+ public:
+  explicit ForwardPass(Reducer& reducer);
+  ~ForwardPass();
+  ForwardPass(const ForwardPass&) = delete;
+  ForwardPass& operator=(const ForwardPass&) = delete;
+
+ private:
+  ParameterParts* parts_;  // null if all parameters are here
+};
 
 /// The shapes of the tensors in an input.
 template <class T>
@@ -81,6 +100,24 @@ void add_shapes(const T& input, std::vector<Shape>& shapes) {
   }
 }
 }  // namespace detail
+
+/// While it lives, all parameters of a wrapper are whole on this rank, so that they can be read, written and saved, and
+/// the module can be called itself: see DistributedDataParallel::whole_parameters(). What a rank writes counts for its
+/// own part, so all ranks write the same.
+class TANDEM_API WholeParameters {
+ public:
+  /// Called by DistributedDataParallel::whole_parameters(). Throws CommError if the ranks do not all call it, and
+  /// AutogradError while a pass of another thread uses the parameters.
+  explicit WholeParameters(const std::shared_ptr<Reducer>& reducer);
+  ~WholeParameters();
+  WholeParameters(WholeParameters&& other) noexcept = default;
+  WholeParameters& operator=(WholeParameters&&) = delete;
+  WholeParameters(const WholeParameters&) = delete;
+  WholeParameters& operator=(const WholeParameters&) = delete;
+
+ private:
+  std::weak_ptr<Reducer> reducer_;  // the parameters stay whole if the wrapper goes first
+};
 
 /// One module on many ranks, each with its part of the data. backward() averages the gradients over the ranks while it
 /// runs, so that every rank's optimiser makes the same step. The loop stays that of one device:
@@ -131,6 +168,7 @@ class DistributedDataParallel {
       (detail::add_shapes(args, shapes), ...);
       return shapes;
     });
+    const detail::ForwardPass pass(*reducer_);
     const PhaseScope timed(Phase::forward);
     Result result = std::as_const(*module_)(args...);
     detail::for_each_tensor(result, [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });
@@ -167,6 +205,20 @@ class DistributedDataParallel {
   /// The bytes of memory that the gradients take on this rank now. With Shard::gradients whole pages on CPUs, and after
   /// a backward pass this rank's part.
   std::int64_t gradient_bytes() const { return detail::gradient_bytes(*reducer_); }
+  /// The bytes of memory that the trained parameters take on this rank now. With Shard::parameters whole pages, and
+  /// between steps this rank's part.
+  std::int64_t parameter_bytes() const { return detail::parameter_bytes(*reducer_); }
+  /// The most bytes of trained parameters that were on this rank at once since it was wrapped.
+  std::int64_t peak_parameter_bytes() const { return detail::peak_parameter_bytes(*reducer_); }
+
+  /// A collective with Shard::parameters; otherwise it does nothing. While the result lives, all parameters are on all
+  /// ranks. Throws CommError if the ranks do not all call it.
+  ///
+  ///     {
+  ///       const auto whole = ddp.whole_parameters();
+  ///       if (group.rank() == 0) { save(ddp.module(), path); }
+  ///     }
+  [[nodiscard]] WholeParameters whole_parameters() { return WholeParameters(reducer_); }
 
   /// Used by Join.
   const std::shared_ptr<Reducer>& reducer() const noexcept { return reducer_; }

@@ -25,6 +25,10 @@ Join::Join(std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& op
                        "Join: the module has batch norms that sync (sync_batch_norm), and would wait in them for ranks "
                        "whose input has ended. Give all ranks equal numbers of batches (DistributedSampler), or leave "
                        "the layers unsynced");
+    check<ConfigError>(reducer->parts() == nullptr,
+                       "Join: with shard = parameters all ranks gather the parameters in each pass, and would wait for "
+                       "ranks whose input has ended. Give all ranks equal numbers of batches (DistributedSampler), or "
+                       "take shard = gradients");
     buckets.push_back(&reducer->buckets());
   }
   state_ = std::make_shared<JoinState>(std::move(buckets), link, options);

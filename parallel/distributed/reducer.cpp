@@ -27,18 +27,16 @@ constexpr const char* kStillRunning =
     "DistributedDataParallel: another backward pass through the wrapper is still running (of another thread, or around "
     "a hook); it has one at a time";
 
-const char* name_of(Shard shard) {
-  switch (shard) {
-    case Shard::none: return "none";
-    case Shard::optimizer: return "optimizer";
-    case Shard::gradients: return "gradients";
-  }
-  return "";
-}
-
 // A rank that is alone keeps all of the state.
 bool shares_out(const DistributedOptions& options, const ProcessGroup& group) {
   return options.shard != Shard::none && group.size() > 1;
+}
+
+// The bytes of memory that elements take: whole pages on CPUs.
+std::int64_t memory_of(const tandem::detail::View& elements) {
+  const auto all = static_cast<std::size_t>(elements.numel()) * item_size(elements.dtype);
+  const bool is_on_cpu = elements.device().type == DeviceType::cpu;
+  return static_cast<std::int64_t>(is_on_cpu ? core::resident_bytes(elements.data(), all) : all);
 }
 
 // Differences between ranks would cause later failures with less helpful messages. So models are compared first, then
@@ -89,8 +87,13 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       exchange_(link_, buckets_, shares_out(options, group)),
       used_(link_, buckets_, options.find_unused_parameters),
       module_(std::move(module), group, options) {
+  check<ConfigError>(
+      options.shard != Shard::parameters || !options.find_unused_parameters,
+      "DistributedDataParallel: with find_unused_parameters ranks may use different parameters, and with "
+      "shard = parameters all ranks gather the same ones; leave one of them out, or take "
+      "shard = gradients");
   if (shares_out(options, group)) {
-    sharded_.emplace(link_, buckets_, options.shard == Shard::gradients);
+    sharded_.emplace(link_, buckets_, options.shard);
   }
   for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
@@ -197,9 +200,26 @@ void Reducer::look_for_nan(const tandem::detail::View& gradient, const tandem::d
 std::int64_t Reducer::gradient_bytes() const {
   std::int64_t bytes = 0;
   for (const BucketRange& range : buckets_.ranges()) {
-    const auto all = static_cast<std::size_t>(range.gradients.numel()) * item_size(range.gradients.dtype);
-    const bool is_on_cpu = range.gradients.device().type == DeviceType::cpu;
-    bytes += static_cast<std::int64_t>(is_on_cpu ? core::resident_bytes(range.gradients.data(), all) : all);
+    bytes += memory_of(range.gradients);
+  }
+  return bytes;
+}
+
+std::int64_t Reducer::parameter_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < buckets_.ranges().size(); ++b) {
+    bytes += memory_of(buckets_.values_of(b));
+  }
+  return bytes;
+}
+
+std::int64_t Reducer::peak_parameter_bytes() const {
+  if (sharded_ && sharded_->keeps_parts()) {
+    return sharded_->peak_parameter_bytes();
+  }
+  std::int64_t bytes = 0;
+  for (const BucketRange& range : buckets_.ranges()) {
+    bytes += range.gradients.numel() * static_cast<std::int64_t>(item_size(range.gradients.dtype));
   }
   return bytes;
 }

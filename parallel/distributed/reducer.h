@@ -72,6 +72,12 @@ class Reducer final : public autograd::LeafObserver,
   void add_recorded_local_scopes(int count) noexcept { recorded_local_scopes_ += count; }
   /// See DistributedDataParallel.
   std::int64_t gradient_bytes() const;
+  /// See DistributedDataParallel.
+  std::int64_t parameter_bytes() const;
+  /// See DistributedDataParallel.
+  std::int64_t peak_parameter_bytes() const;
+  /// Null unless the ranks share out the parameters.
+  ParameterParts* parts() noexcept { return sharded_ ? sharded_->parameters() : nullptr; }
   /// Throws ConfigError if the wrapper has a hook, or shares out the updates.
   void set_comm_hook(CommHook hook);
 

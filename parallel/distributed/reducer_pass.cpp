@@ -67,6 +67,10 @@ void ReducerPass::begin() {
   if (reducer_->sharded_) {
     reducer_->sharded_->check_pass(synced_);
   }
+  if (ParameterParts* parts = reducer_->parts(); parts != nullptr) {
+    parts->begin(ParameterParts::Pass::backward);
+    uses_parts_ = true;
+  }
   if (!synced_) {
     return;
   }
@@ -140,6 +144,9 @@ void ReducerPass::fill_absent(std::size_t member, bool counts) {
 // no fixed order.
 bool ReducerPass::on_gradient(std::size_t member) {
   reducer_->buckets_.note_arrival(member);
+  if (uses_parts_) {
+    reducer_->parts()->note_gradient(member);
+  }
   if (synced_) {
     schedule_.mark_ready(member);
     while (schedule_.next_may_leave() && reducer_->link_.open_passes().load(std::memory_order_relaxed) == 1) {
@@ -177,6 +184,9 @@ void ReducerPass::end() {
 // After close() no gradient belongs to this pass, and passes of other wrappers may send their buckets at any time.
 void ReducerPass::close() {
   id_ = nullptr;
+  if (std::exchange(uses_parts_, false)) {
+    reducer_->parts()->end();
+  }
   if (synced_) {
     reducer_->link_.open_passes().fetch_sub(1, std::memory_order_relaxed);
   }

@@ -64,6 +64,7 @@ class ReducerPass {
 
   std::shared_ptr<Reducer> reducer_;  // the wrapper and the graph may be gone before the engine's last call
   PassId id_;
+  bool uses_parts_ = false;              // a pass of ParameterParts is open
   bool synced_ = false;                  // some output asks for gradients of all ranks
   bool lacks_ = false;                   // some gradient, in this pass or in a local one before
   bool follows_ = false;                 // in a Join, this rank's input has ended, and no_sync() has left it no samples

@@ -6,89 +6,47 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/huge_pages.h>
 #include <tandem/core/step_times.h>
 #include <tandem/parallel/comm/elastic_rank.h>
+#include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
 
 namespace tandem::inline v0::parallel {
 
-using tandem::detail::narrow;
 using tandem::detail::View;
 
 namespace {
 
 constexpr const char* kAdvice = PartnerTotals::kAdvice;
 
-// The parameters' values that lie like a bucket's gradients.
-View values_of(const BucketRange& range, const std::vector<BucketMember>& members) {
-  const ParameterStore::Place& place = members[range.first].place;
-  return narrow(place.store->values(), 0, place.store->segments()[place.segment].offset, range.gradients.numel());
-}
-
-CutPlan plan_gather_parts(ProcessGroup& group, const View& values, const std::string& name) {
-  const CutBucket cut(values.numel(), values.dtype, group.size());
-  const std::int64_t whole = cut.part * group.size();
-  std::vector<PlannedCollective> calls;
-  if (whole > 0) {
-    calls.push_back(group.plan_all_gather(narrow(values, 0, 0, whole), {.purpose = name, .advice = kAdvice}));
-  }
-  if (cut.rest > 0) {
-    calls.push_back(group.plan_broadcast(narrow(values, 0, whole, cut.rest), group.size() - 1,
-                                         {.purpose = "the end of " + name, .advice = kAdvice}));
-  }
-  return CutPlan(std::move(calls));
-}
-
-void drop_elements(const View& values, std::int64_t first, std::int64_t count) {
-  const View part = narrow(values, 0, first, count);
-  core::drop_pages(part.data(), static_cast<std::size_t>(count) * item_size(part.dtype));
-}
-
 }  // namespace
 
-CutBucket::CutBucket(std::int64_t numel, DType dtype, int ranks) {
-  const std::int64_t step = kStep / static_cast<std::int64_t>(item_size(dtype));
-  part = numel / ranks / step * step;
-  rest = numel - part * ranks;
+const char* name_of(Shard shard) {
+  switch (shard) {
+    case Shard::none: return "none";
+    case Shard::optimizer: return "optimizer";
+    case Shard::gradients: return "gradients";
+    case Shard::parameters: return "parameters";
+  }
+  return "";
 }
 
-void CutPlan::start() { std::ranges::for_each(calls_, &PlannedCollective::start); }
-
-void CutPlan::run() { std::ranges::for_each(calls_, &PlannedCollective::run); }
-
-void CutPlan::wait() { std::ranges::for_each(calls_, &PlannedCollective::wait); }
-
-CutPlan plan_reduce_parts(ProcessGroup& group, const View& gradients, const PlanName& name) {
-  const CutBucket cut(gradients.numel(), gradients.dtype, group.size());
-  const std::int64_t whole = cut.part * group.size();
-  std::vector<PlannedCollective> calls;
-  if (whole > 0) {
-    calls.push_back(group.plan_reduce_scatter(narrow(gradients, 0, 0, whole), ReduceOp::avg, name));
-  }
-  if (cut.rest > 0) {
-    calls.push_back(group.plan_all_reduce(narrow(gradients, 0, whole, cut.rest), ReduceOp::avg,
-                                          {.purpose = "the end of " + name.purpose, .advice = name.advice}));
-  }
-  return CutPlan(std::move(calls));
-}
-
-ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool drops_gradients)
-    : link_(link), buckets_(buckets), drops_gradients_(drops_gradients) {
+ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, Shard shard)
+    : link_(link), buckets_(buckets), drops_gradients_(shard != Shard::optimizer) {
   ProcessGroup& group = link.group();
   check_not_elastic(name() + " with .shard", "its part of the optimiser's state");
   for (const BucketRange& range : buckets.ranges()) {
-    check<ConfigError>(
-        !drops_gradients || range.gradients.device().type == DeviceType::cpu,
-        "{}: shard = gradients gives back pages of the host's memory, and there are gradients on {}; take "
-        "shard = optimizer there",
-        name(), range.gradients.device());
+    check<ConfigError>(!drops_gradients_ || range.gradients.device().type == DeviceType::cpu,
+                       "{}: shard = {} gives back pages of the host's memory, and there are gradients on {}; take "
+                       "shard = optimizer there",
+                       name(), name_of(shard), range.gradients.device());
   }
   const std::vector<BucketMember>& members = buckets.members();
-  for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
-    values_.push_back(plan_gather_parts(group, values_of(buckets.ranges()[b], members),
-                                        fmt::format("the updated parameters of {} of {}", buckets.name(b), name())));
+  for (std::size_t b = 0; shard != Shard::parameters && b < buckets.ranges().size(); ++b) {
+    values_.push_back(plan_gather_parts(
+        group, buckets.values_of(b),
+        {.purpose = fmt::format("the updated parameters of {} of {}", buckets.name(b), name()), .advice = kAdvice}));
   }
   std::vector<Device> devices;
   for (const BucketRange& range : buckets.ranges()) {
@@ -107,6 +65,9 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool
       members[i].leaf->partners = totals_;
       at += padded;
     }
+  }
+  if (shard == Shard::parameters) {
+    parameters_.emplace(link, buckets);
   }
 }
 
@@ -129,6 +90,10 @@ void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
   life_.watch();
   tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] {
     const PhaseScope timed(Phase::reduce);
+    if (parameters_) {
+      parameters_->note_updated(buckets);
+      return;
+    }
     for (const std::size_t bucket : buckets) {
       values_[bucket].run();
     }
@@ -178,11 +143,7 @@ void ShardedUpdate::note_reduced() const {
   }
   for (const BucketRange& range : buckets_.ranges()) {
     if (drops_gradients_) {
-      const CutBucket cut(range.gradients.numel(), range.gradients.dtype, size());
-      const std::int64_t begin = cut.begin(rank());
-      const std::int64_t end = cut.end(rank(), size());
-      drop_elements(range.gradients, 0, begin);
-      drop_elements(range.gradients, end, range.gradients.numel() - end);
+      drop_other_parts(range.gradients, rank(), size());
     }
   }
 }

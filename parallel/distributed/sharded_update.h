@@ -3,57 +3,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <tandem/autograd/sharding.h>
 #include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
+#include <tandem/parallel/distributed/cut_plan.h>
 #include <tandem/parallel/distributed/group_link.h>
+#include <tandem/parallel/distributed/parameter_parts.h>
 #include <tandem/tensor/recorder.h>
 
-// Internal: ranks that share out the optimiser's updates (ZeRO, stage 1).
+// Internal: ranks that share out the optimiser's updates (ZeRO).
 
 namespace tandem::inline v0::parallel {
 
-/// A bucket that is cut into one part for each rank, with an end that is left over, if the ranks do not divide the
-/// bucket. The end is the last rank's, too.
-struct CutBucket {
-  std::int64_t part = 0;  // elements
-  std::int64_t rest = 0;
+enum class Shard : std::uint8_t;
 
-  /// Parts begin at multiples of kStep bytes, so that updates find aligned memory.
-  static constexpr std::int64_t kStep = 64;
-  CutBucket(std::int64_t numel, DType dtype, int ranks);
-  std::int64_t begin(int rank) const { return part * rank; }
-  std::int64_t end(int rank, int ranks) const { return part * (rank + 1) + (rank + 1 == ranks ? rest : 0); }
-};
-
-/// The collectives of a bucket: on its parts, and on the end that is left over, where there is any.
-class CutPlan {
- public:
-  explicit CutPlan(std::vector<PlannedCollective> calls) : calls_(std::move(calls)) {}
-  void start();
-  /// start() and wait() on this thread.
-  void run();
-  void wait();
-
- private:
-  std::vector<PlannedCollective> calls_;
-};
-
-/// Reduces a bucket of gradients so that each rank has the mean in its part. A collective.
-CutPlan plan_reduce_parts(ProcessGroup& group, const tandem::detail::View& gradients, const PlanName& name);
+/// "optimizer", for texts.
+const char* name_of(Shard shard);
 
 /// Gives each rank a part of every bucket: the rank's optimisers keep state for that part, update it, and get the other
-/// parts from the other ranks.
+/// parts from the other ranks, at once or when a pass needs them.
 class ShardedUpdate final : public autograd::Sharding {
  public:
-  /// A collective. From now on the leaves of all members have parts. With `drops_gradients` the memory of the other
-  /// ranks' parts of the gradients is given back after each pass; throws ConfigError if some of it is on a GPU.
-  ShardedUpdate(const GroupLink& link, const Buckets& buckets, bool drops_gradients);
+  /// A collective. From now on the leaves of all members have parts. With `shard` = gradients or parameters the memory
+  /// of the other ranks' parts is given back; throws ConfigError if some of it is on a GPU.
+  ShardedUpdate(const GroupLink& link, const Buckets& buckets, Shard shard);
   ~ShardedUpdate();
   ShardedUpdate(const ShardedUpdate&) = delete;
   ShardedUpdate& operator=(const ShardedUpdate&) = delete;
@@ -63,19 +41,27 @@ class ShardedUpdate final : public autograd::Sharding {
   int size() const override { return link_.size(); }
   void updated(const std::vector<const autograd::Leaf*>& leaves) override;
   void join(const tandem::detail::View& tensor) override;
+  bool keeps_parts() const noexcept override { return parameters_.has_value(); }
+  void begin_reading() override { parameters_->begin(ParameterParts::Pass::reading); }
+  void end_reading() noexcept override { parameters_->end(); }
 
   /// Throws AutogradError if a backward pass cannot begin: a gradient of an earlier pass is still there, of which this
   /// rank has only its part, or a hook waits for the whole gradients of a pass of all ranks (`synced`).
   void check_pass(bool synced) const;
   /// The gradients of a pass were reduced.
   void note_reduced() const;
+  /// Where the parameters are shared out: the most bytes of them that were there at once.
+  std::int64_t peak_parameter_bytes() const { return parameters_->peak_bytes(); }
+  /// Null unless the parameters are shared out.
+  ParameterParts* parameters() noexcept { return parameters_ ? &*parameters_ : nullptr; }
 
  private:
   const GroupLink& link_;
   const Buckets& buckets_;
-  std::vector<CutPlan> values_;            // one for each bucket
+  std::vector<CutPlan> values_;            // one for each bucket; empty where ranks keep parts of the parameters
   std::shared_ptr<PartnerTotals> totals_;  // of flags and norms
   bool drops_gradients_;
+  std::optional<ParameterParts> parameters_;
   tandem::detail::Watched life_;  // captured steps refer to this object
 };
 

@@ -42,7 +42,7 @@ void expect_whole(const nlohmann::json& result, int ranks, const std::string& ba
   EXPECT_EQ(result.at("bucket_bytes").size(), 1U);
   EXPECT_GE(result.at("bucket_bytes").at(0), 4 * (12 * 16 + 16 + 16 * 10 + 10));
   EXPECT_GT(result.at("bound_us"), result.at("backward_us"));
-  ASSERT_EQ(result.at("ways").size(), 9U);
+  ASSERT_EQ(result.at("ways").size(), 11U);
   for (const nlohmann::json& way : result.at("ways")) {
     SCOPED_TRACE(way.dump());
     EXPECT_EQ(way.at("rows"), way.at("way") == "one rank's part" ? 8 : 8 * ranks);

@@ -74,7 +74,7 @@ TEST_P(ResumedRun, HasTheBitsOfTheUninterruptedOneAfterACrashBetweenCheckpoints)
 
 INSTANTIATE_TEST_SUITE_P(Ways, ResumedRun,
                          ::testing::Values(Way::eager, Way::captured, Way::scaled, Way::replicas, Way::ranks,
-                                           Way::ranks_in_join, Way::ranks_with_shard),
+                                           Way::ranks_in_join, Way::ranks_with_shard, Way::ranks_with_parts),
                          name_of);
 
 }  // namespace

@@ -16,11 +16,11 @@
 
 namespace tandem::test {
 
-enum class Way { eager, captured, scaled, replicas, ranks, ranks_in_join, ranks_with_shard };
+enum class Way { eager, captured, scaled, replicas, ranks, ranks_in_join, ranks_with_shard, ranks_with_parts };
 
 inline const char* to_string(Way way) {
-  constexpr const char* kNames[] = {"Eager", "Captured",    "Scaled",        "Replicas",
-                                    "Ranks", "RanksInJoin", "RanksWithShard"};
+  constexpr const char* kNames[] = {"Eager", "Captured",    "Scaled",         "Replicas",
+                                    "Ranks", "RanksInJoin", "RanksWithShard", "RanksWithParts"};
   return kNames[static_cast<int>(way)];
 }
 
@@ -83,10 +83,16 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   if (plan.way == Way::replicas) {
     replicas.emplace(model, std::vector<Device>{"cpu:0", "cpu:1"});
   } else if (has_ranks) {
-    ddp.emplace(model,
-                parallel::DistributedOptions{.shard = plan.way == Way::ranks_with_shard ? parallel::Shard::optimizer
-                                                                                        : parallel::Shard::none});
+    const auto shard = plan.way == Way::ranks_with_shard   ? parallel::Shard::optimizer
+                       : plan.way == Way::ranks_with_parts ? parallel::Shard::parameters
+                                                           : parallel::Shard::none;
+    ddp.emplace(model, parallel::DistributedOptions{.bucket_cap_mb = 1e-4, .shard = shard});
   }
+  const auto whole = [&] { return ddp ? std::optional(ddp->whole_parameters()) : std::nullopt; };
+  const auto update_averages = [&] {
+    const auto parameters = whole();
+    ema.update();
+  };
   const auto step = [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
     Tensor loss =
@@ -96,7 +102,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
     scaler.step(adam);
     scaler.update();
     schedule.step();
-    ema.update();
+    update_averages();
     return loss;
   };
   auto captured = graph::capture(step);
@@ -111,6 +117,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
   run.track("history", history);
   const auto after_step = [&](const std::optional<Tensor>& loss) {
     if (plan.logs_steps) {
+      const auto parameters = whole();
       run.log({{"step", run.steps() + 1}, {"loss_sum", loss_sum}, {"hash", hash_of_all(model.parameters())}});
     }
     std::this_thread::sleep_for(plan.pause);
@@ -135,7 +142,7 @@ inline void train_here(const std::string& folder, const TrainingPlan& plan, cons
       join->finish([&] {
         adam.step();
         schedule.step();
-        ema.update();
+        update_averages();
         after_step(std::nullopt);
       });
     }

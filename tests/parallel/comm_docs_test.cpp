@@ -116,9 +116,27 @@ void train_with_shared_updates(Mlp& trained) {
   trained = std::move(model);
 }
 
-TEST(DdpDocs, TwoRanksShareOutTheUpdates) {
+void train_with_parameters_in_parts(Mlp& trained) {
+  Mlp model = seeded_model();
+  parallel::DistributedDataParallel ddp(model, {.bucket_cap_mb = 1, .shard = parallel::Shard::parameters});
+  optim::Adam adam(model.parameters(), {.lr = 0.01});
+  for (const auto& [x, y] : half_batches(parallel::get_rank())) {
+    adam.zero_grad();
+    nn::cross_entropy(ddp(x), y).backward();  // gathers the parameters of each bucket twice, and drops them
+    adam.step();                              // updates this rank's part, and sends nothing
+  }
+  const auto whole = ddp.whole_parameters();  // all ranks: from here on the model can be read and called itself
+  trained = seeded_model();
+  trained.load_state_dict(model.state_dict());
+}
+
+class DdpDocsOfParts : public testing::TestWithParam<void (*)(Mlp&)> {};
+INSTANTIATE_TEST_SUITE_P(All, DdpDocsOfParts,
+                         testing::Values(&train_with_shared_updates, &train_with_parameters_in_parts));
+
+TEST_P(DdpDocsOfParts, TwoRanksTrainAsOneDevice) {
   std::vector<Mlp> trained(2);
-  parallel::spawn(2, [&](int rank) { train_with_shared_updates(trained[static_cast<std::size_t>(rank)]); });
+  parallel::spawn(2, [&](int rank) { GetParam()(trained[static_cast<std::size_t>(rank)]); });
   Mlp alone = seeded_model();
   const Batch batch = batch_of(16);
   optim::Adam adam(alone.parameters(), {.lr = 0.01});

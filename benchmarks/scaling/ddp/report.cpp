@@ -15,8 +15,16 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array<Way, kWays> kAll{Way::one_rank,      Way::one_part, Way::no_exchange,          Way::ddp,
-                                      Way::no_overlap,    Way::shard,    Way::captured_no_exchange, Way::captured_ddp,
+constexpr std::array<Way, kWays> kAll{Way::one_rank,
+                                      Way::one_part,
+                                      Way::no_exchange,
+                                      Way::ddp,
+                                      Way::no_overlap,
+                                      Way::shard,
+                                      Way::shard_gradients,
+                                      Way::shard_parameters,
+                                      Way::captured_no_exchange,
+                                      Way::captured_ddp,
                                       Way::captured_shard};
 
 double median_waited(const std::array<std::vector<double>, kWays>& waited) {

@@ -21,6 +21,8 @@ const char* name_of(Way way) {
     case Way::ddp: return "ddp";
     case Way::no_overlap: return "ddp, no overlap";
     case Way::shard: return "ddp, shard";
+    case Way::shard_gradients: return "ddp, gradients too";
+    case Way::shard_parameters: return "ddp, parameters too";
     case Way::captured_no_exchange: return "captured, no exchange";
     case Way::captured_ddp: return "captured ddp";
     case Way::captured_shard: return "captured ddp, shard";
@@ -41,8 +43,8 @@ Problem joined_problem(Spec spec, int ranks) {
   return problem;
 }
 
-parallel::DistributedOptions with_shard(parallel::DistributedOptions options) {
-  options.shard = parallel::Shard::optimizer;
+parallel::DistributedOptions with_shard(parallel::DistributedOptions options, parallel::Shard shard) {
+  options.shard = shard;
   return options;
 }
 
@@ -63,9 +65,13 @@ RankTraining::RankTraining(const Spec& spec, parallel::ProcessGroup& group, cons
       averaged_(make_trainee(joined_)),
       late_(make_trainee(joined_)),
       sharded_(make_trainee(joined_)),
+      sharded_gradients_(make_trainee(joined_)),
+      sharded_parameters_(make_trainee(joined_)),
       ddp_(averaged_.model, options),
       ddp_late_(late_.model, options),
-      ddp_sharded_(sharded_.model, with_shard(options)),
+      ddp_sharded_(sharded_.model, with_shard(options, parallel::Shard::optimizer)),
+      ddp_sharded_gradients_(sharded_gradients_.model, with_shard(options, parallel::Shard::gradients)),
+      ddp_sharded_parameters_(sharded_parameters_.model, with_shard(options, parallel::Shard::parameters)),
       captured_plain_([this](const Tensor& x, const Tensor& y) {
         backward(plain_, plain_.model, x, y);
         plain_.optimizer->step();
@@ -121,10 +127,12 @@ void RankTraining::run(Way way, std::int64_t steps) {
     return;
   }
   for (std::int64_t i = 0; i < steps; ++i) {
-    Trainee& trainee = way == Way::ddp          ? averaged_
-                       : way == Way::no_overlap ? late_
-                       : way == Way::shard      ? sharded_
-                                                : plain_;
+    Trainee& trainee = way == Way::ddp                ? averaged_
+                       : way == Way::no_overlap       ? late_
+                       : way == Way::shard            ? sharded_
+                       : way == Way::shard_gradients  ? sharded_gradients_
+                       : way == Way::shard_parameters ? sharded_parameters_
+                                                      : plain_;
     switch (way) {
       case Way::one_rank: backward(trainee, trainee.model, joined_.x, joined_.y); break;
       case Way::one_part:
@@ -132,6 +140,8 @@ void RankTraining::run(Way way, std::int64_t steps) {
       case Way::ddp: backward(trainee, ddp_, x_, y_); break;
       case Way::no_overlap: backward(trainee, ddp_late_, x_, y_); break;
       case Way::shard: backward(trainee, ddp_sharded_, x_, y_); break;
+      case Way::shard_gradients: backward(trainee, ddp_sharded_gradients_, x_, y_); break;
+      case Way::shard_parameters: backward(trainee, ddp_sharded_parameters_, x_, y_); break;
       default: break;
     }
     trainee.optimizer->step();

@@ -21,12 +21,14 @@ enum class Way : std::uint8_t {
   no_exchange,  // every rank its part, without averaging
   ddp,
   no_overlap,            // the same buckets, all sent after the backward pass
-  shard,                 // the ranks share out the updates
+  shard,                 // the ranks share out the updates,
+  shard_gradients,       // the gradients, too,
+  shard_parameters,      // and the parameters
   captured_no_exchange,  // as no_exchange, ddp and shard, in captured steps
   captured_ddp,
   captured_shard
 };
-inline constexpr std::size_t kWays = 9;
+inline constexpr std::size_t kWays = 11;
 /// The name of a way: "one rank", ...
 const char* name_of(Way way);
 
@@ -76,9 +78,13 @@ class RankTraining {
   Trainee averaged_;
   Trainee late_;
   Trainee sharded_;
+  Trainee sharded_gradients_;
+  Trainee sharded_parameters_;
   Wrapped ddp_;
   Wrapped ddp_late_;
   Wrapped ddp_sharded_;
+  Wrapped ddp_sharded_gradients_;
+  Wrapped ddp_sharded_parameters_;
   Step captured_plain_;
   Step captured_averaged_;
   Step captured_sharded_;

@@ -38,7 +38,7 @@ TEST(DdpAutocast, TrainsAsOneDeviceDoesUpToTheRoundingOf16Bits) {
       nn::cross_entropy(alone(batch.x), batch.y).backward();
       sgd.step();
     }
-    for (const Shard shard : {Shard::none, Shard::optimizer}) {
+    for (const Shard shard : {Shard::none, Shard::optimizer, Shard::parameters}) {
       as_ranks(2, [&](ProcessGroup& group) {
         Mlp model = seeded<Mlp>(DType::f32);
         DistributedDataParallel ddp(model, {.process_group = &group, .shard = shard});
@@ -52,6 +52,7 @@ TEST(DdpAutocast, TrainsAsOneDeviceDoesUpToTheRoundingOf16Bits) {
           nn::cross_entropy(output, batch.y).backward();
           own.step();
         }
+        const auto whole = ddp.whole_parameters();
         for (std::size_t p = 0; p < alone.parameters().size(); ++p) {
           const Tensor parameter = model.parameters()[p].detach();
           EXPECT_EQ(parameter.dtype(), DType::f32);

@@ -1,4 +1,9 @@
 #include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,6 +145,138 @@ TEST(DdpShardErrors, SayThatAllRanksTakeTheState) {
     }
   });
   EXPECT_THAT(errors.front().what(), HasSubstr("all ranks call it, also where one of them saves"));
+}
+
+// What one rank does alone is told on all ranks, with the call and what to do about it.
+void expect_that_all_ranks_hear(const std::function<void(Mlp& model, DistributedDataParallel<Mlp>& ddp)>& alone) {
+  const auto errors = comm_errors(
+      2,
+      [&](ProcessGroup& group) {
+        Mlp model = seeded<Mlp>();
+        DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+        if (group.rank() == 0) {
+          alone(model, ddp);
+        }
+        group.barrier();
+      },
+      std::chrono::seconds(5));
+  EXPECT_THAT(errors.front().what(), HasSubstr("the parameters of bucket 0 of 1"));
+  EXPECT_THAT(errors.front().what(), HasSubstr("What one rank does alone belongs into a scope of whole_parameters()"));
+  EXPECT_THAT(errors.back().what(), HasSubstr("the parameters of bucket 0 of 1"));
+}
+
+TEST(DdpParametersErrors, NameTheUseThatOneRankMakesAlone) {
+  expect_that_all_ranks_hear([](Mlp& model, auto&) { model.state_dict(); });
+  expect_that_all_ranks_hear([](Mlp&, auto& ddp) { static_cast<void>(ddp.whole_parameters()); });
+  expect_that_all_ranks_hear([](Mlp& model, auto&) { model.load_state_dict(seeded<Mlp>().state_dict()); });
+  expect_that_all_ranks_hear([](Mlp&, auto& ddp) { ddp(batch_of(4).x); });
+}
+
+TEST(DdpParametersErrors, RefuseUsesOutsideOfPasses) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    Mlp model = seeded<Mlp>();
+    const Tensor handle = model.fc2.bias.detach();
+    optim::Adam adam(model.parameters());
+    DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+    const Tensor later = model.fc2.bias.detach().narrow(0, 0, 2);
+    const Batch batch = batch_of(4);
+    EXPECT_EQ(
+        message_of<ConfigError>([&] { static_cast<void>(model.fc1.weight.to_vector<double>()); }),
+        "DistributedDataParallel #0: parameter 'fc1.weight' was used outside of a pass through the wrapper, where "
+        "rank " +
+            std::to_string(group.rank()) +
+            " has only its part (shard = parameters). Call ddp(x) in place of the module; to read or write "
+            "parameters, let all ranks open a scope, `const auto whole = ddp.whole_parameters();`, or take "
+            "state_dict()");
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(message_of<ConfigError>([&] { model(batch.x); }), HasSubstr("Call ddp(x) in place of the module"));
+      EXPECT_THAT(message_of<ConfigError>([&] { static_cast<void>(later.sum()); }), HasSubstr("'fc2.bias'"));
+      EXPECT_THAT(message_of<ConfigError>([&] { model.fc3.weight.detach().fill_(1); }), HasSubstr("'fc3.weight'"));
+      EXPECT_THAT(message_of<ConfigError>([&] { optim::EMA ema(model.parameters()); }),
+                  HasSubstr("whole_parameters()"));
+      EXPECT_THAT(message_of<ConfigError>([&] { model.to(DType::f32); }), HasSubstr("whole_parameters()"));
+      nn::cross_entropy(ddp(batch.x), batch.y).backward();
+      adam.step();
+      adam.zero_grad();
+      static_cast<void>(ddp(batch.x));  // keeps the last bucket
+    }
+    EXPECT_EQ(handle.numel(), 5);
+  });
+}
+
+TEST(DdpParametersErrors, SayThatTheWrapperIsGone) {
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    {
+      DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+    }
+    for (const auto& use : std::vector<std::function<void()>>{
+             [&] { static_cast<void>(model.fc1.weight.sum()); }, [&] { model(batch_of(4).x); },
+             [&] { model.state_dict().clone(); }, [&] { DistributedDataParallel again(model); }}) {
+      EXPECT_THAT(message_of<ConfigError>(use), HasSubstr("(shard = parameters) is gone. Take state_dict()"));
+    }
+  });
+}
+
+TEST(DdpParametersErrors, SayWhatTheOptionLeavesOut) {
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  DistributedDataParallel ddp(model, {.find_unused_parameters = true, .shard = Shard::parameters});
+                }),
+                HasSubstr("ranks may use different parameters"));
+    DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+    EXPECT_THAT(message_of<ConfigError>([&] { parallel::Join join(ddp); }), HasSubstr("equal numbers of batches"));
+    EXPECT_THAT(message_of<ConfigError>([&] { ddp.register_comm_hook(parallel::bf16_compress_hook()); }),
+                HasSubstr("leave one of them out"));
+    const Batch batch = batch_of(4);
+    auto step = graph::capture([&](const Tensor& x, const Tensor& y) { nn::cross_entropy(ddp(x), y).backward(); });
+    EXPECT_THAT(message_of<CaptureError>([&] { step(batch.x, batch.y); }),
+                HasSubstr("a captured step cannot have shard = parameters"));
+    nn::cross_entropy(ddp(batch.x), batch.y).backward();
+  });
+}
+
+TEST(DdpParametersErrors, RefuseModelsOverSeveralDevices) {
+  as_ranks(2, [&](ProcessGroup&) {
+    nn::Linear here(3, 4);
+    nn::Linear there(4, 5);
+    there.to(Device(DeviceType::cpu, 7));
+    nn::Sequential model(std::move(here), std::move(there));
+    EXPECT_THAT(message_of<ConfigError>([&] { DistributedDataParallel ddp(model, {.shard = Shard::parameters}); }),
+                HasSubstr("shard = parameters gathers on one device, and there are parameters on cpu:"));
+  });
+}
+
+TEST(DdpParametersErrors, RefuseReplicas) {
+  struct Halves : nn::Module<Halves> {
+    Mlp body = child("body", seeded<Mlp>());
+    std::vector<Device> devices;
+    Tensor forward(const Tensor& x) const { return parallel::data_parallel(body, x, devices); }
+  };
+  as_ranks(2, [&](ProcessGroup& group) {
+    Halves model;
+    model.devices = {model.body.fc1.weight.device(), Device(DeviceType::cpu, 2 + group.rank())};
+    DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+    EXPECT_THAT(message_of<ConfigError>([&] { ddp(batch_of(4).x); }), HasSubstr("was used by a replica, or"));
+  });
+}
+
+TEST(DdpParametersErrors, RefuseUsesByOtherThreads) {
+  struct Spread : nn::Module<Spread> {
+    nn::Linear fc = child("fc", nn::Linear(6, 3));
+    Tensor forward(const Tensor& x) const {
+      std::string text;
+      std::thread([&] { text = message_of<ConfigError>([&] { static_cast<void>(fc.weight.sum()); }); }).join();
+      EXPECT_THAT(text, HasSubstr("by a thread that is not the one of the pass"));
+      return fc(x);
+    }
+  };
+  as_ranks(2, [&](ProcessGroup&) {
+    Spread model;
+    DistributedDataParallel ddp(model, {.shard = Shard::parameters});
+    ddp(ones({2, 6})).sum().backward();
+  });
 }
 
 }  // namespace

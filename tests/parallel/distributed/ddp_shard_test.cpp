@@ -104,6 +104,7 @@ std::vector<Bits> trained(int ranks, const Case& of, const Training& training) {
     } else {
       run(step);
     }
+    const auto whole = ddp.whole_parameters();
     results[static_cast<std::size_t>(group.rank())] = bits_of(model.parameters());
   });
   return results;
@@ -126,12 +127,15 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DdpShard, testing::Values(1, 2, 3, 4));
 TEST_P(DdpShard, TrainsToTheBitsOfWholeUpdates) {
   for (const Case& of : cases()) {
     expect_as_without(GetParam(), of, {});
+    expect_as_without(GetParam(), of, {.shard = Shard::parameters});
   }
 }
 
 TEST_P(DdpShard, TrainsToTheSameBitsWithAnyBucketSize) {
   for (const double mb : {0.0, 2e-4, 1e-3}) {
-    expect_as_without(GetParam(), cases()[1], {.bucket_cap_mb = mb});
+    for (const Shard shard : {Shard::optimizer, Shard::parameters}) {
+      expect_as_without(GetParam(), cases()[1], {.shard = shard, .bucket_cap_mb = mb});
+    }
   }
 }
 
@@ -141,13 +145,15 @@ TEST_P(DdpShard, TrainsToTheSameBitsInACapturedStep) {
 }
 
 TEST_P(DdpShard, TrainsToTheSameBitsWithALossThatIsScaled) {
-  expect_as_without(GetParam(), cases()[1], {.scales = true});
+  for (const Shard shard : {Shard::optimizer, Shard::parameters}) {
+    expect_as_without(GetParam(), cases()[1], {.shard = shard, .scales = true});
+  }
 }
 
 // The ranks add the squares in another order than one rank does.
 TEST_P(DdpShard, ClipsByTheNormOfAllParts) {
-  for (const bool captures : {false, true}) {
-    const Training training{.clips = true, .captures = captures};
+  for (const Training& training : {Training{.clips = true}, Training{.clips = true, .captures = true},
+                                   Training{.shard = Shard::parameters, .clips = true}}) {
     const std::vector<Bits> got = trained(GetParam(), cases()[2], training);
     const std::vector<Bits> expected = trained(GetParam(), cases()[2], {.shard = Shard::none, .clips = true});
     for (const Bits& rank : got) {
