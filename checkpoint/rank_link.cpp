@@ -6,7 +6,9 @@
 #include <span>
 #include <string>
 
+#include <fmt/format.h>
 #include <tandem/autograd/sharding.h>
+
 #include <tandem/checkpoint/stored_tensors.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -42,6 +44,10 @@ RankLink::RankLink() {
     group_ = world.new_group(all_ranks(world.size()));
     device_ = group_->queue()->backend().gpu().value_or(Device());
   }
+}
+
+std::string RankLink::name() const {
+  return fmt::format("rank {}", group_ ? group_->queue()->names()->rank(rank()) : rank());
 }
 
 Tensor RankLink::sent(const Tensor& tensor) const { return tensor.to(device_); }

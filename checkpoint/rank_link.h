@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <tandem/checkpoint/safetensors_header.h>
@@ -22,6 +23,8 @@ class RankLink {
   int rank() const noexcept { return group_ ? group_->rank() : 0; }
   int size() const noexcept { return group_ ? group_->size() : 1; }
   bool leads() const noexcept { return rank() == 0; }
+  /// "rank 2", as it is called in the job.
+  std::string name() const;
 
   /// The largest of each value on all ranks.
   std::vector<double> largest(const std::vector<double>& values) const;

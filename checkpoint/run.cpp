@@ -41,6 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLookSeconds = 0.1;
 constexpr std::int64_t kMostStepsBetweenLooks = 1000;
 constexpr std::int64_t kNone = -1;  // no step
+constexpr int kSignals = -1;        // the number of no Run
 
 std::int64_t number_of(const Metadata& metadata, std::string_view key, const std::string& path) {
   const std::string text = text_of(metadata, key);
@@ -104,7 +105,6 @@ struct Run::Impl {
   std::int64_t next_look = 1;
   std::int64_t last_look = 0;
   Clock::time_point last_look_at = Clock::now();
-  std::int64_t lines = 0;                                              // of metrics.jsonl, before the first step
   parallel::ElasticRank* elastic = parallel::elastic_rank();           // null: the ranks stay the same
   const int number = elastic == nullptr ? 0 : elastic->next_number();  // of the run, in an elastic job
   std::optional<StepNotes> notes{};                                    // in an elastic job
@@ -156,7 +156,9 @@ bool Run::Impl::load(std::int64_t& step, std::int64_t& epoch) {
     texts.emplace_back("lines", std::to_string(folder->metrics_lines()));
   }
   ranks.share(loaded, texts);
-  lines = std::atoll(text_of(texts, "lines").c_str());
+  if (elastic != nullptr) {
+    notes.emplace(ranks.size(), std::atoll(text_of(texts, "lines").c_str()));
+  }
   path = text_of(texts, "folder");
   if (!ranks.leads() && options.sharded) {
     generations.emplace(checkpoints(), text_of(texts, "owner"));
@@ -181,21 +183,25 @@ bool Run::Impl::remember(std::int64_t& step, std::int64_t& epoch) {
   if (elastic == nullptr || elastic->generation() == 0) {
     return false;
   }
-  const std::any left = std::exchange(elastic->memory(number), {});
-  std::optional<CommonMemory> memory = share_memories(ranks, std::any_cast<RunMemory>(&left));
+  // The memory stays until the first note of this generation: ranks may be lost before.
+  const auto* mine = std::any_cast<RunMemory>(&elastic->memory(number));
+  std::optional<CommonMemory> memory = share_memories(ranks, mine);
   if (!memory) {
     return false;
   }
+  saves_done = mine != nullptr ? mine->saves_done : saves_done;
   path = memory->folder;
   step = memory->steps;
   epoch = memory->epoch;
-  lines = memory->lines;
+  notes.emplace(ranks.size(), memory->lines.value_or(0));
   if (ranks.leads()) {
     open(path, true);
-    folder->set_metrics_lines(lines, memory->last_lines);
+    if (memory->lines) {
+      folder->set_metrics_lines(*memory->lines, memory->last_lines);
+    }
   }
   watch.emplace(options.stop_at_nonfinite, kNone);
-  parts.restore_from(std::move(memory->state), fmt::format("the memory of rank {}", memory->source), ranks.size());
+  parts.restore_from(std::move(memory->state), "the memory of " + memory->source, memory->ranks, true);
   parts.restore_random();
   last_look = step;
   next_look = step + 1;
@@ -205,6 +211,9 @@ bool Run::Impl::remember(std::int64_t& step, std::int64_t& epoch) {
 Run::Run(const std::string& path, const RunOptions& options) : impl_(std::make_unique<Impl>(options)) {
   if (options.signals) {
     impl_->signals.emplace();
+    if (impl_->elastic != nullptr && !impl_->elastic->memory(kSignals).has_value()) {
+      impl_->elastic->memory(kSignals) = std::make_shared<RunSignals>();  // signals count between two Runs, too
+    }
   }
   resumed_ = impl_->remember(steps_, epoch_);
   if (!resumed_) {
@@ -217,19 +226,26 @@ Run::Run(const std::string& path, const RunOptions& options) : impl_(std::make_u
 }
 
 Run::~Run() {
-  try {
-    impl_->report_failure();
+  const auto try_to = [](const auto& act) {
+    try {
+      act();
+    } catch (const std::exception& error) {
+      core::warn(error.what());
+    }
+  };
+  try_to([&] { impl_->report_failure(); });
+  try_to([&] {
     for (const detail::Part& part : impl_->parts.list()) {
       if (part.optimizer != nullptr && impl_->options.stop_at_nonfinite) {
         part.optimizer->skip_nonfinite(false);
       }
     }
-    if (impl_->notes) {
-      impl_->elastic->memory(impl_->number) = impl_->notes->recall(impl_->path);
+  });
+  try_to([&] {
+    if (impl_->notes && impl_->notes->has_noted()) {
+      impl_->elastic->memory(impl_->number) = impl_->notes->recall(impl_->path, impl_->saves_done);
     }
-  } catch (const std::exception& error) {
-    core::warn(error.what());
-  }
+  });
 }
 
 telemetry::RunFolder* Run::folder() noexcept { return impl_->folder ? &*impl_->folder : nullptr; }
@@ -237,8 +253,6 @@ telemetry::RunFolder* Run::folder() noexcept { return impl_->folder ? &*impl_->f
 void Run::log(const telemetry::Fields& fields) {
   if (impl_->notes) {
     impl_->notes->note_line(telemetry::to_json(fields) + "\n");
-  } else {
-    ++impl_->lines;
   }
   if (impl_->folder) {
     impl_->folder->append_metrics(fields);
@@ -319,8 +333,8 @@ void Run::add(const std::string& name, std::vector<double>& numbers) { add(part_
 void Run::Impl::begin() {
   if (!begun) {
     parts.finish_restoring();
-    if (elastic != nullptr) {
-      notes.emplace(parts, lines);
+    if (notes) {
+      notes->begin(parts);
     }
     last_look_at = Clock::now();
     watch->after(last_look);
@@ -349,6 +363,9 @@ void Run::step(const Tensor& loss) {
 // Before all exchanges, in which other ranks may be lost.
 void Run::note() {
   if (impl_->notes) {
+    if (!impl_->notes->has_noted()) {
+      impl_->elastic->memory(impl_->number).reset();
+    }
     impl_->notes->note(steps_, epoch_);
   }
 }

@@ -80,6 +80,15 @@ constexpr const char* part_name() {
   }
 }
 
+template <class T>
+const optim::EMA* average_in(const T& part) {
+  if constexpr (std::derived_from<T, optim::EMA>) {
+    return &part;
+  } else {
+    return nullptr;
+  }
+}
+
 /// A part of the training state.
 struct Part {
   std::string name;
@@ -89,7 +98,8 @@ struct Part {
   data::DataLoader* loader = nullptr;  // with another number of ranks, all go on from rank 0's place
   std::optional<nn::ModuleRef> module = std::nullopt;
   optim::Optimizer* optimizer = nullptr;
-  bool is_average = false;  // of a model's parameters
+  const optim::EMA* average = nullptr;
+  bool is_log = false;  // a list of numbers, to which ranks add alike
 };
 }  // namespace detail
 
@@ -201,7 +211,7 @@ class TANDEM_API Run {
       add(detail::Part{.name = name,
                        .save = [&other] { return other.state_dict(); },
                        .load = [&other](const StateDict& state) { other.load_state_dict(state); },
-                       .is_average = std::derived_from<Other, optim::EMA>});
+                       .average = detail::average_in(other)});
     }
   }
   bool is_past_epoch(const StateDict& loader) const;

@@ -38,7 +38,7 @@ StateDict below(const StateDict& state, std::string_view prefix) {
   return StateDict(std::move(entries));
 }
 
-bool is_large(const detail::Part& part) { return part.module || part.optimizer != nullptr || part.is_average; }
+bool is_large(const detail::Part& part) { return part.module || part.optimizer != nullptr || part.average != nullptr; }
 
 // Copies of the tensors of the parts that `belongs` chooses.
 template <class Belongs>
@@ -113,7 +113,8 @@ detail::Part part_of_numbers(const std::string& name, std::vector<T>* list, T* n
                   *number = values[0];
                 }
               },
-          .per_rank = true};
+          .per_rank = true,
+          .is_log = list != nullptr};
 }
 
 }  // namespace
@@ -128,7 +129,8 @@ detail::Part part_of(const std::string& name, std::vector<double>& numbers) {
   return part_of_numbers<double>(name, &numbers, nullptr);
 }
 
-void RunParts::restore_from(StateDict state, std::string path, int saved_ranks) {
+void RunParts::restore_from(StateDict state, std::string path, int saved_ranks, bool is_own) {
+  is_own_ = is_own;
   loaded_ = std::move(state);
   loaded_path_ = std::move(path);
   saved_ranks_ = saved_ranks;
@@ -145,12 +147,12 @@ bool RunParts::has(const std::string& name) const {
 
 void RunParts::add(detail::Part part) {
   if (!loaded_path_.empty()) {
-    const bool is_same_size = saved_ranks_ == place_.size;
+    const bool is_same_size = is_own_ || saved_ranks_ == place_.size;
     std::string prefix = part.name + ".";
     if (part.per_rank) {
       prefix.insert(0, rank_prefix(is_same_size ? place_.rank : 0));
     }
-    if (part.loader != nullptr && !is_same_size && place_.size > 1) {
+    if (part.loader != nullptr && saved_ranks_ != place_.size && (place_.size > 1 || is_own_)) {
       check<ConfigError>(
           part.save().at("replicas").item<std::int64_t>() == place_.size,
           "Run::track: '{}' was saved by {} ranks, there are {} now, and '{}' does not share its samples "
@@ -162,6 +164,10 @@ void RunParts::add(detail::Part part) {
       return;
     }
     const StateDict state = below(loaded_, prefix);
+    if (is_own_ && part.per_rank && part.loader == nullptr && state.size() == 0) {
+      parts_.push_back(std::move(part));  // numbers that are added up, on a rank that has come back
+      return;
+    }
     check<ConfigError>(state.size() > 0 || part.save().size() == 0,
                        "Run::track: '{}' has no '{}': the run that saved it did not track one. Begin a new folder, or "
                        "track what that run did, in the same order",
@@ -244,7 +250,15 @@ StateDict RunParts::large_state() const {
 }
 
 StateDict RunParts::small_state() const {
-  return copies_of(parts_, [](const detail::Part& part) { return !part.per_rank && !is_large(part); });
+  StateDict state = copies_of(parts_, [](const detail::Part& part) { return !part.per_rank && !is_large(part); });
+  for (const detail::Part& part : parts_) {
+    if (part.optimizer != nullptr) {
+      for (const auto& [name, value] : part.optimizer->group_options()) {
+        state.set(part.name + "." + name, value);
+      }
+    }
+  }
+  return state;
 }
 
 StateDict RunParts::own_state() const {

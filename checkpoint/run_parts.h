@@ -24,8 +24,9 @@ class RunParts {
  public:
   explicit RunParts(RunPlace place) : place_(place) {}
 
-  /// Parts will be restored from `state`, the checkpoint `path` of a run with so many ranks.
-  void restore_from(StateDict state, std::string path, int saved_ranks);
+  /// Parts will be restored from `state`, the checkpoint `path` of a run with so many ranks. With `is_own` this rank's
+  /// own parts in it are this rank's, whatever their number, or not there.
+  void restore_from(StateDict state, std::string path, int saved_ranks, bool is_own = false);
   bool has(const std::string& name) const;
   /// Adds a part, and restores it. Throws ConfigError if the checkpoint lacks it, and the errors of its load().
   void add(detail::Part part);
@@ -43,7 +44,7 @@ class RunParts {
   /// The state that all ranks have in common: of models, optimisers and averages, which is large. Refers to the
   /// training's tensors, which go on changing.
   StateDict large_state() const;
-  /// The rest of what all ranks have in common, copied.
+  /// The rest of what all ranks have in common, and the options of the optimisers' groups, copied.
   StateDict small_state() const;
   /// A copy of the state that belongs to this rank alone.
   StateDict own_state() const;
@@ -59,6 +60,7 @@ class RunParts {
   std::string loaded_path_;  // empty: there is no checkpoint
   Tensor random_;            // of this rank in the checkpoint
   int saved_ranks_ = 0;
+  bool is_own_ = false;
 };
 
 /// A part of numbers that the loop adds up.

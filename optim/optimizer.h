@@ -151,6 +151,8 @@ class TANDEM_API Optimizer {
   /// Where a DistributedDataParallel shares out the updates (shard), the default is the whole state, on each rank: a
   /// collective. StateParts::own is this rank's part; join_state_parts() makes the whole of all ranks' parts.
   StateDict state_dict(StateParts parts = StateParts::all) const;
+  /// The entries of state_dict() that are options: ".lr", ".weight_decay", ".momentum" and ".initial_lr" of each group.
+  StateDict group_options() const;
   /// Continues from a state_dict() of all parts, to the bit. The groups must be the same. Device, floating point type
   /// and the number of ranks that share out the updates may differ. Missing masters start from their parameters. All
   /// problems come in one ConfigError, and then nothing is changed.
@@ -201,6 +203,7 @@ class TANDEM_API Optimizer {
   std::vector<autograd::Sharding*> sharings() const;
   /// The groups of ranks that make or leave out a step together with this one.
   std::vector<std::shared_ptr<autograd::StepPartners>> partners() const;
+  void add_options(std::size_t group, StateDict& state) const;
   /// Returns a buffer's values for all of the member's parameter, on each rank, or for this rank's part alone.
   Tensor state_of(const Member& member, std::size_t buffer, StateParts parts) const;
   /// Whether a gradient that is left to the update shares its slice with others.

@@ -78,18 +78,30 @@ StateDict Optimizer::state_dict(StateParts parts) const {
   }
   std::size_t first = 0;
   for (std::size_t g = 0; g < groups_.size() && parts != StateParts::none; ++g) {
-    const Group::Options& options = groups_[g].options();
-    const std::string prefix = fmt::format("param_groups.{}.", g);
-    state.set(prefix + "lr", scalar(options.lr));
-    state.set(prefix + "weight_decay", scalar(options.weight_decay));
-    if (options.momentum) {
-      state.set(prefix + "momentum", scalar(*options.momentum));
-    }
-    if (options.initial_lr) {
-      state.set(prefix + "initial_lr", scalar(*options.initial_lr));
-    }
-    state.set(prefix + "params", from_data(indices(groups_[g], first)));
+    add_options(g, state);
+    state.set(fmt::format("param_groups.{}.params", g), from_data(indices(groups_[g], first)));
     first += groups_[g].params().size();
+  }
+  return state;
+}
+
+void Optimizer::add_options(std::size_t group, StateDict& state) const {
+  const Group::Options& options = groups_[group].options();
+  const std::string prefix = fmt::format("param_groups.{}.", group);
+  state.set(prefix + "lr", scalar(options.lr));
+  state.set(prefix + "weight_decay", scalar(options.weight_decay));
+  if (options.momentum) {
+    state.set(prefix + "momentum", scalar(*options.momentum));
+  }
+  if (options.initial_lr) {
+    state.set(prefix + "initial_lr", scalar(*options.initial_lr));
+  }
+}
+
+StateDict Optimizer::group_options() const {
+  StateDict state;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    add_options(g, state);
   }
   return state;
 }

@@ -93,7 +93,7 @@ class Attempt {
       }
       take_ended();
       judge_suspects();
-      start_lost_ranks_again();
+      look_after_elastic_job();
       press_on();
       keep_guarded();
       output_.write_some();
@@ -120,12 +120,18 @@ class Attempt {
   }
 
   ElasticJob::Hooks elastic_hooks() {
-    return {.fail = [this](const std::string& cause, int rank, bool by_chance) { fail(cause, rank, by_chance); },
+    return {.fail =
+                [this](const std::string& cause, int rank, bool by_chance) {
+                  if (is_decided()) {  // the ranks that are left must not wait for others
+                    publish(cause);
+                  }
+                  fail(cause, rank, by_chance);
+                },
+            .went_on = [this](const std::string& cause) { result_.outcome.lost.push_back(cause); },
             .note = [this](const std::string& text) { note(text); },
             .start = [this](int rank, int first_generation) { return start(rank, first_generation); },
-            .drop_blame = [this] {
-              std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; });
-            }};
+            .drop_blame =
+                [this] { std::erase_if(suspects_, [](const Suspect& suspect) { return suspect.is_of_generation; }); }};
   }
 
   LocalRank* local(int rank) {
@@ -170,7 +176,7 @@ class Attempt {
       next = std::min(next, suspect.due);
     }
     if (elastic_) {
-      next = std::min(next, elastic_->next_start());
+      next = std::min(next, elastic_->next_look());
     }
     const Clock::time_point now = Clock::now();
     milliseconds timeout = all_complete ? kAttemptLook : must_ask ? milliseconds(5) : milliseconds(10'000);
@@ -209,9 +215,9 @@ class Attempt {
           const CommError error = verdict_error(message.text);
           // The ranks of an elastic job speak to their generation's store.
           fail(elastic_ ? fmt::format("{}; the others cannot go on, because the program does not call "
-                                         "parallel::run_elastic()",
-                                         error.what())
-                           : error.what(),
+                                      "parallel::run_elastic()",
+                                      error.what())
+                        : error.what(),
                error.details().rank, false, message.text);
           break;
         }
@@ -237,9 +243,10 @@ class Attempt {
     const auto place = [](int status) { return signal_obeyed(status) != 0 ? 0 : WIFSIGNALED(status) ? 1 : 2; };
     for (const auto& rank : ranks_) {
       // A rank that was asked to end, or killed, did not die because of another one found dead at the same time.
-      if (rank->take_end(output_) && rank->status() != 0) {
-        if (elastic_ && signal_obeyed(rank->status()) == 0) {
-          const std::string* killed = elastic_->why_killed(rank->rank());
+      const bool ends = rank->take_end(output_);
+      const std::string* killed = ends && elastic_ ? elastic_->why_killed(rank->rank()) : nullptr;
+      if (ends && (rank->status() != 0 || killed != nullptr)) {
+        if (elastic_ && (signal_obeyed(rank->status()) == 0 || killed != nullptr || elastic_->is_done())) {
           lose(rank->rank(), killed != nullptr ? std::string(*killed) : how_it_failed(*rank),
                killed != nullptr || is_from_outside(rank->status()));
         } else if (first == nullptr || place(rank->status()) < place(first->status())) {
@@ -289,7 +296,7 @@ class Attempt {
 
   // A member of the current generation has told the others of a failure.
   void take_generation_verdict(const LinkMessage& message) {
-    if (message.generation != elastic_->generation() || is_decided()) {
+    if (message.generation != elastic_->generation() || !result_.outcome.cause.empty()) {
       return;
     }
     if (message.text == kMeetAnew) {
@@ -310,20 +317,20 @@ class Attempt {
   void lose(int rank, const std::string& cause, bool by_chance) {
     if (!elastic_) {
       fail(cause, rank, by_chance);
-    } else if (!is_decided()) {
+    } else if (result_.outcome.cause.empty()) {  // also while the others save, because somebody stops the job
       elastic_->lose(rank, cause, by_chance);
     }
   }
 
-  void start_lost_ranks_again() {
-    if (!elastic_ || is_decided()) {
+  void look_after_elastic_job() {
+    if (!elastic_ || !result_.outcome.cause.empty()) {
       return;
     }
-    if (elastic_->is_done()) {
+    if (!is_decided() && elastic_->becomes_done()) {
       signal_all(SIGTERM, "SIGTERM");
       kill_at_ = Clock::now() + options_.kill_timeout;
     }
-    elastic_->start_again();
+    elastic_->look_after(is_decided());
   }
 
   void press_on() {
@@ -381,12 +388,16 @@ class Attempt {
     result_.outcome.rank = rank;
     result_.by_chance = by_chance;
     result_.after = std::chrono::duration<double>(Clock::now() - start_).count();
-    link_.publish(verdict.empty() ? cause : verdict);
-    if (elastic_) {
-      elastic_->publish(verdict.empty() ? cause : verdict);
-    }
+    publish(verdict.empty() ? cause : verdict);
     terminate_at_ = Clock::now() + kBeforeSigterm;
     kill_at_ = std::min(kill_at_, terminate_at_ + options_.kill_timeout);
+  }
+
+  void publish(const std::string& verdict) {
+    link_.publish(verdict);
+    if (elastic_) {
+      elastic_->publish(verdict);
+    }
   }
 
   void signal_all(int number, const char* name = nullptr) {

@@ -1,5 +1,7 @@
 #include <tandem/parallel/job/elastic.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +15,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
+#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/parallel/comm/faults.h>
 #include <tandem/parallel/job/joined_group.h>
@@ -92,8 +95,8 @@ class LaunchedRank final : public ElasticRank {
   }
 
  private:
-  // The note of generation `next_`. A member of the generation before knows that it comes; a newcomer may wait for
-  // long.
+  // The note of the newest generation from `next_` on. A member of the generation before knows that it comes; a
+  // newcomer may wait for long.
   GenerationNote read_note(const std::optional<CommError>& cause) {
     const Clock::time_point deadline = Clock::now() + kForTheLauncher;
     const auto goes_on = [&] {
@@ -103,8 +106,10 @@ class LaunchedRank final : public ElasticRank {
       return true;
     };
     for (;;) {
-      if (const auto text = store_->get_while(GenerationNote::key(next_), kForTheLauncher, goes_on)) {
-        return GenerationNote::parse(*text);
+      if (store_->get_while(GenerationNote::key(next_), kForTheLauncher, goes_on)) {
+        const std::string newest = store_->try_get(kNewestGeneration).value_or("0");
+        next_ = std::max(next_, std::atoi(newest.c_str()));
+        return GenerationNote::parse(store_->get(GenerationNote::key(next_)));
       }
       if (was_member_ && Clock::now() >= deadline) {
         throw cause.value_or(
@@ -123,10 +128,14 @@ class LaunchedRank final : public ElasticRank {
     // Each call of the function draws what its first one has drawn.
     detail::seed_as_rank(current_generator(), seed_, offset_, world_.rank);
     try {
-      JoinedGroup joined(options_, {.method = {InitMethod::Kind::tcp, world.address, world.port, ""},
-                                    .world = world,
-                                    .token = token_of_generation(*token_, next_),
-                                    .numbers = note_.members});
+      InitOptions options = options_;
+      if (next_ > 0) {  // a member may be in a long step of the generation before
+        options.init_timeout = std::max(options.init_timeout, options.timeout);
+      }
+      JoinedGroup joined(options, {.method = {InitMethod::Kind::tcp, world.address, world.port, ""},
+                                   .world = world,
+                                   .token = token_of_generation(*token_, next_),
+                                   .numbers = note_.members});
       const RankContext context{&joined.group(), this};
       set_process_rank(&context);
       const auto leave = [](const RankContext*) { set_process_rank(nullptr); };
@@ -135,8 +144,12 @@ class LaunchedRank final : public ElasticRank {
       try {
         body(joined.group());
         joined.group().wait_all();
-        core::failpoint("leave");
-        return true;
+        if (!joined.group().queue()->is_dead()) {
+          store_->set(done_key(world_.rank), std::to_string(next_));
+          core::failpoint("leave");
+          return true;
+        }
+        joined.group().barrier();  // throws: the function has caught the error of a loss, and did not come to its end
       } catch (const RanksMeetAnew&) {
         cause.reset();
       } catch (const CommError& error) {
@@ -185,6 +198,10 @@ void detail::run_elastic(core::FunctionRef<void(ProcessGroup&)> body, const Init
     return;
   }
   check<ConfigError>(!is_initialized(), "run_elastic: this process is a rank already");
+  static std::atomic<bool> has_run{false};
+  check<ConfigError>(!has_run.exchange(true),
+                     "run_elastic: this process has called it before, and under --elastic a rank that has ended its "
+                     "function has left the job; put everything into one function");
   try {
     LaunchedRank rank(options, std::atoi(first->c_str()));
     rank.run(body);

@@ -28,16 +28,17 @@ TANDEM_API void run_elastic(core::FunctionRef<void(ProcessGroup&)> body, const I
 ///     }
 ///
 /// fn is called with the group of all ranks, which is the default group, or with the rank's number in it. When a rank
-/// is lost, the others' calls throw a CommError (peer_lost), which must leave fn. The ranks that are left then meet
+/// is lost, the others' calls throw a CommError (peer_lost), which should leave fn. The ranks that are left then meet
 /// anew, as ranks 0, 1, ... of a smaller group, and each calls fn again, in the same process and with the same random
 /// numbers as the first time. A checkpoint::Run in fn keeps the training's state from one call to the next: it goes on
 /// after the last step that any of the ranks has made, and shares the rest of the epoch among the ranks that are left.
 /// A rank that the launcher starts again waits for the end of an epoch; all ranks then call fn anew, and the newcomer's
 /// Run gets the state from another rank.
 ///
-/// Without such a launcher fn runs once, as in the scope of a ProcessGroupGuard. Throws the errors of fn and of
-/// ProcessGroupGuard; a CommError if the job is over, or if the others have gone on without this rank. spawn() has the
-/// same for ranks that are threads (SpawnOptions::elastic).
+/// A process calls this once. A rank whose fn has ended has left the job. Without such a launcher fn runs once, as in
+/// the scope of a ProcessGroupGuard. Throws the errors of fn and of ProcessGroupGuard; a CommError if the job is over,
+/// or if the others have gone on without this rank. spawn() has the same for ranks that are threads
+/// (SpawnOptions::elastic).
 template <class Fn>
 void run_elastic(const Fn& fn, const InitOptions& options = {}) {
   detail::run_elastic([&](ProcessGroup& group) { detail::call_rank(fn, group); }, options);

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBeforeComingBack{1'000};
 constexpr milliseconds kUntilItsOutputIsRead{5};
+constexpr milliseconds kMeetingLook{100};
 
 }  // namespace
 
@@ -28,8 +29,21 @@ std::vector<int> ElasticJob::running_members() const {
   return running;
 }
 
+// Those of the running members whose function has not ended.
+std::vector<int> ElasticJob::working_members() {
+  std::vector<int> working = running_members();
+  std::erase_if(working, [&](int rank) { return membership_.done_in(rank) >= 0; });
+  return working;
+}
+
 void ElasticJob::lose(int rank, const std::string& cause, bool by_chance) {
   if (is_done_ || lost_.contains(rank)) {
+    return;
+  }
+  if (!at(rank).has_ended() && membership_.done_in(rank) >= 0) {  // it has left, and does something else now
+    if (std::vector<int> left = working_members(); membership_.has(rank) && !left.empty()) {
+      change(std::move(left), cause);
+    }
     return;
   }
   if (!at(rank).has_ended()) {  // the others go on once this rank can write no more
@@ -40,13 +54,20 @@ void ElasticJob::lose(int rank, const std::string& cause, bool by_chance) {
   killed_.erase(rank);
   lost_.insert(rank);
   if (membership_.has(rank)) {
-    std::vector<int> left = running_members();
+    std::vector<int> left = working_members();
     const auto well = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& other) {
-      return other->has_ended() && other->status() == 0 && other->rank() != rank;
+      return !lost_.contains(other->rank()) &&
+             (other->has_ended() ? other->status() == 0 : membership_.done_in(other->rank()) >= 0);
     });
     const auto count = static_cast<std::int64_t>(left.size()) + well;
-    if (left.empty()) {  // nobody can do what the rank has left undone
-      hooks_.fail(cause, rank, by_chance);
+    if (left.empty() && count >= options_.elastic) {
+      const bool has_led = rank == membership_.members().front() && membership_.done_in(rank) < 0;
+      if (has_led) {  // nobody else shows the results
+        hooks_.fail(cause, rank, by_chance);
+      } else {
+        hooks_.note(fmt::format("{}; all others have ended", cause));
+        hooks_.went_on(cause);
+      }
       return;
     }
     if (count < options_.elastic) {
@@ -56,6 +77,7 @@ void ElasticJob::lose(int rank, const std::string& cause, bool by_chance) {
       return;
     }
     hooks_.note(fmt::format("{}; {} of {} ranks go on", cause, left.size(), options_.ranks));
+    hooks_.went_on(cause);
     change(std::move(left), cause);
   } else {
     hooks_.note(fmt::format("{}, while it waited to come back", cause));
@@ -71,17 +93,19 @@ const std::string* ElasticJob::why_killed(int rank) const {
   return killed == killed_.end() ? nullptr : &killed->second;
 }
 
-void ElasticJob::change(std::vector<int> members, const std::string& cause) {
+void ElasticJob::change(std::vector<int> members, const std::string& cause, bool takes_in) {
+  is_meeting_ = true;
+  next_meeting_look_ = Clock::now() + kMeetingLook;
   hooks_.drop_blame();  // the right rank is found, and others were named because they left the generation
   try {
-    membership_.change(std::move(members), cause);
+    membership_.change(std::move(members), cause, takes_in);
   } catch (const Error& error) {
     hooks_.fail(fmt::format("{}; the others cannot go on: {}", cause, error.what()), -1, true);
   }
 }
 
 void ElasticJob::take_in_newcomers() {
-  std::vector<int> members = running_members();
+  std::vector<int> members = working_members();
   std::vector<int> back;
   for (const RankProcess& process : link_.ranks()) {
     if (process.rank < options_.ranks && !at(process.rank).has_ended() && !membership_.has(process.rank)) {
@@ -95,7 +119,37 @@ void ElasticJob::take_in_newcomers() {
                             back.size() == 1 ? "is" : "are", members.size()));
   }
   if (!members.empty()) {
-    change(std::move(members), kMeetAnew);
+    change(std::move(members), kMeetAnew, true);
+  }
+}
+
+void ElasticJob::look_after(bool is_ending) {
+  if (is_meeting_ && Clock::now() >= next_meeting_look_) {
+    look_for_absent();
+  }
+  if (!is_ending) {
+    start_again();
+  }
+}
+
+// A member may have ended its function while the others lost a rank: they must not wait for it.
+void ElasticJob::look_for_absent() {
+  next_meeting_look_ = Clock::now() + kMeetingLook;
+  const std::vector<int> arrived = membership_.arrived();
+  std::vector<int> left;
+  is_meeting_ = false;
+  for (const int rank : membership_.members()) {
+    const bool is_here = std::find(arrived.begin(), arrived.end(), rank) != arrived.end();
+    const int done_in = membership_.done_in(rank);
+    if (is_here || (!at(rank).has_ended() && done_in < 0)) {
+      left.push_back(rank);
+      is_meeting_ = is_meeting_ || !is_here;
+    } else if (done_in == membership_.generation()) {
+      return;  // all had met before it left
+    }
+  }
+  if (left.size() < membership_.members().size() && !left.empty()) {
+    change(std::move(left), "a rank has ended, and the others meet without it");
   }
 }
 
@@ -116,15 +170,15 @@ void ElasticJob::start_again() {
   }
 }
 
-ElasticJob::Clock::time_point ElasticJob::next_start() const {
-  Clock::time_point next = Clock::time_point::max();
+ElasticJob::Clock::time_point ElasticJob::next_look() const {
+  Clock::time_point next = is_meeting_ ? next_meeting_look_ : Clock::time_point::max();
   for (const Restart& restart : restarts_) {
     next = std::min(next, restart.due);
   }
   return next;
 }
 
-bool ElasticJob::is_done() {
+bool ElasticJob::becomes_done() {
   if (is_done_ || !running_members().empty()) {
     return false;
   }

@@ -26,6 +26,7 @@ class ElasticJob {
   /// What the attempt does for this object.
   struct Hooks {
     std::function<void(const std::string& cause, int rank, bool by_chance)> fail;  // the job
+    std::function<void(const std::string& cause)> went_on;                         // without a rank
     std::function<void(const std::string& text)> note;
     std::function<std::unique_ptr<LocalRank>(int rank, int first_generation)> start;
     std::function<void()> drop_blame;  // of those that other members of the last generation have named
@@ -48,12 +49,15 @@ class ElasticJob {
   const std::string* why_killed(int rank) const;
   /// The members have left their group at the end of an epoch, to take in ranks that have come back.
   void take_in_newcomers();
-  /// Starts the lost ranks again whose time has come.
-  void start_again();
-  /// The time to call start_again().
-  Clock::time_point next_start() const;
+  /// Starts the lost ranks again whose time has come, and looks for members that will not come to their generation. No
+  /// ranks are started while the job `is_ending`.
+  void look_after(bool is_ending);
+  /// The time to call look_after().
+  Clock::time_point next_look() const;
   /// Returns true once, when no member runs any more: ranks that wait to come back are not needed.
-  bool is_done();
+  bool becomes_done();
+  /// Whether that was so.
+  bool is_done() const noexcept { return is_done_; }
 
  private:
   struct Restart {
@@ -63,7 +67,10 @@ class ElasticJob {
 
   LocalRank& at(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   std::vector<int> running_members() const;
-  void change(std::vector<int> members, const std::string& cause);
+  std::vector<int> working_members();
+  void change(std::vector<int> members, const std::string& cause, bool takes_in = false);
+  void start_again();
+  void look_for_absent();
 
   const LaunchOptions& options_;
   JobLink& link_;
@@ -75,6 +82,8 @@ class ElasticJob {
   std::vector<Restart> restarts_;
   int starts_ = 0;  // of lost ranks
   bool is_done_ = false;
+  bool is_meeting_ = false;  // members have yet to come to the current generation
+  Clock::time_point next_meeting_look_{};
 };
 
 }  // namespace tandem::inline v0::parallel

@@ -177,7 +177,7 @@ CommError error_of(const StoreError& error) {
 }
 
 JoinedGroup::JoinedGroup(const InitOptions& options, const MeetingPlace& place)
-    : world_(place.world), lines_(options.on_waiting) {
+    : world_(place.world), number_(GroupNames(place.numbers).rank(place.world.rank)), lines_(options.on_waiting) {
   const Clock::time_point deadline = Clock::now() + options.init_timeout;
   rendezvous_ = std::make_unique<Rendezvous>(
       place.method, world_,
@@ -198,7 +198,7 @@ JoinedGroup::JoinedGroup(const InitOptions& options, const MeetingPlace& place)
 
 void JoinedGroup::wait_for_store(const std::string& reason) {
   lines_.offer([&] {
-    return fmt::format("rank {} of {} waits for {}, whose store is to be at {} ({})", world_.rank, world_.world_size,
+    return fmt::format("rank {} of {} waits for {}, whose store is to be at {} ({})", number_, world_.world_size,
                        world_.store_is_hosted ? "the launcher" : "rank 0", at_port(world_.address, world_.port),
                        reason);
   });

@@ -66,6 +66,7 @@ class JoinedGroup {
   void tell(const CommError& cause);
 
   WorldInfo world_;
+  int number_;  // in the job
   std::shared_ptr<Alarm> alarm_ = std::make_shared<Alarm>();
   std::atomic<bool> heard_ = false;  // another rank caused the alarm
   WaitingLines lines_;

@@ -77,6 +77,8 @@ struct TANDEM_API LaunchOutcome {
   int rank = -1;
   /// The signal from outside that ended the job; 0: none.
   int signal = 0;
+  /// The losses after which an elastic job went on, in words.
+  std::vector<std::string> lost = {};
 };
 
 /// Finds the program `name` as execvp() does. Throws ConfigError with the reason if there is no such program.

@@ -37,6 +37,8 @@ int GenerationNote::rank_of(int number) const {
   return found == members.end() ? -1 : static_cast<int>(found - members.begin());
 }
 
+std::string done_key(int rank) { return fmt::format("elastic/done/{}", rank); }
+
 JobToken token_of_generation(const JobToken& job, int generation) {
   return job.derived(fmt::format("tandem run: generation {}", generation));
 }
@@ -51,9 +53,9 @@ Membership::Membership(const LaunchOptions& options, JobLink& link)
                           .token = link.token(),
                           .heartbeat_interval = std::min(std::chrono::milliseconds(1'000), heartbeat_limit_ / 2),
                           .heartbeat_limit = heartbeat_limit_})),
-      members_(static_cast<std::size_t>(options.ranks)),
-      server_(open(0)) {
+      members_(static_cast<std::size_t>(options.ranks)) {
   std::iota(members_.begin(), members_.end(), 0);
+  servers_.push_back(open(0));
   note();
 }
 
@@ -73,24 +75,45 @@ std::unique_ptr<StoreServer> Membership::open(int generation) {
 }
 
 void Membership::note() {
-  const std::string newcomers = store_->try_get(kNewcomers).value_or("0");
-  store_->set(
-      GenerationNote::key(generation_),
-      GenerationNote{
-          .port = server_->port(), .newcomers = std::strtoll(newcomers.c_str(), nullptr, 10), .members = members_}
-          .text());
+  const GenerationNote note{.port = servers_.back()->port(), .newcomers = newcomers_, .members = members_};
+  store_->set(GenerationNote::key(generation_), note.text());
+  store_->set(kNewestGeneration, std::to_string(generation_));
 }
 
 bool Membership::has(int rank) const { return std::find(members_.begin(), members_.end(), rank) != members_.end(); }
 
-void Membership::change(std::vector<int> members, const std::string& cause) {
+void Membership::change(std::vector<int> members, const std::string& cause, bool takes_in) {
   members_ = std::move(members);
   ++generation_;
-  last_ = std::exchange(server_, open(generation_));
+  if (takes_in) {
+    newcomers_ = number_in(kNewcomers, 0);
+  }
+  servers_.push_back(open(generation_));
   note();
-  last_->publish_verdict(cause);
+  servers_[servers_.size() - 2]->publish_verdict(cause);
 }
 
-void Membership::publish(const std::string& verdict) { server_->publish_verdict(verdict); }
+std::vector<int> Membership::arrived() const {
+  std::vector<int> arrived;
+  for (const RankProcess& process : servers_.back()->ranks()) {
+    if (process.rank < static_cast<int>(members_.size())) {
+      arrived.push_back(members_[static_cast<std::size_t>(process.rank)]);
+    }
+  }
+  return arrived;
+}
+
+int Membership::done_in(int rank) { return static_cast<int>(number_in(done_key(rank), -1)); }
+
+std::int64_t Membership::number_in(const std::string& key, std::int64_t otherwise) {
+  try {
+    const std::optional<std::string> text = store_->try_get(key);
+    return text ? std::strtoll(text->c_str(), nullptr, 10) : otherwise;
+  } catch (const StoreError&) {
+    return otherwise;  // the job is over
+  }
+}
+
+void Membership::publish(const std::string& verdict) { servers_.back()->publish_verdict(verdict); }
 
 }  // namespace tandem::inline v0::parallel

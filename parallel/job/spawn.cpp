@@ -16,6 +16,7 @@
 #include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
+#include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/job/carried_error.h>
 #include <tandem/parallel/job/spawn_check.h>
@@ -83,6 +84,9 @@ std::optional<CommError> run_generation(RankThread& rank, int index, core::Funct
   try {
     body(*rank.group);
     rank.group->wait_all();
+    if (rank.context.elastic != nullptr && rank.group->queue()->is_dead()) {
+      rank.group->barrier();  // throws: the function has caught the error of a loss, and did not come to its end
+    }
     return std::nullopt;
   } catch (const CommError& error) {
     if (rank.context.elastic == nullptr || !is_survivable(error, index)) {

@@ -27,7 +27,8 @@ struct SpawnOptions {
   /// own default.
   bool processes = false;
   /// The others go on without ranks whose fn throws, as long as so many are left (or have ended well): they call fn
-  /// anew, as ranks of a smaller group, see run_elastic(). 0: one lost rank ends all. A warning tells of each loss.
+  /// anew, as ranks of a smaller group, see run_elastic(). 0: one lost rank ends all. A warning tells of each loss. If
+  /// too few are left, ranks that are threads throw the first one's error, and processes a CommError.
   int elastic = 0;
 };
 

@@ -196,6 +196,9 @@ void spawn_processes(int count, core::FunctionRef<void(ProcessGroup&)> body, con
   launched.identity_prefix = kHidden;
   std::fflush(nullptr);  // what was printed before the call comes first
   const LaunchOutcome outcome = launch(launched);
+  for (const std::string& cause : outcome.lost) {
+    core::warn(fmt::format("spawn: the others went on: {}", cause));
+  }
   throw_announced(outcome, count);
   if (!outcome.cause.empty()) {
     throw CommError(fmt::format("spawn: {}", outcome.cause),

@@ -78,6 +78,8 @@ int main(int argc, char** argv) {
   }
   try {
     parallel::run_elastic([&](parallel::ProcessGroup& group) { train(group, argv[1], argv[2]); });
+  } catch (const checkpoint::Interrupted& stop) {
+    return 128 + stop.signal();
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;

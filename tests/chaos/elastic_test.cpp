@@ -139,8 +139,10 @@ TEST(Elastic, OneOfFourRanksLostAtAnyMomentLosesNoSampleAndLessThanTwoSeconds) {
       return fmt::format("TANDEM_CHAOS_SEED={} TANDEM_CHAOS_ROUNDS=1: rank {} was killed after {} us\n{}", seed, victim,
                          pause.count(), job.story());
     };
-    ASSERT_EQ(status.value_or(-1), 0) << story();
     ASSERT_EQ(what_is_wrong_with(job), "") << story();
+    // Rank 0 may die when the others have ended, and then nobody shows the results.
+    const bool is_late = victim == 0 && job.narration().find("go on") == std::string::npos;
+    ASSERT_TRUE(status == 0 || (is_late && status && WEXITSTATUS(*status) == 128 + SIGKILL)) << story();
     const std::vector<StepTime> steps = steps_of(job);
     const double gap = seconds_to_step(steps, killed, 3);
     if (gap >= 0 && !steps.empty() && steps.front().at_ns < killed) {
@@ -166,6 +168,35 @@ TEST(Elastic, RanksThatAreLostOneAfterAnotherLoseNoSample) {
     EXPECT_THAT(job.narration(), HasSubstr("2 of 4 ranks go on"));
     EXPECT_GT(seconds_to_step(steps_of(job), 0, 2), 0) << job.story();
   }
+}
+
+TEST(Elastic, ThreeRanksThatAreLostAtOnceLeaveOneThatGoesOn) {
+  Job job(4, {"--elastic", "1"}, "5000", CHAOS_ELASTIC);
+  ASSERT_TRUE(has_steps(job, 12)) << job.story();
+  const std::int64_t killed = monotonic_ns();
+  for (const auto& [rank, pid] : job.ranks()) {
+    if (rank != 2) {
+      ::kill(pid, SIGKILL);
+    }
+  }
+  ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+  const double gap = seconds_to_step(steps_of(job), killed, 1);
+  EXPECT_GT(gap, 0) << job.story();
+  EXPECT_LE(gap, 2.0 * kElasticSlowness) << job.story();
+}
+
+TEST(Elastic, AStopIsHeardWhereARankIsLostInTheSameStep) {
+  Job job = elastic_job({}, "100000");
+  ASSERT_TRUE(has_steps(job, 3)) << job.story();
+  const auto pids = job.ranks();
+  ::kill(pids.at(0), SIGTERM);
+  ::kill(pids.at(2), SIGKILL);
+  const auto status = job.wait(60s * kElasticSlowness);
+  ASSERT_TRUE(status && WIFEXITED(*status)) << job.story();
+  EXPECT_THAT(job.narration(), HasSubstr("SIGTERM")) << job.story();
+  const std::string checkpoints = job.folder() / "run/checkpoints";
+  ASSERT_FALSE(checkpoint::Generations::steps_in(checkpoints).empty()) << job.story();
+  EXPECT_LT(checkpoint::Generations::steps_in(checkpoints).front(), 20) << job.story();
 }
 
 TEST(Elastic, ARankThatComesBackJoinsAtTheEndOfAnEpochWithTheStateOfTheOthers) {

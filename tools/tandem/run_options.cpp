@@ -92,8 +92,8 @@ void add_flags(CLI::App& app, Flags& flags) {
   cli::add_whole(app, "--node-rank", "Which of the hosts this is; 0 has the store", flags.node, 0, kMost);
   cli::add_text(app, "--rdzv", "HOST:PORT", "Where node 0's store listens; on one host it is not needed", flags.rdzv);
   app.add_flag("--standalone", flags.standalone, "One host, whatever the environment says");
-  cli::add_whole(app, "--max-restarts", "How often all ranks start again after a failure", flags.max_restarts, 0,
-                 kMost);
+  cli::add_whole(app, "--max-restarts", "How often all ranks start again after a failure, and lost ones with --elastic",
+                 flags.max_restarts, 0, kMost);
   cli::add_whole(app, "--elastic", "Go on without lost ranks while so many are left; 0: one lost rank ends the job",
                  flags.elastic, 0, kMost);
   cli::add_path(app, "--log-dir", "A folder for rank0.out, rank0.err, ...; else each line is shown behind [rank]",

@@ -378,6 +378,167 @@ TEST(ElasticThreads, RefuseStateThatALostRankWouldTakeAlong) {
               HasSubstr("ColumnParallelLinear: in an elastic job a lost rank would take its part of the layer along"));
 }
 
+TEST(ElasticThreads, KeepTheirStateWhereAnotherRankIsLostBeforeTheyHaveGoneOn) {
+  const test::TempDir dir;
+  const test::Warnings warnings;
+  std::mutex mutex;
+  std::vector<std::string> begun;
+  spawn(4,
+        [&](ProcessGroup& group) {
+          nn::Linear model(2, 1);
+          optim::SGD sgd(model.parameters(), {.lr = 0.1});
+          DistributedDataParallel ddp(model);
+          checkpoint::Run run(dir.path() + "/run", {.every = 0, .signals = false});
+          run.track(model, sgd);
+          if (group.rank() == 0) {
+            const std::lock_guard lock(mutex);
+            begun.push_back(fmt::format("{} ranks at step {}", group.size(), run.steps()));
+          }
+          if (group.size() == 3 && group.rank() == 2) {
+            lose();
+          }
+          for ([[maybe_unused]] const std::int64_t epoch : run.epochs(6)) {
+            if (group.size() == 4 && group.rank() == 3 && run.steps() == 3) {
+              lose();
+            }
+            sgd.zero_grad();
+            ddp(ones({1, 2})).sum().backward();
+            sgd.step();
+            run.step();
+          }
+        },
+        {.elastic = 2});
+  EXPECT_THAT(begun, ElementsAre("4 ranks at step 0", "3 ranks at step 3", "2 ranks at step 3"));
+}
+
+TEST(ElasticThreads, DoTheEndOfAnEpochAgainWithTheRatesAndNumbersOfItsBeginning) {
+  const test::TempDir dir;
+  const test::Warnings warnings;
+  std::mutex mutex;
+  std::vector<double> rates;
+  std::vector<double> seen;
+  spawn(3,
+        [&](ProcessGroup& group) {
+          nn::Linear model(2, 1);
+          optim::SGD sgd(model.parameters(), {.lr = 1});
+          optim::ExponentialLR schedule(sgd, {.gamma = 0.5});
+          DistributedDataParallel ddp(model);
+          checkpoint::Run run(dir.path() + "/run", {.every = 0, .signals = false});
+          double steps = 0;
+          run.track(model, sgd, schedule);
+          run.track("steps", steps);
+          bool is_first = true;
+          for (const std::int64_t epoch : run.epochs(3)) {
+            if (!is_first || !run.is_resumed()) {
+              sgd.zero_grad();
+              ddp(ones({1, 2})).sum().backward();
+              sgd.step();
+              ++steps;
+              run.step();
+            }
+            is_first = false;
+            schedule.step();
+            if (group.size() == 3 && group.rank() == 1 && epoch == 1) {
+              lose();
+            }
+            group.barrier();  // as a mean over the ranks
+            if (group.rank() == 0) {
+              const std::lock_guard lock(mutex);
+              rates.push_back(sgd.learning_rate());
+              seen.push_back(steps);
+            }
+          }
+        },
+        {.elastic = 2});
+  EXPECT_THAT(rates, ElementsAre(0.5, 0.25, 0.125));
+  EXPECT_THAT(seen, ElementsAre(1, 2, 3));
+}
+
+TEST(ElasticThreads, CallAFunctionAgainThatHasCaughtTheErrorOfALoss) {
+  const test::Warnings warnings;
+  std::atomic<int> ends{0};
+  spawn(3,
+        [&](ProcessGroup& group) {
+          if (group.size() == 3 && group.rank() == 2) {
+            lose();
+          }
+          try {
+            group.barrier();
+            ++ends;
+          } catch (const CommError&) {
+          }
+        },
+        {.elastic = 2});
+  EXPECT_EQ(ends, 2);
+}
+
+TEST(ElasticThreads, RefuseALoaderThatDoesNotShareAnew) {
+  EXPECT_THAT(message_of<ConfigError>([] {
+                const test::TempDir dir;
+                const test::Warnings warnings;
+                const data::TensorDataset samples(ones({12, 2}), ones({12, 1}));
+                spawn(3,
+                      [&](ProcessGroup& group) {
+                        nn::Linear model(2, 1);
+                        optim::SGD sgd(model.parameters(), {.lr = 0.1});
+                        DistributedDataParallel ddp(model);
+                        data::DataLoader loader(samples, {.sampler = part(samples, group.rank(), 3),
+                                                          .device = core::thread_state().device});
+                        checkpoint::Run run(dir.path() + "/run", {.every = 0, .signals = false});
+                        run.track(model, sgd, loader);
+                        for ([[maybe_unused]] const std::int64_t epoch : run.epochs(2)) {
+                          for (const auto& [x, y] : loader) {
+                            sgd.zero_grad();
+                            ddp(x).sum().backward();
+                            sgd.step();
+                            run.step();
+                            if (group.size() == 3 && group.rank() == 2) {
+                              lose();
+                            }
+                          }
+                        }
+                      },
+                      {.elastic = 2});
+              }),
+              HasSubstr("does not share its samples with the other ranks"));
+}
+
+TEST(ElasticThreads, WriteLinesThatRankZeroHadNoTimeFor) {
+  const test::TempDir dir;
+  const test::Warnings warnings;
+  spawn(4,
+        [&](ProcessGroup& group) {
+          nn::Linear model(2, 1);
+          optim::SGD sgd(model.parameters(), {.lr = 0.1});
+          DistributedDataParallel ddp(model);
+          checkpoint::Run run(dir.path() + "/run", {.every = 0, .signals = false});
+          run.track(model, sgd);
+          if (group.size() == 4 && group.rank() == 0) {
+            group.barrier();
+            lose();
+          }
+          if (!run.is_resumed()) {
+            run.log({{"header", true}});
+          }
+          if (group.size() == 4) {
+            group.barrier();
+          }
+          for ([[maybe_unused]] const std::int64_t epoch : run.epochs(5)) {
+            if (group.size() == 3 && group.rank() == 0 && run.steps() == 3) {
+              lose();
+            }
+            sgd.zero_grad();
+            ddp(ones({1, 2})).sum().backward();
+            sgd.step();
+            run.log({{"step", run.steps() + 1}});
+            run.step();
+          }
+        },
+        {.elastic = 2});
+  EXPECT_EQ(test::read_text(dir.path() + "/run/metrics.jsonl"),
+            "{\"header\":true}\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n{\"step\":5}\n");
+}
+
 TEST(ElasticThreads, NameAModelThatHadChangedOnAllRanksSinceTheLastStep) {
   EXPECT_THAT(message_of<ConfigError>([] { train_with({}, {.signals = false}, true); }),
               HasSubstr("Run: a rank was lost, and on all others the model had changed since the last Run::step()"));

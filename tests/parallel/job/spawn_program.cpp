@@ -93,16 +93,15 @@ void chatter() {
 }
 
 void go_on() {
-  parallel::spawn(
-      3,
-      [](parallel::ProcessGroup& group) {
-        say(fmt::format("rank {} of {}", group.rank(), group.size()));
-        if (group.size() == 3 && group.rank() == 1) {
-          throw std::runtime_error("its own words");
-        }
-        group.barrier();
-      },
-      {.processes = true, .elastic = 2});
+  parallel::spawn(3,
+                  [](parallel::ProcessGroup& group) {
+                    say(fmt::format("rank {} of {}", group.rank(), group.size()));
+                    if (group.size() == 3 && group.rank() == 1) {
+                      throw std::runtime_error("its own words");
+                    }
+                    group.barrier();
+                  },
+                  {.processes = true, .elastic = 2});
   say("the parent goes on");
 }
 
