@@ -413,7 +413,7 @@ class Attempt {
       result_.ends.push_back(rank->end(start_));
     }
     for (const RankEnd& end : result_.ends) {
-      if (end.status != 0 && end.asked.empty() && (!elastic_ || elastic_->has(end.rank)) &&
+      if (end.status != 0 && end.asked.empty() && (!elastic_ || elastic_->needs(end.rank)) &&
           (first == nullptr || end.after < first->after)) {
         first = &end;
       }

@@ -37,8 +37,9 @@ class ElasticJob {
 
   /// The number of the current generation.
   int generation() const noexcept { return membership_.generation(); }
-  /// Whether the rank belongs to the current generation.
-  bool has(int rank) const { return membership_.has(rank); }
+  /// Whether a failure of this rank can be the job's: whether it belongs to the current generation, and the others do
+  /// not do without it.
+  bool needs(int rank) const { return membership_.has(rank) && !(lost_.contains(rank) && is_done_); }
   /// Tells the current generation that the job is over.
   void publish(const std::string& verdict) { membership_.publish(verdict); }
 
