@@ -2,10 +2,13 @@
 
 #include <unordered_set>
 
+#include <fmt/format.h>
+
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/state_reader.h>
 #include <tandem/tensor/factories.h>
@@ -107,14 +110,18 @@ EMA::Scope::Scope(EMA& ema) : ema_(ema) {
   ema.applied_ = true;
 }
 
-// Cannot fail: both sides have had the same shapes since the constructor.
+// Fails only where parameters cannot be written any more.
 EMA::Scope::~Scope() {
   const NoGradGuard no_grad;
-  for (std::size_t i = 0; i < own_.size(); ++i) {
-    Tensor parameter = ema_.parameters_[i];
-    parameter.copy_(own_[i]);
-  }
   ema_.applied_ = false;
+  try {
+    for (std::size_t i = 0; i < own_.size(); ++i) {
+      Tensor parameter = ema_.parameters_[i];
+      parameter.copy_(own_[i]);
+    }
+  } catch (const Error& error) {
+    core::warn(fmt::format("EMA: the averages stay in the parameters at the end of the scope: {}", error.what()));
+  }
 }
 
 }  // namespace tandem::inline v0::optim

@@ -27,8 +27,8 @@ class GoneGuard final : public StorageGuard {
   void on_use(const Storage&) override {
     fail<ConfigError>(
         "the elements of a parameter are not whole: the DistributedDataParallel that has shared them out "
-        "(shard = parameters) is gone. Take state_dict() while the wrapper lives, or let it go within a scope of "
-        "whole_parameters()");
+        "(shard = parameters) is gone. Make the module anew and load a state_dict() that was taken while the wrapper "
+        "lived, or let the wrapper go within a scope of whole_parameters()");
   }
 };
 
@@ -58,6 +58,14 @@ ParameterParts::ParameterParts(const GroupLink& link, const Buckets& buckets) : 
                        "{}: shard = parameters gathers on one device, and there are parameters on {} and on {}; take "
                        "shard = gradients there",
                        link.wrapper_name(), device, range.gradients.device());
+  }
+  for (const BucketMember& member : buckets.members()) {
+    check<ConfigError>(
+        member.parameter.unresolved()->view.storage->guard() == nullptr,
+        "{}: another wrapper had shared out '{}' (shard = parameters) and is gone, so that this rank has "
+        "only a part of it. Make the module anew and load a state_dict() that was taken while the wrapper "
+        "lived, or let the wrapper go within a scope of whole_parameters()",
+        link.wrapper_name(), member.name);
   }
   for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
     const tandem::detail::View values = buckets.values_of(b);
@@ -173,10 +181,14 @@ void ParameterParts::note_updated(const std::vector<std::size_t>& buckets) {
 }
 
 void ParameterParts::on_use(const Storage& storage) {
+  const std::size_t member = member_of_.at(storage.is_alias() ? storage.parent() : &storage);
+  check<CaptureError>(tandem::detail::step_recorder() == nullptr,
+                      "{}: a captured function cannot use '{}', since its replays would use the parameter without "
+                      "gathering it (shard = parameters); call the function itself, or take shard = gradients",
+                      link_.wrapper_name(), buckets_.members()[member].name);
   if (whole_scopes_ > 0) {
     return;
   }
-  const std::size_t member = member_of_.at(storage.is_alias() ? storage.parent() : &storage);
   if (owner_.load() != std::this_thread::get_id() || storage.is_alias() || is_in_replica()) {
     refuse(member);
   }
@@ -187,7 +199,8 @@ void ParameterParts::on_use(const Storage& storage) {
     return;
   }
   const PhaseScope timed(Phase::reduce);
-  make_room(b, b);
+  // An op that reads one parameter and writes another needs both.
+  make_room(b, kind_ == Pass::reading && !order_.empty() ? order_.back() : b);
   start(bucket);
   finish(bucket);
   order_.push_back(b);

@@ -14,6 +14,7 @@
 
 #include "parallel/models.h"
 #include "parallel/ranks.h"
+#include "support/warnings.h"
 
 // DistributedDataParallel whose ranks keep parts of the parameters (shard = parameters).
 
@@ -421,6 +422,57 @@ TEST(DdpParameters, ServeAverages) {
       model.parameters()[p].copy_(ema->averages()[p]);
     }
   });
+}
+
+TEST(DdpParameters, AreNotRecordedByCapturedFunctions) {
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    DistributedDataParallel ddp(model, {.bucket_cap_mb = kTiny, .shard = Shard::parameters});
+    auto outputs = graph::capture([&](const Tensor& x) {
+      const NoGradGuard no_grad;
+      return model(x);
+    });
+    const auto whole = ddp.whole_parameters();
+    const Tensor x = ones({2, 6}, {.dtype = DType::f64});
+    const auto call = [&] {
+      for (int i = 0; i < 3; ++i) {
+        outputs(x);
+      }
+    };
+    EXPECT_THAT(message_of<CaptureError>(call), testing::HasSubstr("since its replays would use the parameter without "
+                                                                   "gathering it (shard = parameters)"));
+  });
+}
+
+TEST(DdpParameters, AreNotSharedOutAgainFromTheirParts) {
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    {
+      const DistributedDataParallel ddp(model, {.bucket_cap_mb = kTiny, .shard = Shard::parameters});
+    }
+    const auto wrap = [&] {
+      DistributedDataParallel(model, {.init_sync = false, .bucket_cap_mb = 25.0, .shard = Shard::parameters});
+    };
+    EXPECT_THAT(message_of<ConfigError>(wrap), testing::HasSubstr("so that this rank has only a part of it"));
+  });
+}
+
+TEST(DdpParameters, SurviveAScopeOfAveragesThatEndsTooLate) {
+  Warnings warnings;
+  as_ranks(2, [&](ProcessGroup&) {
+    Mlp model = seeded<Mlp>();
+    DistributedDataParallel ddp(model, {.bucket_cap_mb = kTiny, .shard = Shard::parameters});
+    std::optional<optim::EMA> ema;
+    std::optional<optim::EMA::Scope> averages;
+    {
+      const auto whole = ddp.whole_parameters();
+      ema.emplace(model.parameters());
+      averages.emplace(*ema);
+    }
+    averages.reset();
+  });
+  EXPECT_THAT(warnings.texts(), testing::Each(testing::HasSubstr("EMA: the averages stay in the parameters")));
+  EXPECT_FALSE(warnings.texts().empty());
 }
 
 TEST(DdpParameters, ServePassesAfterOneThatFailedOnAllRanks) {
