@@ -12,7 +12,7 @@ namespace detail {
 TANDEM_API void run_elastic(core::FunctionRef<void(ProcessGroup&)> body, const InitOptions& options);
 }  // namespace detail
 
-/// Runs fn as a rank of a job that survives the loss of ranks (`tandem run --elastic 2 -n 4 ./train`):
+/// Runs fn as a rank of a job that survives the loss of ranks, see docs/elastic.md:
 ///
 ///     int main() {
 ///       const data::TensorDataset train = load();
