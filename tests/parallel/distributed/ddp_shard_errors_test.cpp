@@ -213,7 +213,7 @@ TEST(DdpParametersErrors, SayThatTheWrapperIsGone) {
     for (const auto& use : std::vector<std::function<void()>>{
              [&] { static_cast<void>(model.fc1.weight.sum()); }, [&] { model(batch_of(4).x); },
              [&] { model.state_dict().clone(); }, [&] { DistributedDataParallel again(model); }}) {
-      EXPECT_THAT(message_of<ConfigError>(use), HasSubstr("(shard = parameters) is gone. Take state_dict()"));
+      EXPECT_THAT(message_of<ConfigError>(use), HasSubstr("(shard = parameters) is gone. Make the module anew"));
     }
   });
 }
