@@ -40,14 +40,14 @@ StateDict below(const StateDict& state, std::string_view prefix) {
 
 bool is_large(const detail::Part& part) { return part.module || part.optimizer != nullptr || part.average != nullptr; }
 
-// Copies of the tensors of the parts that `belongs` chooses.
-template <class Belongs>
-StateDict copies_of(const std::vector<detail::Part>& parts, const Belongs& belongs) {
+// The tensors of the parts that `belongs` chooses, each as `take` gives it.
+template <class Belongs, class Take>
+StateDict tensors_of(const std::vector<detail::Part>& parts, const Belongs& belongs, const Take& take) {
   std::vector<StateDict::Entry> entries;
   for (const detail::Part& part : parts) {
     if (belongs(part)) {
       for (const auto& [name, value] : part.save()) {
-        entries.emplace_back(part.name + "." + name, copied(value));
+        entries.emplace_back(part.name + "." + name, take(value));
       }
     }
   }
@@ -238,19 +238,12 @@ std::string RunParts::first_bad(const StateDict& snapshot) const {
 }
 
 StateDict RunParts::large_state() const {
-  std::vector<StateDict::Entry> entries;
-  for (const detail::Part& part : parts_) {
-    if (is_large(part)) {
-      for (const auto& [name, value] : part.save()) {
-        entries.emplace_back(part.name + "." + name, value);
-      }
-    }
-  }
-  return StateDict(std::move(entries));
+  return tensors_of(parts_, is_large, [](const Tensor& value) { return value; });
 }
 
 StateDict RunParts::small_state() const {
-  StateDict state = copies_of(parts_, [](const detail::Part& part) { return !part.per_rank && !is_large(part); });
+  StateDict state =
+      tensors_of(parts_, [](const detail::Part& part) { return !part.per_rank && !is_large(part); }, copied);
   for (const detail::Part& part : parts_) {
     if (part.optimizer != nullptr) {
       for (const auto& [name, value] : part.optimizer->group_options()) {
@@ -262,7 +255,7 @@ StateDict RunParts::small_state() const {
 }
 
 StateDict RunParts::own_state() const {
-  StateDict state = copies_of(parts_, [](const detail::Part& part) { return part.per_rank; });
+  StateDict state = tensors_of(parts_, [](const detail::Part& part) { return part.per_rank; }, copied);
   state.set(random_name(), random_state());
   return state;
 }

@@ -51,7 +51,7 @@ class TANDEM_API Storage final : public core::RefCounted {
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   const Storage* parent() const noexcept { return parent_.get(); }
-  /// Who is asked before elements are used; null: nobody. An alias has that of its original.
+  /// The guard is asked before elements are used; null: nobody is. An alias has that of its original.
   StorageGuard* guard() const noexcept { return (alias_ ? *parent_ : *this).guard_; }
   /// Sets or, with null, removes the guard, which must outlive the storage or be removed. No other thread may be using
   /// the storage.

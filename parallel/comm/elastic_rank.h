@@ -20,7 +20,7 @@ class RanksMeetAnew : public Error {
   RanksMeetAnew() : Error("the ranks meet anew, because others have come back") {}
 };
 
-/// What a rank keeps from one generation to the next.
+/// A rank keeps this from one generation to the next.
 class ElasticRank {
  public:
   virtual ~ElasticRank() = default;
@@ -36,7 +36,7 @@ class ElasticRank {
   virtual void prepare_to_meet() = 0;
   /// Numbers what the rank's function makes, in its order: the first one is 0 in each generation.
   int next_number() noexcept { return next_number_++; }
-  /// What the object of that number left for its successor. Empty at first.
+  /// The object of that number leaves something here for its successor. Empty at first.
   std::any& memory(int number) { return memories_[number]; }
 
  protected:

@@ -224,7 +224,7 @@ void ParameterParts::refuse(std::size_t member) const {
       link_.wrapper_name(), name, link_.names().rank(link_.rank()));
 }
 
-// Of two module calls that need a bucket, the outer one returns last.
+// The outer one of two module calls that need a bucket returns last.
 void ParameterParts::note_need(Bucket& bucket) const noexcept {
   const core::ModuleScope* const scope = core::thread_state().scope;
   if (kind_ == Pass::backward) {
@@ -269,7 +269,7 @@ void ParameterParts::finish(Bucket& bucket) {
   }
 }
 
-// Of the buckets that nobody needs now, `bucket` and `other` stay.
+// Buckets that nobody needs now go, but for `bucket` and `other`.
 void ParameterParts::make_room(std::size_t bucket, std::size_t other) {
   for (std::size_t b = 0; b < all_.size(); ++b) {
     if (b != bucket && b != other && is_free(all_[b])) {

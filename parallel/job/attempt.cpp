@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -274,13 +273,10 @@ class Attempt {
 
   void judge_suspects() {
     const Clock::time_point now = Clock::now();
-    const std::vector<Suspect> due = [&] {
-      std::vector<Suspect> taken;
-      std::copy_if(suspects_.begin(), suspects_.end(), std::back_inserter(taken),
-                   [&](const Suspect& suspect) { return now >= suspect.due; });
-      std::erase_if(suspects_, [&](const Suspect& suspect) { return now >= suspect.due; });
-      return taken;
-    }();
+    const auto first_due = std::stable_partition(suspects_.begin(), suspects_.end(),
+                                                 [&](const Suspect& suspect) { return now < suspect.due; });
+    const std::vector<Suspect> due(first_due, suspects_.end());
+    suspects_.erase(first_due, suspects_.end());
     for (const Suspect& suspect : due) {
       const LocalRank* rank = local(suspect.rank);
       if (rank == nullptr || !rank->has_ended()) {

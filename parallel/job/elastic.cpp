@@ -9,8 +9,6 @@
 #include <string>
 #include <utility>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>

@@ -23,7 +23,7 @@ class ElasticJob {
   using Clock = std::chrono::steady_clock;
   using Ranks = std::vector<std::unique_ptr<LocalRank>>;
 
-  /// What the attempt does for this object.
+  /// The attempt does this for the object.
   struct Hooks {
     std::function<void(const std::string& cause, int rank, bool by_chance)> fail;  // the job
     std::function<void(const std::string& cause)> went_on;                         // without a rank

@@ -48,7 +48,7 @@ class ThreadGenerations {
   std::vector<std::unique_ptr<ProcessGroup>> groups_;  // of the current generation, until a rank takes its own
 };
 
-/// What a thread keeps from one generation to the next.
+/// A thread keeps this from one generation to the next.
 class ThreadElasticRank final : public ElasticRank {
  public:
   using ElasticRank::begin;

@@ -20,21 +20,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSlowness = 5;
-#else
-constexpr int kSlowness = 1;
-#endif
-
-int from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
-int rounds() { return from_environment("TANDEM_CHAOS_ROUNDS", 20); }
+int rounds() { return number_from_environment("TANDEM_CHAOS_ROUNDS", 20); }
 
 // Each round has its own seed, so that one round can be repeated alone.
-unsigned seed_of(int round) { return static_cast<unsigned>(from_environment("TANDEM_CHAOS_SEED", 1) + round); }
+unsigned seed_of(int round) { return static_cast<unsigned>(number_from_environment("TANDEM_CHAOS_SEED", 1) + round); }
 
 // Waits until the rank's process exists.
 pid_t pid_of(const Job& job, int rank) {

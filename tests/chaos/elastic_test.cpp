@@ -31,17 +31,6 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kElasticSlowness = 5;
-#else
-constexpr int kElasticSlowness = 1;
-#endif
-
-int elastic_setting(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
-
 struct StepTime {
   std::int64_t at_ns;
   int ranks;  // that made the step together
@@ -72,7 +61,7 @@ double seconds_to_step(const std::vector<StepTime>& steps, std::int64_t from_ns,
   return -1;
 }
 
-// What is wrong with the end of a run of 4 epochs; an empty text: nothing.
+// Says what is wrong with the end of a run of 4 epochs; an empty text: nothing is.
 std::string what_is_wrong_with(const Job& job) {
   const std::string folder = job.folder() / "run";
   const checkpoint::Generation last =
@@ -120,9 +109,9 @@ Job elastic_job(const std::vector<std::string>& options, const std::string& plan
 
 TEST(Elastic, OneOfFourRanksLostAtAnyMomentLosesNoSampleAndLessThanTwoSeconds) {
   std::vector<double> seconds;
-  const int rounds = elastic_setting("TANDEM_CHAOS_ROUNDS", 20);
+  const int rounds = number_from_environment("TANDEM_CHAOS_ROUNDS", 20);
   for (int round = 0; round < rounds; ++round) {
-    const auto seed = static_cast<unsigned>(elastic_setting("TANDEM_CHAOS_SEED", 1) + round);
+    const auto seed = static_cast<unsigned>(number_from_environment("TANDEM_CHAOS_SEED", 1) + round);
     std::mt19937 random(seed);
     const int victim = static_cast<int>(random() % 4);
     const auto pause = std::chrono::microseconds(random() % 600'000);
@@ -134,7 +123,7 @@ TEST(Elastic, OneOfFourRanksLostAtAnyMomentLosesNoSampleAndLessThanTwoSeconds) {
     if (found != pids.end()) {
       ::kill(found->second, SIGKILL);
     }
-    const auto status = const_cast<Job&>(job).wait(60s * kElasticSlowness);
+    const auto status = const_cast<Job&>(job).wait(60s * kSlowness);
     const auto story = [&] {
       return fmt::format("TANDEM_CHAOS_SEED={} TANDEM_CHAOS_ROUNDS=1: rank {} was killed after {} us\n{}", seed, victim,
                          pause.count(), job.story());
@@ -146,7 +135,7 @@ TEST(Elastic, OneOfFourRanksLostAtAnyMomentLosesNoSampleAndLessThanTwoSeconds) {
     const std::vector<StepTime> steps = steps_of(job);
     const double gap = seconds_to_step(steps, killed, 3);
     if (gap >= 0 && !steps.empty() && steps.front().at_ns < killed) {
-      EXPECT_LE(gap, 2.0 * kElasticSlowness) << story();
+      EXPECT_LE(gap, 2.0 * kSlowness) << story();
       seconds.push_back(gap);
     }
   }
@@ -168,7 +157,7 @@ TEST(Elastic, RanksThatAreLostOneAfterAnotherLoseNoSample) {
     ::kill(job.ranks().at(first), SIGKILL);
     std::this_thread::sleep_for(100ms);  // the others may still be meeting
     ::kill(job.ranks().at(second), SIGKILL);
-    ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+    ASSERT_EQ(job.wait(60s * kSlowness).value_or(-1), 0) << job.story();
     EXPECT_THAT(job.narration(), HasSubstr("3 of 4 ranks go on"));
     EXPECT_THAT(job.narration(), HasSubstr("2 of 4 ranks go on"));
     EXPECT_GT(seconds_to_step(steps_of(job), 0, 2), 0) << job.story();
@@ -184,10 +173,10 @@ TEST(Elastic, ThreeRanksThatAreLostAtOnceLeaveOneThatGoesOn) {
       ::kill(pid, SIGKILL);
     }
   }
-  ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+  ASSERT_EQ(job.wait(60s * kSlowness).value_or(-1), 0) << job.story();
   const double gap = seconds_to_step(steps_of(job), killed, 1);
   EXPECT_GT(gap, 0) << job.story();
-  EXPECT_LE(gap, 2.0 * kElasticSlowness) << job.story();
+  EXPECT_LE(gap, 2.0 * kSlowness) << job.story();
 }
 
 TEST(Elastic, AStopIsHeardWhereARankIsLostInTheSameStep) {
@@ -196,7 +185,7 @@ TEST(Elastic, AStopIsHeardWhereARankIsLostInTheSameStep) {
   const auto pids = job.ranks();
   ::kill(pids.at(0), SIGTERM);
   ::kill(pids.at(2), SIGKILL);
-  const auto status = job.wait(60s * kElasticSlowness);
+  const auto status = job.wait(60s * kSlowness);
   ASSERT_TRUE(status && WIFEXITED(*status)) << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("SIGTERM")) << job.story();
   const std::string checkpoints = job.folder() / "run/checkpoints";
@@ -209,7 +198,7 @@ TEST(Elastic, ARankThatComesBackJoinsAtTheEndOfAnEpochWithTheStateOfTheOthers) {
   ASSERT_TRUE(has_steps(job, 3)) << job.story();
   const std::int64_t killed = monotonic_ns();
   ::kill(job.ranks().at(0), SIGKILL);  // whose place another rank takes
-  ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+  ASSERT_EQ(job.wait(60s * kSlowness).value_or(-1), 0) << job.story();
   EXPECT_EQ(what_is_wrong_with(job), "") << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("rank 0 starts again, and joins the others at the end of an epoch"));
   EXPECT_THAT(job.narration(), HasSubstr("rank 0 is back: 4 go on"));
@@ -221,7 +210,7 @@ TEST(Elastic, ARankThatComesBackJoinsAtTheEndOfAnEpochWithTheStateOfTheOthers) {
 
 TEST(Elastic, ARankThatThrowsIsLeftBehindWithItsError) {
   Job job = elastic_job({}, "3000throws");
-  ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+  ASSERT_EQ(job.wait(60s * kSlowness).value_or(-1), 0) << job.story();
   EXPECT_EQ(what_is_wrong_with(job), "") << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("[1] error: this rank has had enough"));
   EXPECT_THAT(job.narration(), HasSubstr("3 of 4 ranks go on"));
@@ -232,7 +221,7 @@ TEST(Elastic, ASilentRankIsKilledBeforeTheOthersGoOn) {
   ASSERT_TRUE(has_steps(job, 10)) << job.story();
   const pid_t stopped = job.ranks().at(1);
   ::kill(stopped, SIGSTOP);
-  ASSERT_EQ(job.wait(60s * kElasticSlowness).value_or(-1), 0) << job.story();
+  ASSERT_EQ(job.wait(60s * kSlowness).value_or(-1), 0) << job.story();
   EXPECT_EQ(what_is_wrong_with(job), "") << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("it is stopped, or its machine is cut off; 3 of 4 ranks go on"));
   EXPECT_NE(::kill(stopped, 0), 0);
@@ -246,7 +235,7 @@ TEST(Elastic, TheJobFailsWhereTooFewAreLeft) {
       ::kill(pid, SIGKILL);
     }
   }
-  const auto status = job.wait(60s * kElasticSlowness);
+  const auto status = job.wait(60s * kSlowness);
   ASSERT_TRUE(status && WIFEXITED(*status)) << job.story();
   EXPECT_EQ(WEXITSTATUS(*status), 128 + SIGKILL) << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("1 of 4 ranks are left, and --elastic asks for 2"));
@@ -259,7 +248,7 @@ TEST(Elastic, AProgramWithoutRunElasticIsNamed) {
   }
   std::this_thread::sleep_for(300ms);
   ::kill(job.ranks().at(1), SIGKILL);
-  ASSERT_NE(job.wait(60s * kElasticSlowness).value_or(0), 0) << job.story();
+  ASSERT_NE(job.wait(60s * kSlowness).value_or(0), 0) << job.story();
   EXPECT_THAT(job.narration(), HasSubstr("the program does not call parallel::run_elastic()"));
 }
 

@@ -33,6 +33,11 @@ std::optional<int> rank_of(pid_t pid) {
 
 }  // namespace
 
+int number_from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
 std::int64_t monotonic_ns() {
   timespec time{};
   ::clock_gettime(CLOCK_MONOTONIC, &time);

@@ -13,6 +13,16 @@
 
 namespace tandem::test {
 
+/// Sanitizers make everything slower by about this factor.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kSlowness = 5;
+#else
+inline constexpr int kSlowness = 1;
+#endif
+
+/// A setting of the battery.
+int number_from_environment(const char* name, int otherwise);
+
 /// Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 std::int64_t monotonic_ns();
 

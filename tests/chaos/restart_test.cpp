@@ -30,17 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using checkpoint::Generations;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kRestartSlowness = 5;
-#else
-constexpr int kRestartSlowness = 1;
-#endif
 constexpr unsigned kAtOnce = 4;  // a job that waits to be restarted needs no core
-
-int number_from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
 
 struct Result {
   std::string state;
@@ -58,7 +48,7 @@ Result result_of(const Job& job) {
 std::pair<Result, std::chrono::nanoseconds> whole_run(int ranks) {
   const std::int64_t start = monotonic_ns();
   Job job(ranks, {}, "", CHAOS_TRAINING);
-  const auto status = job.wait(60s * kRestartSlowness);
+  const auto status = job.wait(60s * kSlowness);
   EXPECT_EQ(status.value_or(-1), 0) << job.story();
   return {result_of(job), std::chrono::nanoseconds(monotonic_ns() - start)};
 }
@@ -67,7 +57,7 @@ using WholeRuns = std::map<int, std::pair<Result, std::chrono::nanoseconds>>;
 
 // Whether the job ended well and with the bits of `expected`. Returns what is wrong, or an empty text.
 std::string what_is_wrong(Job& job, const Result& expected, const std::string& story) {
-  const auto status = job.wait(120s * kRestartSlowness);
+  const auto status = job.wait(120s * kSlowness);
   const Result result = result_of(job);
   const std::string wrong = !status                          ? "it hangs"
                             : *status != 0                   ? fmt::format("its status is {}", *status)

@@ -147,7 +147,7 @@ TEST(DdpShardErrors, SayThatAllRanksTakeTheState) {
   EXPECT_THAT(errors.front().what(), HasSubstr("all ranks call it, also where one of them saves"));
 }
 
-// What one rank does alone is told on all ranks, with the call and what to do about it.
+// All ranks hear what one rank does alone, with the call and what to do about it.
 void expect_that_all_ranks_hear(const std::function<void(Mlp& model, DistributedDataParallel<Mlp>& ddp)>& alone) {
   const auto errors = comm_errors(
       2,

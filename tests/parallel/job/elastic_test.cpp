@@ -128,7 +128,7 @@ Trained train_and_lose(const Loss& loss, bool is_captured) {
   return *trained;
 }
 
-// The same on one device: batches of four ranks for so many steps, and of three after them.
+// One device does the same: it takes batches of four ranks for so many steps, and of three after them.
 Trained train_alone(std::int64_t steps_of_four) {
   const data::TensorDataset samples = elastic_samples();
   Generator generator(7);
@@ -378,6 +378,12 @@ TEST(ElasticThreads, RefuseStateThatALostRankWouldTakeAlong) {
               HasSubstr("ColumnParallelLinear: in an elastic job a lost rank would take its part of the layer along"));
 }
 
+void make_step(DistributedDataParallel<nn::Linear>& ddp, optim::Optimizer& optimizer) {
+  optimizer.zero_grad();
+  ddp(ones({1, 2})).sum().backward();
+  optimizer.step();
+}
+
 TEST(ElasticThreads, KeepTheirStateWhereAnotherRankIsLostBeforeTheyHaveGoneOn) {
   const test::TempDir dir;
   const test::Warnings warnings;
@@ -401,9 +407,7 @@ TEST(ElasticThreads, KeepTheirStateWhereAnotherRankIsLostBeforeTheyHaveGoneOn) {
             if (group.size() == 4 && group.rank() == 3 && run.steps() == 3) {
               lose();
             }
-            sgd.zero_grad();
-            ddp(ones({1, 2})).sum().backward();
-            sgd.step();
+            make_step(ddp, sgd);
             run.step();
           }
         },
@@ -430,9 +434,7 @@ TEST(ElasticThreads, DoTheEndOfAnEpochAgainWithTheRatesAndNumbersOfItsBeginning)
           bool is_first = true;
           for (const std::int64_t epoch : run.epochs(3)) {
             if (!is_first || !run.is_resumed()) {
-              sgd.zero_grad();
-              ddp(ones({1, 2})).sum().backward();
-              sgd.step();
+              make_step(ddp, sgd);
               ++steps;
               run.step();
             }
@@ -527,9 +529,7 @@ TEST(ElasticThreads, WriteLinesThatRankZeroHadNoTimeFor) {
             if (group.size() == 3 && group.rank() == 0 && run.steps() == 3) {
               lose();
             }
-            sgd.zero_grad();
-            ddp(ones({1, 2})).sum().backward();
-            sgd.step();
+            make_step(ddp, sgd);
             run.log({{"step", run.steps() + 1}});
             run.step();
           }
