@@ -311,7 +311,7 @@ class Leaf final : public Node {
   detail::TensorImpl* tensor;   // null once the tensor is gone
   ParameterStore::Place place;
   LeafPart part;
-  std::weak_ptr<StepPartners> partners;  // that step with the optimiser of this leaf; usually none
+  LeafPartners partners;  // that step with the optimiser of this leaf
 
  private:
   const HookList<TensorHook>* first_hooks() const noexcept { return const_cast<Leaf*>(this)->output(0).hooks.get(); }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +29,27 @@ class StepPartners {
 
  protected:
   ~StepPartners() = default;
+};
+
+/// Why ranks are StepPartners: they have other elements of the gradient (shard, tensor) or other parameters (pipeline).
+/// An optimiser with partners of several kinds asks them in this order, so that what one rank of a mesh knows reaches
+/// all of them.
+enum class PartnerKind : std::uint8_t { shard, tensor, pipeline };
+inline constexpr std::size_t kPartnerKinds = 3;
+
+/// A leaf's partners of each kind, usually none.
+class LeafPartners {
+ public:
+  void set(PartnerKind kind, const std::shared_ptr<StepPartners>& partners) noexcept { of(kind) = partners; }
+  std::shared_ptr<StepPartners> get(PartnerKind kind) const noexcept { return of(kind).lock(); }
+
+ private:
+  std::weak_ptr<StepPartners>& of(PartnerKind kind) noexcept { return all_[static_cast<std::size_t>(kind)]; }
+  const std::weak_ptr<StepPartners>& of(PartnerKind kind) const noexcept {
+    return all_[static_cast<std::size_t>(kind)];
+  }
+
+  std::array<std::weak_ptr<StepPartners>, kPartnerKinds> all_;
 };
 
 /// A group of ranks, each of which updates its part of the elements of all parameters. Implemented by the wrapper that

@@ -1,6 +1,7 @@
 #include <tandem/optim/clip.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -18,10 +19,15 @@ namespace tandem::inline v0::optim {
 
 namespace {
 
-// The ranks that share out the parameter's updates, each of which has its part of the gradient; usually null.
-std::shared_ptr<autograd::StepPartners> sharing(const Tensor& parameter) {
+// The ranks that have other elements of the parameter's gradient; usually null. The first ones share out what the
+// second ones have divided.
+using Holders = std::array<std::shared_ptr<autograd::StepPartners>, 2>;
+
+Holders holders_of(const Tensor& parameter) {
+  using autograd::PartnerKind;
   const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-  return leaf != nullptr && leaf->part.by != nullptr ? leaf->partners.lock() : nullptr;
+  return leaf != nullptr ? Holders{leaf->partners.get(PartnerKind::shard), leaf->partners.get(PartnerKind::tensor)}
+                         : Holders{};
 }
 
 std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters, const std::vector<Tensor>& sorted) {
@@ -31,7 +37,8 @@ std::vector<ParameterRun> all_gradients(const std::vector<Tensor>& parameters, c
       leaf->settle();
     }
   }
-  return gradient_runs(sorted, [&](std::size_t i, std::size_t j) { return sharing(sorted[i]) == sharing(sorted[j]); });
+  return gradient_runs(sorted,
+                       [&](std::size_t i, std::size_t j) { return holders_of(sorted[i]) == holders_of(sorted[j]); });
 }
 
 // Marks the gradients as changed, so that a graph that saved one notices.
@@ -67,29 +74,34 @@ void add_powers(const std::vector<ParameterRun>& runs, Device device, double nor
   }
 }
 
-// The norm of all runs together, in f64 on `device`. Runs that ranks share out come by the ranks that share them.
+// The norm of all runs together, in f64 on `device`. Runs whose other elements the same ranks have are exchanged at
+// once.
 Tensor total_norm(const std::vector<ParameterRun>& runs, const std::vector<Tensor>& sorted, Device device,
                   double norm_type) {
-  std::vector<std::pair<std::shared_ptr<autograd::StepPartners>, std::vector<ParameterRun>>> shared;
+  std::vector<std::pair<Holders, std::vector<ParameterRun>>> all;
   for (const ParameterRun& run : runs) {
-    const std::shared_ptr<autograd::StepPartners> by = sharing(sorted[run.first]);
-    auto of_ranks = std::ranges::find(shared, by, [](const auto& each) { return each.first; });
-    if (of_ranks == shared.end()) {
-      of_ranks = shared.emplace(shared.end(), by, std::vector<ParameterRun>());
+    const Holders holders = holders_of(sorted[run.first]);
+    auto same = std::ranges::find(all, holders, [](const auto& each) { return each.first; });
+    if (same == all.end()) {
+      same = all.emplace(all.end(), holders, std::vector<ParameterRun>());
     }
-    of_ranks->second.push_back(run);
+    same->second.push_back(run);
   }
   using Total = autograd::StepPartners::Total;
   const bool is_largest = std::isinf(norm_type);
   Tensor gathered = zeros({}, {.dtype = DType::f64, .device = device});
-  for (const auto& [by, its_runs] : shared) {
-    if (by == nullptr) {
+  for (const auto& [holders, its_runs] : all) {
+    if (holders == Holders{}) {
       add_powers(its_runs, device, norm_type, static_cast<double*>(gathered.raw().data()));
       continue;
     }
     const Tensor of_ranks = zeros({1}, {.dtype = DType::f64, .device = device});
     add_powers(its_runs, device, norm_type, static_cast<double*>(of_ranks.raw().data()));
-    by->total(of_ranks.raw(), is_largest ? Total::largest : Total::sum);
+    for (const std::shared_ptr<autograd::StepPartners>& ranks : holders) {
+      if (ranks != nullptr) {
+        ranks->total(of_ranks.raw(), is_largest ? Total::largest : Total::sum);
+      }
+    }
     gathered = is_largest ? maximum(gathered, of_ranks.view({})) : gathered + of_ranks.view({});
   }
   if (is_largest || norm_type == 1) {

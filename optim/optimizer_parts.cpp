@@ -68,11 +68,14 @@ std::vector<autograd::Sharding*> Optimizer::sharings() const {
 
 std::vector<std::shared_ptr<autograd::StepPartners>> Optimizer::partners() const {
   std::vector<std::shared_ptr<autograd::StepPartners>> all;
-  for (const Member& member : members_) {
-    if (member.in_slice) {
-      std::shared_ptr<autograd::StepPartners> partners = member.leaf()->partners.lock();
-      if (partners != nullptr && std::ranges::find(all, partners) == all.end()) {
-        all.push_back(std::move(partners));
+  for (std::size_t kind = 0; kind < autograd::kPartnerKinds; ++kind) {
+    for (const Member& member : members_) {
+      if (member.in_slice) {
+        std::shared_ptr<autograd::StepPartners> partners =
+            member.leaf()->partners.get(static_cast<autograd::PartnerKind>(kind));
+        if (partners != nullptr && std::ranges::find(all, partners) == all.end()) {
+          all.push_back(std::move(partners));
+        }
       }
     }
   }

@@ -13,6 +13,7 @@
 #include <tandem/parallel/comm/call_builder.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/parallel/comm/elastic_rank.h>
+#include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 
@@ -98,6 +99,13 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Backend> backend, const ProcessGroupO
 }
 
 ProcessGroup::~ProcessGroup() { queue_->close(std::uncaught_exceptions() > exceptions_); }
+
+std::shared_ptr<autograd::StepPartners> ProcessGroup::partners() {
+  if (partners_ == nullptr) {
+    partners_ = std::make_shared<PartnerTotals>(*this, "the layers that the group divides");
+  }
+  return partners_;
+}
 
 int ProcessGroup::rank() const noexcept { return queue_->backend().rank(); }
 

@@ -13,9 +13,14 @@
 #include <tandem/parallel/comm/work.h>
 #include <tandem/tensor/tensor.h>
 
+namespace tandem::inline v0::autograd {
+class StepPartners;
+}
+
 namespace tandem::inline v0::parallel {
 
 class ElasticRank;
+class PartnerTotals;
 
 /// Options of ProcessGroup.
 struct ProcessGroupOptions {
@@ -128,12 +133,15 @@ class TANDEM_API ProcessGroup {
   /// thread.
   void abort(std::string_view reason);
 
+  /// Internal: these ranks join numbers of the gradients of parameters that are divided among them.
+  std::shared_ptr<autograd::StepPartners> partners();
   /// Called by DistributedDataParallel, which may outlive the group.
   const std::shared_ptr<detail::CommQueue>& queue() const noexcept { return queue_; }
 
  private:
   std::shared_ptr<detail::CommQueue> queue_;
   int exceptions_;  // uncaught exceptions when the group was made
+  std::shared_ptr<PartnerTotals> partners_;
 };
 
 /// Context shared by the threads that work for one rank. Where ranks are threads (spawn()), the pool, the lanes of a

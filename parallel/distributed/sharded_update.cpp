@@ -62,7 +62,7 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, Shar
       members[i].leaf->part = {.by = this,
                                .begin = std::clamp<std::int64_t>(cut.begin(rank()) - at, 0, padded),
                                .end = std::clamp<std::int64_t>(cut.end(rank(), size()) - at, 0, padded)};
-      members[i].leaf->partners = totals_;
+      members[i].leaf->partners.set(autograd::PartnerKind::shard, totals_);
       at += padded;
     }
   }

@@ -99,13 +99,7 @@ class DevicePipeline final : public PipelineEngine {
 
   std::vector<Tensor> parameters() const override { return model_.parameters(); }
 
-  double squared_norm() override {
-    double sum = 0;
-    for (const Tensor& parameter : parameters()) {
-      sum += squared_norm_of(parameter);
-    }
-    return sum;
-  }
+  double squared_norm() override { return squared_norm_of(parameters()); }
 
   std::vector<StageTimes> times() override {
     std::vector<StageTimes> times;

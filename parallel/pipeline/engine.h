@@ -81,8 +81,8 @@ std::unique_ptr<PipelineEngine> pipeline_of_devices(nn::Sequential& model, std::
 std::unique_ptr<PipelineEngine> pipeline_of_ranks(nn::Sequential& model, ProcessGroup& group,
                                                   const PipelineOptions& options);
 
-/// The sum of the squares of the parameter's gradient.
-double squared_norm_of(const Tensor& parameter);
+/// The sum of the squares of the parameters' gradients, with those of ranks that have other elements of them.
+double squared_norm_of(const std::vector<Tensor>& parameters);
 /// Sums the micro-batches' parts of the loss in order.
 Tensor sum_of(const std::vector<Tensor>& losses);
 

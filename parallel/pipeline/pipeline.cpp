@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/step_times.h>
+#include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/pipeline/engine.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/recorder.h>
 
@@ -92,13 +96,30 @@ std::vector<TiedParameter> PipelineEngine::find_tied(const std::vector<std::uniq
   return found;
 }
 
-double squared_norm_of(const Tensor& parameter) {
-  const Tensor gradient = parameter.grad();
-  if (!gradient.defined()) {
-    return 0;
+double squared_norm_of(const std::vector<Tensor>& parameters) {
+  const NoGradGuard no_grad;
+  std::vector<std::pair<std::shared_ptr<autograd::StepPartners>, double>> sums{{nullptr, 0.0}};
+  for (const Tensor& parameter : parameters) {
+    const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+    if (const Tensor gradient = parameter.grad(); gradient.defined() && leaf != nullptr) {
+      const auto dividing = leaf->partners.get(autograd::PartnerKind::tensor);
+      auto sum = std::ranges::find(sums, dividing, [](const auto& each) { return each.first; });
+      if (sum == sums.end()) {
+        sum = sums.emplace(sums.end(), dividing, 0.0);
+      }
+      const Tensor values = gradient.to(DType::f64);
+      sum->second += (values * values).sum().item();
+    }
   }
-  const Tensor values = gradient.to(DType::f64);
-  return (values * values).sum().item();
+  double total = 0;
+  for (const auto& [dividing, sum] : sums) {
+    const Tensor of_ranks = full({1}, sum, on_cpu(DType::f64));
+    if (dividing != nullptr) {
+      dividing->total(of_ranks.raw(), autograd::StepPartners::Total::sum);
+    }
+    total += of_ranks.item();
+  }
+  return total;
 }
 
 Tensor sum_of(const std::vector<Tensor>& losses) {

@@ -188,13 +188,13 @@ class RankPipeline final : public PipelineEngine {
 
   double squared_norm() override {
     check_open();
-    double sum = 0;
-    for (const Tensor& parameter : own_.parameters()) {
+    std::vector<Tensor> counted = own_.parameters();
+    std::erase_if(counted, [&](const Tensor& parameter) {
       const auto shared = std::ranges::find_if(
           tied_, [&](const Shared& s) { return s.parameter.unresolved() == parameter.unresolved(); });
-      sum += shared == tied_.end() || shared->is_counted_here ? squared_norm_of(parameter) : 0;
-    }
-    const Tensor total = full({1}, sum, on_cpu(DType::f64));
+      return shared != tied_.end() && !shared->is_counted_here;
+    });
+    const Tensor total = full({1}, squared_norm_of(counted), on_cpu(DType::f64));
     group_.all_reduce(total);
     return total.item();
   }
@@ -402,7 +402,7 @@ class RankPipeline final : public PipelineEngine {
     }
     for (const Tensor& parameter : own_.parameters()) {
       if (autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved()); leaf != nullptr) {
-        leaf->partners = partners_;
+        leaf->partners.set(autograd::PartnerKind::pipeline, partners_);
       }
     }
   }

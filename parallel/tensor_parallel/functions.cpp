@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/autograd/node.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -125,6 +126,14 @@ Tensor reduce_scatter_to_sequence(const Tensor& x, ProcessGroup& group) {
   return autograd::record("reduce_scatter_to_sequence", Members(group).part_of_sum(x.raw(), 0), {&x}, [&] {
     return [members = Members(group)](Gradients& g) { g.deliver(0, members.joined(g.output(), 0), true); };
   });
+}
+
+void divide_among(const Tensor& parameter, ProcessGroup& group) {
+  autograd::Leaf* const leaf = autograd::leaf_of(*parameter.unresolved());
+  check<AutogradError>(leaf != nullptr,
+                       "divide_among: the tensor {} is no leaf that requires a gradient; pass the layer's parameter",
+                       parameter.shape());
+  leaf->partners.set(autograd::PartnerKind::tensor, group.partners());
 }
 
 }  // namespace tandem::inline v0::parallel

@@ -68,9 +68,11 @@ ColumnParallelLinear::ColumnParallelLinear(const nn::Linear& whole, ProcessGroup
     : group_(&group), options_(options) {
   share_of(whole.weight.size(0), group, "ColumnParallelLinear", "out_features");
   weight = parameter("weight", part_of(whole.weight, group, 0));
+  divide_among(weight, group);
   weight.requires_grad_(whole.weight.requires_grad());
   if (whole.bias.defined()) {
     bias = parameter("bias", part_of(whole.bias, group, 0));
+    divide_among(bias, group);
     bias.requires_grad_(whole.bias.requires_grad());
   }
   describe(text_of(whole, group));
@@ -93,6 +95,7 @@ RowParallelLinear::RowParallelLinear(const nn::Linear& whole, ProcessGroup& grou
     : group_(&group), options_(options) {
   share_of(whole.weight.size(1), group, "RowParallelLinear", "in_features");
   weight = parameter("weight", part_of(whole.weight, group, 1));
+  divide_among(weight, group);
   weight.requires_grad_(whole.weight.requires_grad());
   if (whole.bias.defined()) {
     bias = parameter("bias", of_rank_0(whole.bias, group));
@@ -127,6 +130,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(const nn::Embedding& whole, Proce
     *padding_idx_ += rows;
   }
   weight = parameter("weight", part_of(whole.weight, group, 0));
+  divide_among(weight, group);
   weight.requires_grad_(whole.weight.requires_grad());
   describe(fmt::format("{}, rank {} of {}", whole.description(), group.rank(), group.size()));
 }

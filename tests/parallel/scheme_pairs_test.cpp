@@ -35,6 +35,7 @@ struct Problem {
     rows = 4 * draw(6);
     microbatches = draw(5);
     is_adam = draw(2) == 1;
+    is_clipped = draw(2) == 1;
     schedule = draw(2) == 1 ? parallel::Schedule::gpipe : parallel::Schedule::one_f_one_b;
     steps = number % kLongOf == 0 ? kLongSteps : static_cast<int>(draw(5));
   }
@@ -45,7 +46,7 @@ struct Problem {
 
   std::uint64_t seed;
   std::int64_t in, hidden, middle, out, rows, microbatches;
-  bool is_adam;
+  bool is_adam, is_clipped;
   parallel::Schedule schedule;
   int steps;
 
@@ -78,15 +79,21 @@ struct Problem {
   }
 };
 
+constexpr double kMaxNorm = 0.3;
+
 Tensor loss_of(const Tensor& output, const Tensor& y) { return nn::mse_loss(output, y); }
 
-// Runs the steps of a loop whose `step(batch)` computes the gradients of this rank's part of the rows.
+// Runs the steps of a loop whose `step(batch)` computes the gradients of this rank's part of the rows. A pipeline clips
+// them itself.
 void train(const Problem& problem, const std::vector<Tensor>& parameters, int part, int parts,
-           const std::function<void(const Batch&)>& step) {
+           const std::function<void(const Batch&)>& step, parallel::Pipeline* pipeline = nullptr) {
   const std::unique_ptr<optim::Optimizer> optimizer = problem.optimizer(parameters);
   for (int i = 0; i < problem.steps; ++i) {
     optimizer->zero_grad();
     step(problem.batch(i, part, parts));
+    if (problem.is_clipped) {
+      pipeline != nullptr ? pipeline->clip_grad_norm_(kMaxNorm) : optim::clip_grad_norm_(parameters, kMaxNorm).item();
+    }
     optimizer->step();
   }
 }
@@ -122,8 +129,9 @@ Values pipelines_side_by_side(const Problem& problem, ProcessGroup& group) {
   parallel::Pipeline pipeline(
       model, mesh["pipeline"],
       {.microbatches = problem.microbatches, .schedule = problem.schedule, .average_over = &mesh["data"]});
-  train(problem, pipeline.parameters(), mesh.rank("data"), 2,
-        [&](const Batch& b) { pipeline.step(b.x, b.y, loss_of); });
+  train(
+      problem, pipeline.parameters(), mesh.rank("data"), 2, [&](const Batch& b) { pipeline.step(b.x, b.y, loss_of); },
+      &pipeline);
   pipeline.gather_parameters();
   return model.parameters();
 }
@@ -133,7 +141,7 @@ Values pipeline_of_divided_layers(const Problem& problem, ProcessGroup& group) {
   nn::Sequential model = problem.divided(mesh["tensor"]);
   parallel::Pipeline pipeline(model, mesh["pipeline"],
                               {.microbatches = problem.microbatches, .schedule = problem.schedule, .split = {3, 2}});
-  train(problem, pipeline.parameters(), 0, 1, [&](const Batch& b) { pipeline.step(b.x, b.y, loss_of); });
+  train(problem, pipeline.parameters(), 0, 1, [&](const Batch& b) { pipeline.step(b.x, b.y, loss_of); }, &pipeline);
   pipeline.gather_parameters();
   return joined(model);
 }
@@ -152,10 +160,13 @@ Values replicas_in_each_rank(const Problem& problem, ProcessGroup& group) {
 Values pipeline_in_each_rank(const Problem& problem, ProcessGroup& group) {
   nn::Sequential model = problem.whole();
   parallel::Pipeline pipeline(model, cpus(2), {.microbatches = problem.microbatches, .schedule = problem.schedule});
-  train(problem, model.parameters(), group.rank(), group.size(), [&](const Batch& b) {
-    pipeline.step(b.x, b.y, loss_of);
-    parallel::all_reduce_gradients(model.parameters(), group);
-  });
+  train(
+      problem, model.parameters(), group.rank(), group.size(),
+      [&](const Batch& b) {
+        pipeline.step(b.x, b.y, loss_of);
+        parallel::all_reduce_gradients(model.parameters(), group);
+      },
+      &pipeline);
   return model.parameters();
 }
 

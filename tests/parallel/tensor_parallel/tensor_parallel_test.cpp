@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -203,6 +204,71 @@ TEST(TensorParallel, CombinesWithDataParallelism) {
     EXPECT_LT(difference(model.table.whole().weight, alone.table.weight), 1e-12);
     EXPECT_LT(difference(model.down.whole().bias, alone.down.bias), 1e-12);
   });
+}
+
+Tensor loss_of_step(const Divided& model, int step) {
+  return nn::mse_loss(model(indices_of_step(step)), target_of_step(step));
+}
+
+TEST(TensorParallel, NormsOfGradientsAreThoseOfTheWholeLayers) {
+  for (const double norm_type : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    Whole alone;
+    nn::mse_loss(alone(indices_of_step(0)), target_of_step(0)).backward();
+    const double norm = optim::clip_grad_norm_(alone.parameters(), 0.01, norm_type).item();
+    as_ranks(3, [&](ProcessGroup& group) {
+      Divided model(group, false);
+      loss_of_step(model, 0).backward();
+      EXPECT_NEAR(optim::clip_grad_norm_(model.parameters(), 0.01, norm_type).item(), norm, 1e-12);
+      EXPECT_LT(difference(model.norm.weight.grad(), alone.norm.weight.grad()), 1e-12);
+      EXPECT_LT(difference(gather_from_group(model.up.weight.grad(), group, 0), alone.up.weight.grad()), 1e-12);
+      EXPECT_LT(difference(model.down.bias.grad(), alone.down.bias.grad()), 1e-12);
+    });
+  }
+}
+
+TEST(TensorParallel, AnInfiniteGradientOfOnePartSkipsTheStepOnAllRanks) {
+  as_ranks(2, [&](ProcessGroup& group) {
+    Divided model(group, false);
+    optim::Adam adam(model.parameters(), {.lr = 0.01});
+    optim::GradScaler scaler({.init_scale = 8});
+    const auto step = [&](int i, int bad_rank) {
+      adam.zero_grad();
+      scaler.scale(loss_of_step(model, i)).backward();
+      if (group.rank() == bad_rank) {
+        model.up.weight.grad().fill_(std::numeric_limits<double>::infinity());
+      }
+      scaler.step(adam);
+      scaler.update();
+    };
+    step(0, -1);
+    const Tensor before = model.norm.weight.detach().clone();
+    step(1, 1);
+    EXPECT_EQ(difference(model.norm.weight, before), 0);
+    EXPECT_EQ(scaler.get_scale(), 4);
+    step(2, -1);
+    EXPECT_GT(difference(model.norm.weight, before), 0);
+  });
+}
+
+TEST(TensorParallel, AnInfiniteGradientOfOnePartReachesAllRanksOfAMesh) {
+  for (const int bad_rank : {0, 1, 2, 3}) {
+    as_ranks(4, [&](ProcessGroup& group) {
+      const DeviceMesh mesh(group, {{"data", 2}, {"tensor", 2}});
+      Divided model(mesh["tensor"], false);
+      parallel::DistributedDataParallel ddp(model,
+                                            {.process_group = &mesh["data"], .shard = parallel::Shard::optimizer});
+      optim::SGD sgd(model.parameters(), {.lr = 0.1});
+      sgd.skip_nonfinite();
+      const Tensor before = model.norm.weight.detach().clone();
+      Tensor loss = nn::mse_loss(ddp(indices_of_step(0)), target_of_step(0));
+      const auto hook = model.up.weight.register_hook([&](const Tensor& gradient) {
+        return group.rank() == bad_rank ? gradient * std::numeric_limits<double>::infinity() : gradient;
+      });
+      loss.backward();
+      sgd.step();
+      EXPECT_EQ(difference(model.norm.weight, before), 0) << group.rank();
+    });
+  }
 }
 
 TEST(TensorParallel, NamesWhatCannotBeDivided) {
