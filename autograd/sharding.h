@@ -61,8 +61,10 @@ class Sharding {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// This rank has updated its parts of these leaves: returns when it has the other ranks' parts, unless it keeps its
-  /// own parts alone. May be a part of a captured step.
+  /// This rank is about to update its parts.
+  virtual void begin_update() = 0;
+  /// This rank has updated its parts of these leaves. Brings the other ranks' parts, until their elements are next used
+  /// at the latest, unless each rank keeps its own parts alone. May be a part of a captured step.
   virtual void updated(const std::vector<const Leaf*>& leaves) = 0;
   /// Joins the ranks' parts of a tensor: in `tensor`, which is dense, each rank has its part, and 0 elsewhere.
   virtual void join(const detail::View& tensor) = 0;

@@ -337,6 +337,8 @@ void Optimizer::update_all() {
     }
   });
   note_streams();
+  const std::vector<autograd::Sharding*> all = sharings();
+  std::ranges::for_each(all, &autograd::Sharding::begin_update);
   for (const auto& slice : slices_) {
     autograd::Leaf& leaf = *members_[slice->run.first].leaf();
     if (leaf.postponed() != nullptr) {
@@ -347,7 +349,9 @@ void Optimizer::update_all() {
       update(*slice);
     }
   }
-  exchange_parts();
+  for (autograd::Sharding* by : all) {
+    exchange_parts(*by);
+  }
 }
 
 // Slices keep raw addresses. If the step runs on another stream than the memory's own, the owners must be told.

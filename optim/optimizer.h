@@ -196,7 +196,7 @@ class TANDEM_API Optimizer {
   /// is not there.
   void take_parts();
   /// Gets the parameters' parts that other ranks have updated.
-  void exchange_parts();
+  void exchange_parts(autograd::Sharding& by);
   /// Lets all ranks know of a gradient that is not finite on one of them.
   void agree_on_inf(const Tensor& found_inf);
   /// The groups of ranks that share out the updates of parameters in slices.

@@ -82,16 +82,14 @@ std::vector<std::shared_ptr<autograd::StepPartners>> Optimizer::partners() const
   return all;
 }
 
-void Optimizer::exchange_parts() {
-  for (autograd::Sharding* by : sharings()) {
-    std::vector<const autograd::Leaf*> leaves;
-    for (const Member& member : members_) {
-      if (member.in_slice && member.part_now().by == by) {
-        leaves.push_back(member.leaf());
-      }
+void Optimizer::exchange_parts(autograd::Sharding& by) {
+  std::vector<const autograd::Leaf*> leaves;
+  for (const Member& member : members_) {
+    if (member.in_slice && member.part_now().by == &by) {
+      leaves.push_back(member.leaf());
     }
-    by->updated(leaves);
   }
+  by.updated(leaves);
 }
 
 void Optimizer::agree_on_inf(const Tensor& found_inf) {

@@ -89,6 +89,9 @@ void StandIns::copy_stretch(std::span<const std::size_t> members, const std::vec
     const auto stretch = [&](const View& values) {
       return tandem::detail::narrow(values, 0, begin.offset, end.offset + end.padded - begin.offset);
     };
+    for (const std::size_t i : members) {
+      slots[i].raw().data();  // asks the guard, which the block has not
+    }
     tandem::detail::copy(stretch(block_of(store)), stretch(store->values()));
     for (const std::size_t i : members) {
       all_[i].value.raw().storage->bump_version();

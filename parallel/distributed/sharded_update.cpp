@@ -1,6 +1,7 @@
 #include <tandem/parallel/distributed/sharded_update.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,9 +45,10 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, Shar
   }
   const std::vector<BucketMember>& members = buckets.members();
   for (std::size_t b = 0; shard != Shard::parameters && b < buckets.ranges().size(); ++b) {
-    values_.push_back(plan_gather_parts(
-        group, buckets.values_of(b),
-        {.purpose = fmt::format("the updated parameters of {} of {}", buckets.name(b), name()), .advice = kAdvice}));
+    gathers_.emplace_back(
+        group, buckets, b,
+        PlanName{.purpose = fmt::format("the updated parameters of {} of {}", buckets.name(b), name()),
+                 .advice = kAdvice});
   }
   std::vector<Device> devices;
   for (const BucketRange& range : buckets.ranges()) {
@@ -80,12 +82,15 @@ ShardedUpdate::~ShardedUpdate() {
   }
 }
 
+// A gather reads this rank's part, which the update is about to write.
+void ShardedUpdate::begin_update() { std::ranges::for_each(gathers_, &LateGather::finish); }
+
 void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
   std::vector<std::size_t> buckets;
   for (const autograd::Leaf* leaf : leaves) {
     buckets.push_back(buckets_.members()[leaf->observed_as].bucket);
   }
-  std::ranges::sort(buckets);
+  std::ranges::sort(buckets, std::greater<>());  // in the order of the forward pass
   buckets.erase(std::ranges::unique(buckets).begin(), buckets.end());
   life_.watch();
   tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] {
@@ -95,7 +100,7 @@ void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
       return;
     }
     for (const std::size_t bucket : buckets) {
-      values_[bucket].run();
+      gathers_[bucket].start();
     }
   });
 }

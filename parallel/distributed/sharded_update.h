@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,8 +12,8 @@
 #include <tandem/parallel/comm/partner_totals.h>
 #include <tandem/parallel/comm/work.h>
 #include <tandem/parallel/distributed/buckets.h>
-#include <tandem/parallel/distributed/cut_plan.h>
 #include <tandem/parallel/distributed/group_link.h>
+#include <tandem/parallel/distributed/late_gather.h>
 #include <tandem/parallel/distributed/parameter_parts.h>
 #include <tandem/tensor/recorder.h>
 
@@ -39,6 +40,7 @@ class ShardedUpdate final : public autograd::Sharding {
   std::string name() const override { return link_.wrapper_name(); }
   int rank() const override { return link_.rank(); }
   int size() const override { return link_.size(); }
+  void begin_update() override;
   void updated(const std::vector<const autograd::Leaf*>& leaves) override;
   void join(const tandem::detail::View& tensor) override;
   bool keeps_parts() const noexcept override { return parameters_.has_value(); }
@@ -58,7 +60,7 @@ class ShardedUpdate final : public autograd::Sharding {
  private:
   const GroupLink& link_;
   const Buckets& buckets_;
-  std::vector<CutPlan> values_;            // one for each bucket; empty where ranks keep parts of the parameters
+  std::deque<LateGather> gathers_;         // one for each bucket; none where ranks keep parts of the parameters
   std::shared_ptr<PartnerTotals> totals_;  // of flags and norms
   bool drops_gradients_;
   std::optional<ParameterParts> parameters_;
