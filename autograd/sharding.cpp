@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include <tandem/autograd/node.h>
+#include <tandem/core/check.h>
 
 namespace tandem::inline v0::autograd {
 
@@ -15,6 +16,17 @@ Sharding* keeper_of_parts(const Tensor& tensor) noexcept {
 }
 
 }  // namespace
+
+std::shared_ptr<StepPartners> LeafPartners::require(PartnerKind kind) const {
+  const std::weak_ptr<StepPartners>& partners = of(kind);
+  std::shared_ptr<StepPartners> there = partners.lock();
+  const std::weak_ptr<StepPartners> none;
+  const bool was_set = none.owner_before(partners) || partners.owner_before(none);
+  check<ConfigError>(there != nullptr || !was_set,
+                     "the group of the ranks that divide a parameter is gone, and without it this rank knows only its "
+                     "part of the gradient; keep the group until the last step");
+  return there;
+}
 
 bool is_kept_in_parts(const Tensor& tensor) noexcept { return keeper_of_parts(tensor) != nullptr; }
 

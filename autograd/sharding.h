@@ -42,6 +42,8 @@ class LeafPartners {
  public:
   void set(PartnerKind kind, const std::shared_ptr<StepPartners>& partners) noexcept { of(kind) = partners; }
   std::shared_ptr<StepPartners> get(PartnerKind kind) const noexcept { return of(kind).lock(); }
+  /// As get(), of a group that must outlive the parameter's last step. Throws ConfigError if it is gone.
+  std::shared_ptr<StepPartners> require(PartnerKind kind) const;
 
  private:
   std::weak_ptr<StepPartners>& of(PartnerKind kind) noexcept { return all_[static_cast<std::size_t>(kind)]; }

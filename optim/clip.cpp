@@ -26,7 +26,7 @@ using Holders = std::array<std::shared_ptr<autograd::StepPartners>, 2>;
 Holders holders_of(const Tensor& parameter) {
   using autograd::PartnerKind;
   const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
-  return leaf != nullptr ? Holders{leaf->partners.get(PartnerKind::shard), leaf->partners.get(PartnerKind::tensor)}
+  return leaf != nullptr ? Holders{leaf->partners.get(PartnerKind::shard), leaf->partners.require(PartnerKind::tensor)}
                          : Holders{};
 }
 

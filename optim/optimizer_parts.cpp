@@ -71,8 +71,10 @@ std::vector<std::shared_ptr<autograd::StepPartners>> Optimizer::partners() const
   for (std::size_t kind = 0; kind < autograd::kPartnerKinds; ++kind) {
     for (const Member& member : members_) {
       if (member.in_slice) {
+        const auto of = static_cast<autograd::PartnerKind>(kind);
+        const autograd::LeafPartners& known = member.leaf()->partners;
         std::shared_ptr<autograd::StepPartners> partners =
-            member.leaf()->partners.get(static_cast<autograd::PartnerKind>(kind));
+            of == autograd::PartnerKind::tensor ? known.require(of) : known.get(of);
         if (partners != nullptr && std::ranges::find(all, partners) == all.end()) {
           all.push_back(std::move(partners));
         }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/check.h>
@@ -14,6 +15,7 @@ constinit std::atomic<int> use_observers{0};
 namespace {
 
 constinit std::atomic<std::uint64_t> epoch{0};
+constinit thread_local bool is_unguarded = false;
 
 struct Recorders {
   core::ForkSafeMutex mutex;
@@ -41,10 +43,18 @@ RecorderScope::~RecorderScope() {
   std::erase(recorders().all, &recorder_);
 }
 
-void note_use(const Storage& storage) {
-  if (StorageGuard* guard = storage.guard(); guard != nullptr) {
+UnguardedScope::UnguardedScope() noexcept : was_(std::exchange(is_unguarded, true)) {}
+
+UnguardedScope::~UnguardedScope() { is_unguarded = was_; }
+
+void ask_guard(const Storage& storage) {
+  if (StorageGuard* guard = storage.guard(); guard != nullptr && !is_unguarded) {
     guard->on_use(storage);
   }
+}
+
+void note_use(const Storage& storage) {
+  ask_guard(storage);
   note_part_use(storage);
 }
 

@@ -26,6 +26,18 @@ class StorageGuard {
   ~StorageGuard() = default;
 };
 
+/// While it exists, this thread uses elements without asking guards, for somebody who has asked them.
+class UnguardedScope {
+ public:
+  [[nodiscard]] UnguardedScope() noexcept;
+  ~UnguardedScope();
+  UnguardedScope(const UnguardedScope&) = delete;
+  UnguardedScope& operator=(const UnguardedScope&) = delete;
+
+ private:
+  bool was_;
+};
+
 /// A range of memory that tensors view: the unit that carries one version number. A storage normally owns its memory
 /// (header and data are one block). A *segment* is a part of another storage with its own version, so parameters packed
 /// into one allocation are still tracked separately.

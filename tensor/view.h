@@ -15,7 +15,9 @@ namespace tandem::inline v0::detail {
 /// Number of threads that record a step (recorder.h) and of storages that have a guard. While it is 0, which is the
 /// usual case, taking an address costs one load more.
 TANDEM_API extern std::atomic<int> use_observers;
-/// Asks the guard of `storage`, which may throw, and then does what note_part_use() does.
+/// Asks the guard of `storage`, which may throw.
+void ask_guard(const Storage& storage);
+/// ask_guard(), and then what note_part_use() does.
 TANDEM_API void note_use(const Storage& storage);
 /// Tells the threads that record a step that elements of `storage` are being used.
 TANDEM_API void note_part_use(const Storage& storage) noexcept;

@@ -100,6 +100,12 @@ void CallBuilder::writes_joined(const char* argument, const Tensor& tensor) {
 }
 
 std::shared_ptr<Operation> CallBuilder::finish() {
+  for (const std::vector<Operation::Copy>* copies : {&operation_->before, &operation_->after}) {
+    for (const Operation::Copy& copy : *copies) {
+      tandem::detail::ask_guard(*copy.from.storage);
+      tandem::detail::ask_guard(*copy.to.storage);
+    }
+  }
   const std::string refusal = backend_.refusal(operation_->call);
   check<ConfigError>(refusal.empty(), "{}: {}", name_, refusal);
   const bool on_gpu = device_.type == DeviceType::cuda;

@@ -20,13 +20,28 @@ PlannedCollective::PlannedCollective(std::shared_ptr<detail::CommQueue> queue,
                                      std::shared_ptr<detail::Operation> operation)
     : queue_(std::move(queue)), operation_(std::move(operation)) {}
 
+namespace {
+
+// Of the planned memory, which another group may be changing.
+void ask_guards(const detail::Operation& operation) {
+  for (const tandem::detail::View* view : {&operation.in, &operation.out}) {
+    if (view->defined()) {
+      tandem::detail::ask_guard(*view->storage);
+    }
+  }
+}
+
+}  // namespace
+
 void PlannedCollective::start() {
   tandem::detail::note_host_access("PlannedCollective::start");
+  ask_guards(*operation_);
   queue_->start(operation_);
 }
 
 void PlannedCollective::run() {
   tandem::detail::note_host_access("PlannedCollective::run");
+  ask_guards(*operation_);
   queue_->run(operation_);
 }
 

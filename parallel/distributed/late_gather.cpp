@@ -1,14 +1,36 @@
 #include <tandem/parallel/distributed/late_gather.h>
 
 #include <algorithm>
+#include <exception>
 
-#include <tandem/core/step_times.h>
+#include <fmt/format.h>
+
+#include <tandem/core/check.h>
+#include <tandem/core/span.h>
+#include <tandem/core/thread_state.h>
+#include <tandem/core/warning.h>
 #include <tandem/parallel/comm/comm_queue.h>
 #include <tandem/tensor/recorder.h>
 
 namespace tandem::inline v0::parallel {
 
 using tandem::detail::Storage;
+
+namespace {
+
+class BrokenGuard final : public tandem::detail::StorageGuard {
+ public:
+  void on_use(const Storage&) override {
+    fail<ConfigError>(
+        "the elements of a parameter are partly those of before the last step, because the ranks' exchange after it "
+        "failed (DistributedDataParallel with shard). Make the module anew and load a checkpoint");
+  }
+};
+
+// Outlives all storages.
+constinit BrokenGuard broken_guard;
+
+}  // namespace
 
 LateGather::LateGather(ProcessGroup& group, const Buckets& buckets, std::size_t bucket, const PlanName& name)
     : gather_(plan_gather_parts(group, buckets.values_of(bucket), name)),
@@ -24,12 +46,18 @@ LateGather::LateGather(ProcessGroup& group, const Buckets& buckets, std::size_t 
 }
 
 LateGather::~LateGather() {
+  const bool was_told = told_;
   try {
     finish();
-  } catch (const Error&) {  // the group's next call tells it
+  } catch (const CommError&) {
+  }
+  if (error_ && !was_told && std::uncaught_exceptions() == 0) {
+    core::warn(
+        fmt::format("the last step of an optimiser is not whole on this rank, and its parameters cannot be used: {}",
+                    error_->what()));
   }
   for (const core::Ref<Storage>& storage : storages_) {
-    storage->set_guard(nullptr);
+    storage->set_guard(error_ ? &broken_guard : nullptr);
   }
 }
 
@@ -40,24 +68,32 @@ void LateGather::start() {
     run();
     return;
   }
+  state_.store(State::coming, std::memory_order_release);  // also if a part of it cannot start
   gather_.start();
-  coming_.store(true, std::memory_order_release);
 }
 
 void LateGather::finish() {
-  if (!coming_.load(std::memory_order_acquire)) {
+  if (state_.load(std::memory_order_acquire) == State::here) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (!coming_.load(std::memory_order_relaxed)) {
-    return;
+  if (state_.load(std::memory_order_relaxed) == State::coming) {
+    const SpanScope timed(Phase::reduce);
+    core::ThreadState state = core::thread_state();  // what this thread runs meanwhile is no part of a step it records
+    state.recorder = nullptr;
+    state.observer = nullptr;
+    const core::ThreadStateScope bare(state);
+    try {
+      gather_.wait();
+    } catch (const CommError& error) {
+      error_ = error;
+    }
+    state_.store(error_ ? State::failed : State::here, std::memory_order_release);
   }
-  struct Ended {
-    std::atomic<bool>& coming;
-    ~Ended() { coming.store(false, std::memory_order_release); }
-  } const ended{coming_};
-  const PhaseScope timed(Phase::reduce);
-  gather_.wait();
+  if (error_) {
+    told_ = true;
+    throw CommError(*error_);
+  }
 }
 
 void LateGather::on_use(const Storage& /*storage*/) { finish(); }

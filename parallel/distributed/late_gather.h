@@ -1,9 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include <tandem/core/error.h>
 #include <tandem/core/intrusive.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/buckets.h>
@@ -32,8 +36,8 @@ class LateGather final : public tandem::detail::StorageGuard {
   /// - a GPU's stream waits, and other streams would not;
   /// - a captured step that uses the parameters takes no addresses.
   void start();
-  /// Returns when nothing is under way. If an exchange has failed, the group is dead, and the first to wait here throws
-  /// the error.
+  /// Returns when nothing is under way. If an exchange has failed, this call and each later one throws its error: the
+  /// parameters are partly old.
   void finish();
 
   void on_use(const tandem::detail::Storage& storage) override;
@@ -42,8 +46,11 @@ class LateGather final : public tandem::detail::StorageGuard {
   CutPlan gather_;
   std::vector<core::Ref<tandem::detail::Storage>> storages_;  // of the bucket's parameters
   bool may_be_late_;
-  std::atomic<bool> coming_ = false;
-  std::mutex mutex_;  // of those who wait
+  enum class State : std::uint8_t { here, coming, failed };
+  std::atomic<State> state_ = State::here;
+  std::mutex mutex_;  // of those who wait, and of the members below
+  std::optional<CommError> error_;
+  bool told_ = false;
 };
 
 }  // namespace tandem::inline v0::parallel

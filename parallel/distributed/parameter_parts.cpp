@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/tensor/frame.h>
 #include <tandem/tensor/recorder.h>
 
@@ -58,14 +58,6 @@ ParameterParts::ParameterParts(const GroupLink& link, const Buckets& buckets) : 
                        "{}: shard = parameters gathers on one device, and there are parameters on {} and on {}; take "
                        "shard = gradients there",
                        link.wrapper_name(), device, range.gradients.device());
-  }
-  for (const BucketMember& member : buckets.members()) {
-    check<ConfigError>(
-        member.parameter.unresolved()->view.storage->guard() == nullptr,
-        "{}: another wrapper had shared out '{}' (shard = parameters) and is gone, so that this rank has "
-        "only a part of it. Make the module anew and load a state_dict() that was taken while the wrapper "
-        "lived, or let the wrapper go within a scope of whole_parameters()",
-        link.wrapper_name(), member.name);
   }
   for (std::size_t b = 0; b < buckets.ranges().size(); ++b) {
     const tandem::detail::View values = buckets.values_of(b);
@@ -144,7 +136,7 @@ void ParameterParts::begin_whole() {
                        link_.wrapper_name());
   if (whole_scopes_ == 0) {
     link_.check_open();
-    const PhaseScope timed(Phase::reduce);
+    const SpanScope timed(Phase::reduce);
     for (Bucket& bucket : all_) {
       start(bucket);
     }
@@ -198,7 +190,7 @@ void ParameterParts::on_use(const Storage& storage) {
   if (std::exchange(bucket.used, true)) {
     return;
   }
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   // An op that reads one parameter and writes another needs both.
   make_room(b, kind_ == Pass::reading && !order_.empty() ? order_.back() : b);
   start(bucket);

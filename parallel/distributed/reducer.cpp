@@ -10,7 +10,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/huge_pages.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/core/warning.h>
 #include <tandem/nn/summary.h>
 #include <tandem/parallel/comm/same_lines.h>
@@ -54,6 +54,11 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
         "module once, or again when that wrapper and the losses computed through it are gone",
         name);
     if (parameter.requires_grad()) {
+      const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
+      check<ConfigError>(group.size() == 1 || leaf->partners.get(autograd::PartnerKind::tensor) != group.partners(),
+                         "DistributedDataParallel: the ranks of this group divide parameter '{}' among themselves "
+                         "(divide_among), and have nothing of it to average; take the group of another axis",
+                         name);
       trained.emplace_back(name, parameter);
     }
   }
@@ -364,7 +369,7 @@ void Reducer::fail_replayed_pass(const std::exception& failure) {
 }
 
 void Reducer::shadow() {
-  const PhaseScope timed(Phase::backward);
+  const SpanScope timed(Phase::backward);
   {
     const std::lock_guard lock(lock_);
     check<AutogradError>(pass_ == nullptr, kStillRunning);

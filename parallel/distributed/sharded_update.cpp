@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/elastic_rank.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/tensor/factories.h>
@@ -44,6 +44,14 @@ ShardedUpdate::ShardedUpdate(const GroupLink& link, const Buckets& buckets, Shar
                        name(), name_of(shard), range.gradients.device());
   }
   const std::vector<BucketMember>& members = buckets.members();
+  for (const BucketMember& member : members) {
+    check<ConfigError>(
+        member.parameter.unresolved()->view.storage->guard() == nullptr,
+        "{}: another wrapper had shared out '{}' (shard) and is gone, so that this rank has only a part of it, or a "
+        "part of the last step. Make the module anew and load a state_dict() that was taken while the wrapper lived, "
+        "or let the wrapper go within a scope of whole_parameters()",
+        name(), member.name);
+  }
   for (std::size_t b = 0; shard != Shard::parameters && b < buckets.ranges().size(); ++b) {
     gathers_.emplace_back(
         group, buckets, b,
@@ -94,7 +102,7 @@ void ShardedUpdate::updated(const std::vector<const autograd::Leaf*>& leaves) {
   buckets.erase(std::ranges::unique(buckets).begin(), buckets.end());
   life_.watch();
   tandem::detail::placed_work("DistributedDataParallel::gather", [this, buckets] {
-    const PhaseScope timed(Phase::reduce);
+    const SpanScope timed(Phase::reduce);
     if (parameters_) {
       parameters_->note_updated(buckets);
       return;

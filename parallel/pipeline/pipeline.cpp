@@ -13,7 +13,7 @@
 #include <tandem/autograd/node.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/factories.h>
@@ -102,7 +102,7 @@ double squared_norm_of(const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) {
     const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
     if (const Tensor gradient = parameter.grad(); gradient.defined() && leaf != nullptr) {
-      const auto dividing = leaf->partners.get(autograd::PartnerKind::tensor);
+      const auto dividing = leaf->partners.require(autograd::PartnerKind::tensor);
       auto sum = std::ranges::find(sums, dividing, [](const auto& each) { return each.first; });
       if (sum == sums.end()) {
         sum = sums.emplace(sums.end(), dividing, 0.0);
@@ -155,7 +155,7 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
     start_counting();
   }
   const auto began = std::chrono::steady_clock::now();
-  const PhaseScope timed(Phase::pipeline);  // what the stages do is counted as that
+  const SpanScope timed(Phase::pipeline);  // what the stages do is counted as that
   Tensor result;
   try {
     result = engine_->run(step);

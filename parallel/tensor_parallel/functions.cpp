@@ -133,6 +133,11 @@ void divide_among(const Tensor& parameter, ProcessGroup& group) {
   check<AutogradError>(leaf != nullptr,
                        "divide_among: the tensor {} is no leaf that requires a gradient; pass the layer's parameter",
                        parameter.shape());
+  const std::shared_ptr<autograd::StepPartners> before = leaf->partners.get(autograd::PartnerKind::tensor);
+  check<ConfigError>(before == nullptr || before == group.partners(),
+                     "divide_among: the parameter {} is divided among the ranks of another group already; divide it "
+                     "once, among the ranks of both",
+                     parameter.shape());
   leaf->partners.set(autograd::PartnerKind::tensor, group.partners());
 }
 

@@ -31,8 +31,9 @@ TANDEM_API Tensor gather_from_sequence(const Tensor& x, ProcessGroup& group);
 TANDEM_API Tensor reduce_scatter_to_sequence(const Tensor& x, ProcessGroup& group);
 
 /// Each rank of `group` has other elements of the parameter: norms of gradients add them up, and a GradScaler that
-/// finds an infinite one leaves the step out on all ranks. The layers of layers.h call this for their weights. Throws
-/// AutogradError unless `parameter` is a leaf that requires a gradient.
+/// finds an infinite one leaves the step out on all ranks. The layers of layers.h call this for their weights. The
+/// group must outlive the parameter's last step. Throws AutogradError unless `parameter` is a leaf that requires a
+/// gradient, ConfigError if it is divided among another group.
 TANDEM_API void divide_among(const Tensor& parameter, ProcessGroup& group);
 
 }  // namespace tandem::inline v0::parallel

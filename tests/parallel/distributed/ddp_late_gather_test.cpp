@@ -158,5 +158,83 @@ TEST(DdpLateGather, ReplicasWithinARankHaveAllParts) {
   EXPECT_EQ(trained(Shard::optimizer), trained(Shard::none));
 }
 
+// Rank 1 leaves the last step out, and its work.
+TEST(DdpLateGather, AStepThatIsNotWholeIsToldToAllWhoReadAParameter) {
+  EXPECT_THROW(as_ranks(2,
+                        [](ProcessGroup& group) {
+                          Mlp model = seeded<Mlp>();
+                          {
+                            DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+                            optim::SGD sgd(model.parameters(), {.lr = 0.1});
+                            const Batch batch = rows_of(group, 0);
+                            nn::cross_entropy(ddp(batch.x), batch.y).backward();
+                            if (group.rank() == 1) {
+                              return;
+                            }
+                            const auto step_and_read = [&] {
+                              sgd.step();
+                              model.fc1.weight.sum();
+                            };
+                            EXPECT_THROW(step_and_read(), CommError);
+                            if (tested_backend() != "gloo-tcp") {
+                              throw ConfigError("");
+                            }
+                            EXPECT_THROW(model.fc2.weight.sum(), CommError);
+                            EXPECT_THROW(model.fc1.bias.detach().to_vector<double>(), CommError);
+                          }
+                          model.fc1.weight.sum();  // the wrapper is gone
+                        }),
+               ConfigError);
+}
+
+TEST(DdpLateGather, ACallThatIsQueuedBeforeItDoesNotWaitForIt) {
+  as_ranks(
+      2,
+      [](ProcessGroup& group) {
+        Mlp model = seeded<Mlp>();
+        DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+        optim::SGD sgd(model.fc1.parameters(), {.lr = 0.1});
+        const Batch batch = rows_of(group, 0);
+        nn::cross_entropy(ddp(batch.x), batch.y).backward();
+        const Tensor weight = model.fc2.weight.detach();
+        const Tensor before = weight.clone();
+        // Packed by whoever runs the call, on a parameter of the bucket that is gathered.
+        parallel::Work reduced = group.reduce(weight.t(), 0, parallel::ReduceOp::max, true);
+        sgd.step();
+        reduced.wait();
+        EXPECT_EQ(difference(weight, before), 0);
+      },
+      std::chrono::seconds(20));
+}
+
+TEST(DdpLateGather, APlanOfAnotherGroupHasAllParts) {
+  const auto trained = [](bool has_plan) {
+    std::vector<double> weights;
+    as_ranks(2, [&](ProcessGroup& group) {
+      const auto other = group.new_group({0, 1});
+      Generator generator(5);
+      const GeneratorScope draws(generator);
+      nn::Linear model(64, 512);
+      DistributedDataParallel ddp(model, {.shard = Shard::optimizer});
+      optim::SGD sgd(model.parameters(), {.lr = 0.1});
+      parallel::PlannedCollective plan =
+          other->plan_all_reduce(model.weight.detach().narrow(0, 100, 400).raw(), parallel::ReduceOp::max);
+      for (int i = 0; i < 5; ++i) {
+        sgd.zero_grad();
+        ddp(ones({4, 64}) * (1 + group.rank())).sum().backward();
+        sgd.step();
+        if (has_plan) {
+          plan.run();
+        }
+      }
+      if (group.rank() == 0) {
+        weights = model.weight.detach().to(DType::f64).to_vector<double>();
+      }
+    });
+    return weights;
+  };
+  EXPECT_EQ(trained(true), trained(false));
+}
+
 }  // namespace
 }  // namespace tandem::test

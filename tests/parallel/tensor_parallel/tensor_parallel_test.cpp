@@ -291,6 +291,37 @@ TEST(TensorParallel, NamesWhatCannotBeDivided) {
   });
 }
 
+TEST(TensorParallel, NamesAParameterThatIsDividedAnotherWay) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear own = linear_layer(4, 6, 1);
+    parallel::divide_among(own.weight, group);
+    parallel::divide_among(own.weight, group);
+    const auto other = group.new_group({0, 1});
+    EXPECT_THAT(message_of<ConfigError>([&] { parallel::divide_among(own.weight, *other); }),
+                HasSubstr("the parameter [6, 4] is divided among the ranks of another group already"));
+    EXPECT_THAT(message_of<AutogradError>([&] { parallel::divide_among(ones({2}), group); }),
+                HasSubstr("divide_among: the tensor [2] is no leaf that requires a gradient"));
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { parallel::DistributedDataParallel<nn::Linear> ddp(own, {.process_group = &group}); }),
+                HasSubstr("the ranks of this group divide parameter 'weight' among themselves"));
+  });
+}
+
+TEST(TensorParallel, NamesTheGroupThatClippingMisses) {
+  as_ranks(2, [](ProcessGroup& group) {
+    nn::Linear own = linear_layer(4, 6, 1);
+    auto dividing = group.new_group({0, 1});
+    parallel::divide_among(own.weight, *dividing);
+    own(ones({1, 4}, {.dtype = DType::f64})).sum().backward();
+    optim::SGD sgd(own.parameters(), {.lr = 0.1});
+    sgd.skip_nonfinite();
+    dividing.reset();
+    EXPECT_THAT(message_of<ConfigError>([&] { optim::clip_grad_norm_(own.parameters(), 1); }),
+                HasSubstr("the group of the ranks that divide a parameter is gone"));
+    EXPECT_THAT(message_of<ConfigError>([&] { sgd.step(); }), HasSubstr("keep the group until the last step"));
+  });
+}
+
 TEST(TensorParallel, KeepsFrozenLayersFrozen) {
   as_ranks(2, [](ProcessGroup& group) {
     nn::Linear frozen = linear_layer(4, 6, 1);
