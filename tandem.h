@@ -15,6 +15,7 @@
 #include <tandem/core/cuda_stream.h>
 #include <tandem/core/error.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/span.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/warning.h>
@@ -85,9 +86,13 @@
 #include <tandem/parallel/rendezvous/tcp_store.h>
 #include <tandem/parallel/tensor_parallel/functions.h>
 #include <tandem/parallel/tensor_parallel/layers.h>
+#include <tandem/parallel/write_trace.h>
 #include <tandem/telemetry/curves.h>
 #include <tandem/telemetry/progress.h>
+#include <tandem/telemetry/report.h>
 #include <tandem/telemetry/run_folder.h>
+#include <tandem/telemetry/summary_writer.h>
+#include <tandem/telemetry/trace.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>

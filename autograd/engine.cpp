@@ -9,6 +9,7 @@
 #include <tandem/autograd/pass_listener.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/span.h>
 #include <tandem/tensor/raw.h>
 
 // The backward pass. The calling thread runs its own graph; a graph over several devices is walked in lanes. Nodes run
@@ -181,6 +182,7 @@ class Pass {
       }
     }
     if (any) {
+      const SpanScope traced({.name = "backward of", .detail = node.op()});
       try {
         Gradients gradients(node);
         node.apply(gradients);

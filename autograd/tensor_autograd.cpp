@@ -7,7 +7,7 @@
 #include <tandem/autograd/pass_listener.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/tensor/raw.h>
 
 // The autograd methods of Tensor.
@@ -138,7 +138,7 @@ void Tensor::retain_grad() const {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  const PhaseScope timed(Phase::backward);
+  const SpanScope timed(Phase::backward);
   const detail::TensorImpl& impl = *get();
   check<AutogradError>(static_cast<bool>(impl.history),
                        "backward: this tensor {} depends on nothing that requires a gradient (was it computed under "

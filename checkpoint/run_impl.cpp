@@ -12,6 +12,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/span.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/rendezvous/job_token.h>
 
@@ -200,6 +201,7 @@ void Run::Impl::check_finite(std::int64_t step, std::int64_t epoch, const Tensor
 }
 
 void Run::Impl::start_save(std::int64_t step, std::int64_t epoch) {
+  const SpanScope traced({.name = "checkpoint"});
   const NoGradGuard no_grad;
   agree_on_last_save();
   ranks.compare(parts.parameters());

@@ -5,13 +5,19 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/span.h>
 #include <tandem/core/system_limits.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
 
 namespace tandem::inline v0::checkpoint {
 
 void RunWriter::start(std::function<void()> work, bool in_background) {
-  const auto run = [this, work = std::move(work)] {
+  const auto run = [this, work = std::move(work), rank = core::thread_state().rank] {
+    core::ThreadState state = core::thread_state();
+    state.rank = rank;
+    const core::ThreadStateScope scope(state);
+    const SpanScope traced({.name = "write checkpoint"});
     try {
       work();
     } catch (...) {
@@ -20,7 +26,10 @@ void RunWriter::start(std::function<void()> work, bool in_background) {
   };
   if (in_background) {
     try {
-      thread_ = core::start_thread<std::jthread>("the writer of checkpoints", run);
+      thread_ = core::start_thread<std::jthread>("the writer of checkpoints", [run] {
+        core::set_thread_purpose("checkpoints");
+        run();
+      });
       return;
     } catch (const Error& error) {
       core::warn_once(fmt::format("a checkpoint is written while the training waits: {}", error.what()));

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 
 namespace tandem::inline v0::core {
 
@@ -76,7 +76,7 @@ void join_progress_page() noexcept {
     progress_page = map(descriptor);
     if (progress_page != nullptr) {
       has_joined = true;
-      detail::step_time_collectors.fetch_add(1);
+      detail::span_listeners.fetch_add(1);
     }
   });
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,54 +8,9 @@
 #include <vector>
 
 #include <tandem/core/export.h>
+#include <tandem/core/span.h>
 
 namespace tandem::inline v0 {
-
-/// The phases of a training step. Each phase is recorded where the work happens; the remaining time of a step (the
-/// loss, metrics, the loop's own work) belongs to no phase.
-enum class Phase : std::uint8_t {
-  input,       // waiting for the next batch of a DataLoader
-  scatter,     // splitting the batch, in DataParallel
-  replicate,   // copying the module's parameters to the replicas, in DataParallel
-  forward,     // a module's forward pass with gradients recorded (evaluation belongs to no phase); in DataParallel from
-               // the first replica's start to the last one's end, including their loss
-  gather,      // joining outputs or losses, in DataParallel
-  backward,    // Tensor::backward(), without the phases inside it
-  reduce,      // exchange not hidden by the backward pass: adding replicas' gradients, waiting for ranks
-  collective,  // ProcessGroup calls made by the training loop, for example barrier(), without calls inside `reduce` and
-               // `pipeline`
-  optimizer,   // Optimizer::step()
-  replay,      // replay of a captured step, without the phases inside it
-  pipeline     // in a Pipeline, waiting for other stages and handing over, collectives included
-};
-
-/// Number of phases.
-inline constexpr std::size_t kPhases = 11;
-/// "input", "scatter", ...
-TANDEM_API const char* to_string(Phase phase) noexcept;
-
-namespace core {
-class PhaseThread;
-}
-
-namespace detail {
-/// Number of existing StepTimes objects, plus one if the process has a ProgressPage.
-TANDEM_API extern std::atomic<int> step_time_collectors;
-/// An open phase: its thread (null if nothing is collected), the number of phases around it on that thread, and its
-/// serial number. `outer` is the phase around it on this process's ProgressPage, if it has one.
-struct OpenPhase {
-  core::PhaseThread* thread = nullptr;
-  std::size_t depth = 0;
-  std::uint64_t number = 0;
-  bool is_noted = false;
-  std::int32_t outer = -1;
-};
-/// Opens a phase, see PhaseScope.
-TANDEM_API OpenPhase begin_phase(Phase phase, const void* by) noexcept;
-/// Closes a phase and the open phases inside it. Does nothing if the phase is already closed or belongs to another
-/// thread.
-TANDEM_API void end_phase(const OpenPhase& open) noexcept;
-}  // namespace detail
 
 /// Sums over whole steps, see StepTimes::whole_steps().
 struct StepSums {
@@ -98,19 +52,19 @@ class TANDEM_API StepTimes {
   void reset();
 
  private:
-  friend core::PhaseThread;
-  using Clock = std::chrono::steady_clock;
+  friend core::SpanThread;
+  using Clock = core::Span::Clock;
   using Times = std::array<std::chrono::nanoseconds, kPhases>;
   struct Point {
     Clock::time_point at{};
     Times phases{};
   };
   void begin_step() noexcept;
-  void end_step(Clock::time_point now) noexcept;
+  void add(Phase phase, std::chrono::nanoseconds time, Clock::time_point now) noexcept;
 
   static constexpr std::size_t kWaits = 64;
 
-  std::shared_ptr<core::PhaseThread> thread_;
+  std::shared_ptr<core::SpanThread> thread_;
   // The members below are guarded by the lock of *thread_.
   Clock::time_point started_;
   Times phases_{};
@@ -119,29 +73,6 @@ class TANDEM_API StepTimes {
   Point previous_end_;  // end of the step before the last
   Point last_end_;
   std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
-};
-
-/// Counts the lifetime of this object as `phase` on its thread, without the phases inside it. The scope must end on the
-/// thread where it began: elsewhere its time is lost, and `phase` is no longer counted on the first thread. `by`
-/// identifies the object that does the work, if several take part in one step. The cost is a relaxed load and a branch
-/// when nothing collects.
-class PhaseScope {
- public:
-  [[nodiscard]] explicit PhaseScope(Phase phase, const void* by = nullptr) noexcept {
-    if (detail::step_time_collectors.load(std::memory_order_relaxed) != 0) {
-      open_ = detail::begin_phase(phase, by);
-    }
-  }
-  ~PhaseScope() {
-    if (open_.thread != nullptr || open_.is_noted) {
-      detail::end_phase(open_);
-    }
-  }
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-
- private:
-  detail::OpenPhase open_;
 };
 
 }  // namespace tandem::inline v0

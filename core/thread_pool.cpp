@@ -19,6 +19,7 @@
 #include <tandem/core/cores.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/pool_places.h>
+#include <tandem/core/span.h>
 #include <tandem/core/spin.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
@@ -127,6 +128,7 @@ struct ThreadPool::Impl {
   void run_worker() {
     inside_chunk = true;
     PoolPlaces::set_worker();
+    set_thread_purpose("worker");
     for (;;) {
       const std::uint32_t seen = generation.load();
       const auto has_news = [&] { return generation.load() != seen; };

@@ -15,7 +15,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/cuda/per_gpu.h>
 #include <tandem/core/cuda_stream.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/data/diagnostics.h>
 #include <tandem/kernels/philox.h>
@@ -79,6 +79,7 @@ struct DataLoader::Pass {
   std::vector<std::jthread> workers;
 
   Example load(std::int64_t batch) const {
+    const SpanScope traced({.name = "load batch"});
     Generator generator(derive(seed, start_place.epoch, start_place.used + batch));
     const GeneratorScope scope(generator);
     const auto first = static_cast<std::size_t>(batch * options.batch_size);
@@ -145,6 +146,7 @@ struct DataLoader::Pass {
     for (int i = 0; i < options.num_workers; ++i) {
       workers.push_back(core::start_thread<std::jthread>("a worker of the data loader", [this, state = carried] {
         const core::ThreadStateScope scope(state);
+        core::set_thread_purpose("loader");
         work();
       }));
     }
@@ -269,7 +271,7 @@ std::vector<std::int64_t> DataLoader::order_after(const Place& place) const {
 }
 
 DataLoader::Iterator DataLoader::begin() {
-  const PhaseScope timed(Phase::input);
+  const SpanScope timed(Phase::input);
   const std::int64_t epoch = options_.sampler ? options_.sampler->next_epoch(epoch_) : this->epoch();
   place_ = std::make_shared<Place>(resumed_ && resumed_->epoch == epoch ? *resumed_ : Place{.epoch = epoch});
   std::vector<std::int64_t> order = order_after(*place_);
@@ -338,7 +340,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator=(Iterator&&) noexcept = def
 DataLoader::Iterator::~Iterator() = default;
 
 DataLoader::Iterator& DataLoader::Iterator::operator++() {
-  const PhaseScope timed(Phase::input);
+  const SpanScope timed(Phase::input);
   check<ConfigError>(pass_ != nullptr, "DataLoader: the iterator is at its end; begin() starts the next epoch");
   if (pass_->read >= pass_->batches) {
     *pass_->place = {.epoch = pass_->place->epoch + 1};

@@ -11,7 +11,7 @@
 #include <tandem/autograd/autocast.h>
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/graph/replay.h>
 #include <tandem/tensor/raw.h>
 
@@ -291,7 +291,7 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
   capture->last_used = ++impl.calls;
   capture->copy_in(inputs);
   if (capture->replay) {
-    const PhaseScope timed(Phase::replay);
+    const SpanScope timed(Phase::replay);
     capture->replay->run();
     ++impl.stats.replayed;
     return capture->outputs;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <tandem/autograd/parameter.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/tensor/tensor.h>
 
@@ -111,7 +111,7 @@ class Module : public ModuleBase {
     static_assert(takes || !takes_if_changeable, "forward() must be const: Tensor forward(const Tensor& x) const");
     static_assert(takes || takes_if_changeable, "the module has no forward() that takes these arguments");
     const CallScope scope(*this);
-    const PhaseScope timed(Phase::forward);
+    const SpanScope timed(Phase::forward);
     return static_cast<const Derived&>(*this).forward(std::forward<Args>(args)...);
   }
 };

@@ -6,7 +6,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/optim/member.h>
 #include <tandem/optim/state_reader.h>
@@ -133,7 +133,7 @@ void GradScaler::step(Optimizer& optimizer) {
     optimizer.find_inf(scale_.device(), scale_data(), found_inf_, false);
   }
   optimizer.finish_grad_scale(unscaled);
-  const PhaseScope timed(Phase::optimizer, &optimizer);  // a step that was refused above is no step
+  const SpanScope timed(Phase::optimizer, &optimizer);  // a step that was refused above is no step
   optimizer.update_all();
 }
 

@@ -7,7 +7,7 @@
 #include <tandem/autograd/parameter.h>
 #include <tandem/core/check.h>
 #include <tandem/core/progress_page.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
@@ -263,7 +263,7 @@ void Optimizer::prepare() {
 }
 
 void Optimizer::step() {
-  const PhaseScope timed(Phase::optimizer, this);
+  const SpanScope timed(Phase::optimizer, this);
   prepare();
   const std::optional<Device> device = nonfinite_.defined() ? device_of_gradients() : std::nullopt;
   if (device) {
@@ -312,7 +312,7 @@ void Optimizer::update_all() {
   watched_->watch();
   const kernels::GradScale* scale = grad_scale();
   detail::host_work("Optimizer::step", [this, scale] {
-    const PhaseScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
+    const SpanScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
     count_call();
     for (const auto& slice : slices_) {
       slice->state.step += 1;

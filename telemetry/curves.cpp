@@ -105,7 +105,7 @@ void draw_curve(Picture& picture, const Panel& panel, std::size_t index, const A
 }
 
 void draw_axes(Picture& picture, const Panel& panel, const Axis& x_axis, const Axis& y_axis, const Box& plot) {
-  const std::string_view grid = "stroke=\"#e3e3e3\"";
+  const std::string_view grid = "class=\"grid\"";
   for (const Tick& tick : x_axis.ticks()) {
     const double x = plot.left + tick.place * (plot.right - plot.left);
     picture.line(x, plot.top, x, plot.bottom + 5, grid);
@@ -117,8 +117,8 @@ void draw_axes(Picture& picture, const Panel& panel, const Axis& x_axis, const A
     picture.line(plot.left, y, plot.right, y, grid);
     picture.text(plot.left - 7, y + 4, "class=\"small\" text-anchor=\"end\"", tick.label);
   }
-  picture.line(plot.left, plot.bottom, plot.right, plot.bottom, "stroke=\"#555555\"");
-  picture.line(plot.left, plot.top, plot.left, plot.bottom, "stroke=\"#555555\"");
+  picture.line(plot.left, plot.bottom, plot.right, plot.bottom, "class=\"axis\"");
+  picture.line(plot.left, plot.top, plot.left, plot.bottom, "class=\"axis\"");
 }
 
 void draw_panel(Picture& picture, const Panel& panel, double left, double top, int legend_rows) {

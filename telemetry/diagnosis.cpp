@@ -54,7 +54,7 @@ std::vector<Cost> costs_of_phases(const Ranks& ranks, double& uneven) {
       "is the optimiser's update, which each rank does whole: larger batches have fewer updates");
   add([](const RankSteps& rank) { return rank.rest(); },
       "is none of these phases, but what the loop does itself: the loss, metrics, logging, evaluation, checkpoints, "
-      "anything on the host. Do it less often, on the device, or in the module; PhaseScope tells it apart");
+      "anything on the host. Do it less often, on the device, or in the module; SpanScope tells it apart");
   return costs;
 }
 
@@ -146,7 +146,7 @@ std::string diagnosis(const Ranks& ranks) {
     return fmt::format(
         "no step to diagnose{}: no optimiser has stepped on the thread that made the StepTimes, since it did. Make it "
         "on the thread that trains (with spawn(), in the function that it runs); an update that is no Optimizer's step "
-        "is one in a PhaseScope(Phase::optimizer)\n",
+        "is one in a SpanScope(Phase::optimizer)\n",
         ranks.count() > 1 ? fmt::format(" on {}", names_of(none)) : "");
   }
   const RankSteps mean = ranks.mean();

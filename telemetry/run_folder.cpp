@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,6 +21,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/telemetry/summary_writer.h>
 
 namespace tandem::inline v0::telemetry {
 
@@ -119,12 +123,9 @@ std::string to_json(const Fields& fields, int indent) {
   return object.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-Fields read_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) {
-    core::fail_io("read", path, errno);
-  }
-  const auto object = nlohmann::ordered_json::parse(file, nullptr, false);
+namespace {
+
+Fields fields_of(const nlohmann::ordered_json& object, const std::string& path) {
   check<IoError>(object.is_object(), "'{}': expected one JSON object", path);
   Fields fields;
   for (const auto& [name, value] : object.items()) {
@@ -137,6 +138,8 @@ Fields read_json(const std::string& path) {
       fields.push_back({name, value.template get<std::int64_t>()});
     } else if (value.is_number()) {
       fields.push_back({name, value.template get<double>()});
+    } else if (value.is_null()) {
+      fields.push_back({name, std::numeric_limits<double>::quiet_NaN()});
     } else if (value.is_string()) {
       fields.push_back({name, value.template get<std::string>()});
     } else if (are_all([](const auto& item) { return item.is_string(); })) {
@@ -150,11 +153,62 @@ Fields read_json(const std::string& path) {
   return fields;
 }
 
+std::ifstream open_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) {
+    core::fail_io("read", path, errno);
+  }
+  return file;
+}
+
+}  // namespace
+
+Fields read_json(const std::string& path) {
+  std::ifstream file = open_file(path);
+  return fields_of(nlohmann::ordered_json::parse(file, nullptr, false), path);
+}
+
+std::vector<Fields> read_json_lines(const std::string& path) {
+  std::ifstream file = open_file(path);
+  std::vector<Fields> lines;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    lines.push_back(
+        fields_of(nlohmann::ordered_json::parse(line, nullptr, false), fmt::format("{}:{}", path, lines.size() + 1)));
+  }
+  return lines;
+}
+
+namespace {
+
+std::optional<double> number_in(const Field& field) {
+  if (const auto* whole = std::get_if<std::int64_t>(&field.value)) {
+    return static_cast<double>(*whole);
+  }
+  const auto* number = std::get_if<double>(&field.value);
+  return number != nullptr ? std::optional(*number) : std::nullopt;
+}
+
+// The field along which TensorBoard draws the others; empty if there is none.
+std::string axis_of(const Fields& fields) {
+  for (const char* name : {"step", "epoch"}) {
+    if (std::ranges::any_of(fields, [&](const Field& field) {
+          return field.name == name && std::holds_alternative<std::int64_t>(field.value);
+        })) {
+      return name;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 struct RunFolder::Impl {
   std::string path;
   core::Descriptor lock{};  // until this process ends, or the RunFolder does
   core::Descriptor metrics{};
   off_t metrics_bytes = 0;
+  std::optional<SummaryWriter> events{};  // once there are metrics
+  bool goes_on = false;                   // from lines that are there, so that later events are void
 
   explicit Impl(std::string p) : path(std::move(p)) {}
 
@@ -180,6 +234,30 @@ struct RunFolder::Impl {
     }
     metrics_bytes += static_cast<off_t>(lines.size());
   }
+
+  void add_events(const Fields& fields) {
+    const std::string axis = axis_of(fields);
+    std::int64_t step = 0;
+    if (axis.empty()) {
+      const std::string text = read_metrics();
+      step = std::count(text.begin(), text.end(), '\n');
+    }
+    for (const Field& field : fields) {
+      step = field.name == axis ? static_cast<std::int64_t>(*number_in(field)) : step;
+    }
+    if (!events) {
+      events.emplace(path);
+    }
+    if (std::exchange(goes_on, false)) {
+      events->restart_at(step);
+    }
+    for (const Field& field : fields) {
+      if (const std::optional<double> number = number_in(field); number && field.name != axis) {
+        events->add_scalar(field.name, *number, step);
+      }
+    }
+  }
+
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
@@ -208,6 +286,7 @@ RunFolder::RunFolder(const RunFolderOptions& options) {
   std::error_code error;
   const auto bytes = fs::file_size(file("metrics.jsonl"), error);
   impl_->metrics_bytes = error ? 0 : static_cast<off_t>(bytes);
+  impl_->goes_on = impl_->metrics_bytes > 0;
 }
 RunFolder::~RunFolder() = default;
 RunFolder::RunFolder(RunFolder&&) noexcept = default;
@@ -235,6 +314,7 @@ void RunFolder::cut_metrics(std::int64_t bytes) {
     core::fail_io("shorten", path, errno);
   }
   impl_->metrics_bytes = bytes;
+  impl_->goes_on = true;
 }
 
 std::int64_t RunFolder::metrics_lines() const {
@@ -257,7 +337,10 @@ void RunFolder::set_metrics_lines(std::int64_t lines, std::string_view last) {
   impl_->append(last);
 }
 
-void RunFolder::append_metrics(const Fields& fields) { impl_->append(to_json(fields) + "\n"); }
+void RunFolder::append_metrics(const Fields& fields) {
+  impl_->append(to_json(fields) + "\n");
+  impl_->add_events(fields);
+}
 
 void RunFolder::write_file(std::string_view name, std::string_view bytes) { core::replace_file(file(name), {bytes}); }
 

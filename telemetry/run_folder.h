@@ -27,9 +27,13 @@ using Fields = std::vector<Field>;
 /// The object as JSON text: on one line, or with one field per line, indented by `indent` spaces.
 TANDEM_API std::string to_json(const Fields& fields, int indent = -1);
 
-/// Reads a file with one JSON object, such as config.json. Throws IoError if it is not one, or if a value is of none of
-/// the types of FieldValue.
+/// Reads a file with one JSON object, such as config.json; null is NaN. Throws IoError if it is not one, or if a value
+/// is of none of the types of FieldValue.
 TANDEM_API Fields read_json(const std::string& path);
+
+/// Reads a file with one JSON object on each line, such as metrics.jsonl. A last line without its end, which a killed
+/// program may have left, is left out. Throws IoError as read_json() does.
+TANDEM_API std::vector<Fields> read_json_lines(const std::string& path);
 
 /// Options of RunFolder.
 struct RunFolderOptions {
@@ -65,7 +69,9 @@ class TANDEM_API RunFolder {
   void write_config(const Fields& fields);
 
   /// Appends one object as a line of its own to metrics.jsonl. The line reaches the operating system before the call
-  /// returns, so a killed run keeps its lines. After an IoError the file still has only complete lines.
+  /// returns, so a killed run keeps its lines. After an IoError the file still has only complete lines. TensorBoard
+  /// gets the numbers, too: `tensorboard --logdir` with this folder or its parent. Their step is the field "step", else
+  /// "epoch", else the number of the line, from 1.
   void append_metrics(const Fields& fields);
   /// The length of metrics.jsonl in bytes.
   std::int64_t metrics_bytes() const;

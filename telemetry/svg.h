@@ -13,13 +13,16 @@
 namespace tandem::inline v0::telemetry {
 
 // The palette of Okabe and Ito for colour-blind readers, without its yellow, which is hard to see on white.
-inline constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222"};
+inline constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777"};
 
 inline constexpr double kMargin = 22;
 inline constexpr double kTitleHeight = 34;       // of the picture, including the room below it
 inline constexpr double kPanelTitleHeight = 26;  // likewise
 inline constexpr double kSmallText = 11.5;
 inline constexpr std::size_t kPanelsInRow = 3;
+
+/// Any text as the content of an element of SVG or HTML.
+std::string xml_text(std::string_view text);
 
 /// An estimate, because no font is available to measure. It is wider than most fonts, so that nothing overlaps.
 double text_width(std::string_view clean, double size);

@@ -13,6 +13,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/huge_pages.h>
+#include <tandem/core/span.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0 {
@@ -189,6 +190,7 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   const std::size_t size = class_bytes(size_class);
   const bool is_huge = size >= core::kHugeBlock && size % core::kHugePage == 0;
   const std::size_t alignment = is_huge ? core::kHugePage : kAlignment;
+  const SpanScope traced({.name = "allocation", .bytes = static_cast<std::int64_t>(size)});
   void* memory = std::aligned_alloc(alignment, size);
   if (memory == nullptr) {
     empty_cpu_cache();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <tandem/core/check.h>
+#include <tandem/core/span.h>
 #include <tandem/kernels/copy.h>
 #include <tandem/kernels/fill.h>
 #include <tandem/kernels/reduce.h>
@@ -107,6 +108,7 @@ void copy_across(const View& out, const View& in, Accumulate accumulate) {
     copy_across(out, converted, accumulate);
     return;
   }
+  const SpanScope traced({.name = "copy", .bytes = in.numel() * static_cast<std::int64_t>(item_size(in.dtype))});
   const View dense = contiguous(in);
   if (accumulate == Accumulate::no && in.dtype == out.dtype && in.sizes == out.sizes && out.is_contiguous()) {
     transfer(out, dense);

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -80,13 +81,24 @@ void parallel_apply(benchmark::State& state) {
 }
 BENCHMARK(parallel_apply)->Name("Piece/parallel_apply of nothing")->UseRealTime();
 
-void phase_scope(benchmark::State& state) {
+enum class Listener { none, step_times, trace };
+
+void span_scope(benchmark::State& state, Listener listener) {
+  std::optional<StepTimes> times;
+  std::optional<telemetry::Trace> trace;
+  if (listener == Listener::step_times) {
+    times.emplace();
+  } else if (listener == Listener::trace) {
+    trace.emplace();
+  }
   for ([[maybe_unused]] auto _ : state) {
-    const PhaseScope timed(Phase::gather);
+    const SpanScope timed(Phase::gather);
     benchmark::ClobberMemory();
   }
 }
-BENCHMARK(phase_scope)->Name("Piece/PhaseScope, nothing collects");
+BENCHMARK_CAPTURE(span_scope, none, Listener::none)->Name("Piece/SpanScope, nobody listens");
+BENCHMARK_CAPTURE(span_scope, step_times, Listener::step_times)->Name("Piece/SpanScope, StepTimes collects");
+BENCHMARK_CAPTURE(span_scope, trace, Listener::trace)->Name("Piece/SpanScope, a Trace records");
 
 }  // namespace
 

@@ -99,7 +99,7 @@ class ScalingStep final : public TrainingStep {
   }
 
   Tensor outputs(const Tensor& x) {
-    const PhaseScope timed(Phase::forward);
+    const SpanScope timed(Phase::forward);
     return model_(x);
   }
 

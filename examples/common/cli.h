@@ -34,6 +34,7 @@ struct CommonOptions {
   std::string shard = "none";                     ///< none; optimizer, gradients, parameters: what ranks share out
   bool captured = false;                          ///< record steps and replay them
   bool diagnose = false;                          ///< report where the time of the last epoch's steps went
+  bool trace = false;                             ///< write what each thread did when in the last epoch
   bool json = false;                              ///< print one JSON object as the last line of stdout
   bool quiet = false;                             ///< no progress on stderr
 };

@@ -25,7 +25,9 @@
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/diagnose.h>
 #include <tandem/parallel/distributed/join.h>
+#include <tandem/parallel/write_trace.h>
 #include <tandem/telemetry/progress.h>
+#include <tandem/telemetry/trace.h>
 #include <tandem/tensor/factories.h>
 
 namespace example {
@@ -229,6 +231,10 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     if (options_.diagnose && epoch == options_.epochs) {
       times.emplace();
     }
+    std::optional<telemetry::Trace> trace;
+    if (options_.trace && epoch == options_.epochs) {
+      trace.emplace();
+    }
     std::optional<parallel::Join> join;  // some ranks have one row more than others
     if (joins(options_)) {
       join.emplace(*together_);
@@ -261,8 +267,18 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     }
     if (times) {
       diagnosis_ = together_ ? parallel::diagnose(*times, parallel::default_group()) : parallel::diagnose(*times);
+      if (run.folder() != nullptr) {
+        run.folder()->write_file("diagnosis.txt", diagnosis_);
+      }
     }
-
+    if (trace) {
+      trace->stop();
+      const std::string path = run.folder() != nullptr ? run.folder()->file("trace.json") : "";
+      together_ ? parallel::write_trace(*trace, parallel::default_group(), path) : trace->write(path);
+      if (narrates) {
+        narrate(fmt::format("what each thread did when in epoch {}: open {} in https://ui.perfetto.dev", epoch, path));
+      }
+    }
     if (together_ && most_parameters == 0) {
       most_parameters = together_->peak_parameter_bytes();
     }

@@ -9,7 +9,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
@@ -32,6 +32,10 @@ constexpr int kQuietTimes = 10;
 
 // The GPU prefers this stream over computation, which usually has more work than fits on the GPU.
 constexpr int kPriority = -1;
+
+std::int64_t bytes_of(const Operation& operation) {
+  return operation.buffers.numel * static_cast<std::int64_t>(item_size(operation.call.dtype));
+}
 
 bool is_counted(CollectiveKind kind) { return kind != CollectiveKind::send && kind != CollectiveKind::recv; }
 
@@ -112,6 +116,12 @@ void CommQueue::note_time(const Operation& operation, Clock::duration time) {
 }
 
 void CommQueue::start(const std::shared_ptr<Operation>& operation) {
+  operation->flow = core::new_flow();
+  const SpanScope traced({.name = "start",
+                          .detail = to_string(operation->call.kind),
+                          .bytes = bytes_of(*operation),
+                          .flow = operation->flow,
+                          .side = core::Span::Flow::begins});
   {
     const Lock lock(mutex_);
     append(operation);
@@ -122,6 +132,7 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
       thread_ = core::start_thread("collectives", [this, carried] {
         const core::ThreadStateScope scope(carried);
         const ShortSlice while_others_compute;
+        core::set_thread_purpose("exchange");
         serve();
       });
     }
@@ -130,14 +141,14 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
 }
 
 void CommQueue::run(const std::shared_ptr<Operation>& operation) {
-  const PhaseScope timed(Phase::collective);
+  const SpanScope timed(Phase::collective);
   Lock lock(mutex_);
   append(operation);
   finish(lock, *operation);
 }
 
 void CommQueue::wait(Operation& operation) {
-  const PhaseScope timed(Phase::collective);
+  const SpanScope timed(Phase::collective);
   Lock lock(mutex_);
   finish(lock, operation);
 }
@@ -238,6 +249,11 @@ std::shared_ptr<Operation> CommQueue::take_next(Lock& lock) {
 
 // Runs on the communication thread, or on the thread of a caller that waits.
 void CommQueue::perform(Operation& operation) {
+  const SpanScope traced({.name = to_string(operation.call.kind),
+                          .bytes = bytes_of(operation),
+                          .flow = operation.flow,
+                          .side = operation.flow != 0 ? core::Span::Flow::goes_on : core::Span::Flow::none});
+  operation.flow = 0;
   try {
     std::optional<OnGroupStream> on_stream;
     if (operation.gpu) {
@@ -257,6 +273,8 @@ void CommQueue::perform(Operation& operation) {
 
 void CommQueue::carry_out(Operation& operation) {
   const Collective& call = operation.call;
+  // The caller has asked them. One of them might wait for a call that is queued behind this one.
+  const tandem::detail::UnguardedScope unguarded;
   for (const Operation::Copy& copy : operation.before) {
     tandem::detail::copy(copy.to, copy.from);
   }
@@ -326,7 +344,7 @@ void CommQueue::finish_streams(Lock& lock) {
 }
 
 void CommQueue::wait_all() {
-  const PhaseScope timed(Phase::collective);
+  const SpanScope timed(Phase::collective);
   Lock lock(mutex_);
   help(lock, nullptr);
   finish_streams(lock);

@@ -42,6 +42,7 @@ struct Operation {
   Collective call;
   Buffers buffers;
   CallTime time;
+  std::uint64_t flow = 0;    // from the thread that starts the call to the one that runs it
   bool compared = true;      // whether ranks compare the call before it runs
   bool runs = true;          // whether the call moves data; making a plan only compares it
   std::vector<Copy> before;  // packs tensors that are not dense, before the call ...

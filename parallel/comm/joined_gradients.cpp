@@ -6,14 +6,14 @@
 
 #include <tandem/autograd/ops.h>
 #include <tandem/core/grad_mode.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::parallel {
 
 void all_reduce_gradients(const std::vector<Tensor>& parameters, ProcessGroup& group, ReduceOp op) {
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   // In the order in which kinds first appear, which is the same on all ranks, unlike the numbers of devices.
   std::vector<std::vector<Tensor>> alike;
   for (const Tensor& parameter : parameters) {

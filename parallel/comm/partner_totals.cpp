@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/raw.h>
@@ -48,7 +48,7 @@ void PartnerTotals::total(const tandem::detail::View& value, Total how) {
   PlannedCollective* const plan = how == Total::sum ? &cell.sum : &cell.largest;
   life_.watch();
   tandem::detail::placed_work("StepPartners::total", [plan] {
-    const PhaseScope timed(Phase::reduce);
+    const SpanScope timed(Phase::reduce);
     plan->run();
   });
   tandem::detail::copy(value, cell.value);

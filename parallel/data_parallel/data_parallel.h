@@ -11,7 +11,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/core/device.h>
 #include <tandem/core/export.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/nn/module.h>
 #include <tandem/parallel/data_parallel/parallel_apply.h>
 #include <tandem/parallel/data_parallel/replicate.h>
@@ -103,11 +103,11 @@ class DataParallel {
                   "DataParallel: the module must return a tensor, or a structure of them; parallel_apply() returns "
                   "whatever every replica gave");
     if (!replicas_) {
-      const PhaseScope timed(Phase::forward);
+      const SpanScope timed(Phase::forward);
       return Result(std::as_const(*module_)(args...));
     }
     std::vector<Result> outputs = run(*module_, cut(std::tuple<detail::Argument<Args>...>(args...)));
-    const PhaseScope timed(Phase::gather);
+    const SpanScope timed(Phase::gather);
     if (replicas_->size() == 1) {
       detail::for_each_tensor(outputs.front(),
                               [&](Tensor& output) { output = output.defined() ? output.to(output_device()) : output; });
@@ -131,7 +131,7 @@ class DataParallel {
       }
     };
     if (!replicas_) {
-      const PhaseScope timed(Phase::forward);
+      const SpanScope timed(Phase::forward);
       return of_part(inputs, targets);
     }
     std::vector<std::tuple<Inputs, Targets>> parts = cut(std::tuple<Inputs, Targets>(inputs, targets));
@@ -140,7 +140,7 @@ class DataParallel {
       rows.push_back(detail::rows_of(part, options_.dim));
     }
     const std::vector<Tensor> losses = run(of_part, parts);
-    const PhaseScope timed(Phase::gather);
+    const SpanScope timed(Phase::gather);
     return detail::join_losses(losses, rows, output_device(), reduction);
   }
 
@@ -152,7 +152,7 @@ class DataParallel {
     static_assert(!detail::any_lacks_members<Arguments>(),
                   "DataParallel: an argument is a struct with tensors that has no members(), so every replica would "
                   "compute all of its rows. Declare beside it: auto members(Batch& b) { return std::tie(b.x, b.y); }");
-    const PhaseScope timed(Phase::scatter);
+    const SpanScope timed(Phase::scatter);
     detail::failed_replica().reset();
     if constexpr (HoldsTensors<Arguments>) {
       std::vector<Arguments> parts = scatter(arguments, replicas_->devices(), options_.dim);
@@ -170,10 +170,10 @@ class DataParallel {
   auto run(const Fn& fn, const std::vector<Arguments>& parts) {
     const auto lock = replicas_->lock();
     {
-      const PhaseScope timed(Phase::replicate);
+      const SpanScope timed(Phase::replicate);
       replicas_->update(parts.size());
     }
-    const PhaseScope timed(Phase::forward);
+    const SpanScope timed(Phase::forward);
     return parallel_apply(fn, parts, *replicas_);
   }
 

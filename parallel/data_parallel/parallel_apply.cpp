@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tandem/core/check.h>
+#include <tandem/core/span.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/generator.h>
@@ -83,6 +84,8 @@ void run_replicas(Replicas& replicas, std::size_t count, core::FunctionRef<void(
     const GeneratorScope draws(generator);
     const core::FrameScope active(frame);
     const core::DeviceScope device(frame.replica().device);
+    const std::string name = tandem::detail::has_span_listeners() ? to_string(frame.replica().device) : "";
+    const SpanScope traced({.name = "replica", .detail = name});
     try {
       body(k);
     } catch (...) {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
 
@@ -158,7 +158,7 @@ ReplicateNode::Sum ReplicateNode::sum_of(Gradients& gradients, std::size_t param
 }
 
 void ReplicateNode::apply(Gradients& gradients) {
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   Sum sum;
   for (const std::size_t parameter : layout_->order()) {
     Sum next = sum_of(gradients, parameter);

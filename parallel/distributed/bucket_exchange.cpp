@@ -7,7 +7,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/failpoint.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/tensor/factories.h>
 
@@ -87,7 +87,7 @@ void BucketExchange::start(std::size_t bucket, const void* pass) {
     }
     return;
   }
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   const HookScope runs(hook_runs_in_, pass != nullptr ? pass : this);
   if (bucket == 0 && compare_) {
     compare_->start();

@@ -10,7 +10,7 @@
 
 #include <tandem/core/export.h>
 #include <tandem/core/function_ref.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/nn/module_ref.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/comm_hook.h>
@@ -169,7 +169,7 @@ class DistributedDataParallel {
       return shapes;
     });
     const detail::ForwardPass pass(*reducer_);
-    const PhaseScope timed(Phase::forward);
+    const SpanScope timed(Phase::forward);
     Result result = std::as_const(*module_)(args...);
     detail::for_each_tensor(result, [&](Tensor& output) { output = detail::attach(output, reducer_, samples); });
     return result;

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/tensor/factories.h>
 
@@ -237,7 +237,7 @@ PassWeights JoinState::weights_of(std::size_t wrapper) {
 
 // A sum over the ranks, each of which fills in its own part and leaves 0 in the others.
 void JoinState::exchange(std::optional<std::size_t> turn) {
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   link_.check_open();
   std::ranges::fill(said_, Entry{});
   for (std::size_t w = 0; w < wrappers_.size(); ++w) {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/parallel/distributed/distributed_data_parallel.h>
 #include <tandem/parallel/distributed/reducer.h>
 #include <tandem/tensor/raw.h>
@@ -193,7 +193,7 @@ void ReducerPass::close() {
 }
 
 void ReducerPass::reduce() {
-  const PhaseScope timed(Phase::reduce);
+  const SpanScope timed(Phase::reduce);
   Buckets& buckets = reducer_->buckets_;
   settle_absent();
   while (!schedule_.only_last_is_left()) {

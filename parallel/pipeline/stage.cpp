@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/tensor/factories.h>
 
@@ -100,7 +100,7 @@ void Stage::begin(std::size_t microbatches, Generator& whole) {
 
 Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const PipelineStep& step) {
   const auto began = Clock::now();
-  const PhaseScope timed(Phase::forward);
+  const SpanScope timed(Phase::forward);
   const Scope scope(*this);
   const GeneratorScope draws(*generator_);
   InFlight& batch = batches_[microbatch];
@@ -130,7 +130,7 @@ Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const Pipelin
 
 Tensor Stage::backward(std::size_t microbatch, const Tensor& gradient) {
   const auto began = Clock::now();
-  const PhaseScope timed(Phase::backward);
+  const SpanScope timed(Phase::backward);
   const Scope scope(*this);
   const InFlight batch = std::exchange(batches_[microbatch], {});
   if (batch.output.requires_grad()) {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/progress_page.h>
-#include <tandem/core/step_times.h>
+#include <tandem/core/span.h>
 
 namespace tandem {
 namespace {
@@ -35,9 +35,9 @@ TEST(ProgressPage, TellsTheLauncherWhereAProcessHasEnded) {
               for (int i = 0; i < 3; ++i) {
                 core::note_update();
               }
-              const PhaseScope backward(Phase::backward);
+              const SpanScope backward(Phase::backward);
               {
-                const PhaseScope inner(Phase::reduce);
+                const SpanScope inner(Phase::reduce);
               }
               ::_exit(0);
             }),
@@ -45,7 +45,7 @@ TEST(ProgressPage, TellsTheLauncherWhereAProcessHasEnded) {
   EXPECT_EQ(progress_of([] {
               core::note_update();
               core::progress_page.load()->run_step = 406;
-              const PhaseScope collective(Phase::collective);
+              const SpanScope collective(Phase::collective);
               ::_exit(0);
             }),
             " after step 406, in a collective");

@@ -111,8 +111,8 @@ TEST_P(RankedSample, LeadingRankSpeaksForAll) {
   for (const auto& entry : std::filesystem::directory_iterator(file("run"))) {
     files.push_back(entry.path().filename().string());
   }
-  EXPECT_THAT(files,
-              UnorderedElementsAre("config.json", "metrics.jsonl", "curves.svg", "model.safetensors", "checkpoints"));
+  EXPECT_THAT(files, UnorderedElementsAre("config.json", "metrics.jsonl", "curves.svg", "model.safetensors",
+                                          "checkpoints", StartsWith("events.out.tfevents.")));
   EXPECT_EQ(metrics("run").size(), 2u);
   const Record config = parse_record(text("run/config.json"));
   EXPECT_EQ(config.at("parallel"), "ddp");
@@ -132,6 +132,18 @@ TEST_P(RankedSample, SaysWhereTheTimeOfTheLastEpochWent) {
     EXPECT_THAT(outcome.out, ::testing::AllOf(HasSubstr("\n  optimizer "), HasSubstr("\ntest ")));
     EXPECT_EQ(outcome.err, "");
   }
+}
+
+TEST_P(RankedSample, TracesTheLastEpochOfAllRanks) {
+  const Outcome outcome =
+      run({"--ranks", "2", "--epochs", "2", "--hidden", "8", "--trace", "--diagnose", "--out", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("\nwhat each thread did when in epoch 2: open run/trace.json in "));
+  const std::string trace = text("run/trace.json");
+  EXPECT_THAT(trace, HasSubstr("\"rank 0 on "));
+  EXPECT_THAT(trace, HasSubstr("\"rank 1 on "));
+  EXPECT_THAT(trace, HasSubstr("\"name\":\"all_reduce\""));
+  EXPECT_THAT(outcome.out, StartsWith(text("run/diagnosis.txt")));
 }
 
 TEST_P(RankedSample, OneRankSaysHowManyItIs) {

@@ -33,7 +33,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 void spend(Phase phase, int milliseconds) {
-  const PhaseScope timed(phase);
+  const SpanScope timed(phase);
   sleep_ms(milliseconds);
 }
 
@@ -355,7 +355,7 @@ TEST(StepTimes, OfARankThatIsAThreadAreItsOwn) {
 TEST(StepTimes, APhaseWithinTheSamePhaseCountsOnce) {
   const StepTimes times;
   {
-    const PhaseScope outer(Phase::backward);
+    const SpanScope outer(Phase::backward);
     spend(Phase::backward, 2);
   }
   EXPECT_LE(times.seconds(Phase::backward), times.elapsed());
@@ -381,7 +381,7 @@ TEST(StepTimes, OfOtherThreadsAreNotItsOwn) {
 TEST(StepTimes, APhaseThatEndsOnAnotherThreadIsNotCounted) {
   std::thread([] {  // a fresh thread, which no other test uses
     const StepTimes times;
-    auto scope = std::make_unique<PhaseScope>(Phase::gather);
+    auto scope = std::make_unique<SpanScope>(Phase::gather);
     std::thread([&] {
       const StepTimes others;
       scope.reset();
@@ -396,8 +396,8 @@ TEST(StepTimes, APhaseThatEndsOnAnotherThreadIsNotCounted) {
 
 TEST(StepTimes, APhaseThatEndsBeforeOneWithinItEndsThat) {
   const StepTimes times;
-  auto outer = std::make_unique<PhaseScope>(Phase::backward);
-  auto inner = std::make_unique<PhaseScope>(Phase::reduce);
+  auto outer = std::make_unique<SpanScope>(Phase::backward);
+  auto inner = std::make_unique<SpanScope>(Phase::reduce);
   sleep_ms(2);
   outer.reset();
   inner.reset();
@@ -406,10 +406,10 @@ TEST(StepTimes, APhaseThatEndsBeforeOneWithinItEndsThat) {
 }
 
 TEST(StepTimes, APhaseThatIsOpenAlreadyCountsFromThenOn) {
-  const PhaseScope nobody_collects(Phase::gather);
+  const SpanScope nobody_collects(Phase::gather);
   StepTimes outer;
-  std::optional<PhaseScope> phase(Phase::backward);
-  const PhaseScope within(Phase::reduce);
+  std::optional<SpanScope> phase(Phase::backward);
+  const SpanScope within(Phase::reduce);
   sleep_ms(20);
   const StepTimes times;
   sleep_ms(1);

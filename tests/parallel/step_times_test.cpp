@@ -99,13 +99,13 @@ TEST(StepTimes, EvaluationHasNoBackward) {
 
 TEST(StepTimes, CountsWhileItExists) {
   {
-    const PhaseScope nobody_collects(Phase::forward);
+    const SpanScope nobody_collects(Phase::forward);
     sleep_ms(1);
   }
   StepTimes outer;
   EXPECT_EQ(sum(all(outer)), 0);
   {
-    const PhaseScope timed(Phase::forward);
+    const SpanScope timed(Phase::forward);
     sleep_ms(2);
   }
   const double before = outer.seconds(Phase::forward);
@@ -114,7 +114,7 @@ TEST(StepTimes, CountsWhileItExists) {
     const StepTimes inner;
     EXPECT_EQ(inner.seconds(Phase::forward), 0);
     {
-      const PhaseScope timed(Phase::forward);
+      const SpanScope timed(Phase::forward);
       sleep_ms(1);
     }
     EXPECT_GE(inner.seconds(Phase::forward), 1e-3);
@@ -139,11 +139,11 @@ TEST(StepTimes, AStepThatAScalerRefusesIsNotCounted) {
 TEST(StepTimes, APhaseWithinAnotherIsNoPartOfIt) {
   const StepTimes times;
   {
-    const PhaseScope backward(Phase::backward);
+    const SpanScope backward(Phase::backward);
     sleep_ms(1);
-    const PhaseScope reduce(Phase::reduce);
+    const SpanScope reduce(Phase::reduce);
     sleep_ms(50);
-    const PhaseScope within(Phase::backward);  // counts as part of `reduce`
+    const SpanScope within(Phase::backward);  // counts as part of `reduce`
     sleep_ms(1);
   }
   EXPECT_GE(times.seconds(Phase::reduce), 51e-3);

@@ -144,7 +144,7 @@ TEST(Curves, ConstantLineLiesInTheMiddle) {
 
 TEST(Curves, NoRoomIsLeftBelowZeroWhenNothingIsThere) {
   const auto starts_on_axis = [](const std::string& svg) {
-    const std::size_t end = svg.find("\" stroke=\"#555555\"");  // the x axis comes first
+    const std::size_t end = svg.find("\" class=\"axis\"");  // the x axis comes first
     const std::size_t begin = svg.rfind('"', end - 1) + 1;
     return paths(svg)[0].find(" " + svg.substr(begin, end - begin) + "L") != std::string::npos;
   };

@@ -85,6 +85,21 @@ TEST_F(TandemTool, AWrongInstructionSetIsNamed) {
   EXPECT_THAT(outcome.err, StartsWith("error: TANDEM_CPU_ISA='avx9': expected one that this machine has: baseline"));
 }
 
+TEST_F(TandemTool, ReportMakesAPageAboutARun) {
+  for (const char* name : {"new", "old"}) {
+    telemetry::RunFolder folder({.path = dir_.file(name)});
+    folder.append_metrics({{"epoch", std::int64_t{1}}, {"loss", 0.5}});
+  }
+  const Outcome outcome = run({"report", "new"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "new/report.html\n");
+  EXPECT_THAT(read_text(dir_.file("new/report.html")), HasSubstr(">loss</text>"));
+  EXPECT_EQ(run({"report", "new", "old", "--out", "both.html"}).out, "both.html\n");
+  EXPECT_THAT(read_text(dir_.file("both.html")), HasSubstr(">old</text>"));
+  EXPECT_THAT(run({"report", "none"}).err, StartsWith("error: 'none': expected the folder of a run"));
+  EXPECT_EQ(run({"report"}).exit_code, 2);
+}
+
 TEST_F(TandemTool, InspectShowsAFileOfTensors) {
   StateDict state;
   state.set("fc.weight", ones({2, 3}));
