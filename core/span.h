@@ -44,6 +44,7 @@ class SpanThread;
 /// A stretch of time that a thread spent on something. The spans of a thread lie within each other or one after
 /// another.
 struct Span {
+  /// The clock of spans, which all processes of a machine share.
   using Clock = std::chrono::steady_clock;
 
   /// Where a span belongs to something that goes on on another thread.
@@ -53,9 +54,9 @@ struct Span {
   std::string_view detail = {};  ///< which one: a module's path; valid while the span is open
   std::int64_t bytes = -1;       ///< what it moves; -1: nothing
   std::uint64_t flow = 0;        ///< the number of the flow, unique in this process; 0: none
-  Flow side = Flow::none;
-  Clock::time_point began = {};
-  Clock::time_point ended = {};
+  Flow side = Flow::none;        ///< of the flow
+  Clock::time_point began = {};  ///< set by whoever records
+  Clock::time_point ended = {};  ///< likewise
 };
 
 /// Receives the spans of all threads that work for the rank of the thread that opened the sink.
@@ -64,14 +65,16 @@ class TANDEM_API SpanSink {
   virtual ~SpanSink() = default;
 
  protected:
-  /// Called at the end of each span, one call at a time. `thread` has the number of the thread and what it is for.
+  /// Which thread a span is of.
   struct ThreadName {
-    std::uint64_t number;
-    const char* purpose;
+    std::uint64_t number;  ///< unique in this process
+    const char* purpose;   ///< see set_thread_purpose()
   };
+  /// Called at the end of each span, one call at a time.
   virtual void take(const Span& span, const ThreadName& thread) noexcept = 0;
-  /// From here until close() spans arrive. Both return when no other call runs; a derived class closes itself.
+  /// From here until close() spans arrive.
   void open();
+  /// Returns when no take() runs. A derived class calls it before its members go.
   void close() noexcept;
 
  private:
@@ -79,7 +82,7 @@ class TANDEM_API SpanSink {
   const parallel::RankContext* rank_ = nullptr;
 };
 
-/// What the calling thread is for, in the names of tracks: "training" unless the thread says so.
+/// Says what the calling thread is for, in the names of tracks; "training" unless the thread says so.
 TANDEM_API void set_thread_purpose(const char* purpose) noexcept;
 /// A new number of a flow.
 TANDEM_API std::uint64_t new_flow() noexcept;

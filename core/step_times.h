@@ -52,7 +52,7 @@ class TANDEM_API StepTimes {
   void reset();
 
  private:
-  friend core::SpanThread;
+  friend class core::SpanThread;
   using Clock = core::Span::Clock;
   using Times = std::array<std::chrono::nanoseconds, kPhases>;
   struct Point {

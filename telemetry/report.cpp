@@ -7,13 +7,13 @@
 #include <iterator>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
 #include <tandem/telemetry/curves.h>
+#include <tandem/telemetry/metric_fields.h>
 #include <tandem/telemetry/run_folder.h>
 #include <tandem/telemetry/svg.h>
 #include <tandem/telemetry/timeline.h>
@@ -53,42 +53,37 @@ RunData read_run(const std::string& folder) {
   return {name.empty() ? folder : name, is_there(metrics) ? read_json_lines(metrics) : std::vector<Fields>()};
 }
 
-std::optional<double> number_in(const FieldValue& value) {
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) {
-    return static_cast<double>(*whole);
-  }
-  const auto* number = std::get_if<double>(&value);
-  return number != nullptr ? std::optional(*number) : std::nullopt;
-}
-
 std::string text_of(const FieldValue& value) {
   const std::string object = to_json({{"value", value}});
   const std::string text = object.substr(object.find(':') + 1);
   return text.substr(0, text.size() - 1);
 }
 
-// The field along which the others are drawn: "step", else "epoch", else none, which stands for the line.
-std::string axis_of(const std::vector<Fields>& metrics) {
-  for (const char* name : {"step", "epoch"}) {
-    for (const Fields& line : metrics) {
-      if (std::ranges::any_of(line, [&](const Field& field) { return field.name == name; })) {
-        return name;
-      }
+constexpr const char* kLine = "line";  // the axis of lines that have none
+
+// The axis of a run's lines.
+std::string axis_of_run(const RunData& run) {
+  for (const Fields& line : run.metrics) {
+    if (const std::string axis = axis_of(line); !axis.empty()) {
+      return axis;
     }
   }
-  return "line";
+  return kLine;
+}
+
+// The number of a line's field of that name.
+std::optional<double> number_of(const Fields& line, const std::string& name) {
+  const auto field = std::ranges::find(line, name, &Field::name);
+  return field != line.end() ? number_in(field->value) : std::nullopt;
 }
 
 // The curve of a metric in a run; empty where the run has none.
 Curve curve_of(const RunData& run, const std::string& metric, const std::string& axis) {
   Curve curve{.name = run.name};
   for (std::size_t i = 0; i < run.metrics.size(); ++i) {
-    std::optional<double> x = axis == "line" ? std::optional(static_cast<double>(i + 1)) : std::nullopt;
-    std::optional<double> y;
-    for (const Field& field : run.metrics[i]) {
-      x = field.name == axis ? number_in(field.value) : x;
-      y = field.name == metric ? number_in(field.value) : y;
-    }
+    const Fields& line = run.metrics[i];
+    const std::optional<double> x = axis == kLine ? static_cast<double>(i + 1) : number_of(line, axis);
+    const std::optional<double> y = number_of(line, metric);
     if (x && y) {
       curve.x.push_back(*x);
       curve.y.push_back(*y);
@@ -98,7 +93,7 @@ Curve curve_of(const RunData& run, const std::string& metric, const std::string&
 }
 
 std::string curves_of(const std::vector<RunData>& runs) {
-  const std::string axis = axis_of(runs.front().metrics);
+  const std::string axis = axis_of_run(runs.front());
   std::vector<std::string> metrics;
   for (const RunData& run : runs) {
     for (const Fields& line : run.metrics) {

@@ -21,6 +21,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/telemetry/metric_fields.h>
 #include <tandem/telemetry/summary_writer.h>
 
 namespace tandem::inline v0::telemetry {
@@ -178,30 +179,6 @@ std::vector<Fields> read_json_lines(const std::string& path) {
   return lines;
 }
 
-namespace {
-
-std::optional<double> number_in(const Field& field) {
-  if (const auto* whole = std::get_if<std::int64_t>(&field.value)) {
-    return static_cast<double>(*whole);
-  }
-  const auto* number = std::get_if<double>(&field.value);
-  return number != nullptr ? std::optional(*number) : std::nullopt;
-}
-
-// The field along which TensorBoard draws the others; empty if there is none.
-std::string axis_of(const Fields& fields) {
-  for (const char* name : {"step", "epoch"}) {
-    if (std::ranges::any_of(fields, [&](const Field& field) {
-          return field.name == name && std::holds_alternative<std::int64_t>(field.value);
-        })) {
-      return name;
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 struct RunFolder::Impl {
   std::string path;
   core::Descriptor lock{};  // until this process ends, or the RunFolder does
@@ -243,7 +220,7 @@ struct RunFolder::Impl {
       step = std::count(text.begin(), text.end(), '\n');
     }
     for (const Field& field : fields) {
-      step = field.name == axis ? static_cast<std::int64_t>(*number_in(field)) : step;
+      step = field.name == axis ? static_cast<std::int64_t>(*number_in(field.value)) : step;
     }
     if (!events) {
       events.emplace(path);
@@ -252,7 +229,7 @@ struct RunFolder::Impl {
       events->restart_at(step);
     }
     for (const Field& field : fields) {
-      if (const std::optional<double> number = number_in(field); number && field.name != axis) {
+      if (const std::optional<double> number = number_in(field.value); number && field.name != axis) {
         events->add_scalar(field.name, *number, step);
       }
     }

@@ -11,8 +11,9 @@
 namespace tandem::inline v0::telemetry {
 
 /// Writes scalars, histograms and texts for TensorBoard into an event file of its own,
-/// "events.out.tfevents.TIME.HOST.PID.NUMBER". Names and meanings are those of PyTorch's SummaryWriter. Each call reaches
-/// the operating system before it returns: TensorBoard shows a run while it goes on, and a killed run keeps its events.
+/// "events.out.tfevents.TIME.HOST.PID.NUMBER". Names and meanings are those of PyTorch's SummaryWriter. Each call
+/// reaches the operating system before it returns: TensorBoard shows a run while it goes on, and a killed run keeps its
+/// events.
 ///
 /// Every failure of the system is an IoError that names the path, the operation and the reason; the file then still has
 /// complete events alone. Belongs to one thread.
