@@ -13,10 +13,7 @@
 namespace tandem::inline v0::checkpoint {
 
 void RunWriter::start(std::function<void()> work, bool in_background) {
-  const auto run = [this, work = std::move(work), rank = core::thread_state().rank] {
-    core::ThreadState state = core::thread_state();
-    state.rank = rank;
-    const core::ThreadStateScope scope(state);
+  const auto run = [this, work = std::move(work)] {
     const SpanScope traced({.name = "write checkpoint"});
     try {
       work();
@@ -26,7 +23,8 @@ void RunWriter::start(std::function<void()> work, bool in_background) {
   };
   if (in_background) {
     try {
-      thread_ = core::start_thread<std::jthread>("the writer of checkpoints", [run] {
+      thread_ = core::start_thread<std::jthread>("the writer of checkpoints", [run, rank = core::thread_state().rank] {
+        const core::ThreadStateScope scope({.device = {}, .rank = rank});
         core::set_thread_purpose("checkpoints");
         run();
       });

@@ -93,8 +93,11 @@ detail::OpenSpan SpanThread::begin(Phase phase, const void* by) noexcept {
                   .detail = module == nullptr       ? ""
                             : *module->path != '\0' ? module->path
                                                     : module->type};
-  if (is_module || is_inside || is_open(phase)) {
-    return is_module && has_sinks() ? push(span, std::nullopt) : detail::OpenSpan{};
+  if (is_module) {
+    return begin(span);
+  }
+  if (is_inside || is_open(phase)) {
+    return {};
   }
   if (phase == Phase::optimizer) {
     note_optimizer(by);

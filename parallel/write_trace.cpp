@@ -7,11 +7,10 @@
 #include <functional>
 #include <vector>
 
-#include <unistd.h>
-
 #include <tandem/core/file.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/process_group.h>
+#include <tandem/parallel/rendezvous/text.h>
 #include <tandem/telemetry/trace.h>
 #include <tandem/tensor/factories.h>
 
@@ -20,12 +19,6 @@ namespace tandem::inline v0::parallel {
 namespace {
 
 using std::chrono::nanoseconds;
-
-std::string name_of_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // All ranks' texts, on rank 0.
 std::vector<std::string> texts_of_ranks(ProcessGroup& group, const std::string& mine) {
@@ -48,7 +41,7 @@ std::vector<std::string> texts_of_ranks(ProcessGroup& group, const std::string& 
   return all;
 }
 
-// What this rank's clock lacks to rank 0's: 0 on rank 0's machine.
+// This rank's clock lacks that much to rank 0's; nothing on rank 0's machine.
 nanoseconds clock_offset(ProcessGroup& group, const std::string& host) {
   group.barrier();
   const auto now = std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch());
@@ -63,7 +56,7 @@ nanoseconds clock_offset(ProcessGroup& group, const std::string& host) {
 
 void write_trace(telemetry::Trace& trace, ProcessGroup& group, const std::string& path) {
   trace.stop();
-  const std::string host = name_of_host();
+  const std::string host = own_host_name();
   const std::string mine =
       trace.events({.rank = group.rank(), .host = host, .clock_offset = clock_offset(group, host)});
   const std::vector<std::string> all = texts_of_ranks(group, mine);

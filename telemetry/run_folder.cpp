@@ -184,8 +184,9 @@ struct RunFolder::Impl {
   core::Descriptor lock{};  // until this process ends, or the RunFolder does
   core::Descriptor metrics{};
   off_t metrics_bytes = 0;
-  std::optional<SummaryWriter> events{};  // once there are metrics
-  bool goes_on = false;                   // from lines that are there, so that later events are void
+  std::optional<std::int64_t> known_lines{};  // of metrics.jsonl, once counted
+  std::optional<SummaryWriter> events{};      // once there are metrics
+  bool goes_on = false;                       // from lines that are there, so that later events are void
 
   explicit Impl(std::string p) : path(std::move(p)) {}
 
@@ -194,6 +195,14 @@ struct RunFolder::Impl {
   std::string read_metrics() const {
     std::ifstream file(metrics_path(), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::int64_t metrics_lines() {
+    if (!known_lines) {
+      const std::string text = read_metrics();
+      known_lines = std::count(text.begin(), text.end(), '\n');
+    }
+    return *known_lines;
   }
 
   void append(std::string_view lines) {
@@ -210,14 +219,16 @@ struct RunFolder::Impl {
       core::fail_io("write", metrics_path(), error, lines.size());
     }
     metrics_bytes += static_cast<off_t>(lines.size());
+    if (known_lines) {
+      *known_lines += std::count(lines.begin(), lines.end(), '\n');
+    }
   }
 
   void add_events(const Fields& fields) {
     const std::string axis = axis_of(fields);
     std::int64_t step = 0;
     if (axis.empty()) {
-      const std::string text = read_metrics();
-      step = std::count(text.begin(), text.end(), '\n');
+      step = metrics_lines();
     }
     for (const Field& field : fields) {
       step = field.name == axis ? static_cast<std::int64_t>(*number_in(field.value)) : step;
@@ -291,13 +302,11 @@ void RunFolder::cut_metrics(std::int64_t bytes) {
     core::fail_io("shorten", path, errno);
   }
   impl_->metrics_bytes = bytes;
+  impl_->known_lines.reset();
   impl_->goes_on = true;
 }
 
-std::int64_t RunFolder::metrics_lines() const {
-  const std::string text = impl_->read_metrics();
-  return std::count(text.begin(), text.end(), '\n');
-}
+std::int64_t RunFolder::metrics_lines() const { return impl_->metrics_lines(); }
 
 void RunFolder::set_metrics_lines(std::int64_t lines, std::string_view last) {
   const std::string text = impl_->read_metrics();

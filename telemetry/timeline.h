@@ -10,7 +10,7 @@
 
 namespace tandem::inline v0::telemetry {
 
-/// What a span's time went into. Of spans within each other, the inner one counts.
+/// A span's time goes into one of these uses. Where spans lie within each other, the inner one counts.
 enum class Use { compute, exchange, input, copying, checkpoint, other };
 inline constexpr std::size_t kUses = 6;
 /// "compute", ...

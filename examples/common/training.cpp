@@ -272,7 +272,6 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       }
     }
     if (trace) {
-      trace->stop();
       const std::string path = run.folder() != nullptr ? run.folder()->file("trace.json") : "";
       together_ ? parallel::write_trace(*trace, parallel::default_group(), path) : trace->write(path);
       if (narrates) {

@@ -116,7 +116,7 @@ void CommQueue::note_time(const Operation& operation, Clock::duration time) {
 }
 
 void CommQueue::start(const std::shared_ptr<Operation>& operation) {
-  operation->flow = core::new_flow();
+  operation->flow = tandem::detail::has_span_listeners() ? core::new_flow() : 0;
   const SpanScope traced({.name = "start",
                           .detail = to_string(operation->call.kind),
                           .bytes = bytes_of(*operation),

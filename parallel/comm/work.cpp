@@ -22,7 +22,7 @@ PlannedCollective::PlannedCollective(std::shared_ptr<detail::CommQueue> queue,
 
 namespace {
 
-// Of the planned memory, which another group may be changing.
+// Another group may be changing the planned memory.
 void ask_guards(const detail::Operation& operation) {
   for (const tandem::detail::View* view : {&operation.in, &operation.out}) {
     if (view->defined()) {
