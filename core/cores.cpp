@@ -48,20 +48,25 @@ int cores_of_control_groups() {
   return least;
 }
 
-// The number of cores this process may run on; hardware_concurrency() counts all online cores.
-int cores_of_affinity_mask() {
+}  // namespace
+
+std::vector<int> cores_of_affinity_mask() {
+  std::vector<int> cores;
 #if defined(__linux__)
   for (std::size_t sets = 1; sets <= 64; sets *= 2) {  // the kernel rejects a mask smaller than its number of cores
     std::vector<cpu_set_t> mask(sets);
     if (sched_getaffinity(0, sets * sizeof(cpu_set_t), mask.data()) == 0) {
-      return CPU_COUNT_S(sets * sizeof(cpu_set_t), mask.data());
+      for (std::size_t core = 0; core < sets * CPU_SETSIZE; ++core) {
+        if (CPU_ISSET_S(core, sets * sizeof(cpu_set_t), mask.data())) {
+          cores.push_back(static_cast<int>(core));
+        }
+      }
+      break;
     }
   }
 #endif
-  return static_cast<int>(std::thread::hardware_concurrency());
+  return cores;
 }
-
-}  // namespace
 
 int cores_of_quota(std::string_view text) {
   const auto number = [&] {
@@ -80,7 +85,8 @@ int cores_of_quota(std::string_view text) {
 }
 
 int available_cores() {
-  const int cores = std::max(1, cores_of_affinity_mask());
+  const auto bound = static_cast<int>(cores_of_affinity_mask().size());
+  const int cores = std::max(1, bound > 0 ? bound : static_cast<int>(std::thread::hardware_concurrency()));
   const int limit = cores_of_control_groups();
   return limit == 0 ? cores : std::min(cores, limit);
 }

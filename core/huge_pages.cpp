@@ -33,6 +33,15 @@ void drop_pages(void* block, std::size_t bytes) noexcept {
   advise_on_whole_pages(block, bytes, page_size(), MADV_DONTNEED);
 }
 
+void populate(void* block, std::size_t bytes) noexcept {
+#if defined(MADV_POPULATE_WRITE)
+  advise_on_whole_pages(block, bytes, page_size(), MADV_POPULATE_WRITE);
+#else
+  constexpr int kPopulateWrite = 23;  // Linux 5.14; C libraries know the name later
+  advise_on_whole_pages(block, bytes, page_size(), kPopulateWrite);
+#endif
+}
+
 std::size_t resident_bytes(const void* block, std::size_t bytes) {
   const std::size_t page = page_size();
   const auto address = reinterpret_cast<std::uintptr_t>(block);

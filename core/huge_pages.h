@@ -14,6 +14,8 @@ inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 /// Asks for huge pages for the part of a block, not touched so far, that can have them. The system may decline.
 TANDEM_API void use_huge_pages(void* block, std::size_t bytes) noexcept;
+/// Has the system give the memory of a block now, and not when it is first touched. The system may decline.
+TANDEM_API void populate(void* block, std::size_t bytes) noexcept;
 /// The pages that lie wholly in a block of private memory lose their content: they take no memory until they are next
 /// written, and read as 0 until then. The rest of the block keeps its content.
 void drop_pages(void* block, std::size_t bytes) noexcept;

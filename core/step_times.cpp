@@ -46,8 +46,10 @@ void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexce
   phases_[index(phase)] += time;
   if (phase == Phase::optimizer) {
     last_end_ = {now, phases_};
+    facts_ = core::step_facts();
     if (steps_ == 1) {
       first_end_ = last_end_;
+      first_efforts_ = totals_.sums();
     }
   }
 }
@@ -82,6 +84,13 @@ StepSums StepTimes::whole_steps() const {
     sums.waits.push_back(to_seconds(waits_[static_cast<std::size_t>(step) % kWaits]));
   }
   sums.waits.push_back(to_seconds(wait_of(last_end_.phases) - wait_of(previous_end_.phases)));
+  sums.efforts = totals_.sums();
+  for (std::size_t i = 0; i < kEfforts && steps_ > 1; ++i) {
+    sums.efforts[i].count -= first_efforts_[i].count;
+    sums.efforts[i].seconds -= first_efforts_[i].seconds;
+    sums.efforts[i].bytes -= first_efforts_[i].bytes;
+  }
+  sums.facts = facts_;
   return sums;
 }
 
@@ -93,6 +102,8 @@ void StepTimes::reset() {
   std::ranges::transform(open, phases_.begin(), std::negate());  // end() adds the full time of these phases later
   steps_ = 0;
   first_end_ = previous_end_ = last_end_ = {now, phases_};
+  first_efforts_ = {};
+  totals_.reset();
 }
 
 }  // namespace tandem::inline v0

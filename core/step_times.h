@@ -9,6 +9,8 @@
 
 #include <tandem/core/export.h>
 #include <tandem/core/span.h>
+#include <tandem/core/span_totals.h>
+#include <tandem/core/step_facts.h>
 
 namespace tandem::inline v0 {
 
@@ -18,7 +20,9 @@ struct StepSums {
   double elapsed = 0;                    // wall-clock seconds
   std::array<double, kPhases> phases{};  // seconds in each phase
   std::vector<double> waits =
-      {};  // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
+      {};                // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
+  EffortSums efforts{};  // of all threads that work for the rank
+  StepFacts facts{};     // at the end of the last step
 };
 
 /// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:
@@ -73,6 +77,10 @@ class TANDEM_API StepTimes {
   Point previous_end_;  // end of the step before the last
   Point last_end_;
   std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
+  EffortSums first_efforts_{};                            // until the end of the first step
+  StepFacts facts_{};                                     // at the end of the last step
+
+  core::SpanTotals totals_;  // has a lock of its own
 };
 
 }  // namespace tandem::inline v0

@@ -8,6 +8,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/span.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
@@ -306,6 +307,15 @@ class Optimizer::ProductScope {
   Slice& slice_;
 };
 
+void Optimizer::note_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Tensor& parameter : parameters_) {
+    bytes += parameter.numel() * static_cast<std::int64_t>(item_size(parameter.dtype()));
+  }
+  core::set_step_fact(Fact::parameter_bytes, static_cast<double>(bytes));
+  core::set_step_fact(Fact::state_bytes, static_cast<double>(state_bytes()));
+}
+
 void Optimizer::update_all() {
   look_for_mistakes();
   // A replay runs this again and reads the rate, momentum and weight decay that the groups have by then.
@@ -314,6 +324,9 @@ void Optimizer::update_all() {
   detail::host_work("Optimizer::step", [this, scale] {
     const SpanScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
     count_call();
+    if (tandem::detail::has_span_listeners()) {
+      note_bytes();
+    }
     for (const auto& slice : slices_) {
       slice->state.step += 1;
       slice->state.scale = scale != nullptr && slice->run.device == grad_scale_.device() ? scale : nullptr;

@@ -217,6 +217,7 @@ class TANDEM_API Optimizer {
   void warn_of_idle_parameters() const;
   /// Counts a step, in replays of a captured one as well.
   void count_call();
+  void note_bytes() const;
   void note_streams() const;
   void* gather_buffer(const ParameterRun& run, std::size_t buffer);
   std::int64_t steps_of(const Member& member, std::int64_t skipped) const;

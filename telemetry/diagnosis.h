@@ -1,110 +1,55 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <functional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <tandem/core/step_times.h>
+#include <tandem/telemetry/rank_steps.h>
 
-// Internal: the data on the steps of ranks that diagnose() evaluates (rank_steps.cpp), and its report (diagnosis.cpp).
+// Internal: why steps are not faster.
 
 namespace tandem::inline v0::telemetry {
 
-/// Times of a rank's steps, in microseconds per step.
-struct RankSteps {
-  double count = 0;
-  double step_us = 0;
-  double host = 0;   // a number that identifies the rank's machine
-  double cores = 0;  // cores that the ranks of that machine may use together
-  std::array<double, kPhases> us{};
-  std::vector<double> waits{};  // wait() of each of the last steps
-
-  static RankSteps of(const StepTimes& times);
-  static RankSteps from_values(std::span<const double> values);
-  /// The values to exchange; as many for each rank.
-  std::vector<double> to_values() const;
-
-  double of(Phase phase) const { return us[static_cast<std::size_t>(phase)]; }
-  double wait() const { return of(Phase::reduce) + of(Phase::collective) + of(Phase::pipeline); }
-  /// Whether most of wait() is that for other stages of a pipeline.
-  bool is_pipelined() const { return 2 * of(Phase::pipeline) > wait(); }
-  /// The time in which other ranks may have to wait for this one.
-  double busy() const { return step_us - wait(); }
-  /// The time outside all phases.
-  double rest() const;
-  /// The copying of DataParallel. With `alone`, includes `reduce`, which then holds only the adding up of its
-  /// gradients.
-  double copying(bool alone) const;
+/// What takes time from the steps of a run that a change would give back.
+enum class Brake {
+  none,              // nearly all of it computes
+  loader,            // waiting for a DataLoader
+  slow_rank,         // ranks that the others wait for
+  ranks_in_turn,     // now one rank, now another
+  link,              // an exchange that takes long
+  small_buckets,     // gradients in too many pieces
+  large_buckets,     // gradients in too few pieces to leave early
+  unshard,           // waiting for parameters that other ranks keep
+  optimizer_by_all,  // each rank makes the whole update
+  optimizer,         // the update, alone
+  data_parallel,     // copying to and from the first device
+  reads,             // values that the host reads in a step
+  allocations,       // memory that the system gives in each step
+  loop,              // what the loop does itself
+  unequal_stages,    // of a pipeline
+  bubble,            // of a pipeline
+  tiny_batch,        // fixed costs, for few rows
+  idle_cores,        // or devices, on which nothing computes
+  bound_cores        // ranks that may use only some of the cores
 };
 
-/// The steps of all ranks.
-class Ranks {
- public:
-  explicit Ranks(std::vector<RankSteps> ranks);
+/// "loader", ...
+const char* name_of(Brake brake);
 
-  std::size_t count() const { return ranks_.size(); }
-  const RankSteps& mean() const { return mean_; }
-  /// Numbers of the ranks without steps.
-  std::vector<std::size_t> without_steps() const;
-  /// Numbers of the ranks that the others wait for: those closer to the slowest rank than to the fastest.
-  std::vector<std::size_t> slow() const;
-  /// "30 steps", "30 to 31 steps".
-  std::string counts() const;
-  /// Duration of the exchange, in microseconds: the wait of the last rank to arrive, which waits least and for no other
-  /// rank. Averaged over steps; each step may have another last rank.
-  double exchange() const;
-  /// Mean over ranks of the time waited beyond exchange(), which is time waited for the last rank to arrive.
-  double waiting() const;
-  /// On the machine with the most ranks per core: the number of ranks and the number of cores.
-  std::pair<int, int> most_crowded() const;
-
-  /// The largest `part` of a rank.
-  template <class Part>
-  auto most(const Part& part) const {
-    return std::invoke(part, *std::ranges::max_element(ranks_, std::ranges::less(), part));
-  }
-  /// The smallest `part` of a rank.
-  template <class Part>
-  auto least(const Part& part) const {
-    return std::invoke(part, *std::ranges::min_element(ranks_, std::ranges::less(), part));
-  }
-  /// How much sooner the last rank would finish if no rank had that `part`.
-  template <class Part>
-  double saved_without(const Part& part) const {
-    return most(&RankSteps::busy) - most([&](const RankSteps& rank) { return rank.busy() - part(rank); });
-  }
-  /// Mean of `part` over the ranks with these numbers.
-  template <class Part>
-  double mean_of(const std::vector<std::size_t>& numbers, const Part& part) const {
-    double sum = 0;
-    for (const std::size_t number : numbers) {
-      sum += part(ranks_[number]);
-    }
-    return numbers.empty() ? 0 : sum / static_cast<double>(numbers.size());
-  }
-  /// Mean of `part` over all other ranks.
-  template <class Part>
-  double mean_of_others(const std::vector<std::size_t>& numbers, const Part& part) const {
-    const double others = static_cast<double>(count() - numbers.size());
-    const double all = part(mean_) * static_cast<double>(count());
-    return others == 0 ? 0 : (all - mean_of(numbers, part) * static_cast<double>(numbers.size())) / others;
-  }
-
- private:
-  std::size_t common_waits() const;
-  double least_wait(std::size_t steps_ago) const;
-
-  std::vector<RankSteps> ranks_;
-  RankSteps mean_;
+/// A brake that was found, and what taking it away would give.
+struct Cause {
+  Brake brake = Brake::none;
+  double gain = 1;        ///< the rate of training without it, divided by that with it
+  std::string text = {};  ///< what it is, and the change
 };
+
+/// The causes in these steps, the largest gain first; at least one.
+std::vector<Cause> causes_of(const Ranks& ranks);
 
 /// A report of a few lines: the time per phase of these ranks' steps, and the largest part that could be saved with the
 /// change that would save it. parallel::diagnose() collects the ranks.
 std::string diagnosis(const Ranks& ranks);
+
+/// One line on the first cause, or an empty text unless it is worth one: a gain of a fifth.
+std::string verdict(const Ranks& ranks);
 
 }  // namespace tandem::inline v0::telemetry

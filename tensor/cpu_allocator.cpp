@@ -208,6 +208,9 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (is_huge) {
     core::use_huge_pages(memory, size);
   }
+  if (has_span_listeners()) {  // the system gives memory when it is touched, which would look like the work of an op
+    core::populate(memory, size);
+  }
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);
   return memory;

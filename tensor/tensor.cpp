@@ -8,6 +8,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/dispatch.h>
+#include <tandem/core/span.h>
 #include <tandem/kernels/math.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/raw.h>
@@ -80,6 +81,7 @@ double Tensor::item_double() const {
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
+  const SpanScope traced({.name = "read", .bytes = static_cast<std::int64_t>(item_size(dtype()))});
   const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(),
                             [&]<class T>() { return static_cast<double>(*static_cast<const T*>(host.data())); });
@@ -90,6 +92,7 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
   check<ShapeError>(numel() == 1,
                     "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
                     numel());
+  const SpanScope traced({.name = "read", .bytes = static_cast<std::int64_t>(item_size(dtype()))});
   const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(), [&]<class T>() {
     const ComputeType<T> value = *static_cast<const T*>(host.data());
@@ -111,6 +114,7 @@ std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   detail::note_host_access("to_vector");
+  const SpanScope traced({.name = "read", .bytes = numel() * static_cast<std::int64_t>(item_size(dtype()))});
   const detail::View dense = detail::contiguous(detail::on_host(raw()));
   std::vector<T> values(static_cast<std::size_t>(numel()));
   core::dispatch_any(dtype(), [&]<class From>() {

@@ -4,14 +4,19 @@
 #include <atomic>
 #include <deque>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
+#include <tandem/core/step_facts.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/data_parallel/replicate_node.h>
 #include <tandem/parallel/data_parallel/stand_ins.h>
+#include <tandem/parallel/first_steps.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
 #include <tandem/tensor/recorder.h>
@@ -79,7 +84,8 @@ struct Replicas::Impl {
   std::shared_ptr<const GradientLayout> layout;
   std::int64_t copied = 0;
   tandem::detail::Watched life;  // a captured step that calls these replicas ends with them
-  std::mutex in_use;             // not fork-safe: a forked child could not use half-bound frames anyway
+  std::optional<FirstSteps> first_steps;
+  std::mutex in_use;  // not fork-safe: a forked child could not use half-bound frames anyway
 
   Impl(nn::ModuleRef m, std::vector<Device> d) : module(std::move(m)), devices(std::move(d)) { unbind(); }
 
@@ -212,7 +218,12 @@ Replicas::Replicas(nn::ModuleRef module, std::vector<Device> devices, bool allow
   check_devices(devices, allow_duplicates);
   tandem::detail::idle_gpus().note_parallel();
   warn_of_imbalance(devices);
+  const bool is_on_cpu = devices.front().type == DeviceType::cpu;
+  const bool is_parallel = devices.size() > 1;
   impl_ = std::make_unique<Impl>(std::move(module), std::move(devices));
+  if (is_on_cpu && is_parallel && !is_initialized()) {  // ranks look at their steps together
+    impl_->first_steps.emplace(nullptr);
+  }
 }
 Replicas::~Replicas() = default;
 Replicas::Replicas(Replicas&&) noexcept = default;
@@ -225,6 +236,10 @@ std::unique_lock<std::mutex> Replicas::lock() {
 
 void Replicas::update(std::size_t count) {
   check_outermost();
+  core::set_step_fact(Fact::devices, static_cast<double>(size()));
+  if (impl_->first_steps && core::thread_state().grad_enabled) {
+    impl_->first_steps->after_pass();
+  }
   impl_->update(std::min(count, size()));
 }
 

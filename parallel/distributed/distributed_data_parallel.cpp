@@ -7,6 +7,7 @@
 #include <tandem/autograd/node.h>
 #include <tandem/autograd/record.h>
 #include <tandem/core/check.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/distributed/join_state.h>
@@ -77,6 +78,13 @@ void check_has_samples(const GroupLink& link, const std::vector<Shape>& inputs) 
                      *empty, link.names().rank(link.rank()));
 }
 
+void note_rows(const std::vector<Shape>& inputs) {
+  const auto first = std::ranges::find_if(inputs, [](const Shape& shape) { return shape.ndim() > 0; });
+  if (first != inputs.end()) {
+    core::set_step_fact(Fact::rows, static_cast<double>((*first)[0]));
+  }
+}
+
 }  // namespace
 
 namespace detail {
@@ -99,9 +107,13 @@ std::int64_t before_forward(Reducer& reducer, core::FunctionRef<std::vector<Shap
   }
   reducer.before_forward();
   if (JoinState* join = reducer.join(); join != nullptr) {
-    return join->samples_of(inputs());
+    const std::int64_t samples = join->samples_of(inputs());
+    core::set_step_fact(Fact::rows, static_cast<double>(samples));
+    return samples;
   }
-  check_has_samples(reducer.link(), inputs());
+  const std::vector<Shape> shapes = inputs();
+  check_has_samples(reducer.link(), shapes);
+  note_rows(shapes);
   return kUncounted;
 }
 

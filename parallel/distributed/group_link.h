@@ -46,6 +46,8 @@ class GroupLink {
   int size() const noexcept { return size_; }
   /// "DistributedDataParallel #1": the second wrapper of this group, on all ranks alike.
   std::string wrapper_name() const { return "DistributedDataParallel #" + std::to_string(wrapper_); }
+  /// Whether this is the group's first wrapper.
+  bool is_first() const noexcept { return wrapper_ == 0; }
   std::atomic<int>& open_passes() const noexcept { return queue_->open_passes; }
 
   /// Throws ConfigError if the group is gone.

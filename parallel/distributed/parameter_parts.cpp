@@ -191,6 +191,7 @@ void ParameterParts::on_use(const Storage& storage) {
     return;
   }
   const SpanScope timed(Phase::reduce);
+  const SpanScope traced({.name = "unshard"});
   // An op that reads one parameter and writes another needs both.
   make_room(b, kind_ == Pass::reading && !order_.empty() ? order_.back() : b);
   start(bucket);

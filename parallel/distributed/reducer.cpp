@@ -11,6 +11,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/huge_pages.h>
 #include <tandem/core/span.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/core/warning.h>
 #include <tandem/nn/summary.h>
 #include <tandem/parallel/comm/same_lines.h>
@@ -99,6 +100,10 @@ Reducer::Reducer(nn::ModuleRef module, ProcessGroup& group, const DistributedOpt
       "shard = gradients");
   if (shares_out(options, group)) {
     sharded_.emplace(link_, buckets_, options.shard);
+  }
+  // One line for each group, and none where times are those of a host that runs ahead of its GPU.
+  if (link_.size() > 1 && link_.is_first() && buckets_.ranges().front().gradients.device().type == DeviceType::cpu) {
+    first_steps_.emplace(&group);
   }
   for (const BucketMember& member : buckets_.members()) {
     member.leaf->observer = this;
@@ -307,6 +312,28 @@ void Reducer::end_pass() {
   pass = std::move(pass_);
   pass->end();  // if it throws, this was the pass's last call
   pass_ = std::move(pass);
+}
+
+// At the end of a reduced pass, which all ranks make.
+void Reducer::look_at_steps() {
+  if (tandem::detail::has_span_listeners()) {
+    note_facts();
+  }
+  if (first_steps_) {
+    first_steps_->after_pass();
+  }
+}
+
+void Reducer::note_facts() {
+  std::int64_t bytes = 0;
+  for (const BucketRange& range : buckets_.ranges()) {
+    bytes += range.gradients.numel() * static_cast<std::int64_t>(item_size(range.gradients.dtype));
+  }
+  core::set_step_fact(Fact::buckets, static_cast<double>(buckets_.ranges().size()));
+  core::set_step_fact(Fact::gradient_bytes, static_cast<double>(bytes));
+  core::set_step_fact(Fact::shares_memory, link_.group().queue()->backend().shares_memory() ? 1 : 0);
+  core::set_step_fact(Fact::shards_updates, sharded_ ? 1 : 0);
+  core::set_step_fact(Fact::shards_parameters, parts() != nullptr ? 1 : 0);
 }
 
 void Reducer::on_pass_done() {

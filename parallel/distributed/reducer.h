@@ -15,6 +15,7 @@
 #include <tandem/parallel/distributed/sharded_update.h>
 #include <tandem/parallel/distributed/used_parameters.h>
 #include <tandem/parallel/distributed/wrapped_module.h>
+#include <tandem/parallel/first_steps.h>
 #include <tandem/tensor/recorder.h>
 
 // Internal: the backward passes of a DistributedDataParallel.
@@ -112,6 +113,8 @@ class Reducer final : public autograd::LeafObserver,
   void on_pass_failed(const std::exception& failure) override;
 
   void end_pass();
+  void look_at_steps();
+  void note_facts();
   void check_can_be_captured() const;
   void begin_replayed_pass(bool synced);
   void end_replay();
@@ -135,6 +138,7 @@ class Reducer final : public autograd::LeafObserver,
   core::SpinLock lock_;                // for the pass and all that it works on: lanes of several devices call
   std::unique_ptr<ReducerPass> pass_;  // the one that runs
   bool is_replay_ = false;             // it belongs to a replay
+  std::optional<FirstSteps> first_steps_;
 };
 
 }  // namespace tandem::inline v0::parallel

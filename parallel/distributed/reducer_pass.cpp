@@ -172,6 +172,7 @@ void ReducerPass::end() {
   }
   try {
     reduce();
+    reducer_->look_at_steps();
   } catch (...) {
     if (!reducer_->link_.is_dead()) {
       reducer_->link_.abort(detail::text_of_exception());

@@ -10,6 +10,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/lane_walk.h>
 #include <tandem/core/thread_state.h>
+#include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/recorder.h>
@@ -60,7 +61,12 @@ class DevicePipeline final : public PipelineEngine {
     for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {  // a tied parameter ends on its first stage
       (*stage)->move_layers();
     }
+    if (devices.front().type == DeviceType::cpu && !is_initialized()) {  // ranks look at their steps together
+      first_steps_.emplace(nullptr);
+    }
   }
+
+  bool is_here() const noexcept override { return true; }
 
   Tensor run(const PipelineStep& step) override {
     const Bound bound(stages_);

@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tandem/core/function_ref.h>
+#include <tandem/parallel/first_steps.h>
 #include <tandem/parallel/pipeline/pipeline.h>
 #include <tandem/parallel/pipeline/stage.h>
 
@@ -38,6 +40,14 @@ class PipelineEngine {
   /// The times of all stages since forget_times(). Over ranks a collective.
   virtual std::vector<StageTimes> times() = 0;
   virtual void forget_times() = 0;
+  /// Whether all stages are of this rank.
+  virtual bool is_here() const noexcept = 0;
+  /// At the end of a step. Over ranks a collective.
+  void after_step() {
+    if (first_steps_) {
+      first_steps_->after_pass();
+    }
+  }
 
   const PipelineOptions& options() const noexcept { return options_; }
   /// Whether the model has the layers and parameters that it had.
@@ -70,6 +80,7 @@ class PipelineEngine {
   }
 
   nn::Sequential& model_;
+  std::optional<FirstSteps> first_steps_;  // unless on GPUs, whose times are not those of the host
 
  private:
   PipelineOptions options_;    // with the split that is used

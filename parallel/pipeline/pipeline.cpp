@@ -14,6 +14,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/span.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/factories.h>
@@ -167,7 +168,22 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
   steps_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   steps_.microbatches = step.batches.size();
   ++steps_.steps;
+  if (tandem::detail::has_span_listeners()) {
+    note_facts(x.size(0));
+  }
+  engine_->after_step();
   return result;
+}
+
+void Pipeline::note_facts(std::int64_t rows) {
+  core::set_step_fact(Fact::rows, static_cast<double>(rows));
+  core::set_step_fact(Fact::stages, static_cast<double>(engine_->options().split.size()));
+  core::set_step_fact(Fact::microbatches, static_cast<double>(steps_.microbatches));
+  if (engine_->is_here()) {
+    const PipelineReport report = this->report();
+    core::set_step_fact(Fact::idle, std::clamp(report.bubble(), 0.0, 1.0));
+    core::set_step_fact(Fact::imbalance, std::max(report.bubble_of_imbalance(), 0.0));
+  }
 }
 
 PipelineReport Pipeline::report() {

@@ -106,6 +106,7 @@ class TANDEM_API Pipeline {
  private:
   void start_counting();
   void check_unchanged();
+  void note_facts(std::int64_t rows);
 
   std::unique_ptr<detail::PipelineEngine> engine_;
   std::uint64_t structure_version_;

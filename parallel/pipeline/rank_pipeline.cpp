@@ -112,6 +112,9 @@ class RankPipeline final : public PipelineEngine {
         queue_(group.queue()),
         own_(*stages_[static_cast<std::size_t>(group.rank())]) {
     own_.move_layers();
+    if (core::thread_state().device.type == DeviceType::cpu && group.size() > 1) {
+      first_steps_.emplace(&group);
+    }
     const NoGradGuard no_grad;
     if (options.average_over != nullptr) {
       for (const Tensor& tensor : own_.state()) {
@@ -238,6 +241,7 @@ class RankPipeline final : public PipelineEngine {
   }
 
   void forget_times() override { own_.forget_times(); }
+  bool is_here() const noexcept override { return false; }
 
  private:
   // A parameter that stages of other ranks have, too.

@@ -62,7 +62,8 @@ TEST(Diagnose, WaitingForTheLoaderIsSaid) {
 using Phases = std::map<Phase, double>;
 
 RankSteps rank_of(const Phases& phases, std::vector<double> waits = {}) {
-  RankSteps rank{.count = 10, .step_us = 1000, .host = 1, .cores = 8, .waits = std::move(waits)};
+  RankSteps rank{
+      .count = 10, .step_us = 1000, .host = 1, .cores = 8, .threads = 8, .latency_us = 1, .waits = std::move(waits)};
   for (const auto& [phase, us] : phases) {
     rank.us[static_cast<std::size_t>(phase)] = us;
   }

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include <tandem/core/export.h>
+#include <tandem/core/span.h>
+
+namespace tandem::inline v0 {
+
+/// What StepTimes adds up beside the phases, on all threads of a rank.
+enum class Effort : std::uint8_t {
+  exchange,         // collectives on their way, hidden or not
+  all_gather,       // those of them that are all-gathers
+  unshard,          // waiting for parameters that other ranks keep
+  allocation,       // memory that the system had to give
+  read,             // item(), to_vector(): values that the host reads
+  backward_here,    // ops of backward passes on the thread that trains ...
+  backward_beside,  // ... and on others, for further devices
+};
+
+/// Number of efforts.
+inline constexpr std::size_t kEfforts = 7;
+
+/// How often, how long and how much.
+struct EffortSum {
+  double count = 0;
+  double seconds = 0;
+  double bytes = 0;
+};
+
+/// One sum for each effort.
+using EffortSums = std::array<EffortSum, kEfforts>;
+
+namespace core {
+
+/// Adds up the spans that are an Effort, on all threads that work for the rank of the thread that made it.
+class TANDEM_API SpanTotals final : public SpanSink {
+ public:
+  SpanTotals();
+  ~SpanTotals() override;
+  SpanTotals(const SpanTotals&) = delete;
+  SpanTotals& operator=(const SpanTotals&) = delete;
+
+  EffortSums sums() const;
+  void reset() noexcept;
+
+ private:
+  void take(const Span& span, const ThreadName& thread) noexcept override;
+
+  mutable std::mutex mutex_;
+  EffortSums sums_{};
+};
+
+}  // namespace core
+}  // namespace tandem::inline v0
