@@ -88,9 +88,11 @@
 #include <tandem/parallel/tensor_parallel/layers.h>
 #include <tandem/parallel/write_trace.h>
 #include <tandem/telemetry/curves.h>
+#include <tandem/telemetry/prediction.h>
 #include <tandem/telemetry/progress.h>
 #include <tandem/telemetry/report.h>
 #include <tandem/telemetry/run_folder.h>
+#include <tandem/telemetry/step_profile.h>
 #include <tandem/telemetry/summary_writer.h>
 #include <tandem/telemetry/trace.h>
 #include <tandem/tensor/cpu_allocator.h>

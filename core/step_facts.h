@@ -15,6 +15,7 @@ enum class Fact : std::uint8_t {
   gradient_bytes,     // of these buckets
   parameter_bytes,    // of the parameters that an optimiser updates on this rank
   state_bytes,        // of its state
+  peak_bytes,         // of all tensors on its device at once, those of other ranks of the process included
   shares_memory,      // 1: the ranks exchange by memory that they share
   shards_updates,     // 1: each rank updates its part of the parameters
   shards_parameters,  // 1: and keeps that part alone
@@ -26,7 +27,7 @@ enum class Fact : std::uint8_t {
 };
 
 /// Number of facts.
-inline constexpr std::size_t kFacts = 13;
+inline constexpr std::size_t kFacts = 14;
 /// One number for each fact.
 using StepFacts = std::array<double, kFacts>;
 

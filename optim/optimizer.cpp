@@ -13,6 +13,8 @@
 #include <tandem/kernels/grad_scale.h>
 #include <tandem/kernels/optimizer.h>
 #include <tandem/optim/member.h>
+#include <tandem/tensor/cpu_allocator.h>
+#include <tandem/tensor/cuda_allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/idle_gpus.h>
 #include <tandem/tensor/raw.h>
@@ -314,6 +316,10 @@ void Optimizer::note_bytes() const {
   }
   core::set_step_fact(Fact::parameter_bytes, static_cast<double>(bytes));
   core::set_step_fact(Fact::state_bytes, static_cast<double>(state_bytes()));
+  const Device device = parameters_.front().device();
+  core::set_step_fact(Fact::peak_bytes,
+                      static_cast<double>(device.type == DeviceType::cuda ? cuda::memory_stats(device).peak
+                                                                          : cpu_memory_stats().system_bytes));
 }
 
 void Optimizer::update_all() {

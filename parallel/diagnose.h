@@ -1,9 +1,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <tandem/core/export.h>
 #include <tandem/core/step_times.h>
+#include <tandem/telemetry/step_profile.h>
+#include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::parallel {
 
@@ -16,5 +19,13 @@ TANDEM_API std::string diagnose(const StepTimes& times);
 /// others wait for. All ranks must call it, each with its own times, and all get the same text. Throws CommError like
 /// any collective.
 TANDEM_API std::string diagnose(const StepTimes& times, ProcessGroup& group);
+
+/// The numbers of the steps that `times` has seen, from which those of other runs can be predicted. `parameters` are
+/// those of the model, in the order of their use.
+TANDEM_API telemetry::StepProfile profile(const StepTimes& times, const std::vector<Tensor>& parameters);
+/// The numbers of all ranks of `group`. All ranks must call it, and all get the same ones. Throws CommError like any
+/// collective.
+TANDEM_API telemetry::StepProfile profile(const StepTimes& times, const std::vector<Tensor>& parameters,
+                                          ProcessGroup& group);
 
 }  // namespace tandem::inline v0::parallel

@@ -34,17 +34,36 @@ std::string line_on_efficiency(const Ranks& ranks) {
       ranks.count());
 }
 
+// A line for each rank: how its time is used.
+std::string lines_on_ranks(const Ranks& ranks) {
+  constexpr std::size_t kMost = 8;  // more would hide the rest
+  if (ranks.count() < 2 || ranks.count() > kMost) {
+    return "";
+  }
+  std::string text = "            computes     loads   updates    copies     waits  the rest\n";
+  for (std::size_t i = 0; i < ranks.count(); ++i) {
+    const RankSteps& rank = ranks.all()[i];
+    text += fmt::format("  rank {:<3}", i);
+    for (const double us : {rank.compute(), rank.of(Phase::input), rank.of(Phase::optimizer), rank.copying(false),
+                            rank.wait(), rank.rest()}) {
+      text += fmt::format("  {:6.0f} %", 100 * us / rank.step_us);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 // How much memory a rank's model takes.
 std::string line_on_memory(const RankSteps& mean) {
-  constexpr double kMib = 1 << 20;
   if (mean.of(Fact::parameter_bytes) == 0) {
     return "";
   }
+  const auto mib = [&](Fact fact) { return mean.of(fact) / (1 << 20); };
   return fmt::format(
-      "memory of a rank: parameters {:.1f} MiB, gradients {:.1f} MiB, optimiser's state {:.1f} MiB\n",
-      mean.of(Fact::parameter_bytes) / kMib,
-      (mean.of(Fact::gradient_bytes) > 0 ? mean.of(Fact::gradient_bytes) : mean.of(Fact::parameter_bytes)) / kMib,
-      mean.of(Fact::state_bytes) / kMib);
+      "memory of a rank: parameters {:.1f} MiB, gradients {:.1f} MiB, optimiser's state {:.1f} MiB; all tensors on its "
+      "device, activations included, at most {:.1f} MiB\n",
+      mib(Fact::parameter_bytes), mib(mean.of(Fact::gradient_bytes) > 0 ? Fact::gradient_bytes : Fact::parameter_bytes),
+      mib(Fact::state_bytes), mib(Fact::peak_bytes));
 }
 
 }  // namespace
@@ -75,6 +94,7 @@ std::string diagnosis(const Ranks& ranks) {
     text += fmt::format("exchange takes {:.0f} us of a step, of which {:.0f} us go on under other work\n", exchange,
                         std::max(0.0, exchange - ranks.exchange()));
   }
+  text += lines_on_ranks(ranks);
   text += ranks.count() > 1 ? line_on_efficiency(ranks) : "";
   text += line_on_memory(mean);
   const std::vector<Cause> causes = causes_of(ranks);
@@ -86,6 +106,27 @@ std::string diagnosis(const Ranks& ranks) {
                         causes.front().text, causes.front().gain);
   }
   return text + note_on_cores(ranks);
+}
+
+StepProfile profile_of(const Ranks& ranks) {
+  const RankSteps& mean = ranks.mean();
+  // A replay does not say where its forward pass ends; that takes a third of both.
+  const double replay = mean.of(Phase::replay);
+  return {.ranks = static_cast<double>(ranks.count()),
+          .rows = mean.of(Fact::rows),
+          .step_us = mean.step_us,
+          .input_us = mean.of(Phase::input),
+          .forward_us = mean.of(Phase::forward) + replay / 3,
+          .backward_us = mean.of(Phase::backward) + replay * 2 / 3,
+          .optimizer_us = mean.of(Phase::optimizer),
+          .rest_us = mean.rest(),
+          .exposed_us = mean.wait(),
+          .exchange_us = ranks.least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; }),
+          .latency_us = ranks.least([](const RankSteps& rank) { return rank.latency_us; }),
+          .buckets = mean.of(Fact::buckets),
+          .state_bytes = mean.of(Fact::state_bytes),
+          .peak_bytes = mean.of(Fact::peak_bytes),
+          .shares_memory = mean.of(Fact::shares_memory) == 1};
 }
 
 std::string verdict(const Ranks& ranks) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tandem/telemetry/rank_steps.h>
+#include <tandem/telemetry/step_profile.h>
 
 // Internal: why steps are not faster.
 
@@ -48,6 +49,9 @@ std::vector<Cause> causes_of(const Ranks& ranks);
 /// A report of a few lines: the time per phase of these ranks' steps, and the largest part that could be saved with the
 /// change that would save it. parallel::diagnose() collects the ranks.
 std::string diagnosis(const Ranks& ranks);
+
+/// The numbers of these steps for predictions, without the sizes of parameters.
+StepProfile profile_of(const Ranks& ranks);
 
 /// One line on the first cause, or an empty text unless it is worth one: a gain of a fifth.
 std::string verdict(const Ranks& ranks);

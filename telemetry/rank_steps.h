@@ -60,6 +60,7 @@ class Ranks {
   explicit Ranks(std::vector<RankSteps> ranks);
 
   std::size_t count() const { return ranks_.size(); }
+  const std::vector<RankSteps>& all() const { return ranks_; }
   const RankSteps& mean() const { return mean_; }
   /// Numbers of the ranks without steps.
   std::vector<std::size_t> without_steps() const;

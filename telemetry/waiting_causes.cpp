@@ -150,7 +150,9 @@ bool add_buckets(Causes& causes, const Exchange& exchange) {
   }
   const double needed = std::max(1.0, std::ceil(bytes / kMib));
   if (buckets > needed && latency * buckets > wire / 2) {
-    causes.add(Brake::small_buckets, exposed * (1 - needed / buckets),
+    // What is on the way beyond latencies is the bytes' own time, and that of the pieces.
+    const double left = needed * latency + (wire - latency * buckets) / 2;
+    causes.add(Brake::small_buckets, std::max(0.0, exposed - left),
                fmt::format("{}: {:.1f} MiB travel in {:.0f} pieces, each of which takes {:.0f} us whatever its size. A "
                            "larger bucket_cap_mb has fewer",
                            what, bytes / kMib, buckets, latency));

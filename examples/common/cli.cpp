@@ -114,10 +114,10 @@ void settle_devices(const CLI::App& app, CommonOptions& options) {
 // The flags that place a run on devices and ranks; they do not change what is learned.
 const std::set<std::string> kPlaces{"--parallel", "--ranks", "--device", "--devices", "--shard"};
 // Further flags that may stand beside --resume.
-const std::set<std::string> kChangeable{"--epochs", "--batch-size", "--threads",  "--checkpoint-every", "--resume",
-                                        "--json",   "--quiet",      "--captured", "--diagnose",         "--trace",
-                                        "--help",   "-h",           "--version"};
-const std::set<std::string> kNotTakenOver{"--out", "--resume", "--json", "--quiet", "--diagnose", "--trace"};
+const std::set<std::string> kChangeable{"--epochs", "--batch-size", "--threads", "--checkpoint-every",
+                                        "--resume", "--json",       "--quiet",   "--captured",
+                                        "--report", "--help",       "-h",        "--version"};
+const std::set<std::string> kNotTakenOver{"--out", "--resume", "--json", "--quiet", "--report"};
 
 std::string flag_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
@@ -221,10 +221,9 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
              "memory, too",
              options.shard, {"none", "optimizer", "gradients", "parameters"});
   app.add_flag("--captured", options.captured, "Record the training step and replay it: the same numbers, sooner");
-  app.add_flag("--diagnose", options.diagnose,
-               "Say where the time of the last epoch's steps went, and what would save it");
-  app.add_flag("--trace", options.trace,
-               "Write trace.json: what each thread did when in the last epoch, for https://ui.perfetto.dev");
+  app.add_flag("--report", options.report,
+               "Say where the time of the last epoch's steps went and what would save it; draw it in report.html, and "
+               "write trace.json for https://ui.perfetto.dev");
   app.add_flag("--json", options.json, "End stdout with the results as one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress on stderr");
   app.parse_complete_callback([&app, &options] {

@@ -33,8 +33,7 @@ struct CommonOptions {
   std::string precision = "f32";                  ///< f32; bf16, f16: autocast in forward passes and losses
   std::string shard = "none";                     ///< none; optimizer, gradients, parameters: what ranks share out
   bool captured = false;                          ///< record steps and replay them
-  bool diagnose = false;                          ///< report where the time of the last epoch's steps went
-  bool trace = false;                             ///< write what each thread did when in the last epoch
+  bool report = false;                            ///< say where the time of the last epoch's steps went
   bool json = false;                              ///< print one JSON object as the last line of stdout
   bool quiet = false;                             ///< no progress on stderr
 };

@@ -27,6 +27,7 @@
 #include <tandem/parallel/distributed/join.h>
 #include <tandem/parallel/write_trace.h>
 #include <tandem/telemetry/progress.h>
+#include <tandem/telemetry/report.h>
 #include <tandem/telemetry/trace.h>
 #include <tandem/tensor/factories.h>
 
@@ -228,11 +229,9 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
       run.step(loss...);
     };
     std::optional<StepTimes> times;
-    if (options_.diagnose && epoch == options_.epochs) {
-      times.emplace();
-    }
     std::optional<telemetry::Trace> trace;
-    if (options_.trace && epoch == options_.epochs) {
+    if (options_.report && epoch == options_.epochs) {
+      times.emplace();
       trace.emplace();
     }
     std::optional<parallel::Join> join;  // some ranks have one row more than others
@@ -267,15 +266,14 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
     }
     if (times) {
       diagnosis_ = together_ ? parallel::diagnose(*times, parallel::default_group()) : parallel::diagnose(*times);
-      if (run.folder() != nullptr) {
-        run.folder()->write_file("diagnosis.txt", diagnosis_);
-      }
-    }
-    if (trace) {
+      const telemetry::StepProfile profile =
+          together_ ? parallel::profile(*times, model_.parameters(), parallel::default_group())
+                    : parallel::profile(*times, model_.parameters());
       const std::string path = run.folder() != nullptr ? run.folder()->file("trace.json") : "";
       together_ ? parallel::write_trace(*trace, parallel::default_group(), path) : trace->write(path);
-      if (narrates) {
-        narrate(fmt::format("what each thread did when in epoch {}: open {} in https://ui.perfetto.dev", epoch, path));
+      if (run.folder() != nullptr) {
+        run.folder()->write_file("diagnosis.txt", diagnosis_);
+        run.folder()->write_file("steps.json", telemetry::to_json(profile.to_fields(), 2) + "\n");
       }
     }
     if (together_ && most_parameters == 0) {
@@ -320,6 +318,13 @@ double Trainer::run(checkpoint::Run& run, const data::TensorDataset& test, const
   const auto whole = together_ ? std::optional(together_->whole_parameters()) : std::nullopt;
   if (run.folder() != nullptr) {
     save(model_, run.folder()->file("model.safetensors"));
+    if (options_.report) {
+      run.folder()->write_file("report.html", telemetry::html_report(run.folder()->path()));
+      if (narrates) {
+        narrate(fmt::format("where the time went: {}; open {} in https://ui.perfetto.dev for every span",
+                            run.folder()->file("report.html"), run.folder()->file("trace.json")));
+      }
+    }
   }
   return std::accumulate(history_.seconds.begin(), history_.seconds.end(), 0.0);
 }

@@ -74,7 +74,7 @@ class Trainer {
   double run(tandem::checkpoint::Run& run, const tandem::data::TensorDataset& test, const Score& score);
 
   const History& history() const noexcept { return history_; }
-  /// With --diagnose, a report on the last epoch's steps, the same on all ranks; else empty.
+  /// With --report, a report on the last epoch's steps, the same on all ranks; else empty.
   const std::string& diagnosis() const noexcept { return diagnosis_; }
 
  private:

@@ -123,7 +123,7 @@ int mlp(int argc, char** argv) {
       "  mlp --ranks 2 --batch-size 32        two ranks, threads of this process\n"
       "  tandem run -n 2 mlp --batch-size 32  two ranks, processes\n"
       "  mlp --resume runs/mlp-20261126-0912  go on after a crash or Ctrl-C\n"
-      "  mlp --ranks 2 --diagnose             why two are not twice as fast as one");
+      "  mlp --ranks 2 --report               why two are not twice as fast as one");
   if (const auto code = example::parse(app, options, argc, argv)) {
     return *code;
   }

@@ -126,7 +126,7 @@ TEST_P(RankedSample, SaysWhereTheTimeOfTheLastEpochWent) {
       {{"--parallel", "dp", "--devices", "cpu:0,cpu:1"}, is_mlp ? "59 steps, " : "128 steps, "},
       {{}, is_mlp ? "59 steps, " : "128 steps, "}};
   for (const auto& [arguments, steps] : cases) {
-    const Outcome outcome = run(with({"--epochs", "2", "--hidden", "8", "--diagnose", "--quiet"}, arguments));
+    const Outcome outcome = run(with({"--epochs", "2", "--hidden", "8", "--report", "--quiet"}, arguments));
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_THAT(outcome.out, StartsWith(steps));
     EXPECT_THAT(outcome.out, ::testing::AllOf(HasSubstr("\n  optimizer "), HasSubstr("\ntest ")));
@@ -135,15 +135,15 @@ TEST_P(RankedSample, SaysWhereTheTimeOfTheLastEpochWent) {
 }
 
 TEST_P(RankedSample, TracesTheLastEpochOfAllRanks) {
-  const Outcome outcome =
-      run({"--ranks", "2", "--epochs", "2", "--hidden", "8", "--trace", "--diagnose", "--out", "run"});
+  const Outcome outcome = run({"--ranks", "2", "--epochs", "2", "--hidden", "8", "--report", "--out", "run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("\nwhat each thread did when in epoch 2: open run/trace.json in "));
+  EXPECT_THAT(outcome.err, HasSubstr("\nwhere the time went: run/report.html; open run/trace.json in "));
   const std::string trace = text("run/trace.json");
   EXPECT_THAT(trace, HasSubstr("\"rank 0 on "));
   EXPECT_THAT(trace, HasSubstr("\"rank 1 on "));
   EXPECT_THAT(trace, HasSubstr("\"name\":\"all_reduce\""));
   EXPECT_THAT(outcome.out, StartsWith(text("run/diagnosis.txt")));
+  EXPECT_THAT(text("run/report.html"), ::testing::AllOf(HasSubstr("rank 1 on "), HasSubstr("2 ranks give about ")));
 }
 
 TEST_P(RankedSample, OneRankSaysHowManyItIs) {

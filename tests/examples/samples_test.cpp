@@ -54,7 +54,7 @@ TEST_P(EachSample, HelpFitsEightyColumnsAndHasExamples) {
                            "--precision NAME",
                            "--shard NAME",
                            "--captured",
-                           "--diagnose",
+                           "--report",
                            "--json",
                            "--quiet",
                            "--help"}) {

@@ -100,6 +100,23 @@ TEST_F(TandemTool, ReportMakesAPageAboutARun) {
   EXPECT_EQ(run({"report"}).exit_code, 2);
 }
 
+TEST_F(TandemTool, PredictReadsTheNumbersOfARun) {
+  telemetry::RunFolder run_folder({.path = dir_.file("one")});
+  const telemetry::StepProfile profile{
+      .step_us = 3000, .forward_us = 1000, .backward_us = 2000, .parameter_bytes = {1e6, 1e6}};
+  run_folder.write_file("steps.json", telemetry::to_json(profile.to_fields()));
+  const Outcome table = run({"predict", "one", "-n", "1,2", "--network", "100gbit"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(lines_of(table.out).size(), 1U + 2 * 4);
+  EXPECT_THAT(table.out, AllOf(HasSubstr("shard = parameters"), HasSubstr("<- fastest")));
+  const auto json = nlohmann::json::parse(run({"predict", "one", "-n", "2", "--json"}).out);
+  EXPECT_EQ(json.at("ways").size(), 4U);
+  EXPECT_EQ(json.at("ranks"), std::vector<double>(4, 2));
+  EXPECT_THAT(run({"predict", "one", "-n", "2,,4"}).err, HasSubstr("-n: expected numbers of ranks such as 2,4,8"));
+  EXPECT_THAT(run({"predict", "one", "--network", "fast"}).err, HasSubstr("--network: expected nvlink or a rate"));
+  EXPECT_THAT(run({"predict", "none"}).err, HasSubstr("which a run with --report writes"));
+}
+
 TEST_F(TandemTool, InspectShowsAFileOfTensors) {
   StateDict state;
   state.set("fc.weight", ones({2, 3}));

@@ -24,7 +24,7 @@ int report(int argc, const char* const* argv) {
       "Examples:\n"
       "  tandem report runs/mlp-20261128-101500\n"
       "  tandem report runs/new runs/old --out both.html\n"
-      "  mlp --ranks 2 --trace --diagnose --out runs/two && tandem report runs/two");
+      "  mlp --ranks 2 --report --out runs/two && tandem report runs/two");
   if (const auto code = cli::parse(app, argc, argv)) {
     return *code;
   }
