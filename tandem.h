@@ -94,6 +94,7 @@
 #include <tandem/telemetry/run_folder.h>
 #include <tandem/telemetry/step_profile.h>
 #include <tandem/telemetry/summary_writer.h>
+#include <tandem/telemetry/text_screen.h>
 #include <tandem/telemetry/trace.h>
 #include <tandem/tensor/cpu_allocator.h>
 #include <tandem/tensor/cuda_allocator.h>

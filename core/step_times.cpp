@@ -47,6 +47,8 @@ void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexce
   if (phase == Phase::optimizer) {
     last_end_ = {now, phases_};
     facts_ = core::step_facts();
+    rows_ += facts_[static_cast<std::size_t>(Fact::rows)];
+    ++updates_;
     if (steps_ == 1) {
       first_end_ = last_end_;
       first_efforts_ = totals_.sums();
@@ -91,6 +93,8 @@ StepSums StepTimes::whole_steps() const {
     sums.efforts[i].bytes -= first_efforts_[i].bytes;
   }
   sums.facts = facts_;
+  sums.facts[static_cast<std::size_t>(Fact::rows)] =
+      rows_ / static_cast<double>(std::max<std::int64_t>(1, updates_));  // a last batch may be short
   return sums;
 }
 
@@ -103,6 +107,8 @@ void StepTimes::reset() {
   steps_ = 0;
   first_end_ = previous_end_ = last_end_ = {now, phases_};
   first_efforts_ = {};
+  rows_ = 0;
+  updates_ = 0;
   totals_.reset();
 }
 

@@ -22,7 +22,7 @@ struct StepSums {
   std::vector<double> waits =
       {};                // seconds in `reduce`, `collective` and `pipeline` of each of the last steps, up to 64
   EffortSums efforts{};  // of all threads that work for the rank
-  StepFacts facts{};     // at the end of the last step
+  StepFacts facts{};     // at the end of the last step; `rows` is the mean over all steps
 };
 
 /// While it exists, collects the time that phases take on the thread that made it, which must be the training thread:
@@ -79,6 +79,8 @@ class TANDEM_API StepTimes {
   std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
   EffortSums first_efforts_{};                            // until the end of the first step
   StepFacts facts_{};                                     // at the end of the last step
+  double rows_ = 0;                                       // at the end of each update, together
+  std::int64_t updates_ = 0;                              // of one optimiser or several in a step
 
   core::SpanTotals totals_;  // has a lock of its own
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/comm/process_group.h>
 #include <tandem/parallel/rendezvous/text.h>
@@ -56,7 +57,7 @@ nanoseconds clock_offset(ProcessGroup& group, const std::string& host) {
 
 void write_trace(telemetry::Trace& trace, ProcessGroup& group, const std::string& path) {
   trace.stop();
-  const std::string host = own_host_name();
+  const std::string host = core::host_name();
   const std::string mine =
       trace.events({.rank = group.rank(), .host = host, .clock_offset = clock_offset(group, host)});
   const std::vector<std::string> all = texts_of_ranks(group, mine);

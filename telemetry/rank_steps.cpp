@@ -8,11 +8,10 @@
 #include <numeric>
 #include <thread>
 
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include <tandem/core/cores.h>
+#include <tandem/core/host_name.h>
 #include <tandem/core/thread_pool.h>
 #include <tandem/core/thread_state.h>
 
@@ -24,9 +23,8 @@ constexpr std::size_t kMostWaits = 64;
 
 // A number that is equal for ranks on one machine and almost always differs between machines.
 double number_of_this_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return static_cast<double>(std::hash<std::string>{}(name) >> 11);  // 53 bits, which a double holds exactly
+  return static_cast<double>(std::hash<std::string>{}(core::host_name()) >>
+                             11);  // 53 bits, which a double holds exactly
 }
 
 // Cores available to all ranks of this host. If ranks are processes, this process may be bound to cores that the other

@@ -21,6 +21,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/telemetry/environment.h>
 #include <tandem/telemetry/metric_fields.h>
 #include <tandem/telemetry/summary_writer.h>
 
@@ -288,7 +289,10 @@ std::string RunFolder::file(std::string_view name) const {
   return fmt::format("{}/{}", impl_->path, name);
 }
 
-void RunFolder::write_config(const Fields& fields) { write_file("config.json", to_json(fields, 2) + "\n"); }
+void RunFolder::write_config(const Fields& fields) {
+  write_file("config.json", to_json(fields, 2) + "\n");
+  write_file("environment.json", to_json(environment(), 2) + "\n");
+}
 
 std::int64_t RunFolder::metrics_bytes() const { return impl_->metrics_bytes; }
 

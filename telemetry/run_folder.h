@@ -65,7 +65,8 @@ class TANDEM_API RunFolder {
   /// path()/name, for writers that take a path. Throws ConfigError unless `name` is a plain file name.
   std::string file(std::string_view name) const;
 
-  /// Writes config.json, one object, completely or not at all.
+  /// Writes config.json, one object, completely or not at all; and environment.json: versions, machine, time, and the
+  /// git commit of the folder that the program was started in.
   void write_config(const Fields& fields);
 
   /// Appends one object as a line of its own to metrics.jsonl. The line reaches the operating system before the call

@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
 
 namespace tandem::inline v0::telemetry {
 
@@ -171,11 +172,9 @@ Message histogram_of(std::span<const double> values) {
 
 std::string name_of_file() {
   static std::atomic<int> files{0};
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return fmt::format("events.out.tfevents.{}.{}.{}.{}", std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                     host, ::getpid(), files++);
+                     core::host_name(), ::getpid(), files++);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/parallel/job/child_process.h>
 #include <tandem/parallel/job/job_link.h>
@@ -40,7 +41,7 @@ class LocalRank {
   /// The rank's number within the job.
   int rank() const noexcept { return rank_; }
   /// "rank 2 (pid 4711 on node7)".
-  std::string name() const { return rank_name(rank_, process_->pid(), own_host_name()); }
+  std::string name() const { return rank_name(rank_, process_->pid(), core::host_name()); }
   /// Whether the launcher has noticed the end of the process.
   bool has_ended() const noexcept { return ended_; }
   /// Whether the process has ended and all its output was passed on.

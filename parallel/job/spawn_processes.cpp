@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/host_name.h>
 #include <tandem/core/thread_state.h>
 #include <tandem/core/warning.h>
 #include <tandem/parallel/comm/process_group.h>
@@ -114,7 +115,7 @@ void throw_announced(const LaunchOutcome& outcome, int count) {
 // Tells the parent and all ranks, as if the launcher had told them.
 void announce(const WorldInfo& world, const std::string& what) {
   const std::string text =
-      fmt::format("{}{}{}", rank_name(world.rank, ::getpid(), own_host_name()), kThrew, what).substr(0, 4096);
+      fmt::format("{}{}{}", rank_name(world.rank, ::getpid(), core::host_name()), kThrew, what).substr(0, 4096);
   try {
     TcpStore store({.host = world.address, .port = world.port, .token = JobToken::from_environment()});
     store.announce_verdict(text);

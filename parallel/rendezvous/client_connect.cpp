@@ -18,6 +18,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
 #include <tandem/parallel/rendezvous/tcp_store.h>
 #include <tandem/parallel/rendezvous/text.h>
 
@@ -159,7 +160,7 @@ asio::awaitable<bool> join(Channel& channel, const TcpStoreOptions& options, Tls
     step = hello;
     const auto interval = static_cast<std::uint32_t>(options.heartbeat_interval.count());
     channel.send(
-        encode(encode_hello({options.rank, static_cast<std::uint32_t>(::getpid()), interval, own_host_name()})));
+        encode(encode_hello({options.rank, static_cast<std::uint32_t>(::getpid()), interval, core::host_name()})));
     const Frame answer = co_await channel.read(kHandshake);
     if (answer.kind == FrameKind::refused) {
       fail_store(StoreError::Kind::refused, "the rendezvous server at {} did not let us in: {}", server, answer.value);

@@ -18,6 +18,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
 #include <tandem/parallel/rendezvous/text.h>
 
 namespace tandem::inline v0::parallel {
@@ -68,7 +69,7 @@ void claim(const std::string& folder, int rank) {
         "this one, or name another",
         folder, rank, who.empty() ? "a process unknown" : who);
   }
-  if (!core::write_all(created.get(), fmt::format("pid {} on {}", ::getpid(), own_host_name()))) {
+  if (!core::write_all(created.get(), fmt::format("pid {} on {}", ::getpid(), core::host_name()))) {
     core::fail_io("write", path, errno);
   }
 }

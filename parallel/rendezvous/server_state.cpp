@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/host_name.h>
 #include <tandem/parallel/rendezvous/store.h>
 #include <tandem/parallel/rendezvous/text.h>
 
@@ -62,7 +63,7 @@ void ServerState::join(const ConnectionPtr& connection, const Hello& hello) {
     there->second = connection;  // an old connection that said goodbye is about to close
   }
   connection->hello = hello;
-  if (!options_.on_lost && hello.rank >= 0 && hello.host == own_host_name() && std::int64_t{hello.pid} != ::getpid()) {
+  if (!options_.on_lost && hello.rank >= 0 && hello.host == core::host_name() && std::int64_t{hello.pid} != ::getpid()) {
     connection->end.emplace(hello.pid);
   }
   clients_.insert(connection);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <tandem/core/check.h>
+#include <tandem/core/host_name.h>
 #include <tandem/core/system_limits.h>
 #include <tandem/parallel/rendezvous/server_state.h>
 #include <tandem/parallel/rendezvous/text.h>
@@ -146,7 +147,7 @@ struct StoreServer::Impl {
       }
     } else if (now - since.emplace(since.value_or(now)) > kShortageTime) {
       state.publish(fmt::format("the server of the job's store (pid {} on {}) cannot take one more connection: {}",
-                                ::getpid(), own_host_name(), core::system_message(number)));
+                                ::getpid(), core::host_name(), core::system_message(number)));
     }
     co_await pause_for(milliseconds(10));
   }

@@ -1,7 +1,6 @@
 #include <tandem/parallel/rendezvous/text.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -40,12 +39,6 @@ std::string shown_key(std::string_view key) {
   std::string text(key.substr(0, kShown));
   std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '.');
   return key.size() > kShown ? text + "..." : text;
-}
-
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 std::string rank_name(int rank, std::int64_t pid, const std::string& host) {

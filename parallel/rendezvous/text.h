@@ -36,9 +36,6 @@ bool is_host_name(std::string_view host, std::string_view more = {});
 /// "node7:29500", or "[::1]:29500" for an IPv6 address.
 std::string at_port(const std::string& address, int port);
 
-/// This host's own name.
-std::string own_host_name();
-
 /// "rank 2 (pid 4711 on node7)".
 std::string rank_name(int rank, std::int64_t pid, const std::string& host);
 

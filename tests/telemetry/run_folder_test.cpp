@@ -3,6 +3,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <set>
@@ -17,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/telemetry/environment.h>
 
 #include "support/message.h"
 #include "support/temp_dir.h"
@@ -29,7 +31,9 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::ThrowsMessage;
 
+using telemetry::Field;
 using telemetry::Fields;
+using telemetry::git_commit;
 using telemetry::read_json;
 using telemetry::RunFolder;
 using telemetry::to_json;
@@ -302,6 +306,44 @@ TEST(RunFolder, FileNamesAreNotPaths) {
     EXPECT_THROW(run.write_file(name, "x"), ConfigError) << name;
   }
   EXPECT_EQ(run.file("curves.svg"), dir.file("run/curves.svg"));
+}
+
+TEST(RunFolder, SaysWhatItsRunWasMadeWith) {
+  const TempDir dir;
+  RunFolder(telemetry::RunFolderOptions{.path = dir.file("run")}).write_config({});
+  const Fields made_with = read_json(dir.file("run/environment.json"));
+  std::vector<std::string> names;
+  for (const Field& field : made_with) {
+    names.push_back(field.name);
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"tandem", "git_commit", "started", "host", "cores", "isa", "compiler"}));
+}
+
+TEST(GitCommit, IsReadFromTheWorkTreeAround) {
+  const TempDir dir;
+  const std::string commit(40, 'a');
+  const std::string other(40, 'b');
+  const auto write = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(dir.file(path)).parent_path());
+    std::ofstream(dir.file(path)) << text;
+  };
+  std::filesystem::create_directories(dir.file("tree/src/deep"));
+  write("tree/.git/HEAD", commit + "\n");
+  EXPECT_EQ(git_commit(dir.file("tree/src/deep")), commit);
+  write("tree/.git/HEAD", "ref: refs/heads/main\n");
+  EXPECT_EQ(git_commit(dir.file("tree")), "") << "no commit yet";
+  write("tree/.git/packed-refs", "# pack-refs\n" + commit + " refs/heads/domain\n" + other + " refs/heads/main\n");
+  EXPECT_EQ(git_commit(dir.file("tree")), other);
+  write("tree/.git/refs/heads/main", commit + "\n");
+  EXPECT_EQ(git_commit(dir.file("tree")), commit);
+  write("linked/.git", "gitdir: ../tree/.git/worktrees/linked\n");
+  write("tree/.git/worktrees/linked/HEAD", "ref: refs/heads/side\n");
+  write("tree/.git/worktrees/linked/commondir", "../..\n");
+  write("tree/.git/refs/heads/side", other + "\n");
+  EXPECT_EQ(git_commit(dir.file("linked")), other);
+  write("odd/.git/HEAD", "ref: ../../secret\n");
+  write("secret", "no commit\n");
+  EXPECT_EQ(git_commit(dir.file("odd")), "");
 }
 
 }  // namespace

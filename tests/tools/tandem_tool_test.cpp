@@ -1,6 +1,11 @@
 #include <string>
 #include <vector>
 
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -98,6 +103,54 @@ TEST_F(TandemTool, ReportMakesAPageAboutARun) {
   EXPECT_THAT(read_text(dir_.file("both.html")), HasSubstr(">old</text>"));
   EXPECT_THAT(run({"report", "none"}).err, StartsWith("error: 'none': expected the folder of a run"));
   EXPECT_EQ(run({"report"}).exit_code, 2);
+}
+
+TEST_F(TandemTool, WatchShowsARun) {
+  telemetry::RunFolder(telemetry::RunFolderOptions{.path = dir_.file("run")}).append_metrics({{"loss", 0.25}});
+  const Outcome outcome = run({"watch", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("run   last line "), HasSubstr("\nloss 0.25\n")));
+  EXPECT_THAT(run({"watch", "none"}).err, HasSubstr("expected the folder of a run"));
+}
+
+// On a terminal the page is one of its own, which goes when the user leaves; a changed window is drawn anew.
+TEST_F(TandemTool, WatchLeavesTheTerminalAsItWas) {
+  telemetry::RunFolder(telemetry::RunFolderOptions{.path = dir_.file("run")}).append_metrics({{"loss", 0.25}});
+  int terminal = -1;
+  winsize window{.ws_row = 20, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &window);
+  if (child < 0) {
+    GTEST_SKIP() << "the system has no pseudo-terminals";
+  }
+  if (child == 0) {
+    const std::string folder = dir_.file("run");
+    ::execl(TANDEM_TOOL, TANDEM_TOOL, "watch", folder.c_str(), "--every", "0.1", nullptr);
+    ::_exit(127);
+  }
+  std::string seen;
+  const auto read_until = [&](const std::string& text) {
+    for (int looks = 0; looks < 500 && seen.find(text) == std::string::npos; ++looks) {
+      char bytes[4096];
+      const ssize_t count = ::read(terminal, bytes, sizeof bytes);
+      if (count <= 0) {
+        break;
+      }
+      seen.append(bytes, static_cast<std::size_t>(count));
+    }
+    return seen.find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(read_until("loss 0.25")) << seen;
+  EXPECT_THAT(seen, StartsWith("\x1b[?1049h"));
+  seen.clear();
+  window.ws_col = 30;
+  ::ioctl(terminal, TIOCSWINSZ, &window);
+  EXPECT_TRUE(read_until("loss 0.25")) << seen;
+  EXPECT_EQ(::write(terminal, "q", 1), 1);
+  EXPECT_TRUE(read_until("\x1b[?1049l")) << seen;
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  ::close(terminal);
 }
 
 TEST_F(TandemTool, PredictReadsTheNumbersOfARun) {

@@ -23,13 +23,16 @@ int predict(int argc, const char* const* argv);
 int report(int argc, const char* const* argv);
 /// tandem run: starts a program as the ranks of a job.
 int run(int argc, const char* const* argv);
+/// tandem watch: shows a run while it goes on.
+int watch(int argc, const char* const* argv);
 
 inline const std::vector<Command>& commands() {
   static const std::vector<Command> all{{"info", "What this build can do on this machine", info},
                                         {"inspect", "What a file of tensors holds, or how two differ", inspect},
                                         {"predict", "How fast a run would be with more ranks", predict},
                                         {"report", "A page about a run: curves, a step's time, options", report},
-                                        {"run", "Start a program as the ranks of a job", run}};
+                                        {"run", "Start a program as the ranks of a job", run},
+                                        {"watch", "Show a run while it goes on", watch}};
   return all;
 }
 

@@ -1,0 +1,116 @@
+#include <tandem/telemetry/environment.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <tandem/build.h>
+#include <tandem/core/cores.h>
+#include <tandem/core/file.h>
+#include <tandem/core/host_name.h>
+#include <tandem/core/isa.h>
+#include <tandem/core/thread_pool.h>
+
+namespace tandem::inline v0::telemetry {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string first_line(const std::string& path) {
+  const std::string text = core::read_small_file(path).value_or("");
+  return text.substr(0, text.find('\n'));
+}
+
+bool is_commit(std::string_view text) {
+  return text.size() >= 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// The text after `begin`, if `text` begins so.
+std::optional<std::string> after(std::string_view begin, const std::string& text) {
+  return text.starts_with(begin) ? std::optional(text.substr(begin.size())) : std::nullopt;
+}
+
+// The folder of git around `folder`, or an empty path. A linked work tree has a file there that names it.
+fs::path git_folder(const std::string& folder) {
+  std::error_code error;
+  for (fs::path at = fs::absolute(folder, error); !at.empty(); at = at.parent_path()) {
+    const fs::path git = at / ".git";
+    if (fs::is_directory(git, error)) {  // an error means no
+      return git;
+    }
+    if (const auto named = after("gitdir: ", first_line(git)); named) {
+      return at / *named;
+    }
+    if (at == at.parent_path()) {
+      break;
+    }
+  }
+  return {};
+}
+
+// The commit of a name such as refs/heads/main, from the file of all packed ones.
+std::string packed_commit(const fs::path& git, const std::string& name) {
+  const std::string text = core::read_small_file(git / "packed-refs").value_or("");
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    if (line.ends_with(" " + name) && is_commit(line.substr(0, line.find(' ')))) {
+      return std::string(line.substr(0, line.find(' ')));
+    }
+    at = end + 1;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string git_commit(const std::string& folder) {
+  const fs::path git = git_folder(folder);
+  if (git.empty()) {
+    return "";
+  }
+  const std::string head = first_line(git / "HEAD");
+  if (is_commit(head)) {
+    return head;
+  }
+  const std::optional<std::string> name = after("ref: ", head);
+  if (!name) {
+    return "";
+  }
+  const std::string common = first_line(git / "commondir");  // of a linked work tree
+  for (const fs::path& place : {git, common.empty() ? git : git / common}) {
+    if (const std::string commit = first_line(place / *name); is_commit(commit)) {
+      return commit;
+    }
+    if (const std::string commit = packed_commit(place, *name); !commit.empty()) {
+      return commit;
+    }
+  }
+  return "";
+}
+
+Fields environment() {
+  std::error_code error;
+  const fs::path here = fs::current_path(error);
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return {{"tandem", std::string(TANDEM_VERSION)},
+          {"git_commit", error ? std::string() : git_commit(here)},
+          {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+          {"host", core::host_name()},
+          {"cores", static_cast<std::int64_t>(core::available_cores())},
+          {"threads", static_cast<std::int64_t>(num_threads())},
+          {"isa", core::to_string(core::isa())},
+          {"compiler", std::string(__VERSION__)},
+          {"cuda", TANDEM_WITH_CUDA != 0}};
+}
+
+}  // namespace tandem::inline v0::telemetry

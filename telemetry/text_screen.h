@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include <tandem/core/export.h>
+
+namespace tandem::inline v0::telemetry {
+
+/// A screen of a terminal.
+struct ScreenSize {
+  int columns = 80;
+  int rows = 24;
+  bool has_unicode = true;  ///< false: curves of '*' in place of Braille patterns
+};
+
+/// What the folder of a run says by now, in at most that many lines of at most that many columns, each ended by '\n':
+/// the last numbers, curves, options, and the first line of advice. Only reads. Throws IoError where no run's folder
+/// is.
+TANDEM_API std::string text_screen(const std::string& folder, const ScreenSize& size);
+
+}  // namespace tandem::inline v0::telemetry
