@@ -24,11 +24,11 @@ enum class Effort : std::uint8_t {
 /// Number of efforts.
 inline constexpr std::size_t kEfforts = 7;
 
-/// How often, how long and how much.
+/// What an effort came to.
 struct EffortSum {
-  double count = 0;
-  double seconds = 0;
-  double bytes = 0;
+  double count = 0;    ///< how often
+  double seconds = 0;  ///< how long, together
+  double bytes = 0;    ///< what was moved, together
 };
 
 /// One sum for each effort.
@@ -44,7 +44,9 @@ class TANDEM_API SpanTotals final : public SpanSink {
   SpanTotals(const SpanTotals&) = delete;
   SpanTotals& operator=(const SpanTotals&) = delete;
 
+  /// Since the beginning, or reset().
   EffortSums sums() const;
+  /// Begins again from 0.
   void reset() noexcept;
 
  private:

@@ -11,9 +11,9 @@ namespace tandem::inline v0::telemetry {
 
 /// A network between ranks, each with a link of its own: a message of b bytes takes latency_us + b / bytes_per_us.
 struct Network {
-  std::string name = {};
-  double latency_us = 0;
-  double bytes_per_us = 0;
+  std::string name = {};    ///< "1gbit"
+  double latency_us = 0;    ///< of a message, whatever its size
+  double bytes_per_us = 0;  ///< of a link, in each direction
 
   /// "nvlink" (900 GB/s in both directions together, NVLink of the fourth generation), or a rate such as "1gbit",
   /// "400gbit", "100mbit", of which protocols leave 94 %. Throws ConfigError for other texts.
@@ -25,10 +25,10 @@ enum class Way { ddp, shard_optimizer, shard_gradients, shard_parameters, pipeli
 
 /// A step of several ranks, as it is predicted.
 struct Prediction {
-  Way way = Way::ddp;
-  int ranks = 1;
-  int stages = 1;  ///< of each pipeline; ranks / stages pipelines train together
-  double step_us = 0;
+  Way way = Way::ddp;       ///< how they train together
+  int ranks = 1;            ///< all together
+  int stages = 1;           ///< of each pipeline; ranks / stages pipelines train together
+  double step_us = 0;       ///< duration of a step
   double exposed_us = 0;    ///< waiting for the exchange, or idle in a pipeline
   double speedup = 1;       ///< rows per second, divided by those of one rank
   double memory_bytes = 0;  ///< of a rank
@@ -38,8 +38,8 @@ struct Prediction {
 
 /// Options of predict_step().
 struct PredictionOptions {
-  Network network = {};
-  int microbatches = 8;
+  Network network = {};         ///< between the ranks
+  int microbatches = 8;         ///< of pipelines
   double activation_bytes = 0;  ///< that a stage hands over for a batch; 0: pipelines are not predicted
 };
 

@@ -11,13 +11,13 @@ namespace tandem::inline v0::telemetry {
 /// Numbers of a run's steps, from which those of other runs can be predicted: predict_step(), `tandem predict`. Times
 /// are means over ranks, in microseconds of a step.
 struct StepProfile {
-  double ranks = 1;
-  double rows = 0;  ///< of a rank's batch; 0: unknown
-  double step_us = 0;
-  double input_us = 0;  ///< waiting for batches
-  double forward_us = 0;
-  double backward_us = 0;  ///< without exchange
-  double optimizer_us = 0;
+  double ranks = 1;                          ///< that trained together
+  double rows = 0;                           ///< of a rank's batch; 0: unknown
+  double step_us = 0;                        ///< from one update to the next
+  double input_us = 0;                       ///< waiting for batches
+  double forward_us = 0;                     ///< without waiting
+  double backward_us = 0;                    ///< without exchange
+  double optimizer_us = 0;                   ///< the update
   double rest_us = 0;                        ///< what the loop does itself
   double exposed_us = 0;                     ///< waiting for the exchange, and for other ranks
   double exchange_us = 0;                    ///< collectives on their way, hidden or not

@@ -8,8 +8,8 @@ namespace tandem::inline v0::telemetry {
 
 /// A screen of a terminal.
 struct ScreenSize {
-  int columns = 80;
-  int rows = 24;
+  int columns = 80;         ///< characters of a line
+  int rows = 24;            ///< lines
   bool has_unicode = true;  ///< false: curves of '*' in place of Braille patterns
 };
 
