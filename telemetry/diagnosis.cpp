@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/telemetry/text.h>
+
 namespace tandem::inline v0::telemetry {
 
 namespace {
@@ -58,7 +60,7 @@ std::string line_on_memory(const RankSteps& mean) {
   if (mean.of(Fact::parameter_bytes) == 0) {
     return "";
   }
-  const auto mib = [&](Fact fact) { return mean.of(fact) / (1 << 20); };
+  const auto mib = [&](Fact fact) { return mean.of(fact) / kMib; };
   return fmt::format(
       "memory of a rank: parameters {:.1f} MiB, gradients {:.1f} MiB, optimiser's state {:.1f} MiB; all tensors on its "
       "device, activations included, at most {:.1f} MiB\n",

@@ -9,12 +9,11 @@
 #include <fmt/format.h>
 
 #include <tandem/core/check.h>
+#include <tandem/telemetry/text.h>
 
 namespace tandem::inline v0::telemetry {
 
 namespace {
-
-constexpr double kMib = 1 << 20;
 
 // A bucket of parameters, with its share of the computation.
 struct Bucket {

@@ -17,7 +17,7 @@ constexpr const char* kSharesMemory = "shares_memory";
 
 // The numbers of a profile with their names.
 template <class Profile>
-auto numbers_of(Profile& profile) {
+auto named_numbers(Profile& profile) {
   using Number = decltype(&profile.ranks);
   return std::vector<std::pair<const char*, Number>>{{"ranks", &profile.ranks},
                                                      {"rows", &profile.rows},
@@ -48,7 +48,7 @@ double StepProfile::bytes() const { return std::accumulate(parameter_bytes.begin
 
 Fields StepProfile::to_fields() const {
   Fields fields;
-  for (const auto& [name, number] : numbers_of(*this)) {
+  for (const auto& [name, number] : named_numbers(*this)) {
     fields.push_back({name, *number});
   }
   fields.push_back({kSharesMemory, shares_memory});
@@ -58,7 +58,7 @@ Fields StepProfile::to_fields() const {
 
 StepProfile StepProfile::from_fields(const Fields& fields) {
   StepProfile profile;
-  for (const auto& [name, number] : numbers_of(profile)) {
+  for (const auto& [name, number] : named_numbers(profile)) {
     const std::optional<double> value = number_in(value_of(fields, name));
     check<IoError>(value && std::isfinite(*value) && *value >= 0, "'{}': expected a number from 0", name);
     *number = *value;

@@ -16,6 +16,9 @@ int columns(std::string_view clean);
 /// The longest prefix of cleaned text that takes at most `limit` columns.
 std::string_view fit_columns(std::string_view clean, int limit);
 
+/// Bytes.
+inline constexpr double kMib = 1 << 20;
+
 /// A rate or count with three significant digits: "0.25", "87.3", "41,200".
 std::string short_number(double value);
 

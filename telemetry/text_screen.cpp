@@ -23,9 +23,9 @@ namespace tandem::inline v0::telemetry {
 
 namespace {
 
-constexpr int kPanelWidth = 40;
+constexpr int kPanelColumns = 40;
 constexpr int kPanelRows = 8;
-constexpr int kGap = 2;
+constexpr int kPanelGap = 2;
 
 // A plot of dots: each cell of a line has 2 by 4 of them, as Braille patterns have.
 class Plot {
@@ -106,7 +106,7 @@ std::vector<std::string> panel_of(const Curve& curve, const std::string& metric,
   std::vector<std::string> lines;
   const auto xs = range_of(curve.x);
   const auto ys = range_of(curve.y);
-  Plot plot(kPanelWidth, kPanelRows - 1);
+  Plot plot(kPanelColumns, kPanelRows - 1);
   std::pair<int, int> last;
   bool is_connected = false;
   for (std::size_t i = 0; xs && ys && i < curve.x.size(); ++i) {
@@ -123,7 +123,7 @@ std::vector<std::string> panel_of(const Curve& curve, const std::string& metric,
   }
   lines.push_back(fitted(
       ys ? fmt::format("{}  {:.4g} .. {:.4g}", metric, ys->first, ys->second) : fmt::format("{}  no numbers", metric),
-      kPanelWidth));
+      kPanelColumns));
   for (int row = 0; row < kPanelRows - 1; ++row) {
     lines.push_back(plot.row(row, has_unicode));
   }
@@ -201,7 +201,7 @@ std::string text_screen(const std::string& folder, const ScreenSize& size) {
   }
   const std::string advice = advice_of(folder + "/diagnosis.txt");
   const int left = size.rows - static_cast<int>(lines.size()) - (advice.empty() ? 0 : 1);
-  const int beside = (size.columns + kGap) / (kPanelWidth + kGap);
+  const int beside = (size.columns + kPanelGap) / (kPanelColumns + kPanelGap);
   const std::vector<std::string> metrics = metrics_of({run}, axis);
   const auto shown = std::min(metrics.size(), static_cast<std::size_t>(std::max(0, left / kPanelRows) * beside));
   const auto step = static_cast<std::size_t>(std::max(beside, 1));
@@ -210,7 +210,7 @@ std::string text_screen(const std::string& folder, const ScreenSize& size) {
     for (std::size_t m = first; m < std::min(shown, first + step); ++m) {
       const std::vector<std::string> panel = panel_of(run.curve(metrics[m], axis), metrics[m], size.has_unicode);
       for (std::size_t row = 0; row < rows.size(); ++row) {
-        rows[row] += (m > first ? std::string(kGap, ' ') : std::string()) + panel[row];
+        rows[row] += (m > first ? std::string(kPanelGap, ' ') : std::string()) + panel[row];
       }
     }
     for (std::string& row : rows) {

@@ -21,7 +21,7 @@ namespace {
 constexpr double kWidth = 1160;
 constexpr double kLabels = 96;
 constexpr double kRow = 18;
-constexpr double kGap = 8;
+constexpr double kBandGap = 8;
 constexpr std::size_t kRows = 4;  // of spans within each other
 constexpr double kTop = kMargin + kTitleHeight + 24;
 
@@ -237,7 +237,7 @@ std::string Timeline::svg(const TimeRange& shown) const {
                              ? fmt::format("{} {}", rank.name.substr(0, rank.name.find(" on ")), thread.purpose)
                              : thread.purpose,
                          &thread, rows});
-        height += static_cast<double>(rows) * kRow + kGap;
+        height += static_cast<double>(rows) * kRow + kBandGap;
       }
     }
   }
@@ -281,7 +281,7 @@ std::string Timeline::svg(const TimeRange& shown) const {
       }
       picture.add("</g>\n");
     }
-    top += static_cast<double>(band.rows) * kRow + kGap;
+    top += static_cast<double>(band.rows) * kRow + kBandGap;
   }
   return picture.take();
 }

@@ -9,14 +9,13 @@
 #include <fmt/ranges.h>
 
 #include <tandem/telemetry/causes.h>
+#include <tandem/telemetry/text.h>
 
 // What ranks wait for: each other, the stages of a pipeline, the exchange.
 
 namespace tandem::inline v0::telemetry {
 
 namespace {
-
-constexpr double kMib = 1 << 20;
 
 std::string names_of(const std::vector<std::size_t>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
