@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -33,6 +34,11 @@ struct EffortSum {
 
 /// One sum for each effort.
 using EffortSums = std::array<EffortSum, kEfforts>;
+
+namespace detail {
+/// How many want memory to be taken into possession when the system gives it.
+TANDEM_API extern std::atomic<int> populating_listeners;
+}  // namespace detail
 
 namespace core {
 

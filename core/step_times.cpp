@@ -23,7 +23,10 @@ nanoseconds wait_of(const std::array<nanoseconds, kPhases>& phases) noexcept {
 
 }  // namespace
 
-StepTimes::StepTimes() : thread_(core::SpanThread::of_this_thread()) {
+std::atomic<int> detail::populating_listeners{0};
+
+StepTimes::StepTimes(bool populates) : thread_(core::SpanThread::of_this_thread()), populates_(populates) {
+  detail::populating_listeners.fetch_add(populates_ ? 1 : 0, std::memory_order_relaxed);
   reset();
   thread_->add(*this);
   detail::span_listeners.fetch_add(1, std::memory_order_relaxed);
@@ -31,12 +34,16 @@ StepTimes::StepTimes() : thread_(core::SpanThread::of_this_thread()) {
 
 StepTimes::~StepTimes() {
   detail::span_listeners.fetch_sub(1, std::memory_order_relaxed);
+  detail::populating_listeners.fetch_sub(populates_ ? 1 : 0, std::memory_order_relaxed);
   thread_->remove(*this);
 }
 
 void StepTimes::begin_step() noexcept {
   if (steps_ > 0) {
     waits_[static_cast<std::size_t>(steps_ - 1) % kWaits] = wait_of(last_end_.phases) - wait_of(previous_end_.phases);
+  }
+  if (steps_ > 1) {
+    longest_ = std::max(longest_, last_end_.at - previous_end_.at);
   }
   previous_end_ = last_end_;
   ++steps_;
@@ -53,6 +60,7 @@ void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexce
       first_end_ = last_end_;
       first_efforts_ = totals_.sums();
     }
+    last_efforts_ = totals_.sums();
   }
 }
 
@@ -86,7 +94,8 @@ StepSums StepTimes::whole_steps() const {
     sums.waits.push_back(to_seconds(waits_[static_cast<std::size_t>(step) % kWaits]));
   }
   sums.waits.push_back(to_seconds(wait_of(last_end_.phases) - wait_of(previous_end_.phases)));
-  sums.efforts = totals_.sums();
+  sums.longest = to_seconds(std::max(longest_, last_end_.at - previous_end_.at));
+  sums.efforts = last_efforts_;
   for (std::size_t i = 0; i < kEfforts && steps_ > 1; ++i) {
     sums.efforts[i].count -= first_efforts_[i].count;
     sums.efforts[i].seconds -= first_efforts_[i].seconds;
@@ -106,7 +115,8 @@ void StepTimes::reset() {
   std::ranges::transform(open, phases_.begin(), std::negate());  // end() adds the full time of these phases later
   steps_ = 0;
   first_end_ = previous_end_ = last_end_ = {now, phases_};
-  first_efforts_ = {};
+  first_efforts_ = last_efforts_ = {};
+  longest_ = nanoseconds(0);
   rows_ = 0;
   updates_ = 0;
   totals_.reset();

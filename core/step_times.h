@@ -17,6 +17,7 @@ namespace tandem::inline v0 {
 /// Sums over whole steps, see StepTimes::whole_steps().
 struct StepSums {
   std::int64_t count = 0;                // number of steps
+  double longest = 0;                    // wall-clock seconds of the longest step
   double elapsed = 0;                    // wall-clock seconds
   std::array<double, kPhases> phases{};  // seconds in each phase
   std::vector<double> waits =
@@ -37,8 +38,10 @@ struct StepSums {
 /// runs ahead of the GPU.
 class TANDEM_API StepTimes {
  public:
-  /// Starts collecting, with all times 0.
-  StepTimes();
+  /// Starts collecting, with all times 0. With `populates`, blocks of memory that the system gives meanwhile (up to 256
+  /// MiB each) are taken into possession at once, so that this is not counted as the work of the op that touches them
+  /// first.
+  explicit StepTimes(bool populates = true);
   ~StepTimes();
   StepTimes(const StepTimes&) = delete;
   StepTimes& operator=(const StepTimes&) = delete;
@@ -77,11 +80,14 @@ class TANDEM_API StepTimes {
   Point previous_end_;  // end of the step before the last
   Point last_end_;
   std::array<std::chrono::nanoseconds, kWaits> waits_{};  // wait of step i at i % kWaits, except the last step
-  EffortSums first_efforts_{};                            // until the end of the first step
+  EffortSums first_efforts_{};                            // until the end of the first step ...
+  EffortSums last_efforts_{};                             // ... and of the last one
+  std::chrono::nanoseconds longest_{0};                   // of the steps before the last, without the first
   StepFacts facts_{};                                     // at the end of the last step
   double rows_ = 0;                                       // at the end of each update, together
   std::int64_t updates_ = 0;                              // of one optimiser or several in a step
 
+  bool populates_;
   core::SpanTotals totals_;  // has a lock of its own
 };
 

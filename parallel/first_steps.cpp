@@ -1,5 +1,7 @@
 #include <tandem/parallel/first_steps.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include <fmt/format.h>
@@ -13,6 +15,15 @@ namespace tandem::inline v0::parallel {
 namespace {
 
 constexpr double kLongEnough = 1e6;  // in microseconds
+constexpr std::int64_t kManyPasses = 64;
+
+// The time of a rank's steps, without the longest one.
+double usual_time(const telemetry::RankSteps& rank) { return rank.count * rank.step_us - rank.longest_us; }
+
+// Whether one step, with a checkpoint or a pause, takes so much of the time that the others count for little.
+bool has_pause(const telemetry::RankSteps& rank) {
+  return rank.count < 2 || usual_time(rank) / (rank.count - 1) * 1.2 < rank.step_us;
+}
 
 }  // namespace
 
@@ -27,7 +38,7 @@ void FirstSteps::after_pass() {
     return;
   }
   if (++passes_ == 1) {
-    times_.emplace();
+    times_.emplace(false);  // the run keeps its memory as it is
   }
   if (passes_ < next_look_) {
     return;
@@ -35,18 +46,38 @@ void FirstSteps::after_pass() {
   next_look_ *= 4;
   const telemetry::Ranks ranks =
       exchange_ ? exchange_->run(*times_) : telemetry::Ranks({telemetry::RankSteps::of(*times_)});
-  const auto elapsed = [](const telemetry::RankSteps& rank) { return rank.count * rank.step_us; };
-  if (ranks.most(elapsed) < kLongEnough) {
-    return;
+  const bool is_on_gpu =
+      std::ranges::any_of(ranks.all(), [](const telemetry::RankSteps& rank) { return rank.of(Fact::is_on_gpu) != 0; });
+  const bool has_none = !ranks.without_steps().empty();  // updates without an Optimizer are not seen
+  if (is_on_gpu || (has_none && passes_ >= kManyPasses)) {
+    end();
+  } else if (!has_none && ranks.most(usual_time) >= kLongEnough) {
+    if (std::ranges::any_of(ranks.all(), has_pause)) {
+      times_->reset();  // the next look is at steps without the pause
+    } else {
+      end();
+      tell(ranks);
+    }
   }
+}
+
+void FirstSteps::end() {
   is_over_ = true;
   times_.reset();
+}
+
+void FirstSteps::tell(const telemetry::Ranks& ranks) const {
   if (exchange_ && exchange_->rank() != 0) {
     return;
   }
-  if (const std::string text = telemetry::verdict(ranks); !text.empty()) {
+  const std::string text = telemetry::verdict(ranks);
+  if (text.empty()) {
+    return;
+  }
+  try {
     core::warn(fmt::format("the first {} on {} rank{}: {}. diagnose() and --report say more", ranks.counts(),
                            ranks.count(), ranks.count() == 1 ? "" : "s", text));
+  } catch (...) {  // a handler's: advice ends no training
   }
 }
 

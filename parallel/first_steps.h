@@ -16,7 +16,8 @@ class ProcessGroup;
 ///
 /// The ranks exchange their times after 16, 64, 256, ... passes, until they have trained for long enough. They all make
 /// these passes in the same order, those that only follow the others in a Join included, so the exchange has one place
-/// in their sequences of collectives.
+/// in their sequences of collectives. Where a rank computes on a GPU, whose times are not those of the host, nothing is
+/// said.
 class TANDEM_API FirstSteps {
  public:
   /// For `group` a collective; null: the only rank.
@@ -25,6 +26,9 @@ class TANDEM_API FirstSteps {
   void after_pass();
 
  private:
+  void end();
+  void tell(const telemetry::Ranks& ranks) const;
+
   std::int64_t passes_ = 0;
   std::int64_t next_look_ = 16;
   bool is_over_ = false;

@@ -32,7 +32,7 @@ class Causes {
   std::vector<Cause> take() { return std::move(all_); }
 
  private:
-  double gain_of(double us) const { return step() / std::max(step() - us, 0.01 * step()); }
+  double gain_of(double us) const { return step() / std::max(step() - std::max(us, 0.0), 0.01 * step()); }
 
   const Ranks& ranks_;
   std::vector<Cause> all_;

@@ -1,5 +1,6 @@
 #include <tandem/telemetry/diagnosis.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -112,23 +113,32 @@ std::string diagnosis(const Ranks& ranks) {
 
 StepProfile profile_of(const Ranks& ranks) {
   const RankSteps& mean = ranks.mean();
+  const auto count = static_cast<double>(ranks.count());
   // A replay does not say where its forward pass ends; that takes a third of both.
   const double replay = mean.of(Phase::replay);
-  return {.ranks = static_cast<double>(ranks.count()),
+  const double stages = std::max(1.0, mean.of(Fact::stages));
+  const bool shards_updates = mean.of(Fact::shards_updates) == 1;
+  const double whole = stages * (shards_updates ? count : 1);  // of what a rank updates and keeps for it
+  const double kept = 2 * mean.of(Fact::parameter_bytes) + mean.of(Fact::state_bytes);
+  const double of_process =
+      ranks.all().front().is_process == 1 ? 1 : count;  // ranks whose tensors are counted together
+  return {.ranks = count,
           .rows = mean.of(Fact::rows),
           .step_us = mean.step_us,
           .input_us = mean.of(Phase::input),
-          .forward_us = mean.of(Phase::forward) + replay / 3,
-          .backward_us = mean.of(Phase::backward) + replay * 2 / 3,
-          .optimizer_us = mean.of(Phase::optimizer),
+          .forward_us = stages * (mean.of(Phase::forward) + replay / 3),
+          .backward_us = stages * (mean.of(Phase::backward) + replay * 2 / 3),
+          .optimizer_us = whole * mean.of(Phase::optimizer),
           .rest_us = mean.rest(),
           .exposed_us = mean.wait(),
           .exchange_us = ranks.least([](const RankSteps& rank) { return rank.of(Effort::exchange).seconds; }),
           .latency_us = ranks.least([](const RankSteps& rank) { return rank.latency_us; }),
           .buckets = mean.of(Fact::buckets),
-          .state_bytes = mean.of(Fact::state_bytes),
-          .peak_bytes = mean.of(Fact::peak_bytes),
-          .shares_memory = mean.of(Fact::shares_memory) == 1};
+          .state_bytes = whole * mean.of(Fact::state_bytes),
+          .activation_bytes = std::max(0.0, mean.of(Fact::peak_bytes) / of_process - kept),
+          .shares_memory = mean.of(Fact::shares_memory) == 1,
+          .shards_updates = shards_updates,
+          .shards_parameters = mean.of(Fact::shards_parameters) == 1};
 }
 
 std::string verdict(const Ranks& ranks) {

@@ -1,20 +1,20 @@
 #include <tandem/telemetry/environment.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <tandem/build.h>
 #include <tandem/core/cores.h>
-#include <tandem/core/file.h>
 #include <tandem/core/host_name.h>
 #include <tandem/core/isa.h>
 #include <tandem/core/thread_pool.h>
@@ -25,13 +25,29 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string first_line(const std::string& path) {
-  const std::string text = core::read_small_file(path).value_or("");
-  return text.substr(0, text.find('\n'));
+// The lines of a file, if it is one and not too large.
+std::vector<std::string> lines_of(const fs::path& path) {
+  constexpr std::uintmax_t kMost = 1 << 24;
+  std::error_code error;
+  std::vector<std::string> lines;
+  if (fs::is_regular_file(path, error) && fs::file_size(path, error) <= kMost) {  // no pipe, which would block
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
 }
 
+std::string first_line(const fs::path& path) {
+  const std::vector<std::string> lines = lines_of(path);
+  return lines.empty() ? "" : lines.front();
+}
+
+// SHA-1 or SHA-256.
 bool is_commit(std::string_view text) {
-  return text.size() >= 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return (text.size() == 40 || text.size() == 64) &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // The text after `begin`, if `text` begins so.
@@ -59,14 +75,11 @@ fs::path git_folder(const std::string& folder) {
 
 // The commit of a name such as refs/heads/main, from the file of all packed ones.
 std::string packed_commit(const fs::path& git, const std::string& name) {
-  const std::string text = core::read_small_file(git / "packed-refs").value_or("");
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = std::string_view(text).substr(at, end - at);
+  for (const std::string& text : lines_of(git / "packed-refs")) {
+    const std::string_view line = text;
     if (line.ends_with(" " + name) && is_commit(line.substr(0, line.find(' ')))) {
       return std::string(line.substr(0, line.find(' ')));
     }
-    at = end + 1;
   }
   return "";
 }

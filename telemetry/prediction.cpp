@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -38,20 +39,15 @@ class Wire {
   int ranks_;
 };
 
-// The buckets of DistributedDataParallel between hosts, in the order in which the backward pass fills them: as large as
-// to make the fixed cost 2 % of the exchange, from 1 to 25 MiB.
-std::vector<Bucket> buckets_of(const StepProfile& profile, const Wire& wire) {
-  const double fixed = wire.all_reduce(0);
-  const double per_mib = wire.all_reduce(kMib) - fixed;
-  const double limit = std::clamp(per_mib > 0 ? fixed / (0.02 * per_mib) : 25.0, 1.0, 25.0) * kMib;
-  const double all = std::max(profile.bytes(), 1.0);
+// The buckets of DistributedDataParallel with that bucket_cap_mb, in the order in which the backward pass fills them.
+std::vector<Bucket> buckets_of(const StepProfile& profile, double bucket_cap_mb) {
   std::vector<Bucket> buckets(1);
   for (std::size_t i = profile.parameter_bytes.size(); i-- > 0;) {
-    if (buckets.back().bytes >= limit) {
+    if (buckets.back().bytes >= bucket_cap_mb * kMib) {
       buckets.emplace_back();
     }
     buckets.back().bytes += profile.parameter_bytes[i];
-    buckets.back().share = buckets.back().bytes / all;
+    buckets.back().share = buckets.back().bytes / profile.bytes();
   }
   return buckets;
 }
@@ -102,33 +98,39 @@ double alone(const StepProfile& profile) {
   return profile.input_us + computing(profile) + profile.optimizer_us + profile.rest_us;
 }
 
-// What a rank of a run that shares nothing out keeps beside parameters, gradients and state.
-double activations(const StepProfile& profile) {
-  return std::max(0.0, profile.peak_bytes - 2 * profile.bytes() - profile.state_bytes);
-}
-
 Prediction finished(const StepProfile& profile, Prediction prediction, double busy) {
   prediction.exposed_us = std::max(0.0, prediction.step_us - busy);
   prediction.speedup = prediction.ranks * alone(profile) / prediction.step_us;
   return prediction;
 }
 
+// The time of the passes of a step, with the best of these bucket sizes: DistributedDataParallel measures which is
+// good.
+double passes_of(const StepProfile& profile, Way way, int ranks, const Wire& wire) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const double bucket_cap_mb : {1.0, 5.0, 25.0}) {
+    const std::vector<Bucket> buckets = buckets_of(profile, bucket_cap_mb);
+    const bool is_shared = way != Way::ddp && ranks > 1;
+    const double forward = is_shared ? end_of_forward(profile, buckets, wire) : profile.forward_us;
+    const double backward = way == Way::shard_parameters && ranks > 1
+                                ? end_of_gathering_backward(profile, buckets, wire)
+                                : end_of_backward(profile, buckets, wire, is_shared ? 1 : 2);
+    best = std::min(best, forward + backward);
+  }
+  return best;
+}
+
 Prediction in_parallel(const StepProfile& profile, Way way, int ranks, const Network& network) {
   const Wire wire(network, ranks);
-  const std::vector<Bucket> buckets = buckets_of(profile, wire);
   const double part = 1.0 / ranks;
   const bool is_shared = way != Way::ddp && ranks > 1;
   const double update = profile.optimizer_us * (is_shared ? part : 1);
-  const double forward = is_shared ? end_of_forward(profile, buckets, wire) : profile.forward_us;
-  const double backward = way == Way::shard_parameters && ranks > 1
-                              ? end_of_gathering_backward(profile, buckets, wire)
-                              : end_of_backward(profile, buckets, wire, is_shared ? 1 : 2);
   Prediction prediction{.way = way, .ranks = ranks};
-  prediction.step_us = profile.input_us + forward + backward + update + profile.rest_us;
+  prediction.step_us = profile.input_us + passes_of(profile, way, ranks, wire) + update + profile.rest_us;
   const double bytes = profile.bytes();
   prediction.memory_bytes = bytes * (way == Way::shard_parameters ? part : 1) +
                             bytes * (way == Way::shard_parameters || way == Way::shard_gradients ? part : 1) +
-                            profile.state_bytes * (is_shared ? part : 1) + activations(profile);
+                            profile.state_bytes * (is_shared ? part : 1) + profile.activation_bytes;
   return finished(profile, prediction, profile.input_us + computing(profile) + update + profile.rest_us);
 }
 
@@ -145,7 +147,7 @@ Prediction in_pipelines(const StepProfile& profile, int ranks, int stages, const
   Prediction prediction{.way = Way::pipeline, .ranks = ranks, .stages = stages};
   prediction.step_us = profile.input_us + passes + reduction + update + profile.rest_us;
   prediction.memory_bytes =
-      (2 * profile.bytes() + profile.state_bytes) / stages + activations(profile) * std::min(1.0, stages / batches);
+      (2 * profile.bytes() + profile.state_bytes) / stages + profile.activation_bytes * std::min(1.0, stages / batches);
   return finished(profile, prediction, profile.input_us + computing(profile) + update + profile.rest_us);
 }
 
@@ -158,9 +160,11 @@ Network Network::named(std::string_view name) {
   double rate = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rate);
   const std::string_view unit(end, static_cast<std::size_t>(name.data() + name.size() - end));
-  check<ConfigError>(error == std::errc() && std::isfinite(rate) && rate > 0 && (unit == "gbit" || unit == "mbit"),
-                     "network: expected nvlink or a rate such as 1gbit, 100gbit, 100mbit, got '{}'", name);
   const double mbit = unit == "gbit" ? 1000 * rate : rate;
+  constexpr double kLeast = 1e-3;
+  constexpr double kMost = 1e9;
+  check<ConfigError>(error == std::errc() && mbit >= kLeast && mbit <= kMost && (unit == "gbit" || unit == "mbit"),
+                     "network: expected nvlink or a rate such as 1gbit, 100gbit, 100mbit, got '{}'", name);
   constexpr double kLeft = 0.94;   // by Ethernet's, IP's and TCP's heads; measured over 1 Gbit/s
   constexpr double kFast = 50000;  // networks of this rate write into the other host's memory
   return {.name = std::string(name), .latency_us = mbit >= kFast ? 10.0 : 60.0, .bytes_per_us = kLeft * mbit / 8};

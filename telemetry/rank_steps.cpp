@@ -54,8 +54,8 @@ class Reader {
 // The single numbers of a RankSteps.
 template <class Steps>
 auto numbers_of(Steps& steps) {
-  return std::array{&steps.count,      &steps.step_us,     &steps.host,        &steps.cores,     &steps.threads,
-                    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1], &steps.latency_us};
+  return std::array{&steps.count,      &steps.step_us,     &steps.host,        &steps.cores,      &steps.threads,
+                    &steps.is_process, &steps.bound_to[0], &steps.bound_to[1], &steps.longest_us, &steps.latency_us};
 }
 
 // A bit for each core of a rank's process, in numbers that a double holds exactly.
@@ -96,6 +96,7 @@ RankSteps RankSteps::of(const StepTimes& times) {
                   .facts = sums.facts};
   const double per_step = 1e6 / std::max(1.0, steps.count);
   steps.step_us = per_step * sums.elapsed;
+  steps.longest_us = 1e6 * sums.longest;
   std::ranges::transform(sums.phases, steps.us.begin(), [&](double seconds) { return per_step * seconds; });
   for (const double seconds : sums.waits) {
     steps.waits.push_back(1e6 * seconds);
@@ -105,6 +106,7 @@ RankSteps RankSteps::of(const StepTimes& times) {
     const double count = std::max(1.0, steps.count);
     steps.efforts[i] = {.count = sum.count / count, .seconds = per_step * sum.seconds, .bytes = sum.bytes / count};
   }
+  steps.count = sums.elapsed > 0 ? steps.count : 0;  // within the first update there is no step yet
   tell_apart_pipeline(steps);
   return steps;
 }

@@ -27,6 +27,7 @@ struct RankSteps {
   double threads = 0;                // that compute for this rank
   double is_process = 0;             // 1: no other rank shares its process
   std::array<double, 2> bound_to{};  // a bit for each of the first 96 cores, which this process may use
+  double longest_us = 0;             // the longest step
   double latency_us = 0;             // duration of the smallest exchange; 0: not measured
   std::array<double, kPhases> us{};
   StepFacts facts{};

@@ -13,7 +13,7 @@ namespace tandem::inline v0::telemetry {
 namespace {
 
 constexpr const char* kSizes = "parameter_bytes";
-constexpr const char* kSharesMemory = "shares_memory";
+constexpr double kMost = 1e15;  // a thousand million seconds, a million gigabytes
 
 // The numbers of a profile with their names.
 template <class Profile>
@@ -32,8 +32,19 @@ auto named_numbers(Profile& profile) {
                                                      {"latency_us", &profile.latency_us},
                                                      {"buckets", &profile.buckets},
                                                      {"state_bytes", &profile.state_bytes},
-                                                     {"peak_bytes", &profile.peak_bytes}};
+                                                     {"activation_bytes", &profile.activation_bytes}};
 }
+
+// Its truth values.
+template <class Profile>
+auto flags_of(Profile& profile) {
+  using Flag = decltype(&profile.shares_memory);
+  return std::vector<std::pair<const char*, Flag>>{{"shares_memory", &profile.shares_memory},
+                                                   {"shards_updates", &profile.shards_updates},
+                                                   {"shards_parameters", &profile.shards_parameters}};
+}
+
+bool is_size(double value) { return std::isfinite(value) && value >= 0 && value <= kMost; }
 
 const FieldValue& value_of(const Fields& fields, const char* name) {
   const auto field = std::ranges::find(fields, name, &Field::name);
@@ -51,7 +62,9 @@ Fields StepProfile::to_fields() const {
   for (const auto& [name, number] : named_numbers(*this)) {
     fields.push_back({name, *number});
   }
-  fields.push_back({kSharesMemory, shares_memory});
+  for (const auto& [name, flag] : flags_of(*this)) {
+    fields.push_back({name, *flag});
+  }
   fields.push_back({kSizes, parameter_bytes});
   return fields;
 }
@@ -60,18 +73,25 @@ StepProfile StepProfile::from_fields(const Fields& fields) {
   StepProfile profile;
   for (const auto& [name, number] : named_numbers(profile)) {
     const std::optional<double> value = number_in(value_of(fields, name));
-    check<IoError>(value && std::isfinite(*value) && *value >= 0, "'{}': expected a number from 0", name);
+    check<IoError>(value && is_size(*value), "'{}': expected a number from 0 to 1e15", name);
     *number = *value;
   }
-  const auto* shares = std::get_if<bool>(&value_of(fields, kSharesMemory));
+  for (const auto& [name, flag] : flags_of(profile)) {
+    const auto* value = std::get_if<bool>(&value_of(fields, name));
+    check<IoError>(value != nullptr, "'{}': expected true or false", name);
+    *flag = *value;
+  }
   const auto* sizes = std::get_if<std::vector<double>>(&value_of(fields, kSizes));
-  check<IoError>(shares != nullptr, "'{}': expected true or false", kSharesMemory);
-  check<IoError>(sizes != nullptr && !sizes->empty() &&
-                     std::ranges::all_of(*sizes, [](double size) { return std::isfinite(size) && size >= 0; }),
-                 "'{}': expected a list of numbers from 0", kSizes);
-  check<IoError>(profile.ranks >= 1 && profile.step_us > 0, "'ranks' and 'step_us': expected more than 0");
-  profile.shares_memory = *shares;
+  check<IoError>(sizes != nullptr && std::ranges::all_of(*sizes, is_size), "'{}': expected a list of numbers from 0",
+                 kSizes);
   profile.parameter_bytes = *sizes;
+  check<IoError>(profile.ranks >= 1 && profile.ranks <= 1 << 20 && profile.ranks == std::floor(profile.ranks),
+                 "'ranks': expected a whole number from 1, got {}", profile.ranks);
+  check<IoError>(
+      profile.step_us > 0 && profile.forward_us + profile.backward_us > 0 && profile.bytes() > 0,
+      "expected steps that compute, of a model with parameters: more than 0 in 'step_us', in 'forward_us' or "
+      "'backward_us', and in '{}'",
+      kSizes);
   return profile;
 }
 

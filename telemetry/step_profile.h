@@ -9,7 +9,8 @@
 namespace tandem::inline v0::telemetry {
 
 /// Numbers of a run's steps, from which those of other runs can be predicted: predict_step(), `tandem predict`. Times
-/// are means over ranks, in microseconds of a step.
+/// are means over ranks, in microseconds of a step. Computation, update and state are those of a rank that does and
+/// keeps all of it: where ranks shared them out, or were the stages of a pipeline, those of all of them together.
 struct StepProfile {
   double ranks = 1;                          ///< that trained together
   double rows = 0;                           ///< of a rank's batch; 0: unknown
@@ -24,8 +25,10 @@ struct StepProfile {
   double latency_us = 0;                     ///< of the smallest collective
   double buckets = 0;                        ///< in which gradients travelled
   double state_bytes = 0;                    ///< of the optimiser, on a rank
-  double peak_bytes = 0;                     ///< of all tensors on a rank's device; 0: unknown
+  double activation_bytes = 0;               ///< of all other tensors on a rank's device
   bool shares_memory = false;                ///< the ranks exchanged by memory that they share
+  bool shards_updates = false;               ///< each rank updated its part of the parameters
+  bool shards_parameters = false;            ///< and kept that part alone
   std::vector<double> parameter_bytes = {};  ///< of each parameter, in the order of its use
 
   /// All parameters together.

@@ -14,6 +14,7 @@
 #include <tandem/core/fork.h>
 #include <tandem/core/huge_pages.h>
 #include <tandem/core/span.h>
+#include <tandem/core/span_totals.h>
 #include <tandem/core/system_limits.h>
 
 namespace tandem::inline v0 {
@@ -208,8 +209,9 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (is_huge) {
     core::use_huge_pages(memory, size);
   }
-  if (has_span_listeners()) {  // the system gives memory when it is touched, which would look like the work of an op
-    core::populate(memory, size);
+  constexpr std::size_t kMostPopulated = std::size_t{256} << 20;  // more may be meant to be filled bit by bit
+  if (populating_listeners.load(std::memory_order_relaxed) > 0 && bytes <= kMostPopulated) {
+    core::populate(memory, bytes);
   }
   system_bytes.fetch_add(size, std::memory_order_relaxed);
   system_allocations.fetch_add(1, std::memory_order_relaxed);

@@ -80,7 +80,7 @@ class PipelineEngine {
   }
 
   nn::Sequential& model_;
-  std::optional<FirstSteps> first_steps_;  // unless on GPUs, whose times are not those of the host
+  std::optional<FirstSteps> first_steps_;
 
  private:
   PipelineOptions options_;    // with the split that is used

@@ -15,6 +15,7 @@
 #include <tandem/core/grad_mode.h>
 #include <tandem/core/span.h>
 #include <tandem/core/step_facts.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/parallel/comm/on_cpu.h>
 #include <tandem/parallel/pipeline/engine.h>
 #include <tandem/tensor/factories.h>
@@ -177,6 +178,7 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
 
 void Pipeline::note_facts(std::int64_t rows) {
   core::set_step_fact(Fact::rows, static_cast<double>(rows));
+  core::set_step_fact(Fact::is_on_gpu, core::thread_state().device.type == DeviceType::cuda ? 1 : 0);
   core::set_step_fact(Fact::stages, static_cast<double>(engine_->options().split.size()));
   core::set_step_fact(Fact::microbatches, static_cast<double>(steps_.microbatches));
   if (engine_->is_here()) {

@@ -112,7 +112,7 @@ class RankPipeline final : public PipelineEngine {
         queue_(group.queue()),
         own_(*stages_[static_cast<std::size_t>(group.rank())]) {
     own_.move_layers();
-    if (core::thread_state().device.type == DeviceType::cpu && group.size() > 1) {
+    if (group.size() > 1 && group.backend() != "nccl") {
       first_steps_.emplace(&group);
     }
     const NoGradGuard no_grad;

@@ -158,6 +158,18 @@ TEST(Verdict, OfAHealthyStepIsSilence) {
   EXPECT_THAT(telemetry::verdict(Ranks({RankSteps(), rank.steps})), IsEmpty()) << "a rank without steps";
 }
 
+TEST(StepProfile, OfRanksThatShareIsThatOfOneThatDoesAll) {
+  const auto profile_of = [](const Rank& rank) { return telemetry::profile_of(Ranks({rank.steps, rank.steps})); };
+  const Rank plain = computing(600).set(Phase::optimizer, 400).set(Fact::state_bytes, 8);
+  EXPECT_EQ(profile_of(plain).optimizer_us, 400);
+  const Rank sharded = computing(600).set(Phase::optimizer, 200).set(Fact::state_bytes, 4).set(Fact::shards_updates, 1);
+  EXPECT_EQ(profile_of(sharded).optimizer_us, 400);
+  EXPECT_EQ(profile_of(sharded).state_bytes, 8);
+  const Rank stage = computing(300).set(Phase::optimizer, 200).set(Fact::stages, 2);
+  EXPECT_EQ(profile_of(stage).forward_us + profile_of(stage).backward_us, 600);
+  EXPECT_EQ(profile_of(stage).optimizer_us, 400);
+}
+
 TEST(RankSteps, TravelAsNumbers) {
   Rank rank = networked(600, 3, 2).set(Fact::rows, 7).set(Effort::read, 5, 6);
   rank.steps.bound_to = {3, 4};
@@ -223,6 +235,78 @@ TEST(FirstSteps, OfAPipelineAreSaid) {
     sgd.step();
   }
   EXPECT_THAT(warnings.all(), ElementsAre(HasSubstr("is none of these phases, but what the loop does itself")));
+}
+
+// A checkpoint in the first second is not what all steps are like.
+TEST(FirstSteps, WithOnePauseAreNotJudgedByIt) {
+  Warnings warnings;
+  spawn(2, [&](ProcessGroup&) {
+    test::Mlp model = test::seeded<test::Mlp>();
+    DistributedDataParallel ddp(model);
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+    for (int step = 0; step < 20; ++step) {
+      test::sleep_ms(step == 5 ? 1500 : 0);
+      sgd.zero_grad();
+      ddp(test::batch_of(32).x).mean().backward();
+      sgd.step();
+    }
+  });
+  EXPECT_THAT(warnings.all(), IsEmpty());
+}
+
+// Updates that no Optimizer makes are not seen: the looking ends.
+TEST(FirstSteps, WithoutAnOptimizerEndTheirLooking) {
+  spawn(2, [&](ProcessGroup& group) {
+    test::Mlp model = test::seeded<test::Mlp>();
+    DistributedDataParallel ddp(model);
+    const auto train = [&](int passes) {
+      for (int pass = 0; pass < passes; ++pass) {
+        for (const Tensor& parameter : model.parameters()) {
+          parameter.zero_grad();
+        }
+        ddp(test::batch_of(4).x).mean().backward();
+      }
+    };
+    train(2);
+    EXPECT_TRUE(tandem::detail::has_span_listeners());
+    train(62);
+    group.barrier();
+    EXPECT_FALSE(tandem::detail::has_span_listeners());
+  });
+}
+
+TEST(FirstSteps, AreNoReasonToEndTraining) {
+  set_warning_handler([](const std::string& text) { throw ConfigError(text); });
+  spawn(2, [&](ProcessGroup& group) {
+    test::Mlp model = test::seeded<test::Mlp>();
+    DistributedDataParallel ddp(model);
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+    for (int step = 0; step < 18; ++step) {
+      test::sleep_ms(group.rank() == 1 ? 80 : 1);
+      sgd.zero_grad();
+      ddp(test::batch_of(32).x).mean().backward();
+      sgd.step();
+    }
+  });
+  set_warning_handler({});
+}
+
+// What happens after the last step is no part of it.
+TEST(StepTimes, CountsEffortsUntilTheEndOfTheLastStep) {
+  test::Mlp model = test::seeded<test::Mlp>();
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  const Tensor values = zeros({1000});
+  const StepTimes times;
+  const auto reads = [&] { return times.whole_steps().efforts[static_cast<std::size_t>(Effort::read)]; };
+  for (int step = 0; step < 3; ++step) {
+    values.to_vector<float>();
+    model(test::batch_of(4).x).sum().backward();
+    sgd.step();
+  }
+  EXPECT_EQ(reads().count, 2) << "without the first step";
+  EXPECT_EQ(reads().bytes, 8000);
+  values.to_vector<float>();
+  EXPECT_EQ(reads().count, 2);
 }
 
 // Some ranks have ended and only follow, and some steps are replays: the exchange keeps its place.

@@ -34,7 +34,7 @@ StepProfile two_layers() {
           .optimizer_us = 3000,
           .rest_us = 1000,
           .state_bytes = 32 * kMib,
-          .peak_bytes = 100 * kMib,
+          .activation_bytes = 36 * kMib,
           .parameter_bytes = {8 * kMib, 8 * kMib}};
 }
 
@@ -98,10 +98,28 @@ TEST(Prediction, KnowsNetworksByTheirRates) {
   EXPECT_DOUBLE_EQ(Network::named("2.5gbit").bytes_per_us, 293.75);
   EXPECT_LT(Network::named("400gbit").latency_us, Network::named("10gbit").latency_us);
   EXPECT_GT(Network::named("nvlink").bytes_per_us, Network::named("400gbit").bytes_per_us);
-  for (const char* wrong : {"", "gbit", "-1gbit", "0mbit", "1 gbit", "1gb", "infgbit", "nangbit", "fast"}) {
+  for (const char* wrong :
+       {"", "gbit", "-1gbit", "0mbit", "1 gbit", "1gb", "infgbit", "nangbit", "fast", "1e-320mbit", "1e300gbit"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { Network::named(wrong); }),
                 HasSubstr("expected nvlink or a rate such as 1gbit"))
         << wrong;
+  }
+}
+
+// What a network loses by its latency it must not win by other buckets.
+TEST(Prediction, OfAFasterNetworkIsNeverSlower) {
+  StepProfile profile = two_layers();
+  profile.parameter_bytes.assign(12, 4e6);
+  for (const int ranks : {2, 3, 8, 100}) {
+    std::vector<Prediction> slower;
+    for (const double latency : {1000.0, 60.0, 10.0, 1.0, 0.0}) {
+      const std::vector<Prediction> faster =
+          predict_step(profile, ranks, {.network = {.name = "", .latency_us = latency, .bytes_per_us = 5000}});
+      for (std::size_t i = 0; i < slower.size(); ++i) {
+        EXPECT_LE(faster[i].step_us, slower[i].step_us * (1 + 1e-12)) << faster[i].name() << ", " << latency << " us";
+      }
+      slower = faster;
+    }
   }
 }
 
@@ -127,8 +145,13 @@ TEST(StepProfile, OfWrongFieldsSaysWhichOne) {
   };
   EXPECT_THAT(message_with("rows", std::string("ten")), HasSubstr("'rows': expected a number from 0"));
   EXPECT_THAT(message_with("input_us", -1.0), HasSubstr("'input_us': expected a number from 0"));
-  EXPECT_THAT(message_with("step_us", 0.0), HasSubstr("expected more than 0"));
-  EXPECT_THAT(message_with("parameter_bytes", std::vector<double>()), HasSubstr("expected a list of numbers"));
+  EXPECT_THAT(message_with("step_us", 0.0), HasSubstr("more than 0 in 'step_us'"));
+  EXPECT_THAT(message_with("parameter_bytes", std::vector<double>()), HasSubstr("of a model with parameters"));
+  EXPECT_THAT(message_with("parameter_bytes", std::vector<double>{0, 0}), HasSubstr("of a model with parameters"));
+  EXPECT_THAT(message_with("parameter_bytes", std::vector<double>{-1}), HasSubstr("expected a list of numbers"));
+  EXPECT_THAT(message_with("forward_us", 1e308), HasSubstr("'forward_us': expected a number from 0 to 1e15"));
+  EXPECT_THAT(message_with("ranks", 1.5), HasSubstr("'ranks': expected a whole number from 1, got 1.5"));
+  EXPECT_THAT(message_with("ranks", 1e14), HasSubstr("'ranks': expected a whole number"));
   EXPECT_THAT(message_with("shares_memory", 1.0), HasSubstr("expected true or false"));
   EXPECT_THAT(message_of<IoError>([] { StepProfile::from_fields({}); }), HasSubstr("no field 'ranks'"));
 }

@@ -332,7 +332,8 @@ TEST(GitCommit, IsReadFromTheWorkTreeAround) {
   EXPECT_EQ(git_commit(dir.file("tree/src/deep")), commit);
   write("tree/.git/HEAD", "ref: refs/heads/main\n");
   EXPECT_EQ(git_commit(dir.file("tree")), "") << "no commit yet";
-  write("tree/.git/packed-refs", "# pack-refs\n" + commit + " refs/heads/domain\n" + other + " refs/heads/main\n");
+  write("tree/.git/packed-refs", "# pack-refs\n" + std::string(5000, '#') + "\n" + commit + " refs/heads/domain\n" +
+                                     other + " refs/heads/main\n");
   EXPECT_EQ(git_commit(dir.file("tree")), other);
   write("tree/.git/refs/heads/main", commit + "\n");
   EXPECT_EQ(git_commit(dir.file("tree")), commit);

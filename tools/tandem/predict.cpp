@@ -69,14 +69,18 @@ void print_check(const StepProfile& profile) {
   const double rounds = std::ceil(std::log2(profile.ranks));
   const double calls = std::max(profile.buckets, 1.0);
   const double on_wire = profile.exchange_us - 2 * calls * profile.latency_us;
-  if (profile.ranks < 2 || profile.shares_memory || on_wire <= 0) {
+  if (profile.ranks < 2 || profile.shares_memory || profile.buckets == 0 || on_wire <= 0) {
     return;
   }
   const double bytes = 2 * (profile.ranks - 1) / profile.ranks * profile.bytes();
   const PredictionOptions seen{.network = {.name = "its own",
                                            .latency_us = profile.latency_us / std::max(rounds, 1.0),
                                            .bytes_per_us = bytes / on_wire}};
-  const Prediction own = telemetry::predict_step(profile, static_cast<int>(profile.ranks), seen).front();
+  const telemetry::Way way = profile.shards_parameters ? telemetry::Way::shard_parameters
+                             : profile.shards_updates  ? telemetry::Way::shard_optimizer
+                                                       : telemetry::Way::ddp;
+  const std::vector<Prediction> all = telemetry::predict_step(profile, static_cast<int>(profile.ranks), seen);
+  const Prediction own = *std::ranges::find(all, way, &Prediction::way);
   cli::narrate(
       fmt::format("the run itself, over the network that it saw ({:.0f} Mbit/s): {:.3f} ms predicted, {:.3f} "
                   "measured ({:+.0f} %)",

@@ -2,9 +2,11 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <string_view>
 
@@ -27,33 +29,29 @@ namespace {
 
 std::atomic<int> ended_by{0};  // a signal
 
-void note_signal(int number) { ended_by = number; }
+void note_signal(int number) {
+  if (number != SIGWINCH) {  // which only ends the wait
+    ended_by = number;
+  }
+}
 
 // A terminal that shows one screen, without echo and on a page of its own, until the end of the scope.
 class Screen {
  public:
   Screen() {
+    sigset_t ours;
+    ::sigemptyset(&ours);
     struct sigaction action{};
-    action.sa_handler = note_signal;  // without SA_RESTART, so that poll() ends
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    action.sa_handler = note_signal;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}) {
       ::sigaction(number, &action, nullptr);
+      ::sigaddset(&ours, number);
     }
-    action.sa_handler = [](int) {};
-    ::sigaction(SIGWINCH, &action, nullptr);
+    ::pthread_sigmask(SIG_BLOCK, &ours, &unblocked_);  // they arrive while wait() waits, and none is lost
     has_keys_ = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &before_) == 0;
-    if (has_keys_) {
-      termios raw = before_;
-      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-      ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    }
-    write("\x1b[?1049h\x1b[?25l");
+    enter();
   }
-  ~Screen() {
-    write("\x1b[?25h\x1b[?1049l");
-    if (has_keys_) {
-      ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-    }
-  }
+  ~Screen() { leave(); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
@@ -65,17 +63,43 @@ class Screen {
     write(page + "\x1b[J");
   }
   // Waits, at most for so long. Returns whether the user wants to leave.
-  bool wait(int milliseconds) const {
+  bool wait(double seconds) {
+    const auto whole = static_cast<std::time_t>(seconds);
+    const timespec time{.tv_sec = whole, .tv_nsec = static_cast<long>(1e9 * (seconds - static_cast<double>(whole)))};
     pollfd keys{.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
-    if (::poll(&keys, 1, milliseconds) > 0) {
+    if (::ppoll(&keys, 1, &time, &unblocked_) > 0) {
       char key = 0;
-      const ssize_t count = ::read(STDIN_FILENO, &key, 1);
-      return count <= 0 || key == 'q' || key == 'Q';
+      if (::read(STDIN_FILENO, &key, 1) <= 0) {
+        return true;
+      }
+      constexpr char kInterrupt = 0x03;
+      constexpr char kSuspend = 0x1a;
+      constexpr char kQuit = 0x1c;
+      if (key == kSuspend) {
+        leave();
+        ::raise(SIGSTOP);
+        enter();
+      }
+      return key == 'q' || key == 'Q' || key == kInterrupt || key == kQuit;
     }
-    return ended_by != 0;
+    return ended_by.exchange(0) != 0;
   }
 
  private:
+  void enter() {
+    if (has_keys_) {
+      termios raw = before_;
+      raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    write("\x1b[?1049h\x1b[?25l");
+  }
+  void leave() {
+    write("\x1b[?25h\x1b[?1049l");
+    if (has_keys_) {
+      ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    }
+  }
   static void write(std::string_view text) {
     while (!text.empty()) {
       const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -87,6 +111,7 @@ class Screen {
   }
 
   termios before_{};
+  sigset_t unblocked_{};
   bool has_keys_ = false;
 };
 
@@ -137,13 +162,15 @@ int watch(int argc, const char* const* argv) {
     return 0;
   }
   tandem::telemetry::text_screen(folder, {});  // a wrong folder is an error before the screen changes
-  const Screen screen;
+  Screen screen;
+  double took = 0;
   do {
+    const auto begin = std::chrono::steady_clock::now();
     const tandem::telemetry::ScreenSize size = size_of_terminal();
     // A line of its own for the last row would scroll the page.
-    std::string text = tandem::telemetry::text_screen(folder, {size.columns, size.rows - 1, size.has_unicode});
-    screen.show(text);
-  } while (!screen.wait(static_cast<int>(1000 * every)));
+    screen.show(tandem::telemetry::text_screen(folder, {size.columns, size.rows - 1, size.has_unicode}));
+    took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  } while (!screen.wait(std::max(every, took)));  // a long file takes at most half of a core
   return 0;
 }
 
