@@ -105,6 +105,15 @@ TEST_F(TandemTool, ReportMakesAPageAboutARun) {
   EXPECT_EQ(run({"report"}).exit_code, 2);
 }
 
+TEST_F(TandemTool, InspectPrintsTheNumbersAndTheDiagnosisOfARun) {
+  telemetry::RunFolder folder({.path = dir_.file("run")});
+  folder.append_metrics({{"loss", 0.25}});
+  folder.write_file("diagnosis.txt", "29 steps, 100 us each:\nNearly all of it computes\n");
+  const Outcome outcome = run({"inspect", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("\nloss 0.25\n"), HasSubstr("\n29 steps, 100 us each:\n")));
+}
+
 TEST_F(TandemTool, WatchShowsARun) {
   telemetry::RunFolder(telemetry::RunFolderOptions{.path = dir_.file("run")}).append_metrics({{"loss", 0.25}});
   const Outcome outcome = run({"watch", "run"});

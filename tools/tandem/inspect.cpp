@@ -12,6 +12,8 @@
 #include <tandem/checkpoint/generations.h>
 #include <tandem/checkpoint/safetensors.h>
 #include <tandem/core/error.h>
+#include <tandem/core/file.h>
+#include <tandem/telemetry/text_screen.h>
 
 #include "command_line/command_line.h"
 #include "command_line/program.h"
@@ -237,8 +239,10 @@ void list(const std::string& run) {
 int inspect(int argc, const char* const* argv) {
   bool json = false;
   std::vector<std::string> files;
-  CLI::App app("Prints what a safetensors file or a run's newest checkpoint holds, or how two\ndiffer.",
-               "tandem inspect");
+  CLI::App app(
+      "Prints what a safetensors file or a run's newest checkpoint holds, or how two\ndiffer; of a run, also its "
+      "numbers and its diagnosis.",
+      "tandem inspect");
   app.add_option("files", files, "A file or run folder, or two to compare")
       ->type_name("FILE|RUN")
       ->required()
@@ -257,6 +261,14 @@ int inspect(int argc, const char* const* argv) {
   }
   if (files.size() == 2) {
     return compare(Content(files[0]), Content(files[1]), json);
+  }
+  const bool is_run = std::filesystem::exists(files[0] + "/metrics.jsonl");
+  if (is_run && !json) {
+    fmt::print("{}{}", telemetry::text_screen(files[0], {.columns = 100, .rows = 12, .has_unicode = false}),
+               core::read_small_file(files[0] + "/diagnosis.txt").value_or(""));
+  }
+  if (is_run && !json && Generations::steps_in(files[0] + "/checkpoints").empty()) {
+    return 0;
   }
   if (std::filesystem::is_directory(files[0]) && !json) {
     list(files[0]);
