@@ -63,7 +63,8 @@ void ServerState::join(const ConnectionPtr& connection, const Hello& hello) {
     there->second = connection;  // an old connection that said goodbye is about to close
   }
   connection->hello = hello;
-  if (!options_.on_lost && hello.rank >= 0 && hello.host == core::host_name() && std::int64_t{hello.pid} != ::getpid()) {
+  if (!options_.on_lost && hello.rank >= 0 && hello.host == core::host_name() &&
+      std::int64_t{hello.pid} != ::getpid()) {
     connection->end.emplace(hello.pid);
   }
   clients_.insert(connection);

@@ -111,8 +111,8 @@ TEST_P(RankedSample, LeadingRankSpeaksForAll) {
   for (const auto& entry : std::filesystem::directory_iterator(file("run"))) {
     files.push_back(entry.path().filename().string());
   }
-  EXPECT_THAT(files, UnorderedElementsAre("config.json", "environment.json", "metrics.jsonl", "curves.svg", "model.safetensors",
-                                          "checkpoints", StartsWith("events.out.tfevents.")));
+  EXPECT_THAT(files, UnorderedElementsAre("config.json", "environment.json", "metrics.jsonl", "curves.svg",
+                                          "model.safetensors", "checkpoints", StartsWith("events.out.tfevents.")));
   EXPECT_EQ(metrics("run").size(), 2u);
   const Record config = parse_record(text("run/config.json"));
   EXPECT_EQ(config.at("parallel"), "ddp");
