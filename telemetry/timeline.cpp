@@ -133,7 +133,7 @@ Timeline::Timeline(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const nlohmann::json object = nlohmann::json::parse(file, nullptr, false);
   check<IoError>(object.is_object() && object.contains("traceEvents") && object["traceEvents"].is_array(),
-                 "'{}': expected a trace in Chrome's Trace Event Format, as --trace writes it", path);
+                 "'{}': expected a trace in Chrome's Trace Event Format, as --report writes it", path);
   std::map<std::int64_t, std::pair<std::string, std::map<std::int64_t, TimelineThread>>> ranks;
   try {
     for (const nlohmann::json& event : object["traceEvents"]) {
@@ -152,7 +152,7 @@ Timeline::Timeline(const std::string& path) {
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    fail<IoError>("'{}': not a trace as --trace writes it: {}", path, error.what());
+    fail<IoError>("'{}': not a trace as --report writes it: {}", path, error.what());
   }
   for (auto& [number, rank] : ranks) {
     ranks_.push_back({rank.first, {}});
