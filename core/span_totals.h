@@ -11,7 +11,7 @@
 
 namespace tandem::inline v0 {
 
-/// What StepTimes adds up beside the phases, on all threads of a rank.
+/// StepTimes adds these up beside the phases, on all threads of a rank.
 enum class Effort : std::uint8_t {
   exchange,         // collectives on their way, hidden or not
   all_gather,       // those of them that are all-gathers
@@ -25,7 +25,7 @@ enum class Effort : std::uint8_t {
 /// Number of efforts.
 inline constexpr std::size_t kEfforts = 7;
 
-/// What an effort came to.
+/// An effort has come to this.
 struct EffortSum {
   double count = 0;    ///< how often
   double seconds = 0;  ///< how long, together

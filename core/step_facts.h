@@ -8,7 +8,7 @@
 
 namespace tandem::inline v0 {
 
-/// What wrappers and optimisers say of the steps that a thread makes. 0: nobody has said it.
+/// Wrappers and optimisers say these of the steps that a thread makes. 0: nobody has said it.
 enum class Fact : std::uint8_t {
   rows,               // of a rank's latest forward pass through a wrapper
   buckets,            // in which gradients travel

@@ -53,14 +53,14 @@ void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexce
   phases_[index(phase)] += time;
   if (phase == Phase::optimizer) {
     last_end_ = {now, phases_};
+    last_efforts_ = totals_.sums();
     facts_ = core::step_facts();
     rows_ += facts_[static_cast<std::size_t>(Fact::rows)];
     ++updates_;
     if (steps_ == 1) {
       first_end_ = last_end_;
-      first_efforts_ = totals_.sums();
+      first_efforts_ = last_efforts_;
     }
-    last_efforts_ = totals_.sums();
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace tandem::inline v0::telemetry {
 
-/// What takes time from the steps of a run that a change would give back.
+/// A brake takes time from the steps of a run that a change would give back.
 enum class Brake {
   none,              // nearly all of it computes
   loader,            // waiting for a DataLoader

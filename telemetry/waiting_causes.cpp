@@ -11,7 +11,7 @@
 #include <tandem/telemetry/causes.h>
 #include <tandem/telemetry/text.h>
 
-// What ranks wait for: each other, the stages of a pipeline, the exchange.
+// Ranks wait for each other, for the stages of a pipeline, and for the exchange.
 
 namespace tandem::inline v0::telemetry {
 
@@ -149,7 +149,7 @@ bool add_buckets(Causes& causes, const Exchange& exchange) {
   }
   const double needed = std::max(1.0, std::ceil(bytes / kMib));
   if (buckets > needed && latency * buckets > wire / 2) {
-    // What is on the way beyond latencies is the bytes' own time, and that of the pieces.
+    // The time on the way beyond latencies is the bytes' own time, and that of the pieces.
     const double left = needed * latency + (wire - latency * buckets) / 2;
     causes.add(Brake::small_buckets, std::max(0.0, exposed - left),
                fmt::format("{}: {:.1f} MiB travel in {:.0f} pieces, each of which takes {:.0f} us whatever its size. A "

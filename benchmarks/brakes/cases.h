@@ -8,7 +8,7 @@
 
 namespace bench::brakes {
 
-/// What a training was seen to do.
+/// A training was seen to do this.
 struct Seen {
   tandem::telemetry::Cause first;  // of its causes
   std::string verdict;             // the line on it; empty: none is worth one
