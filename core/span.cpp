@@ -7,6 +7,7 @@
 #include <tandem/core/fork.h>
 #include <tandem/core/progress_page.h>
 #include <tandem/core/span_thread.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/core/step_times.h>
 #include <tandem/core/thread_state.h>
 
@@ -128,6 +129,7 @@ void SpanThread::note_optimizer(const void* by) noexcept {
   const std::lock_guard lock(mutex);
   if (stepped_.empty() || stepped_.contains(by)) {
     stepped_.clear();
+    said_facts().begin_update();
     std::ranges::for_each(collectors_, [](StepTimes* collector) { collector->begin_step(); });
   }
   try {

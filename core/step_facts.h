@@ -34,14 +34,43 @@ using StepFacts = std::array<double, kFacts>;
 
 namespace core {
 
+/// What a thread has said of the steps that it makes.
+struct SaidFacts {
+  StepFacts before{};  // from the beginning of one update to that of the next one ...
+  StepFacts since{};   // ... and since the latter
+
+  /// The facts of the step that ends now. Those of a wrapper that took part in an earlier step alone are no longer
+  /// said.
+  StepFacts latest() const noexcept {
+    StepFacts facts = before;
+    for (std::size_t i = 0; i < kFacts; ++i) {
+      facts[i] = since[i] != 0 ? since[i] : facts[i];
+    }
+    return facts;
+  }
+  /// An update begins, the first one of a step.
+  void begin_update() noexcept {
+    before = since;
+    since = {};
+  }
+  /// Says anew what was said while a step was captured.
+  void repeat(const StepFacts& facts) noexcept {
+    for (std::size_t i = 0; i < kFacts; ++i) {
+      since[i] = facts[i] != 0 ? facts[i] : since[i];
+    }
+  }
+};
+
 /// The facts of the calling thread.
-TANDEM_API inline StepFacts& step_facts() noexcept {
-  constinit static thread_local StepFacts facts{};
+TANDEM_API inline SaidFacts& said_facts() noexcept {
+  constinit static thread_local SaidFacts facts;
   return facts;
 }
 
-/// Says a fact of the steps that the calling thread makes.
-inline void set_step_fact(Fact fact, double value) noexcept { step_facts()[static_cast<std::size_t>(fact)] = value; }
+/// Says a fact of the step that the calling thread makes.
+inline void set_step_fact(Fact fact, double value) noexcept {
+  said_facts().since[static_cast<std::size_t>(fact)] = value;
+}
 
 }  // namespace core
 }  // namespace tandem::inline v0

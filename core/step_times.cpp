@@ -54,7 +54,7 @@ void StepTimes::add(Phase phase, nanoseconds time, Clock::time_point now) noexce
   if (phase == Phase::optimizer) {
     last_end_ = {now, phases_};
     last_efforts_ = totals_.sums();
-    facts_ = core::step_facts();
+    facts_ = core::said_facts().latest();
     rows_ += facts_[static_cast<std::size_t>(Fact::rows)];
     ++updates_;
     if (steps_ == 1) {

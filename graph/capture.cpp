@@ -12,6 +12,7 @@
 #include <tandem/core/check.h>
 #include <tandem/core/fork.h>
 #include <tandem/core/span.h>
+#include <tandem/core/step_facts.h>
 #include <tandem/graph/replay.h>
 #include <tandem/tensor/raw.h>
 
@@ -42,6 +43,7 @@ struct Capture {
   int runs = 0;
   std::unique_ptr<Replay> replay;
   std::vector<Tensor> outputs;
+  StepFacts facts{};  // said by wrappers in the step, whose code a replay does not run
   std::uint64_t last_used = 0;
 
   explicit Capture(std::span<const Tensor* const> inputs) {
@@ -179,6 +181,7 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
       std::make_shared<Recording>(capture.runs > 0 ? &capture.trace : nullptr, arena, options.fuse_update);
   const std::uint64_t epoch = detail::step_epoch();
   std::vector<Tensor> outputs;
+  core::said_facts() = {};
   try {
     const Recording::Scope scope(*recording);
     std::vector<Tensor> slots;
@@ -196,6 +199,7 @@ void StepRunner::Impl::record(Capture& capture, Body body) {
     throw;
   }
   capture.outputs = std::move(outputs);
+  capture.facts = core::said_facts().latest();
   finish(capture, *recording, std::move(arena), epoch);
 }
 
@@ -292,6 +296,9 @@ std::span<const Tensor> StepRunner::run(std::span<const Tensor* const> inputs, B
   capture->copy_in(inputs);
   if (capture->replay) {
     const SpanScope timed(Phase::replay);
+    if (detail::has_span_listeners()) {
+      core::said_facts().repeat(capture->facts);
+    }
     capture->replay->run();
     ++impl.stats.replayed;
     return capture->outputs;

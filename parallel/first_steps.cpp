@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -23,6 +25,12 @@ double usual_time(const telemetry::RankSteps& rank) { return rank.count * rank.s
 // Whether one step, with a checkpoint or a pause, takes so much of the time that the others count for little.
 bool has_pause(const telemetry::RankSteps& rank) {
   return rank.count < 2 || usual_time(rank) / (rank.count - 1) * 1.2 < rank.step_us;
+}
+
+// Whether TANDEM_ADVICE=0 asks for silence. The ranks exchange their times even so: one rank alone may ask for it.
+bool is_silent() {
+  const char* text = std::getenv("TANDEM_ADVICE");
+  return text != nullptr && std::string_view(text) == "0";
 }
 
 }  // namespace
@@ -67,7 +75,7 @@ void FirstSteps::end() {
 }
 
 void FirstSteps::tell(const telemetry::Ranks& ranks) const {
-  if (exchange_ && exchange_->rank() != 0) {
+  if ((exchange_ && exchange_->rank() != 0) || is_silent()) {
     return;
   }
   const std::string text = telemetry::verdict(ranks);

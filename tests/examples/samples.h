@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ using Arguments = std::vector<std::string>;
 /// A test that runs samples in a folder of its own.
 class Samples : public ::testing::Test {
  protected:
+  Samples() { ::setenv("TANDEM_ADVICE", "0", 1); }  // what they say unasked depends on how busy the machine is
   Outcome mlp(const Arguments& arguments) const { return run_program(MLP_PROGRAM, arguments, dir_.path()); }
   Outcome regression(const Arguments& arguments) const {
     return run_program(REGRESSION_PROGRAM, arguments, dir_.path());

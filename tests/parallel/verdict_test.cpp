@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstdlib>
 #include <initializer_list>
 #include <mutex>
 #include <string>
@@ -204,9 +205,9 @@ class Warnings {
   std::vector<std::string> all_;
 };
 
-TEST(FirstSteps, OfRanksThatCouldBeFasterAreSaidInOneLine) {
-  Warnings warnings;
-  spawn(2, [&](ProcessGroup& group) {
+// Rank 1 of 2 is slow for more than a second.
+void train_with_a_slow_rank() {
+  spawn(2, [](ProcessGroup& group) {
     test::Mlp model = test::seeded<test::Mlp>();
     DistributedDataParallel ddp(model);
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
@@ -217,6 +218,11 @@ TEST(FirstSteps, OfRanksThatCouldBeFasterAreSaidInOneLine) {
       sgd.step();
     }
   });
+}
+
+TEST(FirstSteps, OfRanksThatCouldBeFasterAreSaidInOneLine) {
+  Warnings warnings;
+  train_with_a_slow_rank();
   EXPECT_THAT(warnings.all(),
               ElementsAre(AllOf(HasSubstr("the first 14 steps on 2 ranks: training could be "),
                                 HasSubstr(" times as fast: all wait for rank 1, busy for "), HasSubstr("diagnose()"))));
@@ -235,6 +241,14 @@ TEST(FirstSteps, OfAPipelineAreSaid) {
     sgd.step();
   }
   EXPECT_THAT(warnings.all(), ElementsAre(HasSubstr("is none of these phases, but what the loop does itself")));
+}
+
+TEST(FirstSteps, AreSilentIfTheEnvironmentAsksForIt) {
+  ::setenv("TANDEM_ADVICE", "0", 1);
+  Warnings warnings;
+  train_with_a_slow_rank();
+  ::unsetenv("TANDEM_ADVICE");
+  EXPECT_THAT(warnings.all(), IsEmpty());
 }
 
 // A checkpoint in the first second is not what all steps are like.
@@ -277,18 +291,54 @@ TEST(FirstSteps, WithoutAnOptimizerEndTheirLooking) {
 
 TEST(FirstSteps, AreNoReasonToEndTraining) {
   set_warning_handler([](const std::string& text) { throw ConfigError(text); });
-  spawn(2, [&](ProcessGroup& group) {
+  train_with_a_slow_rank();
+  set_warning_handler({});
+}
+
+// A pipeline that trained before on the same thread is no part of what comes later.
+TEST(StepTimes, HasNoFactsOfAnEarlierWrapper) {
+  const StepTimes times;
+  const auto fact = [&](Fact wanted) { return times.whole_steps().facts[static_cast<std::size_t>(wanted)]; };
+  const test::Batch batch = test::batch_of(32, DType::f32);
+  {
+    nn::Sequential model(nn::Linear(6, 6), nn::Linear(6, 3));
+    Pipeline pipeline(model, test::cpus(2), {.microbatches = 2});
+    optim::SGD sgd(pipeline.parameters(), {.lr = 0.1});
+    for (int step = 0; step < 2; ++step) {
+      pipeline.step(batch.x, batch.y, [](const Tensor& out, const Tensor& y) { return cross_entropy(out, y); });
+      sgd.step();
+    }
+    EXPECT_EQ(fact(Fact::stages), 2);
+  }
+  nn::Linear model(6, 3);
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  for (int step = 0; step < 2; ++step) {
+    cross_entropy(model(batch.x), batch.y).backward();
+    sgd.step();
+  }
+  EXPECT_EQ(fact(Fact::stages), 0);
+  EXPECT_GT(fact(Fact::parameter_bytes), 0);
+}
+
+// A replay does not run the code that says them.
+TEST(StepTimes, HasTheFactsOfCapturedSteps) {
+  spawn(1, [](ProcessGroup&) {
     test::Mlp model = test::seeded<test::Mlp>();
     DistributedDataParallel ddp(model);
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
-    for (int step = 0; step < 18; ++step) {
-      test::sleep_ms(group.rank() == 1 ? 80 : 1);
+    const StepTimes times;
+    auto step = graph::capture([&](const Tensor& x) {
       sgd.zero_grad();
-      ddp(test::batch_of(32).x).mean().backward();
+      Tensor loss = ddp(x).mean();
+      loss.backward();
       sgd.step();
+      return loss;
+    });
+    for (int i = 0; i < 8; ++i) {
+      step(test::batch_of(32).x);
     }
+    EXPECT_EQ(times.whole_steps().facts[static_cast<std::size_t>(Fact::rows)], 32);
   });
-  set_warning_handler({});
 }
 
 // What happens after the last step is no part of it.
