@@ -116,7 +116,7 @@ class Pass {
     // Checked before any gradient is touched.
     check<AutogradError>(!node.released(),
                          "backward: the graph through '{}' was freed by an earlier backward(); pass retain_graph=true "
-                         "to the first one, or compute the forward pass again",
+                         "to the first one, or compute the forward pass again [TDM-E202]",
                          node.op());
   }
 

@@ -324,7 +324,7 @@ void Leaf::note_reached() {
     core::warn_once(fmt::format(
         "backward: a tensor {} gets a gradient in each step, and no optimiser has it: it is never trained. If it is a "
         "weight, register it, Parameter weight = parameter(\"weight\", ...), or hand it to the optimiser; if it is "
-        "data and nobody reads its gradient, requires_grad_(false) saves that",
+        "data and nobody reads its gradient, requires_grad_(false) saves that [TDM-W204]",
         tensor->view.sizes));
   }
   reached_in_ = step;

@@ -30,9 +30,10 @@ autograd::Node& required_history(const Tensor& tensor, const char* what) {
 // The gradient with which the backward pass begins; undefined for 1, where the user gives none.
 detail::View seed_of(const Tensor& tensor, const Tensor& gradient) {
   if (!gradient.defined()) {
-    check<AutogradError>(tensor.numel() == 1,
-                         "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient",
-                         tensor.shape());
+    check<AutogradError>(
+        tensor.numel() == 1,
+        "backward: the tensor {} is not a scalar; reduce it (.mean(), .sum()) or pass its gradient [TDM-E201]",
+        tensor.shape());
     return {};
   }
   check<ShapeError>(
@@ -71,7 +72,7 @@ void Saved::throw_changed(const Gradients& gradients) const {
   const std::string who = leaf_ != nullptr && !leaf_->name.empty() ? "parameter '" + leaf_->name + "'" : "a tensor";
   fail<AutogradError>(
       "backward of '{}': {} {} that it saved was changed in place since (version {}, now {}). Call backward() before "
-      "changing it, or change a copy (.clone())",
+      "changing it, or change a copy (.clone()) [TDM-E206]",
       gradients.op(), who, view_.sizes, version_, view_.storage->version());
 }
 
@@ -117,7 +118,7 @@ Tensor Tensor::grad() const {
     const auto& retained = static_cast<autograd::Node*>(impl.history.get())->output(impl.output).retained;
     check<AutogradError>(retained != nullptr,
                          "grad: this is the result of '{}', whose gradient is not kept; call retain_grad() before "
-                         "backward()",
+                         "backward() [TDM-E204]",
                          static_cast<autograd::Node*>(impl.history.get())->op());
     return *retained;
   }
@@ -142,7 +143,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   const detail::TensorImpl& impl = *get();
   check<AutogradError>(static_cast<bool>(impl.history),
                        "backward: this tensor {} depends on nothing that requires a gradient (was it computed under "
-                       "NoGradGuard, or from detached values?)",
+                       "NoGradGuard, or from detached values?) [TDM-E203]",
                        impl.view.sizes);
   auto& node = static_cast<autograd::Node&>(*impl.history);
   detail::View seed;

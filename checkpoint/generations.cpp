@@ -164,7 +164,7 @@ Generation Generations::newest_whole(const std::string& folder,
   }
   check<IoError>(problems.empty(),
                  "'{}': no checkpoint of this run is whole, and beginning anew here would hide that; give another "
-                 "folder. The newest: {}",
+                 "folder. The newest: {} [TDM-E509]",
                  folder, problems);
   return {};
 }

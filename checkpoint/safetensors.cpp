@@ -31,7 +31,7 @@ core::Descriptor open_for_reading(const std::string& path) {
   if (file.get() < 0) {
     const int error = errno;
     std::error_code ignored;
-    fail<IoError>("cannot open '{}': {}{}", path, core::system_message(error),
+    fail<IoError>("cannot open '{}': {}{} [TDM-E505]", path, core::system_message(error),
                   path.starts_with('/') || error != ENOENT
                       ? ""
                       : fmt::format(" (current directory: {})", std::filesystem::current_path(ignored).string()));

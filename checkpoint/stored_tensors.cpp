@@ -139,7 +139,7 @@ Arrival prepare(const SafetensorsHeader& header, std::size_t place, const std::s
 [[noreturn]] void fail_hash(const std::string& path, std::string_view name, std::string_view hash) {
   fail<IoError>(
       "safetensors '{}': the bytes of tensor '{}' are not those that were saved (their hash is {}): the file "
-      "is damaged",
+      "is damaged [TDM-E510]",
       path, shown_name(name), hash);
 }
 

@@ -75,16 +75,16 @@ void require_available(Device device) {
   }
   if (device.type == DeviceType::cuda) {
     const int count = cuda::device_count();
-    check<DeviceError>(count > 0, "device '{}': {}; use 'cpu'", to_string(device), cuda::why_unavailable());
+    check<DeviceError>(count > 0, "device '{}': {}; use 'cpu' [TDM-E115]", to_string(device), cuda::why_unavailable());
     if (device.index < 0 || device.index >= count) {
-      fail<DeviceError>("device '{}': there are {} GPUs, cuda:0 to cuda:{}{}", to_string(device), count, count - 1,
-                        hint_for_rank(device));
+      fail<DeviceError>("device '{}': there are {} GPUs, cuda:0 to cuda:{}{} [TDM-E115]", to_string(device), count,
+                        count - 1, hint_for_rank(device));
     }
     return;
   }
   if (device.index < 0 || device.index >= cpu_device_count()) {
     fail<DeviceError>(
-        "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more{}",
+        "device '{}': there are {} logical CPU devices (cpu:0 to cpu:{}); set TANDEM_CPU_DEVICES for more{} [TDM-E115]",
         to_string(device), cpu_device_count(), cpu_device_count() - 1, hint_for_rank(device));
   }
 }

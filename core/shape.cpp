@@ -86,16 +86,16 @@ Shape contiguous_strides(const Shape& sizes) {
 int wrap_dim(std::int64_t dim, int ndim, const char* op) {
   const int limit = std::max(ndim, 1);  // a scalar accepts 0 and -1, as in PyTorch
   if (dim < -limit || dim >= limit) [[unlikely]] {
-    fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {})", op, dim,
-                     ndim, -limit, limit - 1);
+    fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {}) [TDM-E110]",
+                     op, dim, ndim, -limit, limit - 1);
   }
   return static_cast<int>(dim < 0 ? dim + limit : dim);
 }
 
 int wrap_new_dim(std::int64_t dim, int ndim, const char* op) {
   if (dim < -ndim - 1 || dim > ndim) [[unlikely]] {
-    fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {})", op, dim,
-                     ndim, -ndim - 1, ndim);
+    fail<ShapeError>("{}: dimension {} is out of range for a tensor with {} dimensions (expected {} to {}) [TDM-E110]",
+                     op, dim, ndim, -ndim - 1, ndim);
   }
   return static_cast<int>(dim < 0 ? dim + ndim + 1 : dim);
 }
@@ -114,8 +114,9 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
       continue;
     }
     if (size != 1) [[unlikely]] {
-      fail<ShapeError>("{}: shapes {} and {} do not broadcast: sizes {} and {} at dimension {} differ and neither is 1",
-                       op, to_string(a), to_string(b), a[a.ndim() - i], b[b.ndim() - i], -i);
+      fail<ShapeError>(
+          "{}: shapes {} and {} do not broadcast: sizes {} and {} at dimension {} differ and neither is 1 [TDM-E104]",
+          op, to_string(a), to_string(b), a[a.ndim() - i], b[b.ndim() - i], -i);
     }
     size = other;
   }

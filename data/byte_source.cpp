@@ -33,7 +33,8 @@ class File {
  public:
   explicit File(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (descriptor_ < 0) {
-      fail<IoError>("cannot open '{}': {}{}", path, core::system_message(errno), current_directory_note(path));
+      fail<IoError>("cannot open '{}': {}{} [TDM-E505]", path, core::system_message(errno),
+                    current_directory_note(path));
     }
   }
   ~File() { ::close(descriptor_); }

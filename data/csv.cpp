@@ -63,7 +63,7 @@ const CsvColumn& CsvTable::column(std::size_t index) const {
 std::span<const double> CsvTable::numeric(std::size_t index) const {
   const CsvColumn& c = column(index);
   if (!c.numeric) [[unlikely]] {
-    fail<IoError>("{}:{}:{}: column {} holds text where numbers are due: {}", source_, c.first_text.line,
+    fail<IoError>("{}:{}:{}: column {} holds text where numbers are due: {} [TDM-E506]", source_, c.first_text.line,
                   c.first_text.column, excerpt(c.name), c.first_text_excerpt);
   }
   return c.numbers;

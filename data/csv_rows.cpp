@@ -141,8 +141,8 @@ class PartReader {
     const std::size_t expected = draft_.columns.size();
     const bool too_many = fields_.size() > expected;
     const CsvPlace at = too_many ? scanner_.place(fields_[expected]) : scanner_.end_of_row();
-    fail<IoError>("{}:{}:{}: expected {} fields as in line {}, found {}: {}", draft_.source, at.line, at.column,
-                  expected, draft_.first_line, fields_.size(), excerpt(scanner_.row(), kRowExcerpt));
+    fail<IoError>("{}:{}:{}: expected {} fields as in line {}, found {}: {} [TDM-E507]", draft_.source, at.line,
+                  at.column, expected, draft_.first_line, fields_.size(), excerpt(scanner_.row(), kRowExcerpt));
   }
 
   [[noreturn]] void fail_missing(const CsvField& field) const {

@@ -100,7 +100,8 @@ TensorDataset::TensorDataset(Tensor x, Tensor y) : x_(std::move(x)), y_(std::mov
   check<ShapeError>(x_.dim() > 0 && (!y_.defined() || y_.dim() > 0),
                     "TensorDataset: a tensor without dimensions has no rows");
   if (y_.defined() && x_.size(0) != y_.size(0)) {
-    fail<ShapeError>("TensorDataset: x {} and y {} must have the same number of rows", x_.shape(), y_.shape());
+    fail<ShapeError>("TensorDataset: x {} and y {} must have the same number of rows [TDM-E502]", x_.shape(),
+                     y_.shape());
   }
 }
 
@@ -128,11 +129,11 @@ Split random_split(std::int64_t size, double test_fraction, std::uint64_t seed) 
   const auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(size) * test_fraction));
   constexpr const char* kShare = "it is a share of the rows, between 0 and 1";
   check<ConfigError>(test_fraction > 0 && test >= 1,
-                     "random_split: test_fraction {} leaves no rows of {} for the test; {}", test_fraction, size,
-                     kShare);
+                     "random_split: test_fraction {} leaves no rows of {} for the test; {} [TDM-E504]", test_fraction,
+                     size, kShare);
   check<ConfigError>(test_fraction < 1 && test < size,
-                     "random_split: test_fraction {} leaves no rows of {} for training; {}", test_fraction, size,
-                     kShare);
+                     "random_split: test_fraction {} leaves no rows of {} for training; {} [TDM-E504]", test_fraction,
+                     size, kShare);
   Generator generator(seed);
   const GeneratorScope scope(generator);
   const Tensor order = randperm(size);

@@ -87,7 +87,8 @@ bool looks_like_text(std::string_view head) {
 
 void check_sample(const char* what, std::int64_t index, std::int64_t size) {
   check<ConfigError>(size > 0, "{}: there is no sample {}: the data set is empty", what, index);
-  check<ConfigError>(index >= 0 && index < size, "{}: there is no sample {}: expected 0 to {}", what, index, size - 1);
+  check<ConfigError>(index >= 0 && index < size, "{}: there is no sample {}: expected 0 to {} [TDM-E503]", what, index,
+                     size - 1);
 }
 
 void rethrow_while(std::string_view doing) {

@@ -76,7 +76,7 @@ std::vector<std::uint8_t> widen(const std::vector<std::uint8_t>& bytes) {
   const auto first = std::span(file).first(std::min(file.size(), kMagicBytes));
   fail<IoError>(
       "{}: not an IDX file: its first bytes are [{:02x}], expected [00 00], a type code and the number of "
-      "dimensions{}{}",
+      "dimensions{}{} [TDM-E508]",
       name, fmt::join(first, " "), guess.empty() ? "" : "; this looks like ", guess);
 }
 
@@ -117,9 +117,10 @@ void check_length(const std::vector<std::int64_t>& sizes, const ElementType& typ
                    "{}: byte {}: sizes [{}] are more than can be counted; the header is corrupt", name, kMagicBytes,
                    fmt::join(sizes, ", "));
   }
-  check<IoError>(data_bytes >= expected,
-                 "{}: byte {}: the file ends early: sizes [{}] of {} need {} bytes after the header, found {}", name,
-                 header_bytes + data_bytes, fmt::join(sizes, ", "), type.name, expected, data_bytes);
+  check<IoError>(
+      data_bytes >= expected,
+      "{}: byte {}: the file ends early: sizes [{}] of {} need {} bytes after the header, found {} [TDM-E510]", name,
+      header_bytes + data_bytes, fmt::join(sizes, ", "), type.name, expected, data_bytes);
   check<IoError>(data_bytes == expected,
                  "{}: byte {}: too many bytes: sizes [{}] of {} need {} bytes after the header, and more follow", name,
                  header_bytes + expected, fmt::join(sizes, ", "), type.name, expected);

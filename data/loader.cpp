@@ -209,7 +209,7 @@ DataLoader::DataLoader(DatasetHandle dataset, const DataLoaderOptions& options)
                      "DataLoader: needs 0 <= num_workers <= 256 and prefetch_factor >= 1, got {} and {}",
                      options.num_workers, options.prefetch_factor);
   check<ConfigError>(!options.shuffle || options.sampler == nullptr,
-                     "DataLoader: sampler option is mutually exclusive with shuffle");
+                     "DataLoader: sampler option is mutually exclusive with shuffle [TDM-E501]");
   if (options.device) {
     require_available(*options.device);
   }

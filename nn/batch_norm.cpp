@@ -42,8 +42,8 @@ Tensor BatchNorm<Derived>::forward(const Tensor& x) const {
   const core::MessagePrefix prefix{""};
   check<ShapeError>(x.dim() >= least_dims_ && x.dim() <= most_dims_, "{}the input must be {}, got {}", prefix, input_,
                     x.shape());
-  check<ShapeError>(x.size(1) == num_features_, "{}input {} has {} features, layer expects {}", prefix, x.shape(),
-                    x.size(1), num_features_);
+  check<ShapeError>(x.size(1) == num_features_, "{}input {} has {} features, layer expects {} [TDM-E101]", prefix,
+                    x.shape(), x.size(1), num_features_);
   const bool tracks = running_mean.defined();
   if (!this->is_training() && tracks) {
     if (is_folded(this->live_state())) {

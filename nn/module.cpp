@@ -46,15 +46,15 @@ void check_name(const ModuleState& state, const std::string& name) {
     return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
   };
   check<ConfigError>(!taken(state.parameters) && !taken(state.buffers) && !taken(state.children),
-                     "{}: the name '{}' is taken already", state.type, name);
+                     "{}: the name '{}' is taken already [TDM-E309]", state.type, name);
 }
 
 // Throws ConfigError for a value that no slot can hold.
 void check_value(const ModuleState& state, const char* what, const std::string& name, const Tensor& value) {
-  check<ConfigError>(value.defined(), "{}: {} '{}' is undefined", state.type, what, name);
+  check<ConfigError>(value.defined(), "{}: {} '{}' is undefined [TDM-E311]", state.type, what, name);
   check<ConfigError>(value.is_leaf(),
-                     "{}: {} '{}' is the result of an op, expected a plain tensor; call detach() first", state.type,
-                     what, name);
+                     "{}: {} '{}' is the result of an op, expected a plain tensor; call detach() first [TDM-E311]",
+                     state.type, what, name);
 }
 
 // Whether any parameter of the tree requires a gradient.
@@ -86,8 +86,8 @@ ModuleBase& ModuleBase::operator=(ModuleBase&& other) {
   if (state_ != nullptr && state_->parent != nullptr && state_ != other.state_) {
     ModuleState& added = other.live_state();
     check<ConfigError>(added.parent == nullptr,
-                       "{} '{}' cannot be replaced by '{}', which is a child of another module", state_->type,
-                       state_->path, added.path);
+                       "{} '{}' cannot be replaced by '{}', which is a child of another module [TDM-E310]",
+                       state_->type, state_->path, added.path);
     check<ConfigError>(&root_of(*state_) != &added, "{} '{}' cannot be replaced by a module around it", state_->type,
                        state_->path);
     ModuleState* parent = std::exchange(state_->parent, nullptr);
@@ -120,7 +120,7 @@ Parameter ModuleBase::parameter(const std::string& name, Tensor value) {
   check_value(live_state(), "parameter", name, value);
   check<DTypeError>(is_floating_point(value.dtype()),
                     "{}: parameter '{}' is {} {}, only floating point has gradients; convert with .to(DType::f32), or "
-                    "make it a buffer()",
+                    "make it a buffer() [TDM-E311]",
                     live_state().type, name, value.dtype(), value.shape());
   Parameter made(std::move(value));
   ++made.unresolved()->registrations;
@@ -190,7 +190,7 @@ bool ModuleBase::is_training() const {
                              scope->parent->tree != scope->tree;
   check<ConfigError>(!called_inside || state.parent != nullptr,
                      "{}a {} is called here but is no child of any module, so train() and eval() do not reach it. "
-                     "Register it: child(\"name\", nn::{}(...))",
+                     "Register it: child(\"name\", nn::{}(...)) [TDM-E308]",
                      core::MessagePrefix{""}, state.type, state.type);
   return state.training.get();
 }
@@ -208,7 +208,7 @@ void ModuleBase::check_registered() const {
   }
   check<ConfigError>(&state != &root,
                      "{}a {} with parameters is called here but is no child of any module, so it would not be trained. "
-                     "Register it: child(\"name\", nn::{}(...))",
+                     "Register it: child(\"name\", nn::{}(...)) [TDM-E308]",
                      core::MessagePrefix{""}, state.type, state.type);
   fail<ConfigError>(
       "{}{} '{}' of a {} is called here, but that {} is no child of any module, so it would not be trained. "

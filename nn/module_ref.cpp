@@ -79,7 +79,7 @@ template <class List>
     names.push_back(name);
   }
   const std::string near = core::nearest(target, names);
-  fail<ConfigError>("{}: there is no {} '{}'{}", from.type, what, target,
+  fail<ConfigError>("{}: there is no {} '{}'{} [TDM-E312]", from.type, what, target,
                     near.empty() ? "" : fmt::format(" (is it '{}'?)", near));
 }
 

@@ -98,7 +98,8 @@ LoadReport ModuleRef::load_state_dict(const StateDict& state, bool strict) {
     problems.push_back(
         fmt::format("none of the {} names in the state is one of this module's, such as '{}'", state.size(), names[0]));
   }
-  check<ConfigError>(problems.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}",
+  check<ConfigError>(problems.empty(),
+                     "load_state_dict: the state does not fit {}; nothing was loaded\n  {} [TDM-E314]",
                      live_state().type, fmt::join(problems, "\n  "));
   detail::for_each_module(live_state(), [](const detail::ModuleState& module) {
     if (module.batch_norm != nullptr && !module.batch_norm->folded.empty()) {

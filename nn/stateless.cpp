@@ -23,12 +23,12 @@ Softmax::Softmax(int dim) : dim_(dim) { describe(fmt::format("dim={}", dim)); }
 LogSoftmax::LogSoftmax(int dim) : dim_(dim) { describe(fmt::format("dim={}", dim)); }
 
 Dropout::Dropout(double p) : p_(p) {
-  check<ConfigError>(p >= 0 && p <= 1, "Dropout: the probability must be between 0 and 1, got {}", p);
+  check<ConfigError>(p >= 0 && p <= 1, "Dropout: the probability must be between 0 and 1, got {} [TDM-E313]", p);
   describe(fmt::format("p={}", p));
 }
 
 Dropout2d::Dropout2d(double p) : p_(p) {
-  check<ConfigError>(p >= 0 && p <= 1, "Dropout2d: the probability must be between 0 and 1, got {}", p);
+  check<ConfigError>(p >= 0 && p <= 1, "Dropout2d: the probability must be between 0 and 1, got {} [TDM-E313]", p);
   describe(fmt::format("p={}", p));
 }
 

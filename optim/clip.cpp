@@ -127,7 +127,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
     const auto check_finite = [](double found) {
       check<ValueError>(std::isfinite(found),
                         "clip_grad_norm_: the norm of the gradients is {}, not finite; nothing was scaled. Look for "
-                        "what overflows, or lower the learning rate",
+                        "what overflows, or lower the learning rate [TDM-E208]",
                         found);
     };
     if (device.type == DeviceType::cuda) {

@@ -28,7 +28,7 @@ void LRScheduler::step() {
     if (count_ == 0 && optimizer_.calls_ == 0) {
       core::warn_once(
           fmt::format("{}: step() before the first step() of its optimiser {}: the first rate of the schedule "
-                      "is never used. Call it after the optimiser's",
+                      "is never used. Call it after the optimiser's [TDM-W206]",
                       name_, optimizer_.name()));
     }
     apply(count_ + 1);

@@ -34,18 +34,20 @@ void Optimizer::look_for_mistakes() {
   if (first == members_.end()) {
     core::warn_once(
         fmt::format("{}: step() finds no gradient in any parameter; call loss.backward() after zero_grad() and before "
-                    "each step()",
+                    "each step() [TDM-W202]",
                     name_));
     return;
   }
   autograd::Leaf& leaf = *first->leaf();
   if (leaf.is_used_by(this)) {
-    core::warn_once(fmt::format(
-        "{}: step() uses the gradients of the step before once more; call loss.backward() before each step()", name_));
+    core::warn_once(
+        fmt::format("{}: step() uses the gradients of the step before once more; call loss.backward() before each "
+                    "step() [TDM-W202]",
+                    name_));
   } else if (leaf.is_added_to_use_of(this)) {
     core::warn_once(fmt::format(
         "{}: step() uses sums of new gradients and those of the step before; call zero_grad() in each step, "
-        "before loss.backward()",
+        "before loss.backward() [TDM-W201]",
         name_));
   }
   leaf.set_used_by(this);
@@ -63,7 +65,7 @@ void Optimizer::warn_of_idle_parameters() const {
   if (more >= 0) {
     core::warn_once(fmt::format(
         "{}: parameter {}{} had no gradient in {} steps, and stays as it is: it takes no part in the loss. Use it, or "
-        "leave it out (requires_grad_(false))",
+        "leave it out (requires_grad_(false)) [TDM-W203]",
         name_, names, more > 0 ? fmt::format(" and {} more", more) : "", kLate));
   }
 }

@@ -24,7 +24,7 @@ namespace tandem::inline v0::optim {
 
 void Group::check_options(const Options& options) const {
   check<ConfigError>(std::isfinite(options.lr) && options.lr >= 0,
-                     "{}: the learning rate must be a number >= 0, got {}", optimizer_, options.lr);
+                     "{}: the learning rate must be a number >= 0, got {} [TDM-E404]", optimizer_, options.lr);
   check<ConfigError>(!options.initial_lr || (std::isfinite(*options.initial_lr) && *options.initial_lr >= 0),
                      "{}: initial_lr must be a number >= 0, got {}", optimizer_, options.initial_lr.value_or(0));
   check<ConfigError>(std::isfinite(options.weight_decay) && options.weight_decay >= 0,
@@ -104,8 +104,8 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
   }
   constexpr const char* kHint = "(did the model register its layers?)";
   const bool one = groups.size() == 1;
-  check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()), "{}: the list of parameters is empty {}",
-                     name, kHint);
+  check<ConfigError>(!groups.empty() && !(one && groups[0].params.empty()),
+                     "{}: the list of parameters is empty {} [TDM-E401]", name, kHint);
   std::unordered_map<const void*, std::size_t> group_of;
   groups_.reserve(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -115,14 +115,14 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
       const Tensor& parameter = groups[g].params[i];
       const auto where = [&] { return one ? std::string() : fmt::format(" of group {}", g); };
       check<ConfigError>(parameter.defined(), "{}: parameter {}{} is undefined", name, i, where());
-      check<ConfigError>(
-          parameter.is_leaf(),
-          "{}: parameter {}{} is the result of an op; only leaves can be optimised, such as a module's parameters()",
-          name, i, where());
+      check<ConfigError>(parameter.is_leaf(),
+                         "{}: parameter {}{} is the result of an op; only leaves can be optimised, such as a module's "
+                         "parameters() [TDM-E402]",
+                         name, i, where());
       const auto [found, added] = group_of.emplace(parameter.unresolved(), g);
-      check<ConfigError>(added || found->second != g, "{}: parameter {}{}{} appears twice", name, i, where(),
+      check<ConfigError>(added || found->second != g, "{}: parameter {}{}{} appears twice [TDM-E403]", name, i, where(),
                          quoted_name(parameter));
-      check<ConfigError>(added, "{}: parameter {} of group {}{} is in group {} already", name, i, g,
+      check<ConfigError>(added, "{}: parameter {} of group {}{} is in group {} already [TDM-E403]", name, i, g,
                          quoted_name(parameter), found->second);
       members_.push_back({parameter, parameters_.size(), &group});
       parameters_.push_back(parameter);

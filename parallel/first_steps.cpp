@@ -83,7 +83,7 @@ void FirstSteps::tell(const telemetry::Ranks& ranks) const {
     return;
   }
   try {
-    core::warn(fmt::format("the first {} on {} rank{}: {}. diagnose() and --report say more", ranks.counts(),
+    core::warn(fmt::format("the first {} on {} rank{}: {}. diagnose() and --report say more [TDM-W604]", ranks.counts(),
                            ranks.count(), ranks.count() == 1 ? "" : "s", text));
   } catch (...) {  // a handler's: advice ends no training
   }

@@ -203,7 +203,7 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
   if (memory == nullptr) {  // only then: free_memory() reads files, and may throw
     fail<OutOfMemory>(
         "out of host memory: asked for {} bytes; {} bytes are free, this program's tensors hold {}. Use a "
-        "smaller batch or model, or free tensors first",
+        "smaller batch or model, or free tensors first [TDM-E114]",
         bytes, core::free_memory(), system_bytes.load());
   }
   if (is_huge) {

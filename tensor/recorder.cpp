@@ -76,7 +76,7 @@ void note_part_use(const Storage& storage) noexcept {
 void throw_host_access(const char* call) {
   fail<CaptureError>(
       "{}a captured step cannot read or write elements on the host, a replay would not do it again. Return the tensor "
-      "and look at it after the step; make constants before it",
+      "and look at it after the step; make constants before it [TDM-E209]",
       core::MessagePrefix{call});
 }
 

@@ -44,7 +44,7 @@ Tensor::Tensor(detail::View view) : impl_(new detail::TensorImpl(std::move(view)
 void Tensor::throw_undefined() {
   fail<ConfigError>(
       "{}an undefined tensor was used (a default-constructed Tensor, a bias that a layer does not have, or a gradient "
-      "that is not there yet)",
+      "that is not there yet) [TDM-E113]",
       core::MessagePrefix{""});
 }
 
@@ -55,8 +55,8 @@ std::int64_t Tensor::size(int dim) const {
 
 const void* Tensor::checked_data(DType expected) const {
   detail::note_host_access("data");
-  check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{})", expected,
-                    dtype(), expected);
+  check<DTypeError>(dtype() == expected, "data<{}>: the tensor holds {}; convert with .to(DType::{}) [TDM-E112]",
+                    expected, dtype(), expected);
   check<DeviceError>(device().type == DeviceType::cpu,
                      "data: the elements are on {}, where the host cannot read or write them; copy the tensor with "
                      ".to(\"cpu\")",
@@ -79,8 +79,8 @@ void* Tensor::writable(const char* op, const void* first) {
 double Tensor::item_double() const {
   detail::note_host_access("item");
   check<ShapeError>(numel() == 1,
-                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
-                    numel());
+                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector() [TDM-E111]",
+                    shape(), numel());
   const SpanScope traced({.name = "read", .bytes = static_cast<std::int64_t>(item_size(dtype()))});
   const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(),
@@ -90,8 +90,8 @@ double Tensor::item_double() const {
 std::int64_t Tensor::item_int(std::int64_t low, std::uint64_t high) const {
   detail::note_host_access("item");
   check<ShapeError>(numel() == 1,
-                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector()", shape(),
-                    numel());
+                    "item: needs exactly one element, the tensor {} has {}; reduce it, or use to_vector() [TDM-E111]",
+                    shape(), numel());
   const SpanScope traced({.name = "read", .bytes = static_cast<std::int64_t>(item_size(dtype()))});
   const detail::View host = detail::on_host(raw());
   return core::dispatch_any(dtype(), [&]<class T>() {

@@ -90,7 +90,7 @@ View select(const View& view, int dim, std::int64_t index) {
   dim = wrap_dim(dim, view.sizes.ndim(), "select");
   const std::int64_t size = view.sizes[dim];
   check<ShapeError>(index >= -size && index < size,
-                    "select: index {} is out of range for dimension {} of {}: expected {} to {}", index, dim,
+                    "select: index {} is out of range for dimension {} of {}: expected {} to {} [TDM-E109]", index, dim,
                     view.sizes, -size, size - 1);
   View result = view;
   result.offset += (index < 0 ? index + size : index) * view.strides[dim];
@@ -162,7 +162,7 @@ Shape infer_shape(const View& view, const Shape& sizes, const char* op) {
     known *= result[unknown];
   }
   check<ShapeError>(!overflow && known == numel && (unknown < 0 || result[unknown] >= 0),
-                    "{}: {} with {} elements cannot become {}", op, view.sizes, numel, sizes);
+                    "{}: {} with {} elements cannot become {} [TDM-E106]", op, view.sizes, numel, sizes);
   return result;
 }
 

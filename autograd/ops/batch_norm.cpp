@@ -24,7 +24,7 @@ Shape check_channels(const Tensor& x, const Tensor& running_mean, const Tensor& 
   const AroundDim around(x.shape(), 1);
   check<ValueError>(!training || is_part || around.outer * around.inner != 1,
                     "{}training needs more than one value per channel, got the input {}; use a larger batch, or "
-                    "evaluation mode",
+                    "evaluation mode [TDM-E305]",
                     prefix, x.shape());
   for (const auto& [what, running] : {std::pair{"running_mean", &running_mean}, {"running_var", &running_var}}) {
     check_part("batch_norm", x, what, *running, channels);

@@ -9,7 +9,8 @@ void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
   const View& y = b.raw();
   if (!(x.device() == y.device())) [[unlikely]] {
     fail<DeviceError>(
-        "{}expected all tensors to be on the same device, got {} on {} and {} on {}; move one with .to(device)",
+        "{}expected all tensors to be on the same device, got {} on {} and {} on {}; move one with .to(device) "
+        "[TDM-E103]",
         core::MessagePrefix{op}, x.sizes, x.device(), y.sizes, y.device());
   }
 }

@@ -27,8 +27,8 @@ struct How {
 void check_pair(LossNames names, const Tensor& input, const Tensor& target) {
   check_floating(names.op, input);
   check_same_kind(names.op, input, target);
-  check<ShapeError>(input.shape() == target.shape(), "{}{} {} and target {} differ{}", MessagePrefix{names.op},
-                    names.input, input.shape(), target.shape(),
+  check<ShapeError>(input.shape() == target.shape(), "{}{} {} and target {} differ{} [TDM-E304]",
+                    MessagePrefix{names.op}, names.input, input.shape(), target.shape(),
                     input.numel() == target.numel() ? "; reshape one (y.reshape({-1, 1}) for a column)" : "");
 }
 

@@ -20,13 +20,14 @@ std::int64_t padding_row(std::optional<std::int64_t> padding_idx, std::int64_t r
 void check_embedding(const Tensor& indices, const Tensor& weight) {
   const core::MessagePrefix prefix{"embedding"};
   if (indices.dtype() != DType::i64 && indices.dtype() != DType::i32) [[unlikely]] {
-    fail<DTypeError>("{}indices must be i64 or i32, got {}; convert with .to(DType::i64)", prefix, indices.dtype());
+    fail<DTypeError>("{}indices must be i64 or i32, got {}; convert with .to(DType::i64) [TDM-E307]", prefix,
+                     indices.dtype());
   }
   check_floating("embedding", weight);
   check<ShapeError>(weight.dim() == 2, "{}the weight must be [rows, dim], got {}", prefix, weight.shape());
   check<DeviceError>(indices.device() == weight.device(),
-                     "{}indices are on {}, the weight on {}. Move the indices: x.to(\"{}\")", prefix, indices.device(),
-                     weight.device(), weight.device());
+                     "{}indices are on {}, the weight on {}. Move the indices: x.to(\"{}\") [TDM-E103]", prefix,
+                     indices.device(), weight.device(), weight.device());
 }
 
 }  // namespace

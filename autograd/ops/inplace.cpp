@@ -16,7 +16,7 @@ namespace autograd {
 void check_recordable(const char* op, const Tensor& target) {
   if (target.is_leaf() && target.requires_grad()) [[unlikely]] {
     const std::string name = parameter_name(target);
-    fail<AutogradError>("{}: {} {} requires a gradient and is changed in place; do it under NoGradGuard", op,
+    fail<AutogradError>("{}: {} {} requires a gradient and is changed in place; do it under NoGradGuard [TDM-E205]", op,
                         name.empty() ? "a leaf" : "parameter '" + name + "'", target.shape());
   }
   const View& view = target.raw();
@@ -29,7 +29,7 @@ void check_recordable(const char* op, const Tensor& target) {
       view.offset == 0 && view.is_contiguous() &&
           view.storage->bytes() == static_cast<std::size_t>(view.numel()) * item_size(view.dtype),
       "{}: recording a change in place of a view {} is not supported; build the whole with cat() or stack(), or use "
-      "NoGradGuard",
+      "NoGradGuard [TDM-E207]",
       op, view.sizes);
 }
 

@@ -13,7 +13,7 @@ namespace {
 void check_defined(const char* op, const std::vector<Tensor>& tensors) {
   check<ShapeError>(!tensors.empty(), "{}: there is nothing to join", op);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    check<ConfigError>(tensors[i].defined(), "{}: tensor {} is undefined", op, i);
+    check<ConfigError>(tensors[i].defined(), "{}: tensor {} is undefined [TDM-E113]", op, i);
   }
 }
 
@@ -44,7 +44,8 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
     if (expected.ndim() == sizes.ndim()) {
       expected[dim] = sizes[dim];
     }
-    check<ShapeError>(expected == sizes, "{}: {} and {} differ outside dimension {}, where all sizes must be equal", op,
+    check<ShapeError>(expected == sizes,
+                      "{}: {} and {} differ outside dimension {}, where all sizes must be equal [TDM-E108]", op,
                       first.sizes, tensor.shape(), dim);
     starts.push_back(sizes[dim]);
     sizes[dim] += tensor.shape()[dim];

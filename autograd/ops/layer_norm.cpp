@@ -19,7 +19,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
     fits = dim < leading || x.shape()[dim] == normalized_shape[dim - leading];
   }
   if (!fits) [[unlikely]] {
-    fail<ShapeError>("{}the last dimensions of the input {} must be the normalized_shape {}",
+    fail<ShapeError>("{}the last dimensions of the input {} must be the normalized_shape {} [TDM-E101]",
                      core::MessagePrefix{"layer_norm"}, x.shape(), normalized_shape);
   }
   check_part("layer_norm", x, "weight", weight, normalized_shape);

@@ -42,16 +42,16 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     fail<ShapeError>("{}the weight must be [out, in], got {}", core::MessagePrefix{"linear"}, w);
   }
   if (in.ndim() == 0 || in.back() != w[1]) [[unlikely]] {
-    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {})", core::MessagePrefix{"linear"}, in,
-                     in.ndim() == 0 ? 0 : in.back(), w[1], w);
+    fail<ShapeError>("{}input {} has {} features, layer expects {} (weight {}) [TDM-E101]",
+                     core::MessagePrefix{"linear"}, in, in.ndim() == 0 ? 0 : in.back(), w[1], w);
   }
   if (!(x.device() == weight.device())) [[unlikely]] {
-    fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\")", core::MessagePrefix{"linear"},
-                      x.device(), weight.device(), weight.device());
+    fail<DeviceError>("{}input is on {}, weight on {}. Move the input: x.to(\"{}\") [TDM-E103]",
+                      core::MessagePrefix{"linear"}, x.device(), weight.device(), weight.device());
   }
   if (x.dtype() != weight.dtype()) [[unlikely]] {
-    fail<DTypeError>("{}input is {}, weight {}. Convert the input: x.to(DType::{})", core::MessagePrefix{"linear"},
-                     x.dtype(), weight.dtype(), weight.dtype());
+    fail<DTypeError>("{}input is {}, weight {}. Convert the input: x.to(DType::{}) [TDM-E102]",
+                     core::MessagePrefix{"linear"}, x.dtype(), weight.dtype(), weight.dtype());
   }
   check_floating("linear", x);
   if (bias.defined()) {

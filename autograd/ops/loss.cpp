@@ -28,7 +28,8 @@ bool PreparedGradient::deliver(Gradients& gradients) {
 }
 
 void check_target_device(LossNames names, const Tensor& input, const Tensor& target) {
-  check<DeviceError>(input.device() == target.device(), "{}{} are on {}, targets on {}. Move the targets: y.to(\"{}\")",
+  check<DeviceError>(input.device() == target.device(),
+                     "{}{} are on {}, targets on {}. Move the targets: y.to(\"{}\") [TDM-E103]",
                      MessagePrefix{names.op}, names.input, input.device(), target.device(), input.device());
 }
 
@@ -53,7 +54,7 @@ void warn_if_result_of(const char* of, LossNames names, const Tensor& input, con
     node = node->edge(0).node.get();
   }
   if (node != nullptr && std::strcmp(node->op(), of) == 0) [[unlikely]] {
-    core::warn_once(fmt::format("{}: the {} are the result of {}(); {}", names.op, names.input, of, advice));
+    core::warn_once(fmt::format("{}: the {} are the result of {}(); {} [TDM-W205]", names.op, names.input, of, advice));
   }
 }
 
@@ -67,7 +68,7 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
   const Shape& sizes = input.shape();
   check<DTypeError>(is_floating_point(target.dtype()) || sizes.ndim() == 0 || !(target.shape() == sizes),
                     "{}targets {} of type {} have the shape of the {}: class indices are one a row (.argmax(1)); "
-                    "probabilities are floating point (.to(DType::{}))",
+                    "probabilities are floating point (.to(DType::{})) [TDM-E302]",
                     MessagePrefix{names.op}, target.shape(), target.dtype(), names.input, input.dtype());
   check<DTypeError>(target.dtype() == DType::i64,
                     "{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
@@ -79,8 +80,8 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
       column[class_dim(sizes)] = 1;
     }
     const bool is_column = sizes.ndim() > 1 && target.shape() == column;
-    fail<ShapeError>("{}expected {} [rows, classes{}] and targets [rows{}], got {} and {}{}", MessagePrefix{names.op},
-                     names.input, more, more, sizes, target.shape(),
+    fail<ShapeError>("{}expected {} [rows, classes{}] and targets [rows{}], got {} and {}{} [TDM-E301]",
+                     MessagePrefix{names.op}, names.input, more, more, sizes, target.shape(),
                      is_column ? "; take the dimension of 1 away: y.squeeze(1)" : "");
   }
   check_target_device(names, input, target);

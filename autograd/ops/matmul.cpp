@@ -162,7 +162,7 @@ Tensor Tensor::matmul(const Tensor& other) const {
                     core::MessagePrefix{"matmul"}, left, right);
   const std::int64_t inner = right[right.ndim() == 1 ? 0 : right.ndim() - 2];
   check<ShapeError>(left.back() == inner,
-                    "{}{} times {}: the inner sizes {} and {} differ; is a .transpose(-2, -1) missing?",
+                    "{}{} times {}: the inner sizes {} and {} differ; is a .transpose(-2, -1) missing? [TDM-E105]",
                     core::MessagePrefix{"matmul"}, left, right, left.back(), inner);
   if (left.ndim() > 2 && right.ndim() == 2) {  // one matrix for the whole batch: a single product
     Shape sizes = left;
@@ -176,8 +176,8 @@ Tensor Tensor::matmul(const Tensor& other) const {
   const View a = as_left(raw());
   const View b = as_right(other.raw());
   check<ShapeError>(broadcast(batch_of(a.sizes), batch_of(b.sizes)),
-                    "{}{} times {}: the batches {} and {} do not broadcast", core::MessagePrefix{"matmul"}, left, right,
-                    batch_of(a.sizes), batch_of(b.sizes));
+                    "{}{} times {}: the batches {} and {} do not broadcast [TDM-E105]", core::MessagePrefix{"matmul"},
+                    left, right, batch_of(a.sizes), batch_of(b.sizes));
   Shape full = broadcast_shapes(batch_of(a.sizes), batch_of(b.sizes), "matmul");
   Shape sizes = full;
   full.push_back(a.sizes[a.sizes.ndim() - 2]);

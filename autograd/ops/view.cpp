@@ -38,9 +38,10 @@ Tensor record_reshape(const char* op, View out, const Tensor& x) {
 
 Tensor Tensor::view(const Shape& sizes) const {
   auto out = detail::try_reshape(raw(), detail::infer_shape(raw(), sizes, "view"));
-  check<ShapeError>(out.has_value(),
-                    "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous()", shape(),
-                    strides(), sizes);
+  check<ShapeError>(
+      out.has_value(),
+      "view: {} with strides {} cannot become {} without a copy; use reshape() or contiguous() [TDM-E107]", shape(),
+      strides(), sizes);
   return record_reshape("view", std::move(*out), *this);
 }
 

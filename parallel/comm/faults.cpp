@@ -89,7 +89,7 @@ CommError different_calls(const std::string& calls, const std::string& advice, i
                           const CallTime& time) {
   const std::string members = names_of(time).members();
   return CommError(fmt::format("process group{}: its ranks made different calls, and none was carried out: {}. All "
-                               "ranks of a group must make the same calls in the same order{}{}",
+                               "ranks of a group must make the same calls in the same order{}{} [TDM-E616]",
                                members.empty() ? "" : " of " + members, calls, advice.empty() ? "" : ". ", advice),
                    details(CommFault::mismatch, odd, call, time));
 }
@@ -113,7 +113,7 @@ CommError timeout_error(const Awaited& late, const Collective& call, const CallT
   const GroupNames& names = names_of(time);
   return CommError(
       fmt::format("{}: rank {} has not {} within {:.3g} s; {}. If it is only slow, give the group a "
-                  "longer timeout (ProcessGroupOptions::timeout)",
+                  "longer timeout (ProcessGroupOptions::timeout) [TDM-E617]",
                   text_of(call, names), names.rank(late.rank), late.has_come ? "sent its part" : "come",
                   std::chrono::duration<double>(time.deadline - time.start).count(), state_of(late, names)),
       details(CommFault::timeout, late.rank, call, time));
@@ -134,7 +134,7 @@ void tell_long_wait(int rank, const Awaited& late, const Collective& call, const
 
 CommError peer_lost_error(int peer, std::string_view why, const Collective& call, const CallTime& time) {
   const GroupNames& names = names_of(time);
-  return CommError(fmt::format("{}: rank {} is lost: {}", text_of(call, names), names.rank(peer), why),
+  return CommError(fmt::format("{}: rank {} is lost: {} [TDM-E618]", text_of(call, names), names.rank(peer), why),
                    details(CommFault::peer_lost, peer, call, time));
 }
 
@@ -148,7 +148,7 @@ CommError late_gpu_error(int rank, Device gpu, const Collective& call, const Cal
   const GroupNames& names = names_of(time);
   return CommError(
       fmt::format("{}: {}{} is not through with it, or with what was queued before, within {:.3g} s{}. If it is only "
-                  "slow, give the group a longer timeout (ProcessGroupOptions::timeout)",
+                  "slow, give the group a longer timeout (ProcessGroupOptions::timeout) [TDM-E617]",
                   text_of(call, names), to_string(gpu), rank < 0 ? "" : fmt::format(" of rank {}", names.rank(rank)),
                   std::chrono::duration<double>(time.deadline - time.start).count(),
                   rank < 0 ? fmt::format("; {}", kGpuMayWait) : std::string()),

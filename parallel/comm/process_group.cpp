@@ -320,7 +320,7 @@ ProcessGroup& default_group() {
   check<ConfigError>(rank != nullptr,
                      "default_group: this thread belongs to no rank. Join the job of a launcher with "
                      "parallel::ProcessGroupGuard, or start ranks with parallel::spawn(n, fn), which runs fn as each "
-                     "of them");
+                     "of them [TDM-E603]");
   return *rank->group;
 }
 

@@ -55,8 +55,8 @@ void check_same(ProcessGroup& group, const char* who, const std::vector<std::str
     const auto [expected, got] = std::ranges::mismatch(first, other);
     const auto shown = [](auto line, auto end) { return line == end ? "nothing more" : *line; };
     check<ConfigError>(expected == first.end() && got == other.end(),
-                       "{}: the ranks' {} differ. Rank {} has {}; rank {} has {}. {}", who, what, names.rank(0),
-                       shown(expected, first.end()), names.rank(rank), shown(got, other.end()), advice);
+                       "{}: the ranks' {} differ. Rank {} has {}; rank {} has {}. {} [TDM-E613]", who, what,
+                       names.rank(0), shown(expected, first.end()), names.rank(rank), shown(got, other.end()), advice);
   }
 }
 

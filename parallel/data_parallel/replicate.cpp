@@ -56,7 +56,7 @@ void check_devices(const std::vector<Device>& devices, bool allow_duplicates) {
     const auto here = devices.begin() + static_cast<std::ptrdiff_t>(i);
     check<ConfigError>(std::find(devices.begin(), here, *here) == here || allow_duplicates,
                        "replicate: {} is listed twice; two replicas there would only share its time. For a test, set "
-                       "allow_duplicate_devices",
+                       "allow_duplicate_devices [TDM-E602]",
                        devices[i]);
   }
 }
@@ -123,7 +123,7 @@ struct Replicas::Impl {
       for (const auto& [name, slot] : slots) {
         check<DeviceError>(on_device(slot),
                            "DataParallel: {} '{}' is on {}, the first device is {}: move the module there, "
-                           "model.to(\"{}\")",
+                           "model.to(\"{}\") [TDM-E601]",
                            what, name, slot.device(), devices[0], devices[0]);
       }
     }

@@ -48,7 +48,7 @@ std::vector<Tensor> as_rows(const std::vector<Tensor>& scalars) {
   if (!said.exchange(true)) {
     core::warn(fmt::format(
         "gather: the {} replicas gave scalars, which become a vector of as many elements: take its mean, or "
-        "compute the loss inside the replicas (DataParallel::loss)",
+        "compute the loss inside the replicas (DataParallel::loss) [TDM-W603]",
         scalars.size()));
   }
   std::vector<Tensor> rows;

@@ -34,22 +34,22 @@ DistributedSampler::DistributedSampler(const data::Dataset& dataset, const Distr
                                                     : nullptr;
   check<ConfigError>(group != nullptr || (options.num_replicas && options.rank),
                      "DistributedSampler: there is no default group to say who we are; make a ProcessGroupGuard first, "
-                     "or give num_replicas and rank");
+                     "or give num_replicas and rank [TDM-E604]");
   replicas_ = options.num_replicas ? *options.num_replicas : group->size();
   rank_ = options.rank ? *options.rank : group->rank();
   check<ConfigError>(replicas_ >= 1, "DistributedSampler: num_replicas is {}; expected at least 1", replicas_);
-  check<ConfigError>(rank_ >= 0 && rank_ < replicas_, "Invalid rank {}, rank should be in the interval [0, {}]", rank_,
-                     replicas_ - 1);
+  check<ConfigError>(rank_ >= 0 && rank_ < replicas_,
+                     "Invalid rank {}, rank should be in the interval [0, {}] [TDM-E605]", rank_, replicas_ - 1);
   if (group != nullptr && replicas_ != group->size()) {  // once: a program may make a sampler for each epoch
     core::warn_once(
-        fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {}", replicas_,
-                    options.process_group ? "process group" : "default group", group->size(),
+        fmt::format("DistributedSampler: it shares the data among {} ranks, and the {} has {}: {} [TDM-W602]",
+                    replicas_, options.process_group ? "process group" : "default group", group->size(),
                     replicas_ < group->size() ? "samples are used more than once" : "samples are left out"));
   } else if (group == nullptr && replicas_ > 1) {
     core::warn_once(
         fmt::format("DistributedSampler: part {} of {} of the data, and there is no process group: a program that "
                     "trains alone never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks "
-                    "make a ProcessGroupGuard first",
+                    "make a ProcessGroupGuard first [TDM-W601]",
                     rank_, replicas_));
   }
   size_ = share_of(data_size_);

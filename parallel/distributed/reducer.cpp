@@ -52,7 +52,7 @@ Buckets agreed_buckets(ProcessGroup& group, const nn::ModuleRef& module, const D
     check<ConfigError>(
         !is_wrapped(parameter),
         "DistributedDataParallel: parameter '{}' belongs to another DistributedDataParallel already; wrap a "
-        "module once, or again when that wrapper and the losses computed through it are gone",
+        "module once, or again when that wrapper and the losses computed through it are gone [TDM-E612]",
         name);
     if (parameter.requires_grad()) {
       const autograd::Leaf* leaf = autograd::leaf_of(*parameter.unresolved());
@@ -279,7 +279,7 @@ bool Reducer::on_gradient(autograd::Leaf& leaf) {
     fail<AutogradError>(
         "DistributedDataParallel: parameter '{}' got a gradient in a backward pass in which no output of the wrapped "
         "module took part, as when ddp.module() is called itself: it would be that of this rank alone. Call ddp(...), "
-        "and within ddp.no_sync() where gradients are to stay local",
+        "and within ddp.no_sync() where gradients are to stay local [TDM-E614]",
         buckets_.members()[leaf.observed_as].name);
   }
   bool synced = false;

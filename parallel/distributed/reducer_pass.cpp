@@ -114,7 +114,7 @@ void ReducerPass::settle_absent() {
     tandem::fail<AutogradError>(
         "DistributedDataParallel: rank {} has no gradient of {} {} in this backward pass: {}. Each parameter "
         "must take part in each loss; freeze those that never do, before wrapping, or pass "
-        "{{.find_unused_parameters = true}}",
+        "{{.find_unused_parameters = true}} [TDM-E615]",
         reducer_->link_.names().rank(reducer_->link_.rank()), absent.size(),
         absent.size() == 1 ? "parameter" : "parameters", names_of(absent, members));
   }

@@ -106,7 +106,7 @@ void WrappedModule::check_unchanged(const std::vector<BucketMember>& trained, co
   for (const BucketMember& member : trained) {
     check<ConfigError>(member.leaf->place == member.place,
                        "DistributedDataParallel: parameter '{}' was moved to another device or dtype after the module "
-                       "was wrapped; move it first, then wrap it",
+                       "was wrapped; move it first, then wrap it [TDM-E611]",
                        member.name);
     check<ConfigError>(static_cast<bool>(member.parameter.unresolved()->history),
                        "DistributedDataParallel: parameter '{}' was frozen after the module was wrapped; freeze it on "

@@ -116,7 +116,8 @@ std::unique_ptr<Backend> choose_backend(std::string_view name, const MeetingPlac
   using std::chrono::milliseconds;
   check<ConfigError>(
       name.empty() || name == "gloo" || name == "nccl",
-      "init_process_group: no backend is called \"{}\"; expected \"gloo\", \"nccl\", or none for the best", name);
+      "init_process_group: no backend is called \"{}\"; expected \"gloo\", \"nccl\", or none for the best [TDM-E607]",
+      name);
   const WorldInfo& world = place.world;
   if (name.empty() && world.world_size == 1) {
     return std::make_unique<LocalBackend>(

@@ -131,7 +131,8 @@ void check_spawn(int ranks, const SpawnOptions& options) {
   if (const char* variable = launcher_variable()) {
     fail<ConfigError>(
         "spawn: a launcher has already made this process rank {} ({} is set), and {} ranks in each of its processes "
-        "are not meant: either start this program without the launcher, or call the function without spawn()",
+        "are not meant: either start this program without the launcher, or call the function without spawn() "
+        "[TDM-E610]",
         std::getenv(variable), variable, ranks);
   }
   check<ConfigError>(!is_initialized(), "spawn: called within a rank; ranks have no ranks of their own");

@@ -51,7 +51,7 @@ class Variables {
   /// `command` is a command that would set the variable, for the error message.
   std::string text(const char* name, const char* command) const {
     std::optional<std::string> value = environment_(name);
-    check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {}: {}", known_by_, name,
+    check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {}: {} [TDM-E606]", known_by_, name,
                        value ? "empty" : "missing", command);
     return std::move(*value);
   }

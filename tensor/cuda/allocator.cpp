@@ -108,7 +108,7 @@ struct Account {
     tandem::fail<OutOfMemory>(
         "cuda:{} is out of memory: asked for {}, {} of {} are free. This program holds {}: parameters {}, gradients "
         "{}, optimizer {}, activations and all else {}; the largest are {}. Take a smaller batch; other programs on "
-        "this GPU are listed by nvidia-smi",
+        "this GPU are listed by nvidia-smi [TDM-E114]",
         gpu, in_words(asked), in_words(free), in_words(total), in_words(in_use), in_words(by_use[1]),
         in_words(by_use[2]), in_words(by_use[3]), in_words(by_use[0]), largest.empty() ? "none" : largest);
   }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "record.h"
+#include "support/message.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 
@@ -59,7 +60,7 @@ inline Arguments with(Arguments arguments, const Arguments& more) {
 inline void expect_error(const Outcome& outcome, const std::string& text, int exit_code = 1) {
   EXPECT_EQ(outcome.exit_code, exit_code) << "signal " << outcome.signal;
   EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.err, "error: " + text + "\n");
+  EXPECT_EQ(tandem::test::without_code(outcome.err), "error: " + text + "\n");
 }
 
 }  // namespace example

@@ -87,38 +87,48 @@ const Mistake kMistakes[] = {
        replicas(randn({8, 4}));
      },
      "DataParallel: parameter 'fc1.weight' is on cpu:0, the first device is cpu:1: move the module there, "
-     "model.to(\"cpu:1\")"},
+     "model.to(\"cpu:1\") [TDM-E601]"},
     {"targets_elsewhere",
      [] {
        Net net;
        DataParallel replicas(net, {"cpu:0", "cpu:1"});
        nn::cross_entropy(replicas(randn({8, 4})), randint(0, 3, {8}, {.device = "cpu:1"}));
      },
-     "cross_entropy: logits are on cpu:0, targets on cpu:1. Move the targets: y.to(\"cpu:0\")"},
+     "cross_entropy: logits are on cpu:0, targets on cpu:1. Move the targets: y.to(\"cpu:0\") [TDM-E103]"},
     {"inputs_elsewhere", [] { Net()(randn({8, 4}, {.device = "cpu:1"})); },
-     "Linear 'fc1': input is on cpu:1, weight on cpu:0. Move the input: x.to(\"cpu:0\")"},
+     "Linear 'fc1': input is on cpu:1, weight on cpu:0. Move the input: x.to(\"cpu:0\") [TDM-E103]"},
     {"device_twice",
      [] {
        Net net;
        DataParallel replicas(net, {"cpu:0", "cpu:0"});
      },
      "replicate: cpu:0 is listed twice; two replicas there would only share its time. For a test, set "
-     "allow_duplicate_devices"},
+     "allow_duplicate_devices [TDM-E602]"},
     {"sampler_of_one_rank_in_one_process", [] { DistributedSampler(dataset(), {.num_replicas = 2, .rank = 0}); },
      "warning: DistributedSampler: part 0 of 2 of the data, and there is no process group: a program that trains alone "
      "never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks make a ProcessGroupGuard "
-     "first"},
+     "first [TDM-W601]"},
     {"prefix_of_a_wrapper_and_not_strict",
      [] {
        Net net;
        net.load_state_dict(prefixed(net.state_dict(), "model."), false);
      },
-     "load_state_dict: the state does not fit Net; nothing was loaded\n"
-     "  all 4 names in the state begin with 'model.', such as 'model.fc1.weight': it is of a model that was wrapped; "
-     "take the prefix off"},
+     "load_state_dict: the state does not fit Net; nothing was loaded\n  all 4 names in the state begin with 'model.', "
+     "such as 'model.fc1.weight': it is of a model that was wrapped; take the prefix off [TDM-E314]"},
     {"nothing_of_the_model_and_not_strict", [] { Net().load_state_dict(nn::Linear(2, 2).state_dict(), false); },
-     "load_state_dict: the state does not fit Net; nothing was loaded\n"
-     "  none of the 2 names in the state is one of this module's, such as 'fc1.weight'"},
+     "load_state_dict: the state does not fit Net; nothing was loaded\n  none of the 2 names in the state is one of "
+     "this module's, such as 'fc1.weight' [TDM-E314]"},
+    {"scalars_of_replicas",
+     [] {
+       struct Summed : nn::Module<Summed> {
+         nn::Linear fc = child("fc", nn::Linear(4, 8));
+         Tensor forward(const Tensor& x) const { return fc(x).sum(); }
+       } net;
+       DataParallel replicas(net, {"cpu:0", "cpu:1"});
+       replicas(randn({8, 4}));
+     },
+     "warning: gather: the 2 replicas gave scalars, which become a vector of as many elements: take its mean, or "
+     "compute the loss inside the replicas (DataParallel::loss) [TDM-W603]"},
     // ---- ranks ----
     {"no_group",
      [] {
@@ -126,16 +136,17 @@ const Mistake kMistakes[] = {
        DistributedDataParallel ddp(net);
      },
      "default_group: this thread belongs to no rank. Join the job of a launcher with parallel::ProcessGroupGuard, or "
-     "start ranks with parallel::spawn(n, fn), which runs fn as each of them"},
+     "start ranks with parallel::spawn(n, fn), which runs fn as each of them [TDM-E603]"},
     {"sampler_without_a_group", [] { DistributedSampler sampler(dataset()); },
      "DistributedSampler: there is no default group to say who we are; make a ProcessGroupGuard first, or give "
-     "num_replicas and rank"},
+     "num_replicas and rank [TDM-E604]"},
     {"no_address", [] { with_variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] { ProcessGroupGuard guard; }); },
-     "RANK is set, and MASTER_ADDR is missing: export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host"},
+     "RANK is set, and MASTER_ADDR is missing: export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host "
+     "[TDM-E606]"},
     {"no_world_size", [] { with_variables({{"RANK", "0"}}, [] { ProcessGroupGuard guard; }); },
-     "RANK is set, and WORLD_SIZE is missing: export WORLD_SIZE=<number of ranks>"},
+     "RANK is set, and WORLD_SIZE is missing: export WORLD_SIZE=<number of ranks> [TDM-E606]"},
     {"unknown_backend", [] { ProcessGroupGuard guard({.backend = "mpi"}); },
-     "init_process_group: no backend is called \"mpi\"; expected \"gloo\", \"nccl\", or none for the best"},
+     "init_process_group: no backend is called \"mpi\"; expected \"gloo\", \"nccl\", or none for the best [TDM-E607]"},
     {"port_in_use",
      [] {
        const parallel::StoreServer other;
@@ -152,17 +163,21 @@ const Mistake kMistakes[] = {
        }
      },
      "rendezvous server: cannot listen at 127.0.0.1:12355: Address already in use: pid 4711 (mlp) listens there; "
-     "choose another port, or 0 for one that is free"},
+     "choose another port, or 0 for one that is free [TDM-E608]"},
+    {"no_token", [] { parallel::StoreServer server({.host = "192.0.2.1", .port = 29500}); },
+     "rendezvous at 192.0.2.1:29500: without a token anybody on that network could join the job. Make one and give it "
+     "to every rank: export TANDEM_JOB_TOKEN=$(openssl rand -hex 32). To do without, on a network where you trust "
+     "everybody: export TANDEM_INSECURE_RENDEZVOUS=1 [TDM-E609]"},
     {"spawn_under_a_launcher",
      [] { with_variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, [] { parallel::spawn(4, [](int) {}); }); },
      "spawn: a launcher has already made this process rank 1 (RANK is set), and 4 ranks in each of its processes are "
-     "not meant: either start this program without the launcher, or call the function without spawn()"},
+     "not meant: either start this program without the launcher, or call the function without spawn() [TDM-E610]"},
     {"device_by_rank",
      [] {
        with_variables({{"RANK", "9"}, {"LOCAL_RANK", "1"}}, [] { zeros({2}, {.device = Device(DeviceType::cpu, 9)}); });
      },
      "device 'cpu:9': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more. This is rank "
-     "9, number 1 on its host: devices are counted on each host, take LOCAL_RANK"},
+     "9, number 1 on its host: devices are counted on each host, take LOCAL_RANK [TDM-E115]"},
     {"wrapped_before_the_move",
      [] {
        parallel::spawn(1, [](int) {
@@ -173,8 +188,7 @@ const Mistake kMistakes[] = {
        });
      },
      "DistributedDataParallel: parameter 'fc2.bias' was moved to another device or dtype after the module was wrapped; "
-     "move it first, then wrap it\n"
-     "  in rank 0 of 1"},
+     "move it first, then wrap it [TDM-E611]\n  in rank 0 of 1"},
     {"wrapped_twice",
      [] {
        parallel::spawn(1, [](int) {
@@ -184,8 +198,8 @@ const Mistake kMistakes[] = {
        });
      },
      "DistributedDataParallel: parameter 'fc1.weight' belongs to another DistributedDataParallel already; wrap a "
-     "module once, or again when that wrapper and the losses computed through it are gone\n"
-     "  in rank 0 of 1"},
+     "module once, or again when that wrapper and the losses computed through it are gone [TDM-E612]\n  in rank 0 of "
+     "1"},
     {"other_models",
      [] {
        parallel::spawn(2, [](int rank) {
@@ -195,8 +209,7 @@ const Mistake kMistakes[] = {
      },
      "DistributedDataParallel: the ranks' models differ. Rank 0 has parameter 'weight': f32 [2, 4], strides [4, 1], "
      "trained; rank 1 has parameter 'weight': f32 [3, 4], strides [4, 1], trained. All ranks must build the same "
-     "model, and freeze the same parameters, before they wrap it\n"
-     "  in rank 0 of 2"},
+     "model, and freeze the same parameters, before they wrap it [TDM-E613]\n  in rank 0 of 2"},
     {"the_module_called_itself",
      [] {
        parallel::spawn(1, [](int) {
@@ -207,8 +220,7 @@ const Mistake kMistakes[] = {
      },
      "DistributedDataParallel: parameter 'fc2.weight' got a gradient in a backward pass in which no output of the "
      "wrapped module took part, as when ddp.module() is called itself: it would be that of this rank alone. Call "
-     "ddp(...), and within ddp.no_sync() where gradients are to stay local\n"
-     "  in rank 0 of 1"},
+     "ddp(...), and within ddp.no_sync() where gradients are to stay local [TDM-E614]\n  in rank 0 of 1"},
     {"a_layer_that_was_not_used",
      [] {
        parallel::spawn(2, [](int rank) {
@@ -218,10 +230,9 @@ const Mistake kMistakes[] = {
          ddp(randn({2, 4})).sum().backward();
        });
      },
-     "DistributedDataParallel: rank 1 has no gradient of 2 parameters in this backward pass: 'fc2.bias', "
-     "'fc2.weight'. Each parameter must take part in each loss; freeze those that never do, before wrapping, or pass "
-     "{.find_unused_parameters = true}\n"
-     "  in rank 1 of 2"},
+     "DistributedDataParallel: rank 1 has no gradient of 2 parameters in this backward pass: 'fc2.bias', 'fc2.weight'. "
+     "Each parameter must take part in each loss; freeze those that never do, before wrapping, or pass "
+     "{.find_unused_parameters = true} [TDM-E615]\n  in rank 1 of 2"},
     {"tensor_of_another_rank",
      [] {
        parallel::spawn(2, [](ProcessGroup& group) {
@@ -235,9 +246,8 @@ const Mistake kMistakes[] = {
          }
        });
      },
-     "add: expected all tensors to be on the same device, got [2] on cpu:0 and [2] on cpu:1; move one with "
-     ".to(device)\n"
-     "  in rank 1 of 2"},
+     "add: expected all tensors to be on the same device, got [2] on cpu:0 and [2] on cpu:1; move one with .to(device) "
+     "[TDM-E103]\n  in rank 1 of 2"},
     {"calls_in_another_order",
      [] {
        parallel::spawn(2, [](ProcessGroup& group) {
@@ -246,8 +256,8 @@ const Mistake kMistakes[] = {
        });
      },
      "process group: its ranks made different calls, and none was carried out: rank 0: all_reduce f32 [2] sum (#0); "
-     "rank 1: broadcast f32 [2] from 0 (#0). All ranks of a group must make the same calls in the same order\n"
-     "  in rank 0 of 2"},
+     "rank 1: broadcast f32 [2] from 0 (#0). All ranks of a group must make the same calls in the same order "
+     "[TDM-E616]\n  in rank 0 of 2"},
     {"sampler_for_another_number_of_ranks",
      [] {
        parallel::spawn(2, [](ProcessGroup& group) {
@@ -257,9 +267,9 @@ const Mistake kMistakes[] = {
        });
      },
      "warning: DistributedSampler: it shares the data among 1 ranks, and the default group has 2: samples are used "
-     "more than once"},
+     "more than once [TDM-W602]"},
     {"sampler_rank", [] { DistributedSampler(dataset(), {.num_replicas = 2, .rank = 2}); },
-     "Invalid rank 2, rank should be in the interval [0, 1]"},
+     "Invalid rank 2, rank should be in the interval [0, 1] [TDM-E605]"},
     {"sampler_and_shuffle",
      [] {
        parallel::spawn(1, [](int) {
@@ -267,8 +277,7 @@ const Mistake kMistakes[] = {
          data::DataLoader(samples, {.shuffle = true, .sampler = std::make_shared<DistributedSampler>(samples)});
        });
      },
-     "DataLoader: sampler option is mutually exclusive with shuffle\n"
-     "  in rank 0 of 1"},
+     "DataLoader: sampler option is mutually exclusive with shuffle [TDM-E501]\n  in rank 0 of 1"},
 };
 
 class ParallelMistake : public ::testing::TestWithParam<Mistake> {};

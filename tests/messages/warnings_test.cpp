@@ -42,11 +42,11 @@ TEST(WarningInTraining, SoftmaxBeforeALoss) {
   }
   EXPECT_THAT(warnings.texts(),
               ElementsAre("cross_entropy: the logits are the result of softmax(); it applies softmax() itself: give it "
-                          "what comes before",
+                          "what comes before [TDM-W205]",
                           "nll_loss: the log_probs are the result of softmax(); it takes log_softmax(), or use "
-                          "cross_entropy on the logits",
+                          "cross_entropy on the logits [TDM-W205]",
                           "binary_cross_entropy_with_logits: the logits are the result of sigmoid(); it applies "
-                          "sigmoid() itself: give it what comes before"));
+                          "sigmoid() itself: give it what comes before [TDM-W205]"));
 }
 
 TEST(WarningInTraining, NothingForTheUsualLoop) {
@@ -105,7 +105,7 @@ TEST(WarningInTraining, NoZeroGrad) {
     sgd.step();
   }
   EXPECT_THAT(warnings.texts(), ElementsAre("SGD: step() uses sums of new gradients and those of the step before; call "
-                                            "zero_grad() in each step, before loss.backward()"));
+                                            "zero_grad() in each step, before loss.backward() [TDM-W201]"));
 }
 
 TEST(WarningInTraining, NothingForGradientsThatTheProgramSetsToZero) {
@@ -143,9 +143,9 @@ TEST(WarningInTraining, StepsWithoutABackwardPass) {
   sgd.step();
   EXPECT_THAT(warnings.texts(),
               ElementsAre("SGD: step() finds no gradient in any parameter; call loss.backward() after zero_grad() and "
-                          "before each step()",
+                          "before each step() [TDM-W202]",
                           "SGD: step() uses the gradients of the step before once more; call loss.backward() before "
-                          "each step()"));
+                          "each step() [TDM-W202]"));
 }
 
 TEST(WarningInTraining, AScheduleBeforeItsOptimiser) {
@@ -159,8 +159,9 @@ TEST(WarningInTraining, AScheduleBeforeItsOptimiser) {
     schedule.step();
     sgd.step();
   }
-  EXPECT_THAT(warnings.texts(), ElementsAre("ExponentialLR: step() before the first step() of its optimiser SGD: the "
-                                            "first rate of the schedule is never used. Call it after the optimiser's"));
+  EXPECT_THAT(warnings.texts(),
+              ElementsAre("ExponentialLR: step() before the first step() of its optimiser SGD: the "
+                          "first rate of the schedule is never used. Call it after the optimiser's [TDM-W206]"));
 }
 
 TEST(WarningInTraining, AParameterThatNeverGetsAGradient) {
@@ -174,7 +175,7 @@ TEST(WarningInTraining, AParameterThatNeverGetsAGradient) {
   }
   EXPECT_THAT(warnings.texts(),
               ElementsAre("RMSprop: parameter 'spare.bias' and 1 more had no gradient in 10 steps, and stays as it is: "
-                          "it takes no part in the loss. Use it, or leave it out (requires_grad_(false))"));
+                          "it takes no part in the loss. Use it, or leave it out (requires_grad_(false)) [TDM-W203]"));
 }
 
 // The input is new in each step and is no weight, though it asks for a gradient.
@@ -206,7 +207,7 @@ TEST(WarningInTraining, AWeightThatNoOptimiserHas) {
               ElementsAre("backward: a tensor [3] gets a gradient in each step, and no optimiser has it: it is never "
                           "trained. If it is a weight, register it, Parameter weight = parameter(\"weight\", ...), or "
                           "hand it to the optimiser; if it is data and nobody reads its gradient, "
-                          "requires_grad_(false) saves that"));
+                          "requires_grad_(false) saves that [TDM-W204]"));
 }
 
 }  // namespace

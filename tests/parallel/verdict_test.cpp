@@ -223,9 +223,9 @@ void train_with_a_slow_rank() {
 TEST(FirstSteps, OfRanksThatCouldBeFasterAreSaidInOneLine) {
   Warnings warnings;
   train_with_a_slow_rank();
-  EXPECT_THAT(warnings.all(),
-              ElementsAre(AllOf(HasSubstr("the first 14 steps on 2 ranks: training could be "),
-                                HasSubstr(" times as fast: all wait for rank 1, busy for "), HasSubstr("diagnose()"))));
+  EXPECT_THAT(warnings.all(), ElementsAre(AllOf(HasSubstr("the first 14 steps on 2 ranks: training could be "),
+                                                HasSubstr(" times as fast: all wait for rank 1, busy for "),
+                                                HasSubstr("diagnose() and --report say more [TDM-W604]"))));
 }
 
 TEST(FirstSteps, OfAPipelineAreSaid) {

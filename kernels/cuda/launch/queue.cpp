@@ -131,9 +131,10 @@ const Workspace::Block& block_of(const Queue& queue, std::size_t bytes) {
     cuda::release_cache(context.device.index);
     memory = try_allocate(all, stream);
   }
-  check<OutOfMemory>(memory != nullptr,
-                     "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch",
-                     context.device.index, all);
+  check<OutOfMemory>(
+      memory != nullptr,
+      "cuda:{} is out of memory: {} bytes of scratch memory for a kernel. Take a smaller batch [TDM-E114]",
+      context.device.index, all);
   cuda::require(cudaMemsetAsync(memory, 0, of_tickets, stream.handle()), "cudaMemsetAsync");
   blocks.push_back(
       {stream, static_cast<unsigned int*>(memory), static_cast<std::byte*>(memory) + before, all - before});

@@ -48,7 +48,7 @@ TEST(CommDeadline, NamesTheRankThatDidNotComeOnEveryRank) {
     EXPECT_STREQ(
         error.what(),
         "all_reduce f32 [8] sum (#1): rank 1 has not come within 0.2 s; its last call in this group was barrier "
-        "(#0). If it is only slow, give the group a longer timeout (ProcessGroupOptions::timeout)");
+        "(#0). If it is only slow, give the group a longer timeout (ProcessGroupOptions::timeout) [TDM-E617]");
     EXPECT_EQ(error.details().fault, CommFault::timeout);
     EXPECT_EQ(error.details().rank, 1);
     EXPECT_GE(error.details().elapsed, 0.2);
@@ -73,7 +73,7 @@ TEST(CommDeadline, HoldsForARecvToo) {
   EXPECT_STREQ(errors[0].what(),
                "recv f32 [2] from 1, tag 7: rank 1 has not come within 0.1 s; it has made no collective call in this "
                "group yet. If "
-               "it is only slow, give the group a longer timeout (ProcessGroupOptions::timeout)");
+               "it is only slow, give the group a longer timeout (ProcessGroupOptions::timeout) [TDM-E617]");
 }
 
 TEST(CommDeadline, IsMoreThanNothing) {
@@ -142,7 +142,7 @@ TEST(CommDeath, OfARankThatHasEndedIsNoticedAtOnce) {
     for (int r = 0; r < ranks; ++r) {
       if (r != 1) {
         const CommError& error = errors[static_cast<std::size_t>(r)];
-        EXPECT_STREQ(error.what(), "all_reduce f32 [3] sum (#1): rank 1 is lost: its function ended");
+        EXPECT_STREQ(error.what(), "all_reduce f32 [3] sum (#1): rank 1 is lost: its function ended [TDM-E618]");
         EXPECT_EQ(error.details().fault, CommFault::peer_lost);
         EXPECT_EQ(error.details().rank, 1);
       }
@@ -210,7 +210,7 @@ TEST(CommDeath, OfAPeerEndsWhatWasLeftToTheGroupsThread) {
       work.wait();
     }
   });
-  EXPECT_STREQ(errors[0].what(), "barrier (#0): rank 1 is lost: its function ended");
+  EXPECT_STREQ(errors[0].what(), "barrier (#0): rank 1 is lost: its function ended [TDM-E618]");
 }
 
 TEST(CommErrorOfADroppedWork, IsThrownByTheNextCall) {
@@ -223,7 +223,7 @@ TEST(CommErrorOfADroppedWork, IsThrownByTheNextCall) {
       }
     }
   });
-  EXPECT_THAT(errors[0].what(), HasSubstr("rank 1 is lost: its function ended"));
+  EXPECT_THAT(errors[0].what(), HasSubstr("rank 1 is lost: its function ended [TDM-E618]"));
 }
 
 TEST(CommErrorOfADroppedWork, IsWarnedOfWithoutANextCall) {
@@ -241,7 +241,7 @@ TEST(CommErrorOfADroppedWork, IsWarnedOfWithoutANextCall) {
   set_warning_handler({});
   EXPECT_EQ(warnings, std::vector<std::string>{
                           "a process group of rank 0 was destroyed, and nobody had waited for the call that failed: "
-                          "barrier (#0): rank 1 is lost: it destroyed its process group"});
+                          "barrier (#0): rank 1 is lost: it destroyed its process group [TDM-E618]"});
 }
 
 TEST(CommErrorOfADroppedWork, IsThrownBySpawn) {

@@ -117,7 +117,7 @@ TEST(MismatchText, HasBothCallsSideBySideAndWhatToDo) {
       errors[2].what(),
       "process group: its ranks made different calls, and none was carried out: ranks 0, 2: all_reduce f32 [4] "
       "sum (#1); rank 1: broadcast f32 [4] from 0 (#1). All ranks of a group must make the same calls in the "
-      "same order");
+      "same order [TDM-E616]");
   EXPECT_EQ(errors[2].details().rank, 1);
   EXPECT_EQ(errors[2].details().sequence, 1);
   EXPECT_STREQ(errors[2].details().op, "all_reduce");

@@ -36,7 +36,7 @@ std::vector<std::string> messages(int ranks, const std::function<void(ProcessGro
     try {
       body(group);
     } catch (const E& error) {
-      texts[static_cast<std::size_t>(group.rank())] = error.what();
+      texts[static_cast<std::size_t>(group.rank())] = test::without_code(error.what());
     }
   });
   return texts;

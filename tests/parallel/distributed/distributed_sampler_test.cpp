@@ -316,9 +316,10 @@ TEST(DistributedSampler, WarnsOfAnotherNumberOfRanks) {
   EXPECT_EQ(
       warnings.texts(),
       (std::vector<std::string>{
-          "DistributedSampler: it shares the data among 2 ranks, and the default group has 1: samples are left out",
+          "DistributedSampler: it shares the data among 2 ranks, and the default group has 1: samples are left out "
+          "[TDM-W602]",
           "DistributedSampler: it shares the data among 1 ranks, and the default group has 2: samples are used more "
-          "than once"}));
+          "than once [TDM-W602]"}));
 }
 
 // Models a program of one process, with DataParallel, that names a rank by hand: it would train on part of the data
@@ -334,7 +335,7 @@ TEST(DistributedSampler, WarnsOfAPartWithoutAGroup) {
                 // once
                 "DistributedSampler: part 6 of 17 of the data, and there is no process group: a program that trains "
                 "alone never sees the rest. DataParallel takes whole batches: leave the sampler out. Ranks make a "
-                "ProcessGroupGuard first"}));
+                "ProcessGroupGuard first [TDM-W601]"}));
 }
 
 }  // namespace
