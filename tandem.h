@@ -88,6 +88,7 @@
 #include <tandem/parallel/tensor_parallel/layers.h>
 #include <tandem/parallel/write_trace.h>
 #include <tandem/telemetry/curves.h>
+#include <tandem/telemetry/emit_nvtx.h>
 #include <tandem/telemetry/prediction.h>
 #include <tandem/telemetry/progress.h>
 #include <tandem/telemetry/report.h>

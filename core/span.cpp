@@ -115,6 +115,9 @@ detail::OpenSpan SpanThread::push(const Span& span, std::optional<Phase> phase) 
     return {};
   }
   open_[depth_] = {span, phase, nanoseconds(0), ++begun_};
+  if (gpu_listeners.load(std::memory_order_relaxed) != 0) {
+    open_[depth_].gpu = begin_on_gpu(span, phase.has_value());
+  }
   open_[depth_].span.began = Clock::now();
   return {this, depth_++, begun_};
 }
@@ -146,6 +149,9 @@ void SpanThread::end(const detail::OpenSpan& open) noexcept {
   while (depth_ > open.depth) {
     Open& ended = open_[--depth_];
     const nanoseconds whole = now - ended.span.began;
+    if (ended.gpu.phase != 0 || ended.gpu.is_range) {
+      end_on_gpu(ended.gpu);
+    }
     if (depth_ > 0) {
       open_[depth_ - 1].phases += ended.phase ? whole : ended.phases;
     }

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <tandem/core/gpu_spans.h>
 #include <tandem/core/span.h>
 
 // Internal: the open spans of a thread, and who hears of them.
@@ -46,6 +47,7 @@ class SpanThread {
     std::optional<Phase> phase;       // none: something that happens within a phase
     std::chrono::nanoseconds phases;  // time in inner phases that have ended
     std::uint64_t number;
+    GpuMark gpu = {};
   };
   static constexpr std::size_t kMostOpen = 64;  // spans deeper inside others are not recorded
 

@@ -199,8 +199,8 @@ StepUse Timeline::use_of(const TimelineRank& rank) const {
     use.training[static_cast<std::size_t>(stretch.use)] += stretch.time.length() / count;
   }
   for (const TimelineThread& thread : rank.threads) {
-    if (&thread == trainer) {
-      continue;
+    if (&thread == trainer || thread.purpose.starts_with("cuda:")) {
+      continue;  // on a GPU's own track an exchange is a wait
     }
     auto beside = training.begin();
     for (const Stretch& stretch : stretches_of(thread, all)) {

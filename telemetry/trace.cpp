@@ -13,7 +13,9 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/file.h>
+#include <tandem/core/gpu_spans.h>
 #include <tandem/core/span.h>
+#include <tandem/core/thread_state.h>
 
 // The format: "Trace Event Format" (Chromium), of which Perfetto reads complete events (X), flows (s, f) and the names
 // of processes and threads (M).
@@ -32,7 +34,7 @@ std::string json_text(std::string_view text) {
 
 // The latest spans of one thread.
 struct Track {
-  const char* purpose;
+  std::string purpose;
   std::vector<Span> spans = {};
   std::size_t next = 0;  // the oldest span, where there are as many as are kept
 };
@@ -40,13 +42,23 @@ struct Track {
 }  // namespace
 
 struct Trace::Impl final : core::SpanSink {
-  explicit Impl(std::size_t most) : most_(most) { open(); }
-  ~Impl() override { close(); }
+  explicit Impl(std::size_t most) : most_(most), rank_(core::thread_state().rank) {
+    open();
+    core::add_gpu_listener(core::GpuListener::of_phases);
+  }
+  ~Impl() override { stop(); }
 
-  void stop() noexcept { close(); }
+  void stop() noexcept {
+    if (!has_stopped_) {
+      core::remove_gpu_listener(core::GpuListener::of_phases);
+      has_stopped_ = true;
+    }
+    close();
+  }
   std::int64_t dropped() const noexcept { return dropped_; }
 
-  std::string events(const TracedRank& of) const {
+  std::string events(const TracedRank& of) {
+    add_gpu_phases();
     std::string text = fmt::format(
         R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":{1}}}}},
 {{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})",
@@ -65,6 +77,19 @@ struct Trace::Impl final : core::SpanSink {
   }
 
  private:
+  // Each GPU has a track of its own, after those of threads.
+  void add_gpu_phases() {
+    constexpr std::uint64_t kFirstGpu = std::uint64_t{1} << 32U;
+    for (const core::GpuPhase& phase : core::take_gpu_phases(rank_)) {
+      if (phase.began < opened_) {
+        continue;  // of an earlier trace
+      }
+      const std::uint64_t number = kFirstGpu + static_cast<std::uint64_t>(phase.gpu);
+      Track& track = tracks_.try_emplace(number, Track{fmt::format("cuda:{}", phase.gpu)}).first->second;
+      track.spans.push_back({.name = phase.name, .began = phase.began, .ended = phase.ended});
+    }
+  }
+
   // One call at a time, and none after close().
   void take(const Span& span, const ThreadName& thread) noexcept override {
     try {
@@ -107,6 +132,9 @@ struct Trace::Impl final : core::SpanSink {
   }
 
   std::size_t most_;
+  const parallel::RankContext* rank_;
+  Span::Clock::time_point opened_ = Span::Clock::now();
+  bool has_stopped_ = false;
   std::map<std::uint64_t, Track> tracks_;
   std::set<std::string, std::less<>> details_;
   std::atomic<std::int64_t> dropped_ = 0;

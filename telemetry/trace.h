@@ -30,8 +30,8 @@ struct TracedRank {
 ///     train();
 ///     trace.write("trace.json");  // open it in https://ui.perfetto.dev
 ///
-/// For all ranks together, see parallel::write_trace(). Times are those of the host, which runs ahead of a GPU. A
-/// recorded span costs about 0.1 us.
+/// For all ranks together, see parallel::write_trace(). Times are those of the host, which runs ahead of a GPU;
+/// phases are also shown in each GPU's own time, by two events for a phase. A recorded span costs about 0.1 us.
 class TANDEM_API Trace {
  public:
   /// Starts to record. Throws ConfigError unless spans_per_thread is at least 1.

@@ -2,6 +2,7 @@
 
 #include <tandem/core/check.h>
 #include <tandem/core/cuda_stream.h>
+#include <tandem/core/gpu_spans.h>
 
 // The CUDA functions of a build without CUDA: no GPU exists, so no object of a GPU can be made.
 
@@ -50,3 +51,14 @@ StreamScope::StreamScope(Stream stream) noexcept : stream_(std::move(stream)), o
 StreamScope::~StreamScope() = default;
 
 }  // namespace tandem::inline v0::cuda
+
+namespace tandem::inline v0::core {
+
+constinit std::atomic<int> gpu_listeners{0};  // stays 0
+void add_gpu_listener(GpuListener) noexcept {}
+void remove_gpu_listener(GpuListener) noexcept {}
+GpuMark begin_on_gpu(const Span&, bool) noexcept { return {}; }
+void end_on_gpu(const GpuMark&) noexcept {}
+std::vector<GpuPhase> take_gpu_phases(const parallel::RankContext*) { return {}; }
+
+}  // namespace tandem::inline v0::core

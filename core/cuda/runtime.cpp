@@ -110,7 +110,14 @@ void throw_status(cudaError_t status, const char* call) {
   fail<DeviceError>("CUDA: {} ({}), from {}", cudaGetErrorString(status), cudaGetErrorName(status), call);
 }
 
+namespace {
+constinit thread_local int used_last = -1;
+}  // namespace
+
+int latest_gpu() noexcept { return used_last; }
+
 GpuScope::GpuScope(int index) {
+  used_last = index;
   require(cudaGetDevice(&saved_), "cudaGetDevice");
   if (saved_ == index) {
     saved_ = -1;

@@ -80,6 +80,9 @@ class TANDEM_API GpuScope {
   int saved_;
 };
 
+/// The GPU for which the calling thread last made a GpuScope; -1: none so far.
+TANDEM_API int latest_gpu() noexcept;
+
 /// Blocks until GPU `gpu` has finished the work that `stream` holds now, or has reached `event`. Work that other
 /// threads queue in the meantime is not awaited. `call` names the program's call in messages. Throws DeviceError for a
 /// failure of the GPU and after TANDEM_GPU_TIMEOUT seconds (600 by default, 0 for no limit). Queued GPU work takes
