@@ -1,32 +1,26 @@
 #pragma once
 
-#include <tandem/core/gpu_spans.h>
+#include <tandem/core/export.h>
 #include <tandem/core/span.h>
 
 namespace tandem::inline v0::telemetry {
 
-/// While it exists, the spans of the calling thread's process (phases, modules, ops of the backward pass, exchanges,
-/// see Trace) are NVTX ranges of the domain "tandem", which Nsight Systems shows beside the kernels. As
+/// While it exists, the spans of all threads of the process (phases, modules, ops of the backward pass, exchanges, see
+/// Trace) are NVTX ranges of the domain "tandem", which Nsight Systems shows beside the kernels. As
 /// torch.autograd.profiler.emit_nvtx. In a build without CUDA it does nothing.
 ///
 ///     const telemetry::EmitNvtx ranges;
 ///     train();  // nsys profile ./program
-class EmitNvtx final : core::SpanSink {
+class TANDEM_API EmitNvtx final : core::SpanSink {
  public:
   /// Begins to emit.
-  EmitNvtx() {
-    open();
-    core::add_gpu_listener(core::GpuListener::of_ranges);
-  }
-  ~EmitNvtx() override {
-    core::remove_gpu_listener(core::GpuListener::of_ranges);
-    close();
-  }
+  EmitNvtx();
+  ~EmitNvtx() override;
   EmitNvtx(const EmitNvtx&) = delete;
   EmitNvtx& operator=(const EmitNvtx&) = delete;
 
  private:
-  void take(const core::Span& /*span*/, const ThreadName& /*thread*/) noexcept override {}
+  void take(const core::Span& span, const ThreadName& thread) noexcept override;
 };
 
 }  // namespace tandem::inline v0::telemetry
