@@ -238,7 +238,7 @@ void Replicas::update(std::size_t count) {
   check_outermost();
   core::set_step_fact(Fact::devices, static_cast<double>(size()));
   if (impl_->first_steps && core::thread_state().grad_enabled) {
-    impl_->first_steps->after_pass();
+    tandem::detail::host_work("DataParallel::first_steps", [impl = impl_.get()] { impl->first_steps->after_pass(); });
   }
   impl_->update(std::min(count, size()));
 }

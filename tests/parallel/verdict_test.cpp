@@ -251,6 +251,26 @@ TEST(FirstSteps, AreSilentIfTheEnvironmentAsksForIt) {
   EXPECT_THAT(warnings.all(), IsEmpty());
 }
 
+TEST(FirstSteps, OfReplicasInCapturedStepsAreSaid) {
+  Warnings warnings;
+  nn::Sequential model(nn::Linear(6, 3));
+  DataParallel replicas(model, test::cpus(2));
+  optim::SGD sgd(replicas.parameters(), {.lr = 0.1});
+  const test::Batch batch = test::batch_of(32, DType::f32);
+  auto step = graph::capture([&](const Tensor& x, const Tensor& y) {
+    sgd.zero_grad();
+    Tensor loss = cross_entropy(replicas(x), y);
+    loss.backward();
+    sgd.step();
+    return loss;
+  });
+  for (int i = 0; i < 20; ++i) {
+    test::sleep_ms(80);
+    step(batch.x, batch.y);
+  }
+  EXPECT_THAT(warnings.all(), ElementsAre(HasSubstr("is none of these phases, but what the loop does itself")));
+}
+
 // A checkpoint in the first second is not what all steps are like.
 TEST(FirstSteps, WithOnePauseAreNotJudgedByIt) {
   Warnings warnings;
