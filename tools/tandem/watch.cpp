@@ -170,7 +170,7 @@ int watch(int argc, const char* const* argv) {
     // A line of its own for the last row would scroll the page.
     screen.show(tandem::telemetry::text_screen(folder, {size.columns, size.rows - 1, size.has_unicode}));
     took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  } while (!screen.wait(std::max(every, took)));  // a long file takes at most half of a core
+  } while (!screen.wait(std::max(every, 9 * took)));  // a long file takes at most a tenth of a core
   return 0;
 }
 
