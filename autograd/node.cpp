@@ -469,7 +469,7 @@ Node* history_of(const detail::TensorImpl& impl, const char* op) {
   if (described && impl.history_version != storage.version()) [[unlikely]] {
     fail<AutogradError>(
         "{}: an input {} was changed in place through another view, or without being recorded, after it was "
-        "computed{}{} (version {}, now {}); its gradient would be wrong. Change a copy (.clone()) instead",
+        "computed{}{} (version {}, now {}); its gradient would be wrong. Change a copy (.clone()) instead [TDM-E206]",
         op, impl.view.sizes, node != nullptr ? " by " : "", node != nullptr ? node->op() : "", impl.history_version,
         storage.version());
   }

@@ -11,8 +11,8 @@ namespace {
 
 // Makes a separate slot on the elements of `value`.
 Tensor make_slot(const Tensor& value, const char* what) {
-  check<ConfigError>(value.is_leaf(), "{}: expected a plain tensor, got the result of an op; call detach() first",
-                     what);
+  check<ConfigError>(value.is_leaf(),
+                     "{}: expected a plain tensor, got the result of an op; call detach() first [TDM-E311]", what);
   Tensor slot(value.raw());
   slot.unresolved()->is_slot = true;
   return slot;

@@ -55,7 +55,8 @@ void read_at(const core::Descriptor& file, const std::string& path, std::uint64_
     if (count < 0 && errno != EINTR) {
       core::fail_io("read", path, errno);
     }
-    check<IoError>(count != 0, "safetensors '{}': the file ends at byte {}: it was cut off while it was read", path,
+    check<IoError>(count != 0,
+                   "safetensors '{}': the file ends at byte {}: it was cut off while it was read [TDM-E510]", path,
                    offset);
     if (count > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(count));
@@ -145,7 +146,8 @@ StateDict SafetensorsFile::map_all() const {
   const cp::SafetensorsHeader& header = impl_->header;
   const std::uint64_t size = size_of(impl_->file, impl_->path);
   const std::uint64_t end = header.size() == 0 ? 0 : header.entry(header.size() - 1).end;
-  check<IoError>(size >= header.data_offset() + end, "safetensors '{}': it was cut off while it was open", impl_->path);
+  check<IoError>(size >= header.data_offset() + end, "safetensors '{}': it was cut off while it was open [TDM-E510]",
+                 impl_->path);
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, impl_->file.get(), 0);
   if (memory == MAP_FAILED) {
     core::fail_io("map", impl_->path, errno);

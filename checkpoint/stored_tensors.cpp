@@ -206,7 +206,8 @@ void check_seal(const SafetensorsHeader& header, const std::string& path) {
                              hashes->size() != kHashDigits * header.size())) {
     fail<IoError>(
         "safetensors '{}': the header is not the one that was saved: the file is damaged, or another program "
-        "has changed its tensors or \"__metadata__\" (SafetensorsFile::read_all(false) reads it all the same)",
+        "has changed its tensors or \"__metadata__\" (SafetensorsFile::read_all(false) reads it all the same) "
+        "[TDM-E510]",
         path);
   }
 }

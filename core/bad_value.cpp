@@ -33,15 +33,24 @@ std::string number_of(const BadValue& bad) {
 std::string describe(const BadValue& bad) {
   switch (bad.kind) {
     case BadValue::Kind::index:
-      return fmt::format("index {} at position {} is outside [0, {}) [TDM-E306]", bad.value, bad.position, bad.end);
+      return fmt::format("index {} at position {} is outside [0, {})", bad.value, bad.position, bad.end);
     case BadValue::Kind::target:
-      return fmt::format("target {} in {} is not a class index: expected 0 to {}, or {} (ignore_index) [TDM-E303]",
-                         bad.value, place_of(bad), bad.end - 1, bad.ignored);
+      return fmt::format("target {} in {} is not a class index: expected 0 to {}, or {} (ignore_index)", bad.value,
+                         place_of(bad), bad.end - 1, bad.ignored);
     case BadValue::Kind::probability:
       return fmt::format(
           "element {} of the input is {}, expected a probability between 0 and 1; for logits use "
           "binary_cross_entropy_with_logits",
           bad.position, number_of(bad));
+  }
+  return "";
+}
+
+const char* code_of(const BadValue& bad) noexcept {
+  switch (bad.kind) {
+    case BadValue::Kind::index: return " [TDM-E306]";
+    case BadValue::Kind::target: return " [TDM-E303]";
+    case BadValue::Kind::probability: return " [TDM-E315]";
   }
   return "";
 }

@@ -32,5 +32,7 @@ struct BadValue {
 
 /// Describes the fault without naming the op: "index 5 at position 2 is outside [0, 5)".
 TANDEM_API std::string describe(const BadValue& bad);
+/// The code at the end of a message about it, " [TDM-E306]".
+TANDEM_API const char* code_of(const BadValue& bad) noexcept;
 
 }  // namespace tandem::inline v0::core

@@ -17,7 +17,7 @@
 namespace tandem::inline v0 {
 
 /// Base class of all exceptions that tandem throws. The text names the op or layer (with its full module path), the
-/// expected value, the actual value, and the fix; that of a common mistake ends with a code that docs/errors.md
+/// expected value, the actual value, and the fix; that of a common mistake has a code that docs/errors.md
 /// explains, such as [TDM-E101]. Every error is recoverable: tensors and modules are unchanged after it, unless the
 /// throwing function says otherwise.
 class TANDEM_API Error : public std::exception {

@@ -2,18 +2,34 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <tandem/core/export.h>
 #include <tandem/core/span.h>
 
-// Internal: the spans of threads that use a GPU, for those who trace: phases in the GPU's own time, and ranges for
-// NVIDIA's profilers.
+// Internal: what GPUs and NVIDIA's profilers hear of spans. In a build without CUDA nobody listens.
 
 namespace tandem::inline v0::core {
 
-/// A phase of a thread in the time of its GPU: from where the thread's stream reaches the beginning of the phase to
-/// where it reaches the end. Waiting for the host to queue more lies within.
+/// What is open on a GPU, or in a profiler, for an open span.
+struct GpuMark {
+  std::uint64_t phase = 0;  ///< the number of the phase; 0: none is recorded
+  bool is_range = false;    ///< whether the thread has opened an NVTX range
+};
+
+/// The number of listeners: existing GpuPhases, and those that asked for ranges.
+TANDEM_API extern std::atomic<int> gpu_listeners;
+
+/// Begins a span of the calling thread; the phases among them are timed on its GPU.
+TANDEM_API GpuMark begin_on_gpu(const Span& span, bool is_phase) noexcept;
+TANDEM_API void end_on_gpu(const GpuMark& mark) noexcept;
+
+/// Spans are NVTX ranges from emit_ranges(true) to the emit_ranges(false) that belongs to it.
+TANDEM_API void emit_ranges(bool on) noexcept;
+
+/// A phase in the time of a GPU: from where the stream of the thread reaches the beginning of the phase to where it
+/// reaches the end. Waiting for the host to queue more lies within.
 struct GpuPhase {
   const char* name = "";
   int gpu = 0;
@@ -21,27 +37,14 @@ struct GpuPhase {
   Span::Clock::time_point ended = {};
 };
 
-/// What was begun on a GPU with a span.
-struct GpuMark {
-  std::uint64_t phase = 0;  ///< 0: no phase that anybody traces
-  bool is_range = false;    ///< whether the thread has opened a range
-};
-
-/// Who wants to hear of GPUs.
-enum class GpuListener : std::uint8_t { of_phases, of_ranges };
-/// How many do, of either kind.
-TANDEM_API extern std::atomic<int> gpu_listeners;
-
-/// Counts `listener` from here on, until remove_gpu_listener().
-TANDEM_API void add_gpu_listener(GpuListener listener) noexcept;
-TANDEM_API void remove_gpu_listener(GpuListener listener) noexcept;
-
-/// Begins a span of the calling thread, a phase of a step or not. The GPU is the one that the thread used last.
-TANDEM_API GpuMark begin_on_gpu(const Span& span, bool is_phase) noexcept;
-TANDEM_API void end_on_gpu(const GpuMark& mark) noexcept;
-
-/// Takes the phases of a rank's threads that have ended, the latest 16,384 at most. Waits for the GPU; phases on a GPU
-/// that has failed are left out.
-TANDEM_API std::vector<GpuPhase> take_gpu_phases(const parallel::RankContext* rank);
+/// Records the phases of a rank's threads on their GPUs while it exists.
+class GpuPhases;
+/// The record of the calling thread's rank, which all that hold it share; null in a build without CUDA.
+TANDEM_API std::shared_ptr<GpuPhases> gpu_phases_of_this_rank();
+/// The number that the next phase will have.
+TANDEM_API std::uint64_t next_gpu_phase(GpuPhases& phases) noexcept;
+/// The phases from number `begin` to before `end` that have ended, without the oldest where there are more than 32,768.
+/// Waits for the GPUs; the phases on a GPU that has failed are left out.
+TANDEM_API std::vector<GpuPhase> gpu_phases_between(GpuPhases& phases, std::uint64_t begin, std::uint64_t end);
 
 }  // namespace tandem::inline v0::core

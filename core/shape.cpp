@@ -17,7 +17,7 @@ Shape::Shape(std::span<const std::int64_t> sizes) : ndim_(static_cast<int>(sizes
 }
 
 int Shape::wrapped(int dim) const {
-  check<ShapeError>(dim < 0 && dim >= -ndim_, "shape {} has no dimension {}", *this, dim);
+  check<ShapeError>(dim < 0 && dim >= -ndim_, "shape {} has no dimension {} [TDM-E110]", *this, dim);
   return dim + ndim_;
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include <tandem/core/export.h>
+#include <tandem/core/span.h>
+#include <tandem/core/thread_state.h>
 
 namespace tandem::inline v0 {
 
@@ -36,11 +38,10 @@ namespace core {
 
 /// What a thread has said of the steps that it makes.
 struct SaidFacts {
-  StepFacts before{};  // from the beginning of one update to that of the next one ...
-  StepFacts since{};   // ... and since the latter
+  StepFacts before{};  // said between the beginnings of the last two updates
+  StepFacts since{};   // said since the last update began
 
-  /// The facts of the step that ends now. Those of a wrapper that took part in an earlier step alone are no longer
-  /// said.
+  /// The facts of the step that ends now. A wrapper that took part only in earlier steps leaves none.
   StepFacts latest() const noexcept {
     StepFacts facts = before;
     for (std::size_t i = 0; i < kFacts; ++i) {
@@ -66,6 +67,9 @@ TANDEM_API inline SaidFacts& said_facts() noexcept {
   constinit static thread_local SaidFacts facts;
   return facts;
 }
+
+/// Whether anybody needs facts that cost something to find out: a listener, or the replays of a step that is recorded.
+inline bool needs_step_facts() noexcept { return detail::has_span_listeners() || thread_state().recorder != nullptr; }
 
 /// Says a fact of the step that the calling thread makes.
 inline void set_step_fact(Fact fact, double value) noexcept {

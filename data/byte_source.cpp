@@ -149,8 +149,8 @@ class GzipReader {
   void unpack(Sink& sink) {
     do {
       check<IoError>(*stream_.next_in == 0x1f,
-                     "{}: byte {}: the gzip data ends here, but other bytes follow; the file is damaged", path_,
-                     offset());
+                     "{}: byte {}: the gzip data ends here, but other bytes follow; the file is damaged [TDM-E510]",
+                     path_, offset());
       if (!unpack_member(sink)) {
         return;
       }
@@ -173,11 +173,12 @@ class GzipReader {
       }
       check<OutOfMemory>(result != Z_MEM_ERROR, "{}: no memory to unpack gzip data", path_);
       check<IoError>(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR,
-                     "{}: byte {}: corrupt gzip data: {}", path_, offset(),
+                     "{}: byte {}: corrupt gzip data: {} [TDM-E510]", path_, offset(),
                      stream_.msg != nullptr ? stream_.msg : "cannot be unpacked");
       // Free room after inflate() means that this input is used up.
       if (result != Z_STREAM_END && stream_.avail_in == 0 && stream_.avail_out > 0) {
-        check<IoError>(refill(), "{}: byte {}: the gzip data ends early; the file is truncated", path_, offset());
+        check<IoError>(refill(), "{}: byte {}: the gzip data ends early; the file is truncated [TDM-E510]", path_,
+                       offset());
       }
     }
     return true;

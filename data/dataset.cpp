@@ -157,7 +157,8 @@ Subset::Subset(DatasetHandle dataset, std::vector<std::int64_t> indices)
     : dataset_(std::move(dataset)), indices_(std::move(indices)) {
   for (const std::int64_t index : indices_) {
     check<ConfigError>(index >= 0 && index < dataset_->size(),
-                       "Subset: index {} is outside the data set, which has {} samples", index, dataset_->size());
+                       "Subset: index {} is outside the data set, which has {} samples [TDM-E503]", index,
+                       dataset_->size());
   }
 }
 

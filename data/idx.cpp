@@ -98,7 +98,7 @@ std::vector<std::int64_t> read_sizes(const std::vector<std::uint8_t>& file, cons
   const std::size_t header_bytes = kMagicBytes + dims * sizeof(std::uint32_t);
   check<IoError>(file.size() >= header_bytes,
                  "{}: byte {}: the file ends inside its header; {} dimensions need {} "
-                 "header bytes",
+                 "header bytes [TDM-E510]",
                  name, file.size(), dims, header_bytes);
   std::vector<std::int64_t> sizes;
   for (std::size_t offset = kMagicBytes; offset < header_bytes; offset += sizeof(std::uint32_t)) {

@@ -264,7 +264,7 @@ std::vector<std::int64_t> DataLoader::order_after(const Place& place) const {
                      options_.sampler->size());
   for (const std::int64_t index : order) {
     check<ConfigError>(index >= 0 && index < dataset_->size(),
-                       "DataLoader: the sampler gave index {}, but the data set has {} samples", index,
+                       "DataLoader: the sampler gave index {}, but the data set has {} samples [TDM-E503]", index,
                        dataset_->size());
   }
   return order;

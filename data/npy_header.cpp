@@ -328,9 +328,10 @@ std::size_t npy_bytes(std::span<const std::uint8_t> head) {
 NpyHeader read_npy_header(std::span<const std::uint8_t> file, const std::string& name) {
   const auto [header, needed] = read_start(file, name);
   const std::size_t there = file.size() - header.data_offset;
-  check<IoError>(there >= needed,
-                 "{}: byte {}: the file ends early: shape {} of {} needs {} bytes after the header, found {}", name,
-                 file.size(), header.shape, header.type->code, needed, there);
+  check<IoError>(
+      there >= needed,
+      "{}: byte {}: the file ends early: shape {} of {} needs {} bytes after the header, found {} [TDM-E510]", name,
+      file.size(), header.shape, header.type->code, needed, there);
   check<IoError>(there == needed,
                  "{}: byte {}: too many bytes: shape {} of {} needs {} bytes after the header, and more follow; a file "
                  "holds one array",

@@ -70,7 +70,8 @@ void* ScratchArena::allocate(std::size_t bytes) {
     const std::size_t size = std::min(wanted, kCeiling - total_);
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
     if (memory == nullptr) {
-      fail<OutOfMemory>("kernel workspace: the system has no {} bytes; {} are free", size, core::free_memory());
+      fail<OutOfMemory>("kernel workspace: the system has no {} bytes; {} are free [TDM-E114]", size,
+                        core::free_memory());
     }
     blocks_.push_back({std::unique_ptr<std::byte, Free>(memory), size});
     forbid(memory, size);

@@ -8,7 +8,7 @@ namespace tandem::inline v0::nn {
 namespace {
 
 void check_features(const Tensor& x, std::int64_t features) {
-  check<ShapeError>(x.dim() < 2 || x.size(1) == features, "{}input {} has {} channels, layer expects {}",
+  check<ShapeError>(x.dim() < 2 || x.size(1) == features, "{}input {} has {} channels, layer expects {} [TDM-E101]",
                     core::MessagePrefix{""}, x.shape(), x.dim() < 2 ? 0 : x.size(1), features);
 }
 

@@ -148,7 +148,8 @@ void ModuleBase::adopt(const std::string& name, ModuleBase& module) {
   ModuleState& parent = live_state();
   ModuleState& added = module.live_state();
   check_name(parent, name);
-  check<ConfigError>(added.parent == nullptr, "{}: child '{}' belongs to another module already", parent.type, name);
+  check<ConfigError>(added.parent == nullptr, "{}: child '{}' belongs to another module already [TDM-E310]",
+                     parent.type, name);
   for (const ModuleState* around = &parent; around != nullptr; around = around->parent) {
     check<ConfigError>(around != &added, "{}: child '{}' is this module itself, or one around it", parent.type, name);
   }
@@ -212,7 +213,7 @@ void ModuleBase::check_registered() const {
                      core::MessagePrefix{""}, state.type, state.type);
   fail<ConfigError>(
       "{}{} '{}' of a {} is called here, but that {} is no child of any module, so it would not be trained. "
-      "Register it: child(\"name\", {}(...)), and call it as a function",
+      "Register it: child(\"name\", {}(...)), and call it as a function [TDM-E308]",
       core::MessagePrefix{""}, state.type, state.path, root.type, root.type, root.type);
 }
 

@@ -27,7 +27,8 @@ Tensor copy_of(const Tensor& tensor) { return tensor.detach().clone(); }
 EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
     : watched_(std::make_shared<detail::Watched>()), parameters_(parameters), decay_(options.decay) {
   check<ConfigError>(decay_ >= 0 && decay_ <= 1, "EMA: decay must be in [0, 1], got {}", decay_);
-  check<ConfigError>(!parameters.empty(), "EMA: the list of parameters is empty (did the model register its layers?)");
+  check<ConfigError>(!parameters.empty(),
+                     "EMA: the list of parameters is empty (did the model register its layers?) [TDM-E401]");
   std::unordered_set<const void*> seen;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     check<ConfigError>(parameters[i].defined(), "EMA: parameter {} is undefined", i);
@@ -36,8 +37,8 @@ EMA::EMA(const std::vector<Tensor>& parameters, const EMAOptions& options)
                        "averaged",
                        i, parameters[i].dtype());
     const std::string name = autograd::parameter_name(parameters[i]);
-    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "EMA: parameter {}{} appears twice", i,
-                       name.empty() ? name : fmt::format(" '{}'", name));
+    check<ConfigError>(seen.insert(parameters[i].unresolved()).second, "EMA: parameter {}{} appears twice [TDM-E403]",
+                       i, name.empty() ? name : fmt::format(" '{}'", name));
     const core::MemoryUseScope counted(core::MemoryUse::optimizer);
     averages_.push_back(copy_of(parameters[i]));
   }

@@ -109,7 +109,7 @@ Optimizer::Optimizer(const char* name, const std::vector<ParamGroup>& groups, co
   std::unordered_map<const void*, std::size_t> group_of;
   groups_.reserve(groups.size());
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    check<ConfigError>(!groups[g].params.empty(), "{}: group {} has no parameters {}", name, g, kHint);
+    check<ConfigError>(!groups[g].params.empty(), "{}: group {} has no parameters {} [TDM-E401]", name, g, kHint);
     Group& group = groups_.emplace_back(name, groups[g].params, options);
     for (std::size_t i = 0; i < groups[g].params.size(); ++i) {
       const Tensor& parameter = groups[g].params[i];
@@ -330,7 +330,7 @@ void Optimizer::update_all() {
   detail::host_work("Optimizer::step", [this, scale] {
     const SpanScope counted(Phase::optimizer, this);  // the only scope in a replay, which runs this closure alone
     count_call();
-    if (tandem::detail::has_span_listeners()) {
+    if (core::needs_step_facts()) {
       note_bytes();
     }
     for (const auto& slice : slices_) {

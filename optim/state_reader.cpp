@@ -81,7 +81,8 @@ void StateReader::finish() {
       note(fmt::format("unexpected: '{}'{}", name, near.empty() ? "" : fmt::format(" (is it '{}'?)", near)));
     }
   }
-  check<ConfigError>(problems_.empty(), "load_state_dict: the state does not fit {}; nothing was loaded\n  {}", reader_,
+  check<ConfigError>(problems_.empty(),
+                     "load_state_dict: the state does not fit {}; nothing was loaded\n  {} [TDM-E314]", reader_,
                      fmt::join(problems_, "\n  "));
 }
 

@@ -6,11 +6,11 @@ namespace tandem::inline v0::telemetry {
 
 EmitNvtx::EmitNvtx() {
   open();  // threads record spans for sinks only
-  core::add_gpu_listener(core::GpuListener::of_ranges);
+  core::emit_ranges(true);
 }
 
 EmitNvtx::~EmitNvtx() {
-  core::remove_gpu_listener(core::GpuListener::of_ranges);
+  core::emit_ranges(false);
   close();
 }
 

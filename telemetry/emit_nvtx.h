@@ -6,8 +6,8 @@
 namespace tandem::inline v0::telemetry {
 
 /// While it exists, the spans of all threads of the process (phases, modules, ops of the backward pass, exchanges, see
-/// Trace) are NVTX ranges of the domain "tandem", which Nsight Systems shows beside the kernels. As
-/// torch.autograd.profiler.emit_nvtx. In a build without CUDA it does nothing.
+/// Trace) are NVTX ranges of the domain "tandem", which Nsight Systems shows beside the kernels. It
+/// corresponds to torch.autograd.profiler.emit_nvtx. In a build without CUDA it does nothing.
 ///
 ///     const telemetry::EmitNvtx ranges;
 ///     train();  // nsys profile ./program

@@ -93,9 +93,13 @@ std::vector<Stretch> stretches_of(const TimelineThread& thread, const TimeRange&
   return stretches;
 }
 
+bool is_gpu(const TimelineThread& thread) { return thread.purpose.starts_with("cuda:"); }
+
+// A GPU's track shows the steps of a thread.
 std::size_t optimizer_steps(const TimelineThread& thread) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(thread.spans, [](const TimelineSpan& span) { return span.kind == "optimizer"; }));
+  return is_gpu(thread) ? 0
+                        : static_cast<std::size_t>(std::ranges::count_if(
+                              thread.spans, [](const TimelineSpan& span) { return span.kind == "optimizer"; }));
 }
 
 // The thread that trains, or null.
@@ -199,7 +203,7 @@ StepUse Timeline::use_of(const TimelineRank& rank) const {
     use.training[static_cast<std::size_t>(stretch.use)] += stretch.time.length() / count;
   }
   for (const TimelineThread& thread : rank.threads) {
-    if (&thread == trainer || thread.purpose.starts_with("cuda:")) {
+    if (&thread == trainer || is_gpu(thread)) {
       continue;  // on a GPU's own track an exchange is a wait
     }
     auto beside = training.begin();

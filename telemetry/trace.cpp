@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <new>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -15,7 +16,6 @@
 #include <tandem/core/file.h>
 #include <tandem/core/gpu_spans.h>
 #include <tandem/core/span.h>
-#include <tandem/core/thread_state.h>
 
 // The format: "Trace Event Format" (Chromium), of which Perfetto reads complete events (X), flows (s, f) and the names
 // of processes and threads (M).
@@ -42,18 +42,19 @@ struct Track {
 }  // namespace
 
 struct Trace::Impl final : core::SpanSink {
-  explicit Impl(std::size_t most) : most_(most), rank_(core::thread_state().rank) {
+  explicit Impl(std::size_t most) : most_(most), gpus_(core::gpu_phases_of_this_rank()) {
+    if (gpus_ != nullptr) {
+      first_on_gpu_ = core::next_gpu_phase(*gpus_);
+    }
     open();
-    core::add_gpu_listener(core::GpuListener::of_phases);
   }
-  ~Impl() override { stop(); }
+  ~Impl() override { close(); }
 
   void stop() noexcept {
-    if (!has_stopped_) {
-      core::remove_gpu_listener(core::GpuListener::of_phases);
-      has_stopped_ = true;
-    }
     close();
+    if (gpus_ != nullptr && !end_on_gpu_) {
+      end_on_gpu_ = core::next_gpu_phase(*gpus_);
+    }
   }
   std::int64_t dropped() const noexcept { return dropped_; }
 
@@ -77,34 +78,42 @@ struct Trace::Impl final : core::SpanSink {
   }
 
  private:
-  // Each GPU has a track of its own, after those of threads.
+  // Each GPU has a track of its own, after those of threads. Perfetto's numbers of tracks have 32 bits.
   void add_gpu_phases() {
-    constexpr std::uint64_t kFirstGpu = std::uint64_t{1} << 32U;
-    for (const core::GpuPhase& phase : core::take_gpu_phases(rank_)) {
-      if (phase.began < opened_) {
-        continue;  // of an earlier trace
-      }
-      const std::uint64_t number = kFirstGpu + static_cast<std::uint64_t>(phase.gpu);
-      Track& track = tracks_.try_emplace(number, Track{fmt::format("cuda:{}", phase.gpu)}).first->second;
-      track.spans.push_back({.name = phase.name, .began = phase.began, .ended = phase.ended});
+    constexpr std::uint64_t kFirstGpu = std::uint64_t{1} << 30U;
+    if (gpus_ == nullptr) {
+      return;
     }
+    for (const core::GpuPhase& phase : core::gpu_phases_between(*gpus_, first_on_gpu_, *end_on_gpu_)) {
+      const std::uint64_t number = kFirstGpu + static_cast<std::uint64_t>(phase.gpu);
+      keep({.name = phase.name, .began = phase.began, .ended = phase.ended}, number, fmt::format("cuda:{}", phase.gpu));
+    }
+    gpus_ = nullptr;  // they are here now
   }
 
   // One call at a time, and none after close().
   void take(const Span& span, const ThreadName& thread) noexcept override {
     try {
-      Track& track = tracks_.try_emplace(thread.number, Track{thread.purpose}).first->second;
       Span kept = span;
       const auto known = details_.find(span.detail);
       kept.detail = known != details_.end() ? *known : *details_.emplace(span.detail).first;
-      if (track.spans.size() < most_) {
-        track.spans.push_back(kept);
-      } else {
-        track.spans[track.next] = kept;
-        track.next = (track.next + 1) % most_;
-        ++dropped_;
-      }
+      keep(kept, thread.number, thread.purpose);
     } catch (const std::bad_alloc&) {
+      ++dropped_;
+    }
+  }
+
+  void keep(const Span& span, std::uint64_t number, std::string_view purpose) {
+    auto known = tracks_.find(number);
+    if (known == tracks_.end()) {
+      known = tracks_.emplace(number, Track{std::string(purpose)}).first;
+    }
+    Track& track = known->second;
+    if (track.spans.size() < most_) {
+      track.spans.push_back(span);
+    } else {
+      track.spans[track.next] = span;
+      track.next = (track.next + 1) % most_;
       ++dropped_;
     }
   }
@@ -132,9 +141,9 @@ struct Trace::Impl final : core::SpanSink {
   }
 
   std::size_t most_;
-  const parallel::RankContext* rank_;
-  Span::Clock::time_point opened_ = Span::Clock::now();
-  bool has_stopped_ = false;
+  std::shared_ptr<core::GpuPhases> gpus_;
+  std::uint64_t first_on_gpu_ = 0;
+  std::optional<std::uint64_t> end_on_gpu_;
   std::map<std::uint64_t, Track> tracks_;
   std::set<std::string, std::less<>> details_;
   std::atomic<std::int64_t> dropped_ = 0;

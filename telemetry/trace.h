@@ -31,7 +31,8 @@ struct TracedRank {
 ///     trace.write("trace.json");  // open it in https://ui.perfetto.dev
 ///
 /// For all ranks together, see parallel::write_trace(). Times are those of the host, which runs ahead of a GPU;
-/// phases are also shown in each GPU's own time, by two events for a phase. A recorded span costs about 0.1 us.
+/// the
+/// phases are shown in each GPU's own time, too, between two CUDA events each. A recorded span costs about 0.1 us.
 class TANDEM_API Trace {
  public:
   /// Starts to record. Throws ConfigError unless spans_per_thread is at least 1.

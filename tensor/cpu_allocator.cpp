@@ -221,7 +221,8 @@ ThreadCache* local_cache() { return thread_cache != nullptr ? thread_cache : mak
 }  // namespace
 
 void* cpu_allocate(std::size_t bytes) {
-  check<OutOfMemory>(bytes <= kLargest, "out of host memory: asked for {} bytes, more than any machine has", bytes);
+  check<OutOfMemory>(bytes <= kLargest, "out of host memory: asked for {} bytes, more than any machine has [TDM-E114]",
+                     bytes);
   const int size_class = class_of(bytes);
   if (kCached && bytes <= kThreadBlock) {
     if (ThreadCache* cache = local_cache(); cache != nullptr) {

@@ -120,7 +120,7 @@ std::pair<std::int64_t, std::int64_t> whole_range(DType dtype) {
 void require_drawable(const Tensor& tensor, const char* op) {
   require_floating(tensor, op);
   check<AutogradError>(!core::thread_state().grad_enabled || !tensor.requires_grad(),
-                       "{}: the tensor requires a gradient; do this under NoGradGuard", op);
+                       "{}: the tensor requires a gradient; do this under NoGradGuard [TDM-E205]", op);
   detail::check_writable(op, tensor.raw());
 }
 

@@ -75,7 +75,8 @@ View narrow(const View& view, int dim, std::int64_t start, std::int64_t length, 
   const std::int64_t first = start < 0 ? start + size : start;
   const bool fits = step >= 1 && length >= 0 && first >= 0 && first <= size &&
                     (length == 0 || length - 1 <= (size - 1 - first) / step) && (length == 0 || first < size);
-  check<ShapeError>(fits, "narrow: start {} and length {} leave dimension {} of {}", start, length, dim, view.sizes);
+  check<ShapeError>(fits, "narrow: start {} and length {} leave dimension {} of {} [TDM-E109]", start, length, dim,
+                    view.sizes);
   View result = view;
   result.offset += first * view.strides[dim];
   result.sizes[dim] = length;
@@ -132,8 +133,8 @@ View expand(const View& view, const Shape& sizes) {
     check<ShapeError>(result.sizes[dim] != -1, "expand: {} cannot become {}: there is no size to keep at dimension {}",
                       view.sizes, sizes, dim);
     check<ShapeError>(result.sizes[dim] >= 0 && (old == 1 || old == result.sizes[dim]),
-                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {}", view.sizes, sizes,
-                      old, dim, sizes[dim]);
+                      "expand: {} cannot become {}: size {} at dimension {} is neither 1 nor {} [TDM-E104]", view.sizes,
+                      sizes, old, dim, sizes[dim]);
     if (dim >= added && old == result.sizes[dim]) {
       result.strides[dim] = view.strides[dim - added];
     }

@@ -20,7 +20,7 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
   const View& x = a.raw();
   const View& y = b.raw();
   if (x.dtype != y.dtype) [[unlikely]] {
-    fail<DTypeError>("{}expected one dtype, got {} {} and {} {}; convert one with .to(DType::{})",
+    fail<DTypeError>("{}expected one dtype, got {} {} and {} {}; convert one with .to(DType::{}) [TDM-E102]",
                      core::MessagePrefix{op}, x.dtype, x.sizes, y.dtype, y.sizes,
                      is_floating_point(y.dtype) ? y.dtype : x.dtype);
   }

@@ -63,10 +63,12 @@ void check_tensors(const Arguments& of, const Tensor& x, const Tensor& weight, c
                     of.transposed ? "in, out / groups" : "out, in / groups", sizes, w);
   check<ShapeError>(in.ndim() == of.dims + 2 || in.ndim() == of.dims + 1,
                     "{}the input must be [batch, channels, {}], or without the batch, got {}", prefix, sizes, in);
-  check<DeviceError>(x.device() == weight.device(), "{}input is on {}, weight on {}. Move the input: x.to(\"{}\")",
-                     prefix, x.device(), weight.device(), weight.device());
-  check<DTypeError>(x.dtype() == weight.dtype(), "{}input is {}, weight {}. Convert the input: x.to(DType::{})", prefix,
-                    x.dtype(), weight.dtype(), weight.dtype());
+  check<DeviceError>(x.device() == weight.device(),
+                     "{}input is on {}, weight on {}. Move the input: x.to(\"{}\") [TDM-E103]", prefix, x.device(),
+                     weight.device(), weight.device());
+  check<DTypeError>(x.dtype() == weight.dtype(),
+                    "{}input is {}, weight {}. Convert the input: x.to(DType::{}) [TDM-E102]", prefix, x.dtype(),
+                    weight.dtype(), weight.dtype());
   check_floating(of.op, x);
   check<ShapeError>(w[0] % of.groups == 0, "{}{} channels cannot be divided into {} groups (weight {})", prefix, w[0],
                     of.groups, w);

@@ -22,7 +22,7 @@ bool check_target(const Tensor& logits, const Tensor& target, const CrossEntropy
   if (!(target.shape() == sizes) || sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1) [[unlikely]] {
     fail<ShapeError>(
         "{}targets of type {} are probabilities: expected the shape of the logits, {} with a class or more, got {}. "
-        "Class indices are of type i64",
+        "Class indices are of type i64 [TDM-E301]",
         core::MessagePrefix{kCrossEntropy.op}, target.dtype(), sizes, target.shape());
   }
   check_target_device(kCrossEntropy, logits, target);

@@ -9,7 +9,7 @@ namespace tandem::inline v0 {
 using namespace autograd;
 
 Tensor dropout(const Tensor& x, double p, bool training) {
-  check<ConfigError>(p >= 0 && p <= 1, "{}the probability must be between 0 and 1, got {}",
+  check<ConfigError>(p >= 0 && p <= 1, "{}the probability must be between 0 and 1, got {} [TDM-E313]",
                      core::MessagePrefix{"dropout"}, p);
   check_floating("dropout", x);
   if (!training || p == 0) {

@@ -150,10 +150,9 @@ void check_probabilities(LossNames names, const Tensor& input) {
     detail::host_work(names.op, [=] {
       for (std::int64_t i = 0; i < count; ++i) {
         if (!(C(values[i]) >= 0 && C(values[i]) <= 1)) [[unlikely]] {
-          fail<ValueError>("{}{}", MessagePrefix{names.op},
-                           core::describe({.kind = core::BadValue::Kind::probability,
-                                           .position = i,
-                                           .number = static_cast<double>(C(values[i]))}));
+          const core::BadValue bad{
+              .kind = core::BadValue::Kind::probability, .position = i, .number = static_cast<double>(C(values[i]))};
+          fail<ValueError>("{}{}{}", MessagePrefix{names.op}, core::describe(bad), core::code_of(bad));
         }
       }
     });

@@ -68,8 +68,8 @@ Tensor rms_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& we
     fits = x.shape()[dim] == normalized_shape[dim - leading];
     dims.push_back(dim);
   }
-  check<ShapeError>(fits, "{}the last dimensions of the input {} must be the normalized_shape {}", prefix, x.shape(),
-                    normalized_shape);
+  check<ShapeError>(fits, "{}the last dimensions of the input {} must be the normalized_shape {} [TDM-E101]", prefix,
+                    x.shape(), normalized_shape);
   check_part("rms_norm", x, "weight", weight, normalized_shape);
   const Tensor wide = widened(x);
   const double least =

@@ -42,8 +42,8 @@ void check_in_range(const char* op, const View& index, std::int64_t end) {
   detail::host_work(op, [=, count = index.numel()] {
     for (std::int64_t i = 0; i < count; ++i) {
       if (values[i] < 0 || values[i] >= end) [[unlikely]] {
-        fail<ValueError>("{}{}", core::MessagePrefix{op},
-                         core::describe({.position = i, .value = values[i], .end = end}));
+        const core::BadValue bad{.position = i, .value = values[i], .end = end};
+        fail<ValueError>("{}{}{}", core::MessagePrefix{op}, core::describe(bad), core::code_of(bad));
       }
     }
   });
@@ -72,10 +72,10 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
   check<ShapeError>(this->dim() > 0, "index_select: a scalar has no dimension to select from");
   dim = wrap_dim(dim, this->dim(), "index_select");
   check<DTypeError>(index.dtype() == DType::i64 || index.dtype() == DType::i32,
-                    "index_select: the index must be i64 or i32, got {}", index.dtype());
+                    "index_select: the index must be i64 or i32, got {} [TDM-E307]", index.dtype());
   check<ShapeError>(index.dim() <= 1, "index_select: the index must have at most one dimension, got {}", index.shape());
-  check<DeviceError>(index.device() == device(), "index_select: the tensor is on {}, the index on {}", device(),
-                     index.device());
+  check<DeviceError>(index.device() == device(), "index_select: the tensor is on {}, the index on {} [TDM-E103]",
+                     device(), index.device());
   const View rows = detail::contiguous(index.to(DType::i64).raw());
   const auto* values = static_cast<const std::int64_t*>(rows.data());
   const std::int64_t size = shape()[dim];
@@ -106,7 +106,7 @@ namespace {
 // A dense copy of `index` for a gather or scatter along `dim` of `target`, after all checks.
 View checked_index(const char* op, const Tensor& target, int dim, const Tensor& index) {
   check_same_device(op, target, index);
-  check<DTypeError>(index.dtype() == DType::i64, "{}: the index must be i64, got {}", op, index.dtype());
+  check<DTypeError>(index.dtype() == DType::i64, "{}: the index must be i64, got {} [TDM-E307]", op, index.dtype());
   const Shape& sizes = target.shape();
   const Shape& at = index.shape();
   bool fits = at.ndim() == sizes.ndim();

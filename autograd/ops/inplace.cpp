@@ -23,7 +23,7 @@ void check_recordable(const char* op, const Tensor& target) {
   check<AutogradError>(
       !view.storage->holds_leaf(),
       "{}: {} shares its elements with a leaf that requires a gradient; change a copy (.clone()), or do "
-      "it under NoGradGuard",
+      "it under NoGradGuard [TDM-E205]",
       op, view.sizes);
   check<AutogradError>(
       view.offset == 0 && view.is_contiguous() &&
@@ -65,8 +65,8 @@ Tensor& binary_in_place(const char* name, Tensor& target, const Tensor& other, P
   check_in_place(name, target, op == PointwiseOp::div ? as_floating(dtype) : dtype);
   const View& out = target.raw();
   check<ShapeError>(broadcast_shapes(out.sizes, other.raw().sizes, name) == out.sizes,
-                    "{}: {} does not broadcast to the tensor {} that is changed in place", name, other.shape(),
-                    out.sizes);
+                    "{}: {} does not broadcast to the tensor {} that is changed in place [TDM-E104]", name,
+                    other.shape(), out.sizes);
   if (dtype != out.dtype || dtype == DType::boolean) {
     return target.copy_(recorded(target, other));
   }
@@ -139,7 +139,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   const View& out = raw();
   detail::check_writable("copy_", out);
   check<ShapeError>(broadcast_shapes(out.sizes, source.shape(), "copy_") == out.sizes,
-                    "copy_: {} does not broadcast to {}", source.shape(), out.sizes);
+                    "copy_: {} does not broadcast to {} [TDM-E104]", source.shape(), out.sizes);
   const Tensor apart = source.raw().storage == out.storage ? source.clone() : source;
   if (records({this, &source})) {
     check_recordable("copy_", *this);
@@ -202,7 +202,7 @@ Tensor& Tensor::pow_(Scalar exponent) {
 Tensor& Tensor::masked_fill_(const Tensor& mask, Scalar value) {
   check_in_place("masked_fill_", *this, dtype());
   check<ShapeError>(broadcast_shapes(shape(), mask.shape(), "masked_fill_") == shape(),
-                    "masked_fill_: the mask {} does not broadcast to the tensor {}", mask.shape(), shape());
+                    "masked_fill_: the mask {} does not broadcast to the tensor {} [TDM-E104]", mask.shape(), shape());
   return replace("masked_fill_", *this, records({this}), [&](const Tensor& x) { return x.masked_fill(mask, value); });
 }
 

@@ -84,8 +84,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   dim = wrap_new_dim(dim, tensors[0].dim(), "stack");
   std::vector<Tensor> rows = promoted("stack", tensors);
   for (Tensor& row : rows) {
-    check<ShapeError>(row.shape() == tensors[0].shape(), "stack: shapes {} and {} differ", tensors[0].shape(),
-                      row.shape());
+    check<ShapeError>(row.shape() == tensors[0].shape(), "stack: shapes {} and {} differ [TDM-E108]",
+                      tensors[0].shape(), row.shape());
     row = row.unsqueeze(dim);
   }
   return join("stack", rows, dim);

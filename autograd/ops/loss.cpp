@@ -34,8 +34,9 @@ void check_target_device(LossNames names, const Tensor& input, const Tensor& tar
 }
 
 void check_loss_weight(LossNames names, const char* what, const Tensor& input, const Tensor& weight) {
-  check<DeviceError>(weight.device() == input.device(), "{}{} are on {}, {} on {}; move one with .to(device)",
-                     MessagePrefix{names.op}, names.input, input.device(), what, weight.device());
+  check<DeviceError>(weight.device() == input.device(),
+                     "{}{} are on {}, {} on {}; move one with .to(device) [TDM-E103]", MessagePrefix{names.op},
+                     names.input, input.device(), what, weight.device());
   check<DTypeError>(weight.dtype() == input.dtype(), "{}{} are {}, {} is {}; convert with .to(DType::{})",
                     MessagePrefix{names.op}, names.input, input.dtype(), what, weight.dtype(), input.dtype());
   if (records({&weight})) [[unlikely]] {
@@ -71,7 +72,7 @@ void check_index_target(LossNames names, const Tensor& input, const Tensor& targ
                     "probabilities are floating point (.to(DType::{})) [TDM-E302]",
                     MessagePrefix{names.op}, target.shape(), target.dtype(), names.input, input.dtype());
   check<DTypeError>(target.dtype() == DType::i64,
-                    "{}targets must be class indices of type i64, got {}; convert with .to(DType::i64)",
+                    "{}targets must be class indices of type i64, got {}; convert with .to(DType::i64) [TDM-E302]",
                     MessagePrefix{names.op}, target.dtype());
   if (sizes.ndim() == 0 || sizes[class_dim(sizes)] < 1 || !(target.shape() == without_classes(sizes))) [[unlikely]] {
     const char* more = sizes.ndim() > 2 ? ", ..." : "";
@@ -109,7 +110,7 @@ void check_indices(const View& indices, const core::BadValue& bad) {
         core::BadValue found = bad;
         found.position = i;
         found.value = values[i];
-        fail<ValueError>("{}{}", MessagePrefix{bad.op}, describe(found));
+        fail<ValueError>("{}{}{}", MessagePrefix{bad.op}, describe(found), code_of(found));
       }
     }
   });

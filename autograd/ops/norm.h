@@ -16,9 +16,9 @@ inline void check_part(const char* op, const Tensor& x, const char* what, const 
   if (!part.defined()) {
     return;
   }
-  check<DeviceError>(x.device() == part.device(), "{}input is on {}, {} on {}. Move the input: x.to(\"{}\")",
+  check<DeviceError>(x.device() == part.device(), "{}input is on {}, {} on {}. Move the input: x.to(\"{}\") [TDM-E103]",
                      core::MessagePrefix{op}, x.device(), what, part.device(), part.device());
-  check<DTypeError>(x.dtype() == part.dtype(), "{}input is {}, {} {}. Convert the input: x.to(DType::{})",
+  check<DTypeError>(x.dtype() == part.dtype(), "{}input is {}, {} {}. Convert the input: x.to(DType::{}) [TDM-E102]",
                     core::MessagePrefix{op}, x.dtype(), what, part.dtype(), part.dtype());
   check<ShapeError>(part.shape() == sizes, "{}{} {} does not fit the input {}: expected {}", core::MessagePrefix{op},
                     what, part.shape(), x.shape(), sizes);

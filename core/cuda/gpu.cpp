@@ -36,9 +36,9 @@ int count_devices() {
 
 void require_index(int index, const char* asked) {
   const int count = device_count();
-  check<DeviceError>(count > 0, "cuda::{}({}): {}", asked, index, why_unavailable());
-  check<DeviceError>(index >= 0 && index < count, "cuda::{}({}): there are {} GPUs, cuda:0 to cuda:{}", asked, index,
-                     count, count - 1);
+  check<DeviceError>(count > 0, "cuda::{}({}): {} [TDM-E115]", asked, index, why_unavailable());
+  check<DeviceError>(index >= 0 && index < count, "cuda::{}({}): there are {} GPUs, cuda:0 to cuda:{} [TDM-E115]",
+                     asked, index, count, count - 1);
 }
 
 cudaDeviceProp properties_of(int index, const char* asked) {
@@ -163,8 +163,9 @@ void throw_fault(Fault& fault, int device) {
     std::atomic_ref(fault.ready).store(0, std::memory_order_relaxed);
     std::atomic_ref(fault.claimed).store(0, std::memory_order_release);  // last: a new note may follow at once
   }
-  fail<ValueError>("{}: {} (found on the GPU cuda:{} while the program went on; results since then are not to be used)",
-                   found.op, describe(found), device);
+  fail<ValueError>(
+      "{}: {} (found on the GPU cuda:{} while the program went on; results since then are not to be used){}", found.op,
+      describe(found), device, code_of(found));
 }
 
 }  // namespace tandem::inline v0::cuda

@@ -55,10 +55,11 @@ StreamScope::~StreamScope() = default;
 namespace tandem::inline v0::core {
 
 constinit std::atomic<int> gpu_listeners{0};  // stays 0
-void add_gpu_listener(GpuListener) noexcept {}
-void remove_gpu_listener(GpuListener) noexcept {}
 GpuMark begin_on_gpu(const Span&, bool) noexcept { return {}; }
 void end_on_gpu(const GpuMark&) noexcept {}
-std::vector<GpuPhase> take_gpu_phases(const parallel::RankContext*) { return {}; }
+void emit_ranges(bool) noexcept {}
+std::shared_ptr<GpuPhases> gpu_phases_of_this_rank() { return nullptr; }
+std::uint64_t next_gpu_phase(GpuPhases&) noexcept { return 0; }
+std::vector<GpuPhase> gpu_phases_between(GpuPhases&, std::uint64_t, std::uint64_t) { return {}; }
 
 }  // namespace tandem::inline v0::core

@@ -82,7 +82,7 @@ std::string last_launches() {
 void fail_without_room(std::string_view failure) {
   fail<OutOfMemory>(
       "{}, for memory that is not a tensor's: the code of kernels, a graph, a library or page-locked memory. Take a "
-      "smaller batch; other programs on this GPU are listed by nvidia-smi",
+      "smaller batch; other programs on this GPU are listed by nvidia-smi [TDM-E114]",
       failure);
 }
 

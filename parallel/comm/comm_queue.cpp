@@ -361,8 +361,8 @@ void CommQueue::close(bool unwinding) noexcept {
   if (unwinding && !cause_) {
     lock.unlock();
     const std::string text = core::error_in_flight();
-    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception{}{}", rank_in_job_,
-                              text.empty() ? "" : ": ", text),
+    die(CommError(fmt::format("process group: rank {} is lost: it left its work by an exception{}{} [TDM-E618]",
+                              rank_in_job_, text.empty() ? "" : ": ", text),
                   {.fault = CommFault::peer_lost, .rank = rank_in_job_}),
         true);
     lock.lock();

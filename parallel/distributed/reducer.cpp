@@ -316,7 +316,7 @@ void Reducer::end_pass() {
 
 // At the end of a reduced pass, which all ranks make.
 void Reducer::look_at_steps() {
-  if (tandem::detail::has_span_listeners()) {
+  if (core::needs_step_facts()) {
     note_facts();
   }
   if (first_steps_) {

@@ -36,9 +36,9 @@ using Clock = std::chrono::steady_clock;
 
 CommError lost_store(const std::string& reason, const WorldInfo& world) {
   if (world.store_is_hosted) {
-    return CommError(fmt::format("the job's launcher is gone: {}", reason), {.fault = CommFault::peer_lost});
+    return CommError(fmt::format("the job's launcher is gone: {} [TDM-E618]", reason), {.fault = CommFault::peer_lost});
   }
-  return CommError(fmt::format("rank 0, which had the job's store, is lost: {}", reason),
+  return CommError(fmt::format("rank 0, which had the job's store, is lost: {} [TDM-E618]", reason),
                    {.fault = CommFault::peer_lost, .rank = 0});
 }
 

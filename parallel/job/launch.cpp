@@ -48,10 +48,11 @@ void check_options(const LaunchOptions& options) {
                      options.nodes - 1);
   check<ConfigError>(options.nodes == 1 || options.port != 0,
                      "launch: {} nodes need the address of node 0's store: expected a port, got 0", options.nodes);
-  check<ConfigError>(options.nodes == 1 || options.token.has_value(),
-                     "launch: {} nodes need a token that all launchers share: export TANDEM_JOB_TOKEN=$(openssl rand "
-                     "-hex 32) on one, and the same value on the others",
-                     options.nodes);
+  check<ConfigError>(
+      options.nodes == 1 || options.token.has_value(),
+      "launch: {} nodes need a token that all launchers share [TDM-E609]: export TANDEM_JOB_TOKEN=$(openssl rand "
+      "-hex 32) on one, and the same value on the others",
+      options.nodes);
   check<ConfigError>(options.max_restarts >= 0 && options.kill_timeout >= milliseconds(0) &&
                          options.heartbeat_limit >= milliseconds(20) && options.node_timeout >= milliseconds(1),
                      "launch: expected max_restarts and kill_timeout of 0 or more, a heartbeat_limit of 20 ms or more "

@@ -29,7 +29,7 @@ namespace {
 // Cuts a batch into parts whose sizes differ by at most one row, the larger ones first.
 std::vector<MicroBatch> cut(const Tensor& x, const Tensor& y, std::int64_t parts, Reduction reduction) {
   check<ShapeError>(x.defined() && y.defined() && x.dim() > 0 && y.dim() > 0 && x.size(0) == y.size(0),
-                    "Pipeline: x and y must have the same number of rows, got {} and {}",
+                    "Pipeline: x and y must have the same number of rows, got {} and {} [TDM-E502]",
                     x.defined() ? to_string(x.shape()) : "an undefined tensor",
                     y.defined() ? to_string(y.shape()) : "an undefined tensor");
   const std::int64_t rows = x.size(0);
@@ -169,7 +169,7 @@ Tensor Pipeline::step(const Tensor& x, const Tensor& y,
   steps_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   steps_.microbatches = step.batches.size();
   ++steps_.steps;
-  if (tandem::detail::has_span_listeners()) {
+  if (core::needs_step_facts()) {
     note_facts(x.size(0));
   }
   engine_->after_step();

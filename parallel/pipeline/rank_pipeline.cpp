@@ -323,7 +323,7 @@ class RankPipeline final : public PipelineEngine {
     check<ConfigError>(
         head.purpose() == purpose && head.rows() == rows,
         "Pipeline: {} called {} with {} rows, and this rank {} with {}; all ranks must make the same calls, "
-        "with batches of as many rows",
+        "with batches of as many rows [TDM-E616]",
         stages_[static_cast<std::size_t>(from)]->name(), to_text(head.purpose()), head.rows(), to_text(purpose), rows);
     Tensor input = head.place(own_.device());
     group_.recv(input, from, kTag);

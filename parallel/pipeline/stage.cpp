@@ -116,7 +116,7 @@ Tensor Stage::forward(std::size_t microbatch, const Tensor& input, const Pipelin
                       batch.output.shape());
     check<AutogradError>(batch.output.requires_grad(),
                          "Pipeline: the loss depends on nothing that requires a gradient; compute it from the output, "
-                         "without detach() and NoGradGuard");
+                         "without detach() and NoGradGuard [TDM-E203]");
     if (part.weight != 1) {
       batch.output = batch.output * part.weight;
     }

@@ -54,11 +54,12 @@ void check_exposure(const std::string& address, bool is_loopback, bool has_token
   if (is_loopback || has_token) {
     return;
   }
-  check<ConfigError>(process_environment("TANDEM_INSECURE_RENDEZVOUS") == "1",
-                     "rendezvous at {}: without a token anybody on that network could join the job. Make one and give "
-                     "it to every rank: export TANDEM_JOB_TOKEN=$(openssl rand -hex 32). To do without, on a network "
-                     "where you trust everybody: export TANDEM_INSECURE_RENDEZVOUS=1 [TDM-E609]",
-                     address);
+  check<ConfigError>(
+      process_environment("TANDEM_INSECURE_RENDEZVOUS") == "1",
+      "rendezvous at {}: without a token anybody on that network could join the job [TDM-E609]. Make one and give "
+      "it to every rank: export TANDEM_JOB_TOKEN=$(openssl rand -hex 32). To do without, on a network "
+      "where you trust everybody: export TANDEM_INSECURE_RENDEZVOUS=1",
+      address);
   core::warn("rendezvous at " + address +
              " without a token (TANDEM_INSECURE_RENDEZVOUS=1): anybody on that network "
              "can join the job, and read and change what its ranks tell each other");
@@ -82,7 +83,7 @@ tcp::acceptor listen_at(asio::io_context& io, const StoreServerOptions& options)
     } else if (code.value() == EADDRNOTAVAIL) {
       advice = ": it is no address of this machine";
     }
-    fail<IoError>("rendezvous server: cannot listen at {}: {}{} [TDM-E608]", to_text(endpoint), code.message(), advice);
+    fail<IoError>("rendezvous server: cannot listen at {} [TDM-E608]: {}{}", to_text(endpoint), code.message(), advice);
   }
   return acceptor;
 }

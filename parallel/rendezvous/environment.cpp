@@ -51,8 +51,8 @@ class Variables {
   /// `command` is a command that would set the variable, for the error message.
   std::string text(const char* name, const char* command) const {
     std::optional<std::string> value = environment_(name);
-    check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {}: {} [TDM-E606]", known_by_, name,
-                       value ? "empty" : "missing", command);
+    check<ConfigError>(value.has_value() && !value->empty(), "{} is set, and {} is {} [TDM-E606]{}{}", known_by_, name,
+                       value ? "empty" : "missing", *command == '\0' ? "" : ": ", command);
     return std::move(*value);
   }
 
@@ -226,7 +226,8 @@ WorldInfo read_source(const WorldArguments& arguments, const EnvironmentLookup& 
   if (is_slurm_task(environment)) {
     return read_slurm(environment, find_store);
   }
-  check<ConfigError>(!environment("WORLD_SIZE"), "WORLD_SIZE is set, and RANK is missing: export RANK=<this rank>");
+  check<ConfigError>(!environment("WORLD_SIZE"),
+                     "WORLD_SIZE is set, and RANK is missing [TDM-E606]: export RANK=<this rank>");
   return {};
 }
 

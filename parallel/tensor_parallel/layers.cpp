@@ -53,7 +53,7 @@ void check_indices(const Tensor& indices, std::int64_t rows) {
   }
   for (const double index : {indices.min().item(), indices.max().item()}) {
     check<ValueError>(index >= 0 && index < static_cast<double>(rows),
-                      "VocabParallelEmbedding: index {} is outside [0, {})", index, rows);
+                      "VocabParallelEmbedding: index {} is outside [0, {}) [TDM-E306]", index, rows);
   }
 }
 

@@ -46,7 +46,9 @@ class PinnedCache {
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       fail<OutOfMemory>(
-          "pin_memory: the system has no {} bytes that stay in memory; pin less, or load fewer batches ahead", bytes);
+          "pin_memory: the system has no {} bytes that stay in memory; pin less, or load fewer batches ahead "
+          "[TDM-E114]",
+          bytes);
     }
     cuda::require(status, "cudaHostAlloc");
     auto* data = static_cast<std::byte*>(memory);

@@ -77,6 +77,7 @@ std::multimap<std::string, std::pair<double, double>> gpu_phases(telemetry::Trac
   const json picture = json::parse(test::read_text(dir.file("trace.json")));
   for (const json& event : picture.at("traceEvents")) {
     const std::int64_t track = event.value("tid", std::int64_t{0});
+    EXPECT_LT(track, std::int64_t{1} << 31) << "Perfetto's numbers of tracks have 32 bits";
     if (event.at("name") == "thread_name") {
       names[track] = event.at("args").at("name");
     } else if (event.at("ph") == "X" && names[track] == "cuda:0") {
@@ -123,6 +124,18 @@ TEST(GpuTrace, HasReplaysOfAStepAndNotItsRecording) {
     step(training.x);
   }
   EXPECT_GE(gpu_phases(trace).count("replay"), 1U);
+}
+
+// To find out when phases ended, a trace waits for the GPU.
+TEST(GpuTrace, LeavesAnErrorOfTheGpuToTheProgram) {
+  TANDEM_NEEDS_GPUS(1);
+  Training training;
+  training.step(training.x);
+  telemetry::Trace trace;
+  training.y.fill_(7);
+  const Tensor loss = training.step(training.x);
+  EXPECT_EQ(gpu_phases(trace).count("backward"), 1U);
+  EXPECT_THROW(loss.item(), ValueError);
 }
 
 TEST(EmitNvtx, MakesRangesOfSpansWhileItExists) {

@@ -88,6 +88,9 @@ const Mistake kMistakes[] = {
     {"ce_one_hot_i64", [](Scene& s) { cross_entropy(s.net(s.x), zeros({5, 3}, {.dtype = DType::i64})); },
      "cross_entropy: targets [5, 3] of type i64 have the shape of the logits: class indices are one a row "
      "(.argmax(1)); probabilities are floating point (.to(DType::f32)) [TDM-E302]"},
+    {"no_probability", [](Scene&) { binary_cross_entropy(full({2}, 1.5), ones({2})); },
+     "binary_cross_entropy: element 0 of the input is 1.5, expected a probability between 0 and 1; for logits use "
+     "binary_cross_entropy_with_logits [TDM-E315]"},
     {"mse_broadcast", [](Scene&) { mse_loss(randn({5, 1}), randn({5})); },
      "mse_loss: input [5, 1] and target [5] differ; reshape one (y.reshape({-1, 1}) for a column) [TDM-E304]"},
     {"bce_target", [](Scene&) { binary_cross_entropy_with_logits(randn({5, 1}), randn({5})); },

@@ -141,12 +141,13 @@ const Mistake kMistakes[] = {
      "DistributedSampler: there is no default group to say who we are; make a ProcessGroupGuard first, or give "
      "num_replicas and rank [TDM-E604]"},
     {"no_address", [] { with_variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, [] { ProcessGroupGuard guard; }); },
-     "RANK is set, and MASTER_ADDR is missing: export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 on one host "
-     "[TDM-E606]"},
+     "RANK is set, and MASTER_ADDR is missing [TDM-E606]: export MASTER_ADDR=<address of rank 0's host>, 127.0.0.1 "
+     "on one host"},
     {"no_world_size", [] { with_variables({{"RANK", "0"}}, [] { ProcessGroupGuard guard; }); },
-     "RANK is set, and WORLD_SIZE is missing: export WORLD_SIZE=<number of ranks> [TDM-E606]"},
+     "RANK is set, and WORLD_SIZE is missing [TDM-E606]: export WORLD_SIZE=<number of ranks>"},
     {"unknown_backend", [] { ProcessGroupGuard guard({.backend = "mpi"}); },
-     "init_process_group: no backend is called \"mpi\"; expected \"gloo\", \"nccl\", or none for the best [TDM-E607]"},
+     "init_process_group: no backend is called \"mpi\"; expected \"gloo\", \"nccl\", or none for the best "
+     "[TDM-E607]"},
     {"port_in_use",
      [] {
        const parallel::StoreServer other;
@@ -162,21 +163,25 @@ const Mistake kMistakes[] = {
          throw ConfigError(std::regex_replace(text, std::regex("pid [0-9]+ \\(.*\\)"), "pid 4711 (mlp)"));
        }
      },
-     "rendezvous server: cannot listen at 127.0.0.1:12355: Address already in use: pid 4711 (mlp) listens there; "
-     "choose another port, or 0 for one that is free [TDM-E608]"},
+     "rendezvous server: cannot listen at 127.0.0.1:12355 [TDM-E608]: Address already in use: pid 4711 (mlp) "
+     "listens there; "
+     "choose another port, or 0 for one that is free"},
     {"no_token", [] { parallel::StoreServer server({.host = "192.0.2.1", .port = 29500}); },
-     "rendezvous at 192.0.2.1:29500: without a token anybody on that network could join the job. Make one and give it "
+     "rendezvous at 192.0.2.1:29500: without a token anybody on that network could join the job [TDM-E609]. Make "
+     "one and give it "
      "to every rank: export TANDEM_JOB_TOKEN=$(openssl rand -hex 32). To do without, on a network where you trust "
-     "everybody: export TANDEM_INSECURE_RENDEZVOUS=1 [TDM-E609]"},
+     "everybody: export TANDEM_INSECURE_RENDEZVOUS=1"},
     {"spawn_under_a_launcher",
      [] { with_variables({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, [] { parallel::spawn(4, [](int) {}); }); },
-     "spawn: a launcher has already made this process rank 1 (RANK is set), and 4 ranks in each of its processes are "
+     "spawn: a launcher has already made this process rank 1 (RANK is set), and 4 ranks in each of its processes "
+     "are "
      "not meant: either start this program without the launcher, or call the function without spawn() [TDM-E610]"},
     {"device_by_rank",
      [] {
        with_variables({{"RANK", "9"}, {"LOCAL_RANK", "1"}}, [] { zeros({2}, {.device = Device(DeviceType::cpu, 9)}); });
      },
-     "device 'cpu:9': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more. This is rank "
+     "device 'cpu:9': there are 8 logical CPU devices (cpu:0 to cpu:7); set TANDEM_CPU_DEVICES for more. This is "
+     "rank "
      "9, number 1 on its host: devices are counted on each host, take LOCAL_RANK [TDM-E115]"},
     {"wrapped_before_the_move",
      [] {
@@ -187,7 +192,8 @@ const Mistake kMistakes[] = {
          ddp(randn({2, 4}, {.device = "cpu:3"}));
        });
      },
-     "DistributedDataParallel: parameter 'fc2.bias' was moved to another device or dtype after the module was wrapped; "
+     "DistributedDataParallel: parameter 'fc2.bias' was moved to another device or dtype after the module was "
+     "wrapped; "
      "move it first, then wrap it [TDM-E611]\n  in rank 0 of 1"},
     {"wrapped_twice",
      [] {
@@ -198,7 +204,8 @@ const Mistake kMistakes[] = {
        });
      },
      "DistributedDataParallel: parameter 'fc1.weight' belongs to another DistributedDataParallel already; wrap a "
-     "module once, or again when that wrapper and the losses computed through it are gone [TDM-E612]\n  in rank 0 of "
+     "module once, or again when that wrapper and the losses computed through it are gone [TDM-E612]\n  in rank 0 "
+     "of "
      "1"},
     {"other_models",
      [] {
@@ -207,7 +214,8 @@ const Mistake kMistakes[] = {
          DistributedDataParallel ddp(layer);
        });
      },
-     "DistributedDataParallel: the ranks' models differ. Rank 0 has parameter 'weight': f32 [2, 4], strides [4, 1], "
+     "DistributedDataParallel: the ranks' models differ. Rank 0 has parameter 'weight': f32 [2, 4], strides [4, "
+     "1], "
      "trained; rank 1 has parameter 'weight': f32 [3, 4], strides [4, 1], trained. All ranks must build the same "
      "model, and freeze the same parameters, before they wrap it [TDM-E613]\n  in rank 0 of 2"},
     {"the_module_called_itself",
@@ -230,7 +238,8 @@ const Mistake kMistakes[] = {
          ddp(randn({2, 4})).sum().backward();
        });
      },
-     "DistributedDataParallel: rank 1 has no gradient of 2 parameters in this backward pass: 'fc2.bias', 'fc2.weight'. "
+     "DistributedDataParallel: rank 1 has no gradient of 2 parameters in this backward pass: 'fc2.bias', "
+     "'fc2.weight'. "
      "Each parameter must take part in each loss; freeze those that never do, before wrapping, or pass "
      "{.find_unused_parameters = true} [TDM-E615]\n  in rank 1 of 2"},
     {"tensor_of_another_rank",
@@ -246,7 +255,8 @@ const Mistake kMistakes[] = {
          }
        });
      },
-     "add: expected all tensors to be on the same device, got [2] on cpu:0 and [2] on cpu:1; move one with .to(device) "
+     "add: expected all tensors to be on the same device, got [2] on cpu:0 and [2] on cpu:1; move one with "
+     ".to(device) "
      "[TDM-E103]\n  in rank 1 of 2"},
     {"calls_in_another_order",
      [] {
@@ -255,7 +265,8 @@ const Mistake kMistakes[] = {
          group.rank() == 0 ? group.all_reduce(x) : group.broadcast(x, 0);
        });
      },
-     "process group: its ranks made different calls, and none was carried out: rank 0: all_reduce f32 [2] sum (#0); "
+     "process group: its ranks made different calls, and none was carried out: rank 0: all_reduce f32 [2] sum "
+     "(#0); "
      "rank 1: broadcast f32 [2] from 0 (#0). All ranks of a group must make the same calls in the same order "
      "[TDM-E616]\n  in rank 0 of 2"},
     {"sampler_for_another_number_of_ranks",

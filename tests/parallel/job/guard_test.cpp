@@ -111,7 +111,7 @@ TEST(Guard, WhatARankThrewIsTheLastThingThatTheLauncherSays) {
   EXPECT_THAT(
       lines_of(outcome.err).back(),
       testing::MatchesRegex("tandem run: process group: rank 0 is lost: it left its work by an exception: the disk is "
-                            "full; rank 0 \\(pid [0-9]+ on .+\\) ended with exit code 1"));
+                            "full \\[TDM-E618\\]; rank 0 \\(pid [0-9]+ on .+\\) ended with exit code 1"));
 }
 
 // A rank 1 without a rank 0, a rank 0 alone, and one of very many.

@@ -168,7 +168,7 @@ TEST_F(Nodes, NeedAToken) {
   const Outcome outcome = run_ranks({"--nnodes", "2", "--rdzv", place_, "true"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err,
-              HasSubstr("2 nodes need a token that all launchers share: export TANDEM_JOB_TOKEN=$(openssl"));
+              HasSubstr("2 nodes need a token that all launchers share [TDM-E609]: export TANDEM_JOB_TOKEN=$(openssl"));
 }
 
 TEST_F(Nodes, WhoWaitsForTheOthersSaysSoAndCanBeStopped) {
