@@ -4,6 +4,8 @@
 
 #include <tandem/autograd/anomaly.h>
 #include <tandem/autograd/autocast.h>
+#include <tandem/autograd/function.h>
+#include <tandem/autograd/grad.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>

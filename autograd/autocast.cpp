@@ -68,6 +68,8 @@ class ConversionNode final : public Node {
     const Destination to = g.destination(0);
     detail::copy(to.view, g.output(), to.accumulate);
   }
+  bool has_graph() const noexcept override { return true; }
+  void apply_graph(GradientGraph& g) override { g.give(0, g.output()); }
   void release() noexcept override {}
   bool released() const noexcept override { return false; }
 };

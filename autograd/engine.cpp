@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/autograd/device_lanes.h>
@@ -21,11 +23,16 @@ namespace tandem::inline v0::autograd {
 /// One call of backward().
 class Pass {
  public:
-  Pass(Node& root, bool retain_graph) : root_(&root), retain_graph_(retain_graph) {
+  /// `targets`: of grad(); null for backward().
+  Pass(Node& root, bool retain_graph, const std::vector<GradTarget>* targets = nullptr)
+      : root_(&root), retain_graph_(retain_graph), targets_(targets) {
     spare_lists().swap(order_, leaves_);
   }
 
   ~Pass() {
+    for (auto at = replaced_.rbegin(); at != replaced_.rend(); ++at) {
+      at->first->hooks = std::move(at->second);
+    }
     for (Node* node : order_) {
       clean(*node);
     }
@@ -47,11 +54,18 @@ class Pass {
     try {
       discover();
     } catch (const std::exception& refusal) {
-      refuse_backward(*root_, refusal);
+      if (targets_ == nullptr) {
+        refuse_backward(*root_, refusal);
+      }
       throw;
     }
     try {
-      begin();
+      if (targets_ != nullptr) {
+        leave_out();
+        listen_to_targets();
+      } else {
+        begin();
+      }
       root_->output(output).grad = {.view = gradient, .is_one = !gradient.defined()};
       walk();
       listeners_.end();
@@ -172,7 +186,54 @@ class Pass {
     listeners_.begin();
   }
 
+  // Marks what leads to no target. The shallow nodes, to which the others lead, are the last ones.
+  void leave_out() {
+    for (Leaf* leaf : leaves_) {
+      leaf->is_left_out = true;
+    }
+    for (Node* node : order_) {
+      node->is_left_out = true;
+    }
+    for (const GradTarget& target : *targets_) {
+      if (target.node->pass.load(std::memory_order_relaxed) == this) {
+        target.node->is_left_out = false;
+      }
+    }
+    for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
+      (*at)->is_left_out = (*at)->is_left_out && !leads_on(**at);
+    }
+  }
+
+  static bool leads_on(Node& node) {
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      if (const Node* target = node.edge(i).node.get(); target != nullptr && !target->is_left_out) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The gradients of targets are what hooks see last.
+  void listen_to_targets() {
+    for (const GradTarget& target : *targets_) {
+      if (target.node->pass.load(std::memory_order_relaxed) != this) {
+        continue;
+      }
+      Output& out = target.node->output(target.output);
+      replaced_.emplace_back(&out, out.hooks);
+      out.hooks = std::make_shared<HookList<TensorHook>>(out.hooks ? *out.hooks : HookList<TensorHook>());
+      out.hooks->emplace_back(0, [gradient = target.gradient](const Tensor& value) {
+        *gradient = value.clone();
+        return Tensor();
+      });
+    }
+  }
+
   void process(Node& node) {
+    if (node.is_left_out) {
+      settle_inputs(node);
+      return;
+    }
     bool any = false;
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
       Output& out = node.output(i);
@@ -181,10 +242,10 @@ class Pass {
         apply_hooks(out);
       }
     }
-    if (any) {
+    if (any && (targets_ == nullptr || leads_on(node))) {
       const SpanScope traced({.name = "backward of", .detail = node.op()});
       try {
-        Gradients gradients(node);
+        Gradients gradients(node, targets_ != nullptr);
         node.apply(gradients);
       } catch (Error& error) {
         // The error about a saved tensor that was changed already names this backward pass.
@@ -193,13 +254,17 @@ class Pass {
         }
         throw;
       }
-      for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
-        node.output(i).grad.clear();
-      }
+    }
+    for (std::uint32_t i = 0; i < node.num_outputs() && any; ++i) {
+      node.output(i).grad.clear();
     }
     if (!retain_graph_) {
       node.release();
     }
+    settle_inputs(node);
+  }
+
+  void settle_inputs(Node& node) {
     for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
       Node* target = node.edge(i).node.get();
       if (target != nullptr && target->pending.fetch_sub(1, std::memory_order_acq_rel) == 1 && target->is_leaf()) {
@@ -235,7 +300,14 @@ class Pass {
     }
   }
 
-  static void finish(Leaf& leaf) {
+  void finish(Leaf& leaf) {
+    if (targets_ != nullptr) {
+      if (Output& out = leaf.output(0); out.has_gradient()) {
+        apply_hooks(out);
+        out.grad.clear();
+      }
+      return;
+    }
     if (Output& out = leaf.output(0); out.has_gradient()) {
       apply_hooks(out);
       leaf.deliver(out.gradient(), out.grad.owned);
@@ -248,6 +320,7 @@ class Pass {
     for (std::uint32_t i = 0; i < node.num_outputs(); ++i) {
       node.output(i).grad.clear();
     }
+    node.is_left_out = false;
     node.pending.store(0, std::memory_order_relaxed);
     node.pass.store(nullptr, std::memory_order_release);
   }
@@ -266,6 +339,8 @@ class Pass {
 
   core::Ref<Node> root_;
   bool retain_graph_;
+  const std::vector<GradTarget>* targets_;
+  std::vector<std::pair<Output*, std::shared_ptr<HookList<TensorHook>>>> replaced_;  // the hooks of targets
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
   std::vector<Leaf*> leaves_;
@@ -281,6 +356,12 @@ void run_backward(Node& root, std::uint32_t output, const detail::View& gradient
   const NoGradGuard no_grad;
   Pass pass(root, retain_graph);
   pass.run(output, gradient);
+}
+
+void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph) {
+  const NoGradGuard no_grad;
+  Pass pass(root, retain_graph, &targets);
+  pass.run(0, {});
 }
 
 }  // namespace tandem::inline v0::autograd

@@ -1,7 +1,10 @@
 #include <tandem/autograd/gradcheck.h>
 
 #include <cmath>
+#include <cstddef>
+#include <span>
 
+#include <tandem/autograd/grad.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/check.h>
 #include <tandem/core/grad_mode.h>
@@ -68,6 +71,56 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
                            inputs[k].shape(), position, got, numeric);
     }
   }
+}
+
+void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
+                   const GradcheckOptions& options) {
+  const Tensor out = fn(inputs);
+  Generator fixed(21);
+  const GeneratorScope scope(fixed);
+  const Tensor seed = (rand(out.shape(), {.dtype = out.dtype(), .device = out.device()}) + 0.5).requires_grad_();
+  std::vector<Tensor> wanted;
+  std::vector<Tensor> weights;
+  for (const Tensor& input : inputs) {
+    if (input.requires_grad()) {
+      wanted.push_back(input);
+      weights.push_back(rand(input.shape(), {.dtype = input.dtype(), .device = input.device()}) + 0.5);
+    }
+  }
+  const auto gradients = [&](const Tensor& result, const Tensor& gradient, bool create_graph) {
+    return grad(std::span(&result, 1), wanted,
+                {.grad_outputs = {gradient}, .create_graph = create_graph, .retain_graph = true, .allow_unused = true});
+  };
+  const std::vector<Tensor> by_kernels = gradients(out, seed.detach(), false);
+  const std::vector<Tensor> by_graph = gradients(out, seed.detach(), true);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto list = [](const Tensor& gradient) {
+      return gradient.defined() ? gradient.detach().to_vector<double>() : std::vector<double>();
+    };
+    const std::vector<double> expected = list(by_kernels[i]);
+    const std::vector<double> got = list(by_graph[i]);
+    check<AutogradError>(got.size() == expected.size(),
+                         "gradgradcheck: input {}: {} elements, and {} with create_graph", i, expected.size(),
+                         got.size());
+    for (std::size_t k = 0; k < got.size(); ++k) {
+      check<AutogradError>(std::abs(got[k] - expected[k]) <= 1e-10 * (1 + std::abs(expected[k])),
+                           "gradgradcheck: input {}, element {}: the gradient is {}, and {} with create_graph", i, k,
+                           expected[k], got[k]);
+    }
+  }
+  std::vector<Tensor> all = inputs;
+  all.push_back(seed);
+  gradcheck(
+      [&](const std::vector<Tensor>& values) {
+        const GradModeScope on(true);  // differences are taken without
+        const std::vector<Tensor> first = gradients(fn({values.begin(), values.end() - 1}), values.back(), true);
+        Tensor sum = values.back().sum() * 0;
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          sum = first[i].defined() ? sum + (first[i] * weights[i]).sum() : sum;
+        }
+        return sum;
+      },
+      all, options);
 }
 
 }  // namespace tandem::inline v0::autograd

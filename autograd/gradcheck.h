@@ -20,4 +20,9 @@ struct GradcheckOptions {
 TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 
+/// gradcheck() of the gradients that grad(create_graph) computes for `fn`, by its inputs and by the gradient of its
+/// result; and compares these gradients with those of backward(), to 1e-10. Throws like gradcheck().
+TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn,
+                              const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+
 }  // namespace tandem::inline v0::autograd

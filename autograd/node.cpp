@@ -103,6 +103,12 @@ void Node::connect(const std::vector<Tensor>& inputs) {
   }
 }
 
+void Node::connect(const Edge& to) {
+  reserve_edges(1);
+  edge(0) = to;
+  depth_ = to.node->depth() + 1;
+}
+
 // ---- leaves ----
 
 Leaf::Leaf(detail::TensorImpl& t) : Node("leaf", 1), tensor(&t) {
@@ -398,7 +404,7 @@ Destination Gradients::destination(std::uint32_t i) {
 
 bool Gradients::may_postpone(std::uint32_t i) const noexcept {
   const Leaf* leaf = leaf_that_takes(i);
-  return leaf != nullptr && leaf->may_postpone();
+  return leaf != nullptr && !is_partial_ && leaf->may_postpone();
 }
 
 void Gradients::postpone(std::uint32_t i, const kernels::Matmul& product, const detail::View& a,

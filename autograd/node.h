@@ -24,6 +24,7 @@ namespace tandem::inline v0::autograd {
 class Node;
 class Leaf;
 class Gradients;
+class GradientGraph;
 class Pass;
 
 /// Sees the gradients of leaves as a backward pass completes them: what hooks are, for the library itself, and without
@@ -104,6 +105,9 @@ class Node : public detail::History {
   bool is_leaf() const noexcept override { return false; }
   /// Computes and delivers the gradients of the inputs.
   virtual void apply(Gradients& gradients) = 0;
+  /// Whether apply_graph() can compute them as tensors with a history of their own, for second derivatives.
+  virtual bool has_graph() const noexcept { return false; }
+  virtual void apply_graph(GradientGraph& gradients);
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;
@@ -128,10 +132,13 @@ class Node : public detail::History {
   /// Edges to what made `inputs`; call once. Depth is one more than the deepest input's.
   void connect(std::initializer_list<const Tensor*> inputs);
   void connect(const std::vector<Tensor>& inputs);
+  /// The one input is what `edge` leads to.
+  void connect(const Edge& edge);
 
   // State of the one backward pass that may hold this node.
   std::atomic<Pass*> pass{nullptr};
   std::atomic<std::int32_t> pending{0};  // consumers whose gradients have not arrived
+  bool is_left_out = false;              // in a pass of grad(): leads to none of the inputs asked for
 
  protected:
   ~Node() override;
@@ -343,15 +350,20 @@ class Leaf final : public Node {
 /// An op's backward closure sees its pass through this class.
 class Gradients {
  public:
-  explicit Gradients(Node& node) noexcept : node_(node) {}
+  /// `is_partial`: in a pass of grad(), where an op computes no gradients but those of its own inputs.
+  explicit Gradients(Node& node, bool is_partial = false) noexcept : node_(node), is_partial_(is_partial) {}
 
   const char* op() const noexcept { return node_.op(); }
+  bool is_partial() const noexcept { return is_partial_; }
   /// The gradient of result `i`; undefined when nothing depended on it (only possible with several results).
   const detail::View& output(std::uint32_t i = 0) const { return node_.output(i).gradient(); }
   /// True if the gradient of the result is known to be 1. Ops that need not read it then save two kernels.
   bool is_one() const noexcept { return node_.output(0).grad.is_one; }
   /// Whether the gradient of input `i` is asked for.
-  bool wants(std::uint32_t i) const noexcept { return static_cast<bool>(node_.edge(i).node); }
+  bool wants(std::uint32_t i) const noexcept {
+    const Node* const node = node_.edge(i).node.get();
+    return node != nullptr && !node->is_left_out;
+  }
   const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Memory for input i's gradient; must be written completely (or added to). Once per input.
@@ -375,7 +387,7 @@ class Gradients {
   /// plain gradient in that case.
   GradientNote* note(std::uint32_t i) const noexcept {
     const Output& out = target(i);
-    return out.hooks || out.retained ? nullptr : out.note;
+    return is_partial_ || out.hooks || out.retained ? nullptr : out.note;
   }
   /// Marks all of destination(i) as written the way the note asks.
   void set_as_noted(std::uint32_t i) noexcept { target(i).grad.as_noted = true; }
@@ -393,6 +405,7 @@ class Gradients {
   Leaf* leaf_that_takes(std::uint32_t i) const noexcept;
   Output& target(std::uint32_t i) const noexcept { return node_.edge(i).node->output(node_.edge(i).output); }
   Node& node_;
+  bool is_partial_;
 };
 
 /// An optimiser makes a step. Leaves find by this that they get gradients which no optimiser uses.
@@ -403,6 +416,15 @@ Leaf* leaf_of(const detail::TensorImpl& impl) noexcept;
 /// The node that made a tensor. Throws AutogradError when the tensor was changed since in a way its history does not
 /// describe. Null when it needs no gradient.
 Node* history_of(const detail::TensorImpl& impl, const char* op);
+
+/// What grad() asks for: a result of a node, and where its gradient goes.
+struct GradTarget {
+  Node* node;
+  std::uint32_t output;
+  Tensor* gradient;  // undefined unless a gradient arrives
+};
+/// Computes the gradients of `targets` from `root`, whose result has the gradient 1. Leaves keep theirs as they are.
+void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph);
 
 /// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`, or 1 if that is undefined.
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph);

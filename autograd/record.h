@@ -5,37 +5,15 @@
 #include <utility>
 
 #include <tandem/autograd/anomaly.h>
+#include <tandem/autograd/gradient_graph.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/saved.h>
 #include <tandem/core/check.h>
 
 // Internal: how an op records its history. In autograd/ops/<family>.cpp an op computes its result and then calls
 // record() in the same function, with the closure that delivers its gradients.
 
 namespace tandem::inline v0::autograd {
-
-/// A value saved for the backward pass. Only the elements are kept, not the history, so no cycle arises. get() detects
-/// a later change of the value.
-class Saved {
- public:
-  Saved() = default;
-  explicit Saved(const detail::View& view) : view_(view), version_(view.storage->version()) {}
-  explicit Saved(const Tensor& tensor) : Saved(tensor.raw()) { leaf_ = leaf_of(*tensor.get()); }
-
-  /// The saved value. Throws AutogradError, naming the tensor, the op and both versions, if it was changed in place.
-  const detail::View& get(const Gradients& gradients) const {
-    if (view_.storage->version() != version_) [[unlikely]] {
-      throw_changed(gradients);
-    }
-    return view_;
-  }
-
- private:
-  [[noreturn]] void throw_changed(const Gradients& gradients) const;
-
-  detail::View view_;
-  std::uint32_t version_ = 0;
-  const Leaf* leaf_ = nullptr;  // gives the tensor's name; the node's edge keeps the leaf alive
-};
 
 /// A node whose backward is a closure. The captures of the closure are the memory that the op keeps alive.
 template <class Closure>
@@ -44,10 +22,20 @@ class ClosureNode final : public Node {
   ClosureNode(const char* op, Closure closure, std::uint32_t num_outputs = 1)
       : Node(op, num_outputs), closure_(std::move(closure)) {}
   void apply(Gradients& gradients) override { (*closure_)(gradients); }
+  bool has_graph() const noexcept override { return kHasGraph; }
+  void apply_graph(GradientGraph& gradients) override {
+    if constexpr (kHasGraph) {
+      (*closure_)(gradients);
+    } else {
+      Node::apply_graph(gradients);
+    }
+  }
   void release() noexcept override { closure_.reset(); }
   bool released() const noexcept override { return !closure_.has_value(); }
 
  private:
+  static constexpr bool kHasGraph = requires(Closure& closure, GradientGraph& gradients) { closure(gradients); };
+
   std::optional<Closure> closure_;
 };
 
@@ -87,7 +75,8 @@ inline void set_history(Tensor& result, core::Ref<Node> node, std::uint32_t outp
 }
 
 /// Returns the result of `op` as a tensor, with history if the op is recorded. `make_closure()` is called only in that
-/// case and returns the closure `void(Gradients&)`. Closures address inputs by their position in `inputs`.
+/// case and returns the closure `void(Gradients&)`, or `void(auto&)`, which takes a GradientGraph, too. Closures
+/// address inputs by their position in `inputs`.
 template <class MakeClosure>
 Tensor record(const char* op, detail::View out, std::initializer_list<const Tensor*> inputs,
               MakeClosure&& make_closure) {

@@ -68,12 +68,12 @@ void check_up_to_date(const detail::TensorImpl& impl) {
       impl.view.sizes);
 }
 
-void Saved::throw_changed(const Gradients& gradients) const {
+void Saved::throw_changed(const char* op) const {
   const std::string who = leaf_ != nullptr && !leaf_->name.empty() ? "parameter '" + leaf_->name + "'" : "a tensor";
   fail<AutogradError>(
       "backward of '{}': {} {} that it saved was changed in place since (version {}, now {}). Call backward() before "
       "changing it, or change a copy (.clone()) [TDM-E206]",
-      gradients.op(), who, view_.sizes, version_, view_.storage->version());
+      op, who, view_.sizes, version_, view_.storage->version());
 }
 
 }  // namespace autograd

@@ -50,9 +50,11 @@ Tensor operator+(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("add", a, b);
   detail::pointwise(PointwiseOp::add, out, {&a.raw(), &b.raw()});
   return record("add", std::move(out), {&a, &b}, [] {
-    return [](Gradients& g) {
+    return [](auto& g) {
       for (std::uint32_t i : {0u, 1u}) {
-        if (g.wants(i) && g.input_sizes(i) == g.output().sizes) {
+        if constexpr (is_graph<decltype(g)>) {
+          g.give(i, g.output());
+        } else if (g.wants(i) && g.input_sizes(i) == g.output().sizes) {
           g.deliver(i, g.output(), false);
         } else {
           pointwise_gradient(g, i, PointwiseOp::copy, {&g.output()});
@@ -72,9 +74,14 @@ Tensor operator-(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("sub", a, b);
   detail::pointwise(PointwiseOp::sub, out, {&a.raw(), &b.raw()});
   return record("sub", std::move(out), {&a, &b}, [] {
-    return [](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::copy, {&g.output()});
-      pointwise_gradient(g, 1, PointwiseOp::neg, {&g.output()});
+    return [](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output());
+        g.give(1, -g.output());
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::copy, {&g.output()});
+        pointwise_gradient(g, 1, PointwiseOp::neg, {&g.output()});
+      }
     };
   });
 }
@@ -89,12 +96,20 @@ Tensor operator*(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("mul", a, b);
   detail::pointwise(PointwiseOp::mul, out, {&a.raw(), &b.raw()});
   return record("mul", std::move(out), {&a, &b}, [&] {
-    return [a = saved_for(b, a), b = saved_for(a, b)](Gradients& g) {
+    return [a = saved_for(b, a), b = saved_for(a, b)](auto& g) {
       if (g.wants(0)) {
-        pointwise_gradient(g, 0, PointwiseOp::mul, {&g.output(), &b.get(g)});
+        if constexpr (is_graph<decltype(g)>) {
+          g.give(0, g.output() * g.input(1, b));
+        } else {
+          pointwise_gradient(g, 0, PointwiseOp::mul, {&g.output(), &b.get(g)});
+        }
       }
       if (g.wants(1)) {
-        pointwise_gradient(g, 1, PointwiseOp::mul, {&g.output(), &a.get(g)});
+        if constexpr (is_graph<decltype(g)>) {
+          g.give(1, g.output() * g.input(0, a));
+        } else {
+          pointwise_gradient(g, 1, PointwiseOp::mul, {&g.output(), &a.get(g)});
+        }
       }
     };
   });
@@ -107,10 +122,18 @@ Tensor operator/(const Tensor& a, const Tensor& b) {
   View out = broadcast_result("div", a, b);
   detail::pointwise(PointwiseOp::div, out, {&a.raw(), &b.raw()});
   return record("div", std::move(out), {&a, &b}, [&] {
-    return [a = saved_for(b, a), b = Saved(b)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::div, {&g.output(), &b.get(g)});
-      if (g.wants(1)) {
-        pointwise_gradient(g, 1, PointwiseOp::div_grad, {&g.output(), &a.get(g), &b.get(g)});
+    return [a = saved_for(b, a), b = Saved(b)](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor share = g.output() / g.input(1, b);
+        g.give(0, share);
+        if (g.wants(1)) {
+          g.give(1, -share * (g.input(0, a) / g.input(1, b)));
+        }
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::div, {&g.output(), &b.get(g)});
+        if (g.wants(1)) {
+          pointwise_gradient(g, 1, PointwiseOp::div_grad, {&g.output(), &a.get(g), &b.get(g)});
+        }
       }
     };
   });
@@ -125,7 +148,15 @@ Tensor operator+(const Tensor& a, Scalar b) {
   }
   View out = same_result("add", a);
   detail::pointwise(PointwiseOp::add_scalar, out, {&a.raw()}, {b.value()});
-  return record("add", std::move(out), {&a}, [] { return [](Gradients& g) { g.deliver(0, g.output(), false); }; });
+  return record("add", std::move(out), {&a}, [] {
+    return [](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output());
+      } else {
+        g.deliver(0, g.output(), false);
+      }
+    };
+  });
 }
 
 Tensor operator-(const Tensor& a, Scalar b) { return a + -b; }
@@ -140,7 +171,13 @@ Tensor operator*(const Tensor& a, Scalar b) {
   View out = same_result("mul", a);
   detail::pointwise(PointwiseOp::mul_scalar, out, {&a.raw()}, {b.value()});
   return record("mul", std::move(out), {&a}, [&] {
-    return [s = b.value()](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::mul_scalar, {&g.output()}, {s}); };
+    return [s = b.value()](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output() * s);
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::mul_scalar, {&g.output()}, {s});
+      }
+    };
   });
 }
 
@@ -155,7 +192,13 @@ Tensor operator/(const Tensor& a, Scalar b) {
   const View divisor = scalar_view(b.value(), out);
   detail::pointwise(PointwiseOp::div, out, {&a.raw(), &divisor});  // a * (1 / b) would round twice
   return record("div", std::move(out), {&a}, [&] {
-    return [divisor](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::div, {&g.output(), &divisor}); };
+    return [divisor](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output() / Tensor(divisor));
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::div, {&g.output(), &divisor});
+      }
+    };
   });
 }
 
@@ -165,8 +208,15 @@ Tensor operator-(Scalar a, const Tensor& b) {
   }
   View out = same_result("sub", b);
   detail::pointwise(PointwiseOp::rsub_scalar, out, {&b.raw()}, {a.value()});
-  return record("sub", std::move(out), {&b},
-                [] { return [](Gradients& g) { pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()}); }; });
+  return record("sub", std::move(out), {&b}, [] {
+    return [](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, -g.output());
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::neg, {&g.output()});
+      }
+    };
+  });
 }
 
 Tensor operator/(Scalar a, const Tensor& b) {
@@ -179,8 +229,13 @@ Tensor operator/(Scalar a, const Tensor& b) {
   View out = same_result("div", b);
   detail::pointwise(PointwiseOp::rdiv_scalar, out, {&b.raw()}, {a.value()});
   return record("div", std::move(out), {&b}, [&] {
-    return [s = a.value(), b = Saved(b)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::rdiv_scalar_grad, {&g.output(), &b.get(g)}, {s});
+    return [s = a.value(), b = Saved(b)](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor divisor = g.input(0, b);
+        g.give(0, -g.output() * (s / (divisor * divisor)));
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::rdiv_scalar_grad, {&g.output(), &b.get(g)}, {s});
+      }
     };
   });
 }
@@ -199,8 +254,13 @@ Tensor Tensor::pow(Scalar exponent) const {
                     "pow: the exponent {} does not fit into u8; convert with .to(DType::i64)", exponent.value());
   detail::pointwise(PointwiseOp::pow_scalar, out, {&raw()}, {exponent.value()});
   return record("pow", std::move(out), {this}, [&] {
-    return [x = Saved(*this), s = exponent.value()](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::pow_scalar_grad, {&g.output(), &x.get(g)}, {s});
+    return [x = Saved(*this), s = exponent.value()](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        // x^0 has the slope 0 at 0, too, where 0 * x^-1 is NaN.
+        g.give(0, s == 0 ? g.output() * 0 : g.output() * (g.input(0, x).pow(s - 1) * s));
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::pow_scalar_grad, {&g.output(), &x.get(g)}, {s});
+      }
     };
   });
 }
@@ -218,9 +278,22 @@ Tensor Tensor::pow(const Tensor& exponent) const {
   View out = broadcast_result("pow", *this, exponent);
   detail::pointwise(PointwiseOp::pow, out, {&raw(), &exponent.raw()});
   return record("pow", std::move(out), {this, &exponent}, [&] {
-    return [a = Saved(*this), b = Saved(exponent)](Gradients& g) {
-      pointwise_gradient(g, 0, PointwiseOp::pow_grad_base, {&g.output(), &a.get(g), &b.get(g)});
-      pointwise_gradient(g, 1, PointwiseOp::pow_grad_exponent, {&g.output(), &a.get(g), &b.get(g)});
+    return [a = Saved(*this), b = Saved(exponent)](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor base = g.input(0, a);
+        const Tensor power = g.input(1, b);
+        if (g.wants(0)) {  // the slope of x^0 is 0 at 0, too
+          const Tensor is_zero = power == 0;
+          g.give(0, g.output() * where(is_zero, 0, power * base.pow(power.masked_fill(is_zero, 1) - 1)));
+        }
+        if (g.wants(1)) {  // and so is that of 0^x
+          const Tensor is_zero = base == 0;
+          g.give(1, g.output() * where(is_zero, 0, base.pow(power) * base.masked_fill(is_zero, 1).log()));
+        }
+      } else {
+        pointwise_gradient(g, 0, PointwiseOp::pow_grad_base, {&g.output(), &a.get(g), &b.get(g)});
+        pointwise_gradient(g, 1, PointwiseOp::pow_grad_exponent, {&g.output(), &a.get(g), &b.get(g)});
+      }
     };
   });
 }
@@ -231,14 +304,24 @@ Tensor extreme_of(const char* op, PointwiseOp kernel, const Tensor& a, const Ten
   View out = broadcast_result(op, a, b);
   detail::pointwise(kernel, out, {&a.raw(), &b.raw()});
   return record(op, std::move(out), {&a, &b}, [&] {
-    return [a = Saved(a), b = Saved(b), max = kernel == PointwiseOp::maximum](Gradients& g) {
-      const View* x = &a.get(g);
-      const View* y = &b.get(g);
-      if (!max) {
-        std::swap(x, y);
+    return [a = Saved(a), b = Saved(b), max = kernel == PointwiseOp::maximum](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor x = g.constant(a);
+        const Tensor y = g.constant(b);
+        const DType dtype = x.dtype();
+        const Tensor half = (x == y).to(dtype) * 0.5;  // equal elements share the gradient
+        g.give(0, g.output() * ((max ? x > y : x < y).to(dtype) + half));
+        g.give(1, g.output() * ((max ? y > x : y < x).to(dtype) + half));
+        return;
+      } else {
+        const View* x = &a.get(g);
+        const View* y = &b.get(g);
+        if (!max) {
+          std::swap(x, y);
+        }
+        pointwise_gradient(g, 0, PointwiseOp::extreme_grad, {&g.output(), x, y});
+        pointwise_gradient(g, 1, PointwiseOp::extreme_grad, {&g.output(), y, x});
       }
-      pointwise_gradient(g, 0, PointwiseOp::extreme_grad, {&g.output(), x, y});
-      pointwise_gradient(g, 1, PointwiseOp::extreme_grad, {&g.output(), y, x});
     };
   });
 }

@@ -68,6 +68,10 @@ void gradients_of_part(Gradients& g, const SavedNorm& saved, kernels::BatchNormG
   saved.launch(g, kernel, {0});
 }
 
+Tensor mean_of_channels(const Tensor& x, const Shape& channels) {
+  return sum_to_size(x, channels) * (static_cast<double>(channels.numel()) / static_cast<double>(x.numel()));
+}
+
 Tensor normalise_batch(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, double eps, bool training, const BatchNormTraining& options) {
   const Tensor& kept = weight.defined() ? weight : running_mean;
@@ -131,16 +135,30 @@ Tensor normalise_batch(const Tensor& x, const Tensor& running_mean, const Tensor
     variance.storage->bump_version();
   }
   return record("batch_norm", std::move(out), {&x, &weight, &bias}, [&] {
-    return [saved = SavedNorm(x, in, weight, statistics, training), around, training, exchange, moments](Gradients& g) {
-      kernels::BatchNormGrad gradients{};
-      gradients.training = training;
-      gradients.outer = around.outer;
-      gradients.channels = around.size;
-      gradients.inner = around.inner;
-      if (exchange != nullptr) {
-        return gradients_of_part(g, saved, gradients, *exchange, moments);
+    return [saved = SavedNorm(x, in, weight, statistics, training), around, training, exchange, moments, eps](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        check<AutogradError>(exchange == nullptr, "grad: '{}' over several ranks has no second derivative", g.op());
+        Shape per_channel = Shape::filled(g.output().dim(), 1);
+        per_channel[1] = around.size;
+        saved.give(g, per_channel, [&](const Tensor& whole) {
+          if (!training) {
+            const Tensor known = saved.statistics(g).to(whole.dtype());
+            return (whole - known.select(1, 0).reshape(per_channel)) * known.select(1, 1).reshape(per_channel);
+          }
+          const Tensor apart = whole - mean_of_channels(whole, per_channel);
+          return apart * (mean_of_channels(apart * apart, per_channel) + eps).rsqrt();
+        });
+      } else {
+        kernels::BatchNormGrad gradients{};
+        gradients.training = training;
+        gradients.outer = around.outer;
+        gradients.channels = around.size;
+        gradients.inner = around.inner;
+        if (exchange != nullptr) {
+          return gradients_of_part(g, saved, gradients, *exchange, moments);
+        }
+        saved.launch(g, gradients);
       }
-      saved.launch(g, gradients);
     };
   });
 }

@@ -35,6 +35,9 @@ View scalar_view(double value, const View& like);
 void pointwise_gradient(Gradients& gradients, std::uint32_t i, PointwiseOp op,
                         std::initializer_list<const View*> inputs, detail::Scalars scalars = {});
 
+/// grad where `result`, that of a ReLU, is not 0, else 0; has gradients itself.
+Tensor relu_gradient(const Tensor& grad, const Tensor& result);
+
 /// Saves `value`, which the gradient of `input` needs, only if `input` requires a gradient.
 inline Saved saved_for(const Tensor& input, const Tensor& value) {
   return input.requires_grad() ? Saved(value) : Saved();

@@ -80,15 +80,21 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   View out = detail::empty_view(sizes, a.dtype(), a.device());
   detail::where(out, condition.raw(), a.raw(), b.raw());
   return record("where", std::move(out), {&a, &b}, [&] {
-    return [condition = Saved(condition)](Gradients& g) {
-      const View& grad = g.output();
-      const View zero = scalar_view(0, grad);
-      for (const std::uint32_t i : {0u, 1u}) {
-        if (g.wants(i)) {
-          const View part = detail::empty_view(grad.sizes, grad.dtype, grad.device());
-          detail::where(part, condition.get(g), i == 0 ? grad : zero, i == 0 ? zero : grad);
-          const Destination to = g.destination(i);
-          detail::sum_to(to.view, part, to.accumulate);
+    return [condition = Saved(condition)](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor chosen = g.constant(condition);
+        g.give(0, where(chosen, g.output(), 0));
+        g.give(1, where(chosen, 0, g.output()));
+      } else {
+        const View& grad = g.output();
+        const View zero = scalar_view(0, grad);
+        for (const std::uint32_t i : {0u, 1u}) {
+          if (g.wants(i)) {
+            const View part = detail::empty_view(grad.sizes, grad.dtype, grad.device());
+            detail::where(part, condition.get(g), i == 0 ? grad : zero, i == 0 ? zero : grad);
+            const Destination to = g.destination(i);
+            detail::sum_to(to.view, part, to.accumulate);
+          }
         }
       }
     };

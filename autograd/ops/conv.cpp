@@ -167,6 +167,80 @@ void launch_in_grad(const ConvShape& shape, const View& grad, const View& weight
                                                                 .in_grad = in_grad.data()});
 }
 
+void launch_weight_grad(const ConvShape& shape, const View& grad, const View& in, const View& weight_grad,
+                        Accumulate accumulate) {
+  kernels::launch(detail::context_of(grad), kernels::ConvWeightGrad{.dtype = grad.dtype,
+                                                                    .accumulate = accumulate,
+                                                                    .shape = shape,
+                                                                    .grad = grad.data(),
+                                                                    .in = in.data(),
+                                                                    .weight_grad = weight_grad.data()});
+}
+
+// A convolution relates three tensors: the image, the weight and the result. Each is linear in two others, and so are
+// the gradients.
+enum class Side : std::uint8_t { image, weight, result };
+
+Shape sizes_of(Side side, const ConvShape& shape) {
+  switch (side) {
+    case Side::image: return {shape.batch, shape.groups * shape.in_channels, shape.in[0], shape.in[1]};
+    case Side::weight: return {shape.groups * shape.out_channels, shape.in_channels, shape.window[0], shape.window[1]};
+    case Side::result: break;
+  }
+  return {shape.batch, shape.groups * shape.out_channels, shape.out[0], shape.out[1]};
+}
+
+// What the convolution computes for `side` from the other two: the image from (result, weight), the weight from
+// (result, image), the result from (image, weight). With gradients of any order.
+Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor& b) {
+  const Side of_a = side == Side::result ? Side::image : Side::result;
+  const Side of_b = side == Side::weight ? Side::image : Side::weight;
+  const View first = detail::contiguous(a.reshape(sizes_of(of_a, shape)).raw());
+  const View second = detail::contiguous(b.reshape(sizes_of(of_b, shape)).raw());
+  View out = detail::empty_view(sizes_of(side, shape), first.dtype, first.device());
+  const auto launch = [shape](Side to, const View& x, const View& y, const View& result, Accumulate accumulate) {
+    if (to == Side::weight) {
+      launch_weight_grad(shape, x, y, result, accumulate);
+    } else {
+      (to == Side::image ? launch_in_grad : launch_conv)(shape, x, y, nullptr, result, accumulate);
+    }
+  };
+  launch(side, first, second, out, Accumulate::no);
+  return record("conv_grad", std::move(out), {&a, &b}, [&] {
+    return [x = Saved(first), y = Saved(second), side, of_a, of_b, shape, launch](auto& g) {
+      // The sum over all elements of image, weight and result, as they belong together, is linear in each.
+      const auto in_order = [&](Side to, const auto& with_side, Side other, const auto& with_other) {
+        const bool is_first = to == Side::result ? side == Side::image : side == Side::result;
+        const bool other_first = to == Side::result ? other == Side::image : other == Side::result;
+        return std::pair(is_first || !other_first ? with_side : with_other,
+                         is_first || !other_first ? with_other : with_side);
+      };
+      if constexpr (is_graph<decltype(g)>) {
+        if (g.wants(0)) {
+          const auto [p, q] = in_order(of_a, g.output(), of_b, g.input(1, y));
+          g.give(0, side_of(of_a, shape, p, q).reshape(g.input_sizes(0)));
+        }
+        if (g.wants(1)) {
+          const auto [p, q] = in_order(of_b, g.output(), of_a, g.input(0, x));
+          g.give(1, side_of(of_b, shape, p, q).reshape(g.input_sizes(1)));
+        }
+      } else {
+        const View grad = detail::contiguous(g.output());
+        if (g.wants(0)) {
+          const auto [p, q] = in_order(of_a, grad, of_b, y.get(g));
+          const Destination to = g.destination(0);
+          launch(of_a, p, q, to.view, to.accumulate);
+        }
+        if (g.wants(1)) {
+          const auto [p, q] = in_order(of_b, grad, of_a, x.get(g));
+          const Destination to = g.destination(1);
+          launch(of_b, p, q, to.view, to.accumulate);
+        }
+      }
+    };
+  });
+}
+
 // A convolution of a parameter in f32, on a CPU.
 bool on_cpu_in_f32(const Tensor& x, const Tensor& weight) {
   return x.defined() && weight.defined() && x.device().type == DeviceType::cpu && weight.dtype() == DType::f32;
@@ -204,28 +278,41 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
   View out = detail::empty_view(sizes, in.dtype, in.device());
   (transposed ? launch_in_grad : launch_conv)(shape, in, w, data_of(shift), out, Accumulate::no);
   return record(of.op, std::move(out), {&x, &weight, &bias}, [&] {
-    return [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      if (g.wants(1)) {
-        const Destination to = g.destination(1);
-        const View& other = in.get(g);
-        kernels::launch(detail::context_of(grad),
-                        kernels::ConvWeightGrad{.dtype = grad.dtype,
-                                                .accumulate = to.accumulate,
-                                                .shape = shape,
-                                                .grad = transposed ? other.data() : grad.data(),
-                                                .in = transposed ? grad.data() : other.data(),
-                                                .weight_grad = to.view.data()});
-      }
-      if (g.wants(2)) {
-        const Destination to = g.destination(2);
-        const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
-        detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
-                       *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
-      }
-      if (g.wants(0)) {
-        const Destination to = g.destination(0);
-        (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
+    return [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels, dims = of.dims](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor& grad = g.output();
+        if (g.wants(0)) {
+          const Side side = transposed ? Side::result : Side::image;
+          g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
+        }
+        if (g.wants(1)) {
+          const Tensor other = g.input(0, in);
+          const Tensor wanted =
+              transposed ? side_of(Side::weight, shape, other, grad) : side_of(Side::weight, shape, grad, other);
+          g.give(1, wanted.reshape(g.input_sizes(1)));
+        }
+        if (g.wants(2)) {
+          Shape per_channel = Shape::filled(dims + 1, 1);
+          per_channel[0] = channels;
+          g.give(2, sum_to_size(grad, per_channel).reshape({channels}));
+        }
+      } else {
+        const View grad = detail::contiguous(g.output());
+        if (g.wants(1)) {
+          const Destination to = g.destination(1);
+          const View& other = in.get(g);
+          launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
+        }
+        if (g.wants(2)) {
+          const Destination to = g.destination(2);
+          const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
+          detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
+                         *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
+        }
+        if (g.wants(0)) {
+          const Destination to = g.destination(0);
+          (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
+        }
       }
     };
   });

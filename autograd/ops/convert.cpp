@@ -20,10 +20,14 @@ Tensor copied(const char* op, const Tensor& x, DType dtype, Device device, bool 
   if (!is_floating_point(dtype)) {
     return Tensor(std::move(out));
   }
-  return record(op, std::move(out), {&x}, [] {
-    return [](Gradients& g) {
-      const Destination to = g.destination(0);  // the copy also converts back and moves back to the input's device
-      detail::copy(to.view, g.output(), to.accumulate);
+  return record(op, std::move(out), {&x}, [&] {
+    return [device = in.device()](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output().to(device));
+      } else {
+        const Destination to = g.destination(0);  // the copy also converts back and moves back to the input's device
+        detail::copy(to.view, g.output(), to.accumulate);
+      }
     };
   });
 }

@@ -1,5 +1,6 @@
 #include <tandem/autograd/ops/loss.h>
 #include <tandem/kernels/cross_entropy.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0 {
 
@@ -95,44 +96,65 @@ Tensor of_rows(const Tensor& logits, const Tensor& target, bool probabilities, c
   return record("cross_entropy", std::move(loss), {&logits, &target}, [&] {
     return [logits = Saved(x), target = Saved(y), weight = SavedWeight(weight), normalizer = Saved(normalizer),
             prepared = std::move(prepared), ignore_index = options.ignore_index,
-            label_smoothing = options.label_smoothing, probabilities, per_row, rows, classes,
-            scale_in](Gradients& g) mutable {
-      const View& z = logits.get(g);
-      const View& targets = target.get(g);
-      if (prepared.deliver(g)) {
-        return;
-      }
-      const View grad = detail::contiguous(g.output());
-      const View& n = normalizer.get(g);
-      const kernels::ClassTarget wanted = class_target(
-          probabilities, targets, weight.data(g), {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
-      if (g.wants(0)) {
-        const Destination to = g.destination(0);
-        kernels::launch(detail::context_of(z), kernels::CrossEntropyGrad{.dtype = z.dtype,
-                                                                         .loss_per_row = per_row,
-                                                                         .accumulate = to.accumulate,
-                                                                         .rows = rows,
-                                                                         .classes = classes,
-                                                                         .logits = z.data(),
-                                                                         .target = wanted,
-                                                                         .normalizer = n.data(),
-                                                                         .scale = scale_in(n),
-                                                                         .grad = grad.data(),
-                                                                         .logits_grad = to.view.data()});
-      }
-      if (g.wants(1)) {
-        const Destination to = g.destination(1);
-        kernels::launch(detail::context_of(z), kernels::CrossEntropyTargetGrad{.dtype = z.dtype,
-                                                                               .loss_per_row = per_row,
-                                                                               .accumulate = to.accumulate,
-                                                                               .rows = rows,
-                                                                               .classes = classes,
-                                                                               .logits = z.data(),
-                                                                               .target = wanted,
-                                                                               .normalizer = n.data(),
-                                                                               .scale = scale_in(n),
-                                                                               .grad = grad.data(),
-                                                                               .probabilities_grad = to.view.data()});
+            label_smoothing = options.label_smoothing, probabilities, per_row, rows, classes, scale_in,
+            is_mean = options.reduction == Reduction::mean, losses](auto& g) mutable {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor z = g.alias(0, logits);
+        const Tensor t = g.alias(1, target);
+        const DType dtype = z.dtype();
+        const Tensor of_class = weight.constant(g);
+        const Tensor chosen =
+            probabilities ? t.reshape({rows, classes}) : weighted_classes(t, classes, ignore_index, of_class, dtype);
+        Tensor wanted = chosen * (1 - label_smoothing);
+        if (label_smoothing > 0) {
+          const Tensor every = probabilities ? ones({rows, 1}, {.dtype = dtype, .device = z.device()})
+                                             : (t != ignore_index).reshape({rows, 1}).to(dtype);
+          const Tensor smooth = every * (label_smoothing / static_cast<double>(classes));
+          wanted = wanted + (of_class.defined() && !probabilities ? smooth * of_class : smooth);
+        }
+        wanted = probabilities && of_class.defined() ? wanted * of_class : wanted;
+        const Tensor each = -(wanted * z.reshape({rows, classes}).log_softmax(1)).sum({1});
+        const Tensor whole =
+            is_mean ? (probabilities ? each.sum() / static_cast<double>(rows) : each.sum() / chosen.sum()) : each.sum();
+        g.give_by(per_row ? each.reshape(losses) : whole, {{0, z}, {1, t}});
+      } else {
+        const View& z = logits.get(g);
+        const View& targets = target.get(g);
+        if (prepared.deliver(g)) {
+          return;
+        }
+        const View grad = detail::contiguous(g.output());
+        const View& n = normalizer.get(g);
+        const kernels::ClassTarget wanted = class_target(
+            probabilities, targets, weight.data(g), {.ignore_index = ignore_index, .label_smoothing = label_smoothing});
+        if (g.wants(0)) {
+          const Destination to = g.destination(0);
+          kernels::launch(detail::context_of(z), kernels::CrossEntropyGrad{.dtype = z.dtype,
+                                                                           .loss_per_row = per_row,
+                                                                           .accumulate = to.accumulate,
+                                                                           .rows = rows,
+                                                                           .classes = classes,
+                                                                           .logits = z.data(),
+                                                                           .target = wanted,
+                                                                           .normalizer = n.data(),
+                                                                           .scale = scale_in(n),
+                                                                           .grad = grad.data(),
+                                                                           .logits_grad = to.view.data()});
+        }
+        if (g.wants(1)) {
+          const Destination to = g.destination(1);
+          kernels::launch(detail::context_of(z), kernels::CrossEntropyTargetGrad{.dtype = z.dtype,
+                                                                                 .loss_per_row = per_row,
+                                                                                 .accumulate = to.accumulate,
+                                                                                 .rows = rows,
+                                                                                 .classes = classes,
+                                                                                 .logits = z.data(),
+                                                                                 .target = wanted,
+                                                                                 .normalizer = n.data(),
+                                                                                 .scale = scale_in(n),
+                                                                                 .grad = grad.data(),
+                                                                                 .probabilities_grad = to.view.data()});
+        }
       }
     };
   });

@@ -31,17 +31,21 @@ Tensor dropout(const Tensor& x, double p, bool training) {
                                    .offset = generator.reserve(static_cast<std::uint64_t>((count + 3) / 4)),
                                    .state = generator.state()});
   return record("dropout", std::move(out), {&x}, [&] {
-    return [mask = Saved(mask), p, count](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const Destination to = g.destination(0);
-      kernels::launch(detail::context_of(grad),
-                      kernels::DropoutGrad{.dtype = grad.dtype,
-                                           .accumulate = to.accumulate,
-                                           .count = count,
-                                           .p = p,
-                                           .grad = grad.data(),
-                                           .mask = static_cast<const std::uint8_t*>(mask.get(g).data()),
-                                           .in_grad = to.view.data()});
+    return [mask = Saved(mask), p, count](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output() * (g.constant(mask).to(g.output().dtype()) * (p < 1 ? 1 / (1 - p) : 0)));
+      } else {
+        const View grad = detail::contiguous(g.output());
+        const Destination to = g.destination(0);
+        kernels::launch(detail::context_of(grad),
+                        kernels::DropoutGrad{.dtype = grad.dtype,
+                                             .accumulate = to.accumulate,
+                                             .count = count,
+                                             .p = p,
+                                             .grad = grad.data(),
+                                             .mask = static_cast<const std::uint8_t*>(mask.get(g).data()),
+                                             .in_grad = to.view.data()});
+      }
     };
   });
 }

@@ -69,6 +69,36 @@ Tensor promoted(LossNames names, const Tensor& input, const Tensor& target, Loss
   return loss(input.to(dtype), target.to(dtype));
 }
 
+// The loss of each element as a formula of ops, which has second derivatives.
+Tensor losses_of(LossOp op, const Tensor& x, const Tensor& t, double threshold, const Tensor& weight,
+                 const Tensor& pos_weight) {
+  Tensor loss;
+  switch (op) {
+    case LossOp::squared: return (x - t).pow(2);
+    case LossOp::absolute: return (x - t).abs();
+    case LossOp::smooth_l1: {
+      const Tensor apart = (x - t).abs();
+      return where(apart < threshold, apart * apart * (0.5 / threshold), apart - threshold / 2);
+    }
+    case LossOp::huber: {
+      const Tensor apart = (x - t).abs();
+      return where(apart <= threshold, apart * apart * 0.5, (apart - threshold / 2) * threshold);
+    }
+    case LossOp::binary: {
+      constexpr double kLeastLog = -100;
+      constexpr double kMost = std::numeric_limits<double>::infinity();
+      loss = -(t * x.log().clamp(kLeastLog, kMost) + (1 - t) * (1 - x).log().clamp(kLeastLog, kMost));
+      break;
+    }
+    case LossOp::binary_logits: {
+      const Tensor positive = softplus(-x) * t;  // softplus(-x) is -log(sigmoid(x))
+      loss = (pos_weight.defined() ? positive * pos_weight : positive) + softplus(x) * (1 - t);
+      break;
+    }
+  }
+  return weight.defined() ? loss * weight : loss;
+}
+
 Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const Tensor& target, const How& how) {
   if (raises({&input, &target})) [[unlikely]] {
     return elementwise_loss(names, op, raised(input), raised(target), how);
@@ -104,34 +134,40 @@ Tensor elementwise_loss(LossNames names, LossOp op, const Tensor& input, const T
                                                                   .input_grad = prepared.data()});
   return record(names.op, std::move(loss), {&input, &target}, [&] {
     return [x = Saved(x), t = Saved(t), weight = SavedWeight(weight), pos_weight = SavedWeight(pos_weight),
-            prepared = std::move(prepared), op, per_element, scale, threshold = how.threshold,
-            count](Gradients& g) mutable {
-      static_cast<void>(x.get(g)), static_cast<void>(t.get(g));
-      if (prepared.deliver(g)) {
-        return;
-      }
-      const bool is_one = g.is_one() && !per_element;
-      View copy;
-      const void* grad = is_one ? nullptr : detail::contiguous(g.output(), copy).data();
-      for (const std::uint32_t i : {0u, 1u}) {
-        if (!g.wants(i)) {
-          continue;
+            prepared = std::move(prepared), op, per_element, scale, threshold = how.threshold, count](auto& g) mutable {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor a = g.alias(0, x);
+        const Tensor b = g.alias(1, t);
+        const Tensor all = losses_of(op, a, b, threshold, weight.constant(g), pos_weight.constant(g));
+        g.give_by(per_element ? all : all.sum() * scale, {{0, a}, {1, b}});
+      } else {
+        static_cast<void>(x.get(g)), static_cast<void>(t.get(g));
+        if (prepared.deliver(g)) {
+          return;
         }
-        const Destination to = g.destination(i);
-        kernels::launch(detail::context_of(to.view), kernels::ElementwiseLossGrad{.op = op,
-                                                                                  .dtype = to.view.dtype,
-                                                                                  .loss_per_element = per_element,
-                                                                                  .of_target = i == 1,
-                                                                                  .accumulate = to.accumulate,
-                                                                                  .scale = scale,
-                                                                                  .threshold = threshold,
-                                                                                  .count = count,
-                                                                                  .input = x.get(g).data(),
-                                                                                  .target = t.get(g).data(),
-                                                                                  .weight = weight.data(g),
-                                                                                  .pos_weight = pos_weight.data(g),
-                                                                                  .grad = grad,
-                                                                                  .result = to.view.data()});
+        const bool is_one = g.is_one() && !per_element;
+        View copy;
+        const void* grad = is_one ? nullptr : detail::contiguous(g.output(), copy).data();
+        for (const std::uint32_t i : {0u, 1u}) {
+          if (!g.wants(i)) {
+            continue;
+          }
+          const Destination to = g.destination(i);
+          kernels::launch(detail::context_of(to.view), kernels::ElementwiseLossGrad{.op = op,
+                                                                                    .dtype = to.view.dtype,
+                                                                                    .loss_per_element = per_element,
+                                                                                    .of_target = i == 1,
+                                                                                    .accumulate = to.accumulate,
+                                                                                    .scale = scale,
+                                                                                    .threshold = threshold,
+                                                                                    .count = count,
+                                                                                    .input = x.get(g).data(),
+                                                                                    .target = t.get(g).data(),
+                                                                                    .weight = weight.data(g),
+                                                                                    .pos_weight = pos_weight.data(g),
+                                                                                    .grad = grad,
+                                                                                    .result = to.view.data()});
+        }
       }
     };
   });

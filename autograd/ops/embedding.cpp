@@ -1,5 +1,6 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/kernels/index.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0 {
 
@@ -51,8 +52,16 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<std:
                                                                 .inner_bytes = table.sizes[1] * item,
                                                                 .op = "embedding"});
   return record("embedding", std::move(out), {&weight}, [&] {
-    return [index = Saved(index), around = AroundDim(table.sizes, 0), skip](Gradients& g) {
-      index_add_to(g.sum(0), around, index.get(g), g.output(), "embedding", skip);
+    return [index = Saved(index), around = AroundDim(table.sizes, 0), skip](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor rows = g.constant(index).reshape({-1, 1});
+        Tensor grad = g.output().reshape({rows.size(0), around.inner});
+        grad = skip < 0 ? grad : where(rows == skip, 0, grad);
+        const Tensor none = zeros(g.input_sizes(0), {.dtype = grad.dtype(), .device = grad.device()});
+        g.give(0, none.scatter_add(0, rows.expand(grad.shape()), grad));
+      } else {
+        index_add_to(g.sum(0), around, index.get(g), g.output(), "embedding", skip);
+      }
     };
   });
 }

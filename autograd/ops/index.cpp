@@ -95,8 +95,16 @@ Tensor Tensor::index_select(int dim, const Tensor& index) const {
                                        .inner_bytes = around.inner * static_cast<std::int64_t>(item_size(in.dtype)),
                                        .op = "index_select"});
   return record("index_select", std::move(out), {this}, [&] {
-    return [index = Saved(rows), around](Gradients& g) {
-      index_add_to(g.sum(0), around, index.get(g), g.output(), "index_select");
+    return [index = Saved(rows), around, dim](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor& grad = g.output();
+        Shape along = Shape::filled(grad.dim(), 1);
+        along[dim] = grad.size(dim);
+        const Tensor none = zeros(g.input_sizes(0), {.dtype = grad.dtype(), .device = grad.device()});
+        g.give(0, none.scatter_add(dim, g.constant(index).reshape(along).expand(grad.shape()), grad));
+      } else {
+        index_add_to(g.sum(0), around, index.get(g), g.output(), "index_select");
+      }
     };
   });
 }
@@ -184,8 +192,14 @@ Tensor Tensor::gather(int dim, const Tensor& index) const {
   dim = wrap_dim(dim, std::max(1, this->dim()), "gather");
   const View at = checked_index("gather", *this, dim, index);
   return record("gather", gather_from(raw(), dim, at, "gather"), {this}, [&] {
-    return
-        [index = Saved(at), dim](Gradients& g) { scatter_add_to(g.sum(0), dim, index.get(g), g.output(), "gather"); };
+    return [index = Saved(at), dim](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor none = zeros(g.input_sizes(0), {.dtype = g.output().dtype(), .device = g.output().device()});
+        g.give(0, none.scatter_add(dim, g.constant(index), g.output()));
+      } else {
+        scatter_add_to(g.sum(0), dim, index.get(g), g.output(), "gather");
+      }
+    };
   });
 }
 
@@ -204,15 +218,33 @@ Tensor Tensor::scatter_add(int dim, const Tensor& index, const Tensor& source) c
   detail::copy(out, raw());
   scatter_add_to(out, dim, at, source.raw(), "scatter_add");
   return record("scatter_add", std::move(out), {this, &source}, [&] {
-    return [index = Saved(at), dim](Gradients& g) {
-      if (g.wants(0)) {
-        g.deliver(0, g.output(), false);
-      }
-      if (g.wants(1)) {
-        const View part = gather_from(g.output(), dim, index.get(g), "scatter_add");
-        View used = g.sum(1);
-        used.sizes = part.sizes;
-        detail::copy(used, part, Accumulate::yes);
+    return [index = Saved(at), dim](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output());
+        if (g.wants(1)) {
+          const Tensor where_to = g.constant(index);
+          Tensor part = g.output().gather(dim, where_to);
+          for (int d = 0; d < part.dim(); ++d) {  // the source may be larger than the index
+            const std::int64_t missing = g.input_sizes(1)[d] - part.size(d);
+            if (missing > 0) {
+              Shape rest = part.shape();
+              rest[d] = missing;
+              part = cat({part, zeros(rest, {.dtype = part.dtype(), .device = part.device()})}, d);
+            }
+          }
+          g.give(1, part);
+        }
+        return;
+      } else {
+        if (g.wants(0)) {
+          g.deliver(0, g.output(), false);
+        }
+        if (g.wants(1)) {
+          const View part = gather_from(g.output(), dim, index.get(g), "scatter_add");
+          View used = g.sum(1);
+          used.sizes = part.sizes;
+          detail::copy(used, part, Accumulate::yes);
+        }
       }
     };
   });

@@ -57,9 +57,14 @@ Tensor join(const char* op, const std::vector<Tensor>& tensors, int dim) {
     detail::copy(detail::narrow(result.raw(), dim, starts[i], in.sizes[dim]), in);
   }
   if (recorded) {
-    const auto closure = [dim, starts = std::move(starts)](Gradients& g) {
+    const auto closure = [dim, starts = std::move(starts)](auto& g) {
       for (std::uint32_t i = 0; i < starts.size(); ++i) {
-        if (g.wants(i)) {
+        if (!g.wants(i)) {
+          continue;
+        }
+        if constexpr (is_graph<decltype(g)>) {
+          g.give(i, g.output().narrow(dim, starts[i], g.input_sizes(i)[dim]));
+        } else {
           g.deliver(i, detail::narrow(g.output(), dim, starts[i], g.input_sizes(i)[dim]), false);
         }
       }

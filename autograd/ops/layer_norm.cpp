@@ -40,11 +40,20 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                                                              .statistics = statistics_of(statistics),
                                                              .out = out.data()});
   return record("layer_norm", std::move(out), {&x, &weight, &bias}, [&] {
-    return [saved = SavedNorm(x, in, weight, statistics), rows, size](Gradients& g) {
-      kernels::LayerNormGrad kernel{};
-      kernel.rows = rows;
-      kernel.size = size;
-      saved.launch(g, kernel);
+    return [saved = SavedNorm(x, in, weight, statistics), rows, size, eps, normalized_shape](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Shape sizes = g.output().shape();
+        saved.give(g, normalized_shape, [&](const Tensor& whole) {
+          const Tensor row = whole.reshape({rows, size});
+          const Tensor apart = row - row.mean({1}, true);
+          return (apart * ((apart * apart).mean({1}, true) + eps).rsqrt()).reshape(sizes);
+        });
+      } else {
+        kernels::LayerNormGrad kernel{};
+        kernel.rows = rows;
+        kernel.size = size;
+        saved.launch(g, kernel);
+      }
     };
   });
 }

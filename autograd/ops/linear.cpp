@@ -110,6 +110,8 @@ class LinearNode final : public Node {
   void join_relu(const View& result, const View& bits);
 
   void apply(Gradients& g) override;
+  bool has_graph() const noexcept override { return true; }
+  void apply_graph(GradientGraph& g) override;
   void release() noexcept override {
     kept_.reset();
     note_.bits = nullptr;
@@ -170,6 +172,21 @@ void LinearNode::apply(Gradients& g) {
   }
   if (g.wants(0)) {
     input_gradient(g, grad);
+  }
+}
+
+void LinearNode::apply_graph(GradientGraph& g) {
+  const Tensor grad = is_relu_ ? relu_gradient(g.output(), g.result(kept_->relu)) : g.output();
+  const Tensor rows = grad.reshape(matrix_);
+  if (g.wants(0)) {
+    g.give(0, rows.matmul(g.input(1, kept_->weight)).reshape(g.input_sizes(0)));
+  }
+  if (g.wants(1)) {
+    const Tensor x = g.input(0, kept_->x);
+    g.give(1, rows.t().matmul(x.reshape({matrix_[0], x.size(-1)})));
+  }
+  if (g.wants(2)) {
+    g.give(2, rows.sum({0}));
   }
 }
 

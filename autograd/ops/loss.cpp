@@ -1,5 +1,7 @@
 #include <tandem/autograd/ops/loss.h>
 
+#include <tandem/tensor/factories.h>
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -128,6 +130,15 @@ View class_weight(LossNames names, const Tensor& input, const Tensor& weight) {
   const Tensor in_type = autocasts() ? raised(weight) : weight;
   check_loss_weight(names, "weight", input, in_type);
   return detail::contiguous(in_type.raw());
+}
+
+Tensor weighted_classes(const Tensor& indices, std::int64_t classes, std::int64_t ignore_index, const Tensor& weight,
+                        DType dtype) {
+  const Tensor counts = (indices != ignore_index).reshape({-1, 1});
+  const Tensor rows = where(counts, indices.reshape({-1, 1}), 0);
+  const Tensor none = zeros({rows.size(0), classes}, {.dtype = dtype, .device = indices.device()});
+  const Tensor chosen = none.scatter_add(1, rows, counts.to(dtype));
+  return weight.defined() ? chosen * weight : chosen;
 }
 
 }  // namespace tandem::inline v0::autograd

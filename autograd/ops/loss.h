@@ -42,6 +42,11 @@ void check_indices(const View& indices, const core::BadValue& bad);
 /// The dense [classes] weights after all checks; undefined if none are given.
 View class_weight(LossNames names, const Tensor& input, const Tensor& weight);
 
+/// What the classes of the rows count in a loss: one-hot rows [rows, classes], each times its class's weight, and 0 for
+/// `ignore_index`.
+Tensor weighted_classes(const Tensor& indices, std::int64_t classes, std::int64_t ignore_index, const Tensor& weight,
+                        DType dtype);
+
 /// The gradient of a loss's input that the forward pass computed in advance, for a loss whose own gradient is 1.
 class PreparedGradient {
  public:
@@ -65,6 +70,8 @@ class SavedWeight {
   explicit SavedWeight(const View& weight)
       : saved_(weight.defined() ? std::make_shared<const Saved>(weight) : nullptr) {}
   const void* data(const Gradients& gradients) const { return saved_ ? saved_->get(gradients).data() : nullptr; }
+  /// Undefined without a weight.
+  Tensor constant(const GradientGraph& gradients) const { return saved_ ? gradients.constant(*saved_) : Tensor(); }
 
  private:
   std::shared_ptr<const Saved> saved_;

@@ -121,6 +121,13 @@ void product_to(const View& out, const View& a, const View& b, Accumulate accumu
   detail::sum_to(out, whole, accumulate);
 }
 
+// Gives a gradient whose dimension `added` (0: none) a vector does not have.
+void give_matrix(GradientGraph& g, std::uint32_t i, const Tensor& gradient, int added) {
+  g.give(i, added == 0 ? gradient
+                       : sum_to_size(gradient, added == -1 ? Shape{gradient.size(-2), 1} : Shape{1, gradient.size(-1)})
+                             .reshape(g.input_sizes(i)));
+}
+
 }  // namespace
 
 bool autograd::postpone_product(Gradients& g, std::uint32_t i, const View& a, const View& b) {
@@ -191,20 +198,34 @@ Tensor Tensor::matmul(const Tensor& other) const {
   View out = detail::empty_view(sizes, dtype(), device());
   product_to(*detail::try_reshape(out, full), a, b, Accumulate::no);
   return record("matmul", std::move(out), {this, &other}, [&] {
-    return [a = saved_for(other, *this), b = saved_for(*this, other), full](Gradients& g) {
-      const View grad = *detail::try_reshape(detail::contiguous(g.output()), full);
-      if (g.wants(0)) {
-        const View b_swapped = swapped(as_right(b.get(g)));
-        if (!postpone_product(g, 0, grad, b_swapped)) {
-          const Destination to = g.destination(0);
-          product_to(as_left(to.view), grad, b_swapped, to.accumulate);
+    return [a = saved_for(other, *this), b = saved_for(*this, other), full](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor grad = g.output().reshape(full);
+        if (g.wants(0)) {
+          const Tensor factor = g.input(1, b);
+          const Tensor matrix = factor.dim() == 1 ? factor.unsqueeze(1) : factor;
+          give_matrix(g, 0, grad.matmul(matrix.transpose(-2, -1)), g.input_sizes(0).ndim() == 1 ? -2 : 0);
         }
-      }
-      if (g.wants(1)) {
-        const View a_swapped = swapped(as_left(a.get(g)));
-        if (!postpone_product(g, 1, a_swapped, grad)) {
-          const Destination to = g.destination(1);
-          product_to(as_right(to.view), a_swapped, grad, to.accumulate);
+        if (g.wants(1)) {
+          const Tensor factor = g.input(0, a);
+          const Tensor matrix = factor.dim() == 1 ? factor.unsqueeze(0) : factor;
+          give_matrix(g, 1, matrix.transpose(-2, -1).matmul(grad), g.input_sizes(1).ndim() == 1 ? -1 : 0);
+        }
+      } else {
+        const View grad = *detail::try_reshape(detail::contiguous(g.output()), full);
+        if (g.wants(0)) {
+          const View b_swapped = swapped(as_right(b.get(g)));
+          if (!postpone_product(g, 0, grad, b_swapped)) {
+            const Destination to = g.destination(0);
+            product_to(as_left(to.view), grad, b_swapped, to.accumulate);
+          }
+        }
+        if (g.wants(1)) {
+          const View a_swapped = swapped(as_left(a.get(g)));
+          if (!postpone_product(g, 1, a_swapped, grad)) {
+            const Destination to = g.destination(1);
+            product_to(as_right(to.view), a_swapped, grad, to.accumulate);
+          }
         }
       }
     };

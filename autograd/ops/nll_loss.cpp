@@ -45,22 +45,32 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, const NLLLossOpti
                                                  .bad = bad});
   return record("nll_loss", std::move(loss), {&log_probs}, [&] {
     return [indices = Saved(indices), weight = SavedWeight(weight), scale = Saved(scale), around, per_row,
-            ignore_index = options.ignore_index](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const Destination to = g.destination(0);
-      kernels::launch(detail::context_of(grad), kernels::NegativeLogLikelihoodGrad{
-                                                    .dtype = grad.dtype,
-                                                    .loss_per_row = per_row,
-                                                    .accumulate = to.accumulate,
-                                                    .outer = around.outer,
-                                                    .classes = around.size,
-                                                    .inner = around.inner,
-                                                    .indices = static_cast<const std::int64_t*>(indices.get(g).data()),
-                                                    .weight = weight.data(g),
-                                                    .ignore_index = ignore_index,
-                                                    .scale = scale.get(g).data(),
-                                                    .grad = grad.data(),
-                                                    .log_probs_grad = to.view.data()});
+            ignore_index = options.ignore_index](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        // The loss is linear: -scale * grad in the chosen places.
+        const Tensor at = g.constant(indices);
+        const Tensor chosen = weighted_classes(at, around.size, ignore_index, weight.constant(g), g.output().dtype());
+        const Tensor rows = chosen.reshape({around.outer, around.inner, around.size}).transpose(1, 2);
+        const Tensor grad = per_row ? g.output().reshape({around.outer, 1, around.inner}) : g.output();
+        g.give(0, (rows * grad * -g.constant(scale).to(grad.dtype())).reshape(g.input_sizes(0)));
+      } else {
+        const View grad = detail::contiguous(g.output());
+        const Destination to = g.destination(0);
+        kernels::launch(
+            detail::context_of(grad),
+            kernels::NegativeLogLikelihoodGrad{.dtype = grad.dtype,
+                                               .loss_per_row = per_row,
+                                               .accumulate = to.accumulate,
+                                               .outer = around.outer,
+                                               .classes = around.size,
+                                               .inner = around.inner,
+                                               .indices = static_cast<const std::int64_t*>(indices.get(g).data()),
+                                               .weight = weight.data(g),
+                                               .ignore_index = ignore_index,
+                                               .scale = scale.get(g).data(),
+                                               .grad = grad.data(),
+                                               .log_probs_grad = to.view.data()});
+      }
     };
   });
 }

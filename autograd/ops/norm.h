@@ -71,6 +71,25 @@ class SavedNorm {
     kernels::launch(detail::context_of(grad), kernel);
   }
 
+  /// The gradients as tensors. normalise(x) is the result without weight and bias; `sizes` are those with which these
+  /// broadcast.
+  template <class Normalise>
+  void give(GradientGraph& g, const Shape& sizes, Normalise&& normalise) const {
+    if (g.wants(0)) {
+      const Tensor x = in_ ? g.alias(0, *in_) : g.alias(0, Saved(g.output()));  // a linear one needs no elements
+      const Tensor y = normalise(x);
+      g.give_by(weight_ ? y * g.input(1, *weight_).reshape(sizes) : y, {{0, x}});
+    }
+    if (g.wants(1)) {
+      g.give(1, sum_to_size(g.output() * normalise(g.input(0, *in_)), sizes).reshape(g.input_sizes(1)));
+    }
+    if (g.wants(2)) {
+      g.give(2, sum_to_size(g.output(), sizes).reshape(g.input_sizes(2)));
+    }
+  }
+  /// Means and inverse standard deviations, [count, 2].
+  Tensor statistics(const GradientGraph& g) const { return g.constant(statistics_); }
+
  private:
   std::optional<Saved> in_;
   std::optional<Saved> weight_;

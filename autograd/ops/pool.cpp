@@ -6,6 +6,7 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/autograd/spatial.h>
 #include <tandem/kernels/pool.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0 {
 
@@ -124,19 +125,57 @@ std::pair<Tensor, View> max_pool(const char* op, int dims, const Tensor& x, cons
                                                            .out = out.data(),
                                                            .places = static_cast<std::int32_t*>(places.data())});
   Tensor result = record(op, std::move(out), {&x}, [&] {
-    return [places, shape](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const Destination to = g.destination(0);
-      kernels::launch(detail::context_of(grad),
-                      kernels::MaxPoolGrad{.dtype = grad.dtype,
-                                           .accumulate = to.accumulate,
-                                           .shape = shape,
-                                           .grad = grad.data(),
-                                           .places = static_cast<const std::int32_t*>(places.data()),
-                                           .in_grad = to.view.data()});
+    return [places, shape](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor& grad = g.output();
+        const std::int64_t area = shape.in[0] * shape.in[1];
+        const std::int64_t planes = area == 0 ? 0 : g.input_sizes(0).numel() / area;
+        const Tensor none = zeros({planes, area}, {.dtype = grad.dtype(), .device = grad.device()});
+        const Tensor at = Tensor(places).to(DType::i64).reshape({planes, shape.out[0] * shape.out[1]});
+        g.give(0, none.scatter_add(1, at, grad.reshape(at.shape())).reshape(g.input_sizes(0)));
+      } else {
+        const View grad = detail::contiguous(g.output());
+        const Destination to = g.destination(0);
+        kernels::launch(detail::context_of(grad),
+                        kernels::MaxPoolGrad{.dtype = grad.dtype,
+                                             .accumulate = to.accumulate,
+                                             .shape = shape,
+                                             .grad = grad.data(),
+                                             .places = static_cast<const std::int32_t*>(places.data()),
+                                             .in_grad = to.view.data()});
+      }
     };
   });
   return {std::move(result), std::move(places)};
+}
+
+Tensor avg_pool(const char* op, int dims, const Tensor& x, const PoolShape& shape, const kernels::Divisor& divisor);
+
+void launch_avg_grad(const PoolShape& shape, const kernels::Divisor& divisor, const View& grad, const Destination& to) {
+  kernels::launch(detail::context_of(grad), kernels::AvgPoolGrad{.dtype = grad.dtype,
+                                                                 .accumulate = to.accumulate,
+                                                                 .shape = shape,
+                                                                 .divisor = divisor,
+                                                                 .grad = grad.data(),
+                                                                 .in_grad = to.view.data()});
+}
+
+// The gradient of an average pooling as an op, whose own gradient is the pooling.
+Tensor avg_pool_grad(const char* op, int dims, const Tensor& grad, const PoolShape& shape,
+                     const kernels::Divisor& divisor, const Shape& sizes) {
+  View out = detail::empty_view(sizes, grad.dtype(), grad.device());
+  launch_avg_grad(shape, divisor, detail::contiguous(grad.raw()), {out, Accumulate::no});
+  return record(op, std::move(out), {&grad}, [&] {
+    return [op, dims, shape, divisor](auto& g) {
+      const Tensor given(g.output());
+      const Tensor pooled = avg_pool(op, dims, given, shape, divisor);
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, pooled);
+      } else {
+        g.deliver(0, pooled.raw(), false);
+      }
+    };
+  });
 }
 
 Tensor avg_pool(const char* op, int dims, const Tensor& x, const PoolShape& shape, const kernels::Divisor& divisor) {
@@ -146,15 +185,12 @@ Tensor avg_pool(const char* op, int dims, const Tensor& x, const PoolShape& shap
       detail::context_of(in),
       kernels::AvgPool{.dtype = in.dtype, .shape = shape, .divisor = divisor, .in = in.data(), .out = out.data()});
   return record(op, std::move(out), {&x}, [&] {
-    return [shape, divisor](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const Destination to = g.destination(0);
-      kernels::launch(detail::context_of(grad), kernels::AvgPoolGrad{.dtype = grad.dtype,
-                                                                     .accumulate = to.accumulate,
-                                                                     .shape = shape,
-                                                                     .divisor = divisor,
-                                                                     .grad = grad.data(),
-                                                                     .in_grad = to.view.data()});
+    return [op, dims, shape, divisor](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, avg_pool_grad(op, dims, g.output(), shape, divisor, g.input_sizes(0)));
+      } else {
+        launch_avg_grad(shape, divisor, detail::contiguous(g.output()), g.destination(0));
+      }
     };
   });
 }

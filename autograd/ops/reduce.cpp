@@ -1,5 +1,6 @@
 #include <tandem/autograd/ops/common.h>
 #include <tandem/kernels/reduce.h>
+#include <tandem/tensor/factories.h>
 
 // Reductions.
 
@@ -81,11 +82,15 @@ Tensor sum_like(const char* op, const Tensor& x, const Shape& dims, bool keepdim
     kernels::launch(detail::context_of(out), kernel);
   }
   return record(op, std::move(out), {&x}, [&] {
-    return [shape = plan.kept_as_one, scale](Gradients& g) {
-      View grad = g.output();
-      grad = *detail::try_reshape(detail::contiguous(grad), shape);
-      const Destination to = g.destination(0);
-      detail::pointwise(PointwiseOp::mul_scalar, to.view, {&grad}, {scale}, to.accumulate);
+    return [shape = plan.kept_as_one, scale](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, (g.output().reshape(shape) * scale).expand(g.input_sizes(0)));
+      } else {
+        View grad = g.output();
+        grad = *detail::try_reshape(detail::contiguous(grad), shape);
+        const Destination to = g.destination(0);
+        detail::pointwise(PointwiseOp::mul_scalar, to.view, {&grad}, {scale}, to.accumulate);
+      }
     };
   });
 }
@@ -138,9 +143,14 @@ Tensor extreme_along(const char* op, const Tensor& x, std::int64_t dim, bool kee
   }
   Extreme found = find_extreme(op, x, {d}, keepdim, max, true);
   return record(op, found.values, {&x}, [&] {
-    return [indices = Saved(found.indices), d, kept = found.plan.kept_as_one](Gradients& g) {
-      const auto with_dim = [&](const View& view) { return *detail::try_reshape(detail::contiguous(view), kept); };
-      scatter_add_to(g.sum(0), d, with_dim(indices.get(g)), with_dim(g.output()));
+    return [indices = Saved(found.indices), d, kept = found.plan.kept_as_one](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor none = zeros(g.input_sizes(0), {.dtype = g.output().dtype(), .device = g.output().device()});
+        g.give(0, none.scatter_add(d, g.constant(indices).reshape(kept), g.output().reshape(kept)));
+      } else {
+        const auto with_dim = [&](const View& view) { return *detail::try_reshape(detail::contiguous(view), kept); };
+        scatter_add_to(g.sum(0), d, with_dim(indices.get(g)), with_dim(g.output()));
+      }
     };
   });
 }
@@ -149,18 +159,23 @@ Tensor extreme_along(const char* op, const Tensor& x, std::int64_t dim, bool kee
 Tensor extreme_value(const char* op, const Tensor& x, const Shape& dims, bool keepdim, bool max) {
   Extreme found = find_extreme(op, x, dims.empty() ? all_dims(x.dim()) : dims, keepdim, max, false);
   return record(op, found.values, {&x}, [&] {
-    return [x = Saved(x), y = Saved(found.values), kept = found.plan.kept_as_one](Gradients& g) {
-      const View& in = x.get(g);
-      const View extreme = *detail::try_reshape(y.get(g), kept);
-      const View hits = detail::empty_view(in.sizes, in.dtype, in.device());
-      detail::pointwise(PointwiseOp::equal, hits, {&in, &extreme});
-      const View count = detail::empty_view(kept, in.dtype, in.device());
-      detail::sum_to(count, hits, Accumulate::no);
-      const View share = detail::empty_view(kept, in.dtype, in.device());
-      const View grad = *detail::try_reshape(detail::contiguous(g.output()), kept);
-      detail::pointwise(PointwiseOp::div, share, {&grad, &count});
-      const Destination to = g.destination(0);
-      detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, {}, to.accumulate);
+    return [x = Saved(x), y = Saved(found.values), kept = found.plan.kept_as_one](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor hits = (g.constant(x) == g.constant(y).reshape(kept)).to(g.output().dtype());
+        g.give(0, hits * (g.output().reshape(kept) / sum_to_size(hits, kept)));
+      } else {
+        const View& in = x.get(g);
+        const View extreme = *detail::try_reshape(y.get(g), kept);
+        const View hits = detail::empty_view(in.sizes, in.dtype, in.device());
+        detail::pointwise(PointwiseOp::equal, hits, {&in, &extreme});
+        const View count = detail::empty_view(kept, in.dtype, in.device());
+        detail::sum_to(count, hits, Accumulate::no);
+        const View share = detail::empty_view(kept, in.dtype, in.device());
+        const View grad = *detail::try_reshape(detail::contiguous(g.output()), kept);
+        detail::pointwise(PointwiseOp::div, share, {&grad, &count});
+        const Destination to = g.destination(0);
+        detail::pointwise(PointwiseOp::mul, to.view, {&hits, &share}, {}, to.accumulate);
+      }
     };
   });
 }

@@ -24,19 +24,26 @@ Tensor run(const char* op, const Tensor& x, int dim, bool log) {
                                                             .in = in.data(),
                                                             .out = out.data()});
   return record(op, out, {&x}, [&] {
-    return [y = Saved(out), around, log](Gradients& g) {
-      const View grad = detail::contiguous(g.output());
-      const View& result = y.get(g);
-      const Destination to = g.destination(0);
-      kernels::launch(detail::context_of(result), kernels::SoftmaxGrad{.dtype = result.dtype,
-                                                                       .log = log,
-                                                                       .accumulate = to.accumulate,
-                                                                       .outer = around.outer,
-                                                                       .size = around.size,
-                                                                       .inner = around.inner,
-                                                                       .grad = grad.data(),
-                                                                       .out = result.data(),
-                                                                       .in_grad = to.view.data()});
+    return [y = Saved(out), around, log, dim](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        const Tensor result = g.result(y);
+        const Tensor weighted = log ? g.output() : g.output() * result;
+        const Tensor sum = weighted.dim() == 0 ? weighted : weighted.sum({dim}, true);
+        g.give(0, weighted - (log ? result.exp() : result) * sum);
+      } else {
+        const View grad = detail::contiguous(g.output());
+        const View& result = y.get(g);
+        const Destination to = g.destination(0);
+        kernels::launch(detail::context_of(result), kernels::SoftmaxGrad{.dtype = result.dtype,
+                                                                         .log = log,
+                                                                         .accumulate = to.accumulate,
+                                                                         .outer = around.outer,
+                                                                         .size = around.size,
+                                                                         .inner = around.inner,
+                                                                         .grad = grad.data(),
+                                                                         .out = result.data(),
+                                                                         .in_grad = to.view.data()});
+      }
     };
   });
 }

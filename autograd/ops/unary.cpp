@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <tandem/autograd/ops/common.h>
@@ -14,13 +15,41 @@ namespace {
 // The value that the gradient needs besides the gradient of the result.
 enum class Needs : std::uint8_t { input, result, nothing, no_slope };
 
-// y = forward(x). The gradient of x is backward(g, x), backward(g, y), backward(g) or 0.
+// y = forward(x). The gradient of x is backward(g, x), backward(g, y), backward(g) or 0: g times the slope, a function
+// of x or y.
 struct Function {
   const char* name;
   PointwiseOp forward;
   PointwiseOp backward;
   Needs needs;
+  Tensor (*bend)(const Tensor& v, detail::Scalars scalars);  // the derivative of the slope; null: 0
 };
+
+// The gradient of a function as an op: backward(g, v).
+Tensor times_slope(const Function& function, const Tensor& g, const Tensor& v, detail::Scalars scalars) {
+  View out = detail::empty_view(g.shape(), g.dtype(), g.device());
+  detail::pointwise(function.backward, out, {&g.raw(), &v.raw()}, scalars);
+  return record(function.name, std::move(out), {&g, &v}, [&] {
+    return [function, scalars, factor = Saved(g), v = Saved(v)](auto& h) {
+      if constexpr (is_graph<decltype(h)>) {
+        const Tensor at = h.input(1, v);
+        h.give(0, times_slope(function, h.output(), at, scalars));
+        if (h.wants(1)) {
+          const Tensor product = h.output() * h.input(0, factor);
+          h.give(1, function.bend != nullptr ? product * function.bend(at, scalars) : product * 0);
+        }
+      } else {
+        pointwise_gradient(h, 0, function.backward, {&h.output(), &v.get(h)}, scalars);
+        if (h.wants(1)) {
+          const Tensor product = Tensor(h.output()) * Tensor(factor.get(h));
+          const Tensor all =
+              function.bend != nullptr ? product * function.bend(Tensor(v.get(h)), scalars) : product * 0;
+          h.deliver(1, all.raw(), false);
+        }
+      }
+    };
+  });
+}
 
 Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars = {}) {
   if (function.forward > kernels::kLastIntegerPointwise && !is_floating_point(x.dtype())) {
@@ -37,17 +66,24 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
   switch (function.needs) {
     case Needs::input:
       return record(function.name, std::move(out), {&x}, [&] {
-        return [x = Saved(x), op = function.backward, scalars](Gradients& g) {
-          pointwise_gradient(g, 0, op, {&g.output(), &x.get(g)}, scalars);
+        return [x = Saved(x), function, scalars](auto& g) {
+          if constexpr (is_graph<decltype(g)>) {
+            g.give(0, times_slope(function, g.output(), g.input(0, x), scalars));
+          } else {
+            pointwise_gradient(g, 0, function.backward, {&g.output(), &x.get(g)}, scalars);
+          }
         };
       });
     case Needs::result: {
       Tensor result = record(function.name, out, {&x}, [&] {
-        return [y = Saved(out), op = function.backward, scalars](Gradients& g) {
-          if (g.is_as_noted()) {
-            return g.deliver(0, g.output(), false);
+        return [y = Saved(out), function, scalars](auto& g) {
+          if constexpr (is_graph<decltype(g)>) {
+            g.give(0, times_slope(function, g.output(), g.result(y), scalars));
+          } else if (g.is_as_noted()) {
+            g.deliver(0, g.output(), false);
+          } else {
+            pointwise_gradient(g, 0, function.backward, {&g.output(), &y.get(g)}, scalars);
           }
-          pointwise_gradient(g, 0, op, {&g.output(), &y.get(g)}, scalars);
         };
       });
       if (function.backward == PointwiseOp::relu_grad) {
@@ -56,11 +92,25 @@ Tensor apply(const Function& function, const Tensor& x, detail::Scalars scalars 
       return result;
     }
     case Needs::no_slope:
-      return record(function.name, std::move(out), {&x}, [] { return [](Gradients& g) { g.sum(0); }; });
+      return record(function.name, std::move(out), {&x}, [] {
+        return [](auto& g) {
+          if constexpr (is_graph<decltype(g)>) {
+            g.give(0, g.output() * 0);
+          } else {
+            g.sum(0);
+          }
+        };
+      });
     case Needs::nothing: break;
   }
   return record(function.name, std::move(out), {&x}, [&] {
-    return [op = function.backward, scalars](Gradients& g) { pointwise_gradient(g, 0, op, {&g.output()}, scalars); };
+    return [function, scalars](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, apply(function, g.output(), scalars));  // neg
+      } else {
+        pointwise_gradient(g, 0, function.backward, {&g.output()}, scalars);
+      }
+    };
   });
 }
 
@@ -82,26 +132,59 @@ Tensor& apply_in_place(const char* name, const Function& function, Tensor& x, de
 
 using enum PointwiseOp;
 
-constexpr Function kNeg{"neg", neg, neg, Needs::nothing};
-constexpr Function kAbs{"abs", abs, abs_grad, Needs::input};
-constexpr Function kExp{"exp", exp, mul, Needs::result};
-constexpr Function kExpm1{"expm1", expm1, expm1_grad, Needs::result};
-constexpr Function kLog{"log", log, div, Needs::input};
-constexpr Function kLog1p{"log1p", log1p, log1p_grad, Needs::input};
-constexpr Function kSqrt{"sqrt", sqrt, sqrt_grad, Needs::result};
-constexpr Function kRsqrt{"rsqrt", rsqrt, rsqrt_grad, Needs::result};
-constexpr Function kSin{"sin", sin, sin_grad, Needs::input};
-constexpr Function kCos{"cos", cos, cos_grad, Needs::input};
-constexpr Function kClamp{"clamp", clamp, clamp_grad, Needs::input};
-constexpr Function kRelu{"relu", relu, relu_grad, Needs::result};
-constexpr Function kTanh{"tanh", tanh, tanh_grad, Needs::result};
-constexpr Function kSigmoid{"sigmoid", sigmoid, sigmoid_grad, Needs::result};
+// Constants with the density of the normal distribution.
+constexpr double kInverseSqrtTwoPi = 0.39894228040143267794;
+
+// 1 where `condition` holds, else 0.
+Tensor indicator(const Tensor& condition, const Tensor& like) { return condition.to(like.dtype()); }
+
+Tensor bend_of_silu(const Tensor& x, detail::Scalars /*scalars*/) {
+  const Tensor s = x.sigmoid();
+  return s * (1 - s) * (x * (1 - s * 2) + 2);
+}
+
+// The slope is 0.5 (1 + t) + 0.5 x (1 - t^2) u', with t = tanh(u) and u = k (x + c x^3).
+Tensor bend_of_gelu_tanh(const Tensor& x, detail::Scalars /*scalars*/) {
+  constexpr double kK = 0.79788456080286535588;  // sqrt(2 / pi)
+  constexpr double kC = 0.044715;
+  const Tensor square = x * x;
+  const Tensor t = ((x + x * square * kC) * kK).tanh();
+  const Tensor slope = (square * (3 * kC) + 1) * kK;
+  return (1 - t * t) * (slope + x * 0.5 * (x * (6 * kC * kK) - t * slope * slope * 2));
+}
+
+// The slope is the sigmoid of beta x, and 1 from the threshold on.
+Tensor bend_of_softplus(const Tensor& x, detail::Scalars scalars) {
+  const Tensor s = (x * scalars.s).sigmoid();
+  return s * (1 - s) * scalars.s * indicator(x * scalars.s <= scalars.t, x);
+}
+
+constexpr Function kNeg{"neg", neg, neg, Needs::nothing, nullptr};
+constexpr Function kAbs{"abs", abs, abs_grad, Needs::input, nullptr};
+constexpr Function kExp{"exp", exp, mul, Needs::result, [](const Tensor& y, detail::Scalars) { return y * 0 + 1; }};
+constexpr Function kExpm1{"expm1", expm1, expm1_grad, Needs::result,
+                          [](const Tensor& y, detail::Scalars) { return y * 0 + 1; }};
+constexpr Function kLog{"log", log, div, Needs::input, [](const Tensor& x, detail::Scalars) { return -1 / (x * x); }};
+constexpr Function kLog1p{"log1p", log1p, log1p_grad, Needs::input,
+                          [](const Tensor& x, detail::Scalars) { return -1 / ((x + 1) * (x + 1)); }};
+constexpr Function kSqrt{"sqrt", sqrt, sqrt_grad, Needs::result,
+                         [](const Tensor& y, detail::Scalars) { return -0.5 / (y * y); }};
+constexpr Function kRsqrt{"rsqrt", rsqrt, rsqrt_grad, Needs::result,
+                          [](const Tensor& y, detail::Scalars) { return y * y * -1.5; }};
+constexpr Function kSin{"sin", sin, sin_grad, Needs::input, [](const Tensor& x, detail::Scalars) { return -x.sin(); }};
+constexpr Function kCos{"cos", cos, cos_grad, Needs::input, [](const Tensor& x, detail::Scalars) { return -x.cos(); }};
+constexpr Function kClamp{"clamp", clamp, clamp_grad, Needs::input, nullptr};
+constexpr Function kRelu{"relu", relu, relu_grad, Needs::result, nullptr};
+constexpr Function kTanh{"tanh", tanh, tanh_grad, Needs::result,
+                         [](const Tensor& y, detail::Scalars) { return y * -2; }};
+constexpr Function kSigmoid{"sigmoid", sigmoid, sigmoid_grad, Needs::result,
+                            [](const Tensor& y, detail::Scalars) { return 1 - y * 2; }};
 
 // Step functions.
-constexpr Function kSign{"sign", sign, sign, Needs::no_slope};
-constexpr Function kFloor{"floor", floor, floor, Needs::no_slope};
-constexpr Function kCeil{"ceil", ceil, ceil, Needs::no_slope};
-constexpr Function kRound{"round", round, round, Needs::no_slope};
+constexpr Function kSign{"sign", sign, sign, Needs::no_slope, nullptr};
+constexpr Function kFloor{"floor", floor, floor, Needs::no_slope, nullptr};
+constexpr Function kCeil{"ceil", ceil, ceil, Needs::no_slope, nullptr};
+constexpr Function kRound{"round", round, round, Needs::no_slope, nullptr};
 
 // Whether x holds integers, which rounding leaves unchanged.
 bool is_whole(const char* name, const Tensor& x) {
@@ -178,27 +261,40 @@ Tensor& Tensor::clamp_(double min, double max) {
   return apply_in_place("clamp_", kClamp, *this, {min, max});
 }
 
+Tensor autograd::relu_gradient(const Tensor& grad, const Tensor& result) {
+  return times_slope(kRelu, grad, result, {});
+}
+
 Tensor relu(Tensor&& x) { return join_relu(x) ? std::move(x) : x.relu(); }
 
-Tensor silu(const Tensor& x) { return apply({"silu", PointwiseOp::silu, silu_grad, Needs::input}, x); }
+Tensor silu(const Tensor& x) { return apply({"silu", PointwiseOp::silu, silu_grad, Needs::input, bend_of_silu}, x); }
 
 Tensor gelu(const Tensor& x, GELUApproximation approximate) {
   return approximate == GELUApproximation::tanh
-             ? apply({"gelu", PointwiseOp::gelu_tanh, gelu_tanh_grad, Needs::input}, x)
-             : apply({"gelu", PointwiseOp::gelu, gelu_grad, Needs::input}, x);
+             ? apply({"gelu", PointwiseOp::gelu_tanh, gelu_tanh_grad, Needs::input, bend_of_gelu_tanh}, x)
+             : apply({"gelu", PointwiseOp::gelu, gelu_grad, Needs::input,
+                      [](const Tensor& v, detail::Scalars) {
+                        return (v * v * -0.5).exp() * (2 - v * v) * kInverseSqrtTwoPi;
+                      }},
+                     x);
 }
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  return apply({"leaky_relu", PointwiseOp::leaky_relu, leaky_relu_grad, Needs::input}, x, {negative_slope});
+  return apply({"leaky_relu", PointwiseOp::leaky_relu, leaky_relu_grad, Needs::input, nullptr}, x, {negative_slope});
 }
 
 Tensor elu(const Tensor& x, double alpha) {
-  return apply({"elu", PointwiseOp::elu, elu_grad, Needs::input}, x, {alpha});
+  return apply({"elu", PointwiseOp::elu, elu_grad, Needs::input,
+                [](const Tensor& v, detail::Scalars scalars) {
+                  return where(v > 0, 0, v.clamp(-std::numeric_limits<double>::infinity(), 0).exp() * scalars.s);
+                }},
+               x, {alpha});
 }
 
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   check<ConfigError>(beta != 0, "softplus: beta must not be 0");
-  return apply_raised({"softplus", PointwiseOp::softplus, softplus_grad, Needs::input}, x, {beta, threshold});
+  return apply_raised({"softplus", PointwiseOp::softplus, softplus_grad, Needs::input, bend_of_softplus}, x,
+                      {beta, threshold});
 }
 
 }  // namespace tandem::inline v0

@@ -10,18 +10,52 @@ using namespace autograd;
 
 namespace {
 
-// Records a view whose gradient is `inverse(gradient)`, a view of equal size.
+// Records a view whose gradient is `inverse(gradient)`, a view of equal size; of a tensor as of a View.
 template <class Inverse>
 Tensor record_view(const char* op, View out, const Tensor& x, Inverse inverse) {
-  return record(op, std::move(out), {&x},
-                [&] { return [inverse](Gradients& g) { g.deliver(0, inverse(g.output()), false); }; });
+  return record(op, std::move(out), {&x}, [&] {
+    return [inverse](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, inverse(g.output()));
+      } else {
+        g.deliver(0, inverse(g.output()), false);
+      }
+    };
+  });
+}
+
+template <class Part>
+Tensor record_part(const char* op, View out, const Tensor& x, Part part);
+
+// A tensor of these sizes that is 0 but for the part `part(whole)`, which is `x`.
+template <class Part>
+Tensor spread(const char* op, const Tensor& x, const Shape& sizes, Part part) {
+  View out = detail::empty_view(sizes, x.dtype(), x.device());
+  detail::fill(out, 0);
+  detail::copy(part(out), x.raw());
+  return record(op, std::move(out), {&x}, [&] {
+    return [op, part](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, record_part(op, part(g.output().raw()), g.output(), part));
+      } else {
+        g.deliver(0, part(g.output()), false);
+      }
+    };
+  });
 }
 
 // Records a view of a part, outside which the gradient is zero. `part(whole)` is the view.
 template <class Part>
 Tensor record_part(const char* op, View out, const Tensor& x, Part part) {
-  return record(op, std::move(out), {&x},
-                [&] { return [part](Gradients& g) { detail::copy(part(g.sum(0)), g.output(), Accumulate::yes); }; });
+  return record(op, std::move(out), {&x}, [&] {
+    return [op, part](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, spread(op, g.output(), g.input_sizes(0), part));
+      } else {
+        detail::copy(part(g.sum(0)), g.output(), Accumulate::yes);
+      }
+    };
+  });
 }
 
 // The elements under another shape; copies a gradient that cannot be viewed that way.
@@ -29,9 +63,16 @@ View reshaped(const View& view, const Shape& sizes) {
   const View dense = detail::try_reshape(view, sizes) ? view : detail::contiguous(view);
   return *detail::try_reshape(dense, sizes);
 }
+Tensor reshaped(const Tensor& tensor, const Shape& sizes) { return tensor.reshape(sizes); }
+
+View transposed(const View& view, int dim0, int dim1) { return detail::transpose(view, dim0, dim1); }
+Tensor transposed(const Tensor& tensor, int dim0, int dim1) { return tensor.transpose(dim0, dim1); }
+
+View permuted(const View& view, const Shape& order) { return detail::permute(view, order); }
+Tensor permuted(const Tensor& tensor, const Shape& order) { return tensor.permute(order); }
 
 Tensor record_reshape(const char* op, View out, const Tensor& x) {
-  return record_view(op, std::move(out), x, [sizes = x.shape()](const View& g) { return reshaped(g, sizes); });
+  return record_view(op, std::move(out), x, [sizes = x.shape()](const auto& g) { return reshaped(g, sizes); });
 }
 
 }  // namespace
@@ -77,7 +118,7 @@ Tensor Tensor::flatten(int start_dim, int end_dim) const {
 
 Tensor Tensor::transpose(int dim0, int dim1) const {
   return record_view("transpose", detail::transpose(raw(), dim0, dim1), *this,
-                     [dim0, dim1](const View& g) { return detail::transpose(g, dim0, dim1); });
+                     [dim0, dim1](const auto& g) { return transposed(g, dim0, dim1); });
 }
 
 Tensor Tensor::t() const {
@@ -91,7 +132,7 @@ Tensor Tensor::permute(const Shape& order) const {
   for (int i = 0; i < order.ndim(); ++i) {
     back[wrap_dim(order[i], order.ndim(), "permute")] = i;
   }
-  return record_view("permute", std::move(out), *this, [back](const View& g) { return detail::permute(g, back); });
+  return record_view("permute", std::move(out), *this, [back](const auto& g) { return permuted(g, back); });
 }
 
 Tensor Tensor::narrow(int dim, std::int64_t start, std::int64_t length) const {
@@ -128,9 +169,13 @@ Tensor Tensor::unsqueeze(int dim) const { return record_reshape("unsqueeze", det
 
 Tensor Tensor::expand(const Shape& sizes) const {
   return record("expand", detail::expand(raw(), sizes), {this}, [] {
-    return [](Gradients& g) {
-      const Destination to = g.destination(0);
-      detail::sum_to(to.view, g.output(), to.accumulate);
+    return [](auto& g) {
+      if constexpr (is_graph<decltype(g)>) {
+        g.give(0, g.output());
+      } else {
+        const Destination to = g.destination(0);
+        detail::sum_to(to.view, g.output(), to.accumulate);
+      }
     };
   });
 }

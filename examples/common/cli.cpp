@@ -233,9 +233,14 @@ void add_common_options(CLI::App& app, CommonOptions& options, const std::string
 }
 
 void add_learning_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr) {
-  add_path(app, "--data", data.c_str(), options.data);
-  add_whole<std::int64_t>(app, "--epochs", "Passes over the training images", options.epochs, 1, kMaxCount);
-  add_whole<std::int64_t>(app, "--batch-size", "Images of a step", options.batch_size, 1, kMaxCount);
+  const bool has_data = !data.empty();
+  if (has_data) {
+    add_path(app, "--data", data.c_str(), options.data);
+  }
+  add_whole<std::int64_t>(app, "--epochs", has_data ? "Passes over the training images" : "Number of epochs",
+                          options.epochs, 1, kMaxCount);
+  add_whole<std::int64_t>(app, "--batch-size", has_data ? "Images of a step" : "Points of a step", options.batch_size,
+                          1, kMaxCount);
   add_number(app, "--lr", "RATE", lr.c_str(), options.lr, 0, 1);
   add_whole<std::int64_t>(app, "--seed", "Seed of all random numbers", options.seed, 0,
                           std::numeric_limits<std::int64_t>::max());

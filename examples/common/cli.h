@@ -58,7 +58,7 @@ struct PlainOptions {
   bool quiet = false;            ///< no progress on stderr
 };
 
-/// Adds the flags of PlainOptions but --out and --json, see add_plain_options().
+/// Adds the flags of PlainOptions but --out and --json, see add_plain_options(). No `data`: no flag --data.
 void add_learning_options(CLI::App& app, PlainOptions& options, const std::string& data, const std::string& lr);
 /// Adds the flags of PlainOptions with their defaults. `data` and `lr` are the descriptions of --data and --lr in
 /// --help; `app` has the program's name. `options` must outlive parse().

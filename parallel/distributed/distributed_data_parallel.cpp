@@ -48,11 +48,13 @@ class OutputNode final : public autograd::Node {
     }
   }
   void apply(autograd::Gradients& gradients) override {
-    if (synced_) {
+    if (synced_ && !gradients.is_partial()) {
       reducer_->look_for_nan(gradients.output(), loss_);
     }
     gradients.deliver(0, gradients.output(), false);
   }
+  bool has_graph() const noexcept override { return true; }
+  void apply_graph(autograd::GradientGraph& gradients) override { gradients.give(0, gradients.output()); }
   // A loss that the user keeps must not prevent the module from being wrapped again.
   void release() noexcept override { reducer_.reset(); }
   bool released() const noexcept override { return reducer_ == nullptr; }

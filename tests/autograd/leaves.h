@@ -11,6 +11,7 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/autograd/ops.h>
 #include <tandem/core/grad_mode.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::test {
@@ -63,11 +64,14 @@ inline Tensor dense_leaf(const Tensor& x) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-/// Runs gradcheck and reports its error as a failure of the current test.
+/// Runs gradcheck, and gradgradcheck on a CPU, and reports their errors as failures of the current test.
 inline void expect_gradient(const Function& fn, const std::vector<Tensor>& inputs,
                             const autograd::GradcheckOptions& options = {}) {
   try {
     autograd::gradcheck(fn, inputs, options);
+    if (core::thread_state().device.type == DeviceType::cpu) {  // an emulated GPU would take minutes
+      autograd::gradgradcheck(fn, inputs, options);
+    }
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what();
   }
