@@ -144,7 +144,7 @@ TEST(Grad, FreesItsGraphWithItsResults) {
     x.zero_grad();
     before = i == 5 ? cpu_memory_stats().system_bytes : before;
   }
-  EXPECT_EQ(cpu_memory_stats().system_bytes, before);
+  EXPECT_LE(cpu_memory_stats().system_bytes, before);
 }
 
 TEST(Grad, IsCapturedWithItsStep) {

@@ -274,16 +274,6 @@ const Mistake kMistakes[] = {
      },
      "item: a captured step cannot read or write elements on the host, a replay would not do it again. Return the "
      "tensor and look at it after the step; make constants before it [TDM-E209]"},
-    {"no_memory",
-     [](Scene&) {
-       try {
-         empty({std::int64_t{1} << 43});
-       } catch (const Error& error) {
-         throw IoError(std::regex_replace(std::string(error.what()), std::regex("[0-9]{1,14} bytes|hold [0-9]+"), "N"));
-       }
-     },
-     "out of host memory: asked for N; N are free, this program's tensors N. Use a smaller batch or model, or free "
-     "tensors first [TDM-E114]"},
     {"no_file", [](Scene&) { data::read_csv("/nowhere/table.csv"); },
      "cannot open '/nowhere/table.csv': No such file or directory [TDM-E505]"},
     {"text_among_numbers", [](Scene&) { data::to_tensor(data::parse_csv("a,b\n1,x\n", "t.csv"), {"a", "b"}); },

@@ -35,6 +35,7 @@ namespace {
 
 using detail::cpu_allocate;
 using detail::cpu_free;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -261,6 +262,11 @@ TEST(OutOfMemoryError, SaysWhatWasAskedAndASmallerRequestWorks) {
   const std::string text = test::message_of<OutOfMemory>([] { empty({std::int64_t{1} << 43}); });
   EXPECT_THAT(text, StartsWith("out of host memory: asked for 35184372088896 bytes; "));
   EXPECT_THAT(text, HasSubstr("Use a smaller batch or model, or free tensors first"));
+  try {
+    empty({std::int64_t{1} << 43});
+  } catch (const OutOfMemory& error) {
+    EXPECT_THAT(error.what(), EndsWith(" [TDM-E114]"));
+  }
   EXPECT_EQ(full({1000}, 3).sum().item(), 3000);
 }
 

@@ -120,7 +120,7 @@ TEST_F(Processes, AKilledRankIsNamedAtOnce) {
   start(3, 10s);
   std::string text;
   children_[1]->signal(SIGKILL);
-  EXPECT_LT(time_to_verdict(text), 1.0);
+  EXPECT_LT(time_to_verdict(text), 3.0) << "without waiting for heartbeats";
   // Its parent, this process, has not waited for it, so nobody knows yet how it ended.
   EXPECT_EQ(text, fmt::format("rank 1 (pid {} on {}) is gone: its connection closed without a goodbye",
                               children_[1]->pid(), host_name()));
@@ -146,7 +146,7 @@ TEST_F(Processes, AKilledRankIsNamedWithItsSignal) {
   const pid_t pid = children_[1]->pid();
   children_[1]->signal(SIGKILL);
   children_[1]->wait();
-  EXPECT_LT(time_to_verdict(text), 1.0);
+  EXPECT_LT(time_to_verdict(text), 3.0) << "without waiting for heartbeats";
   EXPECT_EQ(text, fmt::format("rank 1 (pid {} on {}) was killed by signal 9 (SIGKILL)", pid, host_name()));
 }
 
