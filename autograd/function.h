@@ -17,7 +17,7 @@
 
 namespace tandem::inline v0::autograd {
 
-/// What the forward() of a Function leaves for its backward(). The names are those of torch.autograd.Function.
+/// The forward() of a Function leaves here what its backward() needs. Names are those of torch.autograd.Function.
 class TANDEM_API FunctionContext {
  public:
   /// Keeps tensors for backward(): inputs, results, or others. Call it once. Only elements are kept, so that saving a

@@ -32,7 +32,7 @@ struct GradOptions {
 /// allow_unused; with create_graph also for an op without a second derivative, named before anything is computed.
 TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                     const GradOptions& options = {});
-/// The same for one output.
+/// This overload takes one output.
 template <std::size_t N>
 std::array<Tensor, N> grad(const Tensor& output, const std::array<Tensor, N>& inputs, const GradOptions& options = {}) {
   std::vector<Tensor> gradients = grad(std::span(&output, 1), inputs, options);

@@ -12,9 +12,9 @@
 
 namespace tandem::inline v0::autograd {
 
-/// What Gradients is to kernels, for a body that computes with tensors. An op whose closure takes `auto&` has two
-/// bodies: `if constexpr (is_graph<decltype(g)>)` begins the one of a pass with create_graph. Both must compute the
-/// same.
+/// A body that computes with tensors sees its pass through this class, as kernels do through Gradients. An op whose
+/// closure takes `auto&` has two bodies: `if constexpr (is_graph<decltype(g)>)` begins the one of a pass with
+/// create_graph. Both must compute the same.
 class GradientGraph {
  public:
   /// The gradients of inputs are added to `inputs`, one for each edge of `node`.

@@ -417,7 +417,7 @@ Leaf* leaf_of(const detail::TensorImpl& impl) noexcept;
 /// describe. Null when it needs no gradient.
 Node* history_of(const detail::TensorImpl& impl, const char* op);
 
-/// What grad() asks for: a result of a node, and where its gradient goes.
+/// grad() asks for the gradient of a result of a node, and for where it goes.
 struct GradTarget {
   Node* node;
   std::uint32_t output;

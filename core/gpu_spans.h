@@ -12,7 +12,7 @@
 
 namespace tandem::inline v0::core {
 
-/// What is open on a GPU, or in a profiler, for an open span.
+/// An open span has these open on a GPU, or in a profiler.
 struct GpuMark {
   std::uint64_t phase = 0;  ///< the number of the phase; 0: none is recorded
   bool is_range = false;    ///< whether the thread has opened an NVTX range

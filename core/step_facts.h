@@ -36,7 +36,7 @@ using StepFacts = std::array<double, kFacts>;
 
 namespace core {
 
-/// What a thread has said of the steps that it makes.
+/// A thread has said these facts of the steps that it makes.
 struct SaidFacts {
   StepFacts before{};  // said between the beginnings of the last two updates
   StepFacts since{};   // said since the last update began

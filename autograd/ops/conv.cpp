@@ -190,11 +190,14 @@ Shape sizes_of(Side side, const ConvShape& shape) {
   return {shape.batch, shape.groups * shape.out_channels, shape.out[0], shape.out[1]};
 }
 
-// What the convolution computes for `side` from the other two: the image from (result, weight), the weight from
-// (result, image), the result from (image, weight). With gradients of any order.
+// The operands from which a side is computed, in the order of the kernels.
+Side first_of(Side side) { return side == Side::result ? Side::image : Side::result; }
+Side second_of(Side side) { return side == Side::weight ? Side::image : Side::weight; }
+
+// A convolution computes `side` from the other two, a and b, with gradients of any order.
 Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor& b) {
-  const Side of_a = side == Side::result ? Side::image : Side::result;
-  const Side of_b = side == Side::weight ? Side::image : Side::weight;
+  const Side of_a = first_of(side);
+  const Side of_b = second_of(side);
   const View first = detail::contiguous(a.reshape(sizes_of(of_a, shape)).raw());
   const View second = detail::contiguous(b.reshape(sizes_of(of_b, shape)).raw());
   View out = detail::empty_view(sizes_of(side, shape), first.dtype, first.device());
@@ -208,31 +211,27 @@ Tensor side_of(Side side, const ConvShape& shape, const Tensor& a, const Tensor&
   launch(side, first, second, out, Accumulate::no);
   return record("conv_grad", std::move(out), {&a, &b}, [&] {
     return [x = Saved(first), y = Saved(second), side, of_a, of_b, shape, launch](auto& g) {
-      // The sum over all elements of image, weight and result, as they belong together, is linear in each.
-      const auto in_order = [&](Side to, const auto& with_side, Side other, const auto& with_other) {
-        const bool is_first = to == Side::result ? side == Side::image : side == Side::result;
-        const bool other_first = to == Side::result ? other == Side::image : other == Side::result;
-        return std::pair(is_first || !other_first ? with_side : with_other,
-                         is_first || !other_first ? with_other : with_side);
+      const auto in_order = [side](Side to, const auto& grad_of_side, const auto& other) {
+        return first_of(to) == side ? std::pair(grad_of_side, other) : std::pair(other, grad_of_side);
       };
       if constexpr (is_graph<decltype(g)>) {
         if (g.wants(0)) {
-          const auto [p, q] = in_order(of_a, g.output(), of_b, g.input(1, y));
+          const auto [p, q] = in_order(of_a, g.output(), g.input(1, y));
           g.give(0, side_of(of_a, shape, p, q).reshape(g.input_sizes(0)));
         }
         if (g.wants(1)) {
-          const auto [p, q] = in_order(of_b, g.output(), of_a, g.input(0, x));
+          const auto [p, q] = in_order(of_b, g.output(), g.input(0, x));
           g.give(1, side_of(of_b, shape, p, q).reshape(g.input_sizes(1)));
         }
       } else {
         const View grad = detail::contiguous(g.output());
         if (g.wants(0)) {
-          const auto [p, q] = in_order(of_a, grad, of_b, y.get(g));
+          const auto [p, q] = in_order(of_a, grad, y.get(g));
           const Destination to = g.destination(0);
           launch(of_a, p, q, to.view, to.accumulate);
         }
         if (g.wants(1)) {
-          const auto [p, q] = in_order(of_b, grad, of_a, x.get(g));
+          const auto [p, q] = in_order(of_b, grad, x.get(g));
           const Destination to = g.destination(1);
           launch(of_b, p, q, to.view, to.accumulate);
         }

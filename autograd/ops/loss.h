@@ -42,8 +42,8 @@ void check_indices(const View& indices, const core::BadValue& bad);
 /// The dense [classes] weights after all checks; undefined if none are given.
 View class_weight(LossNames names, const Tensor& input, const Tensor& weight);
 
-/// What the classes of the rows count in a loss: one-hot rows [rows, classes], each times its class's weight, and 0 for
-/// `ignore_index`.
+/// One-hot rows [rows, classes] say how much each class counts in the loss of a row: its weight, or 1, for the row's
+/// class, and 0 elsewhere and for `ignore_index`.
 Tensor weighted_classes(const Tensor& indices, std::int64_t classes, std::int64_t ignore_index, const Tensor& weight,
                         DType dtype);
 
