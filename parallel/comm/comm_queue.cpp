@@ -76,7 +76,7 @@ CommQueue::CommQueue(std::unique_ptr<Backend> backend)
 
 CommQueue::~CommQueue() { close(false); }
 
-void CommQueue::append(const std::shared_ptr<Operation>& operation) {
+void CommQueue::append(const std::shared_ptr<Operation>& operation, std::uint64_t flow) {
   Operation& added = *operation;
   if (added.pending) {
     fail<ConfigError>("{}: started again before it was waited for", names_->call(added.call));
@@ -94,6 +94,7 @@ void CommQueue::append(const std::shared_ptr<Operation>& operation) {
   const Clock::time_point now = Clock::now();
   added.time = {.start = now, .deadline = now + timeout(), .names = names_.get()};
   note_silence(added, now);
+  added.flow = flow;
   added.pending = true;
   added.error.reset();
   if (receiving_ && added.call.kind == CollectiveKind::send) {
@@ -116,15 +117,16 @@ void CommQueue::note_time(const Operation& operation, Clock::duration time) {
 }
 
 void CommQueue::start(const std::shared_ptr<Operation>& operation) {
-  operation->flow = tandem::detail::has_span_listeners() ? core::new_flow() : 0;
+  // The operation itself may be running: a plan can be started twice by mistake.
+  const std::uint64_t flow = tandem::detail::has_span_listeners() ? core::new_flow() : 0;
   const SpanScope traced({.name = "start",
                           .detail = to_string(operation->call.kind),
                           .bytes = bytes_of(*operation),
-                          .flow = operation->flow,
+                          .flow = flow,
                           .side = core::Span::Flow::begins});
   {
     const Lock lock(mutex_);
-    append(operation);
+    append(operation, flow);
     if (!thread_.joinable()) {
       // Do not carry over scope, frame and observer, which are on the caller's stack.
       const core::ThreadState& caller = core::thread_state();
@@ -143,7 +145,7 @@ void CommQueue::start(const std::shared_ptr<Operation>& operation) {
 void CommQueue::run(const std::shared_ptr<Operation>& operation) {
   const SpanScope timed(Phase::collective);
   Lock lock(mutex_);
-  append(operation);
+  append(operation, 0);
   finish(lock, *operation);
 }
 

@@ -108,7 +108,7 @@ class CommQueue {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  void append(const std::shared_ptr<Operation>& operation);
+  void append(const std::shared_ptr<Operation>& operation, std::uint64_t flow);
   void note_silence(Operation& operation, std::chrono::steady_clock::time_point begin) const;
   void note_time(const Operation& operation, std::chrono::steady_clock::duration time);
   void finish(Lock& lock, Operation& operation);
