@@ -70,7 +70,7 @@ class FunctionNode final : public Node {
     const std::vector<Tensor> gradients = run(g, [&](const Value& value) { return Tensor(value.saved.get(g)); });
     for (std::uint32_t i = 0; i < gradients.size(); ++i) {
       if (g.wants(i) && gradients[i].defined()) {
-        g.deliver(i, gradients[i].raw(), false);
+        g.deliver(i, gradients[i].raw(), is_only_here(gradients[i]));
       }
     }
   }
@@ -139,6 +139,11 @@ class FunctionNode final : public Node {
                          gradient.device(), i, input.device);
     }
     return gradients;
+  }
+
+  // Whether nobody else has the elements, so that other gradients may be added to them.
+  static bool is_only_here(const Tensor& tensor) {
+    return tensor.unresolved()->is_unique() && tensor.raw().storage->is_unique();
   }
 
   static bool is_there(const detail::View& view) { return view.defined(); }

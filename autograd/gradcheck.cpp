@@ -1,5 +1,6 @@
 #include <tandem/autograd/gradcheck.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -29,6 +30,9 @@ detail::View element_at(const detail::View& view, std::int64_t position) {
 
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, const std::vector<Tensor>& inputs,
                const GradcheckOptions& options) {
+  check<AutogradError>(std::ranges::any_of(inputs, &Tensor::requires_grad),
+                       "gradcheck: none of the {} inputs requires a gradient; call requires_grad_() on those to check",
+                       inputs.size());
   for (const Tensor& input : inputs) {
     check<DTypeError>(!input.requires_grad() || input.dtype() == DType::f64,
                       "gradcheck: inputs must be f64 (differences in f32 say little), got {}", input.dtype());

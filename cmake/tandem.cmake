@@ -2,10 +2,12 @@
 
 set(TANDEM_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 file(MAKE_DIRECTORY "${TANDEM_INCLUDE_DIR}/tandem")
-file(CREATE_LINK "${PROJECT_SOURCE_DIR}/tandem.h" "${TANDEM_INCLUDE_DIR}/tandem/tandem.h" SYMBOLIC)
+foreach(header tandem.h extend.h)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${header}" "${TANDEM_INCLUDE_DIR}/tandem/${header}" SYMBOLIC)
+endforeach()
 
 set_property(GLOBAL PROPERTY TANDEM_LAYERS "")
-set_property(GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS "tandem.h")
+set_property(GLOBAL PROPERTY TANDEM_PUBLIC_HEADERS "tandem.h" "extend.h")
 
 # tandem_compile_options(<target>): sets the compile options of all our targets.
 function(tandem_compile_options target)

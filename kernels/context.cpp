@@ -1,6 +1,7 @@
 #include <deque>
 #include <mutex>
 
+#include <tandem/core/check.h>
 #include <tandem/core/fork.h>
 #include <tandem/kernels/launch.h>
 
@@ -50,6 +51,13 @@ Context& context_for(Device device) {
     last = &find_context(device);
   }
   return *last;
+}
+
+void refuse_gpu(const char* name, Device device) {
+  fail<DeviceError>(
+      "{}: this kernel runs on CPUs only, and its tensors are on {}; move them with .to(\"cpu\"), or write "
+      "run(OnCuda, ...) and take kCpuOnly away",
+      name, device);
 }
 
 }  // namespace tandem::inline v0::kernels

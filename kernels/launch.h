@@ -63,16 +63,30 @@ class LaunchObserver {
   ~LaunchObserver() = default;
 };
 
+/// A kernel that says `static constexpr bool kCpuOnly = true;`, as one of a program that never uses a GPU may.
+template <class Kernel>
+concept CpuOnly = requires { requires Kernel::kCpuOnly; };
+
+/// Throws DeviceError for a kernel without a CUDA half.
+[[noreturn]] TANDEM_API void refuse_gpu(const char* name, Device device);
+
 /// Runs `kernel` on the context's device. A build with CUDA requires a `run` for each backend.
 template <class Kernel>
 void run_on_device(Context& context, const Kernel& kernel) {
 #if TANDEM_WITH_CUDA
-  static_assert(
-      requires { run(OnCuda{}, context, kernel); },
-      "this kernel has no CUDA half: declare `void run(OnCuda, Context& context, const Kernel& kernel);` "
-      "beside run(OnCpu, ...) and define it in kernels/cuda/<family>.cu");
-  if (context.device.type == DeviceType::cuda) {
-    return run(OnCuda{}, context, kernel);
+  if constexpr (CpuOnly<Kernel>) {
+    if (context.device.type == DeviceType::cuda) {
+      refuse_gpu(Kernel::kName, context.device);
+    }
+  } else {
+    static_assert(
+        requires { run(OnCuda{}, context, kernel); },
+        "this kernel has no CUDA half: declare `void run(OnCuda, Context& context, const Kernel& kernel);` "
+        "beside run(OnCpu, ...) and define it in a .cu file (ours is kernels/cuda/<family>.cu), or, in a program of "
+        "your own, say `static constexpr bool kCpuOnly = true;` in the kernel");
+    if (context.device.type == DeviceType::cuda) {
+      return run(OnCuda{}, context, kernel);
+    }
   }
 #endif
   run(OnCpu{}, context, kernel);

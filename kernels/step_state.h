@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <tandem/core/export.h>
+
 namespace tandem::inline v0::kernels {
 
 /// State of an optimiser's gradients that only their device knows, so that no step waits for it. It lies in that
@@ -25,6 +27,15 @@ struct StepState {
   double second_power = 1;
   std::int64_t powers_step = 0;
   const GradScale* scale = nullptr;  // null: gradients are not scaled, and no step was left out
+};
+
+/// A StepState for a GPU kernel. A step that is launched once gets its state by value. A captured step reads it from
+/// the GPU's memory, where the state is updated before each replay.
+struct StepArgument {
+  StepState value;
+  const StepState* device;
+
+  TANDEM_HD StepState get() const { return device != nullptr ? *device : value; }
 };
 
 }  // namespace tandem::inline v0::kernels

@@ -57,6 +57,20 @@ struct ScaledProductAndSum : Function<ScaledProductAndSum> {
   }
 };
 
+struct KeepsItsGradient : Function<KeepsItsGradient> {
+  static inline Tensor kept;
+  static Tensor forward(Context&, const Tensor& x) { return x * 2; }
+  static Tensor backward(Context&, const Tensor& grad) {
+    kept = grad * 2;
+    return kept;
+  }
+};
+
+struct HandsOn : Function<HandsOn> {
+  static std::array<Tensor, 2> forward(Context&, const Tensor& x) { return {x * 1, x * 1}; }
+  static Tensor backward(Context&, const Tensor& a, const Tensor&) { return a; }
+};
+
 struct Largest : Function<Largest> {
   static std::vector<Tensor> forward(Context& context, const Tensor& x) {
     const Tensor at = x.argmax(0);
@@ -112,6 +126,24 @@ TEST(OwnFunction, MayReturnItsInput) {
   const Tensor x = leaf({3});
   Reversed::apply(x).sum().backward();
   EXPECT_THAT(x.grad().to_vector<double>(), Each(-1));
+}
+
+TEST(OwnFunction, GivesAwayNoGradientThatSomebodyElseHas) {
+  const Tensor x = leaf({3});
+  for (int pass = 0; pass < 2; ++pass) {
+    (KeepsItsGradient::apply(x) + x).sum().backward();
+    EXPECT_THAT(KeepsItsGradient::kept.to_vector<double>(), Each(2));
+  }
+  EXPECT_THAT(x.grad().to_vector<double>(), Each(6));
+  KeepsItsGradient::kept = Tensor();
+
+  x.zero_grad();
+  const Tensor y = x * 1;
+  const Tensor handed = HandsOn::apply(y)[0];
+  handed.retain_grad();
+  ((y * 3).sum() + handed.sum()).backward();
+  EXPECT_THAT(x.grad().to_vector<double>(), Each(4));
+  EXPECT_THAT(handed.grad().to_vector<double>(), Each(1));
 }
 
 TEST(OwnFunction, HasNoHistoryWhereNobodyAsks) {

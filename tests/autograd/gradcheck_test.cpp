@@ -76,6 +76,8 @@ TEST(Gradcheck, NoticesAGradientThatIsNotANumber) {
 
 TEST(Gradcheck, NoticesAMissingGradient) {
   const auto cut = [](const std::vector<Tensor>& in) { return in[0] * in[1].detach(); };
+  EXPECT_EQ(message_of<AutogradError>([&] { gradcheck(cut, {ones({2}, {.dtype = DType::f64})}); }),
+            "gradcheck: none of the 1 inputs requires a gradient; call requires_grad_() on those to check");
   EXPECT_THAT(message_of<AutogradError>([&] { gradcheck(cut, {leaf({2}), leaf({2}, -1, 1, 8)}); }),
               HasSubstr("input 1 [2], element 0: backward gives 0"));
 }

@@ -42,6 +42,21 @@ case_install() {
   ! grep -rIl -e "$staged" -e "$BUILD" -e "$SOURCE" "$prefix" || fail "the files above name folders of this machine"
 }
 
+# The sample, as a user who has nothing but the package would build it. With CUDA its other half is compiled, too.
+case_own_kernel() {
+  local folder=$WORK/own_kernel options=()
+  rm -rf "$folder"
+  if [[ $CUDA == ON ]]; then
+    options=(-DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_COMPILER="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+  fi
+  quietly cmake -S "$prefix/share/doc/tandem/examples/own_kernel" -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$CXX" \
+    -DCMAKE_PREFIX_PATH="$prefix" "${options[@]}"
+  quietly cmake --build "$folder"
+  [[ $CUDA != ON ]] || nm -C "$folder/own_kernel" | grep "run<float>(tandem::v0::kernels::OnCuda" >"$output" ||
+    fail "own_kernel has no half for GPUs"
+  "$folder/own_kernel"
+}
+
 # The package must not ask for libraries that only tandem's own build needs.
 case_find_package() {
   consumer find_package -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_DISABLE_FIND_PACKAGE_Eigen3=ON \
@@ -85,7 +100,7 @@ compile() {
 # That each header compiles alone is a test of the build (tests/CMakeLists.txt); that all are installed is one here.
 case_headers() {
   local headers
-  headers=$(cd "$prefix/include" && find tandem -name '*.h' ! -path tandem/tensor/eigen.h)
+  headers=$(cd "$prefix/include" && find tandem -name '*.h' ! -path tandem/tensor/eigen.h ! -path tandem/kernels/cuda/cuda_queue.h)
   (($(wc -l <<<"$headers") > 40)) || fail "few headers were installed: $headers"
   sed 's/.*/#include <&>/' <<<"$headers" | compile || fail "the installed headers do not compile"
   # The bridge to Eigen is for programs that have Eigen. No other header includes it.

@@ -116,7 +116,7 @@ bool is_standard(const Include& include) { return include.path.find_first_of("/.
 
 // A header that no layer lists is internal. Bridge headers have their own rule below.
 void public_headers_reach_only_public_and_standard_headers(const SourceTree& tree, Problems& problems) {
-  std::set<std::string> exposed{"tandem.h"};
+  std::set<std::string> exposed{"extend.h", "tandem.h"};
   for (const auto& [name, layer] : tree.layers) {
     exposed.insert(layer.public_headers.begin(), layer.public_headers.end());
   }
@@ -162,7 +162,9 @@ void bridges_are_for_users(const SourceTree& tree, Problems& problems) {
     for (const Include& include : file.includes) {
       const auto to = tree.layers.find(layer_of(included_path(include)));
       const bool ours = file.path == "tandem.h" || tree.layers.contains(file.layer());
-      if (ours && to != tree.layers.end() && to->second.bridge_headers.contains(included_path(include))) {
+      const bool is_its_source = std::filesystem::path(file.path).replace_extension(".h") == included_path(include);
+      if (ours && !is_its_source && to != tree.layers.end() &&
+          to->second.bridge_headers.contains(included_path(include))) {
         problems.push_back(fmt::format("{}: <{}>: this header leads to another library: only programs include it",
                                        at(file, include), include.path));
       }

@@ -16,15 +16,6 @@ namespace tandem::inline v0::kernels {
 
 class Queue;
 
-/// A step that is launched once gets its state by value. A captured step reads it from the GPU's memory, where the
-/// state is updated before each replay.
-struct StepArgument {
-  StepState value;
-  const StepState* device;
-
-  TANDEM_HD StepState get() const { return device != nullptr ? *device : value; }
-};
-
 /// The places of a captured step's states in its GPU's memory, during the capture. Each parameter group or generator
 /// needs one place. A state that the host changes within the step has a place for each of its values. kMost states are
 /// 9 KiB of a kernel's arguments, which CUDA 12.1 and newer allow.
