@@ -115,6 +115,16 @@ void Picture::image(double x, double y, double side, const Tensor& image, double
   }
 }
 
+void Picture::points(double x, double y, double side, const Tensor& points, double reach) {
+  square(x, y, side, "#f0f0f0");
+  const std::vector<double> at = points.to_vector<double>();
+  for (std::size_t i = 0; i < at.size(); i += 2) {
+    if (std::abs(at[i]) < reach && std::abs(at[i + 1]) < reach) {
+      square(x + side * (1 + at[i] / reach) / 2, y + side * (1 - at[i + 1] / reach) / 2, 1.5, "#2060a0");
+    }
+  }
+}
+
 std::string shade(double value, int red, int green, int blue) {
   const double part = std::clamp(value, 0.0, 1.0);
   const auto mix = [&](int full) { return static_cast<int>(std::lround(255 + (full - 255) * part)); };

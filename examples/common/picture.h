@@ -21,6 +21,8 @@ class Picture {
   /// An image [1, side, side] as ink on paper, or [3, side, side] in colours. `low` is paper or black, `high` ink or
   /// the brightest colour.
   void image(double x, double y, double side, const tandem::Tensor& image, double low, double high);
+  /// Points [count, 2] in a square of the plane, from -reach to reach both ways. Others are left out.
+  void points(double x, double y, double side, const tandem::Tensor& points, double reach);
   /// The text of the SVG file.
   std::string svg() const { return svg_ + "</svg>\n"; }
 
