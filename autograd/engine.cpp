@@ -24,7 +24,7 @@ namespace tandem::inline v0::autograd {
 class Pass {
  public:
   /// `targets`: of grad(); null for backward().
-  Pass(Node& root, bool retain_graph, const std::vector<GradTarget>* targets = nullptr)
+  Pass(Node& root, bool retain_graph, std::vector<GradTarget>* targets = nullptr)
       : root_(&root), retain_graph_(retain_graph), targets_(targets) {
     spare_lists().swap(order_, leaves_);
   }
@@ -194,8 +194,9 @@ class Pass {
     for (Node* node : order_) {
       node->is_left_out = true;
     }
-    for (const GradTarget& target : *targets_) {
-      if (target.node->pass.load(std::memory_order_relaxed) == this) {
+    for (GradTarget& target : *targets_) {
+      target.is_reached = target.node->pass.load(std::memory_order_relaxed) == this;
+      if (target.is_reached) {
         target.node->is_left_out = false;
       }
     }
@@ -216,7 +217,7 @@ class Pass {
   // The gradients of targets are what hooks see last.
   void listen_to_targets() {
     for (const GradTarget& target : *targets_) {
-      if (target.node->pass.load(std::memory_order_relaxed) != this) {
+      if (!target.is_reached) {
         continue;
       }
       Output& out = target.node->output(target.output);
@@ -339,7 +340,7 @@ class Pass {
 
   core::Ref<Node> root_;
   bool retain_graph_;
-  const std::vector<GradTarget>* targets_;
+  std::vector<GradTarget>* targets_;
   std::vector<std::pair<Output*, std::shared_ptr<HookList<TensorHook>>>> replaced_;  // the hooks of targets
   bool finished_ = false;
   std::vector<Node*> order_;  // interior nodes, in the order they run
@@ -358,7 +359,7 @@ void run_backward(Node& root, std::uint32_t output, const detail::View& gradient
   pass.run(output, gradient);
 }
 
-void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph) {
+void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph) {
   const NoGradGuard no_grad;
   Pass pass(root, retain_graph, &targets);
   pass.run(0, {});

@@ -58,7 +58,7 @@ std::vector<Tensor> seeds_of(std::span<const Tensor> outputs, const std::vector<
 class GraphPass {
  public:
   /// `ends_there`: no target leads to another one, so what leads to them is not looked at.
-  GraphPass(std::span<const Tensor> outputs, const std::vector<Tensor>& seeds, const std::vector<GradTarget>& targets,
+  GraphPass(std::span<const Tensor> outputs, const std::vector<Tensor>& seeds, std::vector<GradTarget>& targets,
             bool ends_there = false)
       : targets_(targets) {
     const auto is_target = [&](const Node* node) {
@@ -126,10 +126,13 @@ class GraphPass {
     sum = sum.defined() ? sum + gradient : gradient;
   }
 
+  bool leads_on(Node& node, std::uint32_t i) {
+    const auto target = states_.find(node.edge(i).node.get());
+    return target != states_.end() && target->second.is_useful;
+  }
   bool leads_on(Node& node) {
     for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
-      if (const auto target = states_.find(node.edge(i).node.get());
-          target != states_.end() && target->second.is_useful) {
+      if (leads_on(node, i)) {
         return true;
       }
     }
@@ -137,9 +140,9 @@ class GraphPass {
   }
 
   void mark_useful() {
-    for (const GradTarget& target : targets_) {
+    for (GradTarget& target : targets_) {
       if (const auto found = states_.find(target.node); found != states_.end()) {
-        found->second.is_useful = true;
+        found->second.is_useful = target.is_reached = true;
       }
     }
     for (auto node = order_.rbegin(); node != order_.rend(); ++node) {
@@ -173,7 +176,11 @@ class GraphPass {
 
   void apply(Node& node, const State& state) {
     std::vector<Tensor> inputs(node.num_edges());
-    GradientGraph gradients(node, state.gradients, inputs);
+    std::vector<bool> wanted(node.num_edges());
+    for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
+      wanted[i] = leads_on(node, i);
+    }
+    GradientGraph gradients(node, state.gradients, inputs, wanted);
     try {
       node.apply_graph(gradients);
     } catch (Error& error) {
@@ -182,7 +189,7 @@ class GraphPass {
     }
     for (std::uint32_t i = 0; i < node.num_edges(); ++i) {
       const Edge& edge = node.edge(i);
-      if (inputs[i].defined() && states_.at(edge.node.get()).is_useful) {
+      if (inputs[i].defined()) {
         add(*edge.node, edge.output, inputs[i]);
       }
     }
@@ -206,7 +213,7 @@ class GraphPass {
     }
   }
 
-  const std::vector<GradTarget>& targets_;
+  std::vector<GradTarget>& targets_;
   std::vector<Node*> order_;
   std::unordered_map<Node*, State> states_;
 };
@@ -262,6 +269,9 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
     run_gradients(*root, targets, options.retain_graph.value_or(false));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!gradients[i].defined() && targets[i].is_reached) {
+      gradients[i] = zeros_like(inputs[i]);
+    }
     check<AutogradError>(
         gradients[i].defined() || options.allow_unused,
         "grad: input {} {} takes no part in the outputs; leave it out, or pass {{.allow_unused = true}} "

@@ -40,7 +40,7 @@ void Node::apply_graph(GradientGraph&) {
 // An op may have saved a dense copy of other sizes.
 detail::View GradientGraph::as_input(std::uint32_t i, const Saved& saved) const {
   const detail::View& view = saved.get(*this);
-  return !wants(i) || view.sizes == input_sizes(i) ? view : *detail::try_reshape(view, input_sizes(i));
+  return !node_.edge(i).node || view.sizes == input_sizes(i) ? view : *detail::try_reshape(view, input_sizes(i));
 }
 
 Tensor GradientGraph::input(std::uint32_t i, const Saved& saved) const {

@@ -17,14 +17,16 @@ namespace tandem::inline v0::autograd {
 /// create_graph. Both must compute the same.
 class GradientGraph {
  public:
-  /// The gradients of inputs are added to `inputs`, one for each edge of `node`.
-  GradientGraph(Node& node, const std::vector<Tensor>& outputs, std::vector<Tensor>& inputs) noexcept
-      : node_(node), outputs_(outputs), inputs_(inputs) {}
+  /// The gradients of inputs are added to `inputs`, one for each edge of `node`; only those are computed that are
+  /// `wanted`.
+  GradientGraph(Node& node, const std::vector<Tensor>& outputs, std::vector<Tensor>& inputs,
+                const std::vector<bool>& wanted) noexcept
+      : node_(node), outputs_(outputs), inputs_(inputs), wanted_(wanted) {}
 
   const char* op() const noexcept { return node_.op(); }
   /// The gradient of result `i`; undefined if nothing depended on it.
   const Tensor& output(std::uint32_t i = 0) const { return outputs_[i]; }
-  bool wants(std::uint32_t i) const noexcept { return static_cast<bool>(node_.edge(i).node); }
+  bool wants(std::uint32_t i) const noexcept { return wanted_[i]; }
   const Shape& input_sizes(std::uint32_t i) const noexcept { return target(i).sizes; }
   DType input_dtype(std::uint32_t i) const noexcept { return target(i).dtype; }
   /// Input `i`, whose elements were saved, with the history that it had.
@@ -48,6 +50,7 @@ class GradientGraph {
   Node& node_;
   const std::vector<Tensor>& outputs_;
   std::vector<Tensor>& inputs_;
+  const std::vector<bool>& wanted_;
 };
 
 /// Whether a closure is called to build a graph.

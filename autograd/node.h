@@ -421,10 +421,11 @@ Node* history_of(const detail::TensorImpl& impl, const char* op);
 struct GradTarget {
   Node* node;
   std::uint32_t output;
-  Tensor* gradient;  // undefined unless a gradient arrives
+  Tensor* gradient;         // undefined unless a gradient arrives
+  bool is_reached = false;  // set if the pass leads there, even if it brings no gradient: then that is 0
 };
 /// Computes the gradients of `targets` from `root`, whose result has the gradient 1. Leaves keep theirs as they are.
-void run_gradients(Node& root, const std::vector<GradTarget>& targets, bool retain_graph);
+void run_gradients(Node& root, std::vector<GradTarget>& targets, bool retain_graph);
 
 /// Runs the backward pass from `root`, whose result number `output` has gradient `gradient`, or 1 if that is undefined.
 void run_backward(Node& root, std::uint32_t output, const detail::View& gradient, bool retain_graph);

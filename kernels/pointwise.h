@@ -76,6 +76,7 @@ enum class PointwiseOp : std::uint8_t {
   softplus_grad,      // g, x
   leaky_relu_grad,    // g, x
   elu_grad,           // g, x
+  scaled_product,     // a, b, c   s * a * b * c
   count_
 };
 

@@ -140,6 +140,7 @@ template <PointwiseOp op, class T>
   if constexpr (op == softplus_grad) return b * s > t ? a : a * formula::sigmoid(b * s);
   if constexpr (op == leaky_relu_grad) return b > T(0) ? a : a * s;
   if constexpr (op == elu_grad) return b > T(0) ? a : a * (s * std::exp(b));
+  if constexpr (op == scaled_product) return a * s * b * c;
 }
 
 /// Number of inputs that an op reads; it does not touch the others.
@@ -149,7 +150,8 @@ TANDEM_HD constexpr int arity(PointwiseOp op) {
     case extreme_grad:
     case div_grad:
     case pow_grad_base:
-    case pow_grad_exponent: return 3;
+    case pow_grad_exponent:
+    case scaled_product: return 3;
     case add:
     case sub:
     case mul:
@@ -166,7 +168,7 @@ TANDEM_HD constexpr int arity(PointwiseOp op) {
 constexpr bool is_cheap(PointwiseOp op) {
   using enum PointwiseOp;
   return op <= equal || op == pow_scalar || op == div || op == rdiv_scalar || op == PointwiseOp::sqrt ||
-         op == abs_grad || op == relu_grad || op == sqrt_grad || op == div_grad;
+         op == abs_grad || op == relu_grad || op == sqrt_grad || op == div_grad || op == scaled_product;
 }
 
 }  // namespace tandem::inline v0::kernels

@@ -1,4 +1,7 @@
+#include <array>
 #include <cmath>
+#include <concepts>
+#include <cstddef>
 #include <limits>
 #include <utility>
 
@@ -15,6 +18,54 @@ namespace {
 // The value that the gradient needs besides the gradient of the result.
 enum class Needs : std::uint8_t { input, result, nothing, no_slope };
 
+// The derivative of a slope, as a function of the same value v.
+struct Bend {
+  using Formula = Tensor (*)(const Tensor& v, detail::Scalars scalars);
+
+  constexpr Bend(std::nullptr_t) {}  // 0
+  constexpr Bend(Formula of_value) : formula(of_value) {}
+  template <std::convertible_to<Formula> F>
+  constexpr Bend(F of_value) : formula(of_value) {}
+  static constexpr Bend one() {
+    Bend bend(nullptr);
+    bend.is_one = true;
+    return bend;
+  }
+  static constexpr Bend multiple(double factor) {  // of v
+    Bend bend(nullptr);
+    bend.factor = factor;
+    return bend;
+  }
+  bool is_flat() const { return formula == nullptr && factor == 0 && !is_one; }
+
+  Formula formula = nullptr;
+  double factor = 0;
+  bool is_one = false;
+};
+
+// s * a * b * c.
+Tensor scale_product(const Tensor& a, const Tensor& b, const Tensor& c, double s) {
+  View out = detail::empty_view(a.shape(), a.dtype(), a.device());
+  detail::pointwise(PointwiseOp::scaled_product, out, {&a.raw(), &b.raw(), &c.raw()}, {.s = s});
+  return record("scaled_product", std::move(out), {&a, &b, &c}, [&] {
+    return [factors = std::array{Saved(a), Saved(b), Saved(c)}, s](auto& g) {
+      for (std::uint32_t i = 0; i < 3; ++i) {
+        const std::uint32_t j = (i + 1) % 3;
+        const std::uint32_t k = (i + 2) % 3;
+        if (!g.wants(i)) {
+          continue;
+        }
+        if constexpr (is_graph<decltype(g)>) {
+          g.give(i, scale_product(g.output(), g.input(j, factors[j]), g.input(k, factors[k]), s));
+        } else {
+          pointwise_gradient(g, i, PointwiseOp::scaled_product, {&g.output(), &factors[j].get(g), &factors[k].get(g)},
+                             {.s = s});
+        }
+      }
+    };
+  });
+}
+
 // y = forward(x). The gradient of x is backward(g, x), backward(g, y), backward(g) or 0: g times the slope, a function
 // of x or y.
 struct Function {
@@ -22,7 +73,7 @@ struct Function {
   PointwiseOp forward;
   PointwiseOp backward;
   Needs needs;
-  Tensor (*bend)(const Tensor& v, detail::Scalars scalars);  // the derivative of the slope; null: 0
+  Bend bend;
 };
 
 // The gradient of a function as an op: backward(g, v).
@@ -31,20 +82,27 @@ Tensor times_slope(const Function& function, const Tensor& g, const Tensor& v, d
   detail::pointwise(function.backward, out, {&g.raw(), &v.raw()}, scalars);
   return record(function.name, std::move(out), {&g, &v}, [&] {
     return [function, scalars, factor = Saved(g), v = Saved(v)](auto& h) {
+      const Bend& bend = function.bend;
       if constexpr (is_graph<decltype(h)>) {
         const Tensor at = h.input(1, v);
-        h.give(0, times_slope(function, h.output(), at, scalars));
-        if (h.wants(1)) {
-          const Tensor product = h.output() * h.input(0, factor);
-          h.give(1, function.bend != nullptr ? product * function.bend(at, scalars) : product * 0);
+        if (h.wants(0)) {
+          h.give(0, times_slope(function, h.output(), at, scalars));
+        }
+        if (h.wants(1) && !bend.is_flat()) {
+          const Tensor g_again = h.input(0, factor);
+          h.give(1, bend.is_one               ? h.output() * g_again
+                    : bend.formula == nullptr ? scale_product(h.output(), g_again, at, bend.factor)
+                                              : scale_product(h.output(), g_again, bend.formula(at, scalars), 1));
         }
       } else {
         pointwise_gradient(h, 0, function.backward, {&h.output(), &v.get(h)}, scalars);
-        if (h.wants(1)) {
-          const Tensor product = Tensor(h.output()) * Tensor(factor.get(h));
-          const Tensor all =
-              function.bend != nullptr ? product * function.bend(Tensor(v.get(h)), scalars) : product * 0;
-          h.deliver(1, all.raw(), false);
+        if (h.wants(1) && bend.is_one) {
+          pointwise_gradient(h, 1, PointwiseOp::mul, {&h.output(), &factor.get(h)});
+        } else if (h.wants(1) && !bend.is_flat()) {
+          const Tensor at(v.get(h));
+          const Tensor slope = bend.formula == nullptr ? at : bend.formula(at, scalars);
+          pointwise_gradient(h, 1, PointwiseOp::scaled_product, {&h.output(), &factor.get(h), &slope.raw()},
+                             {.s = bend.formula == nullptr ? bend.factor : 1});
         }
       }
     };
@@ -161,9 +219,8 @@ Tensor bend_of_softplus(const Tensor& x, detail::Scalars scalars) {
 
 constexpr Function kNeg{"neg", neg, neg, Needs::nothing, nullptr};
 constexpr Function kAbs{"abs", abs, abs_grad, Needs::input, nullptr};
-constexpr Function kExp{"exp", exp, mul, Needs::result, [](const Tensor& y, detail::Scalars) { return y * 0 + 1; }};
-constexpr Function kExpm1{"expm1", expm1, expm1_grad, Needs::result,
-                          [](const Tensor& y, detail::Scalars) { return y * 0 + 1; }};
+constexpr Function kExp{"exp", exp, mul, Needs::result, Bend::one()};
+constexpr Function kExpm1{"expm1", expm1, expm1_grad, Needs::result, Bend::one()};
 constexpr Function kLog{"log", log, div, Needs::input, [](const Tensor& x, detail::Scalars) { return -1 / (x * x); }};
 constexpr Function kLog1p{"log1p", log1p, log1p_grad, Needs::input,
                           [](const Tensor& x, detail::Scalars) { return -1 / ((x + 1) * (x + 1)); }};
@@ -175,8 +232,7 @@ constexpr Function kSin{"sin", sin, sin_grad, Needs::input, [](const Tensor& x, 
 constexpr Function kCos{"cos", cos, cos_grad, Needs::input, [](const Tensor& x, detail::Scalars) { return -x.cos(); }};
 constexpr Function kClamp{"clamp", clamp, clamp_grad, Needs::input, nullptr};
 constexpr Function kRelu{"relu", relu, relu_grad, Needs::result, nullptr};
-constexpr Function kTanh{"tanh", tanh, tanh_grad, Needs::result,
-                         [](const Tensor& y, detail::Scalars) { return y * -2; }};
+constexpr Function kTanh{"tanh", tanh, tanh_grad, Needs::result, Bend::multiple(-2)};
 constexpr Function kSigmoid{"sigmoid", sigmoid, sigmoid_grad, Needs::result,
                             [](const Tensor& y, detail::Scalars) { return 1 - y * 2; }};
 

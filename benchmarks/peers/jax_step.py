@@ -37,7 +37,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy  # noqa: E402
 
-from jax_nets import NETS  # noqa: E402
+from jax_nets import LOSSES, NETS  # noqa: E402
 
 LAYERS = options.model.count("-")
 RATE = options.lr or (1e-4 if options.optimizer == "adam" else 1e-3)
@@ -48,6 +48,8 @@ def load(name):
 
 
 def loss_of(parameters, x, y):
+    if options.model in LOSSES:
+        return LOSSES[options.model](parameters, x)
     if options.model in NETS:
         x = NETS[options.model](parameters, x)
     else:

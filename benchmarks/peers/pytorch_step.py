@@ -13,7 +13,7 @@ import time
 import numpy
 import torch
 
-from pytorch_nets import NETS, make_net
+from pytorch_nets import LOSSES, NETS, make_net
 from step_flags import step_parser
 
 
@@ -33,7 +33,8 @@ def make_model(options):
     if options.model in NETS:
         layout = torch.channels_last if options.channels_last else torch.contiguous_format
         net = make_net(options.model, options.data).to(memory_format=layout)
-        return torch.compile(net) if options.compile else net, load("x").to(memory_format=layout), load("y")
+        compiles = options.compile and options.model not in LOSSES
+        return torch.compile(net) if compiles else net, load("x").to(memory_format=layout), load("y")
     sizes = [int(size) for size in options.model.split("-")]
     layers = []
     for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
@@ -74,12 +75,21 @@ def main():
     # Like step_bench: with one thread, processor time excludes other programs.
     clock = time.process_time if options.threads == 1 else time.perf_counter
 
+    if options.model in LOSSES:
+        own_loss, compiled = LOSSES[options.model]
+        forward, gradients = lambda: own_loss(model, x), compiled(model) if options.compile else None
+    else:
+        forward, gradients = lambda: loss_function(model(x), y), None
+
     def run(steps):
         for _ in range(steps):
             optimizer.zero_grad(set_to_none=True)
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.precision == "medium"):
-                loss = loss_function(model(x), y)
-            loss.backward()
+            if gradients is not None:
+                loss = gradients(x)
+            else:
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.precision == "medium"):
+                    loss = forward()
+                loss.backward()
             optimizer.step()
         return loss
 

@@ -1,5 +1,4 @@
 #include <memory>
-#include <string>
 
 #include <tandem/tandem.h>
 
@@ -19,8 +18,7 @@ class EagerStep final : public Step {
   explicit EagerStep(const Problem& problem)
       : x_(problem.x),
         y_(problem.y),
-        criterion_(problem.spec.loss),
-        precision_(problem.spec.precision),
+        spec_(problem.spec),
         model_(make_model(problem)),
         optimizer_(make_optimizer(problem.spec, model_.parameters())) {}
 
@@ -33,9 +31,9 @@ class EagerStep final : public Step {
   double loss() const override { return loss_.item(); }
 
   Tensor take(const Tensor& x, const Tensor& y) {
-    const PrecisionScope scope(precision_);
+    const PrecisionScope scope(spec_.precision);
     optimizer_->zero_grad();
-    Tensor loss = loss_of(criterion_, model_(x), y);
+    Tensor loss = loss_of(spec_, model_, x, y);
     loss.backward();
     optimizer_->step();
     return loss;
@@ -46,8 +44,7 @@ class EagerStep final : public Step {
  private:
   Tensor x_;
   Tensor y_;
-  Loss criterion_;
-  std::string precision_;
+  Spec spec_;
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor loss_;

@@ -43,4 +43,9 @@ Tensor loss_of(Loss loss, const Tensor& out, const Tensor& y) {
   return loss == Loss::mse ? nn::mse_loss(out, y) : nn::cross_entropy(out, y);
 }
 
+Tensor loss_of(const Spec& spec, const nn::Sequential& model, const Tensor& x, const Tensor& y) {
+  const Net* net = find_net(spec.net);
+  return net != nullptr && net->loss != nullptr ? net->loss(model, x) : loss_of(spec.loss, model(x), y);
+}
+
 }  // namespace bench

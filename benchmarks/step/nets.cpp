@@ -1,7 +1,10 @@
 #include "step/nets.h"
 
+#include <array>
 #include <utility>
 
+#include <tandem/autograd/grad.h>
+#include <tandem/autograd/ops.h>
 #include <tandem/autograd/spatial.h>
 #include <tandem/nn/batch_norm.h>
 #include <tandem/nn/conv.h>
@@ -71,12 +74,26 @@ nn::Sequential resnet18() {
   return net;
 }
 
+nn::Sequential pinn() {
+  return nn::Sequential(nn::Linear(2, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(),
+                        nn::Linear(64, 1));
+}
+
+// The mean square of u_t - 0.1 u_xx, which a solution has everywhere.
+Tensor heat_loss(const nn::Sequential& net, const Tensor& points) {
+  const Tensor at = points.detach().requires_grad_();
+  const auto [du] = autograd::grad(net(at).sum(), std::array{at}, {.create_graph = true});
+  const auto [ddu] = autograd::grad(du.narrow(1, 0, 1).sum(), std::array{at}, {.create_graph = true});
+  return (du.narrow(1, 1, 1) - ddu.narrow(1, 0, 1) * 0.1).pow(2).mean();
+}
+
 }  // namespace
 
 const std::vector<Net>& nets() {
   static const std::vector<Net> all{{"lenet", {1, 28, 28}, 10, lenet},
                                     {"resnet20", {3, 32, 32}, 10, resnet20},
-                                    {"resnet18", {3, 64, 64}, 1000, resnet18}};
+                                    {"resnet18", {3, 64, 64}, 1000, resnet18},
+                                    {"pinn", {2}, 0, pinn, heat_loss}};
   return all;
 }
 

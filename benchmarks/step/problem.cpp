@@ -1,5 +1,6 @@
 #include "step/problem.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -20,10 +21,13 @@ using tandem::Tensor;
 Problem make_problem(const Spec& spec) {
   tandem::manual_seed(20);
   if (const Net* net = find_net(spec.net)) {
-    const tandem::Shape& image = net->image;
+    tandem::Shape sizes{spec.batch};
+    for (const std::int64_t size : net->input) {
+      sizes.push_back(size);
+    }
     Problem problem{.spec = spec, .x = {}, .y = {}, .weights = {}, .biases = {}};
-    problem.x = tandem::randn({spec.batch, image[0], image[1], image[2]});
-    problem.y = tandem::randint(0, net->classes, {spec.batch});
+    problem.x = tandem::randn(sizes);
+    problem.y = tandem::randint(0, std::max<std::int64_t>(1, net->classes), {spec.batch});
     problem.state = net->make().state_dict();
     return problem;
   }
