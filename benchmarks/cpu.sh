@@ -12,7 +12,7 @@ build=$(cd "${1:?the build folder is missing}" && pwd -P)
 shift
 out=$build/../bench
 rounds=3
-names="linear small mnist large lenet resnet20 resnet18"
+names="linear small mnist large lenet resnet20 resnet18 pinn"
 counts="1 2"
 blocks=30
 python=${PYTHON:-python3}
@@ -31,7 +31,7 @@ while (($#)); do
     --cases) names=$2 ;;
     --threads) counts=$2 ;;
     --blocks) blocks=$2 ;;
-    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large lenet resnet20 resnet18\" and --threads \"1 2\"" ;;
+    *) die "unknown argument '$1'; there are --out FOLDER, --rounds N, --blocks N, --cases \"linear small mnist large lenet resnet20 resnet18 pinn\" and --threads \"1 2\"" ;;
   esac
   shift 2
 done
@@ -46,7 +46,8 @@ flags_of() {
     lenet) echo "--model lenet --batch 64 --optimizer sgd --momentum 0.9" ;;
     resnet20) echo "--model resnet20 --batch 32 --optimizer sgd --momentum 0.9 --check-steps 3" ;;
     resnet18) echo "--model resnet18 --batch 8 --optimizer sgd --momentum 0.9 --check-steps 3" ;;
-    *) die "--cases: there is no case '$1'; they are linear small mnist large lenet resnet20 resnet18" ;;
+    pinn) echo "--model pinn --batch 4096 --optimizer adam --lr 1e-3" ;;
+    *) die "--cases: there is no case '$1'; they are linear small mnist large lenet resnet20 resnet18 pinn" ;;
   esac
 }
 for name in $names; do flags_of "$name" >/dev/null; done
@@ -126,7 +127,10 @@ for ((round = 1; round <= rounds; ++round)); do
         measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting tuned --implementation fused
         [[ -z $fast_mkl ]] || measure env "OMP_NUM_THREADS=$threads" "LD_PRELOAD=$fast_mkl" "${tuned[@]}" "${peer[@]}" \
           --setting "tuned, fast MKL" --implementation fused
-        if [[ $name == *net* ]]; then
+        if [[ $name == pinn ]]; then
+          measure env "OMP_NUM_THREADS=$threads" "${tuned[@]}" "${peer[@]}" --setting compiled --implementation fused \
+            --compile
+        elif [[ $name == *net* ]]; then
           for layout in "" --channels-last; do
             measure env "OMP_NUM_THREADS=$threads" ${fast_mkl:+"LD_PRELOAD=$fast_mkl"} "${tuned[@]}" "${peer[@]}" \
               --setting "compiled${layout:+, channels-last}" --implementation fused --compile $layout
@@ -136,7 +140,7 @@ for ((round = 1; round <= rounds; ++round)); do
         fi
       fi
       [[ -z $has_jax ]] || measure "$python" "$here/peers/jax_step.py" "${flags[@]}" --data "$data/$name"
-      [[ $name != *net* ]] || continue # the other peers have no convolutional nets here
+      [[ $name != *net* && $name != pinn ]] || continue # the other peers have no such nets here
       if [[ -x $libtorch ]]; then
         peer=("$libtorch" "${flags[@]}" --data "$data/$name")
         measure env "OMP_NUM_THREADS=$threads" "${peer[@]}" --setting default

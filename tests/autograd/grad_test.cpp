@@ -1,4 +1,6 @@
 #include <array>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -6,7 +8,9 @@
 
 #include <tandem/autograd/autocast.h>
 #include <tandem/autograd/grad.h>
+#include <tandem/core/thread_state.h>
 #include <tandem/graph/capture.h>
+#include <tandem/kernels/launch.h>
 #include <tandem/nn/container.h>
 #include <tandem/nn/linear.h>
 #include <tandem/nn/stateless.h>
@@ -120,6 +124,39 @@ TEST(Grad, OfOneInputWritesNoGradientOfTheWeightsOnTheWay) {
   EXPECT_THAT(list(dx), Pointwise(::testing::DoubleNear(1e-6), list(expected)));
   for (const Tensor& parameter : model.parameters()) {
     EXPECT_FALSE(parameter.grad().defined());
+  }
+}
+
+// Counts launches by name.
+struct Launches final : kernels::LaunchObserver {
+  std::map<std::string, int> counts;
+  void on_launch(kernels::Context&, const kernels::LaunchRecord& record) override { ++counts[record.name]; }
+};
+
+TEST(Grad, ComputesNothingThatNobodyAskedFor) {
+  const Tensor x = leaf({4, 3});
+  const Tensor w = leaf({5, 3}, -1, 1, 8);
+  for (const bool create_graph : {false, true}) {
+    const Tensor y = linear(x, w).tanh();
+    Launches launches;
+    core::ThreadState state = core::thread_state();
+    state.observer = &launches;
+    {
+      const core::ThreadStateScope scope(state);
+      grad(y, std::array{x}, {.grad_outputs = {ones_like(y)}, .create_graph = create_graph});
+    }
+    EXPECT_EQ(launches.counts["matmul"], 1) << "the gradient by x, and not that by w";
+    EXPECT_EQ(launches.counts["pointwise"], 1) << "tanh's";
+  }
+}
+
+TEST(Grad, IsZeroWhereTheWayThereIsFlat) {
+  const Tensor x = f64({-1, 2});
+  for (const bool create_graph : {false, true}) {
+    const auto [dx] = grad(relu(x).sum(), std::array{x}, {.create_graph = true});
+    EXPECT_THAT(list(dx), ElementsAre(0, 1));
+    const auto [ddx] = grad(dx.sum(), std::array{x}, {.create_graph = create_graph});
+    EXPECT_THAT(list(ddx), ElementsAre(0, 0));
   }
 }
 

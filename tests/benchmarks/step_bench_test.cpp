@@ -48,6 +48,7 @@ const std::vector<std::vector<std::string>> kCases{
     {"--model", "lenet", "--batch", "3", "--optimizer", "sgd", "--momentum", "0.9", "--threads", "2"},
     {"--model", "resnet20", "--batch", "2", "--optimizer", "sgd", "--check-steps", "2"},
     {"--model", "64-128-10", "--batch", "32", "--optimizer", "adam", "--precision", "medium"},
+    {"--model", "pinn", "--batch", "16", "--optimizer", "adam", "--check-steps", "5"},
 };
 
 TEST_F(StepBench, PrintsOneObjectAndBothLossesAgree) {
@@ -113,7 +114,7 @@ TEST_F(StepBench, RefusesWhatItCannotDoOnOneLine) {
   for (const char* model : {"10", "10-", "-1", "10-0", "10x1", "10-1-", "10-9999999"}) {
     EXPECT_EQ(error_of({"--model", model}),
               "error: --model: expected two or more sizes from 1 to 1000000 with '-' between them, or lenet, resnet20, "
-              "resnet18, got '" +
+              "resnet18, pinn, got '" +
                   std::string(model) + "'\n");
   }
   EXPECT_EQ(error_of({"--model", "lenet", "--loss", "mse"}),

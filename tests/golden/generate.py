@@ -50,7 +50,7 @@ Ops whose call is not plain from their attributes:
                            "pos_weight"; binary_cross_entropy_with_logits likewise
 
 matrix.json: see matrix.py. training.json, schedules.json and init.json: see the functions of those names in
-training.py. mixed_precision.json: see mixed_precision.py; it needs PyTorch 2.3.
+training.py. mixed_precision.json: see mixed_precision.py; it needs PyTorch 2.3. second.json: see second.py; it reads the other files.
 """
 
 import math
@@ -64,6 +64,7 @@ sys.dont_write_bytecode = True  # the imports below would leave a folder beside 
 from losses import loss
 from matrix import matrix
 from mixed_precision import mixed_precision
+from second import second
 from spatial import spatial
 from training import init, schedules, training
 from vectors import Draw, Family, Input, label
@@ -472,7 +473,7 @@ def statistics():
 
 
 FAMILIES = {f.__name__: f for f in (pointwise, activation, matmul, reduce, statistics, view, index, softmax, loss,
-                                    linear, matrix, norm, spatial, training, schedules, init, mixed_precision)}
+                                    linear, matrix, norm, spatial, training, schedules, init, mixed_precision, second)}
 
 
 def main():
