@@ -226,6 +226,7 @@ void StepRunner::Impl::finish(Capture& capture, Recording& recording, std::share
     stats.temporary_bytes = capture.replay->plan().requested;
     stats.gpu_graph = capture.replay->is_gpu_graph();
     stats.fused_updates = capture.replay->fused_updates();
+    stats.joined_launches = capture.replay->joined_launches();
     return;
   }
   capture.trace = std::move(recorded->trace);

@@ -47,6 +47,8 @@ struct CaptureStats {
   std::size_t arena_bytes = 0;      // memory of all tensors made by the step, in the last capture
   std::size_t temporary_bytes = 0;  // that memory if nothing were shared
   std::size_t fused_updates = 0;    // weights whose gradient is part of their update, in the last capture
+  std::size_t joined_launches = 0;  // element-wise launches that run together with the one before, a piece of their
+                                    // elements at a time, in the last capture
   bool gpu_graph = false;           // whether the last capture is a single GPU graph, replayed with one launch
   std::string last_reason = "";     // reason for the last recording: "first call", or the change that required it
 };

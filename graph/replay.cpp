@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <string_view>
 
 #include <tandem/build.h>
 #include <tandem/core/thread_pool.h>
@@ -29,13 +28,16 @@ class ModuleOfOp {
   const core::ModuleScope* saved_;
 };
 
-// By the text: every source may have a copy of it.
 template <class Kernel>
 bool is(const RecordedOp& op) {
-  return std::string_view(op.name) == Kernel::kName;
+  return op.replay == &kernels::replay<Kernel>;
 }
 
 void run_work(kernels::Context&, const void* work) { (*static_cast<const std::function<void()>*>(work))(); }
+
+void run_pointwise(kernels::Context& context, const void* run) {
+  static_cast<const kernels::PointwiseRun*>(run)->run(context);
+}
 
 }  // namespace
 
@@ -77,6 +79,7 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     device_ = op.device;
     ops_.push_back({op.replay, args_->data() + op.args, op.module});
   }
+  join_pointwise();
   for (const Held& held : recorded_->held) {
     if (held.storage->version() != held.version) {
       changed_.push_back(held.storage);
@@ -108,6 +111,39 @@ Replay::Replay(std::unique_ptr<Recorded> recorded, std::shared_ptr<const Arena> 
     });
   }
 #endif
+}
+
+// Makes runs of element-wise launches, within a lane.
+void Replay::join_pointwise() {
+  std::vector<std::size_t> borders;
+  for (const RecordedLanes& lanes : recorded_->lanes) {
+    borders.insert(borders.end(), lanes.first.begin(), lanes.first.end());
+  }
+  borders.push_back(ops_.size());
+  const auto launch_at = [&](std::size_t i) { return static_cast<const kernels::Pointwise*>(ops_[i].args); };
+  const auto is_pointwise = [&](std::size_t i) {
+    const RecordedOp& op = recorded_->ops[i];
+    return is<kernels::Pointwise>(op) && op.device.type == DeviceType::cpu;
+  };
+  std::size_t first = 0;
+  for (const std::size_t border : borders) {
+    while (first < border) {
+      std::size_t next = first + 1;
+      if (is_pointwise(first) && kernels::PointwiseRun::fits(*launch_at(first))) {
+        auto run = std::make_unique<kernels::PointwiseRun>(*launch_at(first));
+        while (next < border && is_pointwise(next) && recorded_->ops[next].device == recorded_->ops[first].device &&
+               run->join(*launch_at(next))) {
+          ++next;
+        }
+        if (run->launches() > 1) {
+          ops_[first] = {run_pointwise, run.get(), ops_[first].module, run->launches()};
+          joined_ += run->launches() - 1;
+          pointwise_runs_.push_back(std::move(run));
+        }
+      }
+      first = next;
+    }
+  }
 }
 
 std::size_t Replay::fused_updates() const {
@@ -215,13 +251,13 @@ void Replay::run_range(std::size_t first, std::size_t end) const {
   ModuleOfOp module;
   if (one_device_) {
     kernels::Context& context = kernels::context_for(device_);
-    for (std::size_t i = first; i < end; ++i) {
+    for (std::size_t i = first; i < end; i += ops_[i].launches) {
       module.set(ops_[i].module);
       ops_[i].run(context, ops_[i].args);
     }
     return;
   }
-  for (std::size_t i = first; i < end; ++i) {
+  for (std::size_t i = first; i < end; i += ops_[i].launches) {
     module.set(ops_[i].module);
     ops_[i].run(kernels::context_for(recorded_->ops[i].device), ops_[i].args);
   }
@@ -276,10 +312,13 @@ void Replay::run_observed(kernels::LaunchObserver& observer) const {
     const RecordedOp& op = recorded_->ops[i];
     module.set(op.module);
     kernels::Context& context = kernels::context_for(op.device);
-    if (op.replay != nullptr) {
-      observer.on_launch(context, {op.name, ops_[i].args, op.bytes, op.replay});
+    if (op.replay == nullptr) {
+      ops_[i].run(context, ops_[i].args);
+    } else {
+      const void* args = args_->data() + op.args;
+      observer.on_launch(context, {op.name, args, op.bytes, op.replay});
+      op.replay(context, args);
     }
-    ops_[i].run(context, ops_[i].args);
   }
 }
 

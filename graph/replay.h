@@ -7,6 +7,7 @@
 
 #include <tandem/graph/gpu_graph.h>
 #include <tandem/graph/recording.h>
+#include <tandem/kernels/pointwise_run.h>
 #include <tandem/tensor/tensor.h>
 
 // Internal: a recorded step that can be repeated.
@@ -27,6 +28,7 @@ class Replay {
 
   std::size_t launches() const noexcept { return ops_.size() - works_.size(); }
   std::size_t fused_updates() const;
+  std::size_t joined_launches() const noexcept { return joined_; }
   const Plan& plan() const noexcept { return arena_->plan; }
   /// Whether the whole step is a single GPU graph.
   bool is_gpu_graph() const noexcept { return gpu_graph_ != nullptr; }
@@ -36,6 +38,7 @@ class Replay {
     void (*run)(kernels::Context&, const void*);
     const void* args;
     const core::ModuleScope* module;
+    std::size_t launches = 1;  // of a run, which takes the place of so many ops
   };
   class DrawScope;
   void run_step() const;
@@ -48,12 +51,15 @@ class Replay {
   void run_observed(kernels::LaunchObserver& observer) const;
   bool fits_gpu_graph() const;
   void note_streams() const;
+  void join_pointwise();
 
   std::unique_ptr<Recorded> recorded_;
   std::shared_ptr<const Arena> arena_;
   core::Ref<detail::Storage> args_;
   std::vector<Op> ops_;
   std::vector<Op> works_;  // the ops that are host work
+  std::vector<std::unique_ptr<kernels::PointwiseRun>> pointwise_runs_;
+  std::size_t joined_ = 0;  // launches in runs, but for the first of each
   std::vector<core::Ref<detail::Storage>> changed_;
   Device device_;
   bool one_device_ = true;

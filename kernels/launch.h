@@ -92,6 +92,12 @@ void run_on_device(Context& context, const Kernel& kernel) {
   run(OnCpu{}, context, kernel);
 }
 
+/// The `replay` of a kernel's records, by which the kernel is recognised: kName may be that of another one.
+template <class Kernel>
+void replay(Context& context, const void* args) {
+  run_on_device(context, *static_cast<const Kernel*>(args));
+}
+
 /// Launches a kernel; nothing else in the library runs one.
 template <class Kernel>
 void launch(Context& context, const Kernel& kernel) {
@@ -101,9 +107,7 @@ void launch(Context& context, const Kernel& kernel) {
 #if __has_builtin(__builtin_clear_padding)
     __builtin_clear_padding(&args_of_record);
 #endif
-    observer->on_launch(context, {Kernel::kName, &args_of_record, sizeof(Kernel), [](Context& c, const void* args) {
-                                    run_on_device(c, *static_cast<const Kernel*>(args));
-                                  }});
+    observer->on_launch(context, {Kernel::kName, &args_of_record, sizeof(Kernel), &replay<Kernel>});
   }
   run_on_device(context, kernel);
 }

@@ -110,6 +110,7 @@ const OpCase kCases[] = {
      [](double a, double b, double, double s) { return b * s > 0 ? a : a * logistic(b * s); }},
     {leaky_relu_grad, "leaky_relu_grad", [](double a, double b, double, double s) { return b > 0 ? a : a * s; }},
     {elu_grad, "elu_grad", [](double a, double b, double, double s) { return b > 0 ? a : a * s * std::exp(b); }},
+    {scaled_product, "scaled_product", [](double a, double b, double c, double s) { return s * a * b * c; }},
 };
 
 TEST(PointwiseCases, AreComplete) { EXPECT_EQ(std::size(kCases), static_cast<std::size_t>(count_)); }
