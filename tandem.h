@@ -10,6 +10,7 @@
 #include <tandem/autograd/ops.h>
 #include <tandem/autograd/parameter.h>
 #include <tandem/autograd/parameter_store.h>
+#include <tandem/autograd/sample_norms.h>
 #include <tandem/autograd/spatial.h>
 #include <tandem/checkpoint/run.h>
 #include <tandem/checkpoint/safetensors.h>

@@ -25,6 +25,7 @@ class Node;
 class Leaf;
 class Gradients;
 class GradientGraph;
+class SampleSquares;
 class Pass;
 
 /// Sees the gradients of leaves as a backward pass completes them: what hooks are, for the library itself, and without
@@ -108,6 +109,8 @@ class Node : public detail::History {
   /// Whether apply_graph() can compute them as tensors with a history of their own, for second derivatives.
   virtual bool has_graph() const noexcept { return false; }
   virtual void apply_graph(GradientGraph& gradients);
+  /// Adds up the squares of the parameters' gradients for each sample, or returns false if the op has no rule for that.
+  virtual bool add_sample_squares(SampleSquares&) { return false; }
   /// Lets go of what was saved.
   virtual void release() noexcept = 0;
   virtual bool released() const noexcept = 0;

@@ -7,6 +7,7 @@
 #include <tandem/autograd/anomaly.h>
 #include <tandem/autograd/gradient_graph.h>
 #include <tandem/autograd/node.h>
+#include <tandem/autograd/sample_squares.h>
 #include <tandem/autograd/saved.h>
 #include <tandem/core/check.h>
 
@@ -29,6 +30,13 @@ class ClosureNode final : public Node {
     } else {
       Node::apply_graph(gradients);
     }
+  }
+  bool add_sample_squares(SampleSquares& samples) override {
+    if constexpr (requires { Closure::kHasSamples; }) {
+      (*closure_)(samples);
+      return true;
+    }
+    return false;
   }
   void release() noexcept override { closure_.reset(); }
   bool released() const noexcept override { return !closure_.has_value(); }

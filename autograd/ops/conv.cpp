@@ -277,43 +277,58 @@ Tensor convolve(const Arguments& of, const Tensor& x, const Tensor& weight, cons
   View out = detail::empty_view(sizes, in.dtype, in.device());
   (transposed ? launch_in_grad : launch_conv)(shape, in, w, data_of(shift), out, Accumulate::no);
   return record(of.op, std::move(out), {&x, &weight, &bias}, [&] {
-    return [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels, dims = of.dims](auto& g) {
-      if constexpr (is_graph<decltype(g)>) {
-        const Tensor& grad = g.output();
-        if (g.wants(0)) {
-          const Side side = transposed ? Side::result : Side::image;
-          g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
-        }
-        if (g.wants(1)) {
-          const Tensor other = g.input(0, in);
-          const Tensor wanted =
-              transposed ? side_of(Side::weight, shape, other, grad) : side_of(Side::weight, shape, grad, other);
-          g.give(1, wanted.reshape(g.input_sizes(1)));
-        }
-        if (g.wants(2)) {
-          Shape per_channel = Shape::filled(dims + 1, 1);
-          per_channel[0] = channels;
-          g.give(2, sum_to_size(grad, per_channel).reshape({channels}));
-        }
-      } else {
-        const View grad = detail::contiguous(g.output());
-        if (g.wants(1)) {
-          const Destination to = g.destination(1);
-          const View& other = in.get(g);
-          launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
-        }
-        if (g.wants(2)) {
-          const Destination to = g.destination(2);
-          const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
-          detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
-                         *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
-        }
-        if (g.wants(0)) {
-          const Destination to = g.destination(0);
-          (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
-        }
-      }
-    };
+    return BySample{
+        [in = saved_if(weight, in), w = saved_if(x, w), shape, transposed, channels, dims = of.dims](auto& g) {
+          if constexpr (is_graph<decltype(g)>) {
+            const Tensor& grad = g.output();
+            if (g.wants(0)) {
+              const Side side = transposed ? Side::result : Side::image;
+              g.give(0, side_of(side, shape, grad, g.input(1, w)).reshape(g.input_sizes(0)));
+            }
+            if (g.wants(1)) {
+              const Tensor other = g.input(0, in);
+              const Tensor wanted =
+                  transposed ? side_of(Side::weight, shape, other, grad) : side_of(Side::weight, shape, grad, other);
+              g.give(1, wanted.reshape(g.input_sizes(1)));
+            }
+            if (g.wants(2)) {
+              Shape per_channel = Shape::filled(dims + 1, 1);
+              per_channel[0] = channels;
+              g.give(2, sum_to_size(grad, per_channel).reshape({channels}));
+            }
+          } else if constexpr (is_samples<decltype(g)>) {
+            const Tensor& grad = g.output();
+            if (g.wants(1)) {
+              const Tensor other = g.constant(in);
+              ConvShape of_one = shape;
+              of_one.batch = 1;
+              g.add_each([&](std::int64_t b) {
+                return transposed ? side_of(Side::weight, of_one, other[b], grad[b])
+                                  : side_of(Side::weight, of_one, grad[b], other[b]);
+              });
+            }
+            if (g.wants(2)) {
+              g.add(grad.reshape({g.batch(), channels, -1}).sum({2}));
+            }
+          } else {
+            const View grad = detail::contiguous(g.output());
+            if (g.wants(1)) {
+              const Destination to = g.destination(1);
+              const View& other = in.get(g);
+              launch_weight_grad(shape, transposed ? other : grad, transposed ? grad : other, to.view, to.accumulate);
+            }
+            if (g.wants(2)) {
+              const Destination to = g.destination(2);
+              const std::int64_t rest = shape.batch == 0 || channels == 0 ? 0 : grad.numel() / shape.batch / channels;
+              detail::sum_to(*detail::try_reshape(to.view, {channels, 1}),
+                             *detail::try_reshape(grad, {shape.batch, channels, rest}), to.accumulate);
+            }
+            if (g.wants(0)) {
+              const Destination to = g.destination(0);
+              (transposed ? launch_conv : launch_in_grad)(shape, grad, w.get(g), nullptr, to.view, to.accumulate);
+            }
+          }
+        }};
   });
 }
 

@@ -52,17 +52,29 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<std:
                                                                 .inner_bytes = table.sizes[1] * item,
                                                                 .op = "embedding"});
   return record("embedding", std::move(out), {&weight}, [&] {
-    return [index = Saved(index), around = AroundDim(table.sizes, 0), skip](auto& g) {
+    return BySample{[index = Saved(index), around = AroundDim(table.sizes, 0), skip](auto& g) {
       if constexpr (is_graph<decltype(g)>) {
         const Tensor rows = g.constant(index).reshape({-1, 1});
         Tensor grad = g.output().reshape({rows.size(0), around.inner});
         grad = skip < 0 ? grad : where(rows == skip, 0, grad);
         const Tensor none = zeros(g.input_sizes(0), {.dtype = grad.dtype(), .device = grad.device()});
         g.give(0, none.scatter_add(0, rows.expand(grad.shape()), grad));
+      } else if constexpr (is_samples<decltype(g)>) {
+        const Tensor rows = g.constant(index).reshape({g.batch(), -1});
+        Tensor grad = g.output().reshape({g.batch(), rows.size(1), around.inner});
+        grad = skip < 0 ? grad : where(rows.unsqueeze(2) == skip, 0, grad);
+        if (rows.size(1) == 1) {
+          g.add(grad);
+          return;
+        }
+        g.add_each([&](std::int64_t b) {  // what has the same index meets in one row
+          const Tensor none = zeros({around.size, around.inner}, {.dtype = grad.dtype(), .device = grad.device()});
+          return none.scatter_add(0, rows[b].unsqueeze(1).expand(grad[b].shape()), grad[b]);
+        });
       } else {
         index_add_to(g.sum(0), around, index.get(g), g.output(), "embedding", skip);
       }
-    };
+    }};
   });
 }
 

@@ -40,21 +40,23 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
                                                              .statistics = statistics_of(statistics),
                                                              .out = out.data()});
   return record("layer_norm", std::move(out), {&x, &weight, &bias}, [&] {
-    return [saved = SavedNorm(x, in, weight, statistics), rows, size, eps, normalized_shape](auto& g) {
+    return BySample{[saved = SavedNorm(x, in, weight, statistics), rows, size, eps, normalized_shape](auto& g) {
+      const auto normalise = [&](const Tensor& whole) {
+        const Tensor row = whole.reshape({rows, size});
+        const Tensor apart = row - row.mean({1}, true);
+        return (apart * ((apart * apart).mean({1}, true) + eps).rsqrt()).reshape(whole.shape());
+      };
       if constexpr (is_graph<decltype(g)>) {
-        const Shape sizes = g.output().shape();
-        saved.give(g, normalized_shape, [&](const Tensor& whole) {
-          const Tensor row = whole.reshape({rows, size});
-          const Tensor apart = row - row.mean({1}, true);
-          return (apart * ((apart * apart).mean({1}, true) + eps).rsqrt()).reshape(sizes);
-        });
+        saved.give(g, normalized_shape, normalise);
+      } else if constexpr (is_samples<decltype(g)>) {
+        saved.add_squares(g, size, normalise);
       } else {
         kernels::LayerNormGrad kernel{};
         kernel.rows = rows;
         kernel.size = size;
         saved.launch(g, kernel);
       }
-    };
+    }};
   });
 }
 

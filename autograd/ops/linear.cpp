@@ -112,6 +112,7 @@ class LinearNode final : public Node {
   void apply(Gradients& g) override;
   bool has_graph() const noexcept override { return true; }
   void apply_graph(GradientGraph& g) override;
+  bool add_sample_squares(SampleSquares& g) override;
   void release() noexcept override {
     kept_.reset();
     note_.bits = nullptr;
@@ -188,6 +189,25 @@ void LinearNode::apply_graph(GradientGraph& g) {
   if (g.wants(2)) {
     g.give(2, rows.sum({0}));
   }
+}
+
+bool LinearNode::add_sample_squares(SampleSquares& g) {
+  Tensor grad = g.output();
+  grad = is_relu_ ? relu_gradient(grad, g.constant(kept_->relu).reshape(grad.shape())) : grad;
+  const Tensor rows = grad.reshape({g.batch(), -1, matrix_[1]});
+  if (g.wants(1)) {
+    const Tensor whole = g.constant(kept_->x);
+    const Tensor x = whole.reshape({g.batch(), -1, whole.size(-1)});
+    if (x.size(1) == 1) {  // the gradient is an outer product
+      g.add_squares(rows.pow(2).sum({1, 2}) * x.pow(2).sum({1, 2}));
+    } else {
+      g.add_each([&](std::int64_t b) { return rows[b].t().matmul(x[b]); });
+    }
+  }
+  if (g.wants(2)) {
+    g.add(rows.sum({1}));
+  }
+  return true;
 }
 
 // The gradient of the product, as a dense matrix: without the ReLU. The result is in `copy`, or that of the output.

@@ -87,6 +87,17 @@ class SavedNorm {
       g.give(2, sum_to_size(g.output(), sizes).reshape(g.input_sizes(2)));
     }
   }
+  /// Adds the squares for weight and bias, which have `size` elements for each row.
+  template <class Normalise>
+  void add_squares(SampleSquares& g, std::int64_t size, Normalise&& normalise) const {
+    const auto in_rows = [&](const Tensor& whole) { return whole.reshape({g.batch(), -1, size}); };
+    if (g.wants(1)) {
+      g.add((in_rows(g.output()) * in_rows(normalise(g.constant(*in_)))).sum({1}));
+    }
+    if (g.wants(2)) {
+      g.add(in_rows(g.output()).sum({1}));
+    }
+  }
   /// Means and inverse standard deviations, [count, 2].
   Tensor statistics(const GradientGraph& g) const { return g.constant(statistics_); }
 

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/autograd/saved.h>
+#include <tandem/tensor/tensor.h>
+
+// Internal: how an op tells how large the gradient of its parameters is for each sample.
+
+namespace tandem::inline v0::autograd {
+
+/// A body that adds up squares sees its op through this class. Sample b is row b of the result and of the input.
+class SampleSquares {
+ public:
+  /// `gradient`: of the op's result. `squares` [batch] takes the sums.
+  SampleSquares(Node& node, const Tensor& gradient, const std::vector<bool>& wanted, Tensor& squares)
+      : node_(node), gradient_(gradient), wanted_(wanted), squares_(squares) {}
+
+  const char* op() const noexcept { return node_.op(); }
+  std::int64_t batch() const { return squares_.size(0); }
+  const Tensor& output() const noexcept { return gradient_; }
+  /// Whether input `i` is a parameter whose gradient counts.
+  bool wants(std::uint32_t i) const noexcept { return wanted_[i]; }
+  /// The elements that were saved.
+  Tensor constant(const Saved& saved) const { return Tensor(saved.get(*this)); }
+  /// Adds the squares of a parameter's gradients, one for each sample: [batch, ...].
+  void add(const Tensor& gradients) { squares_.add_(gradients.pow(2).reshape({batch(), -1}).sum({1})); }
+  /// Adds squares [batch].
+  void add_squares(const Tensor& squares) { squares_.add_(squares); }
+  /// Adds the squares of gradient_of(b), the gradient by sample b, for which only one gradient is in memory at a time.
+  template <class GradientOf>
+  void add_each(GradientOf&& gradient_of) {
+    std::vector<Tensor> squares;
+    for (std::int64_t b = 0; b < batch(); ++b) {
+      squares.push_back(gradient_of(b).pow(2).sum());
+    }
+    if (!squares.empty()) {
+      add_squares(stacked(squares));
+    }
+  }
+
+ private:
+  static Tensor stacked(const std::vector<Tensor>& numbers);
+
+  Node& node_;
+  const Tensor& gradient_;
+  const std::vector<bool>& wanted_;
+  Tensor& squares_;
+};
+
+/// A closure with a body for SampleSquares, besides those for both kinds of gradients.
+template <class Closure>
+struct BySample : Closure {
+  static constexpr bool kHasSamples = true;
+};
+template <class Closure>
+BySample(Closure) -> BySample<Closure>;
+
+/// Whether a closure is called to add up squares.
+template <class AnyGradients>
+inline constexpr bool is_samples = std::is_same_v<std::remove_cvref_t<AnyGradients>, SampleSquares>;
+
+}  // namespace tandem::inline v0::autograd
