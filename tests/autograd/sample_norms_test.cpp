@@ -89,7 +89,7 @@ TEST(PerSampleGradientNorms, OfConvolutions) {
 struct Words : nn::Module<Words> {
   Words()
       : table(child("table", nn::Embedding(6, 4, {.padding_idx = 0}))),
-        norm(child("norm", nn::LayerNorm({4}))),
+        norm(child("norm", nn::LayerNorm(4))),
         head(child("head", nn::Linear(4, 3))) {}
   Tensor forward(const Tensor& x) const { return head(norm(table(x))); }
   nn::Embedding table;
